@@ -1,0 +1,3 @@
+//! The `uext4` command.
+
+fn main() {}

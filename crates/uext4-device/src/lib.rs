@@ -1,0 +1,1 @@
+//! Block devices for uext4: file, memory, and wrappers that record, fault and meter.

@@ -1,0 +1,1 @@
+//! Make ext4 file systems.

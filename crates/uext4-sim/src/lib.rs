@@ -1,0 +1,1 @@
+//! Test kit of uext4: generated loads, recorded runs, crash states.

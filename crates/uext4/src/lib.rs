@@ -1,0 +1,1 @@
+//! ext4 in user space: the journaled, multi-threaded engine.

@@ -18,6 +18,7 @@ mod num;
 mod raw;
 
 pub mod bitmap;
+pub mod block_map;
 pub mod checksum;
 pub mod dir_entry;
 pub mod error;

@@ -7,10 +7,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-pub use uext4_ondisk::error::{CorruptKind, FormatError};
+pub use uext4_ondisk::error::{Corrupt, CorruptKind, FormatError, Place};
 
 /// Result of an engine operation.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Small and matchable; details stand in the variant or in [`Error::context`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum ErrorKind {
     /// The image has features that uext4 refuses.
     RefusedFeatures,
     /// What the device holds is not a valid structure.
-    Corrupt(Box<CorruptKind>),
+    Corrupt(Box<Corrupt>),
     /// What the device holds is no file system that can be opened.
     Format(Arc<FormatError>),
     /// The device failed.
@@ -89,7 +89,7 @@ impl Error {
 
     /// A corrupt structure.
     #[must_use]
-    pub fn corrupt(kind: CorruptKind) -> Self {
+    pub fn corrupt(kind: Corrupt) -> Self {
         Self::new(ErrorKind::Corrupt(Box::new(kind)), String::new())
     }
 
@@ -182,9 +182,9 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<CorruptKind> for Error {
-    fn from(kind: CorruptKind) -> Self {
-        Self::corrupt(kind)
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::corrupt(corrupt)
     }
 }
 

@@ -11,11 +11,13 @@
 
 mod buffer;
 mod logged;
+mod pages;
 mod seal;
 
 pub use buffer::{Buffer, BufferRead, BufferWrite};
 pub(crate) use buffer::Snapshot;
 pub(crate) use logged::LoggedImages;
+pub use pages::{Page, PageBudget, PageMap};
 pub use seal::{BlockKind, Sealer};
 
 use crate::error::{Error, Result};

@@ -186,7 +186,7 @@ impl Sealer {
 
     fn verify_bitmap(&self, group: GroupNo, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
         let Some(entry) = self.bitmaps.get(group.get() as usize) else { return Ok(()) };
-        let mut desc = RawGroupDesc::default();
+        let mut desc = RawGroupDesc::zeroed();
         desc.set_block_bitmap_csum(entry.blocks.load(Ordering::Relaxed));
         desc.set_inode_bitmap_csum(entry.inodes.load(Ordering::Relaxed));
         let size = self.layout.desc_size;
@@ -220,7 +220,7 @@ impl Sealer {
         let Some(bytes) = bytes.get_mut(at..at + superblock::SUPERBLOCK_SIZE) else { return };
         if let Ok(mut raw) = RawSuperblock::read(bytes) {
             raw.seal();
-            bytes.copy_from_slice(raw.as_bytes());
+            bytes.copy_from_slice(raw.bytes());
         }
     }
 

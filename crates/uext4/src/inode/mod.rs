@@ -62,6 +62,8 @@ pub struct SweepState {
     pub written: FlushEpoch,
     /// Whether data was written since the last known flush.
     pub unflushed: bool,
+    /// The last sweep failed; its pages are dirty still.
+    pub failed: bool,
 }
 
 /// An inode in memory.
@@ -139,8 +141,7 @@ impl Inode {
         }
         let attributes = Attributes::read(layout, bytes).map_err(at)?;
         let Some(kind) = raw.kind() else {
-            let free = attributes.mode == 0 && attributes.links == 0;
-            if free {
+            if attributes.mode == 0 {
                 let context = format!("inode {ino}");
                 return Err(crate::error::Error::new(ErrorKind::NotFound, context));
             }
@@ -308,7 +309,9 @@ impl Inode {
         let mut bytes = handle.write_slot(&buffer, self.place.slot)?;
         let at = self.place.slot as usize * size;
         let fresh = self.fresh.swap(false, Ordering::Relaxed);
-        attributes.write(layout, &mut bytes[at..at + size], fresh)?;
+        attributes
+            .write(layout, &mut bytes[at..at + size], fresh)
+            .map_err(|kind| kind.at(Place::Inode(self.ino)))?;
         attributes.times_dirty = false;
         self.changed_in.set(handle);
         Ok(result)

@@ -68,7 +68,7 @@ impl Journal {
 
     /// Commits the running transaction.
     fn commit_running(&self) -> Result<()> {
-        let Some(mut closed) = self.close() else { return Ok(()) };
+        let Some(mut closed) = self.close_running() else { return Ok(()) };
         if self.is_aborted() {
             // An operation failed half-way: its transaction must not become durable.
             return Ok(());
@@ -79,7 +79,7 @@ impl Journal {
     }
 
     /// Closes the running transaction and takes what it has; `None` if it has nothing.
-    fn close(&self) -> Option<Closed> {
+    fn close_running(&self) -> Option<Closed> {
         let tid = self.word.close().tid;
         {
             let mut state = self.state.lock();

@@ -15,6 +15,7 @@ mod commit;
 mod flush;
 mod handle;
 mod join;
+mod locate;
 mod log;
 mod record;
 mod recovery;
@@ -23,7 +24,8 @@ mod word;
 
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
-pub use recovery::{LogLocation, Recovered, recover};
+pub use locate::LogLocation;
+pub use recovery::{Recovered, recover};
 
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
@@ -83,7 +85,10 @@ pub struct Journal {
     commit_blocks_max: u32,
     map: LogMap,
     format: RecordFormat,
+    /// As it stands on the device; held while it is written.
     superblock: Mutex<RawJournalSuperblock>,
+    /// One checkpoint at a time.
+    checkpoint_lock: Mutex<()>,
     flush: FlushGate,
     state: Mutex<State>,
     /// Copy of `state.durable` for those who only look.

@@ -32,6 +32,8 @@ impl SystemZone {
         runs.extend(journal_runs.iter().map(|&(start, len)| {
             (start.get(), start.get() + u64::from(len))
         }));
+        // Most groups have no copy of the superblock.
+        runs.retain(|&(start, end)| start < end);
         runs.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, end) in runs {

@@ -17,6 +17,7 @@ mod num;
 #[macro_use]
 mod raw;
 
+pub mod acl;
 pub mod bitmap;
 pub mod block_map;
 pub mod checksum;

@@ -6,7 +6,7 @@ use uext4_ondisk::journal::block::{
     RawBlockTag, RawBlockTag3, RawBlockTail, RawCommitHeader, RawJournalHeader, RawRevokeHeader,
 };
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
-use uext4_ondisk::{dir_entry, extent, group_desc, htree, inode, orphan, superblock, xattr};
+use uext4_ondisk::{acl, dir_entry, extent, group_desc, htree, inode, orphan, superblock, xattr};
 
 macro_rules! table {
     ($($path:path),* $(,)?) => {{
@@ -42,6 +42,9 @@ fn offsets_are_those_of_the_committed_table() {
         xattr::RawXattrHeader,
         xattr::RawXattrIbodyHeader,
         xattr::RawXattrEntry,
+        acl::RawAclHeader,
+        acl::RawAclEntryShort,
+        acl::RawAclEntry,
         orphan::RawOrphanBlockTail,
         RawJournalSuperblock,
         RawJournalHeader,

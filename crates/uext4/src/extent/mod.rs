@@ -158,3 +158,7 @@ fn check(space: &Space, mapping: &Mapping) -> Result<()> {
 }
 
 mod block_map;
+
+#[cfg(test)]
+#[path = "tests/rig.rs"]
+pub(crate) mod rig;

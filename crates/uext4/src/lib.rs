@@ -8,11 +8,13 @@
 pub mod alloc;
 pub mod cache;
 pub mod config;
+pub mod dir;
 pub mod error;
 pub mod extent;
 pub mod inode;
 pub mod journal;
 pub mod sync;
+pub mod xattr;
 
 pub use config::MountOptions;
 pub use error::{Error, ErrorKind, Result};

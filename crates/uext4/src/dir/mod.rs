@@ -18,12 +18,11 @@ mod leaf;
 mod lookup;
 mod path;
 mod read;
-#[cfg(test)]
-pub(crate) mod rig;
-#[cfg(test)]
-mod tests;
 mod view;
 
 pub use insert::Insertion;
 pub use lookup::{Entry, init, init_credits, is_empty, lookup, parent_entry};
 pub use read::{DirEntry, read};
+
+#[cfg(test)]
+mod tests;

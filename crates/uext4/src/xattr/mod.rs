@@ -13,17 +13,18 @@
 //! exclusively; the attribute lock (rank `Xattr`) keeps readers from half a change.
 //! Kernel counterpart: `fs/ext4/xattr.c`, `fs/ext4/acl.c`.
 
-pub mod acl;
 mod change;
 mod read;
 mod stored;
-#[cfg(test)]
-mod tests;
 
 pub use change::{Change, Edit, Mode, Release};
 pub use read::{get, list};
+pub use uext4_ondisk::acl::{Acl, Inherited};
 
 /// Largest value, in bytes (xattr(7)).
 pub const VALUE_MAX: usize = 65_536;
 /// Longest full name, in bytes (xattr(7)).
 pub const NAME_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,13 @@
 //! Reading attributes.
 
 use super::NAME_MAX;
-use super::acl::Acl;
 use super::stored::{self, Attribute, Key};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use std::sync::Arc;
+use uext4_ondisk::acl::Acl;
 use uext4_ondisk::{BlockNo, Place, xattr};
 
 /// Name index of the access list.

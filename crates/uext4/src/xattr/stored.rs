@@ -186,7 +186,9 @@ fn write_area(area: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
     if xattr::space_needed(attributes) > body.len() {
         return false;
     }
-    head.copy_from_slice(&XATTR_MAGIC.to_le_bytes());
+    if let Some(header) = RawXattrIbodyHeader::mut_from_prefix(head) {
+        header.h_magic.set(XATTR_MAGIC);
+    }
     let mut at = 0;
     let mut value_at = body.len() & !3;
     for attribute in attributes {

@@ -5,8 +5,8 @@
 //! their own (ea_inode), damaged images.
 
 use super::{Change, Edit, Mode, Release, get, list};
-use crate::dir::rig::{FILES, Folder, Mount, Rig, make_image, must, tool};
 use crate::error::{ErrorKind, Result};
+use crate::extent::rig::{FILES, Folder, Mount, Rig, make_image, must, tool};
 use crate::inode::Inode;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -40,6 +40,8 @@ pub enum ErrorKind {
     NotPermitted,
     /// No such extended attribute.
     NoXattr,
+    /// No data follows (ENXIO of lseek).
+    NoData,
     /// The value does not fit.
     TooBig,
     /// Beyond the largest file the format holds.
@@ -121,6 +123,7 @@ impl Error {
             ErrorKind::ReadOnly => libc::EROFS,
             ErrorKind::NotPermitted => libc::EPERM,
             ErrorKind::NoXattr => libc::ENODATA,
+            ErrorKind::NoData => libc::ENXIO,
             ErrorKind::TooBig => libc::E2BIG,
             ErrorKind::FileTooBig => libc::EFBIG,
             ErrorKind::Unsupported | ErrorKind::RefusedFeatures => libc::EOPNOTSUPP,
@@ -159,6 +162,7 @@ impl fmt::Display for Error {
             ErrorKind::ReadOnly => f.write_str("read-only file system"),
             ErrorKind::NotPermitted => f.write_str("operation not permitted"),
             ErrorKind::NoXattr => f.write_str("no such attribute"),
+            ErrorKind::NoData => f.write_str("no data follows"),
             ErrorKind::TooBig => f.write_str("value too big"),
             ErrorKind::FileTooBig => f.write_str("file too big"),
             ErrorKind::Unsupported => f.write_str("not supported"),

@@ -8,11 +8,22 @@
 pub mod alloc;
 pub mod cache;
 pub mod config;
+pub mod dir;
 pub mod error;
 pub mod extent;
+pub mod file;
 pub mod inode;
 pub mod journal;
 pub mod sync;
+pub mod vfs;
+pub mod volume;
+pub mod xattr;
 
 pub use config::MountOptions;
+pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
+pub use file::AllocateMode;
+pub use inode::InodeRef;
+pub use vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime};
+pub use volume::{RecoveryReport, StatFs, Volume};
+pub use xattr::Mode as XattrMode;

@@ -66,8 +66,7 @@ impl BlockKind {
     #[must_use]
     pub fn is_same_structure(self, other: Self) -> bool {
         let is_directory = |kind| matches!(kind, Self::DirLeaf { .. } | Self::DirIndex { .. });
-        self == other
-            || (is_directory(self) && is_directory(other) && self.seed() == other.seed())
+        self == other || (is_directory(self) && is_directory(other) && self.seed() == other.seed())
     }
 
     fn seed(self) -> InodeSeed {

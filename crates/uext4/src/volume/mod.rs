@@ -396,11 +396,12 @@ impl Inner {
         if self.superblock.is_read_only_mount() {
             return Ok(());
         }
+        // Inodes that are unlinked and still referenced stay orphans; the next mount deletes them.
+        let deleted = files.delete_unlinked();
         let synced = files.sync_all();
         files.set_read_only();
         let emptied = journal.close();
-        synced?;
-        emptied?;
+        deleted.and(synced).and(emptied)?;
         self.superblock.mark_clean(files.space())
     }
 }

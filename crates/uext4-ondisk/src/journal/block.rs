@@ -167,12 +167,13 @@ fn write_header(block: &mut [u8], kind: BlockType, tid: Tid) {
 #[must_use]
 pub const fn tag_size(format: &JournalFormat) -> usize {
     // Checksum v2 takes two more bytes than its tag uses; this is the format, not a slip.
-    let narrow = match format.checksum {
-        JournalChecksum::V3 => return 16,
-        JournalChecksum::V2 => 10,
-        JournalChecksum::V1 | JournalChecksum::None => 8,
-    };
-    if format.is_64bit { narrow + 4 } else { narrow }
+    match (format.checksum, format.is_64bit) {
+        (JournalChecksum::V3, _) => 16,
+        (JournalChecksum::V2, true) => 14,
+        (JournalChecksum::V2, false) => 10,
+        (JournalChecksum::V1 | JournalChecksum::None, true) => 12,
+        (JournalChecksum::V1 | JournalChecksum::None, false) => 8,
+    }
 }
 
 /// Bytes of descriptor and revoke blocks before the checksum at their end.
@@ -194,7 +195,8 @@ pub fn tags_per_descriptor(format: &JournalFormat) -> u32 {
 pub fn records_per_revoke(format: &JournalFormat) -> u32 {
     let tail = if format.has_crc32c() { TAIL_SIZE } else { 0 };
     let fixed = size_of::<RawRevokeHeader>().saturating_add(tail);
-    len32(idx(format.block_size).saturating_sub(fixed) / record_size(format))
+    let room = idx(format.block_size).saturating_sub(fixed);
+    len32(room.checked_div(record_size(format)).unwrap_or(0))
 }
 
 /// Checksum of an image, as escaped, for its tag.

@@ -1,6 +1,6 @@
 //! Images for tests of the engine: made by mke2fs, checked by e2fsck.
 
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 use std::process::Command;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use uext4_ondisk::acl::AclError;
 pub use uext4_ondisk::error::{Corrupt, CorruptKind, FormatError, Place};
 
 /// Result of an engine operation.
@@ -40,6 +41,8 @@ pub enum ErrorKind {
     NotPermitted,
     /// No such extended attribute.
     NoXattr,
+    /// No data follows (ENXIO of lseek).
+    NoData,
     /// The value does not fit.
     TooBig,
     /// Beyond the largest file the format holds.
@@ -121,6 +124,7 @@ impl Error {
             ErrorKind::ReadOnly => libc::EROFS,
             ErrorKind::NotPermitted => libc::EPERM,
             ErrorKind::NoXattr => libc::ENODATA,
+            ErrorKind::NoData => libc::ENXIO,
             ErrorKind::TooBig => libc::E2BIG,
             ErrorKind::FileTooBig => libc::EFBIG,
             ErrorKind::Unsupported | ErrorKind::RefusedFeatures => libc::EOPNOTSUPP,
@@ -159,6 +163,7 @@ impl fmt::Display for Error {
             ErrorKind::ReadOnly => f.write_str("read-only file system"),
             ErrorKind::NotPermitted => f.write_str("operation not permitted"),
             ErrorKind::NoXattr => f.write_str("no such attribute"),
+            ErrorKind::NoData => f.write_str("no data follows"),
             ErrorKind::TooBig => f.write_str("value too big"),
             ErrorKind::FileTooBig => f.write_str("file too big"),
             ErrorKind::Unsupported => f.write_str("not supported"),
@@ -185,6 +190,16 @@ impl std::error::Error for Error {
 impl From<Corrupt> for Error {
     fn from(corrupt: Corrupt) -> Self {
         Self::corrupt(corrupt)
+    }
+}
+
+impl From<AclError> for Error {
+    fn from(error: AclError) -> Self {
+        let kind = match error {
+            AclError::Malformed => ErrorKind::InvalidArgument,
+            AclError::Version(_) => ErrorKind::Unsupported,
+        };
+        Self::new(kind, error.to_string())
     }
 }
 

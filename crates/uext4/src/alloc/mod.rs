@@ -18,15 +18,15 @@ mod reserve;
 mod zone;
 
 pub use block::Claim;
-pub use inode::InodeClaim;
+pub use inode::{INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
 use crate::journal::{Freed, Handle, Journal, OnDurable};
 use group::Group;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use uext4_ondisk::{
     BlockNo, Corrupt, CorruptKind, GroupNo, Layout, Place, RawGroupDesc, RawSuperblock, group_desc,
 };
@@ -46,6 +46,8 @@ pub struct HashInfo {
 /// All block groups of a volume.
 #[derive(Debug)]
 pub struct Space {
+    /// Itself, for claims that give back what they hold.
+    this: Weak<Space>,
     cache: Arc<Cache>,
     journal: Arc<Journal>,
     layout: Arc<Layout>,
@@ -88,7 +90,8 @@ impl Space {
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks: u64 = descs.groups.iter().map(|d| u64::from(d.free_blocks())).sum();
         let groups = descs.groups.into_iter().map(Group::new).collect();
-        let space = Arc::new(Self {
+        let space = Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             hash_info: HashInfo {
                 seed: superblock.hash_seed(),
                 default_version: superblock.s_def_hash_version,
@@ -107,6 +110,10 @@ impl Space {
         });
         journal.set_listener(&space);
         Ok(space)
+    }
+
+    fn shared(&self) -> Arc<Self> {
+        self.this.upgrade().expect("whoever calls holds the space")
     }
 
     /// The metadata cache.

@@ -29,9 +29,9 @@ impl SystemZone {
             runs.push((desc.inode_bitmap().get(), desc.inode_bitmap().get() + 1));
             runs.push((desc.inode_table().get(), desc.inode_table().get() + table_blocks));
         }
-        runs.extend(journal_runs.iter().map(|&(start, len)| {
-            (start.get(), start.get() + u64::from(len))
-        }));
+        runs.extend(
+            journal_runs.iter().map(|&(start, len)| (start.get(), start.get() + u64::from(len))),
+        );
         // Most groups have no copy of the superblock.
         runs.retain(|&(start, end)| start < end);
         runs.sort_unstable();

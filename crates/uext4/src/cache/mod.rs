@@ -14,8 +14,8 @@ mod logged;
 mod pages;
 mod seal;
 
-pub use buffer::{Buffer, BufferRead, BufferWrite};
 pub(crate) use buffer::Snapshot;
+pub use buffer::{Buffer, BufferRead, BufferWrite};
 pub(crate) use logged::LoggedImages;
 pub use pages::{Page, PageBudget, PageMap};
 pub use seal::{BlockKind, Sealer};

@@ -24,6 +24,7 @@ mod write;
 
 pub use allocate::AllocateMode;
 pub use orphan::{ORPHAN_CREDITS, Orphans};
+pub use seek::Seek;
 
 use crate::alloc::Space;
 use crate::config::{Atime, MountOptions};
@@ -156,7 +157,10 @@ impl Files {
     fn check_end(&self, end: u64) -> Result<()> {
         let max = self.space.layout().max_file_blocks().saturating_mul(self.block_size());
         if end > max {
-            return Err(Error::new(ErrorKind::FileTooBig, format!("file end {end}, at most {max}")));
+            return Err(Error::new(
+                ErrorKind::FileTooBig,
+                format!("file end {end}, at most {max}"),
+            ));
         }
         Ok(())
     }

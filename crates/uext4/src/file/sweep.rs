@@ -131,7 +131,8 @@ impl Files {
                 }
                 State::Hole => {
                     let want = (len as u32).min(MAX_UNWRITTEN_LEN);
-                    let claim = self.space.claim_reserved(self.goal(inode, first, &pending)?, want)?;
+                    let claim =
+                        self.space.claim_reserved(self.goal(inode, first, &pending)?, want)?;
                     let (start, len) = (claim.start(), claim.len());
                     let blocks = PendingBlocks::Claimed(claim);
                     pending.push(Pending { first, len, blocks });

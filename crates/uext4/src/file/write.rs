@@ -135,12 +135,7 @@ impl Files {
     }
 
     /// Blocks of the range whose page is not in memory, or is clean over something unwritten.
-    fn fresh_blocks(
-        &self,
-        inode: &Inode,
-        first: FileBlock,
-        last: FileBlock,
-    ) -> Result<Vec<Fresh>> {
+    fn fresh_blocks(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<Vec<Fresh>> {
         let needs: Vec<FileBlock> = {
             let pages = inode.pages();
             let mut present = pages.map.range(first, last).peekable();

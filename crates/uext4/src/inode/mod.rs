@@ -161,7 +161,9 @@ impl Inode {
     ) -> Result<Self> {
         let place = SlotPlace::of(space, ino)?;
         let seed = space.layout().checksums.inode_seed(ino, attributes.generation);
-        if matches!(kind, FileKind::Regular | FileKind::Directory) {
+        let is_slow_symlink =
+            kind == FileKind::Symlink && attributes.size >= Self::FAST_SYMLINK_MAX;
+        if matches!(kind, FileKind::Regular | FileKind::Directory) || is_slow_symlink {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= uext4_ondisk::InodeFlags::EXTENTS;
         }
@@ -179,8 +181,7 @@ impl Inode {
         attributes: Attributes,
         fresh: bool,
     ) -> Self {
-        let rank =
-            if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
+        let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let pages = FilePages {
             map: PageMap::new(Arc::clone(budget)),
             reservation: Reservation::none(space),
@@ -198,10 +199,7 @@ impl Inode {
             lock: RwLock::new(rank, ()),
             sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
             sweeps_started: AtomicU64::new(0),
-            tree: RwLock::new(
-                LockRank::ExtentTree,
-                ExtentRoot { bytes: attributes.block_map },
-            ),
+            tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
@@ -226,6 +224,20 @@ impl Inode {
     pub fn kind(&self) -> FileKind {
         self.kind
     }
+
+    /// Whether its `i_block` leads to blocks: not so for devices, pipes, sockets and symbolic links
+    /// whose target stands in the inode.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        match self.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => self.size() >= Self::FAST_SYMLINK_MAX,
+            _ => false,
+        }
+    }
+
+    /// Symbolic links shorter than this have their target in the inode.
+    pub const FAST_SYMLINK_MAX: u64 = 60;
 
     /// Checksum seed of the inode's metadata blocks.
     #[must_use]

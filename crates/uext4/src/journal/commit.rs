@@ -9,8 +9,8 @@
 //! and after no write of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
-use super::transaction::Contents;
 use super::log::Tail;
+use super::transaction::Contents;
 use super::{Journal, later, slot};
 use crate::cache::Snapshot;
 use crate::error::Result;
@@ -121,8 +121,7 @@ impl Journal {
     }
 
     fn open_next(&self, tid: Tid) {
-        self.queue
-            .open_and_grant(|| self.word.open(tid, 0, 0), |need| self.try_join(need));
+        self.queue.open_and_grant(|| self.word.open(tid, 0, 0), |need| self.try_join(need));
         if !self.queue.is_empty() {
             self.request_commit();
         }

@@ -4,8 +4,8 @@
 use crate::error::{Error, ErrorKind, Result};
 use uext4_device::Device;
 use uext4_ondisk::block_map::{self, BlockPath};
-use uext4_ondisk::extent::{ExtentNode, verify_extent_block};
 use uext4_ondisk::checksum::InodeSeed;
+use uext4_ondisk::extent::{ExtentNode, verify_extent_block};
 use uext4_ondisk::{
     BlockNo, CorruptKind, FileBlock, Ino, InodeFlags, Layout, Place, RawGroupDesc, RawInode,
     RawSuperblock, inode::verify_inode,
@@ -45,8 +45,8 @@ impl LogLocation {
             .map_err(|_| why("is larger than a journal can be"))?;
         let mut location = Self::default();
         if raw.flags().contains(InodeFlags::EXTENTS) {
-            let node = ExtentNode::parse(&raw.i_block, None, 0..layout.blocks_count)
-                .map_err(corrupt)?;
+            let node =
+                ExtentNode::parse(&raw.i_block, None, 0..layout.blocks_count).map_err(corrupt)?;
             location.walk(device, layout, seed, &node)?;
         } else {
             location.walk_block_map(device, layout, &raw.i_block, blocks)?;
@@ -95,8 +95,7 @@ impl LogLocation {
         // Neighbours share their indirect blocks: keep the last one of each level.
         let mut kept: [Option<(BlockNo, Vec<u8>)>; 3] = [None, None, None];
         for at in 0..blocks {
-            let Some(BlockPath { root, steps }) =
-                block_map::path(FileBlock(at), layout.block_size)
+            let Some(BlockPath { root, steps }) = block_map::path(FileBlock(at), layout.block_size)
             else {
                 break;
             };

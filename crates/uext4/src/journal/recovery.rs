@@ -5,13 +5,13 @@
 //! log is empty.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
+use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, Ring};
 use super::record::RecordFormat;
-use super::{Journal, JournalConfig, JournalStats, State};
-use super::join::JoinQueue;
 use super::transaction::Transaction;
 use super::word::{CREDITS_MAX, TransactionWord};
+use super::{Journal, JournalConfig, JournalStats, State};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{Condvar, LockRank, Mutex};
@@ -68,12 +68,13 @@ pub fn recover(
     map.read(0, &mut bytes)?;
     let at = |kind: uext4_ondisk::CorruptKind| Error::from(kind.at(Place::LogBlock(0)));
     let mut superblock = RawJournalSuperblock::read(&bytes).map_err(at)?;
-    let journal = JournalLayout::new(&superblock, layout.block_size, location.blocks()).map_err(
-        |error| match error {
-            JournalError::Corrupt(kind) => at(kind),
-            unsupported => Error::new(ErrorKind::RefusedFeatures, unsupported.to_string()),
-        },
-    )?;
+    let journal =
+        JournalLayout::new(&superblock, layout.block_size, location.blocks()).map_err(|error| {
+            match error {
+                JournalError::Corrupt(kind) => at(kind),
+                unsupported => Error::new(ErrorKind::RefusedFeatures, unsupported.to_string()),
+            }
+        })?;
     let mut recovered = Recovered {
         location,
         superblock,
@@ -256,7 +257,8 @@ impl Journal {
                 .spawn(move || body(&journal))
                 .map_err(|e| Error::io(format!("starting thread {name}"), e))
         };
-        let threads = [run("uext4-commit", Self::run_committer), run("uext4-ckpt", Self::run_checkpointer)];
+        let threads =
+            [run("uext4-commit", Self::run_committer), run("uext4-ckpt", Self::run_checkpointer)];
         for thread in threads {
             match thread {
                 Ok(thread) => journal.threads.lock().push(thread),
@@ -285,6 +287,24 @@ impl Journal {
             }
         }
         emptied
+    }
+
+    /// Ends the threads as a crash would: what is not durable is lost, the log stays.
+    pub fn stop_threads(&self, cause: Error) {
+        {
+            let mut state = self.state.lock();
+            state.shutdown = true;
+            state.abort_cause.get_or_insert(cause);
+            self.aborted.store(true, std::sync::atomic::Ordering::Release);
+        }
+        self.queue.abort();
+        self.committer_wake.notify_all();
+        self.checkpointer_wake.notify_all();
+        self.durable_wake.iter().for_each(Condvar::notify_all);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            let _ = thread.join();
+        }
     }
 
     fn empty_log(&self) -> Result<()> {

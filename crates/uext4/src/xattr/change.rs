@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::acl::{Acl, AclError};
+use uext4_ondisk::acl::Acl;
 use uext4_ondisk::xattr::{MAX_REFCOUNT, RawXattrHeader};
 use uext4_ondisk::{BlockNo, CorruptKind, FileKind, Place};
 
@@ -250,7 +250,7 @@ fn set_acl(stored: &mut Stored, inode: &Inode, key: Key<'_>, value: Option<&[u8]
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
     let acl = match value {
-        Some(value) => Acl::from_caller(value).map_err(refused)?,
+        Some(value) => Acl::from_caller(value)?,
         None => None,
     };
     let is_default = key.index == ACL_DEFAULT;
@@ -263,14 +263,6 @@ fn set_acl(stored: &mut Stored, inode: &Inode, key: Key<'_>, value: Option<&[u8]
         None if stored.find(key).is_some() => stored.remove(key),
         None => Ok(()),
     }
-}
-
-fn refused(error: AclError) -> Error {
-    let kind = match error {
-        AclError::Malformed => ErrorKind::InvalidArgument,
-        AclError::Version(_) => ErrorKind::Unsupported,
-    };
-    Error::new(kind, error.to_string())
 }
 
 /// Number of inodes that share an attribute block.

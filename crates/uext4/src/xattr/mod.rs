@@ -19,7 +19,7 @@ mod stored;
 
 pub use change::{Change, Edit, Mode, Release};
 pub use read::{get, list};
-pub use uext4_ondisk::acl::{Acl, Inherited};
+pub use uext4_ondisk::acl;
 
 /// Largest value, in bytes (xattr(7)).
 pub const VALUE_MAX: usize = 65_536;

@@ -14,12 +14,15 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 use uext4_ondisk::hash::{DirHasher, HashVersion};
 use uext4_ondisk::{FileBlock, FileKind, Ino, InodeFlags, htree};
 
 /// Names of a test: short ones, and every fourth a long one; some are not ASCII.
-fn name(n: usize) -> Vec<u8> {
+pub(super) fn name(n: usize) -> Vec<u8> {
     match n % 4 {
         0 => format!("{n:0>width$}", width = 10 + n % 245).into_bytes(),
         1 => format!("n{n}").into_bytes(),
@@ -31,7 +34,7 @@ fn name(n: usize) -> Vec<u8> {
 /// What the tests do with directories.
 impl Rig {
     /// Adds a name for a regular file.
-    fn link(&mut self, dir: &Inode, name: &[u8], ino: Ino) -> Result<()> {
+    pub(super) fn link(&mut self, dir: &Inode, name: &[u8], ino: Ino) -> Result<()> {
         let insertion = Insertion::plan(&self.space, dir, name)?;
         self.run(insertion.credits(), |handle| insertion.apply(handle, ino, FileKind::Regular))?;
         *self.links.entry(ino).or_default() += 1;
@@ -126,6 +129,20 @@ fn seen_by_debugfs(image: &str) -> usize {
     out.lines().filter(|line| line.starts_with('/') && !line.starts_with("/0/")).count()
 }
 
+/// The kernel lists these names in `/d` and finds each; said aloud where it cannot mount.
+fn kernel_agrees(folder: &Folder, image: &str, names: &BTreeSet<Vec<u8>>) {
+    let Some(mount) = Mount::new(folder, image) else { return };
+    let listed: BTreeSet<Vec<u8>> = std::fs::read_dir(mount.path("d"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_vec())
+        .collect();
+    assert_eq!(listed, *names);
+    for name in names {
+        let path = Path::new(&mount.path("d")).join(OsStr::from_bytes(name));
+        assert!(std::fs::symlink_metadata(path).is_ok());
+    }
+}
+
 /// Adds `count` names, removes half of them in random order, adds some again; looks and lists on
 /// the way, and has the image checked twice.
 fn fill_and_thin(count: usize, size: &str, args: &[&str]) {
@@ -178,6 +195,8 @@ fn fill_and_thin(count: usize, size: &str, args: &[&str]) {
     drop(dir);
     rig.close_and_check();
     assert_eq!(seen_by_debugfs(image_path), kept.len() + gone.len() / 2 + 2);
+    let there = kept.iter().chain(&gone[..gone.len() / 2]).map(|&n| name(n));
+    kernel_agrees(&folder, image_path, &there.collect());
 }
 
 #[test]
@@ -200,7 +219,7 @@ fn middling_directories() {
 }
 
 #[test]
-#[ignore = "takes a minute or more"]
+#[ignore = "takes a quarter of a minute"]
 fn large_directories() {
     fill_and_thin(200_000, "512M", &["-b", "4096"]);
     fill_and_thin(200_000, "512M", &["-b", "1024", "-O", "large_dir"]);
@@ -223,10 +242,12 @@ fn all_hash_functions_and_signs() {
             for n in 0..1_000 {
                 rig.link(&dir, &name(n), files[n % 4]).unwrap();
             }
-            assert_eq!(listed(&rig, &dir, 10).len(), 1_000);
+            let names = listed(&rig, &dir, 10);
+            assert_eq!(names.len(), 1_000);
             assert!(dir.attributes().flags.contains(InodeFlags::INDEX));
             drop(dir);
             rig.close_and_check();
+            kernel_agrees(&folder, path, &names);
         }
     }
 }
@@ -286,8 +307,10 @@ fn names_of_one_hash_fill_several_leaves() {
             let is_there = !names[10..30].contains(name);
             assert_eq!(lookup(&rig.space, &dir, name).unwrap().is_some(), is_there);
         }
+        let there = listed(&rig, &dir, 5);
         drop(dir);
         rig.close_and_check();
+        kernel_agrees(&folder, image.to_str().unwrap(), &there);
     }
 }
 
@@ -364,10 +387,12 @@ fn an_index_grows_levels_and_fills_up() {
         let full = format!("the index of directory inode {} is full: no space left", dir.ino());
         assert_eq!(error, (!large_dir).then_some(full), "after {added} names");
         assert_eq!(rig.index_levels(&dir), 1 + u8::from(large_dir));
-        assert_eq!(listed(&rig, &dir, 1_000).len(), added);
+        let names = listed(&rig, &dir, 1_000);
+        assert_eq!(names.len(), added);
         assert!((0..added).all(|n| lookup(&rig.space, &dir, &long(n)).unwrap().is_some()));
         drop(dir);
         rig.close_and_check();
+        kernel_agrees(&folder, image.to_str().unwrap(), &names);
     }
 }
 

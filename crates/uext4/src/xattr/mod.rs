@@ -27,4 +27,6 @@ pub const VALUE_MAX: usize = 65_536;
 pub const NAME_MAX: usize = 255;
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;

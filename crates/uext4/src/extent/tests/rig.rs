@@ -82,7 +82,7 @@ pub(crate) struct Rig {
     pub(crate) journal: Arc<Journal>,
     pub(crate) inodes: Arc<InodeTable>,
     pub(crate) budget: Arc<PageBudget>,
-    device: Arc<MemoryDevice>,
+    pub(crate) device: Arc<MemoryDevice>,
     superblock: RawSuperblock,
     image: PathBuf,
     /// Names given to each inode by the test; the inodes learn of them at the end.
@@ -90,8 +90,13 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn open(image: &Path) -> Self {
-        let device = Arc::new(MemoryDevice::load(image).unwrap());
+    pub(crate) fn open(image: impl AsRef<Path>) -> Self {
+        Self::open_device(MemoryDevice::load(image.as_ref()).unwrap(), image)
+    }
+
+    /// Opens a copy of `image`, perhaps a changed one.
+    pub(crate) fn open_device(device: MemoryDevice, image: impl AsRef<Path>) -> Self {
+        let device = Arc::new(device);
         let shared: SharedDevice = device.clone();
         let mut bytes = [0; SUPERBLOCK_SIZE];
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
@@ -106,7 +111,7 @@ impl Rig {
         let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
         let inodes = InodeTable::new(Arc::clone(&space), Arc::clone(&budget), 1000);
-        let image = image.to_owned();
+        let image = image.as_ref().to_owned();
         Self { space, journal, inodes, budget, device, superblock, image, links: BTreeMap::new() }
     }
 

@@ -140,6 +140,7 @@ impl Vfs {
         let credits = insertion.credits() + INODE_CREDITS + fill_credits + 2;
         space.journal().run(credits, |handle| {
             space.take_inode(handle, &mut claim, is_directory)?;
+            inode.note_data_change(handle);
             inode.update(handle, |_| ())?;
             fill(handle, &inode, growth.as_mut())?;
             insertion.apply(handle, inode.ino(), inode.kind())?;

@@ -1,1 +1,37 @@
 //! Block devices for uext4: file, memory, and wrappers that record, fault and meter.
+//!
+//! # What
+//! [`Device`] is the only way in which the engine, mkfs and the checker reach bytes. Kinds that
+//! hold bytes: [`FileDevice`] (image file or block device), [`MemoryDevice`], [`OverlayDevice`]
+//! (writes kept in memory above a device that is never touched). Wrappers: [`RecordingDevice`]
+//! (crash tests), [`FaultDevice`] (the Nth request fails), [`MeteredDevice`] (counters).
+//!
+//! # Invariants
+//! - A device never changes its length.
+//! - A request is served whole or fails; one that reaches past the end fails and changes nothing.
+//! - This is the only engine crate in which `unsafe` may ever stand; today it has none.
+
+#![deny(unsafe_code)]
+
+mod device;
+mod fault;
+mod file;
+mod group_flush;
+mod loop_backing;
+mod memory;
+mod meter;
+mod open_error;
+mod overlay;
+mod page_store;
+mod record;
+mod recording;
+
+pub use device::{Device, SharedDevice};
+pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
+pub use file::{Access, FileDevice};
+pub use memory::MemoryDevice;
+pub use meter::{MeterReading, MeteredDevice};
+pub use open_error::OpenError;
+pub use overlay::OverlayDevice;
+pub use record::RecordingDevice;
+pub use recording::{Cut, CutKind, Event, Recording, State, States};

@@ -1,7 +1,44 @@
 //! ext4 and jbd2 on-disk format: raw types, checksums, features, journal replay planning.
+//!
+//! What: bytes only. Nothing here performs I/O, takes a lock or knows a cache. Every structure has
+//! a reader and a writer, so that the engine, mkfs, fsck and the tests share one description of the
+//! format.
+//!
+//! On disk: the names of `Raw*` types and their fields are those of the kernel's format
+//! documentation (Documentation/filesystems/ext4); `tests/offsets.txt` lists every field's place.
+//!
+//! Invariants: no function panics, overflows, loops or allocates without bound on any input; a
+//! structure that fails validation is reported as [`CorruptKind`], never repaired in silence.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
+mod num;
+#[macro_use]
+mod raw;
+
+pub mod bitmap;
+pub mod checksum;
+pub mod dir_entry;
+pub mod error;
+pub mod extent;
+pub mod features;
+pub mod group_desc;
+pub mod hash;
+pub mod htree;
+pub mod inode;
+pub mod journal;
+pub mod layout;
+pub mod orphan;
+pub mod superblock;
 pub mod units;
+pub mod xattr;
 
+pub use checksum::{ChecksumKind, Checksums};
+pub use error::{Corrupt, CorruptKind, FormatError, Place};
+pub use features::{Compat, Features, Incompat, RoCompat, Support};
+pub use group_desc::{GroupFlags, RawGroupDesc};
+pub use inode::{FileKind, InodeFlags, RawInode, Timestamp};
+pub use layout::Layout;
+pub use superblock::RawSuperblock;
 pub use units::{BlockNo, FileBlock, GroupNo, Ino, Tid};

@@ -1,0 +1,158 @@
+//! The device trait.
+//!
+//! # What
+//! A fixed number of bytes that can be read and written at any offset by any number of threads.
+//! There is no position, no alignment requirement and no exclusive borrow: an ordinary shared
+//! reference serves all callers.
+//!
+//! # Durability
+//! A write is *complete* when its call has returned `Ok`. A complete write is *durable* when a
+//! [`Device::flush`] that **started after the write was complete** has returned `Ok`, or when it
+//! was made by [`Device::write_fua`]. Writes that are not durable may, after a loss of power, be
+//! on the medium whole, in part (in units of a sector) or not at all, in any order.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+/// Storage of a fixed length, shared by any number of threads.
+pub trait Device: Send + Sync + Debug {
+    /// Length in bytes. Never changes.
+    fn len(&self) -> u64;
+
+    /// Whether the device has no bytes. No device that this crate opens is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether every write fails (`EROFS`).
+    fn read_only(&self) -> bool;
+
+    /// Fills `buf` from `offset` (bytes).
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the range reaches past the end of the device; else what the medium says.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `buf` at `offset` (bytes). Never grows the device.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the range reaches past the end of the device, `EROFS` if it is read-only;
+    /// else what the medium says, and then any part of the range may have changed.
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
+
+    /// Writes the buffers one after the other, contiguous from `offset` (bytes).
+    ///
+    /// # Errors
+    /// As [`Device::write_at`].
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(at, buf)?;
+            at = at.saturating_add(buf.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Fills the buffers one after the other, contiguous from `offset` (bytes).
+    ///
+    /// # Errors
+    /// As [`Device::read_at`].
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.read_at(at, buf)?;
+            at = at.saturating_add(buf.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Makes every write that was complete before this call durable.
+    ///
+    /// # Errors
+    /// What the medium says. After a failure the fate of all writes since the last good flush is
+    /// unknown and a later flush cannot bring them back, so devices on a file repeat the failure.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Writes `buf` at `offset` and returns when these bytes are durable; says nothing about
+    /// other writes.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`] and [`Device::flush`].
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+
+    /// Deallocates a range (bytes) so that it reads as zero. `Ok(false)`: the device cannot, and
+    /// nothing changed; the caller writes zeroes if it needs them.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`].
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool>;
+
+    /// Whether the whole device is known to read as zeroes, as a just created sparse file does.
+    /// False after the first write.
+    fn fresh_zeroes(&self) -> bool {
+        false
+    }
+}
+
+/// A device as everybody above this crate holds it.
+pub type SharedDevice = Arc<dyn Device>;
+
+/// Checks that a read stays inside `device_len`.
+pub(crate) fn check_read(device_len: u64, offset: u64, count: usize) -> io::Result<()> {
+    if fits(device_len, offset, count as u64) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("read of {count} bytes at {offset} reaches past the device's {device_len} bytes"),
+    ))
+}
+
+/// Checks that a change is allowed and stays inside `device_len`.
+pub(crate) fn check_write(
+    device_len: u64,
+    read_only: bool,
+    offset: u64,
+    count: u64,
+) -> io::Result<()> {
+    if read_only {
+        return Err(io::Error::from_raw_os_error(libc::EROFS));
+    }
+    if fits(device_len, offset, count) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("write of {count} bytes at {offset} reaches past the device's {device_len} bytes"),
+    ))
+}
+
+/// Sum of the lengths of write buffers, in bytes.
+pub(crate) fn total_len(bufs: &[&[u8]]) -> usize {
+    bufs.iter().map(|buf| buf.len()).sum()
+}
+
+fn fits(device_len: u64, offset: u64, count: u64) -> bool {
+    offset.checked_add(count).is_some_and(|end| end <= device_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_checked_without_overflow() {
+        assert!(check_read(10, 0, 10).is_ok());
+        assert!(check_read(10, 10, 0).is_ok());
+        assert_eq!(check_read(10, 1, 10).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(check_read(10, u64::MAX, 2).is_err());
+        let past = check_write(10, false, 8, 3).unwrap_err();
+        assert_eq!(past.kind(), io::ErrorKind::InvalidInput);
+        let read_only = check_write(10, true, 0, 1).unwrap_err();
+        assert_eq!(read_only.raw_os_error(), Some(libc::EROFS));
+    }
+}

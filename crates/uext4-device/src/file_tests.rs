@@ -1,0 +1,238 @@
+//! Tests of the file device.
+
+use std::fs;
+use std::process::Command;
+
+use super::*;
+
+fn image(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join("image");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn created_file_is_sparse_fresh_and_keeps_its_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new");
+    let device = FileDevice::create(&path, 1 << 40).unwrap();
+    assert!(device.fresh_zeroes() && !device.read_only() && !device.is_block_device());
+    assert_eq!(device.len(), 1 << 40);
+    device.write_at((1 << 40) - 3, b"end").unwrap();
+    assert!(!device.fresh_zeroes());
+    assert!(device.write_at((1 << 40) - 3, b"more").is_err());
+    assert!(device.read_at(1 << 40, &mut [0]).is_err());
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 40);
+    assert!(fs::metadata(&path).unwrap().blocks() < 1024);
+    drop(device);
+    // Creating over it empties it.
+    let device = FileDevice::create(&path, 10).unwrap();
+    let mut all = [1; 10];
+    device.read_at(0, &mut all).unwrap();
+    assert_eq!(all, [0; 10]);
+}
+
+#[test]
+fn an_opened_sparse_file_is_known_to_be_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, b"");
+    fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    assert!(FileDevice::open(&path, Access::ReadWrite, 0).unwrap().fresh_zeroes());
+    fs::write(&path, [0; 8192]).unwrap();
+    assert!(!FileDevice::open(&path, Access::ReadWrite, 0).unwrap().fresh_zeroes());
+}
+
+#[test]
+fn offset_moves_byte_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, b"0123456789");
+    let device = FileDevice::open(&path, Access::ReadWrite, 4).unwrap();
+    assert_eq!(device.len(), 6);
+    device.write_at(0, b"ab").unwrap();
+    device.write_vectored_at(2, &[b"c", b"", b"d"]).unwrap();
+    device.write_fua(5, b"z").unwrap();
+    let (mut one, mut two) = ([0; 2], [0; 3]);
+    device.read_vectored_at(1, &mut [&mut one, &mut [], &mut two]).unwrap();
+    assert_eq!((&one, &two), (b"bc", b"d8z"));
+    assert!(device.write_at(5, b"xx").is_err());
+    assert!(device.write_fua(5, b"xx").is_err());
+    assert!(device.write_vectored_at(5, &[b"x", b"x"]).is_err());
+    device.flush().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"0123abcd8z");
+}
+
+#[test]
+fn vectors_longer_than_a_system_call_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(&folder.path().join("v"), 1 << 20).unwrap();
+    let blocks: Vec<[u8; 16]> = (0..3000_u32).map(|i| [(i % 256) as u8; 16]).collect();
+    let bufs: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
+    device.write_vectored_at(7, &bufs).unwrap();
+    let mut back = vec![[0_u8; 16]; 3000];
+    let mut bufs: Vec<&mut [u8]> = back.iter_mut().map(|block| &mut block[..]).collect();
+    device.read_vectored_at(7, &mut bufs).unwrap();
+    assert_eq!(back, blocks);
+    device.write_vectored_at(0, &[]).unwrap();
+    device.write_vectored_at(0, &[b"", b""]).unwrap();
+}
+
+#[test]
+fn punch_reads_as_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[7; 16384]);
+    let device = FileDevice::open(&path, Access::ReadWrite, 0).unwrap();
+    if !device.punch(100, 9000).unwrap() {
+        println!("skipped: the temporary folder's file system cannot punch holes");
+        return;
+    }
+    let mut all = [1; 16384];
+    device.read_at(0, &mut all).unwrap();
+    assert!(all[..100].iter().chain(&all[9100..]).all(|byte| *byte == 7));
+    assert!(all[100..9100].iter().all(|byte| *byte == 0));
+    assert!(device.punch(16000, 400).is_err());
+}
+
+#[test]
+fn readers_share_and_writers_are_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, b"data");
+    let open = |access| FileDevice::open(&path, access, 0);
+    let reader = open(Access::ReadOnly).unwrap();
+    let second = open(Access::ReadOnly).unwrap();
+    assert!(matches!(open(Access::ReadWrite), Err(OpenError::InUse { .. })));
+    drop((reader, second));
+    let writer = open(Access::ReadWrite).unwrap();
+    assert!(matches!(open(Access::ReadOnly), Err(OpenError::InUse { .. })));
+    assert!(matches!(open(Access::ReadWrite), Err(OpenError::InUse { .. })));
+    assert!(matches!(FileDevice::create(&path, 9), Err(OpenError::InUse { .. })));
+    assert_eq!(fs::read(&path).unwrap(), b"data");
+    drop(writer);
+    let reader = open(Access::ReadOnly).unwrap();
+    assert!(reader.read_only());
+    assert_eq!(reader.write_at(0, b"x").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    assert_eq!(reader.write_fua(0, b"x").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    reader.flush().unwrap();
+}
+
+#[test]
+fn each_failure_to_open_has_its_own_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let error = FileDevice::open(&missing, Access::ReadOnly, 0).unwrap_err();
+    assert!(matches!(error, OpenError::NotFound { .. }));
+    assert_eq!(error.to_string(), format!("{}: no such file or device", missing.display()));
+
+    let error = FileDevice::open(folder.path(), Access::ReadWrite, 0).unwrap_err();
+    assert!(matches!(error, OpenError::IsDirectory { .. }));
+    let error = FileDevice::create(folder.path(), 1).unwrap_err();
+    assert!(matches!(error, OpenError::IsDirectory { .. }));
+    let error = FileDevice::create(&missing.join("below"), 1).unwrap_err();
+    assert!(matches!(error, OpenError::NotFound { .. }), "{error}");
+
+    let path = image(&folder, b"");
+    let error = FileDevice::open(&path, Access::ReadOnly, 0).unwrap_err();
+    assert!(matches!(error, OpenError::Empty { .. }));
+    let path = image(&folder, b"four");
+    let error = FileDevice::open(&path, Access::ReadOnly, 4).unwrap_err();
+    assert!(matches!(error, OpenError::OffsetPastEnd { offset: 4, len: 4, .. }));
+
+    let error = FileDevice::open(Path::new("/dev/null"), Access::ReadWrite, 0).unwrap_err();
+    assert!(matches!(error, OpenError::WrongKind { found: "character device", .. }));
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let error = FileDevice::open(&fifo, Access::ReadOnly, 0).unwrap_err();
+    assert!(matches!(error, OpenError::WrongKind { found: "fifo", .. }));
+
+    let too_large = folder.path().join("large");
+    assert!(FileDevice::create(&too_large, i64::MAX as u64 - 4096).is_err());
+    assert!(!too_large.exists(), "a file that could not be made whole is left behind");
+}
+
+#[test]
+fn no_permission_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    if rustix::process::geteuid().is_root() {
+        println!("skipped: root may open everything");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, b"data");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    let error = FileDevice::open(&path, Access::ReadWrite, 0).unwrap_err();
+    assert!(matches!(error, OpenError::NoPermission { writing: true, .. }), "{error}");
+}
+
+/// Needs root and a free loop device; says so where it has none.
+#[test]
+fn a_loop_device_is_held_alone_and_its_image_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: attaching a loop device needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[3; 1 << 20]);
+    let Ok(output) = Command::new("losetup").args(["-f", "--show"]).arg(&path).output() else {
+        println!("skipped: no losetup");
+        return;
+    };
+    if !output.status.success() {
+        println!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return;
+    }
+    let name = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+    let checks = std::panic::catch_unwind(|| {
+        let error = FileDevice::open(&path, Access::ReadWrite, 0).unwrap_err();
+        assert!(matches!(&error, OpenError::BacksLoop { device, .. } if *device == name));
+        assert!(matches!(FileDevice::create(&path, 5), Err(OpenError::BacksLoop { .. })));
+        FileDevice::open(&path, Access::ReadOnly, 0).unwrap();
+
+        let device = FileDevice::open(&name, Access::ReadWrite, 0).unwrap();
+        assert!(device.is_block_device() && !device.fresh_zeroes());
+        assert_eq!(device.len(), 1 << 20);
+        let second = FileDevice::open(&name, Access::ReadWrite, 0).unwrap_err();
+        assert!(matches!(second, OpenError::InUse { .. }), "{second}");
+        device.write_at(1000, b"odd range").unwrap();
+        device.write_fua(5, b"fua").unwrap();
+        device.flush().unwrap();
+        let mut back = [0; 9];
+        device.read_at(1000, &mut back).unwrap();
+        assert_eq!(&back, b"odd range");
+        device.punch(1, 3).unwrap();
+        device.read_at(0, &mut back[..6]).unwrap();
+    });
+    let detached = Command::new("losetup").arg("-d").arg(&name).status().unwrap();
+    assert!(detached.success());
+    if let Err(panic) = checks {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn parallel_writers_flushes_and_readers() {
+    const THREADS: u64 = 6;
+    let folder = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(&folder.path().join("p"), THREADS << 16).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let device = &device;
+            scope.spawn(move || {
+                let bytes = [thread as u8 + 1; 512];
+                for index in 0..128 {
+                    let at = (index * THREADS + thread) * 512;
+                    if index % 2 == 0 {
+                        device.write_at(at, &bytes).unwrap();
+                    } else {
+                        device.write_vectored_at(at, &[&bytes[..100], &bytes[100..]]).unwrap();
+                    }
+                    let mut back = [0; 512];
+                    device.read_at(at, &mut back).unwrap();
+                    assert_eq!(back, bytes);
+                    if index % 32 == 0 {
+                        device.flush().unwrap();
+                        device.write_fua(at, &bytes).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,399 @@
+//! Directory blocks: linear entries.
+//!
+//! On disk: each block is a chain of records that fill it to the last byte; a record with inode 0
+//! is unused. With metadata_csum a leaf ends in a false record that holds the checksum
+//! (directory.rst, `struct ext4_dir_entry_2`, `struct ext4_dir_entry_tail`).
+//!
+//! Invariants: no record that [`DirBlock`] yields reaches past its block; live names are not
+//! empty and hold neither `/` nor NUL.
+
+use crate::checksum::{InodeSeed, crc32c};
+use crate::error::CorruptKind;
+use crate::inode::FileKind;
+use crate::num::{idx, le32_at, len16, len32, put};
+use crate::units::Ino;
+use zerocopy::little_endian::{U16, U32};
+
+/// Longest name, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Bytes of the checksum record at the end of a leaf.
+pub const TAIL_SIZE: usize = 12;
+/// `det_reserved_ft`.
+pub const TAIL_FILE_TYPE: u8 = 0xde;
+/// Bytes of a record without its name.
+pub const HEADER_SIZE: usize = 8;
+
+raw_struct! {
+    /// `struct ext4_dir_entry_2` without its name.
+    pub struct RawDirEntry [8] {
+        inode: U32,
+        rec_len: U16,
+        name_len: u8,
+        file_type: u8,
+    }
+}
+
+raw_struct! {
+    /// `struct ext4_dir_entry_tail`.
+    pub struct RawDirEntryTail [12] {
+        det_reserved_zero1: U32,
+        det_rec_len: U16,
+        det_reserved_zero2: u8,
+        det_reserved_ft: u8,
+        det_checksum: U32,
+    }
+}
+
+/// One record of a directory block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// Byte offset of the record in its block.
+    pub offset: u32,
+    /// Inode; 0 marks an unused record.
+    pub ino: Ino,
+    /// Bytes to the next record.
+    pub rec_len: u32,
+    /// Name.
+    pub name: &'a [u8],
+    /// Type byte as it stands on disk; [`FileKind::from_dirent`] reads it.
+    pub file_type: u8,
+}
+
+impl DirEntry<'_> {
+    /// Whether the record names a file.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        self.ino.get() != 0
+    }
+
+    /// Type of the file, where the record knows it.
+    #[must_use]
+    pub const fn kind(&self) -> Option<FileKind> {
+        FileKind::from_dirent(self.file_type)
+    }
+
+    /// Whether the name is `.` or `..`.
+    #[must_use]
+    pub fn is_dot(&self) -> bool {
+        self.name == b"." || self.name == b".."
+    }
+
+    /// Whether this is the checksum record at the end of a leaf.
+    #[must_use]
+    pub fn is_tail(&self, block_size: usize) -> bool {
+        let end = self.offset.saturating_add(self.rec_len);
+        let shape = self.rec_len == len32(TAIL_SIZE) && self.file_type == TAIL_FILE_TYPE;
+        shape && !self.is_live() && self.name.is_empty() && idx(end) == block_size
+    }
+}
+
+/// Bytes of the record that a name needs.
+#[must_use]
+pub const fn rec_len_for(name_len: usize) -> u32 {
+    len32(name_len.saturating_add(HEADER_SIZE + 3) / 4 * 4)
+}
+
+/// The records of a block, in order, unused ones and the tail included.
+///
+/// Ends after the first malformed record, which it yields as an error.
+#[derive(Clone, Debug)]
+pub struct DirBlock<'a> {
+    block: &'a [u8],
+    next: usize,
+}
+
+impl<'a> DirBlock<'a> {
+    /// Iterates over a block, or over any whole chain of records.
+    #[must_use]
+    pub const fn new(block: &'a [u8]) -> Self {
+        Self { block, next: 0 }
+    }
+
+    /// The records in use.
+    pub fn live(self) -> impl Iterator<Item = Result<DirEntry<'a>, CorruptKind>> {
+        self.filter(|entry| entry.as_ref().map_or(true, DirEntry::is_live))
+    }
+
+    fn record(&self, at: usize) -> Result<DirEntry<'a>, CorruptKind> {
+        let offset = len32(at);
+        let bad = |why| CorruptKind::DirEntry { offset, why };
+        let rest = self.block.get(at..).unwrap_or_default();
+        let raw = RawDirEntry::ref_from_prefix(rest).ok_or(bad("record header past the block"))?;
+        let rec_len = usize::from(raw.rec_len.get());
+        if rec_len < rec_len_for(1) as usize {
+            return Err(bad("record is shorter than 12 bytes"));
+        }
+        if !rec_len.is_multiple_of(4) {
+            return Err(bad("record length is not a multiple of 4"));
+        }
+        if rec_len > rest.len() {
+            return Err(bad("record reaches past the block"));
+        }
+        if idx(rec_len_for(usize::from(raw.name_len))) > rec_len {
+            return Err(bad("name reaches past the record"));
+        }
+        let name = rest.get(HEADER_SIZE..).and_then(|n| n.get(..usize::from(raw.name_len)));
+        let name = name.ok_or(bad("name reaches past the block"))?;
+        let ino = Ino(raw.inode.get());
+        if ino.get() != 0 {
+            if name.is_empty() {
+                return Err(bad("name is empty"));
+            }
+            if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+                return Err(bad("name holds a slash or NUL"));
+            }
+        }
+        Ok(DirEntry { offset, ino, rec_len: len32(rec_len), name, file_type: raw.file_type })
+    }
+}
+
+impl<'a> Iterator for DirBlock<'a> {
+    type Item = Result<DirEntry<'a>, CorruptKind>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.block.len() {
+            return None;
+        }
+        let record = self.record(self.next);
+        // After an error nothing more can be trusted.
+        self.next = match &record {
+            Ok(entry) => self.next.saturating_add(idx(entry.rec_len)),
+            Err(_) => self.block.len(),
+        };
+        Some(record)
+    }
+}
+
+/// The live record with this name.
+///
+/// # Errors
+/// A malformed record that stands before it.
+pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Result<Option<DirEntry<'a>>, CorruptKind> {
+    for entry in DirBlock::new(block) {
+        let entry = entry?;
+        if entry.name == name && entry.is_live() {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes of a block that records may use.
+fn usable(block: &[u8], has_csum_tail: bool) -> usize {
+    block.len().saturating_sub(if has_csum_tail { TAIL_SIZE } else { 0 })
+}
+
+/// Adds a record where the first gap is large enough; returns whether there was one.
+///
+/// `kind` is `None` in file systems without the filetype feature. That the name is valid and not
+/// yet there is for the caller to know.
+///
+/// # Errors
+/// A malformed record.
+pub fn insert(
+    block: &mut [u8],
+    name: &[u8],
+    ino: Ino,
+    kind: Option<FileKind>,
+    has_csum_tail: bool,
+) -> Result<bool, CorruptKind> {
+    let need = rec_len_for(name.len());
+    let Ok(name_len) = u8::try_from(name.len()) else { return Ok(false) };
+    let area = usable(block, has_csum_tail);
+    let mut gap = None;
+    for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
+        let entry = entry?;
+        let used = if entry.is_live() { rec_len_for(entry.name.len()) } else { 0 };
+        if entry.rec_len.saturating_sub(used) >= need {
+            gap = Some((entry.offset, used, entry.rec_len));
+            break;
+        }
+    }
+    let Some((offset, used, rec_len)) = gap else { return Ok(false) };
+    let at = offset.saturating_add(used);
+    if used > 0 {
+        set_rec_len(block, offset, used);
+    }
+    let raw = RawDirEntry {
+        inode: U32::new(ino.get()),
+        rec_len: U16::new(len16(idx(rec_len.saturating_sub(used)))),
+        name_len,
+        file_type: kind.map_or(0, FileKind::dirent),
+    };
+    put(block, idx(at), raw.bytes());
+    put(block, idx(at).saturating_add(HEADER_SIZE), name);
+    Ok(true)
+}
+
+fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) {
+    let at = idx(offset).saturating_add(std::mem::offset_of!(RawDirEntry, rec_len));
+    put(block, at, &len16(idx(rec_len)).to_le_bytes());
+}
+
+/// Deletes the record at `offset`: joins it to the one before it, or marks it unused when it is
+/// the first.
+///
+/// # Errors
+/// A malformed record before it, or no record at `offset`.
+pub fn delete(block: &mut [u8], offset: u32) -> Result<(), CorruptKind> {
+    let mut before: Option<(u32, u32)> = None;
+    let mut found = None;
+    for entry in DirBlock::new(block) {
+        let entry = entry?;
+        if entry.offset == offset {
+            found = Some(entry.rec_len);
+            break;
+        }
+        before = Some((entry.offset, entry.rec_len));
+    }
+    let Some(rec_len) = found else {
+        return Err(CorruptKind::DirEntry { offset, why: "no record starts here" });
+    };
+    match before {
+        Some((previous, len)) => set_rec_len(block, previous, len.saturating_add(rec_len)),
+        None => _ = put(block, idx(offset), &[0; 4]),
+    }
+    Ok(())
+}
+
+/// Points the record at `offset` to another inode, and sets its type.
+pub fn set_entry_ino(block: &mut [u8], offset: u32, ino: Ino, kind: Option<FileKind>) {
+    let rest = block.get_mut(idx(offset)..).unwrap_or_default();
+    if let Some(raw) = RawDirEntry::mut_from_prefix(rest) {
+        raw.inode.set(ino.get());
+        raw.file_type = kind.map_or(0, FileKind::dirent);
+    }
+}
+
+/// Makes a block one unused record, with the checksum record after it where there is one.
+pub fn init_block(block: &mut [u8], has_csum_tail: bool) {
+    block.fill(0);
+    let area = usable(block, has_csum_tail);
+    set_rec_len(block, 0, len32(area));
+    if has_csum_tail {
+        let tail = RawDirEntryTail {
+            det_reserved_zero1: U32::new(0),
+            det_rec_len: U16::new(len16(TAIL_SIZE)),
+            det_reserved_zero2: 0,
+            det_reserved_ft: TAIL_FILE_TYPE,
+            det_checksum: U32::new(0),
+        };
+        put(block, area, tail.bytes());
+    }
+}
+
+/// Makes the first block of a directory: `.` and `..`.
+pub fn init_first_block(
+    block: &mut [u8],
+    own: Ino,
+    parent: Ino,
+    has_filetype: bool,
+    has_csum_tail: bool,
+) {
+    init_block(block, has_csum_tail);
+    let kind = has_filetype.then_some(FileKind::Directory);
+    // A block of at least 1024 bytes that was just emptied has room for both.
+    _ = insert(block, b".", own, kind, has_csum_tail);
+    _ = insert(block, b"..", parent, kind, has_csum_tail);
+}
+
+/// Whether a block ends in a checksum record.
+#[must_use]
+pub fn has_tail(block: &[u8]) -> bool {
+    let at = block.len().saturating_sub(TAIL_SIZE);
+    let Some(tail) = block.get(at..).and_then(RawDirEntryTail::ref_from_prefix) else {
+        return false;
+    };
+    tail.det_reserved_zero1.get() == 0
+        && usize::from(tail.det_rec_len.get()) == TAIL_SIZE
+        && tail.det_reserved_zero2 == 0
+        && tail.det_reserved_ft == TAIL_FILE_TYPE
+}
+
+/// Computes the checksum of a leaf that has a checksum record.
+pub fn seal_dir_leaf(block: &mut [u8], seed: InodeSeed) {
+    let Some(seed) = seed.get() else { return };
+    if has_tail(block) {
+        let crc = crc32c(seed, block.get(..usable(block, true)).unwrap_or_default());
+        put(block, block.len().saturating_sub(4), &crc.to_le_bytes());
+    }
+}
+
+/// Compares the checksum of a leaf with its content.
+///
+/// # Errors
+/// [`CorruptKind::Checksum`]; [`CorruptKind::Rule`] when the checksum record is missing.
+pub fn verify_dir_leaf(block: &[u8], seed: InodeSeed) -> Result<(), CorruptKind> {
+    const WHAT: &str = "directory block";
+    let Some(seed) = seed.get() else { return Ok(()) };
+    if !has_tail(block) {
+        return Err(CorruptKind::Rule { what: WHAT, why: "no checksum record" });
+    }
+    let want = crc32c(seed, block.get(..usable(block, true)).unwrap_or_default());
+    let found = le32_at(block, block.len().saturating_sub(4));
+    if want == found { Ok(()) } else { Err(CorruptKind::Checksum { what: WHAT, want, found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_and_go() {
+        let mut block = vec![0xff_u8; 1024];
+        init_first_block(&mut block, Ino(12), Ino(2), true, true);
+        let mut count = 2;
+        while insert(&mut block, format!("file{count}").as_bytes(), Ino(count), None, true).unwrap()
+        {
+            count += 1;
+        }
+        assert_eq!(count, 2 + (1024 - 12 - 24) / 16);
+        let names = DirBlock::new(&block).live().count();
+        assert_eq!(names as u32, count);
+        assert!(DirBlock::new(&block).last().unwrap().unwrap().is_tail(1024));
+
+        let entry = find(&block, b"file7").unwrap().unwrap();
+        let offset = entry.offset;
+        delete(&mut block, offset).unwrap();
+        assert_eq!(find(&block, b"file7").unwrap(), None);
+        assert!(delete(&mut block, offset).is_err());
+        assert!(insert(&mut block, b"seven", Ino(7), Some(FileKind::Symlink), true).unwrap());
+        let entry = find(&block, b"seven").unwrap().unwrap();
+        assert_eq!((entry.offset, entry.kind()), (offset, Some(FileKind::Symlink)));
+        delete(&mut block, 0).unwrap();
+        assert_eq!(find(&block, b".").unwrap(), None);
+        set_entry_ino(&mut block, offset, Ino(99), Some(FileKind::Fifo));
+        assert_eq!(find(&block, b"seven").unwrap().unwrap().ino, Ino(99));
+
+        let seed = InodeSeed(Some(4));
+        seal_dir_leaf(&mut block, seed);
+        verify_dir_leaf(&block, seed).unwrap();
+        block[1] ^= 1;
+        assert!(verify_dir_leaf(&block, seed).is_err());
+    }
+
+    #[test]
+    fn malformed_records_are_errors_and_end_the_block() {
+        let fresh = || {
+            let mut block = vec![0_u8; 1024];
+            init_first_block(&mut block, Ino(2), Ino(2), true, false);
+            block
+        };
+        let broken = |at: usize, bytes: &[u8]| {
+            let mut block = fresh();
+            put(&mut block, at, bytes);
+            let entries: Vec<_> = DirBlock::new(&block).collect();
+            entries.last().unwrap().is_err()
+        };
+        assert!(!broken(0, &[2]));
+        assert!(broken(4, &[8, 0]));
+        assert!(broken(4, &[13, 0]));
+        assert!(broken(4, &[0xfc, 0xff]));
+        assert!(broken(6, &[5]));
+        assert!(broken(6, &[0]));
+        assert!(broken(8, b"/"));
+        assert!(broken(8, &[0]));
+        assert!(DirBlock::new(&[0; 7]).next().unwrap().is_err());
+        assert!(DirBlock::new(&[]).next().is_none());
+    }
+}

@@ -1,0 +1,399 @@
+//! Feature bits of the superblock, their e2fsprogs names, and what the engine makes of them.
+//!
+//! On disk: `s_feature_compat` (unknown bits: harmless), `s_feature_incompat` (unknown: keep off),
+//! `s_feature_ro_compat` (unknown: read only).
+//!
+//! Invariants: unknown bits are kept and have a name (`FEATURE_I31`), never dropped.
+
+use crate::error::FormatError;
+use crate::superblock::RawSuperblock;
+use bitflags::bitflags;
+
+bitflags! {
+    /// Features that an implementation may ignore.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct Compat: u32 {
+        /// Directory preallocation (never used).
+        const DIR_PREALLOC = 0x0001;
+        /// AFS magic inodes.
+        const IMAGIC_INODES = 0x0002;
+        /// A journal.
+        const HAS_JOURNAL = 0x0004;
+        /// Extended attributes.
+        const EXT_ATTR = 0x0008;
+        /// Blocks kept back for growing the group descriptors.
+        const RESIZE_INODE = 0x0010;
+        /// Hashed directories.
+        const DIR_INDEX = 0x0020;
+        /// Lazily initialised groups (never used).
+        const LAZY_BG = 0x0040;
+        /// Snapshot exclude bitmap (never used).
+        const SNAPSHOT_BITMAP = 0x0100;
+        /// Two backup superblocks at most, in `s_backup_bgs`.
+        const SPARSE_SUPER2 = 0x0200;
+        /// Fast commits in the journal.
+        const FAST_COMMIT = 0x0400;
+        /// Inode numbers and UUID must not change (encryption).
+        const STABLE_INODES = 0x0800;
+        /// A file that lists orphan inodes.
+        const ORPHAN_FILE = 0x1000;
+        const _ = !0;
+    }
+
+    /// Features that an implementation must know to read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct Incompat: u32 {
+        /// Compressed files (never used).
+        const COMPRESSION = 0x0001;
+        /// Directory entries carry the file type.
+        const FILETYPE = 0x0002;
+        /// The journal must be replayed.
+        const RECOVER = 0x0004;
+        /// The device is a journal.
+        const JOURNAL_DEV = 0x0008;
+        /// Group descriptors stand in their meta group.
+        const META_BG = 0x0010;
+        /// Files are mapped by extents.
+        const EXTENT = 0x0040;
+        /// Block numbers may exceed 32 bits; 64-byte group descriptors.
+        const BIT64 = 0x0080;
+        /// Multiple mount protection.
+        const MMP = 0x0100;
+        /// A group's metadata may stand outside of it.
+        const FLEX_BG = 0x0200;
+        /// Large attribute values in inodes.
+        const EA_INODE = 0x0400;
+        /// Data in directory entries (Lustre).
+        const DIRDATA = 0x1000;
+        /// The checksum seed stands in the superblock.
+        const CSUM_SEED = 0x2000;
+        /// Directories above 2 GiB or three index levels.
+        const LARGEDIR = 0x4000;
+        /// Small files in the inode.
+        const INLINE_DATA = 0x8000;
+        /// Encrypted files.
+        const ENCRYPT = 0x1_0000;
+        /// Case-insensitive directories.
+        const CASEFOLD = 0x2_0000;
+        const _ = !0;
+    }
+
+    /// Features that an implementation must know to write.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct RoCompat: u32 {
+        /// Backup superblocks only in groups 0, 1 and powers of 3, 5, 7.
+        const SPARSE_SUPER = 0x0001;
+        /// Files above 2 GiB.
+        const LARGE_FILE = 0x0002;
+        /// Directories as B-trees (never used).
+        const BTREE_DIR = 0x0004;
+        /// `i_blocks` has 48 bits and may count blocks.
+        const HUGE_FILE = 0x0008;
+        /// CRC-16 in group descriptors and lazy group flags.
+        const GDT_CSUM = 0x0010;
+        /// Directories may have more than 65,000 subdirectories.
+        const DIR_NLINK = 0x0020;
+        /// Inodes have room for the fields past 128 bytes.
+        const EXTRA_ISIZE = 0x0040;
+        /// Snapshots (never used).
+        const SNAPSHOT = 0x0080;
+        /// Quota in hidden inodes.
+        const QUOTA = 0x0100;
+        /// Allocation in clusters of blocks.
+        const BIGALLOC = 0x0200;
+        /// CRC-32C of all metadata.
+        const METADATA_CSUM = 0x0400;
+        /// Replica (never used).
+        const REPLICA = 0x0800;
+        /// Never write.
+        const READONLY = 0x1000;
+        /// Project quota.
+        const PROJECT = 0x2000;
+        /// Blocks shared between files.
+        const SHARED_BLOCKS = 0x4000;
+        /// Files with fs-verity.
+        const VERITY = 0x8000;
+        /// The orphan file may hold entries.
+        const ORPHAN_PRESENT = 0x1_0000;
+        const _ = !0;
+    }
+}
+
+/// Feature sets, in the order in which e2fsprogs prints them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    Compat,
+    Incompat,
+    RoCompat,
+}
+
+/// e2fsprogs names; where one bit has several, the first is printed and all are parsed.
+const NAMES: &[(Set, u32, &str)] = &[
+    (Set::Compat, 0x0001, "dir_prealloc"),
+    (Set::Compat, 0x0002, "imagic_inodes"),
+    (Set::Compat, 0x0004, "has_journal"),
+    (Set::Compat, 0x0008, "ext_attr"),
+    (Set::Compat, 0x0010, "resize_inode"),
+    (Set::Compat, 0x0020, "dir_index"),
+    (Set::Compat, 0x0040, "lazy_bg"),
+    (Set::Compat, 0x0100, "snapshot_bitmap"),
+    (Set::Compat, 0x0200, "sparse_super2"),
+    (Set::Compat, 0x0400, "fast_commit"),
+    (Set::Compat, 0x0800, "stable_inodes"),
+    (Set::Compat, 0x1000, "orphan_file"),
+    (Set::Incompat, 0x0001, "compression"),
+    (Set::Incompat, 0x0002, "filetype"),
+    (Set::Incompat, 0x0004, "needs_recovery"),
+    (Set::Incompat, 0x0008, "journal_dev"),
+    (Set::Incompat, 0x0010, "meta_bg"),
+    (Set::Incompat, 0x0040, "extent"),
+    (Set::Incompat, 0x0040, "extents"),
+    (Set::Incompat, 0x0080, "64bit"),
+    (Set::Incompat, 0x0100, "mmp"),
+    (Set::Incompat, 0x0200, "flex_bg"),
+    (Set::Incompat, 0x0400, "ea_inode"),
+    (Set::Incompat, 0x1000, "dirdata"),
+    (Set::Incompat, 0x2000, "metadata_csum_seed"),
+    (Set::Incompat, 0x4000, "large_dir"),
+    (Set::Incompat, 0x8000, "inline_data"),
+    (Set::Incompat, 0x1_0000, "encrypt"),
+    (Set::Incompat, 0x2_0000, "casefold"),
+    (Set::Incompat, 0x2_0000, "fname_encoding"),
+    (Set::RoCompat, 0x0001, "sparse_super"),
+    (Set::RoCompat, 0x0002, "large_file"),
+    (Set::RoCompat, 0x0008, "huge_file"),
+    (Set::RoCompat, 0x0010, "uninit_bg"),
+    (Set::RoCompat, 0x0010, "uninit_groups"),
+    (Set::RoCompat, 0x0020, "dir_nlink"),
+    (Set::RoCompat, 0x0040, "extra_isize"),
+    (Set::RoCompat, 0x0080, "snapshot"),
+    (Set::RoCompat, 0x0100, "quota"),
+    (Set::RoCompat, 0x0200, "bigalloc"),
+    (Set::RoCompat, 0x0400, "metadata_csum"),
+    (Set::RoCompat, 0x0800, "replica"),
+    (Set::RoCompat, 0x1000, "read-only"),
+    (Set::RoCompat, 0x2000, "project"),
+    (Set::RoCompat, 0x4000, "shared_blocks"),
+    (Set::RoCompat, 0x8000, "verity"),
+    (Set::RoCompat, 0x1_0000, "orphan_present"),
+];
+
+/// Names of the bits set in `bits`, ascending, unknown ones as `PREFIX` and bit number.
+pub(crate) fn names_of(
+    bits: u32,
+    prefix: &str,
+    name: impl Fn(u32) -> Option<&'static str>,
+) -> Vec<String> {
+    let set = (0..u32::BITS).filter(|&bit| bits & (1 << bit) != 0);
+    set.map(|bit| match name(1 << bit) {
+        Some(known) => known.to_owned(),
+        None => format!("{prefix}{bit}"),
+    })
+    .collect()
+}
+
+fn name_in(set: Set, mask: u32) -> Option<&'static str> {
+    NAMES.iter().find(|(s, m, _)| *s == set && *m == mask).map(|(_, _, name)| *name)
+}
+
+impl Compat {
+    /// e2fsprogs names of the bits that are set.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        names_of(self.bits(), "FEATURE_C", |mask| name_in(Set::Compat, mask))
+    }
+}
+
+impl Incompat {
+    /// e2fsprogs names of the bits that are set.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        names_of(self.bits(), "FEATURE_I", |mask| name_in(Set::Incompat, mask))
+    }
+
+    /// What the engine reads and writes.
+    pub const SUPPORTED: Self = Self::FILETYPE
+        .union(Self::RECOVER)
+        .union(Self::EXTENT)
+        .union(Self::BIT64)
+        .union(Self::FLEX_BG)
+        .union(Self::CSUM_SEED);
+}
+
+impl RoCompat {
+    /// e2fsprogs names of the bits that are set.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        names_of(self.bits(), "FEATURE_R", |mask| name_in(Set::RoCompat, mask))
+    }
+
+    /// What the engine writes.
+    pub const SUPPORTED: Self = Self::SPARSE_SUPER
+        .union(Self::LARGE_FILE)
+        .union(Self::HUGE_FILE)
+        .union(Self::GDT_CSUM)
+        .union(Self::DIR_NLINK)
+        .union(Self::EXTRA_ISIZE)
+        .union(Self::METADATA_CSUM)
+        .union(Self::ORPHAN_PRESENT);
+}
+
+/// The three feature sets of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Features {
+    /// May be ignored.
+    pub compat: Compat,
+    /// Needed to read.
+    pub incompat: Incompat,
+    /// Needed to write.
+    pub ro_compat: RoCompat,
+}
+
+impl Features {
+    /// The feature sets of a superblock. Revision 0 file systems have none.
+    #[must_use]
+    pub fn of(sb: &RawSuperblock) -> Self {
+        if sb.s_rev_level.get() == 0 {
+            return Self::default();
+        }
+        Self {
+            compat: Compat::from_bits_retain(sb.s_feature_compat.get()),
+            incompat: Incompat::from_bits_retain(sb.s_feature_incompat.get()),
+            ro_compat: RoCompat::from_bits_retain(sb.s_feature_ro_compat.get()),
+        }
+    }
+
+    /// Puts the feature sets in a superblock.
+    pub fn put(&self, sb: &mut RawSuperblock) {
+        sb.s_feature_compat.set(self.compat.bits());
+        sb.s_feature_incompat.set(self.incompat.bits());
+        sb.s_feature_ro_compat.set(self.ro_compat.bits());
+    }
+
+    /// e2fsprogs names in the order of `dumpe2fs -h`.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names = self.compat.names();
+        names.extend(self.incompat.names());
+        names.extend(self.ro_compat.names());
+        names
+    }
+
+    /// Changes the sets by a `-O` list: words separated by commas or blanks; `^word` or `-word`
+    /// clears, `none` clears all.
+    ///
+    /// # Errors
+    /// [`FormatError::UnknownFeatureName`] at the first word that names no feature; earlier words
+    /// have taken effect then.
+    pub fn edit(&mut self, list: &str) -> Result<(), FormatError> {
+        let words = list.split(|c: char| c == ',' || c.is_ascii_whitespace());
+        for word in words.filter(|w| !w.is_empty()) {
+            if word.eq_ignore_ascii_case("none") {
+                *self = Self::default();
+                continue;
+            }
+            let (name, on) = match word.strip_prefix(['^', '-']) {
+                Some(name) => (name, false),
+                None => (word.strip_prefix('+').unwrap_or(word), true),
+            };
+            let Some((set, mask)) = parse_name(name) else {
+                return Err(FormatError::UnknownFeatureName { name: name.to_owned() });
+            };
+            match set {
+                Set::Compat => self.compat.set(Compat::from_bits_retain(mask), on),
+                Set::Incompat => self.incompat.set(Incompat::from_bits_retain(mask), on),
+                Set::RoCompat => self.ro_compat.set(RoCompat::from_bits_retain(mask), on),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Set and mask of a feature's name, known or of the form `FEATURE_I31`.
+fn parse_name(name: &str) -> Option<(Set, u32)> {
+    if let Some((set, mask, _)) = NAMES.iter().find(|(_, _, n)| n.eq_ignore_ascii_case(name)) {
+        return Some((*set, *mask));
+    }
+    let rest = name.strip_prefix("FEATURE_")?;
+    let (set, digits) = match rest.split_at_checked(1)? {
+        ("C", digits) => (Set::Compat, digits),
+        ("I", digits) => (Set::Incompat, digits),
+        ("R", digits) => (Set::RoCompat, digits),
+        _ => return None,
+    };
+    let bit = digits.parse::<u32>().ok()?;
+    Some((set, 1_u32.checked_shl(bit)?))
+}
+
+/// What the engine can do with a file system, judged by its features alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Read and write.
+    ReadWrite,
+    /// Read only, for these reasons.
+    ReadOnly(Vec<String>),
+    /// Not at all: names of the features that are not understood.
+    Refused(Vec<String>),
+}
+
+/// Judges a superblock's features.
+#[must_use]
+pub fn support(sb: &RawSuperblock) -> Support {
+    let features = Features::of(sb);
+    let foreign = features.incompat.difference(Incompat::SUPPORTED);
+    if !foreign.is_empty() {
+        return Support::Refused(foreign.names());
+    }
+    let unwritable = features.ro_compat.difference(RoCompat::SUPPORTED);
+    let mut reasons: Vec<String> =
+        unwritable.names().iter().map(|name| format!("unsupported feature {name}")).collect();
+    if !features.incompat.contains(Incompat::EXTENT) {
+        reasons.push("no extent feature".to_owned());
+    }
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        reasons.push("no journal".to_owned());
+    }
+    if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_edit_features_as_mke2fs_does() {
+        let mut f = Features::default();
+        f.edit("has_journal,extent 64bit,^extents").unwrap();
+        assert_eq!(f.names(), ["has_journal", "64bit"]);
+        f.edit("none,FEATURE_I31,uninit_groups").unwrap();
+        assert_eq!(f.names(), ["FEATURE_I31", "uninit_bg"]);
+        assert!(f.edit("no_such").is_err());
+        assert!(f.edit("FEATURE_I32").is_err());
+    }
+
+    #[test]
+    fn support_names_what_stands_in_the_way() {
+        let mut sb = RawSuperblock::zeroed();
+        sb.s_rev_level.set(1);
+        let mut f = Features::default();
+        f.edit("has_journal,extent,metadata_csum").unwrap();
+        f.put(&mut sb);
+        assert_eq!(support(&sb), Support::ReadWrite);
+        f.edit("bigalloc,^has_journal,FEATURE_R30").unwrap();
+        f.put(&mut sb);
+        assert_eq!(
+            support(&sb),
+            Support::ReadOnly(vec![
+                "unsupported feature bigalloc".to_owned(),
+                "unsupported feature FEATURE_R30".to_owned(),
+                "no journal".to_owned(),
+            ])
+        );
+        f.edit("casefold,FEATURE_I31").unwrap();
+        f.put(&mut sb);
+        assert_eq!(
+            support(&sb),
+            Support::Refused(vec!["casefold".to_owned(), "FEATURE_I31".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Hashes of names that order a hashed directory.
+//!
+//! On disk: `hash_version` of the directory's root says which; the superblock's `s_flags` says
+//! whether bytes count as signed, and `s_hash_seed` where to start (directory.rst, hash tree).
+//! Vectors of the tests come from `debugfs dx_hash`.
+
+use crate::num::lo32;
+
+/// Hash function of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashVersion {
+    /// The first one.
+    Legacy,
+    /// Half of MD4; the default.
+    HalfMd4,
+    /// TEA.
+    Tea,
+}
+
+impl HashVersion {
+    /// From `hash_version` of a directory or `s_def_hash_version`: the unsigned forms (3 to 5),
+    /// which only memory should know, are taken as their signed ones.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        match raw {
+            0 | 3 => Some(Self::Legacy),
+            1 | 4 => Some(Self::HalfMd4),
+            2 | 5 => Some(Self::Tea),
+            _ => None,
+        }
+    }
+
+    /// The number on disk.
+    #[must_use]
+    pub const fn raw(self) -> u8 {
+        match self {
+            Self::Legacy => 0,
+            Self::HalfMd4 => 1,
+            Self::Tea => 2,
+        }
+    }
+}
+
+/// How to hash the names of one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirHasher {
+    /// Function.
+    pub version: HashVersion,
+    /// Whether bytes count as unsigned.
+    pub unsigned: bool,
+    /// `s_hash_seed`; all zero stands for the built-in start.
+    pub seed: [u32; 4],
+}
+
+/// Greatest hash there is; the one above it means "end of directory" to readers.
+const LAST_HASH: u32 = 0xffff_fffc;
+const EOF_HASH: u32 = 0xffff_fffe;
+/// Start of MD4.
+const MD4_START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+impl DirHasher {
+    /// Hash and minor hash of a name. The hash is even: its lowest bit marks, in an index entry,
+    /// that names with this hash continue from the block before.
+    #[must_use]
+    pub fn hash(&self, name: &[u8]) -> (u32, u32) {
+        let start = if self.seed == [0; 4] { MD4_START } else { self.seed };
+        let (hash, minor) = match self.version {
+            HashVersion::Legacy => (self.legacy(name), 0),
+            HashVersion::HalfMd4 => {
+                let [_, hash, minor, _] = self.chunks::<8>(name, start, half_md4);
+                (hash, minor)
+            }
+            HashVersion::Tea => {
+                let [hash, minor, ..] = self.chunks::<4>(name, start, tea);
+                (hash, minor)
+            }
+        };
+        let hash = hash & !1;
+        (if hash == EOF_HASH { LAST_HASH } else { hash }, minor)
+    }
+
+    /// A byte of a name as the 32-bit number that arithmetic sees.
+    fn widen(&self, byte: u8) -> u32 {
+        if self.unsigned {
+            u32::from(byte)
+        } else {
+            lo32(i64::from(byte.cast_signed()).cast_unsigned())
+        }
+    }
+
+    fn legacy(&self, name: &[u8]) -> u32 {
+        let (mut before, mut last) = (0x37ab_e8f9_u32, 0x12a3_fe2d_u32);
+        for &byte in name {
+            let mixed = before.wrapping_add(last ^ self.widen(byte).wrapping_mul(7_152_373));
+            // Arithmetic modulo 2^31 - 1, nearly.
+            let reduced = if mixed >> 31 == 1 { mixed.wrapping_sub(0x7fff_ffff) } else { mixed };
+            (before, last) = (last, reduced);
+        }
+        last << 1
+    }
+
+    /// Runs `mix` over the name in pieces of `N` words; an empty name leaves the start as it is.
+    fn chunks<const N: usize>(
+        &self,
+        name: &[u8],
+        start: [u32; 4],
+        mix: impl Fn([u32; 4], &[u32; N]) -> [u32; 4],
+    ) -> [u32; 4] {
+        let mut state = start;
+        let mut rest = name;
+        while !rest.is_empty() {
+            state = mix(state, &self.words::<N>(rest));
+            rest = rest.get(N.saturating_mul(4)..).unwrap_or_default();
+        }
+        state
+    }
+
+    /// The first `4 N` bytes as big-endian words; missing bytes are the length of all that is
+    /// left (at most 255), repeated.
+    fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
+        let [length, ..] = crate::num::len32(rest.len()).to_le_bytes();
+        let pad = u32::from_ne_bytes([length; 4]);
+        let mut words = [pad; N];
+        for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
+            *word =
+                bytes.iter().fold(pad, |value, &byte| (value << 8).wrapping_add(self.widen(byte)));
+        }
+        words
+    }
+}
+
+fn half_md4(state: [u32; 4], words: &[u32; 8]) -> [u32; 4] {
+    const ROUND2: u32 = 0x5a82_7999;
+    const ROUND3: u32 = 0x6ed9_eba1;
+    let select = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
+    let majority = |x: u32, y: u32, z: u32| (x & y).wrapping_add((x ^ y) & z);
+    let parity = |x: u32, y: u32, z: u32| x ^ y ^ z;
+    let [w0, w1, w2, w3, w4, w5, w6, w7] = *words;
+    let mut s = state;
+    s = round(s, select, 0, [w0, w1, w2, w3, w4, w5, w6, w7], [3, 7, 11, 19]);
+    s = round(s, majority, ROUND2, [w1, w3, w5, w7, w0, w2, w4, w6], [3, 5, 9, 13]);
+    s = round(s, parity, ROUND3, [w3, w7, w2, w6, w1, w5, w0, w4], [3, 9, 11, 15]);
+    let [a, b, c, d] = state;
+    let [p, q, r, t] = s;
+    [a.wrapping_add(p), b.wrapping_add(q), c.wrapping_add(r), d.wrapping_add(t)]
+}
+
+/// One round of eight steps: each step changes one word of the state, which then moves on.
+fn round(
+    state: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
+    constant: u32,
+    words: [u32; 8],
+    turns: [u32; 4],
+) -> [u32; 4] {
+    let [mut a, mut b, mut c, mut d] = state;
+    for (word, turn) in words.iter().zip(turns.iter().cycle()) {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(*word).wrapping_add(constant);
+        (a, b, c, d) = (d, sum.rotate_left(*turn), b, c);
+    }
+    [a, b, c, d]
+}
+
+fn tea(state: [u32; 4], words: &[u32; 4]) -> [u32; 4] {
+    const DELTA: u32 = 0x9e37_79b9;
+    let [k0, k1, k2, k3] = *words;
+    let [start0, start1, c, d] = state;
+    let (mut x, mut y, mut sum) = (start0, start1, 0_u32);
+    for _ in 0..16 {
+        sum = sum.wrapping_add(DELTA);
+        let mix = |v: u32, a: u32, b: u32| {
+            (v << 4).wrapping_add(a) ^ v.wrapping_add(sum) ^ (v >> 5).wrapping_add(b)
+        };
+        x = x.wrapping_add(mix(y, k0, k1));
+        y = y.wrapping_add(mix(x, k2, k3));
+    }
+    [start0.wrapping_add(x), start1.wrapping_add(y), c, d]
+}

@@ -1,0 +1,401 @@
+//! The plan of a journal replay: which blocks of the log go home.
+//!
+//! What: a pure function over a reader of log blocks, in jbd2's three passes. *Scan* finds the last
+//! complete transaction, *revoke* collects the blocks that must stay as they are, *replay* lists
+//! the images to write; the caller writes them.
+//!
+//! Where the log ends (as in jbd2, `fs/jbd2/recovery.c`):
+//! - at a block that is no log block, has another transaction id than expected, or an unknown type;
+//! - at a commit block whose checksum is wrong: that transaction and all after it never happened.
+//!   With async_commit jbd2 reads on to say which commits failed; what it replays is the same.
+//! - A descriptor or revoke block with a wrong checksum may be left over from an older life of the
+//!   log. Judgement waits for the commit block of its transaction: an older commit time than that
+//!   of the transaction before ends the log, a newer one makes the log damaged, an error.
+//!   No commit block: the transaction never happened.
+//! - An image with a wrong checksum in a complete transaction is left out and counted as damage:
+//!   jbd2 writes the rest and reports an error.
+//!
+//! Invariants: each pass reads each log block at most once, so time is bounded by the log;
+//! memory is bounded by the log's blocks and [`ReplayLimits::max_revokes`].
+
+use super::block::{
+    BlockType, CHECKSUM_CRC32, CHECKSUM_CRC32_SIZE, CommitBlock, TagFlags, header, revoked_blocks,
+    tags, verify_commit, verify_tail,
+};
+use super::superblock::{JournalChecksum, JournalLayout};
+use crate::checksum::crc32_be;
+use crate::error::CorruptKind;
+use crate::num::idx;
+use crate::units::{BlockNo, Tid};
+use std::collections::{BTreeMap, HashMap};
+
+/// Bounds of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayLimits {
+    /// Blocks of the file system: no image goes to this block or past it.
+    pub fs_blocks: u64,
+    /// Most revoked blocks held in memory.
+    pub max_revokes: usize,
+}
+
+impl ReplayLimits {
+    /// Bounds for a file system of `fs_blocks` blocks: 16 million revoked blocks.
+    #[must_use]
+    pub const fn new(fs_blocks: u64) -> Self {
+        Self { fs_blocks, max_revokes: 1 << 24 }
+    }
+}
+
+/// An image that goes home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayBlock {
+    /// Where it stands, counted from the journal's start.
+    pub log_block: u32,
+    /// Its first four bytes must be restored ([`super::block::unescape`]).
+    pub escaped: bool,
+    /// Transaction that wrote it.
+    pub tid: Tid,
+}
+
+/// What a replay does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayPlan {
+    /// Home and image of every block to write; the newest image only.
+    pub writes: BTreeMap<BlockNo, ReplayBlock>,
+    /// Oldest transaction of the log.
+    pub first_tid: Tid,
+    /// Complete transactions.
+    pub transactions: u32,
+    /// Id that the first transaction after the replay must have: one is left out, so that commit
+    /// blocks left in the log never match again.
+    pub next_tid: Tid,
+    /// Log block after the last complete transaction.
+    pub next_log_block: u32,
+    /// Commit time of the last complete transaction, in seconds; later commits must not be older.
+    pub last_commit_secs: u64,
+    /// Distinct revoked blocks.
+    pub revoked: u32,
+    /// Images left out because of a revoke.
+    pub skipped: u32,
+    /// Images left out because their checksum is wrong: the replay is incomplete. At most 1000 are
+    /// listed, as home and log block.
+    pub damaged: Vec<(BlockNo, u32)>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError<E: std::error::Error + 'static> {
+    /// A log block could not be read.
+    #[error("journal block {log_block}: {source}")]
+    Read {
+        /// Log block.
+        log_block: u32,
+        /// The reader's error.
+        source: E,
+    },
+    /// A block of a complete transaction is damaged.
+    #[error("journal block {log_block}: {kind}")]
+    Corrupt {
+        /// Log block.
+        log_block: u32,
+        /// What is wrong with it.
+        kind: CorruptKind,
+    },
+    /// An image has its home outside the file system.
+    #[error("journal block {log_block}: image for block {block} of {fs_blocks}")]
+    OutOfRange {
+        /// Log block of the descriptor.
+        log_block: u32,
+        /// Where the image should go.
+        block: BlockNo,
+        /// Blocks of the file system.
+        fs_blocks: u64,
+    },
+    /// More revoked blocks than the limit.
+    #[error("journal revokes more than {max} blocks")]
+    TooManyRevokes {
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// Damaged images that a plan lists.
+const MAX_DAMAGED: usize = 1000;
+
+/// A descriptor or revoke block of a transaction.
+struct Part {
+    log_block: u32,
+    tid: Tid,
+    kind: BlockType,
+}
+
+/// What the scan found.
+struct Scan {
+    parts: Vec<Part>,
+    end_tid: Tid,
+    transactions: u32,
+    next_log_block: u32,
+    last_commit_secs: u64,
+}
+
+/// Reads log blocks into one buffer.
+struct Reader<'a, R> {
+    layout: &'a JournalLayout,
+    read: R,
+    block: Vec<u8>,
+}
+
+impl<E, R> Reader<'_, R>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    fn load(&mut self, log_block: u32) -> Result<(), ReplayError<E>> {
+        (self.read)(log_block, &mut self.block)
+            .map_err(|source| ReplayError::Read { log_block, source })
+    }
+}
+
+/// Plans the replay of a journal. `read` fills a buffer of one block with a log block.
+///
+/// # Errors
+/// [`ReplayError`]; nothing has been changed by then.
+pub fn plan<E, R>(
+    layout: &JournalLayout,
+    limits: ReplayLimits,
+    read: R,
+) -> Result<ReplayPlan, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let mut plan = ReplayPlan {
+        writes: BTreeMap::new(),
+        first_tid: layout.sequence,
+        transactions: 0,
+        next_tid: layout.sequence.next(),
+        next_log_block: layout.first,
+        last_commit_secs: 0,
+        revoked: 0,
+        skipped: 0,
+        damaged: Vec::new(),
+    };
+    if layout.is_empty() {
+        return Ok(plan);
+    }
+    let mut reader = Reader { layout, read, block: vec![0; idx(layout.format.block_size)] };
+    let scan = scan(&mut reader)?;
+    plan.transactions = scan.transactions;
+    plan.next_tid = scan.end_tid.next();
+    plan.next_log_block = scan.next_log_block;
+    plan.last_commit_secs = scan.last_commit_secs;
+    let revokes = revokes(&mut reader, &scan.parts, limits)?;
+    plan.revoked = crate::num::len32(revokes.len());
+    for part in scan.parts.iter().filter(|part| part.kind == BlockType::Descriptor) {
+        replay(&mut reader, part, &revokes, limits, &mut plan)?;
+    }
+    Ok(plan)
+}
+
+/// State of the scan between two blocks.
+struct Cursor {
+    next: u32,
+    /// Blocks that the scan may still visit: the log, once.
+    left: u32,
+    tid: Tid,
+    /// Parts of complete transactions.
+    committed: usize,
+    /// First block of the open transaction with a wrong checksum.
+    suspect: Option<(u32, CorruptKind)>,
+    /// CRC-32 of the open transaction (checksum v1).
+    crc: u32,
+}
+
+impl Cursor {
+    /// Moves on by `n` blocks; false when that would go round the whole log.
+    fn advance(&mut self, layout: &JournalLayout, n: u32) -> bool {
+        self.next = layout.after(self.next, n);
+        let left = self.left.checked_sub(n);
+        self.left = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+fn scan<E, R>(reader: &mut Reader<'_, R>) -> Result<Scan, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let layout = reader.layout;
+    let mut found = Scan {
+        parts: Vec::new(),
+        end_tid: layout.sequence,
+        transactions: 0,
+        next_log_block: layout.start,
+        last_commit_secs: 0,
+    };
+    let mut cursor = Cursor {
+        next: layout.start,
+        left: layout.len(),
+        tid: layout.sequence,
+        committed: 0,
+        suspect: None,
+        crc: !0,
+    };
+    while cursor.left > 0 {
+        let log_block = cursor.next;
+        reader.load(log_block)?;
+        let Some((kind, tid)) = header(&reader.block) else { break };
+        if tid != cursor.tid || !cursor.advance(layout, 1) {
+            break;
+        }
+        match kind {
+            BlockType::Descriptor | BlockType::Revoke => {
+                let sound = verify_tail(&reader.block, &layout.format);
+                if let (Err(kind), None) = (sound, cursor.suspect) {
+                    cursor.suspect = Some((log_block, kind));
+                }
+                found.parts.push(Part { log_block, tid, kind });
+                if kind == BlockType::Descriptor && !skip_images(reader, &mut cursor)? {
+                    break;
+                }
+            }
+            BlockType::Commit => {
+                if !judge_commit(reader, &mut cursor, &mut found)? {
+                    break;
+                }
+            }
+            BlockType::SuperblockV1 | BlockType::SuperblockV2 => break,
+        }
+    }
+    found.parts.truncate(cursor.committed);
+    Ok(found)
+}
+
+/// Steps over the images of the descriptor in the buffer, summing them up for checksum v1.
+/// Returns false when they go round the whole log.
+fn skip_images<E, R>(
+    reader: &mut Reader<'_, R>,
+    cursor: &mut Cursor,
+) -> Result<bool, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let layout = reader.layout;
+    let count = crate::num::len32(tags(&reader.block, &layout.format).count());
+    if layout.format.checksum != JournalChecksum::V1 {
+        return Ok(cursor.advance(layout, count));
+    }
+    cursor.crc = crc32_be(cursor.crc, &reader.block);
+    for _ in 0..count {
+        if cursor.left == 0 {
+            return Ok(false);
+        }
+        reader.load(cursor.next)?;
+        cursor.crc = crc32_be(cursor.crc, &reader.block);
+        cursor.advance(layout, 1);
+    }
+    Ok(true)
+}
+
+/// Judges the commit block in the buffer; returns whether the log goes on after it.
+fn judge_commit<E, R>(
+    reader: &Reader<'_, R>,
+    cursor: &mut Cursor,
+    found: &mut Scan,
+) -> Result<bool, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let Some(commit) = CommitBlock::read(&reader.block) else { return Ok(false) };
+    if let Some((log_block, kind)) = cursor.suspect {
+        if commit.secs < found.last_commit_secs {
+            return Ok(false);
+        }
+        return Err(ReplayError::Corrupt { log_block, kind });
+    }
+    let format = &reader.layout.format;
+    let sum_fits = format.checksum != JournalChecksum::V1
+        || commit.v1 == (CHECKSUM_CRC32, CHECKSUM_CRC32_SIZE, cursor.crc)
+        || commit.v1 == (0, 0, 0);
+    if !sum_fits || verify_commit(&reader.block, format).is_err() {
+        return Ok(false);
+    }
+    cursor.tid = cursor.tid.next();
+    cursor.crc = !0;
+    cursor.committed = found.parts.len();
+    found.end_tid = cursor.tid;
+    found.transactions = found.transactions.saturating_add(1);
+    found.next_log_block = cursor.next;
+    found.last_commit_secs = commit.secs;
+    Ok(true)
+}
+
+/// Revoked blocks, each with the newest transaction that revokes it.
+fn revokes<E, R>(
+    reader: &mut Reader<'_, R>,
+    parts: &[Part],
+    limits: ReplayLimits,
+) -> Result<HashMap<BlockNo, Tid>, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let mut table = HashMap::new();
+    for part in parts.iter().filter(|part| part.kind == BlockType::Revoke) {
+        reader.load(part.log_block)?;
+        let blocks = revoked_blocks(&reader.block, &reader.layout.format)
+            .map_err(|kind| ReplayError::Corrupt { log_block: part.log_block, kind })?;
+        for block in blocks {
+            // Parts ascend by transaction: the last one to insert is the newest.
+            table.insert(block, part.tid);
+            if table.len() > limits.max_revokes {
+                return Err(ReplayError::TooManyRevokes { max: limits.max_revokes });
+            }
+        }
+    }
+    Ok(table)
+}
+
+/// Adds the images of one descriptor to the plan.
+fn replay<E, R>(
+    reader: &mut Reader<'_, R>,
+    part: &Part,
+    revokes: &HashMap<BlockNo, Tid>,
+    limits: ReplayLimits,
+    plan: &mut ReplayPlan,
+) -> Result<(), ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let layout = reader.layout;
+    reader.load(part.log_block)?;
+    let found: Vec<_> = tags(&reader.block, &layout.format).collect();
+    let mut log_block = part.log_block;
+    for tag in found {
+        log_block = layout.after(log_block, 1);
+        if revokes.get(&tag.block).is_some_and(|&revoked| !part.tid.is_after(revoked)) {
+            plan.skipped = plan.skipped.saturating_add(1);
+            continue;
+        }
+        let (block, fs_blocks) = (tag.block, limits.fs_blocks);
+        if block.get() >= fs_blocks {
+            return Err(ReplayError::OutOfRange { log_block: part.log_block, block, fs_blocks });
+        }
+        if layout.format.has_crc32c() {
+            reader.load(log_block)?;
+            if !tag.matches(&layout.format, part.tid, &reader.block) {
+                if plan.damaged.len() < MAX_DAMAGED {
+                    plan.damaged.push((block, log_block));
+                }
+                continue;
+            }
+        }
+        let escaped = tag.flags.contains(TagFlags::ESCAPE);
+        plan.writes.insert(block, ReplayBlock { log_block, escaped, tid: part.tid });
+    }
+    Ok(())
+}

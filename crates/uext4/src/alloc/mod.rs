@@ -1,0 +1,268 @@
+//! Space on the device: which blocks and inodes are free, and who takes them.
+//!
+//! What: [`Space`] holds one [`Group`] per block group. A group has two bitmaps of blocks: the
+//! *journaled bitmap*, changed only in the handle that inserts or removes an extent, and the
+//! *busy bitmap* in memory: that, plus blocks claimed and not journaled yet, plus blocks freed
+//! whose freeing is not durable. Blocks are first claimed in memory (no handle needed, so a failure
+//! costs nothing), then taken in a handle.
+//! Invariants: busy contains journaled. Only journaled is ever written. A freed block leaves busy
+//! when its transaction is durable. `free` counters follow busy, descriptors follow journaled.
+//! Locking: one group lock at a time, taken by try-lock where another group will do; bitmaps are
+//! read under it.
+//! Kernel counterpart: `fs/ext4/mballoc.c`, `fs/ext4/ialloc.c`.
+
+mod block;
+mod group;
+mod inode;
+mod reserve;
+mod zone;
+
+pub use block::Claim;
+pub use inode::InodeClaim;
+pub use reserve::Reservation;
+
+use crate::cache::{BlockKind, Buffer, Cache};
+use crate::error::Result;
+use crate::journal::{Freed, Handle, Journal, OnDurable};
+use group::Group;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use uext4_ondisk::{
+    BlockNo, Corrupt, CorruptKind, GroupNo, Layout, Place, RawGroupDesc, RawSuperblock, group_desc,
+};
+use zone::SystemZone;
+
+/// Directory hash parameters of the volume.
+#[derive(Clone, Copy, Debug)]
+pub struct HashInfo {
+    /// `s_hash_seed`.
+    pub seed: [u32; 4],
+    /// `s_def_hash_version`.
+    pub default_version: u8,
+    /// Whether characters are hashed as unsigned.
+    pub unsigned: bool,
+}
+
+/// All block groups of a volume.
+#[derive(Debug)]
+pub struct Space {
+    cache: Arc<Cache>,
+    journal: Arc<Journal>,
+    layout: Arc<Layout>,
+    hash_info: HashInfo,
+    groups: Box<[Group]>,
+    desc_buffers: Box<[Arc<Buffer>]>,
+    zone: SystemZone,
+    /// Blocks not busy, over all groups.
+    free_blocks: AtomicI64,
+    /// Blocks promised to data that is not written back yet.
+    reserved_blocks: AtomicI64,
+    /// Blocks freed whose freeing is not durable.
+    pending_blocks: AtomicI64,
+    /// Where the next directory of the top level goes.
+    directory_spread: AtomicU32,
+}
+
+/// Free space as statfs(2) counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeCounts {
+    /// Free blocks, those promised to cached data not among them.
+    pub blocks: u64,
+    /// Free inodes.
+    pub inodes: u64,
+}
+
+impl Space {
+    /// Reads the group descriptors of a volume.
+    ///
+    /// # Errors
+    /// The device failed, or a descriptor is corrupt.
+    pub fn open(
+        cache: Arc<Cache>,
+        journal: Arc<Journal>,
+        superblock: &RawSuperblock,
+        journal_runs: &[(BlockNo, u32)],
+    ) -> Result<Arc<Self>> {
+        let layout = Arc::clone(cache.layout());
+        let descs = read_descs(&cache)?;
+        let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
+        let free_blocks: u64 = descs.groups.iter().map(|d| u64::from(d.free_blocks())).sum();
+        let groups = descs.groups.into_iter().map(Group::new).collect();
+        let space = Arc::new(Self {
+            hash_info: HashInfo {
+                seed: superblock.hash_seed(),
+                default_version: superblock.s_def_hash_version,
+                unsigned: superblock.hash_is_unsigned(),
+            },
+            cache,
+            layout,
+            groups,
+            desc_buffers: descs.buffers,
+            zone,
+            free_blocks: AtomicI64::new(i64::try_from(free_blocks).unwrap_or(i64::MAX)),
+            reserved_blocks: AtomicI64::new(0),
+            pending_blocks: AtomicI64::new(0),
+            directory_spread: AtomicU32::new(0),
+            journal: Arc::clone(&journal),
+        });
+        journal.set_listener(&space);
+        Ok(space)
+    }
+
+    /// The metadata cache.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// The journal.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// Geometry of the volume.
+    #[must_use]
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Directory hash parameters.
+    #[must_use]
+    pub fn hash_info(&self) -> HashInfo {
+        self.hash_info
+    }
+
+    /// A copy of a group's descriptor.
+    #[must_use]
+    pub fn group_desc(&self, group: GroupNo) -> RawGroupDesc {
+        self.groups[group.get() as usize].lock().desc
+    }
+
+    /// First block of the inode table of a group.
+    #[must_use]
+    pub fn inode_table(&self, group: GroupNo) -> BlockNo {
+        self.groups[group.get() as usize].inode_table
+    }
+
+    /// Free blocks and inodes now.
+    #[must_use]
+    pub fn free_counts(&self) -> FreeCounts {
+        let blocks = self.free_blocks.load(Ordering::Relaxed)
+            + self.pending_blocks.load(Ordering::Relaxed)
+            - self.reserved_blocks.load(Ordering::Relaxed);
+        let inodes = self.groups.iter().map(|g| u64::from(g.free_inodes())).sum();
+        FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
+    }
+
+    /// Free blocks and inodes as the journaled bitmaps have them, for the superblock.
+    #[must_use]
+    pub fn journaled_free_counts(&self) -> FreeCounts {
+        let mut counts = FreeCounts::default();
+        for group in &self.groups {
+            let state = group.lock();
+            counts.blocks += u64::from(state.desc.free_blocks());
+            counts.inodes += u64::from(state.desc.free_inodes());
+        }
+        counts
+    }
+
+    /// Whether `len` blocks from `start` can be file blocks: inside the file system and no part
+    /// of its own metadata.
+    ///
+    /// # Errors
+    /// `Corrupt` names the block.
+    pub fn check_run(&self, start: BlockNo, len: u64) -> Result<(), Corrupt> {
+        if self.layout.is_valid_run(start, len) && !self.zone.overlaps(start, len) {
+            return Ok(());
+        }
+        let why = "points outside the data area";
+        Err(CorruptKind::Rule { what: "extent", why }.at(Place::Block(start)))
+    }
+
+    /// Waits until blocks freed so far can be used; false if there are none.
+    fn reclaim_pending(&self) -> Result<bool> {
+        if self.pending_blocks.load(Ordering::Acquire) <= 0 {
+            return Ok(false);
+        }
+        self.journal.commit_all()?;
+        Ok(true)
+    }
+
+    /// Writes a changed descriptor into its block.
+    fn write_desc(
+        &self,
+        handle: &mut Handle<'_>,
+        group: GroupNo,
+        desc: &RawGroupDesc,
+    ) -> Result<()> {
+        let per_block = self.layout.descs_per_block();
+        let buffer = &self.desc_buffers[(group.get() / per_block) as usize];
+        let slot = group.get() % per_block;
+        let size = usize::from(self.layout.desc_size);
+        let at = slot as usize * size;
+        let mut bytes = handle.write_slot(buffer, slot)?;
+        desc.write(&mut bytes[at..at + size], self.layout.desc_size);
+        Ok(())
+    }
+}
+
+impl OnDurable for Space {
+    fn freed(&self, mut freed: Vec<Freed>) {
+        freed.sort_unstable();
+        for run in freed {
+            self.release(run);
+        }
+    }
+}
+
+struct Descs {
+    buffers: Box<[Arc<Buffer>]>,
+    groups: Vec<RawGroupDesc>,
+}
+
+fn read_descs(cache: &Cache) -> Result<Descs> {
+    let layout = cache.layout();
+    let size = usize::from(layout.desc_size);
+    let mut buffers = Vec::new();
+    let mut groups = Vec::with_capacity(layout.group_count as usize);
+    for n in 0..layout.desc_block_count() {
+        let first = GroupNo(n * layout.descs_per_block());
+        let buffer = cache.read(layout.desc_block_no(n), BlockKind::GroupDescs { first })?;
+        let in_block = layout.descs_per_block().min(layout.group_count - first.get());
+        for slot in 0..in_block {
+            let group = GroupNo(first.get() + slot);
+            let bytes = buffer.read();
+            let bytes = &bytes[slot as usize * size..(slot as usize + 1) * size];
+            let at = |kind: CorruptKind| kind.at(Place::Group(group));
+            group_desc::verify_slot(bytes, &layout.checksums, group).map_err(at)?;
+            let desc = RawGroupDesc::read(bytes, layout.desc_size).map_err(at)?;
+            check_desc(layout, group, &desc)?;
+            cache.sealer().note_group(group, &desc);
+            groups.push(desc);
+        }
+        buffers.push(buffer);
+    }
+    Ok(Descs { buffers: buffers.into(), groups })
+}
+
+fn check_desc(layout: &Layout, group: GroupNo, desc: &RawGroupDesc) -> Result<(), Corrupt> {
+    let rule = |why| CorruptKind::Rule { what: "group descriptor", why }.at(Place::Group(group));
+    let table_blocks = u64::from(layout.inode_table_blocks());
+    if !layout.is_valid_run(desc.block_bitmap(), 1) || !layout.is_valid_run(desc.inode_bitmap(), 1)
+    {
+        return Err(rule("a bitmap lies outside the file system"));
+    }
+    if !layout.is_valid_run(desc.inode_table(), table_blocks) {
+        return Err(rule("the inode table lies outside the file system"));
+    }
+    if desc.free_blocks() > layout.blocks_in_group(group) {
+        return Err(rule("more free blocks than blocks"));
+    }
+    if desc.free_inodes() > layout.inodes_per_group
+        || desc.itable_unused() > layout.inodes_per_group
+    {
+        return Err(rule("more free inodes than inodes"));
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Blocks promised to data that is in memory and not written back yet.
+//!
+//! Invariants: what is promised never exceeds what is free, so that acknowledged data always finds
+//! blocks. A promise is given back when blocks are claimed for it or the data is dropped.
+
+use super::Space;
+use crate::error::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A promise of blocks, held by an inode. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Reservation {
+    space: Arc<Space>,
+    blocks: u32,
+}
+
+impl Reservation {
+    /// A promise of nothing.
+    #[must_use]
+    pub fn none(space: &Arc<Space>) -> Self {
+        Self { space: Arc::clone(space), blocks: 0 }
+    }
+
+    /// Blocks promised.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Makes the promise `blocks` large if there is space without waiting.
+    ///
+    /// # Errors
+    /// `NoSpace`; the promise is as before.
+    pub fn try_set(&mut self, blocks: u32) -> Result<()> {
+        let more = i64::from(blocks) - i64::from(self.blocks);
+        let reserved = &self.space.reserved_blocks;
+        if more > 0 {
+            let free = self.space.free_blocks.load(Ordering::Acquire);
+            let add = |now: i64| (now + more <= free).then_some(now + more);
+            if reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_err() {
+                return Err(Error::new(ErrorKind::NoSpace, String::new()));
+            }
+        } else {
+            reserved.fetch_add(more, Ordering::AcqRel);
+        }
+        self.blocks = blocks;
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.space.reserved_blocks.fetch_sub(i64::from(self.blocks), Ordering::AcqRel);
+    }
+}
+
+impl Space {
+    /// Waits until freed blocks are usable, for a caller that met `NoSpace`; false if waiting
+    /// brings nothing. Not to be called with a handle open.
+    ///
+    /// # Errors
+    /// The journal is aborted.
+    pub fn wait_for_frees(&self) -> Result<bool> {
+        self.reclaim_pending()
+    }
+}

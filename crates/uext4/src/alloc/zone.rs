@@ -1,0 +1,51 @@
+//! Blocks that hold the file system's own metadata and can never belong to a file.
+//!
+//! What: superblocks, group descriptors and their reserve, bitmaps, inode tables and the journal,
+//! as sorted, merged runs. A corrupt extent that points there is caught before anything is
+//! written through it.
+//! Kernel counterpart: `fs/ext4/block_validity.c`.
+
+use crate::error::Result;
+use uext4_ondisk::{BlockNo, GroupNo, Layout, RawGroupDesc};
+
+#[derive(Debug)]
+pub(super) struct SystemZone {
+    /// Disjoint, ascending (first block, one past the last).
+    runs: Box<[(u64, u64)]>,
+}
+
+impl SystemZone {
+    pub(super) fn new(
+        layout: &Layout,
+        groups: &[RawGroupDesc],
+        journal_runs: &[(BlockNo, u32)],
+    ) -> Result<Self> {
+        let table_blocks = u64::from(layout.inode_table_blocks());
+        let mut runs = vec![(0, layout.first_data_block.get())];
+        for (group, desc) in (0..).map(GroupNo).zip(groups) {
+            let first = layout.group_first_block(group).get();
+            runs.push((first, first + u64::from(layout.base_meta_blocks(group))));
+            runs.push((desc.block_bitmap().get(), desc.block_bitmap().get() + 1));
+            runs.push((desc.inode_bitmap().get(), desc.inode_bitmap().get() + 1));
+            runs.push((desc.inode_table().get(), desc.inode_table().get() + table_blocks));
+        }
+        runs.extend(journal_runs.iter().map(|&(start, len)| {
+            (start.get(), start.get() + u64::from(len))
+        }));
+        runs.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in runs {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        Ok(Self { runs: merged.into() })
+    }
+
+    pub(super) fn overlaps(&self, start: BlockNo, len: u64) -> bool {
+        let end = start.get().saturating_add(len);
+        let after = self.runs.partition_point(|&(first, _)| first < end);
+        after.checked_sub(1).is_some_and(|i| self.runs[i].1 > start.get())
+    }
+}

@@ -1,0 +1,212 @@
+//! Cache of metadata blocks.
+//!
+//! What: one [`Buffer`] a block, shared by everybody who reads or changes it. Blocks are verified
+//! when they are read from the device and sealed (checksums computed) when they are committed.
+//! Invariants: a block has at most one live buffer. A buffer that somebody holds is never evicted;
+//! a transaction holds the buffers it changes, so what is evicted is clean or stands in
+//! [`LoggedImages`], where the next read finds it before it asks the device.
+//! Locking: shard < nothing; a shard lock is never held over I/O. A block being loaded is locked by
+//! its loader.
+//! Kernel counterpart: `fs/buffer.c`.
+
+mod buffer;
+mod logged;
+mod seal;
+
+pub use buffer::{Buffer, BufferRead, BufferWrite};
+pub(crate) use buffer::Snapshot;
+pub(crate) use logged::LoggedImages;
+pub use seal::{BlockKind, Sealer};
+
+use crate::error::{Error, Result};
+use crate::sync::{LockRank, Mutex};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use uext4_device::SharedDevice;
+use uext4_ondisk::BlockNo;
+use uext4_ondisk::layout::Layout;
+
+const SHARD_COUNT: usize = 64;
+
+/// Metadata blocks in memory.
+#[derive(Debug)]
+pub struct Cache {
+    device: SharedDevice,
+    layout: Arc<Layout>,
+    sealer: Sealer,
+    logged: LoggedImages,
+    shards: Box<[Mutex<Shard>]>,
+    shard_blocks_max: usize,
+    misses: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    buffers: FxHashMap<BlockNo, Arc<Buffer>>,
+    /// Second-chance queue of the blocks in `buffers`; may name blocks that have left.
+    clock: VecDeque<BlockNo>,
+}
+
+impl Cache {
+    /// A cache over `device` that keeps about `budget_bytes` of clean blocks.
+    #[must_use]
+    pub fn new(device: SharedDevice, layout: Arc<Layout>, budget_bytes: u64) -> Self {
+        let blocks = budget_bytes / u64::from(layout.block_size);
+        let shard_blocks = usize::try_from(blocks).unwrap_or(usize::MAX) / SHARD_COUNT;
+        Self {
+            device,
+            sealer: Sealer::new(&layout),
+            layout,
+            logged: LoggedImages::default(),
+            shards: (0..SHARD_COUNT)
+                .map(|_| Mutex::new(LockRank::Shard, Shard::default()))
+                .collect(),
+            shard_blocks_max: shard_blocks.max(8),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// The device below.
+    #[must_use]
+    pub fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    /// Geometry of the volume.
+    #[must_use]
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Block size in bytes.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.layout.block_size as usize
+    }
+
+    /// Computes and checks checksums.
+    #[must_use]
+    pub fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    /// Durable images that are not at home yet.
+    pub(crate) fn logged(&self) -> &LoggedImages {
+        &self.logged
+    }
+
+    /// Blocks in memory, and reads that had to ask the device.
+    #[must_use]
+    pub fn occupancy(&self) -> (usize, u64) {
+        let blocks = self.shards.iter().map(|s| s.lock().buffers.len()).sum();
+        (blocks, self.misses.load(Ordering::Relaxed))
+    }
+
+    /// The block, read and verified as `kind` if it is not in memory.
+    ///
+    /// # Errors
+    /// A device failure, a block out of range, a checksum that does not match, or a block that
+    /// is in use as a structure of another kind.
+    pub fn read(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<Buffer>> {
+        if block.get() >= self.layout.blocks_count {
+            return Err(seal::out_of_range(block, kind).into());
+        }
+        let buffer = {
+            let mut shard = self.shard(block).lock();
+            match shard.buffers.get(&block) {
+                Some(buffer) => {
+                    buffer.touch();
+                    Arc::clone(buffer)
+                }
+                None => {
+                    self.make_room(&mut shard);
+                    let buffer = Arc::new(Buffer::empty(block, kind));
+                    shard.insert(&buffer);
+                    buffer
+                }
+            }
+        };
+        if !buffer.is_ready() {
+            let loaded = buffer.load_with(|| self.load(block, kind));
+            if let Err(error) = loaded {
+                self.remove_if_same(&buffer);
+                return Err(error);
+            }
+        }
+        buffer.expect_kind(kind)?;
+        Ok(buffer)
+    }
+
+    /// A buffer for a block that is about to be written as a whole; whatever stood there before
+    /// is forgotten. The caller owns the block.
+    pub(crate) fn create(&self, block: BlockNo, kind: BlockKind) -> Arc<Buffer> {
+        let zeroes: Arc<[u8]> = vec![0; self.block_size()].into();
+        let buffer = Arc::new(Buffer::ready(block, kind, zeroes));
+        let mut shard = self.shard(block).lock();
+        self.make_room(&mut shard);
+        shard.insert(&buffer);
+        buffer
+    }
+
+    /// Forgets a block that has been freed.
+    pub(crate) fn remove(&self, block: BlockNo) -> Option<Arc<Buffer>> {
+        self.shard(block).lock().buffers.remove(&block)
+    }
+
+    fn shard(&self, block: BlockNo) -> &Mutex<Shard> {
+        // Neighbouring blocks (inode tables, bitmaps of a flex group) go to different shards.
+        let hash = block.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        &self.shards[usize::try_from(hash).unwrap_or(0) % SHARD_COUNT]
+    }
+
+    fn load(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<[u8]>> {
+        if let Some(image) = self.logged.get(block) {
+            return Ok(image);
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let mut bytes = vec![0; self.block_size()];
+        self.device
+            .read_at(block.get() * self.block_size() as u64, &mut bytes)
+            .map_err(|e| Error::io(format!("reading {kind} block {block}"), e))?;
+        self.sealer.verify(block, kind, &bytes)?;
+        Ok(bytes.into())
+    }
+
+    /// Evicts clean blocks that nobody holds while the shard is over its budget.
+    fn make_room(&self, shard: &mut Shard) {
+        let mut looks = shard.clock.len();
+        while shard.buffers.len() >= self.shard_blocks_max && looks > 0 {
+            looks -= 1;
+            let Some(block) = shard.clock.pop_front() else { return };
+            let Some(buffer) = shard.buffers.get(&block) else { continue };
+            if Arc::strong_count(buffer) > 1 || buffer.take_touch() {
+                shard.clock.push_back(block);
+            } else {
+                shard.buffers.remove(&block);
+            }
+        }
+    }
+
+    fn remove_if_same(&self, buffer: &Arc<Buffer>) {
+        let mut shard = self.shard(buffer.block()).lock();
+        if shard.buffers.get(&buffer.block()).is_some_and(|b| Arc::ptr_eq(b, buffer)) {
+            shard.buffers.remove(&buffer.block());
+        }
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, buffer: &Arc<Buffer>) {
+        if self.buffers.insert(buffer.block(), Arc::clone(buffer)).is_none() {
+            self.clock.push_back(buffer.block());
+        }
+        // Names of blocks that left pile up only when blocks are freed and made again.
+        if self.clock.len() > 2 * self.buffers.len() + 64 {
+            let buffers = &self.buffers;
+            let mut seen = rustc_hash::FxHashSet::default();
+            self.clock.retain(|block| buffers.contains_key(block) && seen.insert(*block));
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Pages of one file in memory.
+//!
+//! What: a page is one block of file data. Its bytes are an `Arc`: writeback and readers clone it
+//! and use it without the lock; a writer that comes meanwhile copies the page first.
+//! Invariants: a page that is `dirty` or under `writeback` is never evicted. `reserved` pages have
+//! no block on the device yet and hold a promise of one. `converting` pages lie over an unwritten
+//! extent, whose conversion may need room in the extent tree.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use uext4_ondisk::FileBlock;
+
+/// One block of file data.
+#[derive(Debug)]
+pub struct Page {
+    /// The bytes; as long as a block.
+    pub data: Arc<[u8]>,
+    /// Changed since it was last handed to the device.
+    pub dirty: bool,
+    /// Being written to the device, or waiting for its mapping after that.
+    pub writeback: bool,
+    /// Holds a promise of a block.
+    pub reserved: bool,
+    /// Lies over an unwritten extent.
+    pub converting: bool,
+    /// Used since the clock last passed.
+    pub referenced: bool,
+}
+
+impl Page {
+    /// A page as it was read.
+    #[must_use]
+    pub fn clean(data: Arc<[u8]>) -> Self {
+        Self {
+            data,
+            dirty: false,
+            writeback: false,
+            reserved: false,
+            converting: false,
+            referenced: true,
+        }
+    }
+
+    fn is_evictable(&self) -> bool {
+        !self.dirty && !self.writeback
+    }
+}
+
+/// Pages of one file, by block.
+#[derive(Debug)]
+pub struct PageMap {
+    pages: BTreeMap<FileBlock, Page>,
+    dirty: usize,
+    budget: Arc<PageBudget>,
+    clock: FileBlock,
+}
+
+impl PageMap {
+    /// No pages; they will count against `budget`.
+    #[must_use]
+    pub fn new(budget: Arc<PageBudget>) -> Self {
+        Self { pages: BTreeMap::new(), dirty: 0, budget, clock: FileBlock(0) }
+    }
+
+    /// Number of pages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Number of dirty pages.
+    #[must_use]
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// The page, marked as used.
+    pub fn get(&mut self, at: FileBlock) -> Option<&mut Page> {
+        let page = self.pages.get_mut(&at)?;
+        page.referenced = true;
+        Some(page)
+    }
+
+    /// The page's state without marking it as used.
+    #[must_use]
+    pub fn peek(&self, at: FileBlock) -> Option<&Page> {
+        self.pages.get(&at)
+    }
+
+    /// Pages from `from` up to `end` (exclusive), ascending.
+    pub fn range(
+        &self,
+        from: FileBlock,
+        end: FileBlock,
+    ) -> impl DoubleEndedIterator<Item = (FileBlock, &Page)> {
+        // An empty range is fine, a reversed one would panic.
+        let end = end.max(from);
+        self.pages.range(from..end).map(|(&at, page)| (at, page))
+    }
+
+    /// As [`PageMap::range`], for changing flags other than `dirty`.
+    pub fn range_mut(
+        &mut self,
+        from: FileBlock,
+        end: FileBlock,
+    ) -> impl Iterator<Item = (FileBlock, &mut Page)> {
+        let end = end.max(from);
+        self.pages.range_mut(from..end).map(|(&at, page)| (at, page))
+    }
+
+    /// Puts a clean page in, unless there is one already.
+    pub fn insert_clean(&mut self, at: FileBlock, data: Arc<[u8]>) {
+        if let std::collections::btree_map::Entry::Vacant(vacant) = self.pages.entry(at) {
+            vacant.insert(Page::clean(data));
+            self.budget.pages.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Changes the page's bytes through `change` and marks it dirty. The page must be there.
+    pub fn modify(&mut self, at: FileBlock, change: impl FnOnce(&mut [u8])) -> &mut Page {
+        let page = self.pages.get_mut(&at).expect("a page is put in before it is modified");
+        change(Arc::make_mut(&mut page.data));
+        page.referenced = true;
+        if !page.dirty {
+            page.dirty = true;
+            self.dirty += 1;
+            self.budget.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+        page
+    }
+
+    /// Marks a page that is handed to the device.
+    pub fn begin_writeback(&mut self, at: FileBlock) -> Option<Arc<[u8]>> {
+        let page = self.pages.get_mut(&at)?;
+        if !page.dirty {
+            return None;
+        }
+        page.dirty = false;
+        page.writeback = true;
+        self.dirty -= 1;
+        self.budget.dirty.fetch_sub(1, Ordering::Relaxed);
+        Some(Arc::clone(&page.data))
+    }
+
+    /// The page is on the device and mapped (`done`), or has to be tried again.
+    pub fn end_writeback(&mut self, at: FileBlock, done: bool) {
+        let Some(page) = self.pages.get_mut(&at) else { return };
+        page.writeback = false;
+        if done {
+            page.reserved = false;
+            page.converting = false;
+        } else if !page.dirty {
+            page.dirty = true;
+            self.dirty += 1;
+            self.budget.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Drops the pages from `from` up to `end` (exclusive), dirty or not. None may be under
+    /// writeback. Returns how many of them held a promise of a block.
+    pub fn discard(&mut self, from: FileBlock, end: FileBlock) -> u32 {
+        let gone: Vec<FileBlock> = self.range(from, end).map(|(at, _)| at).collect();
+        let mut reserved = 0;
+        for at in gone {
+            let Some(page) = self.pages.remove(&at) else { continue };
+            debug_assert!(!page.writeback, "a page under writeback is discarded");
+            reserved += u32::from(page.reserved);
+            self.budget.pages.fetch_sub(1, Ordering::Relaxed);
+            if page.dirty {
+                self.dirty -= 1;
+                self.budget.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        reserved
+    }
+
+    /// Evicts up to `count` clean pages that were not used lately. Returns how many.
+    pub fn evict(&mut self, count: usize) -> usize {
+        let mut looks = self.pages.len().min(count.saturating_mul(4));
+        let mut victims = Vec::new();
+        let hand = self.clock;
+        let (later, earlier) = {
+            let later: Vec<FileBlock> =
+                self.pages.range(hand..).map(|(&at, _)| at).take(looks).collect();
+            let rest = looks - later.len();
+            let earlier: Vec<FileBlock> =
+                self.pages.range(..hand).map(|(&at, _)| at).take(rest).collect();
+            (later, earlier)
+        };
+        for at in later.into_iter().chain(earlier) {
+            if victims.len() == count || looks == 0 {
+                break;
+            }
+            looks -= 1;
+            self.clock = at.plus(1);
+            let Some(page) = self.pages.get_mut(&at) else { continue };
+            if page.is_evictable() && !std::mem::take(&mut page.referenced) {
+                victims.push(at);
+            }
+        }
+        for at in &victims {
+            self.pages.remove(at);
+        }
+        self.budget.pages.fetch_sub(victims.len(), Ordering::Relaxed);
+        victims.len()
+    }
+}
+
+impl Drop for PageMap {
+    fn drop(&mut self) {
+        self.budget.pages.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        self.budget.dirty.fetch_sub(self.dirty, Ordering::Relaxed);
+    }
+}
+
+/// Pages of all files together, against their limit.
+#[derive(Debug)]
+pub struct PageBudget {
+    pages: AtomicUsize,
+    dirty: AtomicUsize,
+    pages_max: usize,
+}
+
+impl PageBudget {
+    /// A budget of `bytes` in pages of `block_size` bytes.
+    #[must_use]
+    pub fn new(bytes: u64, block_size: u32) -> Self {
+        let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX);
+        Self { pages: AtomicUsize::new(0), dirty: AtomicUsize::new(0), pages_max: pages.max(64) }
+    }
+
+    /// Pages in memory.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Dirty pages in memory.
+    #[must_use]
+    pub fn dirty(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Pages above the budget.
+    #[must_use]
+    pub fn excess(&self) -> usize {
+        self.pages().saturating_sub(self.pages_max)
+    }
+
+    /// Whether writers should wait for writeback: dirty pages are half of the budget.
+    #[must_use]
+    pub fn is_too_dirty(&self) -> bool {
+        self.dirty() > self.pages_max / 2
+    }
+
+    /// Whether writeback should start: dirty pages are a quarter of the budget.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.dirty() > self.pages_max / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> PageMap {
+        PageMap::new(Arc::new(PageBudget::new(64 * 4, 4)))
+    }
+
+    #[test]
+    fn a_page_changed_under_writeback_is_copied_and_stays_dirty() {
+        let mut pages = map();
+        pages.insert_clean(FileBlock(3), vec![0; 4].into());
+        pages.modify(FileBlock(3), |bytes| bytes[0] = 1).reserved = true;
+        let image = pages.begin_writeback(FileBlock(3)).unwrap();
+        pages.modify(FileBlock(3), |bytes| bytes[0] = 2);
+        assert_eq!((image[0], pages.dirty()), (1, 1));
+        pages.end_writeback(FileBlock(3), true);
+        let page = pages.peek(FileBlock(3)).unwrap();
+        assert!(page.dirty && !page.reserved && page.data[0] == 2);
+    }
+
+    #[test]
+    fn eviction_spares_dirty_and_used_pages() {
+        let mut pages = map();
+        for at in 0..8 {
+            pages.insert_clean(FileBlock(at), vec![0; 4].into());
+        }
+        pages.modify(FileBlock(0), |bytes| bytes[0] = 1);
+        assert_eq!(pages.evict(8), 0, "every page was used since the last pass");
+        pages.get(FileBlock(1));
+        assert_eq!(pages.evict(8), 6);
+        assert!(pages.peek(FileBlock(0)).is_some() && pages.peek(FileBlock(1)).is_some());
+    }
+}

@@ -1,0 +1,300 @@
+//! Checksums of metadata blocks: checked when a block is read, computed when it is committed.
+//!
+//! On disk: every kind of block has its checksum in its own place; those of the bitmaps stand in
+//! the group descriptors. Inodes and descriptors are slots of their block, each with its own.
+//! Invariants: `bitmaps` holds, for each group, the checksums of the latest committed images, so
+//! that a descriptor that is committed later carries them whoever changed it last. Slots are
+//! verified by those who read them: an unused slot need not have a checksum.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use uext4_ondisk::checksum::InodeSeed;
+use uext4_ondisk::{
+    BlockNo, Checksums, Corrupt, CorruptKind, GroupNo, Ino, Place, RawGroupDesc, RawInode,
+    RawSuperblock, bitmap, dir_entry, extent, group_desc, htree, inode, layout::Layout, orphan,
+    superblock, xattr,
+};
+
+/// What a metadata block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// The primary superblock and what stands beside it.
+    Superblock,
+    /// Group descriptors from group `first` on; a slot is a descriptor.
+    GroupDescs {
+        /// Group of slot 0.
+        first: GroupNo,
+    },
+    /// Block bitmap of a group.
+    BlockBitmap(GroupNo),
+    /// Inode bitmap of a group.
+    InodeBitmap(GroupNo),
+    /// Part of an inode table; a slot is an inode.
+    InodeTable {
+        /// Inode of slot 0.
+        first: Ino,
+    },
+    /// Extent tree node outside the inode.
+    ExtentNode {
+        /// Checksum seed of the inode.
+        seed: InodeSeed,
+    },
+    /// Directory block with entries.
+    DirLeaf {
+        /// Checksum seed of the inode.
+        seed: InodeSeed,
+    },
+    /// Root or node of a directory index.
+    DirIndex {
+        /// Checksum seed of the inode.
+        seed: InodeSeed,
+    },
+    /// Extended attributes.
+    Xattr,
+    /// Block of the orphan file.
+    Orphan {
+        /// Checksum seed of the inode.
+        seed: InodeSeed,
+    },
+    /// Journaled without a checksum (target of a slow symbolic link).
+    Plain,
+}
+
+impl BlockKind {
+    /// Whether one block can be seen as both: a directory block becomes part of an index, and
+    /// inode generations differ between seeds only when the image lies.
+    #[must_use]
+    pub fn is_same_structure(self, other: Self) -> bool {
+        let is_directory = |kind| matches!(kind, Self::DirLeaf { .. } | Self::DirIndex { .. });
+        self == other
+            || (is_directory(self) && is_directory(other) && self.seed() == other.seed())
+    }
+
+    fn seed(self) -> InodeSeed {
+        match self {
+            Self::ExtentNode { seed }
+            | Self::DirLeaf { seed }
+            | Self::DirIndex { seed }
+            | Self::Orphan { seed } => seed,
+            _ => InodeSeed::NONE,
+        }
+    }
+}
+
+impl fmt::Display for BlockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Superblock => "superblock",
+            Self::GroupDescs { .. } => "group descriptor",
+            Self::BlockBitmap(_) => "block bitmap",
+            Self::InodeBitmap(_) => "inode bitmap",
+            Self::InodeTable { .. } => "inode table",
+            Self::ExtentNode { .. } => "extent",
+            Self::DirLeaf { .. } => "directory",
+            Self::DirIndex { .. } => "directory index",
+            Self::Xattr => "xattr",
+            Self::Orphan { .. } => "orphan file",
+            Self::Plain => "symlink",
+        })
+    }
+}
+
+/// Computes and checks the checksums of one volume.
+#[derive(Debug)]
+pub struct Sealer {
+    layout: Layout,
+    bitmaps: Box<[BitmapChecksums]>,
+}
+
+#[derive(Debug, Default)]
+struct BitmapChecksums {
+    blocks: AtomicU32,
+    inodes: AtomicU32,
+}
+
+impl Sealer {
+    pub(super) fn new(layout: &Layout) -> Self {
+        let groups = layout.group_count;
+        Self {
+            layout: layout.clone(),
+            bitmaps: (0..groups).map(|_| BitmapChecksums::default()).collect(),
+        }
+    }
+
+    fn checksums(&self) -> &Checksums {
+        &self.layout.checksums
+    }
+
+    /// Takes the checksums of a group's bitmaps from its descriptor, at mount.
+    pub(crate) fn note_group(&self, group: GroupNo, desc: &RawGroupDesc) {
+        if let Some(entry) = self.bitmaps.get(group.get() as usize) {
+            entry.blocks.store(desc.block_bitmap_csum(), Ordering::Relaxed);
+            entry.inodes.store(desc.inode_bitmap_csum(), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the checksum of a bitmap image that is about to be committed.
+    pub(crate) fn note_bitmap(&self, kind: BlockKind, image: &[u8]) {
+        let (group, bits) = match kind {
+            BlockKind::BlockBitmap(group) => (group, self.layout.clusters_per_group),
+            BlockKind::InodeBitmap(group) => (group, self.layout.inodes_per_group),
+            _ => return,
+        };
+        let Some(entry) = self.bitmaps.get(group.get() as usize) else { return };
+        let Some(csum) = bitmap::bitmap_csum(self.checksums(), image, bits) else { return };
+        match kind {
+            BlockKind::BlockBitmap(_) => entry.blocks.store(csum, Ordering::Relaxed),
+            _ => entry.inodes.store(csum, Ordering::Relaxed),
+        }
+    }
+
+    /// Whether blocks of this kind change when they are sealed.
+    pub(crate) fn has_own_checksum(&self, kind: BlockKind) -> bool {
+        match kind {
+            BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) | BlockKind::Plain => false,
+            BlockKind::GroupDescs { .. } => self.checksums().has_group_checksum(),
+            // The attribute block's hash is part of the format with or without checksums, and
+            // is kept by the xattr layer.
+            _ => self.checksums().is_crc32c(),
+        }
+    }
+
+    /// Checks a block that was read from the device.
+    pub(crate) fn verify(
+        &self,
+        block: BlockNo,
+        kind: BlockKind,
+        bytes: &[u8],
+    ) -> Result<(), Corrupt> {
+        let checked = match kind {
+            // Verified at mount; slots by those who read them.
+            BlockKind::Superblock
+            | BlockKind::GroupDescs { .. }
+            | BlockKind::InodeTable { .. }
+            | BlockKind::Plain => Ok(()),
+            BlockKind::BlockBitmap(group) | BlockKind::InodeBitmap(group) => {
+                return self.verify_bitmap(group, kind, bytes);
+            }
+            BlockKind::ExtentNode { seed } => extent::verify_extent_block(bytes, seed),
+            BlockKind::DirLeaf { seed } => dir_entry::verify_dir_leaf(bytes, seed),
+            BlockKind::DirIndex { seed } => htree::verify_dx(bytes, seed),
+            BlockKind::Xattr => xattr::verify_xattr_block(bytes, self.checksums(), block),
+            BlockKind::Orphan { seed } => orphan::verify_orphan_block(bytes, seed, block),
+        };
+        checked.map_err(|kind| kind.at(Place::Block(block)))
+    }
+
+    fn verify_bitmap(&self, group: GroupNo, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
+        let Some(entry) = self.bitmaps.get(group.get() as usize) else { return Ok(()) };
+        let mut desc = RawGroupDesc::default();
+        desc.set_block_bitmap_csum(entry.blocks.load(Ordering::Relaxed));
+        desc.set_inode_bitmap_csum(entry.inodes.load(Ordering::Relaxed));
+        let size = self.layout.desc_size;
+        let checked = if matches!(kind, BlockKind::BlockBitmap(_)) {
+            let bits = self.layout.clusters_per_group;
+            desc.verify_block_bitmap(self.checksums(), size, bytes, bits)
+        } else {
+            let bits = self.layout.inodes_per_group;
+            desc.verify_inode_bitmap(self.checksums(), size, bytes, bits)
+        };
+        checked.map_err(|kind| kind.at(Place::Group(group)))
+    }
+
+    /// Puts checksums into an image that is about to be written.
+    pub(crate) fn seal(&self, block: BlockNo, kind: BlockKind, bytes: &mut [u8], unsealed: u128) {
+        match kind {
+            BlockKind::Superblock => self.seal_superblock(bytes),
+            BlockKind::GroupDescs { first } => self.seal_descs(first, bytes, unsealed),
+            BlockKind::InodeTable { first } => self.seal_inodes(first, bytes, unsealed),
+            BlockKind::ExtentNode { seed } => extent::seal_extent_block(bytes, seed),
+            BlockKind::DirLeaf { seed } => dir_entry::seal_dir_leaf(bytes, seed),
+            BlockKind::DirIndex { seed } => htree::seal_dx(bytes, seed),
+            BlockKind::Xattr => xattr::seal_xattr_block(bytes, self.checksums(), block),
+            BlockKind::Orphan { seed } => orphan::seal_orphan_block(bytes, seed, block),
+            BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) | BlockKind::Plain => {}
+        }
+    }
+
+    fn seal_superblock(&self, bytes: &mut [u8]) {
+        let at = superblock_offset_in_block(self.layout.block_size);
+        let Some(bytes) = bytes.get_mut(at..at + superblock::SUPERBLOCK_SIZE) else { return };
+        if let Ok(mut raw) = RawSuperblock::read(bytes) {
+            raw.seal();
+            bytes.copy_from_slice(raw.as_bytes());
+        }
+    }
+
+    fn seal_descs(&self, first: GroupNo, bytes: &mut [u8], unsealed: u128) {
+        let size = usize::from(self.layout.desc_size);
+        for (slot, group) in slots(unsealed).zip_first(first.get()) {
+            let Some(bytes) = bytes.get_mut(slot * size..(slot + 1) * size) else { return };
+            let Some(entry) = self.bitmaps.get(group as usize) else { return };
+            if self.checksums().is_crc32c()
+                && let Ok(mut desc) = RawGroupDesc::read(bytes, self.layout.desc_size)
+            {
+                desc.set_block_bitmap_csum(entry.blocks.load(Ordering::Relaxed));
+                desc.set_inode_bitmap_csum(entry.inodes.load(Ordering::Relaxed));
+                desc.write(bytes, self.layout.desc_size);
+            }
+            group_desc::seal_slot(bytes, self.checksums(), GroupNo(group));
+        }
+    }
+
+    fn seal_inodes(&self, first: Ino, bytes: &mut [u8], unsealed: u128) {
+        let size = self.layout.inode_size as usize;
+        for (slot, ino) in slots(unsealed).zip_first(first.get()) {
+            let Some(bytes) = bytes.get_mut(slot * size..(slot + 1) * size) else { return };
+            let Ok(raw) = RawInode::read(bytes) else { return };
+            let seed = self.checksums().inode_seed(Ino(ino), raw.i_generation.get());
+            inode::seal_inode(bytes, seed);
+        }
+    }
+}
+
+/// Byte offset of the primary superblock in its block.
+pub(crate) fn superblock_offset_in_block(block_size: u32) -> usize {
+    if block_size > 1024 { 1024 } else { 0 }
+}
+
+/// Set bits of a slot mask, ascending.
+fn slots(mask: u128) -> Slots {
+    Slots { mask }
+}
+
+struct Slots {
+    mask: u128,
+}
+
+impl Slots {
+    /// Each slot with the number that stands in it when slot 0 holds `first`.
+    fn zip_first(self, first: u32) -> impl Iterator<Item = (usize, u32)> {
+        self.map(move |slot| (slot as usize, first.saturating_add(slot)))
+    }
+}
+
+impl Iterator for Slots {
+    type Item = u32;
+    fn next(&mut self) -> Option<u32> {
+        if self.mask == 0 {
+            return None;
+        }
+        let slot = self.mask.trailing_zeros();
+        self.mask &= self.mask - 1;
+        Some(slot)
+    }
+}
+
+pub(super) fn out_of_range(block: BlockNo, kind: BlockKind) -> Corrupt {
+    let what = match kind {
+        BlockKind::ExtentNode { .. } => "extent node",
+        BlockKind::DirLeaf { .. } | BlockKind::DirIndex { .. } => "directory block",
+        _ => "metadata block",
+    };
+    CorruptKind::Rule { what, why: "lies outside the file system" }.at(Place::Block(block))
+}
+
+pub(super) fn shared_by_kinds(block: BlockNo, found: BlockKind, wanted: BlockKind) -> Corrupt {
+    let _ = (found, wanted);
+    CorruptKind::Rule { what: "metadata block", why: "is claimed by two structures" }
+        .at(Place::Block(block))
+}

@@ -1,0 +1,195 @@
+//! Errors of the engine.
+//!
+//! What: one small [`ErrorKind`] to match on, a context that says what was being done, and the
+//! source where there is one. [`Error::errno`] is called only at the FUSE and command-line edges.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+pub use uext4_ondisk::error::{CorruptKind, FormatError};
+
+/// Result of an engine operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong. Small and matchable; details stand in the variant or in [`Error::context`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No such file, directory entry or inode.
+    NotFound,
+    /// The name exists already.
+    Exists,
+    /// A directory is needed.
+    NotADirectory,
+    /// A directory is not possible here.
+    IsADirectory,
+    /// The directory has entries.
+    NotEmpty,
+    /// No free block or inode.
+    NoSpace,
+    /// The inode has as many links as the format holds.
+    TooManyLinks,
+    /// A name longer than 255 bytes, or a symlink target longer than a block.
+    NameTooLong,
+    /// An argument that the operation cannot take.
+    InvalidArgument,
+    /// The volume is read-only.
+    ReadOnly,
+    /// The inode is immutable or append-only.
+    NotPermitted,
+    /// No such extended attribute.
+    NoXattr,
+    /// The value does not fit.
+    TooBig,
+    /// Beyond the largest file the format holds.
+    FileTooBig,
+    /// The operation needs a feature that uext4 has not.
+    Unsupported,
+    /// The image has features that uext4 refuses.
+    RefusedFeatures,
+    /// What the device holds is not a valid structure.
+    Corrupt(Box<CorruptKind>),
+    /// What the device holds is no file system that can be opened.
+    Format(Arc<FormatError>),
+    /// The device failed.
+    Io,
+    /// The journal was aborted by an earlier failure, kept in the context.
+    Aborted,
+    /// The journal must be replayed first, and that was not allowed.
+    NeedsRecovery,
+    /// A fault in uext4 itself, caught before it could reach the device.
+    Internal,
+}
+
+/// An error with what was being done and why it failed.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    source: Option<Arc<io::Error>>,
+}
+
+impl Error {
+    /// An error of `kind`; `context` says what was being done, on what.
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    /// A device failure.
+    #[must_use]
+    pub fn io(context: impl Into<String>, source: io::Error) -> Self {
+        let kind = match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
+            _ => ErrorKind::Io,
+        };
+        Self { kind, context: context.into(), source: Some(Arc::new(source)) }
+    }
+
+    /// A corrupt structure.
+    #[must_use]
+    pub fn corrupt(kind: CorruptKind) -> Self {
+        Self::new(ErrorKind::Corrupt(Box::new(kind)), String::new())
+    }
+
+    /// The kind to match on.
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// Whether the error says that the device or what it holds is damaged.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind, ErrorKind::Corrupt(_) | ErrorKind::Io | ErrorKind::Aborted)
+    }
+
+    /// The error number of errno(3) for the FUSE and command-line edges.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self.kind {
+            ErrorKind::NotFound => libc::ENOENT,
+            ErrorKind::Exists => libc::EEXIST,
+            ErrorKind::NotADirectory => libc::ENOTDIR,
+            ErrorKind::IsADirectory => libc::EISDIR,
+            ErrorKind::NotEmpty => libc::ENOTEMPTY,
+            ErrorKind::NoSpace => libc::ENOSPC,
+            ErrorKind::TooManyLinks => libc::EMLINK,
+            ErrorKind::NameTooLong => libc::ENAMETOOLONG,
+            ErrorKind::InvalidArgument => libc::EINVAL,
+            ErrorKind::ReadOnly => libc::EROFS,
+            ErrorKind::NotPermitted => libc::EPERM,
+            ErrorKind::NoXattr => libc::ENODATA,
+            ErrorKind::TooBig => libc::E2BIG,
+            ErrorKind::FileTooBig => libc::EFBIG,
+            ErrorKind::Unsupported | ErrorKind::RefusedFeatures => libc::EOPNOTSUPP,
+            // EUCLEAN is what the kernel's ext4 answers for a corrupt structure.
+            ErrorKind::Corrupt(_) | ErrorKind::Format(_) => libc::EUCLEAN,
+            ErrorKind::Io | ErrorKind::Internal => {
+                self.source.as_ref().and_then(|e| e.raw_os_error()).unwrap_or(libc::EIO)
+            }
+            ErrorKind::Aborted => libc::EROFS,
+            ErrorKind::NeedsRecovery => libc::EROFS,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.context.is_empty() {
+            f.write_str(&self.context)?;
+            if !matches!(self.kind, ErrorKind::InvalidArgument | ErrorKind::Internal) {
+                f.write_str(": ")?;
+            }
+        }
+        match &self.kind {
+            ErrorKind::NotFound => f.write_str("not found"),
+            ErrorKind::Exists => f.write_str("exists already"),
+            ErrorKind::NotADirectory => f.write_str("not a directory"),
+            ErrorKind::IsADirectory => f.write_str("is a directory"),
+            ErrorKind::NotEmpty => f.write_str("directory not empty"),
+            ErrorKind::NoSpace => f.write_str("no space left"),
+            ErrorKind::TooManyLinks => f.write_str("too many links"),
+            ErrorKind::NameTooLong => f.write_str("name too long"),
+            ErrorKind::InvalidArgument if self.context.is_empty() => {
+                f.write_str("invalid argument")
+            }
+            ErrorKind::InvalidArgument => Ok(()),
+            ErrorKind::ReadOnly => f.write_str("read-only file system"),
+            ErrorKind::NotPermitted => f.write_str("operation not permitted"),
+            ErrorKind::NoXattr => f.write_str("no such attribute"),
+            ErrorKind::TooBig => f.write_str("value too big"),
+            ErrorKind::FileTooBig => f.write_str("file too big"),
+            ErrorKind::Unsupported => f.write_str("not supported"),
+            ErrorKind::RefusedFeatures => f.write_str("unsupported features"),
+            ErrorKind::Corrupt(kind) => write!(f, "corrupt: {kind}"),
+            ErrorKind::Format(error) => write!(f, "{error}"),
+            ErrorKind::Io => match &self.source {
+                Some(source) => write!(f, "{source}"),
+                None => f.write_str("input/output error"),
+            },
+            ErrorKind::Aborted => f.write_str("journal aborted"),
+            ErrorKind::NeedsRecovery => f.write_str("journal needs recovery"),
+            ErrorKind::Internal => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e.as_ref() as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<CorruptKind> for Error {
+    fn from(kind: CorruptKind) -> Self {
+        Self::corrupt(kind)
+    }
+}
+
+impl From<FormatError> for Error {
+    fn from(error: FormatError) -> Self {
+        Self::new(ErrorKind::Format(Arc::new(error)), String::new())
+    }
+}

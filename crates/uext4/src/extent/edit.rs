@@ -1,0 +1,389 @@
+//! Changing an extent tree.
+//!
+//! What: an [`Edit`] replaces the blocks `first .. end` of a file, as far as they lie in one leaf,
+//! by one new extent or by nothing. Insertion, conversion, removal are all this. Extents that
+//! continue each other are merged, leaves that overflow are split, leaves that become empty are
+//! freed, keys follow.
+//! Invariants: node blocks are claimed before the handle starts ([`NodeClaims`]), so an edit
+//! cannot run out of space half-way.
+
+use super::path::{Level, Path, capacity, too_deep};
+use crate::alloc::{Claim, Space};
+use crate::cache::BlockKind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::{ExtentRoot, Inode};
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::extent::{Extent, ExtentIndex, MAX_DEPTH, write_index, write_leaf};
+use uext4_ondisk::{BlockNo, FileBlock};
+
+/// A change of the mapping of `first .. end`.
+#[derive(Clone, Copy, Debug)]
+pub struct Edit {
+    /// First block of the file.
+    pub first: FileBlock,
+    /// The block after the last.
+    pub end: FileBlock,
+    /// What stands there afterwards, inside `first .. end`.
+    pub new: Option<Extent>,
+}
+
+/// What an edit took out of the tree.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// Runs on the device that were mapped.
+    pub runs: Vec<(BlockNo, u32)>,
+    /// Where the next leaf begins, if the edit reaches into it.
+    pub next: Option<FileBlock>,
+}
+
+/// Blocks for the nodes that edits may add.
+#[derive(Debug, Default)]
+pub struct NodeClaims {
+    claims: Vec<Claim>,
+}
+
+/// Worst case of blocks that one edit dirties, the inode included, for a tree of any depth up to
+/// that of the root plus one.
+#[must_use]
+pub fn edit_credits(inode: &Inode) -> u32 {
+    let depth = u32::from(root_depth(&inode.tree().read()));
+    // Nodes on the path; new nodes with their bitmap and descriptor; freed nodes likewise.
+    (depth + 1) + 3 * (depth + 2) + 3 * depth + 1
+}
+
+fn root_depth(root: &ExtentRoot) -> u16 {
+    uext4_ondisk::extent::RawExtentHeader::ref_from_prefix(&root.bytes)
+        .map_or(0, |header| header.eh_depth.get().min(MAX_DEPTH))
+}
+
+impl NodeClaims {
+    /// Claims what edits at `places` can need. The caller holds the lock under which the tree
+    /// changes, and no handle.
+    ///
+    /// # Errors
+    /// `NoSpace`; a corrupt tree; a device failure.
+    pub fn for_edits(
+        space: &Arc<Space>,
+        inode: &Inode,
+        places: &[FileBlock],
+        reserved: bool,
+    ) -> Result<Self> {
+        let count = nodes_needed(space, inode, places)?;
+        let mut claims = Vec::with_capacity(count);
+        for _ in 0..count {
+            let goal = inode.goal();
+            claims.push(if reserved {
+                space.claim_reserved(goal, 1)?
+            } else {
+                space.claim(goal, 1)?
+            });
+        }
+        Ok(Self { claims })
+    }
+
+    fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
+        let mut claim = self.claims.pop().ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "an extent edit needs more nodes than were claimed")
+        })?;
+        space.take(handle, &mut claim, 1)
+    }
+}
+
+/// Each edit adds at most two entries to its leaf, each split one to the level above.
+fn nodes_needed(space: &Space, inode: &Inode, places: &[FileBlock]) -> Result<usize> {
+    let root = inode.tree().read();
+    let entries = 2 * places.len();
+    let mut leaves: Vec<Option<BlockNo>> = Vec::new();
+    let mut needed = 0;
+    for &at in places {
+        let path = Path::to(space, inode, &root, at)?;
+        if leaves.contains(&path.leaf_block) {
+            continue;
+        }
+        leaves.push(path.leaf_block);
+        if path.extents.len() + entries <= capacity(space, path.leaf_block) {
+            continue;
+        }
+        needed += 1 + entries / capacity(space, Some(BlockNo(0)));
+        for level in path.levels.iter().rev() {
+            if level.children.len() + entries <= capacity(space, level.block) {
+                break;
+            }
+            needed += 1;
+        }
+        // A root that is a full leaf moves down first, and may be split there.
+        needed += usize::from(path.leaf_block.is_none());
+    }
+    Ok(needed)
+}
+
+impl Edit {
+    /// Applies the edit. Costs [`edit_credits`].
+    ///
+    /// # Errors
+    /// `FileTooBig` for a tree that cannot grow; otherwise failures after which the journal
+    /// aborts.
+    pub fn apply(
+        &self,
+        space: &Space,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        nodes: &mut NodeClaims,
+    ) -> Result<Removed> {
+        let mut root = inode.tree().write();
+        let path = Path::to(space, inode, &root, self.first)?;
+        let mut removed =
+            Removed { runs: Vec::new(), next: path.next_leaf.filter(|&next| next < self.end) };
+        let old_first = path.extents.first().map(|extent| extent.first);
+        let extents = self.replace(&path.extents, &mut removed.runs);
+        let mut change =
+            Change { space, handle, inode, nodes, root: &mut root, sectors: 0, path };
+        change.write(extents, old_first)?;
+        let gone: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
+        let come = self.new.map_or(0, |extent| extent.len);
+        let per_block = i64::from(space.layout().block_size / 512);
+        let sectors = change.sectors + (i64::from(come) - i64::from(gone)) * per_block;
+        inode.update_root(handle, &root, sectors)?;
+        Ok(removed)
+    }
+
+    /// The leaf's extents with the edit made.
+    fn replace(&self, extents: &[Extent], removed: &mut Vec<(BlockNo, u32)>) -> Vec<Extent> {
+        let mut result = Vec::with_capacity(extents.len() + 2);
+        let mut new = self.new;
+        for extent in extents {
+            if let Some(insert) = new.filter(|new| new.first < extent.first) {
+                push_merged(&mut result, insert);
+                new = None;
+            }
+            let cut_from = extent.first.max(self.first);
+            let cut_to = extent.end().min(self.end);
+            if cut_from >= cut_to {
+                push_merged(&mut result, *extent);
+                continue;
+            }
+            removed.push((
+                extent.start.plus(u64::from(cut_from.get() - extent.first.get())),
+                cut_to.get() - cut_from.get(),
+            ));
+            if extent.first < cut_from {
+                push_merged(&mut result, part(extent, extent.first, cut_from));
+            }
+            if let Some(insert) = new.take_if(|new| new.first < extent.end()) {
+                push_merged(&mut result, insert);
+            }
+            if cut_to < extent.end() {
+                push_merged(&mut result, part(extent, cut_to, extent.end()));
+            }
+        }
+        if let Some(insert) = new {
+            push_merged(&mut result, insert);
+        }
+        result
+    }
+}
+
+fn part(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
+    Extent {
+        first: from,
+        len: to.get() - from.get(),
+        start: extent.start.plus(u64::from(from.get() - extent.first.get())),
+        unwritten: extent.unwritten,
+    }
+}
+
+/// Appends an extent, as part of the one before if it continues that.
+fn push_merged(extents: &mut Vec<Extent>, extent: Extent) {
+    if let Some(last) = extents.last_mut()
+        && last.unwritten == extent.unwritten
+        && last.end() == extent.first
+        && last.start.plus(u64::from(last.len)) == extent.start
+        && last.len + extent.len <= Extent::max_len(last.unwritten)
+    {
+        last.len += extent.len;
+    } else {
+        extents.push(extent);
+    }
+}
+
+/// A change under way.
+struct Change<'a, 'j> {
+    space: &'a Space,
+    handle: &'a mut Handle<'j>,
+    inode: &'a Inode,
+    nodes: &'a mut NodeClaims,
+    root: &'a mut ExtentRoot,
+    /// Change of the inode's block count by tree nodes, in sectors.
+    sectors: i64,
+    path: Path,
+}
+
+impl Change<'_, '_> {
+    /// Writes the leaf's new extents, splitting, freeing and correcting keys as needed.
+    fn write(&mut self, extents: Vec<Extent>, old_first: Option<FileBlock>) -> Result<()> {
+        let fits = extents.len() <= capacity(self.space, self.path.leaf_block);
+        match self.path.leaf_block {
+            None if fits => {
+                assert!(write_leaf(&mut self.root.bytes, &extents));
+                Ok(())
+            }
+            None => self.push_root_leaf_down(extents),
+            Some(block) if extents.is_empty() => self.free_leaf(block),
+            Some(block) => {
+                let first = extents[0].first;
+                let at = if fits { extents.len() } else { self.split_point(extents.len()) };
+                let (lower, upper) = extents.split_at(at);
+                self.write_leaf_block(block, lower)?;
+                if old_first != Some(first) {
+                    self.correct_keys(first)?;
+                }
+                if upper.is_empty() { Ok(()) } else { self.add_leaf(upper) }
+            }
+        }
+    }
+
+    /// Where a leaf that overflows is split: near its end when it is the file's last, so that
+    /// leaves of a file that is being appended to stay full; in the middle otherwise.
+    fn split_point(&self, count: usize) -> usize {
+        if self.path.next_leaf.is_none() { count - 2 } else { count / 2 }
+    }
+
+    fn push_root_leaf_down(&mut self, extents: Vec<Extent>) -> Result<()> {
+        let block = self.new_node()?;
+        let first = extents[0].first;
+        self.write_leaf_block(block, &extents)?;
+        let child = ExtentIndex { first, child: block };
+        assert!(write_index(&mut self.root.bytes, 1, &[child]));
+        Ok(())
+    }
+
+    fn add_leaf(&mut self, extents: &[Extent]) -> Result<()> {
+        let block = self.new_node()?;
+        self.write_leaf_block(block, extents)?;
+        let lowest = self.path.levels.len() - 1;
+        self.add_child(lowest, ExtentIndex { first: extents[0].first, child: block })
+    }
+
+    /// Inserts a child behind the one that the path goes through.
+    fn add_child(&mut self, level: usize, child: ExtentIndex) -> Result<()> {
+        let node = &mut self.path.levels[level];
+        node.children.insert(node.position + 1, child);
+        if node.children.len() <= capacity(self.space, node.block) {
+            return self.write_level(level);
+        }
+        let new = self.new_node()?;
+        let depth = self.depth_of(level);
+        let node = &mut self.path.levels[level];
+        if node.block.is_none() {
+            if depth >= MAX_DEPTH {
+                return Err(too_deep(self.inode));
+            }
+            // The root moves down and points to its former content.
+            let children = std::mem::take(&mut node.children);
+            let first = children[0].first;
+            self.write_index_block(new, depth, &children)?;
+            let only = ExtentIndex { first, child: new };
+            assert!(write_index(&mut self.root.bytes, depth + 1, &[only]));
+            return Ok(());
+        }
+        let upper = node.children.split_off(node.children.len() / 2);
+        let first = upper[0].first;
+        self.write_index_block(new, depth, &upper)?;
+        self.write_level(level)?;
+        self.add_child(level - 1, ExtentIndex { first, child: new })
+    }
+
+    /// The leaf is empty: it leaves the tree, and so do nodes that become empty by that.
+    fn free_leaf(&mut self, leaf: BlockNo) -> Result<()> {
+        let mut gone = leaf;
+        for level in (0..self.path.levels.len()).rev() {
+            self.free_node(gone)?;
+            let node = &mut self.path.levels[level];
+            node.children.remove(node.position);
+            if let Some(first) = node.children.first().map(|child| child.first) {
+                let was_first = node.position == 0;
+                self.write_level(level)?;
+                if was_first && level > 0 {
+                    self.path.levels.truncate(level);
+                    self.correct_keys(first)?;
+                }
+                return Ok(());
+            }
+            match node.block {
+                Some(block) => gone = block,
+                None => assert!(write_leaf(&mut self.root.bytes, &[])),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first block below the path changed: the keys that lead to it follow.
+    fn correct_keys(&mut self, first: FileBlock) -> Result<()> {
+        for level in (0..self.path.levels.len()).rev() {
+            let node = &mut self.path.levels[level];
+            let position = node.position;
+            node.children[position].first = first;
+            self.write_level(level)?;
+            if position > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Levels from an index node of the path down to the leaves.
+    fn depth_of(&self, level: usize) -> u16 {
+        self.path.depth - u16::try_from(level).unwrap_or(0)
+    }
+
+    fn write_level(&mut self, level: usize) -> Result<()> {
+        let depth = self.depth_of(level);
+        let Level { block, children, .. } = &self.path.levels[level];
+        match *block {
+            None => {
+                assert!(write_index(&mut self.root.bytes, depth, children));
+                Ok(())
+            }
+            Some(block) => {
+                let children = children.clone();
+                self.write_index_block(block, depth, &children)
+            }
+        }
+    }
+
+    fn write_leaf_block(&mut self, block: BlockNo, extents: &[Extent]) -> Result<()> {
+        let buffer = self.space.cache().read(block, self.node_kind())?;
+        assert!(write_leaf(&mut self.handle.write(&buffer)?, extents));
+        Ok(())
+    }
+
+    fn write_index_block(
+        &mut self,
+        block: BlockNo,
+        depth: u16,
+        children: &[ExtentIndex],
+    ) -> Result<()> {
+        let buffer = self.space.cache().read(block, self.node_kind())?;
+        assert!(write_index(&mut self.handle.write(&buffer)?, depth, children));
+        Ok(())
+    }
+
+    fn new_node(&mut self) -> Result<BlockNo> {
+        let block = self.nodes.take(self.space, self.handle)?;
+        self.handle.create(block, self.node_kind())?;
+        self.sectors += i64::from(self.space.layout().block_size / 512);
+        Ok(block)
+    }
+
+    fn free_node(&mut self, block: BlockNo) -> Result<()> {
+        self.handle.forget(block)?;
+        self.space.free(self.handle, block, 1)?;
+        self.sectors -= i64::from(self.space.layout().block_size / 512);
+        Ok(())
+    }
+
+    fn node_kind(&self) -> BlockKind {
+        BlockKind::ExtentNode { seed: self.inode.seed() }
+    }
+}

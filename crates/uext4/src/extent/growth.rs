@@ -1,0 +1,67 @@
+//! Adding blocks to a directory (or a slow symbolic link), one at a time, inside one handle.
+
+use super::edit::{Edit, NodeClaims, edit_credits};
+use crate::alloc::{Claim, Space};
+use crate::error::Result;
+use crate::inode::Inode;
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{BlockNo, FileBlock};
+
+/// Blocks claimed for a file that grows: data blocks and the tree nodes they may need.
+#[derive(Debug)]
+pub struct Growth {
+    blocks: Vec<Claim>,
+    nodes: NodeClaims,
+}
+
+/// Claims `blocks` data blocks behind the end of `inode`. The caller holds the directory's lock
+/// exclusively, and no handle.
+///
+/// # Errors
+/// `NoSpace`; a corrupt tree; a device failure.
+pub fn claim_growth(space: &Arc<Space>, inode: &Inode, blocks: u32) -> Result<Growth> {
+    let block_size = u64::from(space.layout().block_size);
+    let end = u32::try_from(inode.size() / block_size).unwrap_or(u32::MAX);
+    let places: Vec<FileBlock> = (0..blocks).map(|i| FileBlock(end).plus(i)).collect();
+    let mut goal = match end.checked_sub(1) {
+        Some(last) => super::block_of(space, inode, FileBlock(last))?.plus(1),
+        None => inode.goal(),
+    };
+    let mut claims = Vec::with_capacity(places.len());
+    for _ in &places {
+        let claim = space.claim(goal, 1)?;
+        goal = claim.start().plus(1);
+        claims.push(claim);
+    }
+    claims.reverse();
+    Ok(Growth { blocks: claims, nodes: NodeClaims::for_edits(space, inode, &places, false)? })
+}
+
+/// Worst case of blocks that `blocks` calls of [`grow`] dirty, the new blocks not included.
+#[must_use]
+pub fn grow_credits(inode: &Inode, blocks: u32) -> u32 {
+    // Bitmap and descriptor of the block, then the tree.
+    blocks * (2 + edit_credits(inode))
+}
+
+/// Takes one of the claimed blocks and maps it at `at`. The caller creates its buffer and sets the
+/// size.
+///
+/// # Errors
+/// Those of [`Edit::apply`].
+pub fn grow(
+    space: &Space,
+    handle: &mut Handle<'_>,
+    inode: &Inode,
+    growth: &mut Growth,
+    at: FileBlock,
+) -> Result<BlockNo> {
+    let mut claim = growth.blocks.pop().expect("no more blocks than were claimed");
+    let start = space.take(handle, &mut claim, 1)?;
+    let new = Extent { first: at, len: 1, start, unwritten: false };
+    let edit = Edit { first: at, end: at.plus(1), new: Some(new) };
+    edit.apply(space, handle, inode, &mut growth.nodes)?;
+    Ok(start)
+}

@@ -1,0 +1,160 @@
+//! Extent trees: which block of a file stands where.
+//!
+//! What: [`lookup`] for readers; [`Edit`] for whoever changes a tree; [`Growth`] for directories.
+//! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
+//! blocks; depth at most 5.
+//! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
+//! what was planned from it holds until the change is applied. Every run that a look-up returns lies
+//! in the data area. An index entry's key is the first block of what is below it.
+//! Locking: the tree's own lock is taken for the time of a look-up or a change, the latter inside a
+//! handle; blocks of the tree are read under it.
+//! Kernel counterpart: `fs/ext4/extents.c`.
+
+mod edit;
+mod growth;
+mod path;
+
+pub use edit::{Edit, NodeClaims, Removed, edit_credits};
+pub use growth::{Growth, claim_growth, grow, grow_credits};
+
+use crate::alloc::Space;
+use crate::cache::BlockKind;
+use crate::error::Result;
+use crate::inode::Inode;
+use uext4_ondisk::extent::{Extent, ExtentEntries, ExtentIndex, ExtentNode};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, InodeFlags, Place};
+
+/// What stands at a block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing: reads as zeroes.
+    Hole,
+    /// Blocks that read as zeroes until they are written.
+    Unwritten(BlockNo),
+    /// Data.
+    Written(BlockNo),
+}
+
+/// A run of blocks of a file in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The block that was asked for.
+    pub first: FileBlock,
+    /// Blocks in this state from there on; at least 1.
+    pub len: u32,
+    /// Their state; the block number is that of `first`.
+    pub state: State,
+}
+
+impl Mapping {
+    /// The block after the run.
+    #[must_use]
+    pub fn end(&self) -> FileBlock {
+        self.first.plus(self.len)
+    }
+}
+
+/// The state of block `at` and of those that follow it in the same state.
+///
+/// # Errors
+/// A corrupt tree; a device failure.
+pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
+    let root = inode.tree().read();
+    if !inode.attributes().flags.contains(InodeFlags::EXTENTS) {
+        drop(root);
+        return crate::extent::block_map::lookup(space, inode, at);
+    }
+    let mut bound = FileBlock::END;
+    let at_inode = |kind: CorruptKind| kind.at(Place::Inode(inode.ino()));
+    let blocks = 0..space.layout().blocks_count;
+    let node = ExtentNode::parse(&root.bytes, None, blocks.clone()).map_err(at_inode)?;
+    let mut step = step_down(&node, at, &mut bound);
+    let mut depth = node.depth;
+    loop {
+        let child = match step {
+            Step::Mapping(mapping) => {
+                check(space, &mapping)?;
+                return Ok(mapping);
+            }
+            Step::Down(child) => child,
+        };
+        depth -= 1;
+        let kind = BlockKind::ExtentNode { seed: inode.seed() };
+        let buffer = space.cache().read(child.child, kind)?;
+        let bytes = buffer.read();
+        let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
+        let node =
+            ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
+        path::check_first(&node, child.first).map_err(here)?;
+        step = step_down(&node, at, &mut bound);
+    }
+}
+
+/// The block on the device of block `at` of a directory.
+///
+/// # Errors
+/// `Corrupt` for a hole: a directory has none.
+pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> {
+    match lookup(space, inode, at)?.state {
+        State::Written(block) => Ok(block),
+        State::Hole | State::Unwritten(_) => {
+            let kind = CorruptKind::Rule { what: "directory", why: "has a hole" };
+            Err(kind.at(Place::FileBlock(inode.ino(), at)).into())
+        }
+    }
+}
+
+enum Step {
+    Down(ExtentIndex),
+    Mapping(Mapping),
+}
+
+/// One level down towards `at`, or the answer. `bound` is where the next subtree begins.
+fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Step {
+    let position = node.position(at);
+    let next = position.map_or(0, |p| p + 1);
+    match node.entries {
+        ExtentEntries::Index(entries) => {
+            if let Some(after) = entries.get(next) {
+                *bound = ExtentIndex::from(after).first;
+            }
+            match position {
+                Some(position) => Step::Down(ExtentIndex::from(&entries[position])),
+                // Before the first subtree there is nothing.
+                None => Step::Mapping(hole(at, *bound)),
+            }
+        }
+        ExtentEntries::Leaf(entries) => {
+            if let Some(after) = entries.get(next) {
+                *bound = Extent::from(after).first;
+            }
+            let extent = position.map(|p| Extent::from(&entries[p])).filter(|e| e.contains(at));
+            Step::Mapping(match extent {
+                Some(extent) => inside(&extent, at),
+                None => hole(at, *bound),
+            })
+        }
+    }
+}
+
+fn hole(at: FileBlock, bound: FileBlock) -> Mapping {
+    Mapping { first: at, len: (bound.get() - at.get()).max(1), state: State::Hole }
+}
+
+fn inside(extent: &Extent, at: FileBlock) -> Mapping {
+    let skip = at.get() - extent.first.get();
+    let block = extent.start.plus(u64::from(skip));
+    let state = if extent.unwritten { State::Unwritten(block) } else { State::Written(block) };
+    Mapping { first: at, len: extent.len - skip, state }
+}
+
+fn check(space: &Space, mapping: &Mapping) -> Result<()> {
+    match mapping.state {
+        State::Hole => Ok(()),
+        State::Written(block) | State::Unwritten(block) => {
+            Ok(space.check_run(block, u64::from(mapping.len))?)
+        }
+    }
+}
+
+mod block_map;

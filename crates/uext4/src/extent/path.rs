@@ -1,0 +1,108 @@
+//! A path from the root of an extent tree to a leaf, decoded for changing.
+
+use crate::alloc::Space;
+use crate::cache::BlockKind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::{ExtentRoot, Inode};
+use uext4_ondisk::extent::{Extent, ExtentIndex, ExtentNode, ROOT_ENTRIES, max_entries};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
+
+/// An index node on the path.
+#[derive(Debug)]
+pub(super) struct Level {
+    /// `None` is the root.
+    pub(super) block: Option<BlockNo>,
+    pub(super) children: Vec<ExtentIndex>,
+    /// The child that the path goes through.
+    pub(super) position: usize,
+}
+
+/// Index nodes from the root down, then a leaf.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub(super) levels: Vec<Level>,
+    /// Levels of index nodes in the tree; `levels` may be cut short by a change.
+    pub(super) depth: u16,
+    /// `None`: the root itself is the leaf.
+    pub(super) leaf_block: Option<BlockNo>,
+    pub(super) extents: Vec<Extent>,
+    /// First block of the file in the next leaf.
+    pub(super) next_leaf: Option<FileBlock>,
+}
+
+impl Path {
+    /// The path to the leaf where block `at` is or would be.
+    pub(super) fn to(space: &Space, inode: &Inode, root: &ExtentRoot, at: FileBlock) -> Result<Self> {
+        let blocks = 0..space.layout().blocks_count;
+        let node = ExtentNode::parse(&root.bytes, None, blocks.clone())
+            .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
+        let mut path = Self {
+            levels: Vec::with_capacity(usize::from(node.depth)),
+            depth: node.depth,
+            leaf_block: None,
+            extents: node.extents().collect(),
+            next_leaf: None,
+        };
+        let mut depth = node.depth;
+        let mut down = path.descend(None, &node, at);
+        while let Some(child) = down {
+            depth -= 1;
+            let kind = BlockKind::ExtentNode { seed: inode.seed() };
+            let buffer = space.cache().read(child.child, kind)?;
+            let bytes = buffer.read();
+            let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
+            let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
+            check_first(&node, child.first).map_err(here)?;
+            if depth == 0 {
+                path.leaf_block = Some(child.child);
+                path.extents = node.extents().collect();
+            }
+            down = path.descend(Some(child.child), &node, at);
+        }
+        Ok(path)
+    }
+
+    fn descend(
+        &mut self,
+        block: Option<BlockNo>,
+        node: &ExtentNode<'_>,
+        at: FileBlock,
+    ) -> Option<ExtentIndex> {
+        if node.depth == 0 {
+            return None;
+        }
+        let children: Vec<ExtentIndex> = node.children().collect();
+        // What stands before the first subtree would go into it.
+        let position = node.position(at).unwrap_or(0);
+        let child = children[position];
+        if let Some(next) = children.get(position + 1) {
+            self.next_leaf = Some(next.first);
+        }
+        self.levels.push(Level { block, children, position });
+        Some(child)
+    }
+}
+
+/// Entries that a node can hold.
+pub(super) fn capacity(space: &Space, block: Option<BlockNo>) -> usize {
+    match block {
+        None => usize::from(ROOT_ENTRIES),
+        Some(_) => usize::from(max_entries(space.layout().block_size as usize)),
+    }
+}
+
+/// An index entry's key is the first block below it.
+pub(super) fn check_first(node: &ExtentNode<'_>, key: FileBlock) -> Result<(), CorruptKind> {
+    match node.first() {
+        Some(first) if first == key => Ok(()),
+        Some(_) => {
+            Err(CorruptKind::Rule { what: "extent node", why: "starts not where its parent says" })
+        }
+        None => Err(CorruptKind::Rule { what: "extent node", why: "is empty" }),
+    }
+}
+
+/// A tree cannot be changed because it is as deep as the format allows.
+pub(super) fn too_deep(inode: &Inode) -> Error {
+    Error::new(ErrorKind::FileTooBig, format!("inode {}: extent tree too deep", inode.ino()))
+}

@@ -1,0 +1,194 @@
+//! Attributes of an inode in memory, and their way to and from the inode table.
+//!
+//! On disk: `struct ext4_inode`. Fields that uext4 does not know are kept as they are: the slot is
+//! read, changed and written back.
+//! Invariants: `size` is what callers see; `disk_size` is what the inode table says, and never
+//! covers data that is not on the device. `block_map` mirrors the root of the extent tree, which
+//! the tree's own lock guards.
+
+use crate::error::Result;
+use std::time::{SystemTime, UNIX_EPOCH};
+use uext4_ondisk::inode::xattr_offset;
+use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
+
+/// Attributes of an inode.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    /// Type and permission bits.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links; 1 for a directory with more links than the format counts.
+    pub links: u32,
+    /// Bytes of the file, as callers see it.
+    pub size: u64,
+    /// Bytes of the file, as the inode table has it.
+    pub disk_size: u64,
+    /// Blocks in use, in units of 512 bytes.
+    pub sectors: u64,
+    /// Inode flags.
+    pub flags: InodeFlags,
+    /// Generation: tells two users of one inode number apart.
+    pub generation: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation, where the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// Block with extended attributes, or 0.
+    pub file_acl: u64,
+    /// Changes with every change.
+    pub version: u64,
+    /// Deletion time, or the next inode of the orphan list.
+    pub dtime: u32,
+    /// `i_block`: extent tree root, fast symlink target, or device number.
+    pub block_map: [u8; 60],
+    /// Bytes of the slot behind the extra fields: attributes in the inode.
+    pub xattr_area: Vec<u8>,
+    /// `i_extra_isize`.
+    extra_isize: u16,
+    /// Times have changed in memory and stand in no transaction.
+    pub times_dirty: bool,
+}
+
+impl Attributes {
+    /// Attributes of a new inode, with nothing in it.
+    #[must_use]
+    pub fn new(layout: &Layout, kind: FileKind, permissions: u16, generation: u32) -> Self {
+        let room = layout.inode_size.saturating_sub(128);
+        // As mke2fs: 32 bytes of extra fields where the slot has room for them.
+        let extra_isize = if room == 0 { 0 } else { 32.min(room) };
+        let now = now();
+        Self {
+            mode: kind.mode() | permissions,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            disk_size: 0,
+            sectors: 0,
+            flags: InodeFlags::empty(),
+            generation,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: (extra_isize > 0).then_some(now),
+            file_acl: 0,
+            version: 1,
+            dtime: 0,
+            block_map: [0; 60],
+            xattr_area: vec![0; (room - extra_isize) as usize],
+            extra_isize: u16::try_from(extra_isize).unwrap_or(0),
+            times_dirty: false,
+        }
+    }
+
+    /// Reads a slot of the inode table.
+    pub(super) fn read(layout: &Layout, slot: &[u8]) -> Result<Self, CorruptKind> {
+        let raw = RawInode::read(slot)?;
+        let huge_file = layout.features.ro_compat.contains(RoCompat::HUGE_FILE);
+        let size = raw.size();
+        if size > i64::MAX.unsigned_abs() {
+            let why = "size is negative";
+            return Err(CorruptKind::Rule { what: "inode", why });
+        }
+        Ok(Self {
+            mode: raw.i_mode.get(),
+            uid: raw.uid(),
+            gid: raw.gid(),
+            links: u32::from(raw.i_links_count.get()),
+            size,
+            disk_size: size,
+            sectors: raw.sectors(huge_file, layout.block_size),
+            flags: raw.flags(),
+            generation: raw.i_generation.get(),
+            atime: raw.atime(),
+            mtime: raw.mtime(),
+            ctime: raw.ctime(),
+            crtime: raw.crtime(),
+            file_acl: raw.file_acl(),
+            version: raw.version(),
+            dtime: raw.i_dtime.get(),
+            block_map: raw.i_block,
+            xattr_area: xattr_offset(slot).map_or(Vec::new(), |at| slot[at..].to_vec()),
+            extra_isize: raw.i_extra_isize.get(),
+            times_dirty: false,
+        })
+    }
+
+    /// Writes the attributes into a slot; `fresh` slots are wiped first.
+    pub(super) fn write(&self, layout: &Layout, slot: &mut [u8], fresh: bool) -> Result<()> {
+        if fresh {
+            slot.fill(0);
+        }
+        let mut raw = RawInode::read(slot)?;
+        if fresh {
+            raw.i_extra_isize.set(self.extra_isize);
+        }
+        let huge_file = layout.features.ro_compat.contains(RoCompat::HUGE_FILE);
+        raw.i_mode.set(self.mode);
+        raw.set_uid(self.uid);
+        raw.set_gid(self.gid);
+        raw.i_links_count.set(u16::try_from(self.links).unwrap_or(u16::MAX));
+        raw.set_size(self.disk_size);
+        raw.set_flags(self.flags);
+        raw.set_sectors(self.sectors, huge_file, layout.block_size);
+        raw.i_generation.set(self.generation);
+        raw.set_atime(self.atime);
+        raw.set_mtime(self.mtime);
+        raw.set_ctime(self.ctime);
+        if let Some(crtime) = self.crtime {
+            raw.set_crtime(crtime);
+        }
+        raw.set_file_acl(self.file_acl);
+        raw.set_version(self.version);
+        raw.i_dtime.set(self.dtime);
+        raw.i_block = self.block_map;
+        raw.write(slot)?;
+        if let Some(at) = xattr_offset(slot)
+            && let Some(area) = slot.get_mut(at..)
+            && area.len() == self.xattr_area.len()
+        {
+            area.copy_from_slice(&self.xattr_area);
+        }
+        Ok(())
+    }
+
+    /// Permission bits, set-id and sticky bits included.
+    #[must_use]
+    pub fn permissions(&self) -> u16 {
+        self.mode & 0o7777
+    }
+
+    /// The inode changes now: change time and version follow.
+    pub fn touch(&mut self) {
+        self.ctime = now();
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// The content changes now.
+    pub fn touch_content(&mut self) {
+        self.mtime = now();
+        self.touch();
+        self.ctime = self.mtime;
+    }
+}
+
+/// The current time.
+#[must_use]
+pub fn now() -> Timestamp {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        },
+        Err(before) => {
+            Timestamp { secs: -i64::try_from(before.duration().as_secs()).unwrap_or(0), nanos: 0 }
+        }
+    }
+}

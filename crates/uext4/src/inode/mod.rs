@@ -1,0 +1,358 @@
+//! Inodes in memory.
+//!
+//! What: an [`Inode`] holds the attributes, the root of the extent tree and the pages of one file,
+//! each under its own lock. [`InodeTable`] keeps one `Inode` per number. [`InodeRef`] is what
+//! callers hold: an unlinked inode lives until the last one is dropped.
+//! Invariants: one `Inode` per number. Attributes change under their lock and are written into the
+//! inode-table block in the same handle.
+//! Locking: `lock` (rank `Directory` or `File`) is the caller's view of the content; `sweep`
+//! guards every change of a file's extent tree; `tree` guards its bytes.
+//! Kernel counterpart: `fs/ext4/inode.c`, `fs/inode.c`.
+
+mod attributes;
+mod errseq;
+mod table;
+
+pub use attributes::{Attributes, now};
+pub use errseq::{ErrorCursor, ErrorSequence};
+pub use table::{InodeRef, InodeTable};
+
+use crate::alloc::{Reservation, Space};
+use crate::cache::{BlockKind, PageBudget, PageMap};
+use crate::error::{ErrorKind, Result};
+use crate::journal::{FlushEpoch, Handle};
+use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uext4_ondisk::checksum::InodeSeed;
+use uext4_ondisk::{
+    BlockNo, CorruptKind, FileKind, Ino, Place, RawInode, extent::write_header, inode::verify_inode,
+};
+
+/// Root of an extent tree: `i_block`.
+#[derive(Debug)]
+pub struct ExtentRoot {
+    /// Header and at most four entries.
+    pub bytes: [u8; 60],
+}
+
+/// Cached data of a file and the promise of blocks for it.
+#[derive(Debug)]
+pub struct FilePages {
+    /// The pages.
+    pub map: PageMap,
+    /// Blocks promised to dirty pages, and to the extent tree for them.
+    pub reservation: Reservation,
+    /// Pages that hold a promise of a data block.
+    pub reserved: u32,
+    /// Dirty pages over unwritten extents.
+    pub converting: u32,
+    /// When the first page became dirty, in milliseconds of the volume's clock.
+    pub dirty_since_ms: u64,
+    /// Where a sequential reader would go on.
+    pub read_ahead_at: u64,
+}
+
+/// What is known about the writeback of a file.
+#[derive(Debug, Default)]
+pub struct SweepState {
+    /// Sweeps that have begun.
+    pub started: u64,
+    /// After the last data write.
+    pub written: FlushEpoch,
+    /// Whether data was written since the last known flush.
+    pub unflushed: bool,
+}
+
+/// An inode in memory.
+#[derive(Debug)]
+pub struct Inode {
+    space: Arc<Space>,
+    ino: Ino,
+    kind: FileKind,
+    seed: InodeSeed,
+    place: SlotPlace,
+    /// Content of a directory; content and size of a file.
+    lock: RwLock<()>,
+    sweep: Mutex<SweepState>,
+    /// Sweeps that have begun, for those who wait for one.
+    pub(crate) sweeps_started: AtomicU64,
+    tree: RwLock<ExtentRoot>,
+    xattr: RwLock<()>,
+    attributes: Mutex<Attributes>,
+    pages: Mutex<FilePages>,
+    /// Writeback failures, for those who sync.
+    pub(crate) errors: ErrorSequence,
+    /// Transactions that the last change, and the last change of size or mapping, belong to.
+    changed_in: TidCell,
+    data_changed_in: TidCell,
+    /// A set size shrank the file to nothing: closing it writes it back (`auto_da_alloc`).
+    pub(crate) flush_on_close: AtomicBool,
+    refs: AtomicU32,
+    referenced: AtomicBool,
+    /// Its slot has not been written yet.
+    fresh: AtomicBool,
+}
+
+/// Where an inode stands.
+#[derive(Clone, Copy, Debug)]
+struct SlotPlace {
+    block: BlockNo,
+    slot: u32,
+    first: Ino,
+}
+
+impl SlotPlace {
+    fn of(space: &Space, ino: Ino) -> Result<Self> {
+        let layout = space.layout();
+        let (group, index) = layout
+            .group_of_ino(ino)
+            .ok_or_else(|| crate::error::Error::new(ErrorKind::NotFound, format!("inode {ino}")))?;
+        let per_block = layout.inodes_per_block();
+        let block = space.inode_table(group).plus(u64::from(index / per_block));
+        let slot = index % per_block;
+        Ok(Self { block, slot, first: Ino(ino.get() - slot) })
+    }
+
+    fn kind(self) -> BlockKind {
+        BlockKind::InodeTable { first: self.first }
+    }
+}
+
+impl Inode {
+    /// Reads an inode that is in use.
+    ///
+    /// # Errors
+    /// `NotFound` for an inode that is free; `Corrupt`; a device failure.
+    pub(crate) fn read(space: &Arc<Space>, budget: &Arc<PageBudget>, ino: Ino) -> Result<Self> {
+        let place = SlotPlace::of(space, ino)?;
+        let layout = space.layout();
+        let buffer = space.cache().read(place.block, place.kind())?;
+        let size = layout.inode_size as usize;
+        let guard = buffer.read();
+        let bytes = &guard[place.slot as usize * size..(place.slot as usize + 1) * size];
+        let at = |kind: CorruptKind| kind.at(Place::Inode(ino));
+        let raw = RawInode::read(bytes).map_err(at)?;
+        let seed = layout.checksums.inode_seed(ino, raw.i_generation.get());
+        if guard.is_sealed(place.slot) {
+            verify_inode(bytes, seed).map_err(at)?;
+        }
+        let attributes = Attributes::read(layout, bytes).map_err(at)?;
+        let Some(kind) = raw.kind() else {
+            let free = attributes.mode == 0 && attributes.links == 0;
+            if free {
+                let context = format!("inode {ino}");
+                return Err(crate::error::Error::new(ErrorKind::NotFound, context));
+            }
+            let why = "mode names no file type";
+            return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
+        };
+        Ok(Self::assemble(space, budget, ino, kind, seed, place, attributes, false))
+    }
+
+    /// A new inode; its first [`Inode::update`] writes its slot.
+    pub(crate) fn create(
+        space: &Arc<Space>,
+        budget: &Arc<PageBudget>,
+        ino: Ino,
+        kind: FileKind,
+        mut attributes: Attributes,
+    ) -> Result<Self> {
+        let place = SlotPlace::of(space, ino)?;
+        let seed = space.layout().checksums.inode_seed(ino, attributes.generation);
+        if matches!(kind, FileKind::Regular | FileKind::Directory) {
+            write_header(&mut attributes.block_map, 0, 0);
+            attributes.flags |= uext4_ondisk::InodeFlags::EXTENTS;
+        }
+        Ok(Self::assemble(space, budget, ino, kind, seed, place, attributes, true))
+    }
+
+    #[allow(clippy::too_many_arguments)] // the one place that puts the parts together
+    fn assemble(
+        space: &Arc<Space>,
+        budget: &Arc<PageBudget>,
+        ino: Ino,
+        kind: FileKind,
+        seed: InodeSeed,
+        place: SlotPlace,
+        attributes: Attributes,
+        fresh: bool,
+    ) -> Self {
+        let rank =
+            if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
+        let pages = FilePages {
+            map: PageMap::new(Arc::clone(budget)),
+            reservation: Reservation::none(space),
+            reserved: 0,
+            converting: 0,
+            dirty_since_ms: 0,
+            read_ahead_at: 0,
+        };
+        Self {
+            space: Arc::clone(space),
+            ino,
+            kind,
+            seed,
+            place,
+            lock: RwLock::new(rank, ()),
+            sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            sweeps_started: AtomicU64::new(0),
+            tree: RwLock::new(
+                LockRank::ExtentTree,
+                ExtentRoot { bytes: attributes.block_map },
+            ),
+            xattr: RwLock::new(LockRank::Xattr, ()),
+            attributes: Mutex::new(LockRank::Attributes, attributes),
+            pages: Mutex::new(LockRank::Pages, pages),
+            errors: ErrorSequence::default(),
+            changed_in: TidCell::default(),
+            data_changed_in: TidCell::default(),
+            flush_on_close: AtomicBool::new(false),
+            refs: AtomicU32::new(0),
+            referenced: AtomicBool::new(true),
+            fresh: AtomicBool::new(fresh),
+        }
+    }
+
+    /// Inode number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Type of the file; never changes.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Checksum seed of the inode's metadata blocks.
+    #[must_use]
+    pub fn seed(&self) -> InodeSeed {
+        self.seed
+    }
+
+    /// The volume's space.
+    #[must_use]
+    pub fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    /// Where its first block would best be: its group, at a place of its own so that the files of
+    /// a directory do not start in one spot.
+    #[must_use]
+    pub fn goal(&self) -> BlockNo {
+        let layout = self.space.layout();
+        let group = layout.group_of_ino(self.ino).map_or(uext4_ondisk::GroupNo(0), |(g, _)| g);
+        layout.group_first_block(group)
+    }
+
+    /// Lock of a directory's content, or of a file's content and size.
+    #[must_use]
+    pub fn lock(&self) -> &RwLock<()> {
+        &self.lock
+    }
+
+    /// Taken by whoever changes the extent tree of a file.
+    pub(crate) fn sweep(&self) -> MutexGuard<'_, SweepState> {
+        self.sweep.lock()
+    }
+
+    /// Root of the extent tree.
+    #[must_use]
+    pub fn tree(&self) -> &RwLock<ExtentRoot> {
+        &self.tree
+    }
+
+    /// Extended attributes.
+    #[must_use]
+    pub fn xattr_lock(&self) -> &RwLock<()> {
+        &self.xattr
+    }
+
+    /// Attributes for reading. [`Inode::update`] changes them; times may be changed in memory only.
+    #[must_use]
+    pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
+        self.attributes.lock()
+    }
+
+    /// Cached data.
+    pub(crate) fn pages(&self) -> MutexGuard<'_, FilePages> {
+        self.pages.lock()
+    }
+
+    pub(crate) fn try_pages(&self) -> Option<MutexGuard<'_, FilePages>> {
+        self.pages.try_lock()
+    }
+
+    /// Bytes of the file, as callers see it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.attributes.lock().size
+    }
+
+    /// Changes attributes and writes the inode into its table block. Costs one credit.
+    ///
+    /// # Errors
+    /// Those of [`Handle::write`]; a device failure.
+    pub fn update<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Attributes) -> T,
+    ) -> Result<T> {
+        let buffer = self.space.cache().read(self.place.block, self.place.kind())?;
+        let layout = self.space.layout();
+        let size = layout.inode_size as usize;
+        let mut attributes = self.attributes.lock();
+        let result = change(&mut attributes);
+        let mut bytes = handle.write_slot(&buffer, self.place.slot)?;
+        let at = self.place.slot as usize * size;
+        let fresh = self.fresh.swap(false, Ordering::Relaxed);
+        attributes.write(layout, &mut bytes[at..at + size], fresh)?;
+        attributes.times_dirty = false;
+        self.changed_in.set(handle);
+        Ok(result)
+    }
+
+    /// Changes the root of the extent tree and writes the inode. The caller holds the tree.
+    pub(crate) fn update_root(
+        &self,
+        handle: &mut Handle<'_>,
+        root: &ExtentRoot,
+        sectors_change: i64,
+    ) -> Result<()> {
+        self.data_changed_in.set(handle);
+        self.update(handle, |attributes| {
+            attributes.block_map = root.bytes;
+            attributes.sectors = attributes.sectors.saturating_add_signed(sectors_change);
+        })
+    }
+
+    /// Notes that this handle changed what fdatasync(2) must make durable.
+    pub(crate) fn note_data_change(&self, handle: &Handle<'_>) {
+        self.data_changed_in.set(handle);
+    }
+
+    /// The transaction that a sync of this inode must wait for.
+    pub(crate) fn sync_tid(&self, data_only: bool) -> Option<uext4_ondisk::Tid> {
+        if data_only { self.data_changed_in.get() } else { self.changed_in.get() }
+    }
+}
+
+/// A transaction id that may be absent.
+#[derive(Debug, Default)]
+struct TidCell(AtomicU64);
+
+impl TidCell {
+    const PRESENT: u64 = 1 << 32;
+
+    fn set(&self, handle: &Handle<'_>) {
+        self.0.store(u64::from(handle.tid().get()) | Self::PRESENT, Ordering::Release);
+    }
+
+    fn get(&self) -> Option<uext4_ondisk::Tid> {
+        let value = self.0.load(Ordering::Acquire);
+        #[allow(clippy::cast_possible_truncation)] // the low half is the id
+        (value & Self::PRESENT != 0).then_some(uext4_ondisk::Tid(value as u32))
+    }
+}

@@ -1,0 +1,204 @@
+//! The committer: closes transactions and writes them to the log.
+//!
+//! What: one thread. Close, wait for open handles, snapshot the blocks, open the next
+//! transaction, seal the images, write descriptors and images in one go, flush, write the commit
+//! block durably, tell those who wait.
+//! Invariants: the flush covers the log images and all file data whose mapping the transaction
+//! holds (data is written before its mapping is inserted). Images become visible to the checkpointer
+//! only when their transaction is durable. Freed blocks return to the allocator only after that,
+//! and after no write of an old image of them can be under way.
+//! Kernel counterpart: `fs/jbd2/commit.c`.
+
+use super::transaction::Contents;
+use super::log::Tail;
+use super::{Journal, later, slot};
+use crate::cache::Snapshot;
+use crate::error::Result;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use uext4_ondisk::Tid;
+
+/// A closed transaction on its way to the log.
+#[derive(Debug)]
+struct Closed {
+    tid: Tid,
+    images: Vec<Snapshot>,
+    contents: Contents,
+    /// Where its blocks begin in the log.
+    start: u32,
+    opened_next: bool,
+}
+
+impl Journal {
+    /// Body of the committer thread.
+    pub(super) fn run_committer(&self) {
+        while self.wait_for_commit_work() {
+            if let Err(error) = self.commit_running() {
+                self.abort(error);
+            }
+        }
+    }
+
+    /// Returns true when the running transaction is to be committed, false at shutdown.
+    fn wait_for_commit_work(&self) -> bool {
+        let mut deadline = Instant::now() + self.config.commit_interval;
+        let mut state = self.state.lock();
+        loop {
+            if state.abort_cause.is_some() || state.shutdown {
+                return false;
+            }
+            if state.requested.is_after(state.durable) {
+                return true;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                let tid = state.durable.next();
+                drop(state);
+                if !self.transaction(tid).is_empty() {
+                    return true;
+                }
+                deadline = now + self.config.commit_interval;
+                state = self.state.lock();
+                continue;
+            }
+            self.committer_wake.wait_for(&mut state, deadline - now);
+        }
+    }
+
+    /// Commits the running transaction.
+    fn commit_running(&self) -> Result<()> {
+        let Some(mut closed) = self.close() else { return Ok(()) };
+        if self.is_aborted() {
+            // An operation failed half-way: its transaction must not become durable.
+            return Ok(());
+        }
+        self.seal(&mut closed.images);
+        self.write_out(&closed)?;
+        self.publish(closed)
+    }
+
+    /// Closes the running transaction and takes what it has; `None` if it has nothing.
+    fn close(&self) -> Option<Closed> {
+        let tid = self.word.close().tid;
+        {
+            let mut state = self.state.lock();
+            while self.word.load().handles > 0 {
+                self.committer_wake.wait(&mut state);
+            }
+        }
+        let mut contents = self.transaction(tid).take();
+        let images: Vec<Snapshot> =
+            contents.buffers.iter().filter_map(|buffer| buffer.snapshot(tid)).collect();
+        if images.is_empty() && contents.revoked.is_empty() {
+            self.reopen_empty(tid, contents);
+            return None;
+        }
+        contents.buffers.clear();
+        let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
+        let mut state = self.state.lock();
+        let start = state.ring.reserve(&self.map, tid, blocks);
+        let opened_next = state.ring.has_room(self.commit_blocks_max);
+        drop(state);
+        if opened_next {
+            self.open_next(tid.next());
+        }
+        Some(Closed { tid, images, contents, start, opened_next })
+    }
+
+    /// The transaction had nothing to log; its id stays in use.
+    fn reopen_empty(&self, tid: Tid, contents: Contents) {
+        for freed in contents.freed {
+            self.transaction(tid).add_freed(freed);
+        }
+        {
+            let mut state = self.state.lock();
+            state.requested = state.durable;
+            state.empty_closes += 1;
+        }
+        self.queue.open_and_grant(|| self.word.reopen(), |need| self.try_join(need));
+        self.durable_wake.iter().for_each(crate::sync::Condvar::notify_all);
+    }
+
+    fn open_next(&self, tid: Tid) {
+        self.queue
+            .open_and_grant(|| self.word.open(tid, 0, 0), |need| self.try_join(need));
+        if !self.queue.is_empty() {
+            self.request_commit();
+        }
+    }
+
+    /// Puts checksums into the images. Those of bitmaps stand in the group descriptors, so bitmaps
+    /// come first.
+    fn seal(&self, images: &mut [Snapshot]) {
+        let sealer = self.cache.sealer();
+        for image in images.iter() {
+            sealer.note_bitmap(image.kind, &image.image);
+        }
+        for image in images {
+            if image.unsealed != 0 && sealer.has_own_checksum(image.kind) {
+                let bytes = Arc::make_mut(&mut image.image);
+                sealer.seal(image.block, image.kind, bytes, image.unsealed);
+            }
+        }
+    }
+
+    /// Writes the transaction to the log; it is durable when this returns.
+    fn write_out(&self, closed: &Closed) -> Result<()> {
+        let images = closed.images.iter().map(|s| (s.block, &s.image));
+        let blocks = self.format.encode(closed.tid, images, &closed.contents.revoked);
+        let views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
+        let at = self.map.write(closed.start, &views)?;
+        self.flush.flush()?;
+        self.map.write_durable(at, &self.format.commit_block(closed.tid))
+    }
+
+    /// Tells everybody that the transaction is durable.
+    fn publish(&self, closed: Closed) -> Result<()> {
+        let Closed { tid, images, contents, opened_next, .. } = closed;
+        self.stats.commits.fetch_add(1, Ordering::Relaxed);
+        self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
+        let checkpoint = {
+            let mut state = self.state.lock();
+            self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
+            state.durable = tid;
+            state.requested = later(state.requested, tid);
+            self.durable.store(tid.get(), Ordering::Release);
+            self.durable_wake[slot(tid)].notify_all();
+            let used = self.map.len() - state.ring.free;
+            used > self.map.len() / 4 || self.cache.logged().len() > self.config.images_max
+        };
+        self.cache.logged().cancel(contents.revoked.into_iter());
+        if let Some(listener) = self.listener.get().and_then(std::sync::Weak::upgrade) {
+            listener.freed(contents.freed);
+        }
+        if checkpoint || !opened_next {
+            self.request_checkpoint();
+        }
+        if !opened_next {
+            self.wait_for_room()?;
+            self.open_next(tid.next());
+        }
+        Ok(())
+    }
+
+    /// Waits for the checkpointer until the largest commit fits in the log.
+    fn wait_for_room(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        while !state.ring.has_room(self.commit_blocks_max) {
+            if let Some(cause) = &state.abort_cause {
+                return Err(super::aborted(cause));
+            }
+            state.checkpoint_requested = true;
+            self.checkpointer_wake.notify_one();
+            self.committer_wake.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    /// The tail is durably past blocks that can be used again.
+    pub(super) fn tail_moved(&self, tail: Tail) {
+        self.state.lock().ring.release(tail.gained);
+        self.committer_wake.notify_all();
+    }
+}

@@ -1,0 +1,199 @@
+//! The log as a ring of blocks: where they are on the device, which are in use.
+//!
+//! On disk: blocks `first .. end` of the journal inode; the block before `first` holds the
+//! journal superblock.
+//! Invariants: a transaction of the largest size always fits: the next transaction opens only
+//! when [`Ring::has_room`] says so. Blocks come free only when the tail has durably moved past
+//! them.
+
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use uext4_device::SharedDevice;
+use uext4_ondisk::{BlockNo, Tid};
+
+/// Blocks of the journal on the device.
+#[derive(Debug)]
+pub(super) struct LogMap {
+    device: SharedDevice,
+    block_size: usize,
+    /// Physical block of each journal block, as runs: (journal block, start, count).
+    runs: Vec<(u32, BlockNo, u32)>,
+    /// First block of the ring.
+    pub(super) first: u32,
+    /// One past the last block of the ring.
+    pub(super) end: u32,
+}
+
+impl LogMap {
+    pub(super) fn new(
+        device: SharedDevice,
+        block_size: usize,
+        runs: Vec<(u32, BlockNo, u32)>,
+        first: u32,
+        end: u32,
+    ) -> Self {
+        Self { device, block_size, runs, first, end }
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.end - self.first
+    }
+
+    /// Device byte offset of journal block `at`, and how many blocks follow it contiguously.
+    fn locate(&self, at: u32) -> Option<(u64, u32)> {
+        let index = self.runs.partition_point(|&(first, _, _)| first <= at).checked_sub(1)?;
+        let (first, start, count) = self.runs[index];
+        let skip = at - first;
+        (skip < count)
+            .then(|| ((start.get() + u64::from(skip)) * self.block_size as u64, count - skip))
+    }
+
+    /// Reads journal block `at`.
+    pub(super) fn read(&self, at: u32, bytes: &mut [u8]) -> Result<()> {
+        let (offset, _) = self.locate(at).ok_or_else(|| unmapped(at))?;
+        self.device
+            .read_at(offset, bytes)
+            .map_err(|e| Error::io(format!("reading journal block {at}"), e))
+    }
+
+    /// Writes `blocks` from journal block `at` on, wrapping at the end of the ring: one vectored
+    /// write per contiguous piece. Returns the block after the last.
+    pub(super) fn write(&self, mut at: u32, mut blocks: &[&[u8]]) -> Result<u32> {
+        while !blocks.is_empty() {
+            let (offset, contiguous) = self.locate(at).ok_or_else(|| unmapped(at))?;
+            let until_wrap = (self.end - at).min(contiguous) as usize;
+            let (now, later) = blocks.split_at(until_wrap.min(blocks.len()));
+            self.device
+                .write_vectored_at(offset, now)
+                .map_err(|e| Error::io(format!("writing journal block {at}"), e))?;
+            at = self.after(at, now.len() as u32);
+            blocks = later;
+        }
+        Ok(at)
+    }
+
+    /// Writes one block durably: no volatile cache holds it when this returns.
+    pub(super) fn write_durable(&self, at: u32, block: &[u8]) -> Result<()> {
+        let (offset, _) = self.locate(at).ok_or_else(|| unmapped(at))?;
+        self.device
+            .write_fua(offset, block)
+            .map_err(|e| Error::io(format!("writing journal block {at}"), e))
+    }
+
+    /// The ring position `count` blocks after `at`.
+    pub(super) fn after(&self, at: u32, count: u32) -> u32 {
+        self.first + (at - self.first + count) % self.len()
+    }
+}
+
+fn unmapped(at: u32) -> Error {
+    Error::new(crate::error::ErrorKind::Internal, format!("journal block {at} is not mapped"))
+}
+
+/// Which blocks of the ring are in use.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// Next block to write.
+    pub(super) head: u32,
+    /// Blocks not in use.
+    pub(super) free: u32,
+    /// Transactions in the log that are not wholly at home, oldest first, the one being written
+    /// included: id, first block, number of blocks.
+    entries: VecDeque<(Tid, u32, u32)>,
+}
+
+/// Where the log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    pub(super) tid: Tid,
+    pub(super) start: u32,
+    /// Blocks that come free when the tail is durably here.
+    pub(super) gained: u32,
+}
+
+impl Ring {
+    pub(super) fn empty(map: &LogMap) -> Self {
+        // One block stays free, so that a full ring differs from an empty one.
+        Self { head: map.first, free: map.len() - 1, entries: VecDeque::new() }
+    }
+
+    pub(super) fn has_room(&self, blocks: u32) -> bool {
+        self.free >= blocks
+    }
+
+    /// Takes the blocks of transaction `tid`; returns where they begin.
+    pub(super) fn reserve(&mut self, map: &LogMap, tid: Tid, blocks: u32) -> u32 {
+        assert!(self.free >= blocks, "a transaction was opened without room for its commit");
+        let start = self.head;
+        self.head = map.after(start, blocks);
+        self.free -= blocks;
+        self.entries.push_back((tid, start, blocks));
+        start
+    }
+
+    /// Drops the transactions before `oldest` (all, up to `durable`, if there is none) and
+    /// returns the new tail; `next` is the id of the transaction that will be written at `head`.
+    pub(super) fn advance(&mut self, oldest: Option<Tid>, durable: Tid, next: Tid) -> Tail {
+        let mut gained = 0;
+        while let Some(&(tid, _, blocks)) = self.entries.front() {
+            let needed = match oldest {
+                Some(oldest) => !oldest.is_after(tid),
+                None => tid.is_after(durable),
+            };
+            if needed {
+                break;
+            }
+            gained += blocks;
+            self.entries.pop_front();
+        }
+        let (tid, start) = self.entries.front().map_or((next, self.head), |&(t, s, _)| (t, s));
+        Tail { tid, start, gained }
+    }
+
+    /// The blocks before a tail that is durable now.
+    pub(super) fn release(&mut self, gained: u32) {
+        self.free += gained;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use uext4_device::MemoryDevice;
+
+    fn map() -> LogMap {
+        let device = Arc::new(MemoryDevice::new(64 * 1024));
+        // Journal blocks 0..4 at 10, 4..12 at 20; the ring is 1..12.
+        LogMap::new(device, 1024, vec![(0, BlockNo(10), 4), (4, BlockNo(20), 8)], 1, 12)
+    }
+
+    #[test]
+    fn writes_follow_runs_and_wrap() {
+        let map = map();
+        let blocks: Vec<Vec<u8>> = (0..6).map(|i| vec![i; 1024]).collect();
+        let views: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        assert_eq!(map.write(9, &views).unwrap(), 4);
+        let mut read = vec![0; 1024];
+        for (i, at) in [9, 10, 11, 1, 2, 3].into_iter().enumerate() {
+            map.read(at, &mut read).unwrap();
+            assert_eq!(usize::from(read[0]), i);
+        }
+    }
+
+    #[test]
+    fn tail_moves_to_the_oldest_transaction_that_is_needed() {
+        let map = map();
+        let mut ring = Ring::empty(&map);
+        assert_eq!(ring.reserve(&map, Tid(7), 3), 1);
+        assert_eq!(ring.reserve(&map, Tid(8), 2), 4);
+        assert_eq!(ring.reserve(&map, Tid(9), 2), 6);
+        let tail = ring.advance(Some(Tid(8)), Tid(9), Tid(10));
+        assert_eq!(tail, Tail { tid: Tid(8), start: 4, gained: 3 });
+        // Nothing is needed, but 9 is not durable yet.
+        let tail = ring.advance(None, Tid(8), Tid(10));
+        assert_eq!(tail, Tail { tid: Tid(9), start: 6, gained: 2 });
+        let tail = ring.advance(None, Tid(9), Tid(10));
+        assert_eq!(tail, Tail { tid: Tid(10), start: 8, gained: 2 });
+    }
+}

@@ -1,0 +1,145 @@
+//! The running transaction as one atomic word.
+//!
+//! What: id (32 bits), closed flag (1), open handles (14), credits taken (17). Joining and leaving
+//! are one compare-and-swap each; nothing else is touched on the path.
+//! Invariants: `credits` counts the blocks that the transaction already has plus what its open
+//! handles may still add, and never passes the limit given to [`TransactionWord::join`]. Nobody
+//! joins a closed word; it opens again under the next id only.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use uext4_ondisk::Tid;
+
+const CREDIT_BITS: u32 = 17;
+const HANDLE_BITS: u32 = 14;
+const HANDLE_ONE: u64 = 1 << CREDIT_BITS;
+const HANDLES_MAX: u64 = (1 << HANDLE_BITS) - 1;
+const CLOSED: u64 = 1 << (CREDIT_BITS + HANDLE_BITS);
+const TID_SHIFT: u32 = 32;
+
+/// Most credits one transaction can have.
+pub(super) const CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
+
+/// State of the running transaction, packed.
+#[derive(Debug)]
+pub(super) struct TransactionWord(AtomicU64);
+
+/// An unpacked moment of the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) tid: Tid,
+    pub(super) closed: bool,
+    pub(super) handles: u32,
+    pub(super) credits: u32,
+}
+
+/// Why a handle cannot join now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The transaction is closed for its commit.
+    Closed,
+    /// Its credits, or its handles, are all taken.
+    Full,
+}
+
+impl Moment {
+    #[allow(clippy::cast_possible_truncation)]
+    const fn unpack(word: u64) -> Self {
+        Self {
+            tid: Tid((word >> TID_SHIFT) as u32),
+            closed: word & CLOSED != 0,
+            handles: ((word >> CREDIT_BITS) & HANDLES_MAX) as u32,
+            credits: (word & CREDITS_MAX as u64) as u32,
+        }
+    }
+
+    const fn pack(self) -> u64 {
+        (self.tid.get() as u64) << TID_SHIFT
+            | if self.closed { CLOSED } else { 0 }
+            | (self.handles as u64) << CREDIT_BITS
+            | self.credits as u64
+    }
+}
+
+impl TransactionWord {
+    /// An open, empty transaction.
+    pub(super) fn new(tid: Tid) -> Self {
+        Self(AtomicU64::new(
+            Moment { tid, closed: false, handles: 0, credits: 0 }.pack(),
+        ))
+    }
+
+    pub(super) fn load(&self) -> Moment {
+        Moment::unpack(self.0.load(Ordering::Acquire))
+    }
+
+    /// Adds one handle that may dirty `need` blocks.
+    pub(super) fn join(&self, need: u32, credits_max: u32) -> Result<Tid, Refusal> {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let now = Moment::unpack(word);
+            if now.closed {
+                return Err(Refusal::Closed);
+            }
+            if u64::from(now.handles) == HANDLES_MAX || now.credits + need > credits_max {
+                return Err(Refusal::Full);
+            }
+            let joined = word + HANDLE_ONE + u64::from(need);
+            match self.0.compare_exchange_weak(word, joined, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(now.tid),
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Takes `more` credits for a handle that has joined; false if they do not fit.
+    pub(super) fn extend(&self, more: u32, credits_max: u32) -> bool {
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+                let now = Moment::unpack(word);
+                (now.credits + more <= credits_max).then(|| word + u64::from(more))
+            })
+            .is_ok()
+    }
+
+    /// A handle leaves and gives `unused` credits back. Returns the word after it.
+    pub(super) fn leave(&self, unused: u32) -> Moment {
+        let delta = HANDLE_ONE + u64::from(unused);
+        Moment::unpack(self.0.fetch_sub(delta, Ordering::AcqRel) - delta)
+    }
+
+    /// Closes the transaction: its handles finish, nobody joins.
+    pub(super) fn close(&self) -> Moment {
+        Moment::unpack(self.0.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED)
+    }
+
+    /// Opens transaction `tid` with the handles that were waiting for it.
+    pub(super) fn open(&self, tid: Tid, handles: u32, credits: u32) {
+        let moment = Moment { tid, closed: false, handles, credits };
+        self.0.store(moment.pack(), Ordering::Release);
+    }
+
+    /// Opens the same transaction again: it turned out to have nothing to commit.
+    pub(super) fn reopen(&self) {
+        self.0.fetch_and(!CLOSED, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn join_leave_close_open() {
+        let word = TransactionWord::new(Tid(u32::MAX));
+        assert_eq!(word.join(100, 256), Ok(Tid(u32::MAX)));
+        assert_eq!(word.join(200, 256), Err(Refusal::Full));
+        assert!(word.extend(156, 256) && !word.extend(1, 256));
+        assert_eq!(word.close().handles, 1);
+        assert_eq!(word.join(1, 256), Err(Refusal::Closed));
+        let left = word.leave(246);
+        assert_eq!((left.handles, left.credits, left.closed), (0, 10, true));
+        word.open(left.tid.next(), 2, 7);
+        let now = word.load();
+        assert_eq!((now.tid, now.handles, now.credits, now.closed), (Tid(0), 2, 7, false));
+    }
+}

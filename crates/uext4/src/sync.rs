@@ -1,0 +1,309 @@
+//! Locks of the engine, with their order.
+//!
+//! What: `Mutex`, `RwLock` and `Condvar` over `parking_lot`, each lock born with a [`LockRank`].
+//! Invariants: a thread takes locks in rising rank. A debug build asserts it on every
+//! acquisition; a release build carries no trace of the rank. Ranks that a thread may hold twice
+//! (two directories in a rename) say so in [`LockRank::is_nestable`] and have an order of their own
+//! that `docs/locking.md` gives.
+//! All locking of the engine comes through this module, so that a schedule explorer can replace
+//! it in one place.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// The order in which locks may be taken, lowest first. `docs/locking.md` lists who takes which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum LockRank {
+    /// Serialises renames that move a directory to another parent.
+    Rename,
+    /// Contents of a directory: ancestors before descendants, then by inode number.
+    Directory,
+    /// Contents and size of a file: by inode number.
+    File,
+    /// One writeback sweep of an inode at a time.
+    Sweep,
+    /// Not a lock: an open handle. Nothing above may be waited for while one is held.
+    Handle,
+    /// Orphan list of the volume.
+    Orphan,
+    /// Extent tree of an inode.
+    ExtentTree,
+    /// Extended attributes of an inode.
+    Xattr,
+    /// Attributes of an inode.
+    Attributes,
+    /// Bitmaps and counts of a block group.
+    Group,
+    /// Bytes of one metadata block; several only by the owner of the structure they belong to.
+    Buffer,
+    /// Pages of one inode.
+    Pages,
+    /// Tables of inodes and orphans in memory.
+    Table,
+    /// State of the running and the committing transaction.
+    Transaction,
+    /// State of the journal: log, queue of joiners, durable id.
+    Journal,
+    /// One shard of a cache.
+    Shard,
+    /// Leaves: statistics, queues of background threads.
+    Leaf,
+}
+
+impl LockRank {
+    /// Whether one thread may hold several locks of this rank.
+    #[must_use]
+    pub const fn is_nestable(self) -> bool {
+        matches!(self, Self::Directory | Self::File | Self::Buffer)
+    }
+}
+
+#[cfg(debug_assertions)]
+mod held {
+    use super::LockRank;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HELD: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn push(rank: LockRank) {
+        HELD.with_borrow_mut(|held| {
+            if let Some(&top) = held.iter().max() {
+                let rises = rank > top || (rank == top && rank.is_nestable());
+                assert!(rises, "lock order: {rank:?} taken while holding {held:?}");
+            }
+            held.push(rank);
+        });
+    }
+
+    pub(super) fn push_unordered(rank: LockRank) {
+        HELD.with_borrow_mut(|held| held.push(rank));
+    }
+
+    pub(super) fn pop(rank: LockRank) {
+        HELD.with_borrow_mut(|held| {
+            let at = held.iter().rposition(|&r| r == rank).expect("released lock was held");
+            held.remove(at);
+        });
+    }
+}
+
+/// Marks a rank as held by this thread for its lifetime (an open handle, for instance).
+#[derive(Debug)]
+pub struct RankGuard {
+    #[cfg(debug_assertions)]
+    rank: LockRank,
+    // Ranks are kept per thread: a guard must not leave it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl RankGuard {
+    /// Enters `rank`; a debug build panics if it does not rise.
+    #[must_use]
+    pub fn enter(rank: LockRank) -> Self {
+        #[cfg(debug_assertions)]
+        held::push(rank);
+        let _ = rank;
+        Self {
+            #[cfg(debug_assertions)]
+            rank,
+            _not_send: std::marker::PhantomData,
+        }
+    }
+
+    /// Enters `rank` after a successful try-lock, which cannot wait and so may break the order.
+    fn enter_unordered(rank: LockRank) -> Self {
+        #[cfg(debug_assertions)]
+        held::push_unordered(rank);
+        let _ = rank;
+        Self {
+            #[cfg(debug_assertions)]
+            rank,
+            _not_send: std::marker::PhantomData,
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for RankGuard {
+    fn drop(&mut self) {
+        held::pop(self.rank);
+    }
+}
+
+/// A ranked mutual exclusion lock.
+#[derive(Debug)]
+pub struct Mutex<T: ?Sized> {
+    rank: LockRank,
+    inner: parking_lot::Mutex<T>,
+}
+
+/// Guard of a [`Mutex`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T: ?Sized> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _rank: RankGuard,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of `rank` over `value`.
+    pub const fn new(rank: LockRank, value: T) -> Self {
+        Self { rank, inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let rank = RankGuard::enter(self.rank);
+        MutexGuard { inner: self.inner.lock(), _rank: rank }
+    }
+
+    /// Takes the lock if it is free; may be called out of order, for it never waits.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock()?;
+        Some(MutexGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A ranked reader-writer lock.
+#[derive(Debug)]
+pub struct RwLock<T: ?Sized> {
+    rank: LockRank,
+    inner: parking_lot::RwLock<T>,
+}
+
+/// Shared guard of a [`RwLock`].
+#[derive(Debug)]
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _rank: RankGuard,
+}
+
+/// Exclusive guard of a [`RwLock`].
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _rank: RankGuard,
+}
+
+impl<T> RwLock<T> {
+    /// A lock of `rank` over `value`.
+    pub const fn new(rank: LockRank, value: T) -> Self {
+        Self { rank, inner: parking_lot::RwLock::new(value) }
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits for shared access.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let rank = RankGuard::enter(self.rank);
+        RwLockReadGuard { inner: self.inner.read(), _rank: rank }
+    }
+
+    /// Waits for exclusive access.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let rank = RankGuard::enter(self.rank);
+        RwLockWriteGuard { inner: self.inner.write(), _rank: rank }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition variable for [`Mutex`].
+#[derive(Debug, Default)]
+pub struct Condvar {
+    inner: parking_lot::Condvar,
+}
+
+impl Condvar {
+    /// A condition variable nobody waits on.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { inner: parking_lot::Condvar::new() }
+    }
+
+    /// Releases the lock, waits for a notification, takes the lock again.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.inner.wait(&mut guard.inner);
+    }
+
+    /// As [`Condvar::wait`], at most `timeout`; true if the time ran out.
+    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        self.inner.wait_for(&mut guard.inner, timeout).timed_out()
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.inner.notify_one();
+    }
+
+    /// Wakes every waiter.
+    pub fn notify_all(&self) {
+        self.inner.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rising_ranks_pass_and_release_in_any_order() {
+        let low = Mutex::new(LockRank::File, 1);
+        let high = RwLock::new(LockRank::Buffer, 2);
+        let a = low.lock();
+        let b = high.read();
+        drop(a);
+        drop(b);
+        assert_eq!(*high.write() + *low.try_lock().unwrap(), 3);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order: File taken while holding [Buffer]")]
+    fn falling_ranks_panic_in_a_debug_build() {
+        let low = Mutex::new(LockRank::File, 1);
+        let high = Mutex::new(LockRank::Buffer, 2);
+        let _b = high.lock();
+        let _a = low.lock();
+    }
+}

@@ -42,7 +42,7 @@ pub fn of_device(device: u64) -> io::Result<Option<MountPoint>> {
 /// The last mount that is `wanted`: later lines lie over earlier ones.
 fn last(wanted: impl Fn(&MountPoint) -> bool) -> io::Result<Option<MountPoint>> {
     let table = fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|b| *b == b'\n').filter_map(parse).filter(wanted).last())
+    Ok(table.split(|b| *b == b'\n').filter_map(parse).rfind(wanted))
 }
 
 /// One line of the table; `None` for a line of another shape.

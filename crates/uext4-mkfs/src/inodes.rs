@@ -75,7 +75,7 @@ impl<'a> Files<'a> {
         self.bad_blocks();
         self.root_directory(options)?;
         self.lost_and_found()?;
-        if self.geometry.layout.reserved_gdt_blocks > 0 {
+        if self.has(Compat::RESIZE_INODE) {
             self.resize_inode()?;
         }
         let overhead = self.overhead(descs);
@@ -95,6 +95,7 @@ impl<'a> Files<'a> {
         if self.has(Compat::ORPHAN_FILE) {
             self.orphan_file()?;
         }
+        self.reserved_inodes();
         let overhead = u32::try_from(overhead + journal_blocks).unwrap_or(0);
         self.geometry.sb.s_overhead_clusters.set(overhead);
         Ok(warnings)
@@ -168,6 +169,18 @@ impl<'a> Files<'a> {
         inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
         self.slots.insert(ino, slot);
         Ok(())
+    }
+
+    /// Seals the reserved inodes that hold nothing.
+    fn reserved_inodes(&mut self) {
+        let layout = &self.geometry.layout;
+        for ino in (1..layout.first_ino.get()).map(Ino) {
+            self.slots.entry(ino).or_insert_with(|| {
+                let mut slot = vec![0; layout.inode_size as usize];
+                inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
+                slot
+            });
+        }
     }
 
     fn bad_blocks(&mut self) {
@@ -291,7 +304,12 @@ impl<'a> Files<'a> {
     /// The resize inode: its double-indirect block names the primary reserved descriptor blocks,
     /// each of which names its copies.
     fn resize_inode(&mut self) -> Result<()> {
-        let at = self.take_block(Ino::RESIZE)?;
+        let layout = &self.geometry.layout;
+        let tables = layout.reserved_gdt_blocks + layout.desc_block_count();
+        // As mke2fs: after where group 0's own table would end.
+        let goal = u64::from(3 + tables + layout.inode_table_blocks());
+        let at = self.space.find_one(goal).ok_or_else(no_space)?;
+        self.take(at, 1);
         let layout = &self.geometry.layout;
         let block_size = layout.block_size as usize;
         let per_block = layout.block_size / 4;

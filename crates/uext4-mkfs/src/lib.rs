@@ -17,6 +17,7 @@ mod error;
 mod format;
 mod geometry;
 mod inodes;
+mod journal;
 mod options;
 mod output;
 mod space;

@@ -230,6 +230,12 @@ impl Inode {
         self.kind
     }
 
+    /// Tells two users of one number apart; never changes.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.attributes().generation
+    }
+
     /// Whether its `i_block` leads to blocks: not so for devices, pipes, sockets and symbolic links
     /// whose target stands in the inode.
     #[must_use]

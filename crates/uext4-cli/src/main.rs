@@ -1,3 +1,80 @@
-//! The `uext4` command.
+//! The `uext4` command: make, look into, change and mount ext4 images without the kernel's driver.
+//!
+//! What: one verb a file under [`verb`]; this file only takes the command line apart. Paths inside
+//! an image are written `IMAGE:/path`, a partition `IMAGE@OFFSET`; see [`spec`].
+//!
+//! Invariants: verbs that read never write to the image. Every failure is one line on standard
+//! error, `uext4: what failed: where: why`, and exit status 1; wrong usage is status 2.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod copy;
+mod failure;
+mod image;
+mod image_path;
+mod inspect;
+mod json;
+mod output;
+mod progress;
+mod spec;
+mod text;
+mod verb;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::verb::{cat, cp, info, ls, mkdir, mount, mv, rm, stat, sync, umount};
+
+/// ext4 in user space: work on images without root and without the kernel's driver
+#[derive(Parser)]
+#[command(name = "uext4", version, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Sync(sync::Args),
+    Info(info::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Stat(stat::Args),
+    Cp(cp::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Mv(mv::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse().verb {
+        Verb::Mount(args) => mount::run(args),
+        Verb::Umount(args) => umount::run(&args),
+        Verb::Sync(args) => sync::run(&args),
+        Verb::Info(args) => info::run(&args),
+        Verb::Ls(args) => ls::run(&args),
+        Verb::Cat(args) => cat::run(&args),
+        Verb::Stat(args) => stat::run(&args),
+        Verb::Cp(args) => cp::run(&args),
+        Verb::Mkdir(args) => mkdir::run(&args),
+        Verb::Rm(args) => rm::run(&args),
+        Verb::Mv(args) => mv::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Command::command().debug_assert();
+    }
+}

@@ -1,1 +1,48 @@
-//! FUSE adapter of uext4.
+//! FUSE adapter: a [`uext4::Volume`] as a mounted file system.
+//!
+//! What: a translation between kernel requests and the engine's inode-level calls. No file-system
+//! logic stands here; what a call means is decided in the engine.
+//!
+//! Server: the `fuser` crate, 0.18. It speaks the protocol in Rust, needs no libfuse, and runs any
+//! number of event loops on one session, each on its own clone of `/dev/fuse`
+//! (`FUSE_DEV_IOC_CLONE`), so that workers do not share a queue of pending replies. We attach the
+//! mount ourselves ([`mod@attach`]): fuser ties the mount call to a user check in the server, which
+//! would refuse the kernel's own write-back of times (it runs as root) on a user's mount. The
+//! kernel makes that check already.
+//!
+//! Permissions: the engine checks none. Every mount therefore has the kernel's
+//! `default_permissions`, unless `-o fakeroot` asks for none (then `allow_other` is refused).
+//!
+//! Caching: the image is opened exclusively, so nothing changes behind the kernel's back. Names,
+//! attributes, missing names, symlink targets, directory listings and pages stay cached for as long
+//! as the kernel likes, and it may hold dirty pages (`FUSE_WRITEBACK_CACHE`).
+//!
+//! Locking: the node table and the file table have small sharded locks that are never held over a
+//! call into the engine or a drop of its objects (the last drop of an inode may free its blocks).
+//!
+//! Kernel counterpart: `fs/fuse/`; protocol: `include/uapi/linux/fuse.h`.
+
+#![forbid(unsafe_code)]
+
+mod adapter;
+pub mod attach;
+mod convert;
+mod failure;
+mod file;
+mod listing;
+pub mod mountinfo;
+mod node;
+mod ops;
+mod options;
+mod seek;
+mod session;
+mod xattr;
+
+pub use options::{FuseOptions, Word};
+pub use session::{MountError, Session, Stopper};
+
+/// Extended attribute of a mount's root that names the serving process: its id in decimal.
+///
+/// It is answered by the adapter, is in no listing and does not exist in the image. `uext4 umount`
+/// waits on that process, so that it can tell when the image is closed.
+pub const PID_XATTR: &str = "uext4.pid";

@@ -8,7 +8,7 @@ use crate::output::{Image, Output};
 use crate::space::Space;
 use crate::tables;
 use uext4_device::Device;
-use uext4_ondisk::features::RoCompat;
+use uext4_ondisk::features::{Compat, RoCompat};
 use uext4_ondisk::{GroupFlags, GroupNo, Ino, Layout, RawGroupDesc};
 
 /// What was made.
@@ -69,7 +69,6 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
     }
     let (blocks, slots, journal) = (files.blocks, files.slots, files.journal);
     let (directories, last_ino) = (files.directories, files.last_ino);
-    let has_csum = layout.checksums.has_group_checksum();
     fill_descriptors(&layout, &space, &touched, last_ino, &mut descs);
     for ino in directories {
         if let Some((group, _)) = layout.group_of_ino(ino) {
@@ -79,7 +78,7 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
     }
     finish_superblock(&mut geometry, &descs);
     let mut output = Output::new(device, options, &geometry.layout)?;
-    if output.tables_will_be_zero() && has_csum {
+    if output.tables_will_be_zero() {
         for desc in &mut descs {
             desc.set_flags(desc.flags() | GroupFlags::INODE_ZEROED);
         }
@@ -114,7 +113,8 @@ fn fill_descriptors(
             flags.set(GroupFlags::INODE_UNINIT, inodes == 0);
             // The last group's bitmap must say where the file system ends.
             let is_last = number + 1 == layout.group_count;
-            flags.set(GroupFlags::BLOCK_UNINIT, !touched && !is_last);
+            let has_content = *touched || inodes > 0;
+            flags.set(GroupFlags::BLOCK_UNINIT, !has_content && !is_last);
             desc.set_flags(flags);
             desc.set_itable_unused(per_group - inodes);
         }
@@ -130,7 +130,8 @@ fn finish_superblock(geometry: &mut Geometry, descs: &[RawGroupDesc]) {
     let reserved = sb.reserved_blocks_count().min(free_blocks);
     sb.set_reserved_blocks_count(reserved);
     let size = u64::from(geometry.layout.block_size / 4);
-    if geometry.layout.reserved_gdt_blocks > 0 && (size * size + size + 12) * size * 4 > 1 << 32 {
+    let has_resize = geometry.layout.features.compat.contains(Compat::RESIZE_INODE);
+    if has_resize && (size * size + size + 12) * size * 4 > 1 << 32 {
         // The size of the resize inode takes more than 32 bits.
         let large_file = RoCompat::LARGE_FILE.bits();
         sb.s_feature_ro_compat.set(sb.s_feature_ro_compat.get() | large_file);

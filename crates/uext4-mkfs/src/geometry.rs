@@ -90,6 +90,8 @@ pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
     let time = options.time.unwrap_or_else(now);
     let mut sb = base_superblock(&request, options, features, time)?;
     fit_groups(&mut sb, &request)?;
+    let reserved = options.reserved_percent * sb.blocks_count() as f64 / 100.0;
+    sb.set_reserved_blocks_count(reserved as u64);
     let layout = Layout::new(&sb, Some(device_bytes))?;
     Ok(Geometry { sb, layout, time })
 }
@@ -150,8 +152,6 @@ fn base_superblock(
     if features.incompat.contains(Incompat::CSUM_SEED) {
         sb.s_checksum_seed.set(checksum::crc32c(!0, &sb.s_uuid));
     }
-    let reserved = options.reserved_percent * request.blocks as f64 / 100.0;
-    sb.set_reserved_blocks_count(reserved as u64);
     Ok(sb)
 }
 

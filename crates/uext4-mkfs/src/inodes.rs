@@ -1,5 +1,5 @@
-//! The files of a new file system: root, lost+found, the bad-block list, the resize inode, the
-//! journal and the orphan file.
+//! The files of a new file system: root, lost+found, the bad-block list, the resize inode
+//! and the orphan file (the journal: `journal.rs`).
 
 use crate::error::{MkfsError, Result};
 use crate::geometry::Geometry;
@@ -11,9 +11,6 @@ use uext4_ondisk::dir_entry;
 use uext4_ondisk::extent::{self, Extent, ExtentIndex, MAX_WRITTEN_LEN};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{self, CLASSIC_SIZE, FULL_EXTRA_SIZE};
-use uext4_ondisk::journal::RawJournalSuperblock;
-use uext4_ondisk::journal::block::{BlockType, JOURNAL_MAGIC};
-use uext4_ondisk::journal::superblock::MIN_JOURNAL_BLOCKS;
 use uext4_ondisk::orphan;
 use uext4_ondisk::{
     BlockNo, FileBlock, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, Timestamp,
@@ -26,13 +23,12 @@ const LOST_AND_FOUND: Ino = Ino(11);
 const ORPHAN_FILE: Ino = Ino(12);
 /// Bytes that lost+found gets, so that fsck need not allocate; at most 12 blocks.
 const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
-const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
 /// Index of the double-indirect block in `i_block`.
 const DOUBLE_INDIRECT: usize = 13;
 
 /// Files in the making.
 pub(crate) struct Files<'a> {
-    geometry: &'a mut Geometry,
+    pub(crate) geometry: &'a mut Geometry,
     pub(crate) space: &'a mut Space,
     pub(crate) touched: &'a mut [bool],
     /// Content of blocks.
@@ -75,7 +71,7 @@ impl<'a> Files<'a> {
         self.bad_blocks();
         self.root_directory(options)?;
         self.lost_and_found()?;
-        if self.geometry.layout.reserved_gdt_blocks > 0 {
+        if self.has(Compat::RESIZE_INODE) {
             self.resize_inode()?;
         }
         let overhead = self.overhead(descs);
@@ -95,6 +91,7 @@ impl<'a> Files<'a> {
         if self.has(Compat::ORPHAN_FILE) {
             self.orphan_file()?;
         }
+        self.reserved_inodes();
         let overhead = u32::try_from(overhead + journal_blocks).unwrap_or(0);
         self.geometry.sb.s_overhead_clusters.set(overhead);
         Ok(warnings)
@@ -131,13 +128,13 @@ impl<'a> Files<'a> {
         Ok(block)
     }
 
-    fn take(&mut self, first: u64, count: u64) {
+    pub(crate) fn take(&mut self, first: u64, count: u64) {
         self.space.mark(first, count);
         touch(&self.geometry.layout, self.touched, first, count);
     }
 
     /// An inode with the times and the extra fields that all new inodes have.
-    fn new_inode(&self, kind: FileKind, permissions: u16, links: u16) -> RawInode {
+    pub(crate) fn new_inode(&self, kind: FileKind, permissions: u16, links: u16) -> RawInode {
         let mut raw = RawInode::zeroed();
         if self.geometry.layout.inode_size > 128 {
             raw.i_extra_isize.set(FULL_EXTRA_SIZE);
@@ -153,14 +150,14 @@ impl<'a> Files<'a> {
     }
 
     /// Sets the size and the blocks that the file takes.
-    fn set_space(&self, raw: &mut RawInode, bytes: u64, blocks: u64) {
+    pub(crate) fn set_space(&self, raw: &mut RawInode, bytes: u64, blocks: u64) {
         let block_size = self.geometry.layout.block_size;
         raw.set_size(bytes);
         // At most a journal of ten million blocks: always fits.
         _ = raw.set_sectors(blocks * u64::from(block_size / 512), true, block_size);
     }
 
-    fn put_inode(&mut self, ino: Ino, raw: &RawInode) -> Result<()> {
+    pub(crate) fn put_inode(&mut self, ino: Ino, raw: &RawInode) -> Result<()> {
         let layout = &self.geometry.layout;
         let mut slot = vec![0; layout.inode_size as usize];
         raw.write(&mut slot)
@@ -168,6 +165,18 @@ impl<'a> Files<'a> {
         inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
         self.slots.insert(ino, slot);
         Ok(())
+    }
+
+    /// Seals the reserved inodes that hold nothing.
+    fn reserved_inodes(&mut self) {
+        let layout = &self.geometry.layout;
+        for ino in (1..layout.first_ino.get()).map(Ino) {
+            self.slots.entry(ino).or_insert_with(|| {
+                let mut slot = vec![0; layout.inode_size as usize];
+                inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
+                slot
+            });
+        }
     }
 
     fn bad_blocks(&mut self) {
@@ -235,7 +244,7 @@ impl<'a> Files<'a> {
 
     /// Writes the extent tree of a file; returns the blocks that its nodes take. `reserved` is a
     /// block taken for the first node before.
-    fn map(
+    pub(crate) fn map(
         &mut self,
         ino: Ino,
         raw: &mut RawInode,
@@ -281,7 +290,7 @@ impl<'a> Files<'a> {
 
     /// Takes a block for a node of an extent tree: as mke2fs, right before the data where that
     /// block is free.
-    fn take_node(&mut self, extents: &[Extent]) -> Result<u64> {
+    pub(crate) fn take_node(&mut self, extents: &[Extent]) -> Result<u64> {
         let goal = extents.first().map_or(0, |e| e.start.get() - 1);
         let at = self.space.find_one(goal).ok_or_else(no_space)?;
         self.take(at, 1);
@@ -291,7 +300,12 @@ impl<'a> Files<'a> {
     /// The resize inode: its double-indirect block names the primary reserved descriptor blocks,
     /// each of which names its copies.
     fn resize_inode(&mut self) -> Result<()> {
-        let at = self.take_block(Ino::RESIZE)?;
+        let layout = &self.geometry.layout;
+        let tables = layout.reserved_gdt_blocks + layout.desc_block_count();
+        // As mke2fs: after where group 0's own table would end.
+        let goal = u64::from(3 + tables + layout.inode_table_blocks());
+        let at = self.space.find_one(goal).ok_or_else(no_space)?;
+        self.take(at, 1);
         let layout = &self.geometry.layout;
         let block_size = layout.block_size as usize;
         let per_block = layout.block_size / 4;
@@ -319,115 +333,6 @@ impl<'a> Files<'a> {
         let bytes = (words * words + words + 12) * block_size as u64;
         self.set_space(&mut raw, bytes, 1 + copies);
         self.put_inode(Ino::RESIZE, &raw)
-    }
-
-    /// Blocks of the journal; `None` when the file system is too small for one.
-    fn journal_size(&self, options: &Options) -> Result<Option<u64>> {
-        let layout = &self.geometry.layout;
-        let Some(mib) = options.journal_mib.filter(|&mib| mib > 0) else {
-            return Ok(default_journal_blocks(layout.blocks_count));
-        };
-        let blocks = u64::from(mib) * u64::from((1 << 20) / layout.block_size);
-        if !(u64::from(MIN_JOURNAL_BLOCKS)..=MAX_JOURNAL_BLOCKS).contains(&blocks) {
-            return Err(MkfsError::option(format!(
-                "journal of {blocks} blocks: want {MIN_JOURNAL_BLOCKS} to {MAX_JOURNAL_BLOCKS}"
-            )));
-        }
-        let free = layout.blocks_count - layout.first_data_block.get() - self.space.used_count();
-        if blocks > free / 2 {
-            let message = format!("journal of {blocks} blocks is too big: {free} blocks are free");
-            return Err(MkfsError::option(message));
-        }
-        Ok(Some(blocks))
-    }
-
-    fn free_in_group(&self, group: u32) -> u64 {
-        let layout = &self.geometry.layout;
-        let first = layout.group_first_block(GroupNo(group)).get();
-        let count = u64::from(layout.blocks_in_group(GroupNo(group)));
-        count - self.space.used_in(first..first + count).map(|r| r.end - r.start).sum::<u64>()
-    }
-
-    /// Block near the middle of the file system, where the journal is near everything: start of
-    /// the emptiest of a few groups.
-    fn journal_goal(&self) -> u64 {
-        let layout = &self.geometry.layout;
-        let middle = (layout.blocks_count - layout.first_data_block.get()) / 2;
-        let middle = layout.group_of(BlockNo(middle)).map_or(0, |(group, _)| group.get());
-        let flex = layout.groups_per_flex;
-        let last = layout.group_count - 1;
-        let (start, end) = if flex > 1 && middle > flex {
-            let first = middle / flex * flex;
-            let group = (first..=last).find(|&g| self.free_in_group(g) > 0).unwrap_or(0);
-            (group, (group + 1).min(last))
-        } else {
-            (middle.saturating_sub(1), (middle + 1).min(last))
-        };
-        let mut best = start;
-        for group in start..=end {
-            if self.free_in_group(group) > self.free_in_group(best) {
-                best = group;
-            }
-        }
-        layout.group_first_block(GroupNo(best)).get()
-    }
-
-    fn journal(&mut self, count: u64) -> Result<()> {
-        let mut extents = Vec::new();
-        let mut at = self.journal_goal();
-        let (mut done, mut node) = (0, None);
-        while done < count {
-            at = self.space.find_one(at).ok_or_else(no_space)?;
-            let len = self.space.free_at(at, (count - done).min(u64::from(MAX_WRITTEN_LEN)));
-            self.take(at, len);
-            extents.push(Extent {
-                first: FileBlock(u32::try_from(done).unwrap_or(u32::MAX)),
-                len: u32::try_from(len).unwrap_or(u32::MAX),
-                start: BlockNo(at),
-                unwritten: false,
-            });
-            (at, done) = (at + len, done + len);
-            if extents.len() == usize::from(extent::ROOT_ENTRIES) + 1 {
-                // The root is full now: as in mke2fs, a node comes before the rest of the log.
-                node = Some(self.take_node(&extents)?);
-            }
-        }
-        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
-        let nodes = self.map(Ino::JOURNAL, &mut raw, &extents, node)?;
-        let block_size = self.geometry.layout.block_size;
-        self.set_space(&mut raw, count * u64::from(block_size), count + nodes);
-        self.put_inode(Ino::JOURNAL, &raw)?;
-        self.journal_superblock(extents[0].start, count);
-        self.back_up_journal(&raw);
-        self.journal = extents;
-        Ok(())
-    }
-
-    fn journal_superblock(&mut self, at: BlockNo, count: u64) {
-        let mut sb = RawJournalSuperblock::zeroed();
-        sb.h_magic.set(JOURNAL_MAGIC);
-        sb.h_blocktype.set(BlockType::SuperblockV2.raw());
-        sb.s_blocksize.set(self.geometry.layout.block_size);
-        sb.s_maxlen.set(u32::try_from(count).unwrap_or(u32::MAX));
-        sb.s_first.set(1);
-        sb.s_sequence.set(1);
-        sb.s_nr_users.set(1);
-        sb.s_uuid = self.geometry.layout.uuid;
-        let mut block = vec![0; self.geometry.layout.block_size as usize];
-        block[..size_of::<RawJournalSuperblock>()].copy_from_slice(sb.bytes());
-        self.blocks.insert(at, block);
-    }
-
-    /// Copies the journal's map and size to the superblock, for fsck.
-    fn back_up_journal(&mut self, raw: &RawInode) {
-        let sb = &mut self.geometry.sb;
-        sb.s_journal_inum.set(Ino::JOURNAL.get());
-        sb.s_jnl_backup_type = uext4_ondisk::superblock::JOURNAL_BACKUP_BLOCKS;
-        for (word, bytes) in sb.s_jnl_blocks.iter_mut().zip(raw.i_block.chunks_exact(4)) {
-            word.set(bytes.iter().rev().fold(0, |value, &byte| (value << 8) | u32::from(byte)));
-        }
-        sb.s_jnl_blocks[15] = raw.i_size_high;
-        sb.s_jnl_blocks[16] = raw.i_size_lo;
     }
 
     fn orphan_file(&mut self) -> Result<()> {
@@ -458,7 +363,7 @@ impl<'a> Files<'a> {
     }
 }
 
-fn no_space() -> MkfsError {
+pub(crate) fn no_space() -> MkfsError {
     MkfsError::option("not enough space for the files that every file system has")
 }
 
@@ -480,22 +385,6 @@ fn put_word(words: &mut [u8], index: u32, value: u64) {
     let at = index as usize * 4;
     let value = u32::try_from(value).unwrap_or(0);
     words[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-/// Blocks of the journal by the size of the file system (mke2fs's table); `None` below 2048.
-fn default_journal_blocks(fs_blocks: u64) -> Option<u64> {
-    const K: u64 = 1024;
-    Some(match fs_blocks {
-        0..2048 => return None,
-        2048..32_768 => K,
-        32_768..262_144 => 4 * K,
-        262_144..524_288 => 8 * K,
-        524_288..4_194_304 => 16 * K,
-        4_194_304..8_388_608 => 32 * K,
-        8_388_608..16_777_216 => 64 * K,
-        16_777_216..33_554_432 => 128 * K,
-        _ => 256 * K,
-    })
 }
 
 /// Blocks of the orphan file by the size of the file system (mke2fs's table).

@@ -1,7 +1,7 @@
 //! Makes ext4 file systems: exactly what mke2fs 1.47 makes with `-t ext4`, without e2fsprogs.
 //!
-//! What: [`format`] lays a file system out in memory ([`geometry`], [`tables`], [`inodes`]) and
-//! writes it to a device ([`output`]). With the same UUID, hash seed and time the image is the
+//! What: [`format()`] lays a file system out in memory (`geometry`, `tables`, `inodes`) and
+//! writes it to a device (`output`). With the same UUID, hash seed and time the image is the
 //! same byte for byte, and the same as mke2fs's but for the count of bytes written
 //! (`s_kbytes_written`).
 //!
@@ -17,6 +17,7 @@ mod error;
 mod format;
 mod geometry;
 mod inodes;
+mod journal;
 mod options;
 mod output;
 mod space;

@@ -6,7 +6,7 @@ use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
-/// Options of [`crate::format`]. The default makes what `mke2fs -t ext4` makes.
+/// Options of [`crate::format()`]. The default makes what `mke2fs -t ext4` makes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Bytes per block: 1024, 2048 or 4096 (`-b`).
@@ -188,7 +188,7 @@ impl Options {
 
     fn check_features(&self, set: &Features) -> Result<()> {
         let (compat, incompat, ro) = (set.compat, set.incompat, set.ro_compat);
-        let sparse = ro.contains(RoCompat::SPARSE_SUPER) || compat.contains(Compat::SPARSE_SUPER2);
+        let sparse = ro.contains(RoCompat::SPARSE_SUPER);
         let rules = [
             (!incompat.contains(Incompat::EXTENT), "file systems without extent are not made"),
             (

@@ -33,10 +33,10 @@ pub(crate) fn place(
         let after = before.map(|d| d.block_bitmap().get() + 1);
         let bitmap = take(space, after, 1)?;
         desc.set_block_bitmap(BlockNo(bitmap));
-        let after = before.map_or(bitmap + search.groups, |d| d.inode_bitmap().get() + 1);
+        let after = before.map_or(bitmap + search.stride, |d| d.inode_bitmap().get() + 1);
         let bitmap = take(space, Some(after), 1)?;
         desc.set_inode_bitmap(BlockNo(bitmap));
-        let after = before.map_or(bitmap + search.groups, |d| d.inode_table().get() + table_blocks);
+        let after = before.map_or(bitmap + search.stride, |d| d.inode_table().get() + table_blocks);
         let table = take(space, Some(after), table_blocks)?;
         desc.set_inode_table(BlockNo(table));
         descs.push(desc);
@@ -65,6 +65,8 @@ struct Search {
     end: u64,
     /// Groups from this one to the end of its flex group.
     groups: u64,
+    /// Blocks kept for bitmaps of one kind before those of the next kind start.
+    stride: u64,
     /// Most blocks that are looked for in one piece.
     piece_max: u64,
 }
@@ -74,12 +76,15 @@ impl Search {
         let flex = layout.groups_per_flex;
         let first = group.get() / flex * flex;
         let last = (first + (flex - 1)).min(layout.group_count - 1);
+        let groups = u64::from(last - group.get() + 1);
         let end = layout.group_first_block(GroupNo(last)).get()
             + u64::from(layout.blocks_in_group(GroupNo(last)));
         Self {
             start: layout.group_first_block(GroupNo(first)).get(),
             end,
-            groups: u64::from(last - group.get() + 1),
+            groups,
+            // As mke2fs: a flex group that starts with one group has room for all to come.
+            stride: if groups == 1 { u64::from(flex) } else { groups },
             piece_max: u64::from(layout.blocks_per_group / 4),
         }
     }

@@ -178,10 +178,10 @@ fn names_links_and_renames() {
         for (i, kind) in [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice].iter().enumerate()
         {
             let mut special = new(*kind, 0o600);
-            special.rdev = (259, 70_000);
+            special.rdev = uext4::Device { major: 259, minor: 70_000 };
             let inode = volume.create(&b, format!("s{i}").as_bytes(), &special).unwrap();
             if *kind == FileKind::CharDevice {
-                assert_eq!(volume.attr(&inode).rdev, (259, 70_000));
+                assert_eq!(volume.attr(&inode).rdev, special.rdev);
             }
         }
         drop((a, b, file, fast, slow, sub, root));

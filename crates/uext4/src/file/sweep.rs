@@ -19,8 +19,8 @@ use uext4_ondisk::{BlockNo, FileBlock};
 const BATCH_PAGES: usize = 2048;
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
-/// Most extents that one handle inserts.
-const EDITS_PER_HANDLE: usize = 8;
+/// Most extents that one handle inserts; fewer where the journal is small or the tree deep.
+const EDITS_PER_HANDLE: u32 = 8;
 
 /// Pages on their way to the device.
 struct Batch {
@@ -183,11 +183,19 @@ impl Files {
     /// Inserts the mappings of data that is on the device, and the size it reaches.
     fn map_pending(&self, inode: &Inode, mut pending: Vec<Pending>, size: u64) -> Result<()> {
         while !pending.is_empty() {
-            let rest = pending.split_off(pending.len().min(EDITS_PER_HANDLE));
+            let each = 2 + edit_credits(inode);
+            let most = (self.space.journal().credits_max() / 2 / each).clamp(1, EDITS_PER_HANDLE);
+            let rest = pending.split_off(pending.len().min(most as usize));
             let places: Vec<FileBlock> = pending.iter().map(|p| p.first).collect();
             let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, true)?;
-            let each = 2 + edit_credits(inode);
             let credits = 1 + each * places.len() as u32;
+            // Data has no place behind the size at any commit: the size follows each handle.
+            let reached = match (rest.is_empty(), pending.last()) {
+                (false, Some(last)) => {
+                    size.min(u64::from(last.first.plus(last.len).get()) * self.block_size())
+                }
+                _ => size,
+            };
             self.space.journal().run(credits, |handle| {
                 for run in &mut pending {
                     let new = match &mut run.blocks {
@@ -199,7 +207,7 @@ impl Files {
                     let edit = Edit { first: run.first, end: new.end(), new: Some(new) };
                     edit.apply(&self.space, handle, inode, &mut nodes)?;
                 }
-                if rest.is_empty() { self.set_disk_size(inode, handle, size) } else { Ok(()) }
+                self.set_disk_size(inode, handle, reached)
             })?;
             pending = rest;
         }

@@ -83,7 +83,8 @@ impl Files {
         written.and(committed).and(flushed)
     }
 
-    /// Writes back inodes that have been dirty for longer than the mount options allow.
+    /// Writes back inodes that have been dirty for longer than the mount options allow, brings
+    /// changed times into a transaction, and deletes what was unlinked while this looked at it.
     pub fn write_back_expired(&self) {
         let now = self.clock_ms();
         for inode in self.table.all() {
@@ -91,10 +92,15 @@ impl Files {
                 let pages = inode.pages();
                 (pages.map.dirty() > 0, pages.dirty_since_ms)
             };
-            if dirty && now.saturating_sub(since) >= self.options.dirty_expire_ms {
-                // The failure is recorded with the inode, for those who sync it.
+            let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
+            // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+            if dirty && expired {
                 let _ = self.sweep(&inode);
             }
+            if !dirty || expired {
+                let _ = self.write_times(&inode);
+            }
         }
+        let _ = self.delete_unlinked();
     }
 }

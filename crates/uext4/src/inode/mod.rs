@@ -148,7 +148,12 @@ impl Inode {
             let why = "mode names no file type";
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
-        Ok(Self::assemble(space, budget, ino, kind, seed, place, attributes, false))
+        let inode = Self::assemble(space, budget, ino, kind, seed, place, attributes, false);
+        // It may have left memory with changes in a transaction that is not durable yet.
+        let running = space.journal().running();
+        inode.changed_in.set(running);
+        inode.data_changed_in.set(running);
+        Ok(inode)
     }
 
     /// A new inode; its first [`Inode::update`] writes its slot.
@@ -223,6 +228,12 @@ impl Inode {
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// Tells two users of one number apart; never changes.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.attributes().generation
     }
 
     /// Whether its `i_block` leads to blocks: not so for devices, pipes, sockets and symbolic links
@@ -325,7 +336,7 @@ impl Inode {
             .write(layout, &mut bytes[at..at + size], fresh)
             .map_err(|kind| kind.at(Place::Inode(self.ino)))?;
         attributes.times_dirty = false;
-        self.changed_in.set(handle);
+        self.changed_in.set(handle.tid());
         Ok(result)
     }
 
@@ -336,7 +347,7 @@ impl Inode {
         root: &ExtentRoot,
         sectors_change: i64,
     ) -> Result<()> {
-        self.data_changed_in.set(handle);
+        self.data_changed_in.set(handle.tid());
         self.update(handle, |attributes| {
             attributes.block_map = root.bytes;
             attributes.sectors = attributes.sectors.saturating_add_signed(sectors_change);
@@ -345,7 +356,7 @@ impl Inode {
 
     /// Notes that this handle changed what fdatasync(2) must make durable.
     pub(crate) fn note_data_change(&self, handle: &Handle<'_>) {
-        self.data_changed_in.set(handle);
+        self.data_changed_in.set(handle.tid());
     }
 
     /// The transaction that a sync of this inode must wait for.
@@ -361,8 +372,8 @@ struct TidCell(AtomicU64);
 impl TidCell {
     const PRESENT: u64 = 1 << 32;
 
-    fn set(&self, handle: &Handle<'_>) {
-        self.0.store(u64::from(handle.tid().get()) | Self::PRESENT, Ordering::Release);
+    fn set(&self, tid: uext4_ondisk::Tid) {
+        self.0.store(u64::from(tid.get()) | Self::PRESENT, Ordering::Release);
     }
 
     fn get(&self) -> Option<uext4_ondisk::Tid> {

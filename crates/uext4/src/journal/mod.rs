@@ -197,14 +197,17 @@ impl Journal {
         !tid.is_after(Tid(self.durable.load(Ordering::Acquire)))
     }
 
-    /// Returns when transaction `tid` is durable, committing it if it runs.
+    /// Returns when what transaction `tid` holds now is durable, committing it if it runs.
     ///
     /// # Errors
     /// The journal is aborted before that.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
         let mut state = self.state.lock();
+        let empty_closes = state.empty_closes;
         loop {
-            if !tid.is_after(state.durable) {
+            // A transaction that is closed and found empty runs on under its id: then it held
+            // nothing when this call began.
+            if !tid.is_after(state.durable) || state.empty_closes != empty_closes {
                 return Ok(());
             }
             if let Some(cause) = &state.abort_cause {
@@ -221,21 +224,12 @@ impl Journal {
     /// # Errors
     /// The journal is or gets aborted.
     pub fn commit_all(&self) -> Result<()> {
-        let tid = self.word.load().tid;
-        let mut state = self.state.lock();
-        let empty_closes = state.empty_closes;
-        loop {
-            // A transaction found empty keeps its id and runs on: that is as good here.
-            if !tid.is_after(state.durable) || state.empty_closes != empty_closes {
-                return Ok(());
-            }
-            if let Some(cause) = &state.abort_cause {
-                return Err(aborted(cause));
-            }
-            state.requested = later(state.requested, tid);
-            self.committer_wake.notify_one();
-            self.durable_wake[slot(tid)].wait(&mut state);
-        }
+        self.wait_durable(self.word.load().tid)
+    }
+
+    /// The transaction that a handle would join now.
+    pub(crate) fn running(&self) -> Tid {
+        self.word.load().tid
     }
 
     /// Asks for a commit of the running transaction without waiting for it.

@@ -6,6 +6,15 @@ use crate::inode::{InodeRef, now};
 use crate::xattr;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
 
+/// Number of a device that a special file stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Driver.
+    pub major: u32,
+    /// Device of that driver.
+    pub minor: u32,
+}
+
 /// Attributes of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
@@ -35,8 +44,8 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Creation, where the inode has room for it.
     pub crtime: Option<Timestamp>,
-    /// Major and minor number of a device.
-    pub rdev: (u32, u32),
+    /// What a device file stands for.
+    pub rdev: Device,
     /// Inode flags.
     pub flags: InodeFlags,
     /// Bytes of a block.
@@ -111,14 +120,15 @@ impl Vfs {
             mtime: attributes.mtime,
             ctime: attributes.ctime,
             crtime: attributes.crtime,
-            rdev: (0, 0),
+            rdev: Device::default(),
             flags: attributes.flags,
             block_size,
         };
         if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let mut raw = RawInode::zeroed();
             raw.i_block = attributes.block_map;
-            attr.rdev = raw.device();
+            let (major, minor) = raw.device();
+            attr.rdev = Device { major, minor };
         }
         drop(attributes);
         if attr.kind == FileKind::Regular {

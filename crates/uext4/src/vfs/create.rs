@@ -1,6 +1,6 @@
 //! Creating files, directories and special files; hard links.
 
-use super::{Vfs, add_subdirectory, expect_directory};
+use super::{Device, Vfs, add_subdirectory, expect_directory};
 use crate::alloc::{INODE_CREDITS, InodeClaim};
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,8 +29,8 @@ pub struct NewInode {
     pub mode: u16,
     /// Owner.
     pub owner: Owner,
-    /// Major and minor number of a device.
-    pub rdev: (u32, u32),
+    /// What a device file stands for.
+    pub rdev: Device,
 }
 
 /// Flags that a new inode takes from its directory: those that uext4 honours.
@@ -66,7 +66,7 @@ impl Vfs {
         let mut attributes = self.new_attributes(dir, new.kind, new.mode, new.owner);
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let mut raw = RawInode::zeroed();
-            raw.set_device(new.rdev.0, new.rdev.1);
+            raw.set_device(new.rdev.major, new.rdev.minor);
             attributes.block_map = raw.i_block;
         }
         let is_directory = new.kind == FileKind::Directory;
@@ -140,6 +140,7 @@ impl Vfs {
         let credits = insertion.credits() + INODE_CREDITS + fill_credits + 2;
         space.journal().run(credits, |handle| {
             space.take_inode(handle, &mut claim, is_directory)?;
+            inode.note_data_change(handle);
             inode.update(handle, |_| ())?;
             fill(handle, &inode, growth.as_mut())?;
             insertion.apply(handle, inode.ino(), inode.kind())?;

@@ -15,7 +15,7 @@ mod remove;
 mod rename;
 mod symlink;
 
-pub use attr::{Attr, SetAttr, SetTime};
+pub use attr::{Attr, Device, SetAttr, SetTime};
 pub use create::{NewInode, Owner};
 pub use open_file::OpenFile;
 pub use rename::RenameMode;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often it looks.
-const PERIOD: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(5);
 
 /// A running flusher; dropping it ends the thread.
 #[derive(Debug)]

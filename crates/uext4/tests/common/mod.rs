@@ -60,5 +60,5 @@ pub fn mount_with(device: &Arc<MemoryDevice>, options: MountOptions) -> Volume {
 }
 
 pub fn new(kind: FileKind, mode: u16) -> NewInode {
-    NewInode { kind, mode, owner: Owner { uid: 1000, gid: 1000 }, rdev: (0, 0) }
+    NewInode { kind, mode, owner: Owner { uid: 1000, gid: 1000 }, rdev: uext4::Device::default() }
 }

@@ -1,0 +1,186 @@
+//! Files of the host as a source.
+
+use std::ffi::{CString, OsStr};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use uext4::{FileKind, Timestamp};
+
+use crate::copy::{Meta, Source, Try, Xattr};
+use crate::failure::Why;
+
+/// The host's files.
+pub(crate) struct HostSource;
+
+/// A file of the host: a name in an open directory; files and directories are open themselves.
+pub(crate) struct HostNode {
+    dir: Arc<OwnedFd>,
+    name: CString,
+    stat: Stat,
+    kind: FileKind,
+    open: Option<Arc<OwnedFd>>,
+}
+
+/// Most that the kernel lets the names of a file's attributes take, in bytes; values likewise.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+impl HostSource {
+    /// The file that `path` names; a symbolic link at its end is followed if `follow`.
+    pub(crate) fn open(&self, path: &Path, follow: bool) -> Try<HostNode> {
+        let (parent, name) = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if follow => {
+                let real = parent_or_here(parent).join(name).canonicalize()?;
+                return self.open(&real, false);
+            }
+            (Some(parent), Some(name)) => (parent_or_here(parent), name),
+            // `/`, `.` and `..` are directories.
+            _ => (path, OsStr::new(".")),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(parent, flags, Mode::empty())?;
+        node(&Arc::new(dir), name.as_bytes())
+    }
+}
+
+fn parent_or_here(parent: &Path) -> &Path {
+    if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
+}
+
+fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostNode> {
+    let name = CString::new(name).map_err(|_| Why::new("name with a zero byte"))?;
+    let mut stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let mut kind = kind_of(&stat)?;
+    let mut open = None;
+    if matches!(kind, FileKind::Regular | FileKind::Directory) {
+        // NONBLOCK: if the file is swapped for a fifo meanwhile, the open must not hang.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, &name, flags, Mode::empty())?;
+        stat = rustix::fs::fstat(&file)?;
+        kind = kind_of(&stat)?;
+        open = Some(Arc::new(file));
+    }
+    Ok(HostNode { dir: Arc::clone(dir), name, stat, kind, open })
+}
+
+fn kind_of(stat: &Stat) -> Try<FileKind> {
+    let bits = u16::try_from(stat.st_mode & libc::S_IFMT).unwrap_or(0);
+    FileKind::from_mode(bits).ok_or_else(|| Why::new("unknown kind of file"))
+}
+
+impl HostNode {
+    fn file(&self) -> Try<&OwnedFd> {
+        self.open.as_deref().ok_or_else(|| Why::new("not open"))
+    }
+
+    /// A path for the calls that take no descriptor of a symbolic link or special file.
+    fn proc_path(&self) -> std::path::PathBuf {
+        Path::new("/proc/self/fd")
+            .join(self.dir.as_raw_fd().to_string())
+            .join(OsStr::from_bytes(self.name.as_bytes()))
+    }
+
+    fn list_xattrs(&self, names: &mut [u8]) -> rustix::io::Result<usize> {
+        match &self.open {
+            Some(file) => rustix::fs::flistxattr(file, names),
+            None => rustix::fs::llistxattr(self.proc_path(), names),
+        }
+    }
+
+    fn get_xattr(&self, name: &OsStr, value: &mut [u8]) -> rustix::io::Result<usize> {
+        match &self.open {
+            Some(file) => rustix::fs::fgetxattr(file, name, value),
+            None => rustix::fs::lgetxattr(self.proc_path(), name, value),
+        }
+    }
+}
+
+impl Source for HostSource {
+    type Node = HostNode;
+
+    fn meta(&self, node: &HostNode) -> Meta {
+        let stat = &node.stat;
+        let time = |secs, nanos: u64| Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) };
+        Meta {
+            kind: node.kind,
+            // The mask leaves 12 bits, so the cast loses nothing.
+            mode: (stat.st_mode & 0o7777) as u16,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            links: stat.st_nlink,
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            device: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
+            id: (stat.st_dev, stat.st_ino),
+        }
+    }
+
+    fn names(&self, dir: &HostNode) -> Try<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(dir.file()?)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn child(&self, dir: &HostNode, name: &[u8]) -> Try<HostNode> {
+        let dir = dir.open.as_ref().ok_or_else(|| Why::new("not open"))?;
+        node(dir, name)
+    }
+
+    fn link_target(&self, node: &HostNode) -> Try<Vec<u8>> {
+        let target = rustix::fs::readlinkat(&node.dir, &node.name, Vec::new())?;
+        Ok(target.into_bytes())
+    }
+
+    fn xattrs(&self, node: &HostNode) -> Try<Vec<Xattr>> {
+        let mut names = vec![0; XATTR_BYTES_MAX];
+        let len = match node.list_xattrs(&mut names) {
+            Err(Errno::NOTSUP) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut xattrs = Vec::new();
+        let mut value = Vec::new();
+        for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            value.resize(XATTR_BYTES_MAX, 0);
+            match node.get_xattr(OsStr::from_bytes(name), &mut value) {
+                Ok(len) => {
+                    xattrs.push(Xattr { name: name.to_vec(), value: value[..len].to_vec() });
+                }
+                // Removed meanwhile, or listed but not for us to read.
+                Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(xattrs)
+    }
+
+    fn next_data(&self, node: &HostNode, from: u64) -> Try<Option<Range<u64>>> {
+        let (file, size) = (node.file()?, u64::try_from(node.stat.st_size).unwrap_or(0));
+        if from >= size {
+            return Ok(None);
+        }
+        let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // A file system that does not know its holes.
+            Err(Errno::INVAL | Errno::NOTSUP | Errno::NOSYS) => return Ok(Some(from..size)),
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+        Ok(Some(start..end.min(size)))
+    }
+
+    fn read(&self, node: &HostNode, offset: u64, buffer: &mut [u8]) -> Try<usize> {
+        let file = node.file()?;
+        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *buffer, offset))?)
+    }
+}

@@ -1,0 +1,167 @@
+//! An image as a target.
+
+use uext4::{
+    Device, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, SetAttr, SetTime, Volume,
+    XattrMode,
+};
+
+use crate::copy::image_source::{id, tag};
+use crate::copy::{Id, Meta, Target, Try, Xattr};
+use crate::failure::Why;
+
+/// A volume to copy to.
+pub(crate) struct ImageTarget<'a> {
+    volume: &'a Volume,
+    tag: u64,
+}
+
+/// A file of it.
+pub(crate) struct ImageNode {
+    inode: InodeRef,
+    file: Option<OpenFile>,
+}
+
+impl<'a> ImageTarget<'a> {
+    /// A target; `number` tells the volumes of one command apart.
+    pub(crate) fn new(volume: &'a Volume, number: usize) -> Self {
+        Self { volume, tag: tag(number) }
+    }
+
+    /// The node of an inode.
+    pub(crate) fn node(inode: InodeRef) -> ImageNode {
+        ImageNode { inode, file: None }
+    }
+
+    /// Removes what stands at a name, unless that is a directory.
+    fn clear(&self, dir: &InodeRef, name: &[u8]) -> Try<()> {
+        match self.lookup(dir, name)? {
+            None => Ok(()),
+            Some(there) if there.kind() == FileKind::Directory => {
+                Err(Why::new("cannot overwrite a directory with a non-directory"))
+            }
+            Some(_) => Ok(self.volume.unlink(dir, name)?),
+        }
+    }
+
+    fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Try<Option<InodeRef>> {
+        match self.volume.lookup(dir, name) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A new inode that only its owner may use until [`Target::finish`].
+    fn create(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        kind: FileKind,
+        device: (u32, u32),
+    ) -> Try<InodeRef> {
+        let new = NewInode {
+            kind,
+            mode: if kind == FileKind::Directory { 0o700 } else { 0o600 },
+            owner: Owner { uid: 0, gid: 0 },
+            rdev: Device { major: device.0, minor: device.1 },
+        };
+        Ok(self.volume.create(dir, name, &new)?)
+    }
+}
+
+impl Target for ImageTarget<'_> {
+    type Node = ImageNode;
+    type Saved = InodeRef;
+
+    fn identity(&self, dir: &ImageNode, name: &[u8]) -> Try<Option<Id>> {
+        Ok(self.lookup(&dir.inode, name)?.map(|inode| id(self.tag, &inode)))
+    }
+
+    fn directory(&self, dir: &ImageNode, name: &[u8]) -> Try<ImageNode> {
+        let inode = match self.lookup(&dir.inode, name)? {
+            Some(there) if there.kind() == FileKind::Directory => there,
+            Some(_) => return Err(Why::new("cannot overwrite a non-directory with a directory")),
+            None => self.create(&dir.inode, name, FileKind::Directory, (0, 0))?,
+        };
+        Ok(Self::node(inode))
+    }
+
+    fn file(&self, dir: &ImageNode, name: &[u8]) -> Try<ImageNode> {
+        self.clear(&dir.inode, name)?;
+        let inode = self.create(&dir.inode, name, FileKind::Regular, (0, 0))?;
+        let file = Some(self.volume.open_file(&inode)?);
+        Ok(ImageNode { inode, file })
+    }
+
+    fn write(&self, node: &ImageNode, offset: u64, data: &[u8]) -> Try<()> {
+        let file = node.file.as_ref().ok_or_else(|| Why::new("not a regular file"))?;
+        let mut done = 0;
+        while done < data.len() {
+            // Less than asked is progress before an error, which the next call returns.
+            let written = file.write_at(offset + done as u64, &data[done..])?;
+            if written == 0 {
+                return Err(Why::new("wrote nothing"));
+            }
+            done += written;
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, node: &ImageNode, len: u64) -> Try<()> {
+        if self.volume.attr(&node.inode).size != len {
+            let change = SetAttr { size: Some(len), ..SetAttr::default() };
+            self.volume.set_attr(&node.inode, &change)?;
+        }
+        Ok(())
+    }
+
+    fn symlink(&self, dir: &ImageNode, name: &[u8], target: &[u8]) -> Try<ImageNode> {
+        self.clear(&dir.inode, name)?;
+        let owner = Owner { uid: 0, gid: 0 };
+        Ok(Self::node(self.volume.symlink(&dir.inode, name, target, owner)?))
+    }
+
+    fn special(&self, dir: &ImageNode, name: &[u8], meta: &Meta) -> Try<ImageNode> {
+        self.clear(&dir.inode, name)?;
+        Ok(Self::node(self.create(&dir.inode, name, meta.kind, meta.device)?))
+    }
+
+    fn save(&self, node: &ImageNode) -> InodeRef {
+        node.inode.clone()
+    }
+
+    fn link(&self, dir: &ImageNode, name: &[u8], saved: &InodeRef) -> Try<()> {
+        self.clear(&dir.inode, name)?;
+        Ok(self.volume.link(saved, &dir.inode, name)?)
+    }
+
+    fn set_owner(&self, node: &ImageNode, meta: &Meta) -> Try<()> {
+        // An image is ours whole: any owner can be given, by any user.
+        let change = SetAttr { uid: Some(meta.uid), gid: Some(meta.gid), ..SetAttr::default() };
+        self.volume.set_attr(&node.inode, &change)?;
+        Ok(())
+    }
+
+    fn set_xattr(&self, node: &ImageNode, xattr: &Xattr) -> Try<()> {
+        match self.volume.xattr_set(&node.inode, &xattr.name, &xattr.value, XattrMode::Any) {
+            // A name space that ext4 does not have.
+            Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn finish(&self, node: &ImageNode, meta: &Meta) -> Try<()> {
+        if let Some(file) = &node.file {
+            file.flush()?;
+        }
+        let mode = (meta.kind != FileKind::Symlink).then_some(meta.mode);
+        let change = SetAttr {
+            mode,
+            atime: Some(SetTime::At(meta.atime)),
+            mtime: Some(SetTime::At(meta.mtime)),
+            ..SetAttr::default()
+        };
+        self.volume.set_attr(&node.inode, &change)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Copying trees between the host and images, in any direction that has an image at one end.
+//!
+//! What: [`Source`] and [`Target`] are what a side must offer; [`tree`] walks. Kept: contents with
+//! their holes, modes, owners, times to the nanosecond, extended attributes, hard links among the
+//! files copied, symbolic links, devices, fifos and sockets; names as bytes.
+//!
+//! Invariants:
+//! - A name from a source is one path component; anything else is refused ([`check_name`]).
+//! - On the host every step below the target directory is taken from an open directory with
+//!   `RESOLVE_BENEATH` or `O_NOFOLLOW`: an image cannot make a copy leave the target.
+
+pub(crate) mod host_source;
+pub(crate) mod host_target;
+pub(crate) mod image_source;
+pub(crate) mod image_target;
+pub(crate) mod tree;
+
+use std::ops::Range;
+
+use uext4::{FileKind, Timestamp};
+
+use crate::failure::Why;
+
+/// Result of a step; the walker says where it failed.
+pub(crate) type Try<T> = Result<T, Why>;
+
+/// What makes two names the same file: the file system and the inode number.
+pub(crate) type Id = (u64, u64);
+
+/// Attributes of a file to copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Meta {
+    /// Kind.
+    pub(crate) kind: FileKind,
+    /// Permission bits with set-id and sticky bits.
+    pub(crate) mode: u16,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Group.
+    pub(crate) gid: u32,
+    /// Length in bytes.
+    pub(crate) size: u64,
+    /// Names of the inode.
+    pub(crate) links: u64,
+    /// Access time.
+    pub(crate) atime: Timestamp,
+    /// Modification time.
+    pub(crate) mtime: Timestamp,
+    /// Device number (major, minor) of a device node.
+    pub(crate) device: (u32, u32),
+    /// Which file this is.
+    pub(crate) id: Id,
+}
+
+/// One extended attribute.
+pub(crate) struct Xattr {
+    /// Full name, such as `user.comment`.
+    pub(crate) name: Vec<u8>,
+    /// Value.
+    pub(crate) value: Vec<u8>,
+}
+
+/// The side that is read.
+pub(crate) trait Source {
+    /// A file of any kind, found.
+    type Node;
+
+    /// Its attributes.
+    fn meta(&self, node: &Self::Node) -> Meta;
+    /// Names of a directory without `.` and `..`.
+    fn names(&self, dir: &Self::Node) -> Try<Vec<Vec<u8>>>;
+    /// The file of a name; symbolic links are not followed.
+    fn child(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
+    /// Where a symbolic link points.
+    fn link_target(&self, node: &Self::Node) -> Try<Vec<u8>>;
+    /// Extended attributes.
+    fn xattrs(&self, node: &Self::Node) -> Try<Vec<Xattr>>;
+    /// The next bytes at or after `from` that are no hole.
+    fn next_data(&self, node: &Self::Node, from: u64) -> Try<Option<Range<u64>>>;
+    /// Reads at an offset; 0 is the end.
+    fn read(&self, node: &Self::Node, offset: u64, buffer: &mut [u8]) -> Try<usize>;
+}
+
+/// The side that is written.
+pub(crate) trait Target {
+    /// A file of any kind, made or found.
+    type Node;
+    /// What a further hard link to a file needs.
+    type Saved;
+
+    /// What stands at a name, if anything.
+    fn identity(&self, dir: &Self::Node, name: &[u8]) -> Try<Option<Id>>;
+    /// A directory, new or there already.
+    fn directory(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
+    /// A new empty file, in place of what is there.
+    fn file(&self, dir: &Self::Node, name: &[u8]) -> Try<Self::Node>;
+    /// Writes all of `data`.
+    fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Try<()>;
+    /// Sets the length, so that a hole at the end is there.
+    fn set_len(&self, node: &Self::Node, len: u64) -> Try<()>;
+    /// A new symbolic link, in place of what is there.
+    fn symlink(&self, dir: &Self::Node, name: &[u8], target: &[u8]) -> Try<Self::Node>;
+    /// A new device, fifo or socket, in place of what is there.
+    fn special(&self, dir: &Self::Node, name: &[u8], meta: &Meta) -> Try<Self::Node>;
+    /// What [`Target::link`] needs to make another name of `node`.
+    fn save(&self, node: &Self::Node) -> Self::Saved;
+    /// Another name, in place of what is there.
+    fn link(&self, dir: &Self::Node, name: &[u8], saved: &Self::Saved) -> Try<()>;
+    /// Gives a file its owner; before attributes, as a change of owner clears capabilities.
+    fn set_owner(&self, node: &Self::Node, meta: &Meta) -> Try<()>;
+    /// Sets an extended attribute; one that the side cannot hold for this user is left out.
+    fn set_xattr(&self, node: &Self::Node, xattr: &Xattr) -> Try<()>;
+    /// Mode and times, when all else is done; errors of earlier writes come out here.
+    fn finish(&self, node: &Self::Node, meta: &Meta) -> Try<()>;
+}
+
+/// Refuses a name that is not one path component.
+pub(crate) fn check_name(name: &[u8]) -> Try<()> {
+    let bad = name.is_empty()
+        || name == b"."
+        || name == b".."
+        || name.iter().any(|byte| matches!(byte, b'/' | 0));
+    if bad {
+        return Err(Why::new("name that would leave its directory; refused"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0b"] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        for name in [&b"a"[..], b"...", b"\xff\n", b" "] {
+            assert!(check_name(name).is_ok(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Failures of a verb: one line on standard error and an exit status.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// Result of a verb or a step of it.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a step failed, in words; where it happened is added by the caller.
+#[derive(Debug)]
+pub(crate) struct Why(String);
+
+impl Why {
+    /// A reason in our own words.
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+
+    /// The failure of `verb` at `place` for this reason.
+    pub(crate) fn at(self, verb: &str, place: impl fmt::Display) -> Failure {
+        Failure::line(&format!("{verb}: {place}: {}", self.0))
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<io::Error> for Why {
+    fn from(error: io::Error) -> Self {
+        let mut text = error.to_string();
+        if let Some(end) = text.rfind(" (os error ") {
+            text.truncate(end);
+        }
+        Self(text)
+    }
+}
+
+impl From<rustix::io::Errno> for Why {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+impl From<uext4::Error> for Why {
+    fn from(error: uext4::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What ends a verb.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// One line that says what failed, where and why.
+    Line(String),
+    /// Lines were printed as things went wrong; only the status is left to tell.
+    Reported,
+    /// The reader of our output has gone, as `head` does: nothing to say.
+    OutputClosed,
+    /// Another process of this command has told why, and ended with this status.
+    Status(u8),
+}
+
+impl Failure {
+    /// A failure with a message of its own.
+    pub(crate) fn line(text: &str) -> Self {
+        Self::Line(one_line(text))
+    }
+
+    /// Prints what there is to say and gives the exit status.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Line(line) => {
+                say(&line);
+                ExitCode::from(1)
+            }
+            Self::Reported | Self::OutputClosed => ExitCode::from(1),
+            Self::Status(status) => ExitCode::from(status),
+        }
+    }
+}
+
+/// Adds the verb and the place to a reason.
+pub(crate) trait At<T> {
+    /// The value, or the failure of `verb` at `place`.
+    fn at(self, verb: &str, place: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: Into<Why>> At<T> for std::result::Result<T, E> {
+    fn at(self, verb: &str, place: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| error.into().at(verb, place))
+    }
+}
+
+/// Prints one line to standard error in the form of every message of this command.
+pub(crate) fn say(line: &str) {
+    use io::Write;
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(io::stderr(), "uext4: {line}");
+}
+
+/// Control characters, which a hostile image may put into names, become `?`.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Collects the outcome of a verb that goes on after a failure.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    failed: bool,
+}
+
+impl Outcome {
+    /// Prints a failure and notes it.
+    pub(crate) fn note(&mut self, failure: Failure) {
+        if let Failure::Line(line) = &failure {
+            say(line);
+        }
+        self.failed = true;
+    }
+
+    /// The result of the whole verb.
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.failed { Err(Failure::Reported) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line() {
+        let why = Why::from(io::Error::from_raw_os_error(2));
+        match why.at("ls", "a\nb") {
+            Failure::Line(line) => assert_eq!(line, "ls: a?b: No such file or directory"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Opening images: the one place of this crate that knows devices and mount options together.
+
+use std::sync::Arc;
+
+use uext4::{MountOptions, Volume};
+use uext4_device::{FileDevice, SharedDevice};
+
+use crate::failure::{At, Failure, Result, Why};
+use crate::spec::Image;
+
+/// What a verb will do with an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Read; the device is opened read-only and a dirty journal is replayed into memory.
+    Read,
+    /// Change; the device is locked against every other writer.
+    Write,
+}
+
+/// Opens the device of `image`.
+pub(crate) fn device(verb: &str, image: &Image, access: Access) -> Result<SharedDevice> {
+    let access = match access {
+        Access::Read => uext4_device::Access::ReadOnly,
+        Access::Write => uext4_device::Access::ReadWrite,
+    };
+    match FileDevice::open(&image.path, access, image.offset) {
+        Ok(device) => Ok(Arc::new(device)),
+        // Its message names the image itself.
+        Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
+    }
+}
+
+/// Opens the file system of `image` with the options of an unmounted verb.
+pub(crate) fn volume(verb: &str, image: &Image, access: Access) -> Result<Volume> {
+    let device = device(verb, image, access)?;
+    let options = MountOptions::default();
+    let volume = match access {
+        Access::Read => Volume::open(device, MountOptions { read_only: true, ..options }),
+        Access::Write => Volume::open(device, options),
+    }
+    .at(verb, image)?;
+    if access == Access::Write && volume.read_only() {
+        let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
+        return Err(Why::new(format!("can only be read: {reason}")).at(verb, image));
+    }
+    Ok(volume)
+}
+
+/// Closes a volume that was changed: what the verb did is on the device when this returns.
+pub(crate) fn close(verb: &str, image: &Image, volume: Volume) -> Result<()> {
+    volume.close().at(verb, image)
+}

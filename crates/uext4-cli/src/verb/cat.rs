@@ -1,0 +1,60 @@
+//! `uext4 cat`: file contents to standard output.
+
+use std::ffi::OsString;
+
+use uext4::FileKind;
+
+use crate::failure::{At, Outcome, Result, Why};
+use crate::image::{self, Access};
+use crate::image_path::{Last, resolve};
+use crate::output::Output;
+use crate::spec::{self, ImagePath};
+
+/// Print files of an image
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Files, as IMAGE:/path
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    paths: Vec<OsString>,
+}
+
+const READ_BYTES: usize = 1 << 20;
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut output = Output::new();
+    let mut outcome = Outcome::default();
+    for name in &args.paths {
+        let path = spec::in_image("cat", name)?;
+        match print(&path, &mut output) {
+            Err(crate::failure::Failure::OutputClosed) => {
+                return Err(crate::failure::Failure::OutputClosed);
+            }
+            Err(failure) => outcome.note(failure),
+            Ok(()) => {}
+        }
+    }
+    output.finish()?;
+    outcome.finish()
+}
+
+fn print(path: &ImagePath, output: &mut Output) -> Result<()> {
+    let volume = image::volume("cat", &path.image, Access::Read)?;
+    let found = resolve(&volume, &path.path, Last::Follow).at("cat", path)?;
+    match found.inode().kind() {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Why::new("Is a directory").at("cat", path)),
+        _ => return Err(Why::new("is a special file without contents").at("cat", path)),
+    }
+    let file = volume.open_file(found.inode()).at("cat", path)?;
+    let mut buffer = vec![0; READ_BYTES];
+    let mut offset = 0;
+    loop {
+        let len = file.read_at(offset, &mut buffer).at("cat", path)?;
+        if len == 0 {
+            return Ok(());
+        }
+        output.bytes(&buffer[..len])?;
+        offset += len as u64;
+    }
+}

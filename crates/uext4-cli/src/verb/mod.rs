@@ -1,0 +1,13 @@
+//! The verbs, one a file.
+
+pub(crate) mod cat;
+pub(crate) mod cp;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mount;
+pub(crate) mod mv;
+pub(crate) mod rm;
+pub(crate) mod stat;
+pub(crate) mod sync;
+pub(crate) mod umount;

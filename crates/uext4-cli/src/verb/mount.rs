@@ -1,0 +1,179 @@
+//! `uext4 mount`: a volume on a directory, served by a daemon or in the foreground.
+//!
+//! Daemon: the command starts itself again with a hidden flag. That child leads a session of its
+//! own, opens the image, mounts, writes one byte to its standard output (a pipe to the parent),
+//! and only then lets go of the terminal. The parent returns on that byte, or with the child's exit
+//! status after the child has printed why it failed. No fork without exec, so no unsafe code.
+//!
+//! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the mount:
+//! the daemon then serves them to the end); a second one cuts the connection. Either way the volume
+//! is closed cleanly before the process ends.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uext4::{MountOptions, Volume};
+use uext4_fuse::{FuseOptions, Session, Stopper, Word};
+
+use crate::failure::{At, Failure, Result, Why, say};
+use crate::image::{self, Access};
+use crate::spec::Image;
+
+/// Mount an image on a directory
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Mount options, separated by commas (see docs/mount.md)
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Mount read-only
+    #[arg(short, long)]
+    read_only: bool,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// The daemon itself
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// Image file or block device, with @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@OFFSET]")]
+    image: OsString,
+    /// Directory to mount on
+    dir: PathBuf,
+}
+
+/// What the daemon writes when the mount answers.
+const READY: &[u8] = b"R";
+
+/// Runs the verb.
+pub(crate) fn run(args: Args) -> Result<()> {
+    let (engine, fuse) = parse_options(&args)?;
+    if args.foreground || args.detached { serve(&args, engine, fuse) } else { start_daemon() }
+}
+
+fn parse_options(args: &Args) -> Result<(MountOptions, FuseOptions)> {
+    let (mut engine, mut fuse) = (MountOptions::default(), FuseOptions::default());
+    let wrong = |why: String| Failure::line(&format!("mount: {why}"));
+    let ro = args.read_only.then_some("ro");
+    let words = args.options.iter().flat_map(|list| list.split(',')).chain(ro);
+    for word in words.filter(|word| !word.is_empty()) {
+        let taken = fuse.parse(word).map_err(wrong)?;
+        if taken != Word::Taken {
+            engine.parse(word).map_err(|error| wrong(error.to_string()))?;
+        }
+    }
+    fuse.check(rustix::process::geteuid().is_root()).map_err(wrong)?;
+    Ok((engine, fuse))
+}
+
+/// Starts the daemon and waits until its mount answers or it has failed.
+fn start_daemon() -> Result<()> {
+    // The flag goes behind the verb: at the end it could follow a `--`.
+    let mut words = env::args_os().skip(1);
+    let verb = words.next().unwrap_or_default();
+    let mut child = Command::new("/proc/self/exe")
+        .arg(verb)
+        .arg("--detached")
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .at("mount", "cannot start the daemon")?;
+    let mut ready = Vec::new();
+    if let Some(pipe) = child.stdout.take() {
+        // An error reads as silence: the exit status below tells then.
+        let _ = pipe.take(READY.len() as u64).read_to_end(&mut ready);
+    }
+    if ready == READY {
+        return Ok(());
+    }
+    let status = child.wait().at("mount", "the daemon")?;
+    match status.code() {
+        Some(code) => Err(Failure::Status(u8::try_from(code).unwrap_or(1).max(1))),
+        None => Err(Why::new(format!("ended early ({status})")).at("mount", "the daemon")),
+    }
+}
+
+/// Opens, mounts, serves, closes.
+fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result<()> {
+    if args.detached {
+        rustix::process::setsid().at("mount", "setsid")?;
+    }
+    let spec = Image::parse(&args.image);
+    // Before the mount, so that no signal finds the process unprepared.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
+    let absolute = spec.path.canonicalize().at("mount", &spec)?;
+    let name = Image { path: absolute, offset: spec.offset }.to_string();
+    if fuse.fs_name == FuseOptions::default().fs_name {
+        fuse.fs_name = name;
+    }
+    if !engine.read_only && !is_writable(&spec.path) {
+        // As mount(8) does.
+        say(&format!("mount: {spec}: write-protected, mounted read-only"));
+        engine.read_only = true;
+    }
+    let wanted_read_only = engine.read_only;
+    let volume = open(&spec, engine)?;
+    if volume.read_only() && !wanted_read_only {
+        let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
+        say(&format!("mount: {spec}: mounted read-only: {reason}"));
+    }
+    let session = match Session::start(volume.clone(), &args.dir, &fuse) {
+        Ok(session) => session,
+        Err(error) => {
+            // Replay may have written; close cleanly whatever the mount said.
+            image::close("mount", &spec, volume)?;
+            return Err(Why::from(io::Error::other(error.to_string())).at("mount", &spec));
+        }
+    };
+    let handle = signals.handle();
+    let stopper = session.stopper();
+    let watcher = thread::spawn(move || stop_on_signal(signals, &stopper));
+    if args.detached {
+        detach().at("mount", args.dir.display())?;
+    }
+    let served = session.join().at("mount", args.dir.display());
+    handle.close();
+    // The watcher ends with the signal handle; it holds nothing of the volume.
+    let _ = watcher.join();
+    image::close("mount", &spec, volume)?;
+    served
+}
+
+fn is_writable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+fn open(spec: &Image, options: MountOptions) -> Result<Volume> {
+    let access = if options.read_only { Access::Read } else { Access::Write };
+    let device = image::device("mount", spec, access)?;
+    Volume::open(device, options).at("mount", spec)
+}
+
+fn stop_on_signal(mut signals: Signals, stopper: &Stopper) {
+    let mut asked = false;
+    for _ in signals.forever() {
+        let done = if asked { stopper.abort() } else { stopper.unmount() };
+        asked = true;
+        if let Err(error) = done {
+            say(&format!("mount: cannot unmount: {}", Why::from(error)));
+        }
+    }
+}
+
+/// Tells the parent that the mount answers, and lets go of the terminal and of every directory.
+fn detach() -> io::Result<()> {
+    let mut pipe = io::stdout();
+    // A parent that was killed does not end the mount.
+    let _ = pipe.write_all(READY).and_then(|()| pipe.flush());
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    env::set_current_dir("/")
+}

@@ -1,0 +1,103 @@
+//! `uext4 umount`: unmounts, and returns when the image is closed.
+//!
+//! umount(8) on a FUSE mount returns when the kernel has let go; the daemon may still be writing
+//! back and closing. This verb asks the mount for its daemon first ([`PID_XATTR`] of its root: no
+//! run-time file that could be stale), unmounts, and waits for that process to end. The process is
+//! held by a pidfd, so that a reused number cannot mislead. Where the mount does not answer (the
+//! daemon was killed, or the mount is another user's) it waits for the image's lock instead.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+use uext4_fuse::attach::{self, Detach};
+use uext4_fuse::{PID_XATTR, mountinfo};
+
+use crate::failure::{At, Result, Why};
+use crate::progress::Progress;
+use crate::spec::Image;
+
+/// Unmount; returns when the image is closed
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Take the mount out of sight now, even if programs use it, and do not wait
+    #[arg(short, long)]
+    lazy: bool,
+    /// Directory it is mounted on
+    #[arg(required = true)]
+    dirs: Vec<PathBuf>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut outcome = crate::failure::Outcome::default();
+    for dir in &args.dirs {
+        if let Err(failure) = unmount(args, dir).at("umount", dir.display()) {
+            outcome.note(failure);
+        }
+    }
+    outcome.finish()
+}
+
+fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
+    let dir = mountinfo::absolute(dir)?;
+    let mount = match mountinfo::find(&dir)? {
+        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
+        Some(mount) => return Err(Why::new(format!("is a {} mount, not ours", mount.fs_type))),
+        // A symbolic link to the mount, perhaps.
+        None => match dir.canonicalize().ok().filter(|real| *real != dir) {
+            Some(real) => return unmount(args, &real),
+            None => return Err(Why::new("not mounted")),
+        },
+    };
+    if args.lazy {
+        return Ok(attach::detach(&dir, Detach::Lazy)?);
+    }
+    let daemon = daemon_of(&dir);
+    attach::detach(&dir, Detach::WhenIdle)?;
+    let waiting = format!("waiting until {} is closed", mount.source.to_string_lossy());
+    let _progress = Progress::wait("umount", waiting);
+    match daemon {
+        Some(daemon) => Ok(wait_for_process(&daemon)?),
+        None => wait_for_lock(&mount.source),
+    }
+}
+
+/// The process that serves the mount, as the mount itself says.
+fn daemon_of(dir: &Path) -> Option<OwnedFd> {
+    let mut value = [0u8; 16];
+    let len = rustix::fs::getxattr(dir, PID_XATTR, &mut value[..]).ok()?;
+    let pid = std::str::from_utf8(&value[..len]).ok()?.parse().ok()?;
+    rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+/// A pidfd becomes readable when its process has ended: all its files are closed then.
+fn wait_for_process(process: &OwnedFd) -> std::result::Result<(), Errno> {
+    loop {
+        let mut fds = [PollFd::new(process, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits until nobody holds the image's lock; returns at once where it cannot be opened.
+fn wait_for_lock(source: &OsStr) -> std::result::Result<(), Why> {
+    let Ok(file) = File::open(Image::parse(source).path) else { return Ok(()) };
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

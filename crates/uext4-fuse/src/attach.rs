@@ -1,0 +1,258 @@
+//! Attaching a FUSE connection to a directory, and detaching it.
+//!
+//! As root (or with `CAP_SYS_ADMIN` in the user namespace) this is mount(2) on `/dev/fuse`; for
+//! others the set-user-id program `fusermount3` mounts and hands the connection back over a socket.
+//! Every mount is nosuid and nodev unless the options say otherwise.
+//!
+//! Kernel counterpart: `fs/fuse/inode.c` (mount data); `fusermount3(1)`.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::{Errno, FdFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::mountinfo::FS_TYPE;
+use crate::options::FuseOptions;
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+
+/// Mounts at `dir` (an absolute path) and returns the connection to the kernel.
+///
+/// # Errors
+/// No `/dev/fuse`, no `fusermount3` when it is needed, or the kernel's refusal.
+pub fn attach(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
+    if !fs::metadata(dir)?.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        match attach_direct(dir, options) {
+            // Root of a container without CAP_SYS_ADMIN: the helper may still be allowed to.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+            other => return other,
+        }
+    }
+    attach_by_helper(dir, options)
+}
+
+fn attach_direct(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| {
+        io::Error::new(error.kind(), format!("{DEVICE}: {error} (is the fuse module loaded?)"))
+    })?;
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={}",
+        device.as_raw_fd(),
+        uid.as_raw(),
+        gid.as_raw()
+    );
+    for word in kernel_words(options) {
+        data.push(',');
+        data.push_str(word);
+    }
+    let data = CString::new(data)?;
+    let source = options.fs_name.as_str();
+    rustix::mount::mount(source, dir, FS_TYPE, flags(options), Some(data.as_c_str()))?;
+    Ok(OwnedFd::from(device))
+}
+
+/// Words that the FUSE file system type itself takes.
+fn kernel_words(options: &FuseOptions) -> impl Iterator<Item = &'static str> {
+    let permissions = (!options.fakeroot).then_some("default_permissions");
+    let others = options.allow_other.then_some("allow_other");
+    permissions.into_iter().chain(others)
+}
+
+fn flags(options: &FuseOptions) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    for (wanted, flag) in [
+        (!options.suid, MountFlags::NOSUID),
+        (!options.dev, MountFlags::NODEV),
+        (!options.exec, MountFlags::NOEXEC),
+        (options.read_only, MountFlags::RDONLY),
+        (options.no_atime, MountFlags::NOATIME),
+        (options.sync, MountFlags::SYNCHRONOUS),
+        (options.dir_sync, MountFlags::DIRSYNC),
+    ] {
+        flags.set(flag, wanted);
+    }
+    flags
+}
+
+fn attach_by_helper(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // The helper inherits its end; everything else stays close-on-exec.
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
+    let child = Command::new(HELPER)
+        .arg("-o")
+        .arg(helper_words(options))
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| helper_missing(&error))?;
+    drop(theirs);
+    let connection = receive_descriptor(&ours);
+    let output = child.wait_with_output()?;
+    match connection {
+        Ok(Some(connection)) if output.status.success() => {
+            rustix::io::fcntl_setfd(&connection, FdFlags::CLOEXEC)?;
+            Ok(connection)
+        }
+        Ok(Some(_)) | Ok(None) => Err(helper_failed(&output.stderr)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The `-o` argument of the helper; it unescapes `\,` and `\\` in the source's name.
+fn helper_words(options: &FuseOptions) -> String {
+    let name = options.fs_name.replace('\\', r"\\").replace(',', r"\,");
+    let mut words = format!("fsname={name},subtype=uext4");
+    let switches = [
+        (true, if options.read_only { "ro" } else { "rw" }),
+        (options.suid, "suid"),
+        (options.dev, "dev"),
+        (!options.exec, "noexec"),
+        (options.no_atime, "noatime"),
+        (options.sync, "sync"),
+        (options.dir_sync, "dirsync"),
+    ];
+    let switches = switches.iter().filter(|(wanted, _)| *wanted).map(|(_, word)| *word);
+    for word in switches.chain(kernel_words(options)) {
+        words.push(',');
+        words.push_str(word);
+    }
+    words
+}
+
+fn helper_missing(error: &io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "not found (Debian package fuse3)".to_owned(),
+        _ => error.to_string(),
+    };
+    io::Error::new(error.kind(), format!("{HELPER}: {why}"))
+}
+
+/// The helper's own words, on one line and without its name twice.
+fn helper_failed(stderr: &[u8]) -> io::Error {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("failed");
+    let line = line.trim().trim_start_matches(HELPER).trim_start_matches(": ");
+    io::Error::other(format!("{HELPER}: {line}"))
+}
+
+/// The descriptor that the helper sends; `None` when it closed the socket without one.
+fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0u8; 1];
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    loop {
+        match rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::empty()) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    Ok(descriptors.next())
+}
+
+/// How [`detach`] treats a mount that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detach {
+    /// Refuse with `EBUSY`.
+    WhenIdle,
+    /// Take it out of the name space now; it ends when the last user is gone.
+    Lazy,
+}
+
+/// Unmounts `dir` (an absolute path).
+///
+/// # Errors
+/// `EBUSY` for a mount in use, `EPERM` or the helper's words for another user's mount.
+pub fn detach(dir: &Path, how: Detach) -> io::Result<()> {
+    let flags = match how {
+        Detach::WhenIdle => UnmountFlags::NOFOLLOW,
+        Detach::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(dir, flags) {
+        Err(Errno::PERM) => {}
+        other => return Ok(other?),
+    }
+    let switch = match how {
+        Detach::WhenIdle => "-u",
+        Detach::Lazy => "-uz",
+    };
+    let output = Command::new(HELPER)
+        .args([OsStr::new(switch), OsStr::new("--"), dir.as_os_str()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| helper_missing(&error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let error = helper_failed(&output.stderr);
+    // The helper's exit status says nothing; its words are those of strerror(3).
+    if error.to_string().contains("busy") {
+        return Err(Errno::BUSY.into());
+    }
+    Err(error)
+}
+
+/// Ends the connection of a mount at once: every request in flight fails, the server's reads end.
+///
+/// For a daemon that is told a second time to stop while programs still use the mount.
+///
+/// # Errors
+/// Neither the control file system nor a forced unmount is available.
+pub fn abort(dir: &Path, connection: u32) -> io::Result<()> {
+    let control = format!("/sys/fs/fuse/connections/{connection}/abort");
+    let Err(error) = fs::write(control, b"1") else { return Ok(()) };
+    match crate::mountinfo::find(dir)? {
+        Some(mount) if mount.device.1 == connection && mount.fs_type == FS_TYPE => {
+            Ok(rustix::mount::unmount(dir, UnmountFlags::FORCE)?)
+        }
+        // Detached before: the directory may be someone else's mount by now.
+        _ => Err(error),
+    }
+}
+
+/// Whether each worker can have its own clone of the device, which takes an open of it.
+pub(crate) fn can_clone() -> bool {
+    OpenOptions::new().read(true).write(true).open(DEVICE).is_ok()
+}
+
+/// Raises the read-ahead of a mount to `kib`; best effort, as only root may.
+pub(crate) fn set_read_ahead(device: (u32, u32), kib: u32) {
+    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.0, device.1);
+    if let Ok(mut file) = File::options().write(true).open(path) {
+        // The mount works without it.
+        let _ = io::Write::write_all(&mut file, kib.to_string().as_bytes());
+    }
+}
+
+/// Writes all dirty pages of the file system that `dir` is on, then asks it to flush: fsync of a
+/// directory makes a uext4 volume durable as a whole.
+///
+/// # Errors
+/// The first write-back or flush that failed.
+pub fn sync(dir: &Path) -> io::Result<()> {
+    let dir = File::open(dir)?;
+    rustix::fs::syncfs(dir.as_fd())?;
+    dir.sync_all()
+}

@@ -1,0 +1,213 @@
+//! What each request does: the engine call behind it, with results by value.
+//!
+//! [`crate::adapter`] turns these into replies. Each look-up that is answered is counted in the
+//! node table before the reply leaves, because the forget for it may arrive at once.
+
+use std::sync::Arc;
+
+use fuser::{Errno, FileAttr, Generation, Request};
+use uext4::{
+    AllocateMode, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime,
+    Volume,
+};
+
+use crate::convert;
+use crate::failure::Answer;
+use crate::file::FileTable;
+use crate::node::NodeTable;
+
+/// State behind a mount.
+pub(crate) struct Ops {
+    /// The volume served.
+    pub(crate) volume: Volume,
+    /// Inodes the kernel holds.
+    pub(crate) nodes: NodeTable,
+    /// Files the kernel has open.
+    pub(crate) files: FileTable,
+}
+
+/// An answered look-up.
+pub(crate) struct Found {
+    /// Attributes, the node id among them.
+    pub(crate) attr: FileAttr,
+    /// Generation of the inode number.
+    pub(crate) generation: Generation,
+}
+
+/// The changes of one setattr request.
+pub(crate) struct Change {
+    /// Permission bits.
+    pub(crate) mode: Option<u32>,
+    /// Owner.
+    pub(crate) uid: Option<u32>,
+    /// Group.
+    pub(crate) gid: Option<u32>,
+    /// Length in bytes.
+    pub(crate) size: Option<u64>,
+    /// Access time.
+    pub(crate) atime: Option<SetTime>,
+    /// Modification time.
+    pub(crate) mtime: Option<SetTime>,
+    /// Change time, which the kernel keeps while it has a write-back cache.
+    pub(crate) ctime: Option<uext4::Timestamp>,
+}
+
+impl Ops {
+    /// The inode of a node. The kernel only names nodes it has looked up; another is stale.
+    pub(crate) fn node(&self, node: u64) -> Answer<InodeRef> {
+        self.nodes.get(node).ok_or_else(|| Errno::ESTALE.into())
+    }
+
+    /// The open file of a handle.
+    pub(crate) fn file(&self, handle: u64) -> Answer<Arc<OpenFile>> {
+        self.files.get(handle).ok_or_else(|| Errno::EBADF.into())
+    }
+
+    /// Counts a look-up of `inode` and describes it.
+    pub(crate) fn found(&self, inode: InodeRef) -> Found {
+        let attr = convert::attr_of_entry(&self.volume.attr(&inode));
+        let generation = Generation(u64::from(inode.generation()));
+        self.nodes.remember(inode);
+        Found { attr, generation }
+    }
+
+    pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Found> {
+        let dir = self.node(parent)?;
+        Ok(self.found(self.volume.lookup(&dir, name)?))
+    }
+
+    pub(crate) fn getattr(&self, node: u64) -> Answer<FileAttr> {
+        Ok(convert::attr_of_inode(&self.volume.attr(&self.node(node)?)))
+    }
+
+    /// Applies a setattr request of user `uid`.
+    ///
+    /// With `FUSE_HANDLE_KILLPRIV_V2` the set-id bits are ours to clear: always when a file changes
+    /// owner, on truncation when the caller lacks `CAP_FSETID`. The kernel sends that last bit with
+    /// the request, but fuser does not pass it on; "is not root" stands in for it.
+    pub(crate) fn setattr(&self, uid: u32, node: u64, change: &Change) -> Answer<FileAttr> {
+        let inode = self.node(node)?;
+        let chown = change.uid.is_some() || change.gid.is_some();
+        let kill_priv =
+            inode.kind() != FileKind::Directory && (chown || (change.size.is_some() && uid != 0));
+        let change = SetAttr {
+            // The mask leaves 12 bits, so the cast loses nothing.
+            mode: change.mode.map(|mode| (mode & 0o7777) as u16),
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime,
+            mtime: change.mtime,
+            ctime: change.ctime,
+            kill_priv,
+            ..SetAttr::default()
+        };
+        Ok(convert::attr_of_inode(&self.volume.set_attr(&inode, &change)?))
+    }
+
+    /// Makes a file of `kind`, not a symlink. The kernel has applied the umask to `mode`.
+    pub(crate) fn make(
+        &self,
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        kind: FileKind,
+        mode: u32,
+        rdev: u32,
+    ) -> Answer<InodeRef> {
+        let dir = self.node(parent)?;
+        let (major, minor) = convert::decode_device(rdev);
+        let new = NewInode {
+            kind,
+            mode: (mode & 0o7777) as u16,
+            owner: owner(request),
+            rdev: uext4::Device { major, minor },
+        };
+        Ok(self.volume.create(&dir, name, &new)?)
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        request: &Request,
+        parent: u64,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Found> {
+        let dir = self.node(parent)?;
+        Ok(self.found(self.volume.symlink(&dir, name, target, owner(request))?))
+    }
+
+    pub(crate) fn link(&self, node: u64, parent: u64, name: &[u8]) -> Answer<Found> {
+        let (inode, dir) = (self.node(node)?, self.node(parent)?);
+        self.volume.link(&inode, &dir, name)?;
+        Ok(self.found(inode))
+    }
+
+    pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            // RENAME_WHITEOUT and combinations.
+            _ => return Err(Errno::EINVAL.into()),
+        };
+        let (dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
+        Ok(self.volume.rename(&dir, from.1, &new_dir, to.1, mode)?)
+    }
+
+    /// Opens a node; with `O_TRUNC` (`FUSE_ATOMIC_O_TRUNC`) it is emptied first.
+    pub(crate) fn open(&self, uid: u32, node: u64, flags: i32) -> Answer<u64> {
+        let inode = self.node(node)?;
+        if flags & libc::O_TRUNC != 0 {
+            let kill_priv = uid != 0;
+            let change = SetAttr { size: Some(0), kill_priv, ..SetAttr::default() };
+            self.volume.set_attr(&inode, &change)?;
+        }
+        Ok(self.files.insert(self.volume.open_file(&inode)?))
+    }
+
+    /// Writes all of `data`; `kill_priv` also clears the set-id bits.
+    pub(crate) fn write(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        kill_priv: bool,
+    ) -> Answer<u32> {
+        let file = self.file(handle)?;
+        if kill_priv {
+            let change = SetAttr { kill_priv, ..SetAttr::default() };
+            self.volume.set_attr(file.inode(), &change)?;
+        }
+        let written = file.write_at(offset, data)?;
+        u32::try_from(written).map_err(|_| Errno::EIO.into())
+    }
+
+    pub(crate) fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let mode = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => AllocateMode::Allocate { keep_size },
+            // fallocate(2) demands KEEP_SIZE with it; the kernel has checked.
+            libc::FALLOC_FL_PUNCH_HOLE => AllocateMode::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => AllocateMode::ZeroRange { keep_size },
+            _ => return Err(Errno::EOPNOTSUPP.into()),
+        };
+        Ok(self.file(handle)?.allocate(mode, offset, len)?)
+    }
+}
+
+/// Asks the engine for the next data or hole.
+pub(crate) fn seek(file: &OpenFile, offset: i64, whence: i32) -> Answer<i64> {
+    let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    let found = match whence {
+        libc::SEEK_DATA => file.seek_data(offset)?,
+        libc::SEEK_HOLE => file.seek_hole(offset)?,
+        // The kernel does the others itself.
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
+}
+
+fn owner(request: &Request) -> Owner {
+    Owner { uid: request.uid(), gid: request.gid() }
+}

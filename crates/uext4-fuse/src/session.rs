@@ -1,0 +1,141 @@
+//! A mount's life: attach, serve on worker threads, detach.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+use fuser::{Config, SessionACL};
+use uext4::Volume;
+
+use crate::adapter::Adapter;
+use crate::attach::{self, Detach};
+use crate::mountinfo;
+use crate::options::FuseOptions;
+
+/// Read-ahead asked for where the kernel lets us set it, in KiB. Its default of 128 KiB keeps too
+/// few requests in flight for a sequential reader.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// Why a volume could not be mounted.
+#[derive(Debug)]
+pub struct MountError {
+    dir: PathBuf,
+    source: io::Error,
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.dir.display(), self.source)
+    }
+}
+
+impl std::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// A mounted volume being served. Dropping it neither unmounts nor waits.
+pub struct Session {
+    dir: PathBuf,
+    server: JoinHandle<io::Result<()>>,
+    connection: Option<u32>,
+}
+
+impl Session {
+    /// Mounts `volume` at `dir` and serves it. On return the mount answers.
+    ///
+    /// The caller keeps its own clone of the volume and closes that after [`Session::join`].
+    ///
+    /// # Errors
+    /// The directory cannot be mounted on, or the kernel does not speak a protocol we do.
+    pub fn start(volume: Volume, dir: &Path, options: &FuseOptions) -> Result<Self, MountError> {
+        let failed = |source| MountError { dir: dir.to_owned(), source };
+        let dir = dir.canonicalize().map_err(failed)?;
+        let mut options = options.clone();
+        // The engine may have fallen back to read-only (an unknown ro_compat feature).
+        options.read_only |= volume.read_only();
+        let root = volume.root().map_err(|error| failed(io::Error::other(error.to_string())))?;
+        let connection = attach::attach(&dir, &options).map_err(failed)?;
+        match Self::serve(Adapter::new(volume, root, &options), connection, &dir, &options) {
+            Ok(session) => Ok(session),
+            Err(error) => {
+                // Nobody will ever answer: do not leave a dead mount behind.
+                let _ = attach::detach(&dir, Detach::Lazy);
+                Err(failed(error))
+            }
+        }
+    }
+
+    fn serve(
+        adapter: Adapter,
+        connection: std::os::fd::OwnedFd,
+        dir: &Path,
+        options: &FuseOptions,
+    ) -> io::Result<Self> {
+        let mut config = Config::default();
+        config.n_threads = Some(options.worker_threads());
+        config.clone_fd = attach::can_clone();
+        // The kernel checks who may enter; see the crate's documentation.
+        let seeker = adapter.seeker();
+        let session = fuser::Session::from_fd(adapter, connection, SessionACL::All, config)?;
+        seeker.start(session.notifier())?;
+        let server = thread::Builder::new().name("fuse".to_owned()).spawn(|| session.run())?;
+        let device = mountinfo::find(dir)?.map(|mount| mount.device);
+        if let Some(device) = device {
+            attach::set_read_ahead(device, READ_AHEAD_KIB);
+        }
+        Ok(Self { dir: dir.to_owned(), server, connection: device.map(|(_, minor)| minor) })
+    }
+
+    /// A handle that can end the mount from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper { dir: self.dir.clone(), connection: self.connection }
+    }
+
+    /// Waits until the mount is gone, by whoever unmounted it.
+    ///
+    /// # Errors
+    /// The connection failed in another way than by an unmount.
+    pub fn join(self) -> io::Result<()> {
+        match self.server.join() {
+            Ok(result) => result,
+            Err(_) => Err(io::Error::other("a worker thread panicked")),
+        }
+    }
+}
+
+/// Ends a mount from a signal thread.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    dir: PathBuf,
+    connection: Option<u32>,
+}
+
+impl Stopper {
+    /// Unmounts; a mount in use leaves the name space now and ends with its last user.
+    ///
+    /// # Errors
+    /// Not ours to unmount, or gone already.
+    pub fn unmount(&self) -> io::Result<()> {
+        match attach::detach(&self.dir, Detach::WhenIdle) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                attach::detach(&self.dir, Detach::Lazy)
+            }
+            other => other,
+        }
+    }
+
+    /// Cuts the connection: programs that still use the mount get errors.
+    ///
+    /// # Errors
+    /// No way to do so on this system.
+    pub fn abort(&self) -> io::Result<()> {
+        match self.connection {
+            Some(connection) => attach::abort(&self.dir, connection),
+            None => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Extended attributes: the two-step replies of the protocol, and the attribute that is ours.
+
+use fuser::{Errno, ReplyXattr};
+use uext4::{InodeRef, Volume, XattrMode};
+
+use crate::PID_XATTR;
+use crate::failure::Answer;
+use crate::node::ROOT_NODE;
+
+/// The value of `name` on `node`; [`PID_XATTR`] of the root is the serving process.
+pub(crate) fn get(volume: &Volume, node: u64, inode: &InodeRef, name: &[u8]) -> Answer<Vec<u8>> {
+    if node == ROOT_NODE && name == PID_XATTR.as_bytes() {
+        return Ok(std::process::id().to_string().into_bytes());
+    }
+    Ok(volume.xattr_get(inode, name)?)
+}
+
+/// All names, each ended by a zero byte, as listxattr(2) returns them.
+pub(crate) fn list(volume: &Volume, inode: &InodeRef) -> Answer<Vec<u8>> {
+    let names = volume.xattr_list(inode)?;
+    let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+    for name in names {
+        list.extend_from_slice(&name);
+        list.push(0);
+    }
+    Ok(list)
+}
+
+/// The mode that the flags of setxattr(2) ask for.
+pub(crate) fn mode(flags: i32) -> Answer<XattrMode> {
+    match flags {
+        0 => Ok(XattrMode::Any),
+        libc::XATTR_CREATE => Ok(XattrMode::Create),
+        libc::XATTR_REPLACE => Ok(XattrMode::Replace),
+        _ => Err(Errno::EINVAL.into()),
+    }
+}
+
+/// Answers with the length when `size` is 0, else with the bytes, which must fit.
+pub(crate) fn reply(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match answer {
+        Err(failure) => reply.error(failure.errno()),
+        Ok(value) => match (u32::try_from(value.len()), size) {
+            (Ok(len), 0) => reply.size(len),
+            (Ok(len), _) if len <= size => reply.data(&value),
+            _ => reply.error(Errno::ERANGE),
+        },
+    }
+}

@@ -402,7 +402,7 @@ impl Inner {
         files.set_read_only();
         let emptied = journal.close();
         deleted.and(synced).and(emptied)?;
-        self.superblock.mark_clean(files.space())
+        self.superblock.mark_clean()
     }
 }
 

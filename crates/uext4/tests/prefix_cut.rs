@@ -114,8 +114,10 @@ fn is_expected(line: &str) -> bool {
         || line.contains("recovering journal")
         || line.starts_with("Clearing orphaned inode")
         || line.starts_with("Truncating orphaned inode")
-        // Part of orphan clean-up: the flag says "mounted", as the kernel sets it, too.
+        // Part of orphan clean-up: the flag says "mounted", as the kernel sets it, too; e2fsck
+        // empties the orphan file after it has deleted what that names.
         || line.starts_with("Feature orphan_present is set but orphan file is clean")
+        || (line.starts_with("Orphan file (inode") && line.ends_with("is not clean."))
         || line == "Clear? yes"
         || line.contains("FILE SYSTEM WAS MODIFIED")
         // The summary: "IMAGE: 12/8192 files (0.0% non-contiguous), 1552/8192 blocks".

@@ -35,7 +35,7 @@ pub(crate) fn volume(verb: &str, image: &Image, access: Access) -> Result<Volume
     let device = device(verb, image, access)?;
     let options = MountOptions::default();
     let volume = match access {
-        Access::Read => Volume::open_for_reading(device, options),
+        Access::Read => Volume::open(device, MountOptions { read_only: true, ..options }),
         Access::Write => Volume::open(device, options),
     }
     .at(verb, image)?;

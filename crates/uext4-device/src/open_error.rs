@@ -18,7 +18,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The caller may not read (or write) it.
-    #[error("{}: permission denied; {} permission is needed", path.display(), if *writing { "write" } else { "read" })]
+    #[error("{}: no permission to {}", path.display(), if *writing { "write" } else { "read" })]
     NoPermission {
         /// The image as the caller named it.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The kernel may write to the image through a loop device.
-    #[error("{}: backs {}; detach it first (losetup -d {})", path.display(), device.display(), device.display())]
+    #[error("{}: backs {}; detach that first (losetup -d)", path.display(), device.display())]
     BacksLoop {
         /// The image as the caller named it.
         path: PathBuf,

@@ -14,9 +14,9 @@
 //! - A flush that failed stays in the log without its mark and guarantees nothing.
 //! - A FUA write is put into the log when it has completed and is durable from then on; it
 //!   guarantees nothing about the events before it.
-//! - [`RecordingDevice::mark`] puts a number of the caller's into the log. A caller that marks after
-//!   an fsync has returned may demand the fsynced bytes from every state whose position is past
-//!   the mark: the flush that the fsync waited for started before the mark.
+//! - [`RecordingDevice::mark`] puts a number of the caller's into the log. A caller that marks
+//!   after an fsync has returned may demand the fsynced bytes from every state whose position is
+//!   past the mark: the flush that the fsync waited for started before the mark.
 //!
 //! The *prefix* at a cut is every event before it, applied in the order of the log. Prefixes are
 //! legal outcomes but not all of them: writes after the last complete flush may be on the medium in

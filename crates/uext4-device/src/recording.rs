@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! - A [`State`] of [`Recording::states`] holds every event before its position and none after.
-//! - Positions only grow; `device` of a state is a snapshot, so a caller may replay a journal on it.
+//! - Positions only grow; `device` of a state is a snapshot, so a caller may replay a journal
+//!   on it.
 
 use std::io;
 use std::sync::Arc;

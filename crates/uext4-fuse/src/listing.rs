@@ -37,14 +37,23 @@ pub(crate) fn batch(
     cursor: u64,
     count: usize,
 ) -> Answer<Vec<Entry>> {
-    let mut entries = Vec::with_capacity(count);
+    let mut taken = Vec::with_capacity(count);
     volume.read_dir(dir, cursor, &mut |entry| {
-        if entries.len() == count {
+        if taken.len() == count {
             return false;
         }
-        let name = entry.name.to_vec();
-        entries.push(Entry { ino: entry.ino, kind: entry.kind, name, next: entry.next });
+        taken.push((entry.ino, entry.kind, entry.name.to_vec(), entry.next));
         true
     })?;
-    Ok(entries)
+    // Without the filetype feature only the inode knows what it is.
+    taken
+        .into_iter()
+        .map(|(ino, kind, name, next)| {
+            let kind = match kind {
+                Some(kind) => kind,
+                None => volume.inode(ino)?.kind(),
+            };
+            Ok(Entry { ino, kind, name, next })
+        })
+        .collect()
 }

@@ -90,7 +90,7 @@ impl DirEntry<'_> {
 /// Bytes of the record that a name needs.
 #[must_use]
 pub const fn rec_len_for(name_len: usize) -> u32 {
-    len32(name_len.saturating_add(HEADER_SIZE + 3) / 4 * 4)
+    len32(name_len.saturating_add(HEADER_SIZE + 3) & !3)
 }
 
 /// The records of a block, in order, unused ones and the tail included.

@@ -176,3 +176,81 @@ fn tea(state: [u32; 4], words: &[u32; 4]) -> [u32; 4] {
     }
     [start0.wrapping_add(x), start1.wrapping_add(y), c, d]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&[u8]; 5] = [
+        b"a",
+        b"hello",
+        b"a name of exactly thirty-two byte",
+        b"another rather long file name, longer than a chunk of both functions.txt",
+        b"caf\xc3\xa9-\xff",
+    ];
+    /// deadbeef-0001-0203-0405-060708090a0b as four little-endian words.
+    const SEED: [u32; 4] = [0xefbe_adde, 0x0302_0100, 0x0706_0504, 0x0b0a_0908];
+
+    /// Checks every name against the output of `debugfs -R "dx_hash -h ALG [-s SEED] NAME"`.
+    fn check(version: HashVersion, seed: [u32; 4], want: [(u32, u32); 5]) {
+        let hasher = DirHasher { version, unsigned: false, seed };
+        assert_eq!(NAMES.map(|name| hasher.hash(name)), want);
+    }
+
+    #[test]
+    fn vectors_of_debugfs() {
+        let legacy = [
+            (0xe74b_53e2, 0),
+            (0x3225_2546, 0),
+            (0xf149_bb8a, 0),
+            (0x3ac1_cf34, 0),
+            (0x65a7_ebe0, 0),
+        ];
+        check(HashVersion::Legacy, [0; 4], legacy);
+        check(HashVersion::Legacy, SEED, legacy);
+        let half_md4 = [
+            (0xd5fa_7d7a, 0xacb4_8187),
+            (0x1746_da32, 0x4200_13b5),
+            (0x69a9_b296, 0x4528_517d),
+            (0xb723_68bc, 0xeb9f_0c2b),
+            (0x3835_8b86, 0x2a63_1d02),
+        ];
+        check(HashVersion::HalfMd4, [0; 4], half_md4);
+        let half_md4_seeded = [
+            (0x004c_7d98, 0x93b9_e5ca),
+            (0xf682_dabc, 0x5516_f99f),
+            (0x3252_1bce, 0x35dc_9279),
+            (0x07e4_ca98, 0x8023_411b),
+            (0x5deb_0078, 0x521e_3036),
+        ];
+        check(HashVersion::HalfMd4, SEED, half_md4_seeded);
+        let tea = [
+            (0x6d0e_a4c0, 0xc189_22df),
+            (0x6f5b_b1a8, 0x2319_17c2),
+            (0x57e6_35a6, 0xe932_4dbd),
+            (0x0c73_3fa4, 0x506c_7b96),
+            (0x2ca5_61bc, 0x0dde_ab7e),
+        ];
+        check(HashVersion::Tea, [0; 4], tea);
+        let tea_seeded = [
+            (0x81c0_ebb8, 0x83dc_dc26),
+            (0xaff5_7746, 0xea70_8830),
+            (0xaa22_f47a, 0x7652_6b2b),
+            (0xbf31_e932, 0xb4df_3c00),
+            (0x5fdc_dbf2, 0xe019_86d1),
+        ];
+        check(HashVersion::Tea, SEED, tea_seeded);
+    }
+
+    #[test]
+    fn signedness_matters_for_high_bytes_only() {
+        for version in [HashVersion::Legacy, HashVersion::HalfMd4, HashVersion::Tea] {
+            let signed = DirHasher { version, unsigned: false, seed: SEED };
+            let unsigned = DirHasher { unsigned: true, ..signed };
+            for name in &NAMES[..4] {
+                assert_eq!(signed.hash(name), unsigned.hash(name));
+            }
+            assert_ne!(signed.hash(NAMES[4]), unsigned.hash(NAMES[4]));
+        }
+    }
+}

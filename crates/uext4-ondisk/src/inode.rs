@@ -8,8 +8,9 @@
 
 use crate::checksum::{InodeSeed, crc32c};
 use crate::error::CorruptKind;
+pub use crate::file_kind::{FileKind, InodeFlags, S_IFMT};
 use crate::num::{hi16, hi32, join16, join32, le16_at, len32, lo16, lo32, mid16, put};
-use bitflags::bitflags;
+pub use crate::timestamp::Timestamp;
 use zerocopy::little_endian::{U16, U32};
 
 /// Bytes of the classic inode.
@@ -22,187 +23,8 @@ pub const FULL_EXTRA_SIZE: u16 = 32;
 pub const I_BLOCK_SIZE: usize = 60;
 /// Longest target of a symlink kept in `i_block`, in bytes.
 pub const FAST_SYMLINK_MAX: usize = I_BLOCK_SIZE - 1;
-/// `i_mode`: bits of the file type.
-pub const S_IFMT: u16 = 0o170_000;
 /// Most links of an inode; directories beyond it have 1 (dir_nlink).
 pub const LINK_MAX: u16 = 65_000;
-
-bitflags! {
-    /// `i_flags`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct InodeFlags: u32 {
-        /// Secure deletion (not honoured).
-        const SECRM = 0x1;
-        /// Undelete (not honoured).
-        const UNRM = 0x2;
-        /// Compressed (not honoured).
-        const COMPR = 0x4;
-        /// Synchronous updates.
-        const SYNC = 0x8;
-        /// May not change.
-        const IMMUTABLE = 0x10;
-        /// May only grow.
-        const APPEND = 0x20;
-        /// Not dumped by dump(8).
-        const NODUMP = 0x40;
-        /// Access time is not updated.
-        const NOATIME = 0x80;
-        /// Encrypted.
-        const ENCRYPT = 0x800;
-        /// Directory with a hash tree.
-        const INDEX = 0x1000;
-        /// AFS magic directory.
-        const IMAGIC = 0x2000;
-        /// Data goes through the journal.
-        const JOURNAL_DATA = 0x4000;
-        /// Tails are not merged (not honoured).
-        const NOTAIL = 0x8000;
-        /// Directory updates are synchronous.
-        const DIRSYNC = 0x1_0000;
-        /// Top of a directory hierarchy, for the allocator.
-        const TOPDIR = 0x2_0000;
-        /// `i_blocks` counts file-system blocks.
-        const HUGE_FILE = 0x4_0000;
-        /// Mapped by extents.
-        const EXTENTS = 0x8_0000;
-        /// fs-verity.
-        const VERITY = 0x10_0000;
-        /// Holds the value of a large attribute.
-        const EA_INODE = 0x20_0000;
-        /// Blocks past the end of the file (no longer used).
-        const EOFBLOCKS = 0x40_0000;
-        /// Direct access.
-        const DAX = 0x200_0000;
-        /// Data in the inode.
-        const INLINE_DATA = 0x1000_0000;
-        /// Children inherit the project id.
-        const PROJINHERIT = 0x2000_0000;
-        /// Case-insensitive directory.
-        const CASEFOLD = 0x4000_0000;
-        /// Reserved for the library.
-        const RESERVED = 0x8000_0000;
-        const _ = !0;
-    }
-}
-
-/// Type of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// Regular file.
-    Regular,
-    /// Directory.
-    Directory,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
-    /// Named pipe.
-    Fifo,
-    /// Socket.
-    Socket,
-    /// Symbolic link.
-    Symlink,
-}
-
-impl FileKind {
-    /// Type from `i_mode`; `None` for a number that is no type.
-    #[must_use]
-    pub const fn from_mode(mode: u16) -> Option<Self> {
-        Some(match mode & S_IFMT {
-            0o100_000 => Self::Regular,
-            0o040_000 => Self::Directory,
-            0o020_000 => Self::CharDevice,
-            0o060_000 => Self::BlockDevice,
-            0o010_000 => Self::Fifo,
-            0o140_000 => Self::Socket,
-            0o120_000 => Self::Symlink,
-            _ => return None,
-        })
-    }
-
-    /// The type's bits of `i_mode`.
-    #[must_use]
-    pub const fn mode(self) -> u16 {
-        match self {
-            Self::Regular => 0o100_000,
-            Self::Directory => 0o040_000,
-            Self::CharDevice => 0o020_000,
-            Self::BlockDevice => 0o060_000,
-            Self::Fifo => 0o010_000,
-            Self::Socket => 0o140_000,
-            Self::Symlink => 0o120_000,
-        }
-    }
-
-    /// Type from the byte of a directory entry; `None` for unknown.
-    #[must_use]
-    pub const fn from_dirent(byte: u8) -> Option<Self> {
-        Some(match byte {
-            1 => Self::Regular,
-            2 => Self::Directory,
-            3 => Self::CharDevice,
-            4 => Self::BlockDevice,
-            5 => Self::Fifo,
-            6 => Self::Socket,
-            7 => Self::Symlink,
-            _ => return None,
-        })
-    }
-
-    /// The byte of a directory entry.
-    #[must_use]
-    pub const fn dirent(self) -> u8 {
-        match self {
-            Self::Regular => 1,
-            Self::Directory => 2,
-            Self::CharDevice => 3,
-            Self::BlockDevice => 4,
-            Self::Fifo => 5,
-            Self::Socket => 6,
-            Self::Symlink => 7,
-        }
-    }
-}
-
-/// A point in time as an inode keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp {
-    /// Seconds since 1970.
-    pub secs: i64,
-    /// Nanoseconds, below 1,000,000,000.
-    pub nanos: u32,
-}
-
-impl Timestamp {
-    /// Earliest second the format has.
-    pub const MIN_SECS: i64 = i32::MIN as i64;
-    /// Latest second with an extra field (May 2446).
-    pub const MAX_SECS: i64 = (3 << 32) + i32::MAX as i64;
-    /// Latest second without an extra field (January 2038).
-    pub const MAX_SECS_CLASSIC: i64 = i32::MAX as i64;
-
-    /// Time from the classic field and, where the inode has it, the extra field.
-    #[must_use]
-    pub fn decode(classic: u32, extra: Option<u32>) -> Self {
-        let secs = i64::from(classic.cast_signed());
-        let Some(extra) = extra else { return Self { secs, nanos: 0 } };
-        let epoch = i64::from(extra & 3) << 32;
-        // A hostile field may hold more nanoseconds than a second has.
-        let nanos = (extra >> 2).min(999_999_999);
-        Self { secs: secs.saturating_add(epoch), nanos }
-    }
-
-    /// Classic and extra field. Times outside the format's range are clamped to it.
-    #[must_use]
-    pub fn encode(self, has_extra: bool) -> (u32, u32) {
-        let max = if has_extra { Self::MAX_SECS } else { Self::MAX_SECS_CLASSIC };
-        let secs = self.secs.clamp(Self::MIN_SECS, max);
-        let classic = lo32(secs.cast_unsigned());
-        let rest = secs.saturating_sub(i64::from(classic.cast_signed()));
-        let epoch = lo32((rest >> 32).cast_unsigned()) & 3;
-        (classic, (self.nanos.min(999_999_999) << 2) | epoch)
-    }
-}
 
 raw_struct! {
     /// `struct ext4_inode`, up to `i_projid`.
@@ -575,21 +397,6 @@ pub fn verify_inode(slot: &[u8], seed: InodeSeed) -> Result<(), CorruptKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_round_trip_over_the_whole_range() {
-        for secs in
-            [Timestamp::MIN_SECS, -1, 0, 1 << 31, (1 << 32) - 1, 1 << 33, Timestamp::MAX_SECS]
-        {
-            let time = Timestamp { secs, nanos: 999_999_999 };
-            let (classic, extra) = time.encode(true);
-            assert_eq!(Timestamp::decode(classic, Some(extra)), time);
-        }
-        let far = Timestamp { secs: i64::MAX, nanos: 0 };
-        assert_eq!(far.encode(false).0, i32::MAX as u32);
-        let (classic, extra) = far.encode(true);
-        assert_eq!(Timestamp::decode(classic, Some(extra)).secs, Timestamp::MAX_SECS);
-    }
 
     #[test]
     fn writing_spares_the_attributes_behind_the_extra_fields() {

@@ -337,7 +337,8 @@ impl Layout {
             return by_mapping;
         }
         // i_blocks counts 512-byte sectors in 32 bits.
-        by_mapping.min(u64::from(u32::MAX) / u64::from((self.block_size / 512).max(1)))
+        let sectors_per_block = u64::from(self.block_size / 512);
+        u64::from(u32::MAX).checked_div(sectors_per_block).unwrap_or(by_mapping)
     }
 }
 

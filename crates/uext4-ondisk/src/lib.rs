@@ -17,12 +17,15 @@ mod num;
 #[macro_use]
 mod raw;
 
+pub mod acl;
 pub mod bitmap;
+pub mod block_map;
 pub mod checksum;
 pub mod dir_entry;
 pub mod error;
 pub mod extent;
 pub mod features;
+pub mod file_kind;
 pub mod group_desc;
 pub mod hash;
 pub mod htree;
@@ -31,14 +34,17 @@ pub mod journal;
 pub mod layout;
 pub mod orphan;
 pub mod superblock;
+pub mod timestamp;
 pub mod units;
 pub mod xattr;
 
 pub use checksum::{ChecksumKind, Checksums};
 pub use error::{Corrupt, CorruptKind, FormatError, Place};
 pub use features::{Compat, Features, Incompat, RoCompat, Support};
+pub use file_kind::{FileKind, InodeFlags};
 pub use group_desc::{GroupFlags, RawGroupDesc};
-pub use inode::{FileKind, InodeFlags, RawInode, Timestamp};
+pub use inode::RawInode;
 pub use layout::Layout;
 pub use superblock::RawSuperblock;
+pub use timestamp::Timestamp;
 pub use units::{BlockNo, FileBlock, GroupNo, Ino, Tid};

@@ -153,13 +153,13 @@ fn ibody_area(slot: &[u8]) -> Option<&[u8]> {
 /// Bytes of an entry with a name of `name_len` bytes.
 #[must_use]
 pub const fn entry_len(name_len: usize) -> usize {
-    name_len.saturating_add(ENTRY_SIZE + 3) / 4 * 4
+    name_len.saturating_add(ENTRY_SIZE + 3) & !3
 }
 
 /// Bytes that a value takes.
 #[must_use]
 pub const fn value_len(size: usize) -> usize {
-    size.saturating_add(3) / 4 * 4
+    size.saturating_add(3) & !3
 }
 
 fn entry_at(area: &[u8], at: usize) -> Result<XattrEntry<'_>, CorruptKind> {
@@ -399,7 +399,7 @@ mod tests {
     const SAMPLE: &[Xattr<'_>] = &[
         Xattr { index: 6, name: b"selinux", value: b"label" },
         Xattr { index: 1, name: b"b", value: b"" },
-        Xattr { index: 1, name: b"a", value: &[7; 20] },
+        Xattr { index: 1, name: b"a", value: &[7; 12] },
     ];
 
     #[test]
@@ -413,7 +413,7 @@ mod tests {
         let found: Vec<_> = block_entries(&block).unwrap().map(Result::unwrap).collect();
         let names: Vec<&[u8]> = found.iter().map(|e| e.name).collect();
         assert_eq!(names, [&b"a"[..], b"b", b"selinux"]);
-        assert_eq!(found[0].value, [7; 20]);
+        assert_eq!(found[0].value, [7; 12]);
         found.iter().for_each(|e| verify_entry_hash(e).unwrap());
         assert!(!write_block(&mut block, &[Xattr { index: 1, name: b"x", value: &[0; 980] }]));
     }
@@ -445,7 +445,7 @@ mod tests {
             block[at] = byte;
             assert!(block_entries(&block).is_err());
         }
-        for (at, byte) in [(34, 2), (35, 0), (42, 1), (48, 0)] {
+        for (at, byte) in [(32, 255), (35, 4), (42, 1), (48, 0)] {
             fresh(&mut block);
             block[at] = byte;
             let all: Vec<_> = block_entries(&block).unwrap().collect();

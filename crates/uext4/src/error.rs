@@ -7,10 +7,11 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-pub use uext4_ondisk::error::{CorruptKind, FormatError};
+use uext4_ondisk::acl::AclError;
+pub use uext4_ondisk::error::{Corrupt, CorruptKind, FormatError, Place};
 
 /// Result of an engine operation.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Small and matchable; details stand in the variant or in [`Error::context`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub enum ErrorKind {
     NotPermitted,
     /// No such extended attribute.
     NoXattr,
+    /// No data follows (ENXIO of lseek).
+    NoData,
     /// The value does not fit.
     TooBig,
     /// Beyond the largest file the format holds.
@@ -49,7 +52,7 @@ pub enum ErrorKind {
     /// The image has features that uext4 refuses.
     RefusedFeatures,
     /// What the device holds is not a valid structure.
-    Corrupt(Box<CorruptKind>),
+    Corrupt(Box<Corrupt>),
     /// What the device holds is no file system that can be opened.
     Format(Arc<FormatError>),
     /// The device failed.
@@ -89,7 +92,7 @@ impl Error {
 
     /// A corrupt structure.
     #[must_use]
-    pub fn corrupt(kind: CorruptKind) -> Self {
+    pub fn corrupt(kind: Corrupt) -> Self {
         Self::new(ErrorKind::Corrupt(Box::new(kind)), String::new())
     }
 
@@ -121,6 +124,7 @@ impl Error {
             ErrorKind::ReadOnly => libc::EROFS,
             ErrorKind::NotPermitted => libc::EPERM,
             ErrorKind::NoXattr => libc::ENODATA,
+            ErrorKind::NoData => libc::ENXIO,
             ErrorKind::TooBig => libc::E2BIG,
             ErrorKind::FileTooBig => libc::EFBIG,
             ErrorKind::Unsupported | ErrorKind::RefusedFeatures => libc::EOPNOTSUPP,
@@ -159,6 +163,7 @@ impl fmt::Display for Error {
             ErrorKind::ReadOnly => f.write_str("read-only file system"),
             ErrorKind::NotPermitted => f.write_str("operation not permitted"),
             ErrorKind::NoXattr => f.write_str("no such attribute"),
+            ErrorKind::NoData => f.write_str("no data follows"),
             ErrorKind::TooBig => f.write_str("value too big"),
             ErrorKind::FileTooBig => f.write_str("file too big"),
             ErrorKind::Unsupported => f.write_str("not supported"),
@@ -182,9 +187,19 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<CorruptKind> for Error {
-    fn from(kind: CorruptKind) -> Self {
-        Self::corrupt(kind)
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::corrupt(corrupt)
+    }
+}
+
+impl From<AclError> for Error {
+    fn from(error: AclError) -> Self {
+        let kind = match error {
+            AclError::Malformed => ErrorKind::InvalidArgument,
+            AclError::Version(_) => ErrorKind::Unsupported,
+        };
+        Self::new(kind, error.to_string())
     }
 }
 

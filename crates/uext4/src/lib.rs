@@ -1,1 +1,31 @@
 //! ext4 in user space: the journaled, multi-threaded engine.
+//!
+//! `ARCHITECTURE.md` has the map; `docs/journal.md`, `docs/locking.md` and `docs/durability.md`
+//! the reasons.
+
+#![forbid(unsafe_code)]
+
+pub mod alloc;
+pub mod cache;
+pub mod config;
+pub mod dir;
+pub mod error;
+pub mod extent;
+pub mod file;
+pub mod inode;
+pub mod journal;
+pub mod sync;
+pub mod vfs;
+pub mod volume;
+pub mod xattr;
+
+pub use config::MountOptions;
+pub use dir::DirEntry;
+pub use error::{Error, ErrorKind, Result};
+pub use file::AllocateMode;
+pub use inode::InodeRef;
+pub use vfs::{Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime};
+pub use volume::{RecoveryReport, StatFs, Volume};
+pub use xattr::Mode as XattrMode;
+
+pub use uext4_ondisk::{BlockNo, FileKind, GroupNo, Ino, Timestamp};

@@ -4,7 +4,10 @@
 //! counted from the journal's first block, which holds its superblock.
 
 pub mod block;
+pub mod commit;
+pub mod descriptor;
 pub mod replay;
+pub mod revoke;
 pub mod superblock;
 
 pub use block::{

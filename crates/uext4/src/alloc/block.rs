@@ -61,10 +61,10 @@ impl Space {
     ///
     /// # Errors
     /// `NoSpace`; a corrupt bitmap; a device failure.
-    pub fn claim(self: &Arc<Self>, goal: BlockNo, want: u32) -> Result<Claim> {
+    pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         loop {
             if let Some(run) = self.claim_unreserved(goal, want)? {
-                return Ok(Claim { space: Arc::clone(self), start: run.start, len: run.len });
+                return Ok(Claim { space: self.shared(), start: run.start, len: run.len });
             }
             if !self.reclaim_pending()? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
@@ -77,10 +77,10 @@ impl Space {
     ///
     /// # Errors
     /// As [`Space::claim`]; `NoSpace` means that the counters disagree with the bitmaps.
-    pub fn claim_reserved(self: &Arc<Self>, goal: BlockNo, want: u32) -> Result<Claim> {
+    pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         loop {
             if let Some(run) = self.search(goal, want)? {
-                return Ok(Claim { space: Arc::clone(self), start: run.start, len: run.len });
+                return Ok(Claim { space: self.shared(), start: run.start, len: run.len });
             }
             if !self.reclaim_pending()? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
@@ -90,8 +90,8 @@ impl Space {
 
     /// Leaves alone what is promised to cached data.
     fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Freed>> {
-        let unpromised = self.free_blocks.load(Ordering::Relaxed)
-            - self.reserved_blocks.load(Ordering::Relaxed);
+        let unpromised =
+            self.free_blocks.load(Ordering::Relaxed) - self.reserved_blocks.load(Ordering::Relaxed);
         let want = i64::from(want).min(unpromised);
         match u32::try_from(want) {
             Ok(want) if want > 0 => self.search(goal, want),
@@ -113,6 +113,7 @@ impl Space {
         bitmap::set_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks().saturating_sub(len);
         state.desc.set_free_blocks(free);
+        self.journaled_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
         self.write_desc(handle, number, &state.desc)?;
         claim.start = start.plus(u64::from(len));
         claim.len -= len;
@@ -159,6 +160,7 @@ impl Space {
         bitmap::clear_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks() + len;
         state.desc.set_free_blocks(free);
+        self.journaled_blocks.fetch_add(i64::from(len), Ordering::AcqRel);
         self.write_desc(handle, number, &state.desc)
     }
 

@@ -12,7 +12,9 @@ use crate::journal::Handle;
 use crate::sync::{LockRank, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uext4_ondisk::{BlockNo, CorruptKind, GroupFlags, GroupNo, Layout, Place, RawGroupDesc, bitmap};
+use uext4_ondisk::{
+    BlockNo, CorruptKind, GroupFlags, GroupNo, Layout, Place, RawGroupDesc, bitmap,
+};
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -45,10 +47,7 @@ impl Group {
             free_inodes: AtomicU32::new(desc.free_inodes()),
             used_dirs: AtomicU32::new(desc.used_dirs()),
             largest_run: AtomicU32::new(desc.free_blocks()),
-            state: Mutex::new(
-                LockRank::Group,
-                GroupState { desc, busy: None, busy_inodes: None },
-            ),
+            state: Mutex::new(LockRank::Group, GroupState { desc, busy: None, busy_inodes: None }),
         }
     }
 

@@ -48,11 +48,7 @@ impl Space {
     ///
     /// # Errors
     /// `NoSpace` if no inode is free; a corrupt bitmap; a device failure.
-    pub fn claim_inode(
-        self: &Arc<Self>,
-        parent: Ino,
-        is_directory: bool,
-    ) -> Result<InodeClaim> {
+    pub fn claim_inode(&self, parent: Ino, is_directory: bool) -> Result<InodeClaim> {
         let near = self.layout.group_of_ino(parent).map_or(GroupNo(0), |(group, _)| group);
         let first = if is_directory { self.group_for_directory(parent, near) } else { near };
         let count = self.layout.group_count;
@@ -62,7 +58,7 @@ impl Space {
                 continue;
             }
             if let Some(index) = self.claim_inode_in(group)? {
-                return Ok(InodeClaim { space: Arc::clone(self), group, index, taken: false });
+                return Ok(InodeClaim { space: self.shared(), group, index, taken: false });
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
@@ -107,6 +103,7 @@ impl Space {
             desc.set_used_dirs(desc.used_dirs() + 1);
         }
         let desc = *desc;
+        self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
         self.write_desc(handle, claim.group, &desc)?;
         group.note_inodes(&state, 0);
         claim.taken = true;
@@ -135,6 +132,7 @@ impl Space {
             desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
         }
         let desc = *desc;
+        self.journaled_inodes.fetch_add(1, Ordering::AcqRel);
         self.write_desc(handle, number, &desc)?;
         if let Some(busy) = &mut state.busy_inodes {
             bitmap::clear(busy, index);

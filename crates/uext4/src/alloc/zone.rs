@@ -29,9 +29,11 @@ impl SystemZone {
             runs.push((desc.inode_bitmap().get(), desc.inode_bitmap().get() + 1));
             runs.push((desc.inode_table().get(), desc.inode_table().get() + table_blocks));
         }
-        runs.extend(journal_runs.iter().map(|&(start, len)| {
-            (start.get(), start.get() + u64::from(len))
-        }));
+        runs.extend(
+            journal_runs.iter().map(|&(start, len)| (start.get(), start.get() + u64::from(len))),
+        );
+        // A group without a superblock has no metadata at its start.
+        runs.retain(|(start, end)| start < end);
         runs.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, end) in runs {
@@ -47,5 +49,18 @@ impl SystemZone {
         let end = start.get().saturating_add(len);
         let after = self.runs.partition_point(|&(first, _)| first < end);
         after.checked_sub(1).is_some_and(|i| self.runs[i].1 > start.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlap_means_a_common_block() {
+        let zone = SystemZone { runs: [(0, 10), (20, 21), (30, 40)].into() };
+        let check = |start, len| zone.overlaps(BlockNo(start), len);
+        assert!(check(9, 1) && check(5, 100) && check(15, 6) && check(39, 1) && check(35, 1));
+        assert!(!check(10, 10) && !check(21, 9) && !check(40, 1000) && !check(15, 5));
     }
 }

@@ -42,10 +42,7 @@ pub(crate) struct Homebound {
 
 impl Default for LoggedImages {
     fn default() -> Self {
-        Self {
-            inner: Mutex::new(LockRank::Leaf, Inner::default()),
-            batch_done: Condvar::new(),
-        }
+        Self { inner: Mutex::new(LockRank::Leaf, Inner::default()), batch_done: Condvar::new() }
     }
 }
 

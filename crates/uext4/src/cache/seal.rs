@@ -66,8 +66,7 @@ impl BlockKind {
     #[must_use]
     pub fn is_same_structure(self, other: Self) -> bool {
         let is_directory = |kind| matches!(kind, Self::DirLeaf { .. } | Self::DirIndex { .. });
-        self == other
-            || (is_directory(self) && is_directory(other) && self.seed() == other.seed())
+        self == other || (is_directory(self) && is_directory(other) && self.seed() == other.seed())
     }
 
     fn seed(self) -> InodeSeed {
@@ -186,7 +185,7 @@ impl Sealer {
 
     fn verify_bitmap(&self, group: GroupNo, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
         let Some(entry) = self.bitmaps.get(group.get() as usize) else { return Ok(()) };
-        let mut desc = RawGroupDesc::default();
+        let mut desc = RawGroupDesc::zeroed();
         desc.set_block_bitmap_csum(entry.blocks.load(Ordering::Relaxed));
         desc.set_inode_bitmap_csum(entry.inodes.load(Ordering::Relaxed));
         let size = self.layout.desc_size;
@@ -218,9 +217,8 @@ impl Sealer {
     fn seal_superblock(&self, bytes: &mut [u8]) {
         let at = superblock_offset_in_block(self.layout.block_size);
         let Some(bytes) = bytes.get_mut(at..at + superblock::SUPERBLOCK_SIZE) else { return };
-        if let Ok(mut raw) = RawSuperblock::read(bytes) {
+        if let Some(raw) = RawSuperblock::mut_from_prefix(bytes) {
             raw.seal();
-            bytes.copy_from_slice(raw.as_bytes());
         }
     }
 

@@ -13,7 +13,6 @@ use crate::cache::BlockKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
 use crate::journal::Handle;
-use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentIndex, MAX_DEPTH, write_index, write_leaf};
 use uext4_ondisk::{BlockNo, FileBlock};
 
@@ -64,7 +63,7 @@ impl NodeClaims {
     /// # Errors
     /// `NoSpace`; a corrupt tree; a device failure.
     pub fn for_edits(
-        space: &Arc<Space>,
+        space: &Space,
         inode: &Inode,
         places: &[FileBlock],
         reserved: bool,
@@ -137,8 +136,7 @@ impl Edit {
             Removed { runs: Vec::new(), next: path.next_leaf.filter(|&next| next < self.end) };
         let old_first = path.extents.first().map(|extent| extent.first);
         let extents = self.replace(&path.extents, &mut removed.runs);
-        let mut change =
-            Change { space, handle, inode, nodes, root: &mut root, sectors: 0, path };
+        let mut change = Change { space, handle, inode, nodes, root: &mut root, sectors: 0, path };
         change.write(extents, old_first)?;
         let gone: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
         let come = self.new.map_or(0, |extent| extent.len);

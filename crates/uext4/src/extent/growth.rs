@@ -5,7 +5,6 @@ use crate::alloc::{Claim, Space};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::journal::Handle;
-use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
@@ -21,7 +20,7 @@ pub struct Growth {
 ///
 /// # Errors
 /// `NoSpace`; a corrupt tree; a device failure.
-pub fn claim_growth(space: &Arc<Space>, inode: &Inode, blocks: u32) -> Result<Growth> {
+pub fn claim_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Growth> {
     let block_size = u64::from(space.layout().block_size);
     let end = u32::try_from(inode.size() / block_size).unwrap_or(u32::MAX);
     let places: Vec<FileBlock> = (0..blocks).map(|i| FileBlock(end).plus(i)).collect();

@@ -83,8 +83,7 @@ pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
         let buffer = space.cache().read(child.child, kind)?;
         let bytes = buffer.read();
         let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
-        let node =
-            ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
+        let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
         path::check_first(&node, child.first).map_err(here)?;
         step = step_down(&node, at, &mut bound);
     }
@@ -158,3 +157,7 @@ fn check(space: &Space, mapping: &Mapping) -> Result<()> {
 }
 
 mod block_map;
+
+#[cfg(test)]
+#[path = "tests/rig.rs"]
+pub(crate) mod rig;

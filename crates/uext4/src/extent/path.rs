@@ -32,7 +32,12 @@ pub(super) struct Path {
 
 impl Path {
     /// The path to the leaf where block `at` is or would be.
-    pub(super) fn to(space: &Space, inode: &Inode, root: &ExtentRoot, at: FileBlock) -> Result<Self> {
+    pub(super) fn to(
+        space: &Space,
+        inode: &Inode,
+        root: &ExtentRoot,
+        at: FileBlock,
+    ) -> Result<Self> {
         let blocks = 0..space.layout().blocks_count;
         let node = ExtentNode::parse(&root.bytes, None, blocks.clone())
             .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;

@@ -6,7 +6,6 @@
 //! covers data that is not on the device. `block_map` mirrors the root of the extent tree, which
 //! the tree's own lock guards.
 
-use crate::error::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_ondisk::inode::xattr_offset;
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
@@ -122,7 +121,12 @@ impl Attributes {
     }
 
     /// Writes the attributes into a slot; `fresh` slots are wiped first.
-    pub(super) fn write(&self, layout: &Layout, slot: &mut [u8], fresh: bool) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        layout: &Layout,
+        slot: &mut [u8],
+        fresh: bool,
+    ) -> Result<(), CorruptKind> {
         if fresh {
             slot.fill(0);
         }

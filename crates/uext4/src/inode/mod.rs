@@ -62,6 +62,8 @@ pub struct SweepState {
     pub written: FlushEpoch,
     /// Whether data was written since the last known flush.
     pub unflushed: bool,
+    /// The last sweep failed; its pages are dirty still.
+    pub failed: bool,
 }
 
 /// An inode in memory.
@@ -139,15 +141,19 @@ impl Inode {
         }
         let attributes = Attributes::read(layout, bytes).map_err(at)?;
         let Some(kind) = raw.kind() else {
-            let free = attributes.mode == 0 && attributes.links == 0;
-            if free {
+            if attributes.mode == 0 {
                 let context = format!("inode {ino}");
                 return Err(crate::error::Error::new(ErrorKind::NotFound, context));
             }
             let why = "mode names no file type";
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
-        Ok(Self::assemble(space, budget, ino, kind, seed, place, attributes, false))
+        let inode = Self::assemble(space, budget, ino, kind, seed, place, attributes, false);
+        // It may have left memory with changes in a transaction that is not durable yet.
+        let running = space.journal().running();
+        inode.changed_in.set(running);
+        inode.data_changed_in.set(running);
+        Ok(inode)
     }
 
     /// A new inode; its first [`Inode::update`] writes its slot.
@@ -160,7 +166,9 @@ impl Inode {
     ) -> Result<Self> {
         let place = SlotPlace::of(space, ino)?;
         let seed = space.layout().checksums.inode_seed(ino, attributes.generation);
-        if matches!(kind, FileKind::Regular | FileKind::Directory) {
+        let is_slow_symlink =
+            kind == FileKind::Symlink && attributes.size >= Self::FAST_SYMLINK_MAX;
+        if matches!(kind, FileKind::Regular | FileKind::Directory) || is_slow_symlink {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= uext4_ondisk::InodeFlags::EXTENTS;
         }
@@ -178,8 +186,7 @@ impl Inode {
         attributes: Attributes,
         fresh: bool,
     ) -> Self {
-        let rank =
-            if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
+        let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let pages = FilePages {
             map: PageMap::new(Arc::clone(budget)),
             reservation: Reservation::none(space),
@@ -197,10 +204,7 @@ impl Inode {
             lock: RwLock::new(rank, ()),
             sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
             sweeps_started: AtomicU64::new(0),
-            tree: RwLock::new(
-                LockRank::ExtentTree,
-                ExtentRoot { bytes: attributes.block_map },
-            ),
+            tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
@@ -225,6 +229,26 @@ impl Inode {
     pub fn kind(&self) -> FileKind {
         self.kind
     }
+
+    /// Tells two users of one number apart; never changes.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.attributes().generation
+    }
+
+    /// Whether its `i_block` leads to blocks: not so for devices, pipes, sockets and symbolic links
+    /// whose target stands in the inode.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        match self.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => self.size() >= Self::FAST_SYMLINK_MAX,
+            _ => false,
+        }
+    }
+
+    /// Symbolic links shorter than this have their target in the inode.
+    pub const FAST_SYMLINK_MAX: u64 = 60;
 
     /// Checksum seed of the inode's metadata blocks.
     #[must_use]
@@ -308,9 +332,11 @@ impl Inode {
         let mut bytes = handle.write_slot(&buffer, self.place.slot)?;
         let at = self.place.slot as usize * size;
         let fresh = self.fresh.swap(false, Ordering::Relaxed);
-        attributes.write(layout, &mut bytes[at..at + size], fresh)?;
+        attributes
+            .write(layout, &mut bytes[at..at + size], fresh)
+            .map_err(|kind| kind.at(Place::Inode(self.ino)))?;
         attributes.times_dirty = false;
-        self.changed_in.set(handle);
+        self.changed_in.set(handle.tid());
         Ok(result)
     }
 
@@ -321,7 +347,7 @@ impl Inode {
         root: &ExtentRoot,
         sectors_change: i64,
     ) -> Result<()> {
-        self.data_changed_in.set(handle);
+        self.data_changed_in.set(handle.tid());
         self.update(handle, |attributes| {
             attributes.block_map = root.bytes;
             attributes.sectors = attributes.sectors.saturating_add_signed(sectors_change);
@@ -330,7 +356,7 @@ impl Inode {
 
     /// Notes that this handle changed what fdatasync(2) must make durable.
     pub(crate) fn note_data_change(&self, handle: &Handle<'_>) {
-        self.data_changed_in.set(handle);
+        self.data_changed_in.set(handle.tid());
     }
 
     /// The transaction that a sync of this inode must wait for.
@@ -346,8 +372,8 @@ struct TidCell(AtomicU64);
 impl TidCell {
     const PRESENT: u64 = 1 << 32;
 
-    fn set(&self, handle: &Handle<'_>) {
-        self.0.store(u64::from(handle.tid().get()) | Self::PRESENT, Ordering::Release);
+    fn set(&self, tid: uext4_ondisk::Tid) {
+        self.0.store(u64::from(tid.get()) | Self::PRESENT, Ordering::Release);
     }
 
     fn get(&self) -> Option<uext4_ondisk::Tid> {

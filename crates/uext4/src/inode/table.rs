@@ -111,7 +111,10 @@ impl InodeTable {
             self.unlinked_len.store(0, Ordering::Release);
             std::mem::take(&mut *queue)
         };
-        queued.into_iter().filter(|inode| self.remove_unreferenced(inode)).collect()
+        queued
+            .into_iter()
+            .filter(|inode| inode.attributes().links == 0 && self.remove_unreferenced(inode))
+            .collect()
     }
 
     /// Every inode in memory, for sweeps and reclaim.
@@ -158,7 +161,8 @@ impl InodeTable {
     }
 
     fn make_room(&self, shard: &mut Shard) {
-        let mut looks = shard.clock.len();
+        // A few looks for each inode that comes keep the table near its limit at a bounded cost.
+        let mut looks = 8;
         while shard.inodes.len() >= self.shard_inodes_max && looks > 0 {
             looks -= 1;
             let Some(ino) = shard.clock.pop_front() else { return };
@@ -186,7 +190,7 @@ impl Inode {
             return false;
         }
         let clean = self.attributes.try_lock().is_some_and(|a| !a.times_dirty && a.links > 0);
-        clean && self.try_pages().is_some_and(|pages| pages.map.is_empty())
+        clean && self.try_pages().is_some_and(|pages| pages.map.dirty() == 0)
     }
 }
 

@@ -30,11 +30,7 @@ pub struct FlushEpoch(u64);
 
 impl FlushGate {
     pub(super) fn new(device: SharedDevice) -> Self {
-        Self {
-            device,
-            state: Mutex::new(LockRank::Leaf, State::default()),
-            done: Condvar::new(),
-        }
+        Self { device, state: Mutex::new(LockRank::Leaf, State::default()), done: Condvar::new() }
     }
 
     /// To be taken *after* a write has completed.

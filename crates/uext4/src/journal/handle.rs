@@ -12,7 +12,7 @@
 use super::Journal;
 use crate::cache::{BlockKind, Buffer, BufferWrite};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{LockRank, RankGuard};
+use crate::sync::RankGuard;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, Tid};
 

@@ -53,10 +53,7 @@ impl Waiter {
 
 impl JoinQueue {
     pub(super) fn new() -> Self {
-        Self {
-            waiters: Mutex::new(LockRank::Journal, VecDeque::new()),
-            len: AtomicUsize::new(0),
-        }
+        Self { waiters: Mutex::new(LockRank::Journal, VecDeque::new()), len: AtomicUsize::new(0) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -71,7 +68,9 @@ impl JoinQueue {
         try_join: impl FnOnce() -> Option<Grant>,
     ) -> Result<Grant, Arc<Waiter>> {
         let mut waiters = self.waiters.lock();
-        if waiters.is_empty() && let Some(grant) = try_join() {
+        if waiters.is_empty()
+            && let Some(grant) = try_join()
+        {
             return Ok(grant);
         }
         let waiter = Arc::new(Waiter {

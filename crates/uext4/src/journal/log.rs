@@ -39,6 +39,10 @@ impl LogMap {
         self.end - self.first
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Device byte offset of journal block `at`, and how many blocks follow it contiguously.
     fn locate(&self, at: u32) -> Option<(u64, u32)> {
         let index = self.runs.partition_point(|&(first, _, _)| first <= at).checked_sub(1)?;

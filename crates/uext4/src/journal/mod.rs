@@ -15,6 +15,7 @@ mod commit;
 mod flush;
 mod handle;
 mod join;
+mod locate;
 mod log;
 mod record;
 mod recovery;
@@ -23,7 +24,8 @@ mod word;
 
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
-pub use recovery::{LogLocation, Recovered, recover};
+pub use locate::LogLocation;
+pub use recovery::{Recovered, recover};
 
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,8 +42,12 @@ use uext4_ondisk::Tid;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use word::TransactionWord;
 
-/// Told when a transaction is durable.
-pub trait OnDurable: Send + Sync + std::fmt::Debug {
+/// Who keeps count of space.
+pub trait SpaceKeeper: Send + Sync + std::fmt::Debug {
+    /// Free blocks and inodes as the journaled bitmaps have them. Asked while a transaction is
+    /// closed and no handle is open, so that the superblock that is logged with it agrees.
+    fn journaled_free(&self) -> (u64, u32);
+
     /// The blocks that the transaction freed can be used again.
     fn freed(&self, freed: Vec<Freed>);
 }
@@ -83,7 +89,10 @@ pub struct Journal {
     commit_blocks_max: u32,
     map: LogMap,
     format: RecordFormat,
+    /// As it stands on the device; held while it is written.
     superblock: Mutex<RawJournalSuperblock>,
+    /// One checkpoint at a time.
+    checkpoint_lock: Mutex<()>,
     flush: FlushGate,
     state: Mutex<State>,
     /// Copy of `state.durable` for those who only look.
@@ -93,7 +102,7 @@ pub struct Journal {
     checkpointer_wake: Condvar,
     /// Waiters for a transaction to be durable, by the low bit of its id.
     durable_wake: [Condvar; 2],
-    listener: OnceLock<Weak<dyn OnDurable>>,
+    space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stats: JournalStats,
 }
@@ -179,11 +188,11 @@ impl Journal {
         &self.stats
     }
 
-    /// Says who takes freed blocks back. Once.
-    pub fn set_listener<T: OnDurable + 'static>(&self, listener: &Arc<T>) {
-        let weak: Weak<T> = Arc::downgrade(listener);
-        let first = self.listener.set(weak).is_ok();
-        assert!(first, "the journal has one listener");
+    /// Says who keeps count of space, and takes freed blocks back. Once.
+    pub fn set_space_keeper<T: SpaceKeeper + 'static>(&self, keeper: &Arc<T>) {
+        let weak: Weak<T> = Arc::downgrade(keeper);
+        let first = self.space_keeper.set(weak).is_ok();
+        assert!(first, "a volume has one space");
     }
 
     /// Whether transaction `tid` is durable.
@@ -192,14 +201,17 @@ impl Journal {
         !tid.is_after(Tid(self.durable.load(Ordering::Acquire)))
     }
 
-    /// Returns when transaction `tid` is durable, committing it if it runs.
+    /// Returns when what transaction `tid` holds now is durable, committing it if it runs.
     ///
     /// # Errors
     /// The journal is aborted before that.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
         let mut state = self.state.lock();
+        let empty_closes = state.empty_closes;
         loop {
-            if !tid.is_after(state.durable) {
+            // A transaction that is closed and found empty runs on under its id: then it held
+            // nothing when this call began.
+            if !tid.is_after(state.durable) || state.empty_closes != empty_closes {
                 return Ok(());
             }
             if let Some(cause) = &state.abort_cause {
@@ -216,21 +228,12 @@ impl Journal {
     /// # Errors
     /// The journal is or gets aborted.
     pub fn commit_all(&self) -> Result<()> {
-        let tid = self.word.load().tid;
-        let mut state = self.state.lock();
-        let empty_closes = state.empty_closes;
-        loop {
-            // A transaction found empty keeps its id and runs on: that is as good here.
-            if !tid.is_after(state.durable) || state.empty_closes != empty_closes {
-                return Ok(());
-            }
-            if let Some(cause) = &state.abort_cause {
-                return Err(aborted(cause));
-            }
-            state.requested = later(state.requested, tid);
-            self.committer_wake.notify_one();
-            self.durable_wake[slot(tid)].wait(&mut state);
-        }
+        self.wait_durable(self.word.load().tid)
+    }
+
+    /// The transaction that a handle would join now.
+    pub(crate) fn running(&self) -> Tid {
+        self.word.load().tid
     }
 
     /// Asks for a commit of the running transaction without waiting for it.

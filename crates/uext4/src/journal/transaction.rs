@@ -57,9 +57,4 @@ impl Transaction {
     pub(super) fn take(&self) -> Contents {
         std::mem::take(&mut *self.contents.lock())
     }
-
-    /// Whether blocks freed here wait for the commit.
-    pub(super) fn has_freed(&self) -> bool {
-        !self.contents.lock().freed.is_empty()
-    }
 }

@@ -63,9 +63,7 @@ impl Moment {
 impl TransactionWord {
     /// An open, empty transaction.
     pub(super) fn new(tid: Tid) -> Self {
-        Self(AtomicU64::new(
-            Moment { tid, closed: false, handles: 0, credits: 0 }.pack(),
-        ))
+        Self(AtomicU64::new(Moment { tid, closed: false, handles: 0, credits: 0 }.pack()))
     }
 
     pub(super) fn load(&self) -> Moment {

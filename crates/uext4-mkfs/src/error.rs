@@ -1,0 +1,33 @@
+//! Errors of making a file system; each prints as one line.
+
+use std::io;
+use uext4_ondisk::FormatError;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, MkfsError>;
+
+/// Why no file system was made.
+#[derive(Debug, thiserror::Error)]
+pub enum MkfsError {
+    /// An option has a wrong value, or contradicts another one or the device.
+    #[error("{0}")]
+    Option(String),
+    /// The device failed; it holds no file system now.
+    #[error("cannot write {what}: {source}")]
+    Io {
+        /// What was being written.
+        what: &'static str,
+        /// The device's error.
+        source: io::Error,
+    },
+    /// The layout that was computed is not one that can be opened: an error of this crate.
+    #[error("cannot lay out the file system: {0}")]
+    Layout(#[from] FormatError),
+}
+
+impl MkfsError {
+    /// An option error.
+    pub(crate) fn option(message: impl Into<String>) -> Self {
+        Self::Option(message.into())
+    }
+}

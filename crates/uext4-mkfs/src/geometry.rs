@@ -1,0 +1,270 @@
+//! From options to a superblock: sizes, counts and features, by mke2fs's rules.
+
+use crate::error::{MkfsError, Result};
+use crate::options::{Options, Usage};
+use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use uext4_ondisk::superblock::{
+    CHECKSUM_TYPE_CRC32C, DEFAULT_MOUNT_ACL, DEFAULT_MOUNT_XATTR_USER, ERRORS_CONTINUE,
+    FLAG_SIGNED_HASH, MAGIC, STATE_VALID,
+};
+use uext4_ondisk::{GroupNo, Layout, RawSuperblock, checksum};
+
+/// First inode that is not reserved.
+const FIRST_INO: u32 = 11;
+/// Blocks that the last group must have beyond its own metadata to be worth having.
+const LAST_GROUP_SLACK: u64 = 50;
+const DEFAULT_FLEX_GROUPS: u32 = 16;
+const EXTRA_ISIZE: u16 = 32;
+
+/// A file system's shape, before any block is given away.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) sb: RawSuperblock,
+    pub(crate) layout: Layout,
+    pub(crate) time: u32,
+}
+
+/// Sizes as asked for, defaults filled in.
+struct Request {
+    block_size: u32,
+    inode_size: u32,
+    blocks: u64,
+    inodes: u64,
+}
+
+fn request(device_bytes: u64, options: &Options) -> Result<Request> {
+    let bytes = options.size.unwrap_or(device_bytes);
+    if bytes > device_bytes {
+        let message = format!("{bytes} bytes do not fit on a device of {device_bytes}");
+        return Err(MkfsError::option(message));
+    }
+    let usage = options.usage.unwrap_or(Usage::of_size(bytes));
+    let block_size = options.block_size.unwrap_or(usage.block_size());
+    if ![1024, 2048, 4096].contains(&block_size) {
+        let message = format!("invalid block size {block_size}: want 1024, 2048 or 4096");
+        return Err(MkfsError::option(message));
+    }
+    let mut blocks = bytes / u64::from(block_size);
+    if options.size.is_none() {
+        // As mke2fs: a file system that fills the device ends on a page boundary.
+        let per_page = u64::from(4096 / block_size);
+        blocks -= blocks % per_page;
+    }
+    let inode_size = options.inode_size.unwrap_or(256);
+    if !inode_size.is_power_of_two() || !(128..=block_size).contains(&inode_size) {
+        let message = format!("invalid inode size {inode_size} (min 128/max {block_size})");
+        return Err(MkfsError::option(message));
+    }
+    let ratio = options.inode_ratio.unwrap_or(usage.inode_ratio().max(block_size));
+    if !(1024..=64 << 20).contains(&ratio) {
+        let message = format!("invalid inode ratio {ratio} (min 1024/max {})", 64 << 20);
+        return Err(MkfsError::option(message));
+    }
+    if !(0.0..=50.0).contains(&options.reserved_percent) {
+        let message = format!("invalid reserved blocks percent {}", options.reserved_percent);
+        return Err(MkfsError::option(message));
+    }
+    let bytes = blocks * u64::from(block_size);
+    let by_ratio = (bytes / u64::from(ratio)).min(u64::from(u32::MAX));
+    let inodes = options.inodes.map_or(by_ratio, u64::from);
+    if inodes * u64::from(inode_size) >= bytes {
+        let message = format!(
+            "{inodes} inodes of {inode_size} bytes are too many for {blocks} blocks of {block_size}"
+        );
+        return Err(MkfsError::option(message));
+    }
+    Ok(Request { block_size, inode_size, blocks, inodes })
+}
+
+/// Lays out a file system on a device of `device_bytes` bytes.
+pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
+    let mut features = options.feature_set()?;
+    let request = request(device_bytes, options)?;
+    if request.blocks > u64::from(u32::MAX) && !features.incompat.contains(Incompat::BIT64) {
+        return Err(MkfsError::option("a file system above 2^32 blocks needs the 64bit feature"));
+    }
+    if request.blocks > u64::from(u32::MAX) {
+        // The resize inode names blocks by 32 bits.
+        features.compat.remove(Compat::RESIZE_INODE);
+    }
+    let time = options.time.unwrap_or_else(now);
+    let mut sb = base_superblock(&request, options, features, time)?;
+    fit_groups(&mut sb, &request)?;
+    let reserved = options.reserved_percent * sb.blocks_count() as f64 / 100.0;
+    sb.set_reserved_blocks_count(reserved as u64);
+    let layout = Layout::new(&sb, Some(device_bytes))?;
+    Ok(Geometry { sb, layout, time })
+}
+
+/// Seconds since 1970, as far as the field goes.
+fn now() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
+}
+
+/// Everything that does not depend on the number of groups.
+fn base_superblock(
+    request: &Request,
+    options: &Options,
+    features: Features,
+    time: u32,
+) -> Result<RawSuperblock> {
+    let mut sb = RawSuperblock::zeroed();
+    let log = request.block_size.trailing_zeros() - 10;
+    features.put(&mut sb);
+    sb.s_magic.set(MAGIC);
+    sb.s_rev_level.set(1);
+    sb.s_log_block_size.set(log);
+    sb.s_log_cluster_size.set(log);
+    sb.s_first_data_block.set(u32::from(log == 0));
+    sb.s_first_ino.set(FIRST_INO);
+    sb.s_inode_size.set(u16::try_from(request.inode_size).unwrap_or(u16::MAX));
+    if request.inode_size > 128 {
+        sb.s_min_extra_isize.set(EXTRA_ISIZE);
+        sb.s_want_extra_isize.set(EXTRA_ISIZE);
+    }
+    if features.incompat.contains(Incompat::BIT64) {
+        sb.s_desc_size.set(64);
+    }
+    if features.incompat.contains(Incompat::FLEX_BG) {
+        sb.s_log_groups_per_flex = flex_log(options)?;
+    }
+    sb.s_state.set(STATE_VALID);
+    sb.s_errors.set(ERRORS_CONTINUE);
+    sb.s_max_mnt_count.set(u16::MAX); // no check by number of mounts
+    sb.s_mkfs_time.set(time);
+    sb.s_lastcheck.set(time);
+    sb.s_wtime.set(time);
+    sb.s_default_mount_opts.set(DEFAULT_MOUNT_XATTR_USER | DEFAULT_MOUNT_ACL);
+    sb.s_uuid = options.uuid.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
+    let seed = options.hash_seed.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
+    for (word, bytes) in sb.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {
+        word.set(bytes.iter().rev().fold(0, |value, &byte| (value << 8) | u32::from(byte)));
+    }
+    sb.s_def_hash_version = 1; // half MD4
+    sb.s_flags.set(FLAG_SIGNED_HASH);
+    let label = options.label.as_bytes();
+    let label = label.get(..16).unwrap_or(label);
+    sb.s_volume_name.iter_mut().zip(label).for_each(|(to, from)| *to = *from);
+    if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        sb.s_checksum_type = CHECKSUM_TYPE_CRC32C;
+    }
+    if features.incompat.contains(Incompat::CSUM_SEED) {
+        sb.s_checksum_seed.set(checksum::crc32c(!0, &sb.s_uuid));
+    }
+    Ok(sb)
+}
+
+fn flex_log(options: &Options) -> Result<u8> {
+    let groups = options.flex_groups.unwrap_or(DEFAULT_FLEX_GROUPS);
+    if !groups.is_power_of_two() {
+        return Err(MkfsError::option(format!("-G {groups} is not a power of two")));
+    }
+    Ok(u8::try_from(groups.trailing_zeros()).unwrap_or(0))
+}
+
+/// Divides the blocks into groups and the inodes among them. A last group too small for its own
+/// metadata is left out, and too many inodes a group make smaller groups: then it starts again.
+fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
+    let mut blocks = request.blocks;
+    let mut per_group = request.block_size * 8;
+    let first = u64::from(sb.s_first_data_block.get());
+    loop {
+        let groups = blocks.saturating_sub(first).div_ceil(u64::from(per_group));
+        let groups = u32::try_from(groups).map_err(|_| MkfsError::option("too many groups"))?;
+        if groups == 0 {
+            return Err(too_small());
+        }
+        sb.set_blocks_count(blocks);
+        sb.s_blocks_per_group.set(per_group);
+        sb.s_clusters_per_group.set(per_group);
+        if !fit_inodes(sb, request, groups) {
+            if per_group < 256 {
+                return Err(MkfsError::option("too many inodes: use a larger -i or a smaller -N"));
+            }
+            // One bitmap cannot name all inodes of a group.
+            (per_group, blocks) = (per_group - 8, request.blocks);
+            continue;
+        }
+        choose_backups(sb, groups);
+        let desc_blocks = set_reserved_gdt(sb, groups, request.block_size)?;
+        let layout = Layout::new(sb, None)?;
+        let tables = u64::from(layout.inode_table_blocks()) + 2;
+        let copies = u64::from(1 + desc_blocks + u32::from(sb.s_reserved_gdt_blocks.get()));
+        if tables + copies > u64::from(per_group) {
+            return Err(MkfsError::option("too many inodes: use a larger -i or a smaller -N"));
+        }
+        let has_copy = layout.has_super(GroupNo(groups - 1));
+        let overhead = tables + if has_copy { copies } else { 0 };
+        let rest = (blocks - first) % u64::from(per_group);
+        if groups == 1 && rest != 0 && rest < overhead {
+            return Err(too_small());
+        }
+        if rest != 0 && rest < overhead + LAST_GROUP_SLACK {
+            blocks -= rest;
+            continue;
+        }
+        return Ok(());
+    }
+}
+
+fn too_small() -> MkfsError {
+    MkfsError::option("not enough space to build the file system")
+}
+
+/// Divides the inodes among the groups; false when a group would have more than its bitmap.
+fn fit_inodes(sb: &mut RawSuperblock, request: &Request, groups: u32) -> bool {
+    let (block, inode) = (request.block_size, request.inode_size);
+    let wanted = request.inodes.max(u64::from(FIRST_INO) + 1);
+    let mut per_group = wanted.div_ceil(u64::from(groups));
+    if per_group > u64::from(block) * 8 {
+        return false;
+    }
+    // The count of free inodes has 16 bits in the old descriptors.
+    per_group = per_group.min((1 << 16) - u64::from(block / inode));
+    loop {
+        // Tables are whole blocks, bitmaps whole bytes.
+        let table = (per_group * u64::from(inode)).div_ceil(u64::from(block));
+        let fitted = (table * u64::from(block) / u64::from(inode)).max(8) & !7;
+        if let Ok(total) = u32::try_from(fitted * u64::from(groups)) {
+            sb.s_inodes_per_group.set(u32::try_from(fitted).unwrap_or(u32::MAX));
+            sb.s_inodes_count.set(total);
+            return true;
+        }
+        per_group -= 1;
+    }
+}
+
+/// sparse_super2: backups in group 1 and in the last group.
+fn choose_backups(sb: &mut RawSuperblock, groups: u32) {
+    if Features::of(sb).compat.contains(Compat::SPARSE_SUPER2) {
+        sb.s_backup_bgs[0].set(u32::from(groups > 1));
+        sb.s_backup_bgs[1].set(if groups > 2 { groups - 1 } else { 0 });
+    }
+}
+
+/// Keeps descriptor blocks back for growing to 1024 times the size, where the resize inode can.
+/// Returns the blocks of descriptors.
+fn set_reserved_gdt(sb: &mut RawSuperblock, groups: u32, block_size: u32) -> Result<u32> {
+    let features = Features::of(sb);
+    let desc_size = if features.incompat.contains(Incompat::BIT64) { 64 } else { 32 };
+    let per_block = block_size / desc_size;
+    let desc_blocks = groups.div_ceil(per_block);
+    let mut reserved = 0;
+    if features.compat.contains(Compat::RESIZE_INODE) {
+        let most = sb.blocks_count().saturating_mul(1024).min(u64::from(u32::MAX));
+        let most = most - u64::from(sb.s_first_data_block.get());
+        let groups = most.div_ceil(u64::from(sb.s_blocks_per_group.get()));
+        let blocks = groups.div_ceil(u64::from(per_block));
+        let blocks = blocks.saturating_sub(u64::from(desc_blocks));
+        reserved = blocks.min(u64::from(block_size / 4));
+    }
+    let reserved = u16::try_from(reserved).unwrap_or(u16::MAX);
+    sb.s_reserved_gdt_blocks.set(reserved);
+    let limit = sb.s_blocks_per_group.get() / 4 * 3;
+    if desc_blocks + u32::from(reserved) > limit {
+        let message = "group descriptors would fill most of a group: use larger blocks";
+        return Err(MkfsError::option(message));
+    }
+    Ok(desc_blocks)
+}

@@ -1,0 +1,397 @@
+//! The files of a new file system: root, lost+found, the bad-block list, the resize inode
+//! and the orphan file (the journal: `journal.rs`).
+
+use crate::error::{MkfsError, Result};
+use crate::geometry::Geometry;
+use crate::options::Options;
+use crate::space::Space;
+use crate::tables::touch;
+use std::collections::BTreeMap;
+use uext4_ondisk::dir_entry;
+use uext4_ondisk::extent::{self, Extent, ExtentIndex, MAX_WRITTEN_LEN};
+use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::inode::{self, CLASSIC_SIZE, FULL_EXTRA_SIZE};
+use uext4_ondisk::orphan;
+use uext4_ondisk::{
+    BlockNo, FileBlock, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, Timestamp,
+};
+
+/// The inode that lists bad blocks.
+const BAD_BLOCKS: Ino = Ino(1);
+const LOST_AND_FOUND: Ino = Ino(11);
+/// Made after lost+found, so the first free inode.
+const ORPHAN_FILE: Ino = Ino(12);
+/// Bytes that lost+found gets, so that fsck need not allocate; at most 12 blocks.
+const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
+/// Index of the double-indirect block in `i_block`.
+const DOUBLE_INDIRECT: usize = 13;
+
+/// Files in the making.
+pub(crate) struct Files<'a> {
+    pub(crate) geometry: &'a mut Geometry,
+    pub(crate) space: &'a mut Space,
+    pub(crate) touched: &'a mut [bool],
+    /// Content of blocks.
+    pub(crate) blocks: BTreeMap<BlockNo, Vec<u8>>,
+    /// Slots of the inode table.
+    pub(crate) slots: BTreeMap<Ino, Vec<u8>>,
+    /// Directories: their groups count them.
+    pub(crate) directories: Vec<Ino>,
+    /// Last inode in use.
+    pub(crate) last_ino: Ino,
+    /// First block and blocks of each piece of the journal, its superblock first.
+    pub(crate) journal: Vec<Extent>,
+}
+
+impl<'a> Files<'a> {
+    pub(crate) fn new(
+        geometry: &'a mut Geometry,
+        space: &'a mut Space,
+        touched: &'a mut [bool],
+    ) -> Self {
+        Self {
+            geometry,
+            space,
+            touched,
+            blocks: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            directories: Vec::new(),
+            last_ino: LOST_AND_FOUND,
+            journal: Vec::new(),
+        }
+    }
+
+    /// Makes all files. Returns warnings.
+    pub(crate) fn make(
+        &mut self,
+        options: &Options,
+        descs: &[RawGroupDesc],
+    ) -> Result<Vec<String>> {
+        let mut warnings = Vec::new();
+        self.bad_blocks();
+        self.root_directory(options)?;
+        self.lost_and_found()?;
+        if self.has(Compat::RESIZE_INODE) {
+            self.resize_inode()?;
+        }
+        let overhead = self.overhead(descs);
+        let mut journal_blocks = 0;
+        if self.has(Compat::HAS_JOURNAL) {
+            match self.journal_size(options)? {
+                Some(blocks) => {
+                    self.journal(blocks)?;
+                    journal_blocks = blocks;
+                }
+                None => {
+                    warnings.push("file system too small for a journal".to_owned());
+                    self.drop_journal();
+                }
+            }
+        }
+        if self.has(Compat::ORPHAN_FILE) {
+            self.orphan_file()?;
+        }
+        self.reserved_inodes();
+        let overhead = u32::try_from(overhead + journal_blocks).unwrap_or(0);
+        self.geometry.sb.s_overhead_clusters.set(overhead);
+        Ok(warnings)
+    }
+
+    fn has(&self, feature: Compat) -> bool {
+        self.geometry.layout.features.compat.contains(feature)
+    }
+
+    fn drop_journal(&mut self) {
+        let features = &mut self.geometry.layout.features;
+        features.compat.remove(Compat::HAS_JOURNAL | Compat::ORPHAN_FILE);
+        features.put(&mut self.geometry.sb);
+    }
+
+    /// Blocks that never hold data: what `statfs` leaves out.
+    fn overhead(&self, descs: &[RawGroupDesc]) -> u64 {
+        let layout = &self.geometry.layout;
+        let tables = u64::from(layout.inode_table_blocks()) + 2;
+        let copies =
+            (0..layout.group_count).map(|g| u64::from(layout.base_meta_blocks(GroupNo(g))));
+        let all = copies.sum::<u64>() + descs.len() as u64 * tables;
+        all + layout.first_data_block.get()
+    }
+
+    /// Takes one block, the first free one of the inode's (flex) group or after it.
+    fn take_block(&mut self, ino: Ino) -> Result<u64> {
+        let layout = &self.geometry.layout;
+        let group = layout.group_of_ino(ino).map_or(0, |(group, _)| group.get());
+        let group = group / layout.groups_per_flex * layout.groups_per_flex;
+        let goal = layout.group_first_block(GroupNo(group)).get();
+        let block = self.space.find_one(goal).ok_or_else(no_space)?;
+        self.take(block, 1);
+        Ok(block)
+    }
+
+    pub(crate) fn take(&mut self, first: u64, count: u64) {
+        self.space.mark(first, count);
+        touch(&self.geometry.layout, self.touched, first, count);
+    }
+
+    /// An inode with the times and the extra fields that all new inodes have.
+    pub(crate) fn new_inode(&self, kind: FileKind, permissions: u16, links: u16) -> RawInode {
+        let mut raw = RawInode::zeroed();
+        if self.geometry.layout.inode_size > 128 {
+            raw.i_extra_isize.set(FULL_EXTRA_SIZE);
+        }
+        let now = Timestamp { secs: i64::from(self.geometry.time), nanos: 0 };
+        raw.i_mode.set(kind.mode() | permissions);
+        raw.i_links_count.set(links);
+        raw.set_atime(now);
+        raw.set_ctime(now);
+        raw.set_mtime(now);
+        raw.set_crtime(now);
+        raw
+    }
+
+    /// Sets the size and the blocks that the file takes.
+    pub(crate) fn set_space(&self, raw: &mut RawInode, bytes: u64, blocks: u64) {
+        let block_size = self.geometry.layout.block_size;
+        raw.set_size(bytes);
+        // At most a journal of ten million blocks: always fits.
+        _ = raw.set_sectors(blocks * u64::from(block_size / 512), true, block_size);
+    }
+
+    pub(crate) fn put_inode(&mut self, ino: Ino, raw: &RawInode) -> Result<()> {
+        let layout = &self.geometry.layout;
+        let mut slot = vec![0; layout.inode_size as usize];
+        raw.write(&mut slot)
+            .map_err(|kind| MkfsError::Layout(kind.at(uext4_ondisk::Place::Inode(ino)).into()))?;
+        inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
+        self.slots.insert(ino, slot);
+        Ok(())
+    }
+
+    /// Seals the reserved inodes that hold nothing.
+    fn reserved_inodes(&mut self) {
+        let layout = &self.geometry.layout;
+        for ino in (1..layout.first_ino.get()).map(Ino) {
+            self.slots.entry(ino).or_insert_with(|| {
+                let mut slot = vec![0; layout.inode_size as usize];
+                inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
+                slot
+            });
+        }
+    }
+
+    fn bad_blocks(&mut self) {
+        let layout = &self.geometry.layout;
+        let mut slot = vec![0; layout.inode_size as usize];
+        let mut raw = RawInode::zeroed();
+        for time in [&mut raw.i_atime, &mut raw.i_ctime, &mut raw.i_mtime] {
+            time.set(self.geometry.time);
+        }
+        slot[..CLASSIC_SIZE].copy_from_slice(&raw.bytes()[..CLASSIC_SIZE]);
+        inode::seal_inode(&mut slot, layout.checksums.inode_seed(BAD_BLOCKS, 0));
+        self.slots.insert(BAD_BLOCKS, slot);
+    }
+
+    fn root_directory(&mut self, options: &Options) -> Result<()> {
+        let mut raw = self.new_inode(FileKind::Directory, 0o755, 3);
+        raw.set_uid(options.root_owner.0);
+        raw.set_gid(options.root_owner.1);
+        self.directory(Ino::ROOT, raw, 1, Some((b"lost+found", LOST_AND_FOUND)))
+    }
+
+    fn lost_and_found(&mut self) -> Result<()> {
+        let blocks = (LOST_AND_FOUND_BYTES / self.geometry.layout.block_size).min(12);
+        let raw = self.new_inode(FileKind::Directory, 0o700, 2);
+        self.directory(LOST_AND_FOUND, raw, blocks, None)
+    }
+
+    /// Makes a directory in the root (or the root itself) with at most one entry.
+    fn directory(
+        &mut self,
+        ino: Ino,
+        mut raw: RawInode,
+        count: u32,
+        entry: Option<(&[u8], Ino)>,
+    ) -> Result<()> {
+        let layout = &self.geometry.layout;
+        let has_filetype = layout.features.incompat.contains(Incompat::FILETYPE);
+        let has_tail = layout.has_metadata_csum();
+        let seed = layout.checksums.inode_seed(ino, 0);
+        let block_size = layout.block_size as usize;
+        let mut extents: Vec<Extent> = Vec::new();
+        for n in 0..count {
+            let at = self.take_block(ino)?;
+            append(&mut extents, FileBlock(n), at);
+            let mut block = vec![0; block_size];
+            if n == 0 {
+                dir_entry::init_first_block(&mut block, ino, Ino::ROOT, has_filetype, has_tail);
+                if let Some((name, target)) = entry {
+                    let kind = has_filetype.then_some(FileKind::Directory);
+                    // An empty block has room for one short name.
+                    _ = dir_entry::insert(&mut block, name, target, kind, has_tail);
+                }
+            } else {
+                dir_entry::init_block(&mut block, has_tail);
+            }
+            dir_entry::seal_dir_leaf(&mut block, seed);
+            self.blocks.insert(BlockNo(at), block);
+        }
+        let nodes = self.map(ino, &mut raw, &extents, None)?;
+        let bytes = u64::from(count) * block_size as u64;
+        self.set_space(&mut raw, bytes, u64::from(count) + nodes);
+        self.directories.push(ino);
+        self.put_inode(ino, &raw)
+    }
+
+    /// Writes the extent tree of a file; returns the blocks that its nodes take. `reserved` is a
+    /// block taken for the first node before.
+    pub(crate) fn map(
+        &mut self,
+        ino: Ino,
+        raw: &mut RawInode,
+        extents: &[Extent],
+        mut reserved: Option<u64>,
+    ) -> Result<u64> {
+        raw.set_flags(raw.flags() | InodeFlags::EXTENTS);
+        if extent::write_leaf(&mut raw.i_block, extents) {
+            return Ok(0);
+        }
+        let block_size = self.geometry.layout.block_size as usize;
+        let seed = self.geometry.layout.checksums.inode_seed(ino, 0);
+        let per_node = usize::from(extent::max_entries(block_size));
+        let mut count = 0;
+        let mut put = |files: &mut Self, first: FileBlock, write: &dyn Fn(&mut [u8]) -> bool| {
+            let at = match reserved.take() {
+                Some(at) => at,
+                None => files.take_node(extents)?,
+            };
+            count += 1;
+            let mut block = vec![0; block_size];
+            // Chunks are of the size that fits.
+            _ = write(&mut block);
+            extent::seal_extent_block(&mut block, seed);
+            files.blocks.insert(BlockNo(at), block);
+            Ok::<ExtentIndex, MkfsError>(ExtentIndex { first, child: BlockNo(at) })
+        };
+        let mut level = Vec::new();
+        for chunk in extents.chunks(per_node) {
+            level.push(put(self, chunk[0].first, &|b: &mut [u8]| extent::write_leaf(b, chunk))?);
+        }
+        let mut depth = 1;
+        while !extent::write_index(&mut raw.i_block, depth, &level) {
+            let mut above = Vec::new();
+            for chunk in level.chunks(per_node) {
+                let write = |b: &mut [u8]| extent::write_index(b, depth, chunk);
+                above.push(put(self, chunk[0].first, &write)?);
+            }
+            (level, depth) = (above, depth + 1);
+        }
+        Ok(count)
+    }
+
+    /// Takes a block for a node of an extent tree: as mke2fs, right before the data where that
+    /// block is free.
+    pub(crate) fn take_node(&mut self, extents: &[Extent]) -> Result<u64> {
+        let goal = extents.first().map_or(0, |e| e.start.get() - 1);
+        let at = self.space.find_one(goal).ok_or_else(no_space)?;
+        self.take(at, 1);
+        Ok(at)
+    }
+
+    /// The resize inode: its double-indirect block names the primary reserved descriptor blocks,
+    /// each of which names its copies.
+    fn resize_inode(&mut self) -> Result<()> {
+        let layout = &self.geometry.layout;
+        let tables = layout.reserved_gdt_blocks + layout.desc_block_count();
+        // As mke2fs: after where group 0's own table would end.
+        let goal = u64::from(3 + tables + layout.inode_table_blocks());
+        let at = self.space.find_one(goal).ok_or_else(no_space)?;
+        self.take(at, 1);
+        let layout = &self.geometry.layout;
+        let block_size = layout.block_size as usize;
+        let per_block = layout.block_size / 4;
+        let groups: Vec<u64> = (1..layout.group_count)
+            .filter(|&g| layout.has_super(GroupNo(g)))
+            .map(|g| u64::from(g) * u64::from(layout.blocks_per_group))
+            .collect();
+        let mut top = vec![0; block_size];
+        let descs = layout.desc_block_count();
+        let first = layout.first_data_block.get() + 1 + u64::from(descs);
+        for n in 0..layout.reserved_gdt_blocks {
+            let primary = first + u64::from(n);
+            put_word(&mut top, (descs + n) % per_block, primary);
+            let mut block = vec![0; block_size];
+            for (index, offset) in (0..).zip(&groups) {
+                put_word(&mut block, index, primary + offset);
+            }
+            self.blocks.insert(BlockNo(primary), block);
+        }
+        self.blocks.insert(BlockNo(at), top);
+        let copies = u64::from(layout.reserved_gdt_blocks) * (1 + groups.len() as u64);
+        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
+        put_word(&mut raw.i_block, DOUBLE_INDIRECT as u32, at);
+        let words = u64::from(per_block);
+        let bytes = (words * words + words + 12) * block_size as u64;
+        self.set_space(&mut raw, bytes, 1 + copies);
+        self.put_inode(Ino::RESIZE, &raw)
+    }
+
+    fn orphan_file(&mut self) -> Result<()> {
+        let layout = &self.geometry.layout;
+        let block_size = layout.block_size as usize;
+        let seed = layout.checksums.inode_seed(ORPHAN_FILE, 0);
+        let count = orphan_file_blocks(layout.blocks_count);
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut goal = layout.first_data_block.get();
+        for n in 0..count {
+            let at = self.space.find_one(goal).ok_or_else(no_space)?;
+            self.take(at, 1);
+            goal = at;
+            append(&mut extents, FileBlock(n), at);
+            let mut block = vec![0; block_size];
+            orphan::init_block(&mut block);
+            orphan::seal_orphan_block(&mut block, seed, BlockNo(at));
+            self.blocks.insert(BlockNo(at), block);
+        }
+        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
+        let nodes = self.map(ORPHAN_FILE, &mut raw, &extents, None)?;
+        let bytes = u64::from(count) * block_size as u64;
+        self.set_space(&mut raw, bytes, u64::from(count) + nodes);
+        self.put_inode(ORPHAN_FILE, &raw)?;
+        self.geometry.sb.s_orphan_file_inum.set(ORPHAN_FILE.get());
+        self.last_ino = ORPHAN_FILE;
+        Ok(())
+    }
+}
+
+pub(crate) fn no_space() -> MkfsError {
+    MkfsError::option("not enough space for the files that every file system has")
+}
+
+/// Adds block `at` of the device as block `n` of a file.
+fn append(extents: &mut Vec<Extent>, n: FileBlock, at: u64) {
+    if let Some(last) = extents.last_mut()
+        && last.start.get() + u64::from(last.len) == at
+        && last.len < MAX_WRITTEN_LEN
+    {
+        last.len += 1;
+        return;
+    }
+    extents.push(Extent { first: n, len: 1, start: BlockNo(at), unwritten: false });
+}
+
+/// Stores a 32-bit block number in a block of numbers. The resize inode has no others: it exists
+/// only where the first 2^32 blocks hold all descriptors.
+fn put_word(words: &mut [u8], index: u32, value: u64) {
+    let at = index as usize * 4;
+    let value = u32::try_from(value).unwrap_or(0);
+    words[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Blocks of the orphan file by the size of the file system (mke2fs's table).
+fn orphan_file_blocks(fs_blocks: u64) -> u32 {
+    match fs_blocks {
+        0..131_072 => 32,
+        131_072..2_097_152 => u32::try_from(fs_blocks / 4096).unwrap_or(512),
+        _ => 512,
+    }
+}

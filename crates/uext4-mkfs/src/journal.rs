@@ -1,0 +1,142 @@
+//! The journal of a new file system: its size, place, inode and superblock.
+//!
+//! On disk: the superblock names no features: whoever mounts first sets those it wants, while the
+//! log is empty.
+
+use crate::error::{MkfsError, Result};
+use crate::inodes::{Files, no_space};
+use crate::options::Options;
+use uext4_ondisk::extent::{self, Extent, MAX_WRITTEN_LEN};
+use uext4_ondisk::journal::RawJournalSuperblock;
+use uext4_ondisk::journal::block::{BlockType, JOURNAL_MAGIC};
+use uext4_ondisk::journal::superblock::MIN_JOURNAL_BLOCKS;
+use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, RawInode};
+
+const MAX_JOURNAL_BLOCKS: u64 = 10_240_000;
+
+impl Files<'_> {
+    /// Blocks of the journal; `None` when the file system is too small for one.
+    pub(crate) fn journal_size(&self, options: &Options) -> Result<Option<u64>> {
+        let layout = &self.geometry.layout;
+        let Some(mib) = options.journal_mib.filter(|&mib| mib > 0) else {
+            return Ok(default_journal_blocks(layout.blocks_count));
+        };
+        let blocks = u64::from(mib) * u64::from((1 << 20) / layout.block_size);
+        if !(u64::from(MIN_JOURNAL_BLOCKS)..=MAX_JOURNAL_BLOCKS).contains(&blocks) {
+            return Err(MkfsError::option(format!(
+                "journal of {blocks} blocks: want {MIN_JOURNAL_BLOCKS} to {MAX_JOURNAL_BLOCKS}"
+            )));
+        }
+        let free = layout.blocks_count - layout.first_data_block.get() - self.space.used_count();
+        if blocks > free / 2 {
+            let message = format!("journal of {blocks} blocks is too big: {free} blocks are free");
+            return Err(MkfsError::option(message));
+        }
+        Ok(Some(blocks))
+    }
+
+    fn free_in_group(&self, group: u32) -> u64 {
+        let layout = &self.geometry.layout;
+        let first = layout.group_first_block(GroupNo(group)).get();
+        let count = u64::from(layout.blocks_in_group(GroupNo(group)));
+        count - self.space.used_in(first..first + count).map(|r| r.end - r.start).sum::<u64>()
+    }
+
+    /// Block near the middle of the file system, where the journal is near everything: start of
+    /// the emptiest of a few groups.
+    fn journal_goal(&self) -> u64 {
+        let layout = &self.geometry.layout;
+        let middle = (layout.blocks_count - layout.first_data_block.get()) / 2;
+        let middle = layout.group_of(BlockNo(middle)).map_or(0, |(group, _)| group.get());
+        let flex = layout.groups_per_flex;
+        let last = layout.group_count - 1;
+        let (start, end) = if flex > 1 && middle > flex {
+            let first = middle / flex * flex;
+            let group = (first..=last).find(|&g| self.free_in_group(g) > 0).unwrap_or(0);
+            (group, (group + 1).min(last))
+        } else {
+            (middle.saturating_sub(1), (middle + 1).min(last))
+        };
+        let mut best = start;
+        for group in start..=end {
+            if self.free_in_group(group) > self.free_in_group(best) {
+                best = group;
+            }
+        }
+        layout.group_first_block(GroupNo(best)).get()
+    }
+
+    pub(crate) fn journal(&mut self, count: u64) -> Result<()> {
+        let mut extents = Vec::new();
+        let mut at = self.journal_goal();
+        let (mut done, mut node) = (0, None);
+        while done < count {
+            at = self.space.find_one(at).ok_or_else(no_space)?;
+            let len = self.space.free_at(at, (count - done).min(u64::from(MAX_WRITTEN_LEN)));
+            self.take(at, len);
+            extents.push(Extent {
+                first: FileBlock(u32::try_from(done).unwrap_or(u32::MAX)),
+                len: u32::try_from(len).unwrap_or(u32::MAX),
+                start: BlockNo(at),
+                unwritten: false,
+            });
+            (at, done) = (at + len, done + len);
+            if extents.len() == usize::from(extent::ROOT_ENTRIES) + 1 {
+                // The root is full now: as in mke2fs, a node comes before the rest of the log.
+                node = Some(self.take_node(&extents)?);
+            }
+        }
+        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
+        let nodes = self.map(Ino::JOURNAL, &mut raw, &extents, node)?;
+        let block_size = self.geometry.layout.block_size;
+        self.set_space(&mut raw, count * u64::from(block_size), count + nodes);
+        self.put_inode(Ino::JOURNAL, &raw)?;
+        self.journal_superblock(extents[0].start, count);
+        self.back_up_journal(&raw);
+        self.journal = extents;
+        Ok(())
+    }
+
+    fn journal_superblock(&mut self, at: BlockNo, count: u64) {
+        let mut sb = RawJournalSuperblock::zeroed();
+        sb.h_magic.set(JOURNAL_MAGIC);
+        sb.h_blocktype.set(BlockType::SuperblockV2.raw());
+        sb.s_blocksize.set(self.geometry.layout.block_size);
+        sb.s_maxlen.set(u32::try_from(count).unwrap_or(u32::MAX));
+        sb.s_first.set(1);
+        sb.s_sequence.set(1);
+        sb.s_nr_users.set(1);
+        sb.s_uuid = self.geometry.layout.uuid;
+        let mut block = vec![0; self.geometry.layout.block_size as usize];
+        block[..size_of::<RawJournalSuperblock>()].copy_from_slice(sb.bytes());
+        self.blocks.insert(at, block);
+    }
+
+    /// Copies the journal's map and size to the superblock, for fsck.
+    fn back_up_journal(&mut self, raw: &RawInode) {
+        let sb = &mut self.geometry.sb;
+        sb.s_journal_inum.set(Ino::JOURNAL.get());
+        sb.s_jnl_backup_type = uext4_ondisk::superblock::JOURNAL_BACKUP_BLOCKS;
+        for (word, bytes) in sb.s_jnl_blocks.iter_mut().zip(raw.i_block.chunks_exact(4)) {
+            word.set(bytes.iter().rev().fold(0, |value, &byte| (value << 8) | u32::from(byte)));
+        }
+        sb.s_jnl_blocks[15] = raw.i_size_high;
+        sb.s_jnl_blocks[16] = raw.i_size_lo;
+    }
+}
+
+/// Blocks of the journal by the size of the file system (mke2fs's table); `None` below 2048.
+fn default_journal_blocks(fs_blocks: u64) -> Option<u64> {
+    const K: u64 = 1024;
+    Some(match fs_blocks {
+        0..2048 => return None,
+        2048..32_768 => K,
+        32_768..262_144 => 4 * K,
+        262_144..524_288 => 8 * K,
+        524_288..4_194_304 => 16 * K,
+        4_194_304..8_388_608 => 32 * K,
+        8_388_608..16_777_216 => 64 * K,
+        16_777_216..33_554_432 => 128 * K,
+        _ => 256 * K,
+    })
+}

@@ -1,0 +1,220 @@
+//! What to make: options named after those of mke2fs, and the defaults of Debian's mke2fs.conf.
+
+use crate::error::{MkfsError, Result};
+use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
+
+const MIB: u64 = 1 << 20;
+const TIB: u64 = 1 << 40;
+
+/// Options of [`crate::format()`]. The default makes what `mke2fs -t ext4` makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Bytes per block: 1024, 2048 or 4096 (`-b`).
+    pub block_size: Option<u32>,
+    /// Size of the file system in bytes, whole blocks of which are used; `None`: the whole device.
+    pub size: Option<u64>,
+    /// Bytes per inode in the inode table, a power of two (`-I`).
+    pub inode_size: Option<u32>,
+    /// Bytes of the device for each inode (`-i`).
+    pub inode_ratio: Option<u32>,
+    /// Number of inodes (`-N`); rounded up to whole blocks of each group's table.
+    pub inodes: Option<u32>,
+    /// Blocks that only the superuser may take, in percent: 0 to 50 (`-m`).
+    pub reserved_percent: f64,
+    /// Volume label, at most 16 bytes (`-L`); a longer one is cut with a warning.
+    pub label: String,
+    /// UUID (`-U`); random if not given.
+    pub uuid: Option<[u8; 16]>,
+    /// Feature list that edits the default set (`-O`).
+    pub features: String,
+    /// Size of the journal in MiB (`-J size=`); `None` or 0: by the size of the file system.
+    pub journal_mib: Option<u32>,
+    /// Groups whose metadata is packed together, a power of two (`-G`).
+    pub flex_groups: Option<u32>,
+    /// Usage type (`-T`); `None`: by the size of the file system.
+    pub usage: Option<Usage>,
+    /// Owner of the root directory: user and group (`-E root_owner=`).
+    pub root_owner: (u32, u32),
+    /// Start of directory hashes (`-E hash_seed=`); random if not given.
+    pub hash_seed: Option<[u8; 16]>,
+    /// Time of making, in seconds since 1970; now if not given.
+    pub time: Option<u32>,
+    /// Leave inode tables unwritten where the device is not known to be zero (`-E
+    /// lazy_itable_init=1`), for the kernel to zero after mounting. Not the default here: nothing
+    /// but the kernel does so. Costs nothing where the device is known to be zero: those tables
+    /// are flagged as zeroed.
+    pub lazy_itable_init: bool,
+    /// Leave the log unwritten where the device is not known to be zero
+    /// (`-E lazy_journal_init=1`).
+    pub lazy_journal_init: bool,
+    /// Ask the device to drop its old content first (`-E discard`).
+    pub discard: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            block_size: None,
+            size: None,
+            inode_size: None,
+            inode_ratio: None,
+            inodes: None,
+            reserved_percent: 5.0,
+            label: String::new(),
+            uuid: None,
+            features: String::new(),
+            journal_mib: None,
+            flex_groups: None,
+            usage: None,
+            root_owner: (0, 0),
+            hash_seed: None,
+            time: None,
+            lazy_itable_init: false,
+            lazy_journal_init: false,
+            discard: true,
+        }
+    }
+}
+
+/// Usage types of mke2fs.conf: block size and bytes per inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// Below 3 MiB.
+    Floppy,
+    /// Below 512 MiB.
+    Small,
+    /// Up to 4 TiB.
+    Default,
+    /// From 4 TiB.
+    Big,
+    /// From 16 TiB.
+    Huge,
+    /// Many small files.
+    News,
+    /// Files of a megabyte and more.
+    LargeFile,
+    /// Files of four megabytes and more.
+    LargeFile4,
+}
+
+impl Usage {
+    /// The type by its name in mke2fs.conf.
+    ///
+    /// # Errors
+    /// [`MkfsError::Option`] for an unknown name.
+    pub fn parse(name: &str) -> Result<Self> {
+        Ok(match name {
+            "floppy" => Self::Floppy,
+            "small" => Self::Small,
+            "default" => Self::Default,
+            "big" => Self::Big,
+            "huge" => Self::Huge,
+            "news" => Self::News,
+            "largefile" => Self::LargeFile,
+            "largefile4" => Self::LargeFile4,
+            _ => return Err(MkfsError::option(format!("unknown usage type {name}"))),
+        })
+    }
+
+    /// The type by the size in bytes.
+    pub(crate) const fn of_size(bytes: u64) -> Self {
+        if bytes < 3 * MIB {
+            Self::Floppy
+        } else if bytes < 512 * MIB {
+            Self::Small
+        } else if bytes < 4 * TIB {
+            Self::Default
+        } else if bytes < 16 * TIB {
+            Self::Big
+        } else {
+            Self::Huge
+        }
+    }
+
+    /// Bytes per block.
+    pub(crate) const fn block_size(self) -> u32 {
+        match self {
+            Self::Floppy | Self::Small => 1024,
+            _ => 4096,
+        }
+    }
+
+    /// Bytes of the device for each inode.
+    pub(crate) const fn inode_ratio(self) -> u32 {
+        match self {
+            Self::Floppy => 8192,
+            Self::Small | Self::News => 4096,
+            Self::Default => 16384,
+            Self::Big => 32768,
+            Self::Huge => 65536,
+            Self::LargeFile => 1 << 20,
+            Self::LargeFile4 => 4 << 20,
+        }
+    }
+}
+
+/// The default set of `mke2fs -t ext4`.
+const DEFAULT_FEATURES: &str = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,\
+     flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
+
+/// Features that this crate can make.
+const MAKEABLE: &str = "has_journal,ext_attr,resize_inode,dir_index,sparse_super2,orphan_file,\
+     filetype,extent,64bit,flex_bg,metadata_csum_seed,sparse_super,large_file,huge_file,uninit_bg,\
+     dir_nlink,extra_isize,metadata_csum";
+
+impl Options {
+    /// The feature set: the default one, edited, and checked for contradictions.
+    pub(crate) fn feature_set(&self) -> Result<Features> {
+        let mut set = Features::default();
+        set.edit(DEFAULT_FEATURES)?;
+        set.edit(&self.features).map_err(|e| MkfsError::option(e.to_string()))?;
+        let mut known = Features::default();
+        known.edit(MAKEABLE)?;
+        let foreign = Features {
+            compat: set.compat.difference(known.compat),
+            incompat: set.incompat.difference(known.incompat),
+            ro_compat: set.ro_compat.difference(known.ro_compat),
+        };
+        if foreign != Features::default() {
+            let names = foreign.names().join(",");
+            return Err(MkfsError::option(format!("cannot make feature {names}")));
+        }
+        if set.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            set.ro_compat.remove(RoCompat::GDT_CSUM);
+        }
+        self.check_features(&set)?;
+        Ok(set)
+    }
+
+    fn check_features(&self, set: &Features) -> Result<()> {
+        let (compat, incompat, ro) = (set.compat, set.incompat, set.ro_compat);
+        let sparse = ro.contains(RoCompat::SPARSE_SUPER);
+        let rules = [
+            (!incompat.contains(Incompat::EXTENT), "file systems without extent are not made"),
+            (
+                compat.contains(Compat::RESIZE_INODE) && !sparse,
+                "resize_inode needs sparse_super: use -O ^resize_inode",
+            ),
+            (
+                compat.contains(Compat::ORPHAN_FILE) && !compat.contains(Compat::HAS_JOURNAL),
+                "orphan_file needs has_journal",
+            ),
+            (
+                incompat.contains(Incompat::CSUM_SEED) && !ro.contains(RoCompat::METADATA_CSUM),
+                "metadata_csum_seed needs metadata_csum",
+            ),
+            (
+                self.flex_groups.is_some() && !incompat.contains(Incompat::FLEX_BG),
+                "-G needs flex_bg",
+            ),
+            (
+                self.journal_mib.is_some() && !compat.contains(Compat::HAS_JOURNAL),
+                "a journal size needs has_journal",
+            ),
+        ];
+        match rules.iter().find(|(broken, _)| *broken) {
+            Some((_, message)) => Err(MkfsError::option(*message)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Where each group's bitmaps and inode table stand.
+//!
+//! On disk: without flex_bg in the group itself; with it, those of all groups of a flex group are
+//! packed together at its start: block bitmaps, inode bitmaps, inode tables.
+
+use crate::error::{MkfsError, Result};
+use crate::space::Space;
+use uext4_ondisk::{BlockNo, GroupNo, Layout, RawGroupDesc};
+
+/// Gives every group its bitmaps and table. `touched` notes groups that other groups' (or, with
+/// flex_bg, their own) tables stand in: their block bitmap must be written.
+pub(crate) fn place(
+    layout: &Layout,
+    space: &mut Space,
+    touched: &mut [bool],
+) -> Result<Vec<RawGroupDesc>> {
+    let flex = layout.groups_per_flex;
+    let table_blocks = u64::from(layout.inode_table_blocks());
+    let mut descs: Vec<RawGroupDesc> = Vec::new();
+    for number in 0..layout.group_count {
+        let group = GroupNo(number);
+        let mut desc = RawGroupDesc::zeroed();
+        let search = Search::new(layout, group);
+        let before = descs.last().filter(|_| !number.is_multiple_of(flex));
+        let mut take = |space: &mut Space, after: Option<u64>, count: u64| {
+            let at = search.find(space, after, count).ok_or_else(no_room)?;
+            space.mark(at, count);
+            if flex > 1 {
+                touch(layout, touched, at, count);
+            }
+            Ok::<u64, MkfsError>(at)
+        };
+        let after = before.map(|d| d.block_bitmap().get() + 1);
+        let bitmap = take(space, after, 1)?;
+        desc.set_block_bitmap(BlockNo(bitmap));
+        let after = before.map_or(bitmap + search.stride, |d| d.inode_bitmap().get() + 1);
+        let bitmap = take(space, Some(after), 1)?;
+        desc.set_inode_bitmap(BlockNo(bitmap));
+        let after = before.map_or(bitmap + search.stride, |d| d.inode_table().get() + table_blocks);
+        let table = take(space, Some(after), table_blocks)?;
+        desc.set_inode_table(BlockNo(table));
+        descs.push(desc);
+    }
+    Ok(descs)
+}
+
+fn no_room() -> MkfsError {
+    MkfsError::option("no room for bitmaps and inode tables: use a larger -i or a smaller -N")
+}
+
+/// Notes the groups that `count` blocks from `first` stand in.
+pub(crate) fn touch(layout: &Layout, touched: &mut [bool], first: u64, count: u64) {
+    let ends = [first, first + count - 1].map(|block| layout.group_of(BlockNo(block)));
+    if let [Some((from, _)), Some((to, _))] = ends {
+        let range = from.get() as usize..=to.get() as usize;
+        touched[range].fill(true);
+    }
+}
+
+/// Where to look for the tables of one group.
+struct Search {
+    /// First block to look at when there is no better place.
+    start: u64,
+    /// One past the last block of the flex group.
+    end: u64,
+    /// Groups from this one to the end of its flex group.
+    groups: u64,
+    /// Blocks kept for bitmaps of one kind before those of the next kind start.
+    stride: u64,
+    /// Most blocks that are looked for in one piece.
+    piece_max: u64,
+}
+
+impl Search {
+    fn new(layout: &Layout, group: GroupNo) -> Self {
+        let flex = layout.groups_per_flex;
+        let first = group.get() / flex * flex;
+        let last = (first + (flex - 1)).min(layout.group_count - 1);
+        let groups = u64::from(last - group.get() + 1);
+        let end = layout.group_first_block(GroupNo(last)).get()
+            + u64::from(layout.blocks_in_group(GroupNo(last)));
+        Self {
+            start: layout.group_first_block(GroupNo(first)).get(),
+            end,
+            groups,
+            // As mke2fs: a flex group that starts with one group has room for all to come.
+            stride: if groups == 1 { u64::from(flex) } else { groups },
+            piece_max: u64::from(layout.blocks_per_group / 4),
+        }
+    }
+
+    /// `count` free blocks: right after those of the group before, skipping small obstacles such
+    /// as a backup of the superblock; else where the tables of all groups to come fit in one
+    /// piece; else anywhere in the flex group.
+    fn find(&self, space: &Space, after: Option<u64>, count: u64) -> Option<u64> {
+        let piece = (self.groups * count).min(self.piece_max);
+        let inside = |at: &u64| at + count <= self.end;
+        let near = after.and_then(|after| space.find(after..after + piece, count));
+        near.filter(inside)
+            .or_else(|| space.find(self.start..self.end, piece))
+            .or_else(|| space.find(self.start..self.end, count))
+            .filter(inside)
+    }
+}

@@ -1,0 +1,188 @@
+//! A directory at work: what its inode and the volume's features say about its blocks.
+
+use crate::alloc::Space;
+use crate::cache::{BlockKind, Buffer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent;
+use crate::inode::Inode;
+use std::sync::Arc;
+use uext4_ondisk::hash::{DirHasher, HashVersion};
+use uext4_ondisk::{
+    Compat, CorruptKind, FileBlock, FileKind, Incompat, Ino, InodeFlags, Place, dir_entry, htree,
+};
+
+/// How the blocks of a directory are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Blocks of records in no order.
+    Linear,
+    /// Block 0 is the root of a hash tree.
+    Indexed,
+}
+
+/// A directory and what is needed to read its blocks; valid while the directory's lock is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a> {
+    pub(super) space: &'a Space,
+    pub(super) inode: &'a Inode,
+    pub(super) shape: Shape,
+    /// Blocks of the directory, at least 1.
+    pub(super) blocks: u32,
+    /// The inode claims a hash tree, but the volume has none: the claim ends with a change.
+    pub(super) has_stale_index: bool,
+}
+
+const WHAT: &str = "directory";
+
+impl<'a> View<'a> {
+    pub(super) fn of(space: &'a Space, inode: &'a Inode) -> Result<Self> {
+        if inode.kind() != FileKind::Directory {
+            let context = format!("inode {}", inode.ino());
+            return Err(Error::new(ErrorKind::NotADirectory, context));
+        }
+        let (size, flags) = {
+            let attributes = inode.attributes();
+            (attributes.size, attributes.flags)
+        };
+        let foreign = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD | InodeFlags::INLINE_DATA;
+        if flags.intersects(foreign) {
+            let context =
+                format!("directory inode {} is encrypted, case-folded or inline", inode.ino());
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
+        let block_size = space.cache().block_size() as u64;
+        if size == 0 || !size.is_multiple_of(block_size) {
+            return Err(corrupt("size is not a number of blocks").into());
+        }
+        let blocks = u32::try_from(size / block_size)
+            .map_err(|_| corrupt("has more blocks than a file can have"))?;
+        let mut view = Self { space, inode, shape: Shape::Linear, blocks, has_stale_index: false };
+        if flags.contains(InodeFlags::INDEX) {
+            if view.has_dir_index() {
+                view.shape = Shape::Indexed;
+            } else if view.has_csum() {
+                // Index blocks and leaves keep their checksums in different places.
+                return Err(corrupt("is indexed without the dir_index feature").into());
+            } else {
+                view.has_stale_index = true;
+            }
+        }
+        Ok(view)
+    }
+
+    pub(super) fn block_size(&self) -> usize {
+        self.space.cache().block_size()
+    }
+
+    /// Whether blocks carry checksums, and leaves the record for them.
+    pub(super) fn has_csum(&self) -> bool {
+        self.space.layout().has_metadata_csum()
+    }
+
+    pub(super) fn has_dir_index(&self) -> bool {
+        self.space.layout().features.compat.contains(Compat::DIR_INDEX)
+    }
+
+    pub(super) fn has_large_dir(&self) -> bool {
+        self.space.layout().features.incompat.contains(Incompat::LARGEDIR)
+    }
+
+    /// Whether reading goes by hash: the directory has a tree, or gets one when it grows.
+    pub(super) fn is_hash_ordered(&self) -> bool {
+        self.shape == Shape::Indexed || (self.has_dir_index() && self.blocks == 1)
+    }
+
+    /// Most levels of nodes between the root of a hash tree and its leaves.
+    pub(super) fn levels_max(&self) -> u8 {
+        if self.has_large_dir() { htree::MAX_LEVELS_LARGEDIR } else { htree::MAX_LEVELS }
+    }
+
+    /// Hashes names with `version`, or with what the volume gives new hash trees.
+    pub(super) fn hasher(&self, version: Option<HashVersion>) -> Result<DirHasher> {
+        let info = self.space.hash_info();
+        let version = match version {
+            Some(version) => version,
+            None => HashVersion::from_raw(info.default_version).ok_or_else(|| {
+                let kind = CorruptKind::Range {
+                    what: "superblock",
+                    field: "s_def_hash_version",
+                    min: 0,
+                    max: 2,
+                    found: u64::from(info.default_version),
+                };
+                Error::from(kind.at(Place::Superblock))
+            })?,
+        };
+        Ok(DirHasher { version, unsigned: info.unsigned, seed: info.seed })
+    }
+
+    pub(super) fn leaf_kind(&self) -> BlockKind {
+        BlockKind::DirLeaf { seed: self.inode.seed() }
+    }
+
+    pub(super) fn index_kind(&self) -> BlockKind {
+        BlockKind::DirIndex { seed: self.inode.seed() }
+    }
+
+    /// A block of records.
+    pub(super) fn leaf(&self, at: FileBlock) -> Result<Arc<Buffer>> {
+        self.buffer(at, self.leaf_kind())
+    }
+
+    /// A block of the hash tree above the leaves.
+    pub(super) fn index(&self, at: FileBlock) -> Result<Arc<Buffer>> {
+        self.buffer(at, self.index_kind())
+    }
+
+    /// Block 0, which begins with `.` and `..` whatever the shape.
+    pub(super) fn first_block(&self) -> Result<Arc<Buffer>> {
+        match self.shape {
+            Shape::Linear => self.leaf(FileBlock(0)),
+            Shape::Indexed => self.index(FileBlock(0)),
+        }
+    }
+
+    fn buffer(&self, at: FileBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
+        if at.get() >= self.blocks {
+            let kind = CorruptKind::Rule { what: WHAT, why: "index points past the end" };
+            return Err(self.corrupt(at, kind));
+        }
+        let block = extent::block_of(self.space, self.inode, at)?;
+        self.space.cache().read(block, kind)
+    }
+
+    /// A damaged block of this directory.
+    pub(super) fn corrupt(&self, at: FileBlock, kind: CorruptKind) -> Error {
+        kind.at(Place::FileBlock(self.inode.ino(), at)).into()
+    }
+
+    /// A damaged record in block `at`.
+    pub(super) fn bad_record(&self, at: FileBlock, offset: u32, why: &'static str) -> Error {
+        self.corrupt(at, CorruptKind::DirEntry { offset, why })
+    }
+
+    /// The inode that a record names.
+    pub(super) fn check_ino(&self, at: FileBlock, entry: &dir_entry::DirEntry<'_>) -> Result<Ino> {
+        if entry.ino.get() == 0 || entry.ino.get() > self.space.layout().inodes_count {
+            return Err(self.bad_record(at, entry.offset, "inode does not exist"));
+        }
+        Ok(entry.ino)
+    }
+}
+
+/// Whether `name` can be that of a directory entry; `.` and `..` are no names here.
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    let bad = |why: &str| Err(Error::new(ErrorKind::InvalidArgument, why));
+    if name.len() > dir_entry::NAME_MAX {
+        return Err(Error::new(ErrorKind::NameTooLong, String::new()));
+    }
+    match name {
+        b"" => bad("a name cannot be empty"),
+        b"." | b".." => bad("'.' and '..' cannot be looked up or changed by name"),
+        _ if name.iter().any(|&byte| byte == b'/' || byte == 0) => {
+            bad("a name cannot hold a slash or NUL")
+        }
+        _ => Ok(()),
+    }
+}

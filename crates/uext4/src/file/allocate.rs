@@ -1,0 +1,217 @@
+//! fallocate(2): allocating, punching and zeroing ranges.
+//!
+//! Invariants: every handle leaves a valid file, so a range that is cut short by an error or a
+//! crash is a shorter range, nothing worse.
+//! Locking: file lock exclusively, then the sweep lock.
+
+use super::Files;
+use crate::alloc::Claim;
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
+use crate::inode::{Inode, InodeRef, SweepState};
+use crate::journal::Handle;
+use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
+use uext4_ondisk::{FileBlock, FileKind};
+
+/// What is done to a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocateMode {
+    /// Blocks for every byte of the range, which reads as before.
+    Allocate {
+        /// The size stays, even if the range ends behind it.
+        keep_size: bool,
+    },
+    /// The range becomes a hole. The size stays.
+    PunchHole,
+    /// The range reads as zeroes and has blocks.
+    ZeroRange {
+        /// The size stays, even if the range ends behind it.
+        keep_size: bool,
+    },
+}
+
+impl Files {
+    /// Allocates, punches or zeroes `len` bytes from byte `offset` of a regular file.
+    ///
+    /// # Errors
+    /// `NoSpace` (what was allocated by then stays), `FileTooBig`, `InvalidArgument`, `ReadOnly`;
+    /// a device failure.
+    pub fn allocate(
+        &self,
+        inode: &InodeRef,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.check_changeable(inode)?;
+        let end = offset
+            .checked_add(len)
+            .filter(|_| len > 0)
+            .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "a range must have a length"))?;
+        if inode.kind() != FileKind::Regular {
+            return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file"));
+        }
+        if mode != AllocateMode::PunchHole {
+            self.check_end(end)?;
+        }
+        let _exclusive = inode.lock().write();
+        let mut state = inode.sweep();
+        match mode {
+            AllocateMode::Allocate { keep_size } => {
+                self.allocate_range(inode, &mut state, offset, end, keep_size)
+            }
+            AllocateMode::PunchHole => self.punch(inode, &mut state, offset, end),
+            AllocateMode::ZeroRange { keep_size } => {
+                self.zero_range(inode, &mut state, offset, end, keep_size)
+            }
+        }
+    }
+
+    fn allocate_range(
+        &self,
+        inode: &Inode,
+        state: &mut SweepState,
+        offset: u64,
+        end: u64,
+        keep_size: bool,
+    ) -> Result<()> {
+        let (first, last) = (self.block_at(offset), self.block_from(end));
+        // Pages over holes get their blocks first.
+        if inode.pages().reserved > 0 {
+            self.sweep_locked(inode, state)?;
+        }
+        let size = if keep_size { None } else { Some(end) };
+        self.fill_holes(inode, first, last, size)?;
+        self.finish_range(inode, size)
+    }
+
+    /// Gives every hole in `first .. last` unwritten blocks; the size follows up to `size`.
+    fn fill_holes(
+        &self,
+        inode: &Inode,
+        first: FileBlock,
+        last: FileBlock,
+        size: Option<u64>,
+    ) -> Result<()> {
+        let mut at = first;
+        while at < last {
+            let mapping = lookup(&self.space, inode, at)?;
+            if mapping.state != State::Hole {
+                at = mapping.end();
+                continue;
+            }
+            let hole = mapping.len.min(last.get() - at.get()).min(MAX_UNWRITTEN_LEN);
+            let goal = self.next_to(inode, at)?;
+            let claim = self.space.claim(goal, hole)?;
+            at = self.insert_unwritten(inode, at, claim, size)?;
+        }
+        Ok(())
+    }
+
+    /// Maps a claim at `at`; returns the block behind it.
+    fn insert_unwritten(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        mut claim: Claim,
+        size: Option<u64>,
+    ) -> Result<FileBlock> {
+        let len = claim.len();
+        let mut nodes = NodeClaims::for_edits(&self.space, inode, &[at], false)?;
+        let reached = size.map(|size| size.min(u64::from(at.plus(len).get()) * self.block_size()));
+        self.space.journal().run(3 + edit_credits(inode), |handle| {
+            let start = self.space.take(handle, &mut claim, len)?;
+            let new = Extent { first: at, len, start, unwritten: true };
+            let edit = Edit { first: at, end: new.end(), new: Some(new) };
+            edit.apply(&self.space, handle, inode, &mut nodes)?;
+            Self::change_range(handle, inode, reached)
+        })?;
+        Ok(at.plus(len))
+    }
+
+    fn change_range(handle: &mut Handle<'_>, inode: &Inode, size: Option<u64>) -> Result<()> {
+        inode.note_data_change(handle);
+        inode.update(handle, |attributes| {
+            if let Some(size) = size.filter(|&size| size > attributes.size) {
+                attributes.size = size;
+                attributes.disk_size = size;
+            }
+            attributes.touch_content();
+        })
+    }
+
+    fn finish_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
+        if size.is_none_or(|size| size <= inode.size()) && !inode.attributes().times_dirty {
+            let is_done = size.is_none_or(|size| size <= inode.attributes().disk_size);
+            if is_done && inode.sync_tid(true).is_some() {
+                return Ok(());
+            }
+        }
+        self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+    }
+
+    fn punch(&self, inode: &Inode, state: &mut SweepState, offset: u64, end: u64) -> Result<()> {
+        let (first, last) = self.zero_edges(inode, offset, end)?;
+        self.discard_pages(inode, first, last);
+        self.remove_range(inode, first, last)?;
+        self.sweep_locked(inode, state)?;
+        self.space.journal().run(1, |handle| Self::change_range(handle, inode, None))
+    }
+
+    fn zero_range(
+        &self,
+        inode: &Inode,
+        state: &mut SweepState,
+        offset: u64,
+        end: u64,
+        keep_size: bool,
+    ) -> Result<()> {
+        let (first, last) = self.zero_edges(inode, offset, end)?;
+        self.discard_pages(inode, first, last);
+        let mut at = first;
+        while at < last {
+            let mapping = lookup(&self.space, inode, at)?;
+            if let State::Written(_) = mapping.state {
+                at = self.unwrite(inode, &mapping, last)?;
+            } else {
+                at = mapping.end();
+            }
+        }
+        self.sweep_locked(inode, state)?;
+        let size = if keep_size { None } else { Some(end) };
+        self.fill_holes(inode, self.block_at(offset), self.block_from(end), size)?;
+        self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+    }
+
+    /// Turns written blocks into unwritten ones; returns the block behind them.
+    fn unwrite(&self, inode: &Inode, mapping: &Mapping, last: FileBlock) -> Result<FileBlock> {
+        let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
+        let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
+        let mut nodes = NodeClaims::for_edits(&self.space, inode, &[mapping.first], false)?;
+        self.space.journal().run(edit_credits(inode), |handle| {
+            let new = Extent { first: mapping.first, len, start, unwritten: true };
+            let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
+            edit.apply(&self.space, handle, inode, &mut nodes)?;
+            inode.note_data_change(handle);
+            Ok(())
+        })?;
+        Ok(mapping.first.plus(len))
+    }
+
+    /// Zeroes the parts of blocks at the edges of a range, in memory; returns the blocks that lie
+    /// wholly inside.
+    fn zero_edges(&self, inode: &Inode, offset: u64, end: u64) -> Result<(FileBlock, FileBlock)> {
+        let size = inode.size();
+        let (first, last) = (self.block_from(offset), self.block_at(end));
+        let (head, tail) = (offset % self.block_size(), end % self.block_size());
+        let one_block = self.block_at(offset) == self.block_at(end);
+        if head > 0 && offset < size {
+            let to = if one_block { tail } else { self.block_size() };
+            self.zero_in_block(inode, self.block_at(offset), head, to)?;
+        }
+        if tail > 0 && !(head > 0 && one_block) && end - tail < size {
+            self.zero_in_block(inode, self.block_at(end), 0, tail)?;
+        }
+        Ok((first, last.max(first)))
+    }
+}

@@ -1,0 +1,89 @@
+//! Deleting inodes that are unlinked and that nobody uses.
+//!
+//! Invariants: such an inode is an orphan since its last link went. Its number is freed in the
+//! handle in which it ceases to be one.
+
+use super::truncate::Removal;
+use super::{Files, ORPHAN_CREDITS};
+use crate::alloc::INODE_CREDITS;
+use crate::error::Result;
+use crate::extent::NodeClaims;
+use crate::inode::{Inode, InodeRef};
+use crate::journal::Handle;
+use crate::xattr;
+use std::sync::Arc;
+use uext4_ondisk::{FileBlock, FileKind};
+
+impl Files {
+    /// Deletes the inodes whose last reference has gone.
+    ///
+    /// # Errors
+    /// The first failure. What could not be deleted stays an orphan, to be cleaned at the next
+    /// mount.
+    pub fn delete_unlinked(&self) -> Result<()> {
+        let mut result = Ok(());
+        for inode in self.table.take_unlinked() {
+            if self.is_read_only() {
+                continue;
+            }
+            let deleted = self.delete(&inode);
+            if result.is_ok() {
+                result = deleted;
+            }
+        }
+        result
+    }
+
+    fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _sweep = inode.sweep();
+        let mut cut = Removal::nothing();
+        if inode.has_blocks() {
+            self.discard_pages(inode, FileBlock(0), FileBlock::END);
+            cut = self.plan_removal(inode, FileBlock(0), FileBlock::END)?;
+        }
+        let mut nodes = NodeClaims::default();
+        while !cut.is_last {
+            self.space
+                .journal()
+                .run(cut.credits, |handle| self.remove_planned(handle, inode, &cut, &mut nodes))?;
+            cut = self.plan_removal(inode, FileBlock(0), FileBlock::END)?;
+        }
+        let attributes = xattr::Release::plan(&self.space, inode)?;
+        let credits = cut.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
+        let is_directory = inode.kind() == FileKind::Directory;
+        self.space.journal().run(credits, |handle| {
+            self.remove_planned(handle, inode, &cut, &mut nodes)?;
+            attributes.apply(handle)?;
+            self.orphans.remove(handle, inode)?;
+            let now = u32::try_from(crate::inode::now().secs).unwrap_or(u32::MAX);
+            inode.update(handle, |attributes| {
+                attributes.size = 0;
+                attributes.disk_size = 0;
+                attributes.dtime = now;
+            })?;
+            self.space.free_inode(handle, inode.ino(), is_directory)
+        })
+    }
+
+    /// Completes what a crash interrupted: deletes orphans without links, cuts the others to
+    /// their size.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn clean_orphans(&self, orphans: Vec<InodeRef>) -> Result<()> {
+        for inode in orphans {
+            let (links, size) = {
+                let attributes = inode.attributes();
+                (attributes.links, attributes.size)
+            };
+            if links > 0 {
+                let _exclusive = inode.lock().write();
+                let mut state = inode.sweep();
+                self.shrink(&inode, &mut state, size)?;
+                let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
+                self.space.journal().run(ORPHAN_CREDITS, remove)?;
+            }
+        }
+        self.delete_unlinked()
+    }
+}

@@ -1,0 +1,193 @@
+//! Content of files: reading, writing, writeback, truncation, space.
+//!
+//! What: [`Files`] does to inodes what callers ask of their content. Data is cached in pages and
+//! written back with delayed allocation.
+//! Invariants: **data is on the device before its mapping exists**: a sweep takes blocks from the
+//! allocator's memory, writes the data, and only then inserts written extents and the new size in
+//! one handle. **Space is promised before a write is acknowledged.** What removes blocks holds the
+//! file exclusively and its sweep lock, so no write to them is under way.
+//! Locking: file lock, sweep lock, then handles; pages are a leaf for short copies. No lock but
+//! these is held over data I/O.
+//! Kernel counterpart: `fs/ext4/inode.c`, `mm/filemap.c`, `fs/fs-writeback.c`.
+
+mod allocate;
+mod delete;
+mod orphan;
+mod read;
+mod reclaim;
+mod reserve;
+mod seek;
+mod sweep;
+mod sync;
+mod truncate;
+mod write;
+
+pub use allocate::AllocateMode;
+pub use orphan::{ORPHAN_CREDITS, Orphans};
+pub use seek::Seek;
+
+use crate::alloc::Space;
+use crate::config::{Atime, MountOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::{Inode, InodeTable};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+use uext4_ondisk::{FileBlock, InodeFlags};
+
+/// What the operations on file content share.
+#[derive(Debug)]
+pub struct Files {
+    space: Arc<Space>,
+    table: Arc<InodeTable>,
+    orphans: Orphans,
+    options: MountOptions,
+    read_only: AtomicBool,
+    started: Instant,
+    /// Shard of the inode table where reclaim goes on.
+    reclaim_hand: AtomicUsize,
+}
+
+impl Files {
+    /// Operations over the inodes of `table`.
+    #[must_use]
+    pub fn new(
+        space: Arc<Space>,
+        table: Arc<InodeTable>,
+        orphans: Orphans,
+        options: MountOptions,
+        read_only: bool,
+    ) -> Self {
+        Self {
+            space,
+            table,
+            orphans,
+            options,
+            read_only: AtomicBool::new(read_only),
+            started: Instant::now(),
+            reclaim_hand: AtomicUsize::new(0),
+        }
+    }
+
+    /// The volume's space.
+    #[must_use]
+    pub fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    /// The inodes in memory.
+    #[must_use]
+    pub fn table(&self) -> &Arc<InodeTable> {
+        &self.table
+    }
+
+    /// Inodes to be truncated or deleted should we crash.
+    #[must_use]
+    pub fn orphans(&self) -> &Orphans {
+        &self.orphans
+    }
+
+    /// Mount options.
+    #[must_use]
+    pub fn options(&self) -> &MountOptions {
+        &self.options
+    }
+
+    /// Whether changes are refused.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire) || self.space.journal().is_aborted()
+    }
+
+    /// Refuses changes from now on.
+    pub fn set_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+    }
+
+    /// # Errors
+    /// `ReadOnly`, or what aborted the journal.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.read_only.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::ReadOnly, String::new()));
+        }
+        if self.space.journal().is_aborted() {
+            return Err(self.space.journal().aborted_error());
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// As [`Files::check_writable`]; `NotPermitted` for immutable inodes; `Unsupported` for files
+    /// that have a block map, which are read-only.
+    pub fn check_changeable(&self, inode: &Inode) -> Result<()> {
+        self.check_writable()?;
+        let flags = inode.attributes().flags;
+        if flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::new(ErrorKind::NotPermitted, format!("inode {}", inode.ino())));
+        }
+        let has_blocks = matches!(
+            inode.kind(),
+            uext4_ondisk::FileKind::Regular | uext4_ondisk::FileKind::Directory
+        );
+        if has_blocks && !flags.contains(InodeFlags::EXTENTS) {
+            let context = format!("inode {} has a block map, which is read-only", inode.ino());
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        Ok(())
+    }
+
+    fn block_size(&self) -> u64 {
+        u64::from(self.space.layout().block_size)
+    }
+
+    /// The block that byte `offset` lies in.
+    fn block_at(&self, offset: u64) -> FileBlock {
+        FileBlock(u32::try_from(offset / self.block_size()).unwrap_or(u32::MAX))
+    }
+
+    /// The first block that begins at or after byte `offset`.
+    fn block_from(&self, offset: u64) -> FileBlock {
+        FileBlock(u32::try_from(offset.div_ceil(self.block_size())).unwrap_or(u32::MAX))
+    }
+
+    fn clock_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn check_end(&self, end: u64) -> Result<()> {
+        let max = self.space.layout().max_file_blocks().saturating_mul(self.block_size());
+        if end > max {
+            return Err(Error::new(
+                ErrorKind::FileTooBig,
+                format!("file end {end}, at most {max}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Notes an access, as the mount options want it. In memory: it reaches the device with the
+    /// next change of the inode, or when the volume is closed.
+    pub fn note_access(&self, inode: &Inode, is_directory: bool) {
+        if self.is_read_only() || (is_directory && self.options.nodiratime) {
+            return;
+        }
+        let mut attributes = inode.attributes();
+        if attributes.flags.contains(InodeFlags::NOATIME) {
+            return;
+        }
+        let now = crate::inode::now();
+        let stale = match self.options.atime {
+            Atime::None => false,
+            Atime::Strict => true,
+            Atime::Relative => {
+                attributes.atime <= attributes.mtime
+                    || attributes.atime <= attributes.ctime
+                    || now.secs - attributes.atime.secs >= 24 * 60 * 60
+            }
+        };
+        if stale {
+            attributes.atime = now;
+            attributes.times_dirty = true;
+        }
+    }
+}

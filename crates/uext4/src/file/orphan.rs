@@ -1,0 +1,218 @@
+//! Orphans: inodes that must be deleted or truncated should we crash.
+//!
+//! On disk: the orphan file (`orphan_file`), an array of inode numbers; or, without that feature
+//! or when the file is full, a list that begins in the superblock and goes on through the deletion
+//! time field of the inodes.
+//! Invariants: an inode is an orphan in the same transaction in which its last link goes, or in
+//! which its size shrinks while blocks past it remain; it ceases to be one in the transaction that
+//! completes the work.
+//! Locking: one lock, inside handles.
+//! Kernel counterpart: `fs/ext4/orphan.c`.
+
+use crate::alloc::Space;
+use crate::cache::{BlockKind, Buffer};
+use crate::error::{Error, Result};
+use crate::extent::block_of;
+use crate::inode::{Inode, InodeRef, InodeTable};
+use crate::journal::Handle;
+use crate::sync::{LockRank, Mutex};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+use uext4_ondisk::{Compat, CorruptKind, FileBlock, Ino, Place, RawSuperblock, orphan};
+
+/// Credits of adding or removing an orphan: superblock, the inode, its predecessor in the list.
+pub const ORPHAN_CREDITS: u32 = 3;
+
+/// Orphans of a volume.
+#[derive(Debug)]
+pub struct Orphans {
+    state: Mutex<State>,
+    superblock: Arc<Buffer>,
+    superblock_at: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Blocks of the orphan file, with the number of free slots of each.
+    file: Vec<(Arc<Buffer>, u32)>,
+    /// Slot in the orphan file: block index, slot.
+    in_file: FxHashMap<Ino, (usize, u32)>,
+    /// The list, its head last.
+    list: Vec<Arc<Inode>>,
+    /// Where the search for a free slot begins.
+    hand: usize,
+}
+
+impl Orphans {
+    /// Reads the orphans that a crash left, and returns them for [`super::Files::clean_orphans`].
+    /// They stay orphans until each has been dealt with.
+    ///
+    /// # Errors
+    /// A corrupt orphan file or list; a device failure.
+    pub fn open(
+        space: &Arc<Space>,
+        table: &Arc<InodeTable>,
+        superblock: &RawSuperblock,
+    ) -> Result<(Self, Vec<InodeRef>)> {
+        let (buffer, superblock_at) = space.cache().superblock()?;
+        let mut state = State::default();
+        let mut found = Vec::new();
+        if space.layout().features.compat.contains(Compat::ORPHAN_FILE) {
+            state.read_file(space, table, superblock, &mut found)?;
+        }
+        state.read_list(table, superblock, &mut found)?;
+        let orphans =
+            Self { state: Mutex::new(LockRank::Orphan, state), superblock: buffer, superblock_at };
+        Ok((orphans, found))
+    }
+
+    /// Orphans of a volume that is not changed: those on the device stay as they are.
+    ///
+    /// # Errors
+    /// A device failure.
+    pub fn none(space: &Arc<Space>) -> Result<Self> {
+        let (superblock, superblock_at) = space.cache().superblock()?;
+        let state = Mutex::new(LockRank::Orphan, State::default());
+        Ok(Self { state, superblock, superblock_at })
+    }
+
+    /// Makes an inode an orphan; nothing happens if it is one.
+    ///
+    /// # Errors
+    /// Those of [`Handle::write`].
+    pub fn add(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.position(inode).is_some() || state.in_file.contains_key(&inode.ino()) {
+            return Ok(());
+        }
+        if let Some(index) = state.block_with_room() {
+            let (buffer, free) = &mut state.file[index];
+            let mut bytes = handle.write(buffer)?;
+            let slots = bytes.len() / 4 - 2;
+            let used: Vec<u32> = orphan::entries(&bytes).map(|(slot, _)| slot).collect();
+            let slot = first_gap(&used, slots as u32);
+            orphan::set_entry(&mut bytes, slot, inode.ino());
+            *free -= 1;
+            drop(bytes);
+            state.in_file.insert(inode.ino(), (index, slot));
+            return Ok(());
+        }
+        let next = state.list.last().map_or(Ino(0), |head| head.ino());
+        inode.update(handle, |attributes| attributes.dtime = next.get())?;
+        self.set_head(handle, inode.ino())?;
+        state.list.push(Arc::clone(inode));
+        Ok(())
+    }
+
+    /// The work on an orphan is complete in this handle; nothing happens if it is none.
+    ///
+    /// # Errors
+    /// Those of [`Handle::write`].
+    pub fn remove(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let mut state = self.state.lock();
+        if let Some((index, slot)) = state.in_file.remove(&inode.ino()) {
+            let (buffer, free) = &mut state.file[index];
+            orphan::set_entry(&mut handle.write(buffer)?, slot, Ino(0));
+            *free += 1;
+            return Ok(());
+        }
+        let Some(position) = state.position(inode) else { return Ok(()) };
+        let next = match position.checked_sub(1) {
+            Some(before) => state.list[before].ino(),
+            None => Ino(0),
+        };
+        match state.list.get(position + 1) {
+            Some(predecessor) => {
+                predecessor.update(handle, |attributes| attributes.dtime = next.get())?
+            }
+            None => self.set_head(handle, next)?,
+        }
+        inode.update(handle, |attributes| attributes.dtime = 0)?;
+        state.list.remove(position);
+        Ok(())
+    }
+
+    fn set_head(&self, handle: &mut Handle<'_>, ino: Ino) -> Result<()> {
+        let mut bytes = handle.write(&self.superblock)?;
+        if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[self.superblock_at..]) {
+            raw.s_last_orphan.set(ino.get());
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn read_file(
+        &mut self,
+        space: &Arc<Space>,
+        table: &Arc<InodeTable>,
+        superblock: &RawSuperblock,
+        found: &mut Vec<InodeRef>,
+    ) -> Result<()> {
+        let block_size = space.layout().block_size;
+        let inode = table.get(Ino(superblock.s_orphan_file_inum.get()))?;
+        let blocks = inode.size() / u64::from(block_size);
+        // mke2fs makes 512 blocks at most; far more is a hostile image.
+        if blocks > (16 << 20) / u64::from(block_size) {
+            return Err(corrupt(inode.ino(), "is too large"));
+        }
+        for index in 0..u32::try_from(blocks).unwrap_or(0) {
+            let block = block_of(space, &inode, FileBlock(index))?;
+            let kind = BlockKind::Orphan { seed: inode.seed() };
+            let buffer = space.cache().read(block, kind)?;
+            let entries: Vec<(u32, Ino)> = orphan::entries(&buffer.read()).collect();
+            let free = orphan::slots_per_block(block_size).saturating_sub(entries.len() as u32);
+            for (slot, ino) in entries {
+                found.push(table.get(ino)?);
+                self.in_file.insert(ino, (index as usize, slot));
+            }
+            self.file.push((buffer, free));
+        }
+        Ok(())
+    }
+
+    fn read_list(
+        &mut self,
+        table: &Arc<InodeTable>,
+        superblock: &RawSuperblock,
+        found: &mut Vec<InodeRef>,
+    ) -> Result<()> {
+        let mut next = Ino(superblock.s_last_orphan.get());
+        while next.get() != 0 {
+            let inode = table.get(next)?;
+            if self.position(&inode).is_some() {
+                return Err(corrupt(next, "is twice in the list"));
+            }
+            next = Ino(inode.attributes().dtime);
+            self.list.push(Arc::clone(&inode));
+            found.push(inode);
+        }
+        self.list.reverse();
+        Ok(())
+    }
+
+    fn position(&self, inode: &Inode) -> Option<usize> {
+        self.list.iter().rposition(|orphan| orphan.ino() == inode.ino())
+    }
+
+    fn block_with_room(&mut self) -> Option<usize> {
+        let count = self.file.len();
+        let found = (0..count)
+            .map(|step| (self.hand + step) % count)
+            .find(|&index| self.file[index].1 > 0)?;
+        // The next orphan goes to another block, so that threads do not meet in one.
+        self.hand = (found + 1) % count;
+        Some(found)
+    }
+}
+
+fn corrupt(ino: Ino, why: &'static str) -> Error {
+    CorruptKind::Rule { what: "orphan", why }.at(Place::Inode(ino)).into()
+}
+
+/// The first number of `0..slots` that is not in `used`, which ascends.
+fn first_gap(used: &[u32], slots: u32) -> u32 {
+    let gap = used.iter().zip(0..).find(|(used, at)| **used != *at).map(|(_, at)| at);
+    gap.unwrap_or_else(|| u32::try_from(used.len()).unwrap_or(u32::MAX)).min(slots - 1)
+}

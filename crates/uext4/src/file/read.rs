@@ -1,0 +1,162 @@
+//! Reading, and filling the page cache.
+//!
+//! Locking: the file's lock shared; device reads happen under it and under nothing else. A page
+//! that is missing cannot become dirty meanwhile, for writers hold the file exclusively.
+
+use super::Files;
+use crate::error::{Error, Result};
+use crate::extent::{State, lookup};
+use crate::inode::Inode;
+use std::sync::Arc;
+use uext4_ondisk::FileBlock;
+
+/// A sequential reader's window, in bytes.
+const READ_AHEAD_BYTES: u64 = 1 << 20;
+/// Most bytes read into memory at a time.
+const READ_CHUNK_BYTES: u64 = 1 << 20;
+
+impl Files {
+    /// Reads from byte `offset` into `buf`; returns how many bytes, fewer only at the end of the
+    /// file.
+    ///
+    /// # Errors
+    /// A corrupt tree; a device failure.
+    pub fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _shared = inode.lock().read();
+        let size = inode.size();
+        let wanted = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let count = buf.len().min(wanted);
+        if count == 0 {
+            return Ok(0);
+        }
+        self.note_access(inode, false);
+        let mut done = 0;
+        for part in buf[..count].chunks_mut(READ_CHUNK_BYTES as usize) {
+            self.read_part(inode, offset + done, part, size)?;
+            done += part.len() as u64;
+        }
+        self.reclaim();
+        Ok(count)
+    }
+
+    fn read_part(&self, inode: &Inode, offset: u64, buf: &mut [u8], size: u64) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let first = self.block_at(offset);
+        let last = self.block_from(end);
+        let ahead = self.read_ahead(inode, offset, end, size);
+        let mut at = first;
+        while at < last {
+            let missing = self.copy_present(inode, &mut at, last, offset, buf);
+            if missing {
+                at = self.fill(inode, at, last, ahead, offset, buf)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies pages that are in memory from `at` on; returns true where one is missing.
+    fn copy_present(
+        &self,
+        inode: &Inode,
+        at: &mut FileBlock,
+        last: FileBlock,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> bool {
+        let mut pages = inode.pages();
+        while *at < last {
+            let Some(page) = pages.map.get(*at) else { return true };
+            self.copy_out(*at, &page.data, offset, buf);
+            *at = at.plus(1);
+        }
+        false
+    }
+
+    /// Reads the run of missing pages that begins at `at`, up to `ahead`, and copies what was asked
+    /// for. Returns the block after the run.
+    fn fill(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        last: FileBlock,
+        ahead: FileBlock,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<FileBlock> {
+        let mapping = lookup(&self.space, inode, at)?;
+        let run_end = mapping.end().min(ahead.max(last));
+        let present = inode.pages().map.range(at, run_end).next().map(|(block, _)| block);
+        let run_end = present.unwrap_or(run_end);
+        let State::Written(block) = mapping.state else {
+            let run_end = run_end.min(last);
+            self.zero_out(at, run_end, offset, buf);
+            return Ok(run_end);
+        };
+        let most = u32::try_from(READ_CHUNK_BYTES / self.block_size()).unwrap_or(1);
+        let run_end = run_end.min(at.plus(most));
+        let images = self.read_blocks(block.get(), run_end.get() - at.get())?;
+        let mut pages = inode.pages();
+        let mut next = at;
+        for image in images {
+            if next < last {
+                self.copy_out(next, &image, offset, buf);
+            }
+            pages.map.insert_clean(next, image);
+            next = next.plus(1);
+        }
+        Ok(run_end)
+    }
+
+    /// Reads `count` blocks from block `start` of the device.
+    fn read_blocks(&self, start: u64, count: u32) -> Result<Vec<Arc<[u8]>>> {
+        let block_size = self.block_size() as usize;
+        let mut bytes = vec![0; block_size * count as usize];
+        self.space
+            .cache()
+            .device()
+            .read_at(start * self.block_size(), &mut bytes)
+            .map_err(|e| Error::io(format!("reading block {start}"), e))?;
+        Ok(bytes.chunks_exact(block_size).map(Arc::from).collect())
+    }
+
+    /// The page at `at` for changing a part of it: read, or zeroes where nothing is written.
+    pub(super) fn load_page(&self, inode: &Inode, at: FileBlock) -> Result<()> {
+        if inode.pages().map.peek(at).is_some() {
+            return Ok(());
+        }
+        let image = match lookup(&self.space, inode, at)?.state {
+            State::Written(block) => self.read_blocks(block.get(), 1)?.remove(0),
+            State::Hole | State::Unwritten(_) => vec![0; self.block_size() as usize].into(),
+        };
+        inode.pages().map.insert_clean(at, image);
+        Ok(())
+    }
+
+    /// How far to read: to the window's end for a sequential reader, else what was asked for.
+    fn read_ahead(&self, inode: &Inode, offset: u64, end: u64, size: u64) -> FileBlock {
+        let mut pages = inode.pages();
+        let sequential = offset == 0 || pages.read_ahead_at == offset;
+        pages.read_ahead_at = end;
+        let until = if sequential { end.saturating_add(READ_AHEAD_BYTES).min(size) } else { end };
+        self.block_from(until)
+    }
+
+    /// Copies the part of a page that lies in the caller's range.
+    fn copy_out(&self, at: FileBlock, page: &[u8], offset: u64, buf: &mut [u8]) {
+        let page_start = u64::from(at.get()) * self.block_size();
+        let from = page_start.max(offset);
+        let to = (page_start + self.block_size()).min(offset + buf.len() as u64);
+        if from < to {
+            let source = &page[(from - page_start) as usize..(to - page_start) as usize];
+            buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(source);
+        }
+    }
+
+    fn zero_out(&self, first: FileBlock, end: FileBlock, offset: u64, buf: &mut [u8]) {
+        let from = (u64::from(first.get()) * self.block_size()).max(offset);
+        let to = (u64::from(end.get()) * self.block_size()).min(offset + buf.len() as u64);
+        if from < to {
+            buf[(from - offset) as usize..(to - offset) as usize].fill(0);
+        }
+    }
+}

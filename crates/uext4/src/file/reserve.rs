@@ -1,0 +1,41 @@
+//! How many blocks are promised to a file's dirty pages.
+//!
+//! What: one block for each page over a hole, and tree nodes for the worst case in which each
+//! dirty page over a hole or an unwritten extent becomes extents of its own.
+
+use super::Files;
+use crate::error::Result;
+use crate::inode::FilePages;
+use uext4_ondisk::extent::max_entries;
+
+impl Files {
+    /// Sets the promise to what `reserved` pages over holes and `converting` over unwritten extents
+    /// need.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing has changed.
+    pub(super) fn set_reservation(
+        &self,
+        pages: &mut FilePages,
+        reserved: u32,
+        converting: u32,
+    ) -> Result<()> {
+        let nodes = self.nodes_for(u64::from(reserved) + u64::from(converting));
+        pages.reservation.try_set(reserved.saturating_add(nodes))?;
+        pages.reserved = reserved;
+        pages.converting = converting;
+        Ok(())
+    }
+
+    /// Tree nodes that `pages` scattered pages can need: two entries each, in nodes that are half
+    /// full after a split, and a new level.
+    fn nodes_for(&self, pages: u64) -> u32 {
+        if pages == 0 {
+            return 0;
+        }
+        let half = u64::from(max_entries(self.space.layout().block_size as usize)) / 2;
+        let leaves = (2 * pages).div_ceil(half);
+        let index = leaves.div_ceil(half) + 1;
+        u32::try_from(leaves + index + 2).unwrap_or(u32::MAX)
+    }
+}

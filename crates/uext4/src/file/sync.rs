@@ -1,0 +1,106 @@
+//! fsync(2), fdatasync(2) and sync(2).
+//!
+//! Invariants: a sync returns when all that was written before it is durable: data by a flush that
+//! started after the last write completed, metadata by its transaction. It sends no flush of its own
+//! only when such a flush is known to have succeeded.
+
+use super::Files;
+use crate::error::Result;
+use crate::inode::InodeRef;
+use uext4_ondisk::FileKind;
+
+impl Files {
+    /// Makes an inode durable: data and, unless `data_only`, every attribute.
+    ///
+    /// # Errors
+    /// A failure of its writeback, a failed flush, an aborted journal.
+    pub fn sync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
+        if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+            return Ok(());
+        }
+        if inode.kind() == FileKind::Regular {
+            self.sweep_shared(inode)?;
+        }
+        if !data_only {
+            self.write_times(inode)?;
+        }
+        let journal = self.space.journal();
+        if let Some(tid) = inode.sync_tid(data_only) {
+            journal.wait_durable(tid)?;
+        }
+        let mut state = inode.sweep();
+        if state.unflushed {
+            let gate = journal.flush_gate();
+            if !gate.has_covered(state.written) {
+                gate.flush()?;
+            }
+            state.unflushed = false;
+        }
+        Ok(())
+    }
+
+    /// Brings times that changed in memory into a transaction.
+    pub(super) fn write_times(&self, inode: &InodeRef) -> Result<()> {
+        if !inode.attributes().times_dirty {
+            return Ok(());
+        }
+        self.space.journal().run(1, |handle| inode.update(handle, |_| ()))
+    }
+
+    /// Writes back every inode in memory.
+    ///
+    /// # Errors
+    /// The first failure; the others are written back all the same.
+    pub fn write_back_all(&self) -> Result<()> {
+        let mut result = Ok(());
+        for inode in self.table.all() {
+            let one = || {
+                if inode.kind() == FileKind::Regular {
+                    self.sweep(&inode)?;
+                }
+                self.write_times(&inode)
+            };
+            if let Err(error) = one()
+                && result.is_ok()
+            {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// Makes everything on the volume durable.
+    ///
+    /// # Errors
+    /// As [`Files::write_back_all`]; a failed flush; an aborted journal.
+    pub fn sync_all(&self) -> Result<()> {
+        if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+            return Ok(());
+        }
+        let written = self.write_back_all();
+        let committed = self.space.journal().commit_all();
+        let flushed = self.space.journal().flush_gate().flush();
+        written.and(committed).and(flushed)
+    }
+
+    /// Writes back inodes that have been dirty for longer than the mount options allow, brings
+    /// changed times into a transaction, and deletes what was unlinked while this looked at it.
+    pub fn write_back_expired(&self) {
+        let now = self.clock_ms();
+        for inode in self.table.all() {
+            let (dirty, since) = {
+                let pages = inode.pages();
+                (pages.map.dirty() > 0, pages.dirty_since_ms)
+            };
+            let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
+            // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+            if dirty && expired {
+                let _ = self.sweep(&inode);
+            }
+            if !dirty || expired {
+                let _ = self.write_times(&inode);
+            }
+        }
+        let _ = self.delete_unlinked();
+    }
+}

@@ -1,0 +1,227 @@
+//! Cutting files: truncation, hole punching, and the removal of blocks they share.
+//!
+//! Invariants: a shrinking file becomes an orphan in the handle that sets its size, if blocks or a
+//! tail remain to be dealt with, and ceases to be one in the handle after which nothing does: at
+//! every moment of a crash, orphan clean-up completes the work. The bytes behind the new end are
+//! zero on the device before that last handle.
+//! Locking: file lock exclusively, then the sweep lock.
+
+use super::{Files, ORPHAN_CREDITS};
+use crate::error::Result;
+use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
+use crate::inode::{Inode, InodeRef, SweepState};
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::{FileBlock, FileKind};
+
+/// Most extents that one handle removes.
+const EXTENTS_PER_HANDLE: usize = 4;
+/// Most metadata blocks (of a directory) that one handle frees: each has a revoke record.
+const METADATA_BLOCKS_PER_HANDLE: u32 = 32;
+
+impl Files {
+    /// Sets the size of a regular file.
+    ///
+    /// # Errors
+    /// `FileTooBig`, `ReadOnly`; a device failure.
+    pub fn set_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        self.check_changeable(inode)?;
+        self.check_end(size)?;
+        let _exclusive = inode.lock().write();
+        let mut state = inode.sweep();
+        let old = inode.size();
+        if size == 0 && old > 0 {
+            inode.flush_on_close.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        if size >= old {
+            return self.space.journal().run(1, |handle| {
+                inode.note_data_change(handle);
+                inode.update(handle, |attributes| {
+                    attributes.size = size;
+                    attributes.disk_size = size;
+                    attributes.touch_content();
+                })
+            });
+        }
+        self.shrink(inode, &mut state, size)
+    }
+
+    /// Cuts an inode to `size` bytes, which are fewer than it has, or frees what lies behind its
+    /// end.
+    pub(super) fn shrink(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut SweepState,
+        size: u64,
+    ) -> Result<()> {
+        let keep = self.block_from(size);
+        self.discard_pages(inode, keep, FileBlock::END);
+        let tail = self.zero_tail(inode, size)?;
+        let cut = self.plan_removal(inode, keep, FileBlock::END)?;
+        let is_whole = cut.is_last && !tail;
+        let mut nodes = NodeClaims::default();
+        let credits = 1 + ORPHAN_CREDITS + if is_whole { cut.credits } else { 0 };
+        self.space.journal().run(credits, |handle| {
+            inode.note_data_change(handle);
+            if !is_whole {
+                self.orphans.add(handle, inode)?;
+            }
+            inode.update(handle, |attributes| {
+                attributes.size = size;
+                attributes.disk_size = attributes.disk_size.min(size);
+                attributes.touch_content();
+            })?;
+            if is_whole { self.remove_planned(handle, inode, &cut, &mut nodes) } else { Ok(()) }
+        })?;
+        if is_whole {
+            return Ok(());
+        }
+        self.remove_range(inode, keep, FileBlock::END)?;
+        self.sweep_locked(inode, state)?;
+        self.space.journal().run(ORPHAN_CREDITS, |handle| self.orphans.remove(handle, inode))
+    }
+
+    /// Drops cached pages and the promises they hold. The caller holds file and sweep lock.
+    pub(super) fn discard_pages(&self, inode: &Inode, first: FileBlock, end: FileBlock) {
+        let mut pages = inode.pages();
+        let converting =
+            pages.map.range(first, end).filter(|(_, page)| page.converting).count() as u32;
+        let reserved = pages.map.discard(first, end);
+        let (reserved, converting) =
+            (pages.reserved.saturating_sub(reserved), pages.converting.saturating_sub(converting));
+        // A smaller promise cannot fail.
+        let smaller = self.set_reservation(&mut pages, reserved, converting);
+        debug_assert!(smaller.is_ok(), "a promise grew by discarding pages");
+    }
+
+    /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
+    fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
+        let within = size % self.block_size();
+        if within == 0 || inode.kind() != FileKind::Regular {
+            return Ok(false);
+        }
+        self.zero_in_block(inode, self.block_at(size), within, self.block_size())
+    }
+
+    /// Zeroes bytes `from .. to` of one block in memory, where there is data; true if it must be
+    /// written.
+    pub(super) fn zero_in_block(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        from: u64,
+        to: u64,
+    ) -> Result<bool> {
+        let present = inode.pages().map.peek(at).is_some();
+        if !present {
+            match lookup(&self.space, inode, at)?.state {
+                State::Written(_) => self.load_page(inode, at)?,
+                State::Hole | State::Unwritten(_) => return Ok(false),
+            }
+        }
+        let mut pages = inode.pages();
+        let page = pages.map.modify(at, |bytes| bytes[from as usize..to as usize].fill(0));
+        Ok(!page.reserved)
+    }
+
+    /// Removes the mapping of `first .. end` in as many handles as it takes, and frees the blocks.
+    pub(super) fn remove_range(
+        &self,
+        inode: &Inode,
+        first: FileBlock,
+        end: FileBlock,
+    ) -> Result<()> {
+        let mut at = first;
+        loop {
+            let cut = self.plan_removal(inode, at, end)?;
+            let Some(last) = cut.runs.last() else { return Ok(()) };
+            at = last.end();
+            // Cutting an extent in two adds an entry.
+            let places: Vec<FileBlock> = cut.runs.iter().map(|run| run.first).collect();
+            let mut nodes = if end == FileBlock::END {
+                NodeClaims::default()
+            } else {
+                NodeClaims::for_edits(&self.space, inode, &places, false)?
+            };
+            self.space.journal().run(cut.credits, |handle| {
+                inode.note_data_change(handle);
+                self.remove_planned(handle, inode, &cut, &mut nodes)
+            })?;
+            if cut.is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next extents to remove in one handle.
+    pub(super) fn plan_removal(
+        &self,
+        inode: &Inode,
+        first: FileBlock,
+        end: FileBlock,
+    ) -> Result<Removal> {
+        let mut removal = Removal { runs: Vec::new(), credits: 1, is_last: false };
+        let is_metadata = inode.kind() != FileKind::Regular;
+        let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
+        let mut at = first;
+        while at < end {
+            let mut mapping = lookup(&self.space, inode, at)?;
+            mapping.len = mapping.len.min(end.get() - at.get());
+            at = mapping.end();
+            if mapping.state == State::Hole {
+                continue;
+            }
+            if removal.runs.len() == EXTENTS_PER_HANDLE || blocks_left == 0 {
+                return Ok(removal);
+            }
+            if is_metadata {
+                mapping.len = mapping.len.min(blocks_left);
+                at = mapping.end();
+                blocks_left -= mapping.len;
+                removal.credits += mapping.len;
+            }
+            let groups = mapping.len / self.space.layout().blocks_per_group + 2;
+            removal.credits += edit_credits(inode) + 2 * groups;
+            removal.runs.push(mapping);
+        }
+        removal.is_last = true;
+        Ok(removal)
+    }
+
+    pub(super) fn remove_planned(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        removal: &Removal,
+        nodes: &mut NodeClaims,
+    ) -> Result<()> {
+        let is_metadata = inode.kind() != FileKind::Regular;
+        for run in &removal.runs {
+            let edit = Edit { first: run.first, end: run.end(), new: None };
+            let removed = edit.apply(&self.space, handle, inode, nodes)?;
+            for (start, len) in removed.runs {
+                if is_metadata {
+                    for i in 0..u64::from(len) {
+                        handle.forget(start.plus(i))?;
+                    }
+                }
+                self.space.free(handle, start, len)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Extents that one handle removes.
+pub(super) struct Removal {
+    pub(super) runs: Vec<Mapping>,
+    pub(super) credits: u32,
+    /// Nothing remains behind them.
+    pub(super) is_last: bool,
+}
+
+impl Removal {
+    pub(super) fn nothing() -> Self {
+        Self { runs: Vec::new(), credits: 0, is_last: true }
+    }
+}

@@ -1,0 +1,213 @@
+//! Writing into the page cache.
+//!
+//! Invariants: a page over a hole holds a promise of a block from the moment it is dirty, so the
+//! data that a write acknowledges can be written back. Bytes of a page past the end of the file are
+//! zero.
+//! Locking: the file's lock exclusively.
+
+use super::Files;
+use crate::error::{ErrorKind, Result};
+use crate::extent::{State, lookup};
+use crate::inode::{Inode, InodeRef};
+use uext4_ondisk::FileBlock;
+
+/// Most bytes that are copied under one hold of the pages.
+const WRITE_CHUNK_BYTES: u64 = 1 << 20;
+
+/// A block that a write is about to touch for the first time.
+#[derive(Clone, Copy)]
+struct Fresh {
+    at: FileBlock,
+    state: State,
+}
+
+impl Files {
+    /// Writes all of `buf` at byte `offset`; fewer bytes only if an error came after the first.
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
+    pub fn write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.check_changeable(inode)?;
+        let written = {
+            let _exclusive = inode.lock().write();
+            self.write_locked(inode, offset, buf)?
+        };
+        self.after_write(inode, offset, written)?;
+        Ok(written)
+    }
+
+    /// Appends `buf`; returns where it begins.
+    ///
+    /// # Errors
+    /// As [`Files::write`].
+    pub fn append(&self, inode: &InodeRef, buf: &[u8]) -> Result<(u64, usize)> {
+        self.check_changeable(inode)?;
+        let (offset, written) = {
+            let _exclusive = inode.lock().write();
+            let offset = inode.size();
+            (offset, self.write_locked(inode, offset, buf)?)
+        };
+        self.after_write(inode, offset, written)?;
+        Ok((offset, written))
+    }
+
+    fn write_locked(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
+        let end = offset.saturating_add(buf.len() as u64);
+        self.check_end(end)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let in_chunk = WRITE_CHUNK_BYTES - at % WRITE_CHUNK_BYTES;
+            let len = (buf.len() - done).min(in_chunk as usize);
+            match self.write_chunk(inode, at, &buf[done..done + len]) {
+                Ok(()) => done += len,
+                Err(error) if done == 0 => return Err(error),
+                // What came before the error is written, and said so.
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writeback that a write brings with it.
+    fn after_write(&self, inode: &InodeRef, offset: u64, written: usize) -> Result<()> {
+        if !self.options().delalloc && written > 0 {
+            let _ = offset;
+            self.sweep(inode)?;
+        }
+        self.balance_dirty(inode);
+        self.reclaim();
+        Ok(())
+    }
+
+    fn write_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let (first, last) = (self.block_at(offset), self.block_from(end));
+        let size = inode.size();
+        for at in self.partial_blocks(offset, end) {
+            // Past the end of the file there is nothing to keep.
+            if u64::from(at.get()) * self.block_size() < size {
+                self.load_page(inode, at)?;
+            }
+        }
+        self.reserve_and_copy(inode, first, last, offset, buf)?;
+        let mut attributes = inode.attributes();
+        attributes.size = attributes.size.max(end);
+        attributes.touch_content();
+        attributes.times_dirty = true;
+        Ok(())
+    }
+
+    /// First and last block of a range, if the range covers them only in part.
+    fn partial_blocks(&self, offset: u64, end: u64) -> impl Iterator<Item = FileBlock> {
+        let head = !offset.is_multiple_of(self.block_size());
+        let tail = !end.is_multiple_of(self.block_size());
+        let (first, last) = (self.block_at(offset), self.block_at(end));
+        let tail = tail.then_some(last).filter(|&at| !(head && at == first));
+        head.then_some(first).into_iter().chain(tail)
+    }
+
+    fn reserve_and_copy(
+        &self,
+        inode: &InodeRef,
+        first: FileBlock,
+        last: FileBlock,
+        offset: u64,
+        buf: &[u8],
+    ) -> Result<()> {
+        let mut swept = false;
+        loop {
+            let fresh = self.fresh_blocks(inode, first, last)?;
+            match self.try_copy(inode, &fresh, first, last, offset, buf) {
+                Err(error) if *error.kind() == ErrorKind::NoSpace => {
+                    // Promises are worst cases: writing back turns them into what is needed, and
+                    // freed blocks come back with a commit.
+                    if !swept {
+                        self.sweep_everything();
+                        swept = true;
+                    } else if !self.space.wait_for_frees()? {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Blocks of the range whose page is not in memory, or is clean over something unwritten.
+    fn fresh_blocks(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<Vec<Fresh>> {
+        let needs: Vec<FileBlock> = {
+            let pages = inode.pages();
+            let mut present = pages.map.range(first, last).peekable();
+            let mut needs = Vec::new();
+            for block in first.get()..last.get() {
+                let at = FileBlock(block);
+                let page = present.next_if(|(there, _)| *there == at);
+                if page.is_none_or(|(_, page)| !page.dirty && !page.writeback) {
+                    needs.push(at);
+                }
+            }
+            needs
+        };
+        let mut fresh = Vec::with_capacity(needs.len());
+        let mut known: Option<crate::extent::Mapping> = None;
+        for at in needs {
+            let mapping = match known {
+                Some(mapping) if at < mapping.end() => mapping,
+                _ => lookup(&self.space, inode, at)?,
+            };
+            known = Some(mapping);
+            fresh.push(Fresh { at, state: mapping.state });
+        }
+        Ok(fresh)
+    }
+
+    /// Reserves for the fresh blocks and copies, or does neither.
+    fn try_copy(
+        &self,
+        inode: &Inode,
+        fresh: &[Fresh],
+        first: FileBlock,
+        last: FileBlock,
+        offset: u64,
+        buf: &[u8],
+    ) -> Result<()> {
+        let count = |is: fn(&State) -> bool| {
+            u32::try_from(fresh.iter().filter(|f| is(&f.state)).count()).unwrap_or(u32::MAX)
+        };
+        let holes = count(|state| matches!(state, State::Hole));
+        let unwritten = count(|state| matches!(state, State::Unwritten(_)));
+        let mut pages = inode.pages();
+        let (reserved, converting) = (pages.reserved, pages.converting);
+        if holes + unwritten > 0 {
+            self.set_reservation(&mut pages, reserved + holes, converting + unwritten)?;
+        }
+        if pages.map.dirty() == 0 {
+            pages.dirty_since_ms = self.clock_ms();
+        }
+        let mut fresh = fresh.iter().peekable();
+        for block in first.get()..last.get() {
+            let at = FileBlock(block);
+            let here = fresh.next_if(|f| f.at == at);
+            if here.is_some() && pages.map.peek(at).is_none() {
+                let zeroes = vec![0; self.block_size() as usize];
+                pages.map.insert_clean(at, zeroes.into());
+            }
+            let page = pages.map.modify(at, |page| self.copy_in(at, page, offset, buf));
+            match here.map(|f| f.state) {
+                Some(State::Hole) => page.reserved = true,
+                Some(State::Unwritten(_)) => page.converting = true,
+                Some(State::Written(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_in(&self, at: FileBlock, page: &mut [u8], offset: u64, buf: &[u8]) {
+        let page_start = u64::from(at.get()) * self.block_size();
+        let from = page_start.max(offset);
+        let to = (page_start + self.block_size()).min(offset + buf.len() as u64);
+        let source = &buf[(from - offset) as usize..(to - offset) as usize];
+        page[(from - page_start) as usize..(to - page_start) as usize].copy_from_slice(source);
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the journal's blocks are, found without the engine: the journal must be replayed before
+//! anything else of the volume can be trusted.
+
+use crate::error::{Error, ErrorKind, Result};
+use uext4_device::Device;
+use uext4_ondisk::block_map::{self, BlockPath};
+use uext4_ondisk::checksum::InodeSeed;
+use uext4_ondisk::extent::{ExtentNode, verify_extent_block};
+use uext4_ondisk::{
+    BlockNo, CorruptKind, FileBlock, Ino, InodeFlags, Layout, Place, RawGroupDesc, RawInode,
+    RawSuperblock, inode::verify_inode,
+};
+
+/// Blocks of the journal on the device.
+#[derive(Clone, Debug, Default)]
+pub struct LogLocation {
+    /// Runs, ascending: journal block, block on the device, number of blocks.
+    pub runs: Vec<(u32, BlockNo, u32)>,
+}
+
+impl LogLocation {
+    /// Blocks of the journal.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.runs.last().map_or(0, |&(first, _, len)| first + len)
+    }
+
+    /// Finds the blocks of the internal journal.
+    ///
+    /// # Errors
+    /// An external journal; a corrupt journal inode; a journal with holes; a device failure.
+    pub fn find(device: &dyn Device, layout: &Layout, superblock: &RawSuperblock) -> Result<Self> {
+        let ino = Ino(superblock.s_journal_inum.get());
+        if ino.get() == 0 {
+            let context = "the journal is on another device";
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let (raw, seed) = read_inode(device, layout, ino)?;
+        let corrupt = |kind: CorruptKind| Error::from(kind.at(Place::Inode(ino)));
+        let why = |why| corrupt(CorruptKind::Rule { what: "journal inode", why });
+        if raw.kind() != Some(uext4_ondisk::FileKind::Regular) || raw.i_links_count.get() == 0 {
+            return Err(why("is no file in use"));
+        }
+        let blocks = u32::try_from(raw.size() / u64::from(layout.block_size))
+            .map_err(|_| why("is larger than a journal can be"))?;
+        let mut location = Self::default();
+        if raw.flags().contains(InodeFlags::EXTENTS) {
+            let node =
+                ExtentNode::parse(&raw.i_block, None, 0..layout.blocks_count).map_err(corrupt)?;
+            location.walk(device, layout, seed, &node)?;
+        } else {
+            location.walk_block_map(device, layout, &raw.i_block, blocks)?;
+        }
+        let mut next = 0;
+        for &(first, start, len) in &location.runs {
+            if first != next || !layout.is_valid_run(start, u64::from(len)) {
+                return Err(why("has a hole"));
+            }
+            next += len;
+        }
+        if next < blocks {
+            return Err(why("has a hole"));
+        }
+        Ok(location)
+    }
+
+    fn walk(
+        &mut self,
+        device: &dyn Device,
+        layout: &Layout,
+        seed: InodeSeed,
+        node: &ExtentNode<'_>,
+    ) -> Result<()> {
+        for extent in node.extents() {
+            self.push(extent.first.get(), extent.start, extent.len);
+        }
+        for child in node.children() {
+            let at = |kind: CorruptKind| Error::from(kind.at(Place::Block(child.child)));
+            let bytes = read_block(device, layout, child.child)?;
+            verify_extent_block(&bytes, seed).map_err(at)?;
+            let depth = node.depth.checked_sub(1);
+            let node = ExtentNode::parse(&bytes, depth, 0..layout.blocks_count).map_err(at)?;
+            self.walk(device, layout, seed, &node)?;
+        }
+        Ok(())
+    }
+
+    fn walk_block_map(
+        &mut self,
+        device: &dyn Device,
+        layout: &Layout,
+        map: &[u8; 60],
+        blocks: u32,
+    ) -> Result<()> {
+        // Neighbours share their indirect blocks: keep the last one of each level.
+        let mut kept: [Option<(BlockNo, Vec<u8>)>; 3] = [None, None, None];
+        for at in 0..blocks {
+            let Some(BlockPath { root, steps }) = block_map::path(FileBlock(at), layout.block_size)
+            else {
+                break;
+            };
+            let mut block = block_map::direct(map, root);
+            for (kept, index) in kept.iter_mut().zip(steps) {
+                if kept.as_ref().is_none_or(|(number, _)| *number != block) {
+                    *kept = Some((block, read_block(device, layout, block)?));
+                }
+                block = kept.as_ref().map_or(BlockNo(0), |(_, b)| block_map::entry(b, index));
+            }
+            if block.get() == 0 {
+                break;
+            }
+            self.push(at, block, 1);
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, first: u32, start: BlockNo, len: u32) {
+        if let Some(last) = self.runs.last_mut()
+            && last.0.saturating_add(last.2) == first
+            && last.1.plus(u64::from(last.2)) == start
+        {
+            last.2 = last.2.saturating_add(len);
+        } else {
+            self.runs.push((first, start, len));
+        }
+    }
+}
+
+fn read_inode(device: &dyn Device, layout: &Layout, ino: Ino) -> Result<(RawInode, InodeSeed)> {
+    let at = |kind: CorruptKind| Error::from(kind.at(Place::Inode(ino)));
+    let outside = CorruptKind::Rule { what: "journal inode", why: "number out of range" };
+    let (group, index) = layout.group_of_ino(ino).ok_or_else(|| at(outside))?;
+    let (desc_block, desc_offset) = layout.desc_place(group).ok_or_else(|| at(outside))?;
+    let bytes = read_block(device, layout, desc_block)?;
+    let desc = bytes.get(desc_offset as usize..).unwrap_or_default();
+    let desc = RawGroupDesc::read(desc, layout.desc_size).map_err(at)?;
+    let byte = u64::from(index) * u64::from(layout.inode_size);
+    let block = desc.inode_table().plus(byte / u64::from(layout.block_size));
+    let bytes = read_block(device, layout, block)?;
+    let offset = (byte % u64::from(layout.block_size)) as usize;
+    let slot = &bytes[offset..offset + layout.inode_size as usize];
+    let raw = RawInode::read(slot).map_err(at)?;
+    let seed = layout.checksums.inode_seed(ino, raw.i_generation.get());
+    verify_inode(slot, seed).map_err(at)?;
+    Ok((raw, seed))
+}
+
+fn read_block(device: &dyn Device, layout: &Layout, block: BlockNo) -> Result<Vec<u8>> {
+    if !layout.is_valid_run(block, 1) {
+        let kind = CorruptKind::Rule { what: "journal", why: "lies outside the file system" };
+        return Err(kind.at(Place::Block(block)).into());
+    }
+    let mut bytes = vec![0; layout.block_size as usize];
+    device
+        .read_at(layout.byte_of(block), &mut bytes)
+        .map_err(|e| Error::io(format!("reading block {block}"), e))?;
+    Ok(bytes)
+}

@@ -1,0 +1,116 @@
+//! A transaction as the blocks that stand in the log.
+//!
+//! On disk: revoke blocks, then descriptor blocks each followed by the images it names, then (by
+//! itself) the commit block.
+//! Invariants: an image that begins with the journal's magic number is escaped in the log, and its
+//! tag's checksum covers the escaped form. Commit times never go back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use uext4_ondisk::journal::block::{
+    CommitBlock, DescriptorWriter, RevokeWriter, escape, must_escape, records_per_revoke,
+    tags_per_descriptor,
+};
+use uext4_ondisk::journal::superblock::JournalFormat;
+use uext4_ondisk::{BlockNo, Tid};
+
+/// Encodes transactions in one journal's format.
+#[derive(Debug)]
+pub(super) struct RecordFormat {
+    format: JournalFormat,
+    last_commit_secs: AtomicU64,
+}
+
+/// A block of the log.
+#[derive(Debug)]
+pub(super) enum LogBlock {
+    Made(Vec<u8>),
+    Image(Arc<[u8]>),
+}
+
+impl LogBlock {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Made(bytes) => bytes,
+            Self::Image(image) => image,
+        }
+    }
+}
+
+impl RecordFormat {
+    pub(super) fn new(format: JournalFormat, last_commit_secs: u64) -> Self {
+        Self { format, last_commit_secs: AtomicU64::new(last_commit_secs) }
+    }
+
+    /// Log blocks of a transaction, the commit block included.
+    pub(super) fn blocks_needed(&self, images: usize, revokes: usize) -> u32 {
+        let descriptors = images.div_ceil(tags_per_descriptor(&self.format) as usize);
+        let revokes = revokes.div_ceil(records_per_revoke(&self.format) as usize);
+        u32::try_from(images + descriptors + revokes + 1).unwrap_or(u32::MAX)
+    }
+
+    /// All blocks of a transaction but the commit block.
+    pub(super) fn encode<'a>(
+        &self,
+        tid: Tid,
+        images: impl Iterator<Item = (BlockNo, &'a Arc<[u8]>)>,
+        revoked: &BTreeSet<BlockNo>,
+    ) -> Vec<LogBlock> {
+        let mut blocks = Vec::new();
+        self.encode_revokes(tid, revoked, &mut blocks);
+        let images: Vec<(BlockNo, &Arc<[u8]>)> = images.collect();
+        for chunk in images.chunks(tags_per_descriptor(&self.format) as usize) {
+            let mut descriptor = self.empty_block();
+            let mut writer = DescriptorWriter::new(&mut descriptor, &self.format, tid);
+            let mut logged = Vec::with_capacity(chunk.len());
+            for &(block, image) in chunk {
+                let escaped = must_escape(image);
+                let image = if escaped {
+                    let mut copy = image.to_vec();
+                    escape(&mut copy);
+                    LogBlock::Made(copy)
+                } else {
+                    LogBlock::Image(Arc::clone(image))
+                };
+                assert!(writer.push(block, escaped, image.bytes()), "tags per descriptor");
+                logged.push(image);
+            }
+            writer.finish();
+            blocks.push(LogBlock::Made(descriptor));
+            blocks.append(&mut logged);
+        }
+        blocks
+    }
+
+    fn encode_revokes(&self, tid: Tid, revoked: &BTreeSet<BlockNo>, blocks: &mut Vec<LogBlock>) {
+        let mut left = revoked.iter().copied().peekable();
+        while left.peek().is_some() {
+            let mut bytes = self.empty_block();
+            let mut writer = RevokeWriter::new(&mut bytes, &self.format, tid);
+            while let Some(&block) = left.peek() {
+                if !writer.push(block) {
+                    break;
+                }
+                left.next();
+            }
+            writer.finish();
+            blocks.push(LogBlock::Made(bytes));
+        }
+    }
+
+    pub(super) fn commit_block(&self, tid: Tid) -> Vec<u8> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let before = self.last_commit_secs.fetch_max(now.as_secs(), Ordering::Relaxed);
+        let secs = now.as_secs().max(before);
+        let nanos = if secs == now.as_secs() { now.subsec_nanos() } else { 0 };
+        let mut bytes = self.empty_block();
+        CommitBlock::write(&mut bytes, &self.format, tid, (secs, nanos), None);
+        bytes
+    }
+
+    fn empty_block(&self) -> Vec<u8> {
+        vec![0; self.format.block_size as usize]
+    }
+}

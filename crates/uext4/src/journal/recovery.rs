@@ -1,0 +1,340 @@
+//! Opening a journal: replay what a crash left, then begin a new log.
+//!
+//! Invariants: images are written home and flushed before the log is declared empty. Transaction
+//! ids go on from where they were: they never reset. Features of the journal change only while the
+//! log is empty.
+//! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
+
+use super::join::JoinQueue;
+use super::locate::LogLocation;
+use super::log::{LogMap, Ring};
+use super::record::RecordFormat;
+use super::transaction::Transaction;
+use super::word::{CREDITS_MAX, TransactionWord};
+use super::{Journal, JournalConfig, JournalStats, State};
+use crate::cache::Cache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Condvar, LockRank, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock};
+use uext4_device::SharedDevice;
+use uext4_ondisk::journal::block::unescape;
+use uext4_ondisk::journal::replay::{ReplayError, ReplayLimits, plan};
+use uext4_ondisk::journal::superblock::{
+    CHECKSUM_CRC32C, JournalCompat, JournalError, JournalIncompat, JournalLayout,
+    RawJournalSuperblock,
+};
+use uext4_ondisk::{Layout, Place, Tid};
+
+/// Part of the journal that a transaction may fill, as jbd2 long had it: a quarter.
+const TRANSACTION_SHARE: u32 = 4;
+/// Fewest blocks of a log: the format's journals have at least 1024 blocks.
+const LOG_BLOCKS_MIN: u32 = 1000;
+
+/// A journal whose log has been replayed.
+#[derive(Debug)]
+pub struct Recovered {
+    location: LogLocation,
+    superblock: RawJournalSuperblock,
+    /// Id of the next transaction.
+    next_tid: Tid,
+    last_commit_secs: u64,
+    /// Transactions replayed.
+    pub transactions: u32,
+    /// Blocks written home.
+    pub blocks: usize,
+    /// Blocks whose image was damaged and could not be replayed.
+    pub damaged: usize,
+    /// The journal recorded an error.
+    pub recorded_error: bool,
+}
+
+/// Reads the journal and, if `needs_recovery`, writes what it holds home and empties it.
+///
+/// # Errors
+/// A corrupt journal superblock, features that are not understood, a damaged log, a device
+/// failure.
+pub fn recover(
+    device: &SharedDevice,
+    layout: &Layout,
+    location: LogLocation,
+    needs_recovery: bool,
+) -> Result<Recovered> {
+    let block_size = layout.block_size as usize;
+    // A map over the whole journal inode, for reading.
+    let runs = location.runs.clone();
+    let map = LogMap::new(device.clone(), block_size, runs, 0, location.blocks().max(1));
+    let mut bytes = vec![0; block_size];
+    map.read(0, &mut bytes)?;
+    let at = |kind: uext4_ondisk::CorruptKind| Error::from(kind.at(Place::LogBlock(0)));
+    let mut superblock = RawJournalSuperblock::read(&bytes).map_err(at)?;
+    let journal =
+        JournalLayout::new(&superblock, layout.block_size, location.blocks()).map_err(|error| {
+            match error {
+                JournalError::Corrupt(kind) => at(kind),
+                unsupported => Error::new(ErrorKind::RefusedFeatures, unsupported.to_string()),
+            }
+        })?;
+    let mut recovered = Recovered {
+        location,
+        superblock,
+        next_tid: journal.sequence,
+        last_commit_secs: 0,
+        transactions: 0,
+        blocks: 0,
+        damaged: 0,
+        recorded_error: superblock.s_errno.get() != 0,
+    };
+    if journal.is_empty() || !needs_recovery {
+        return Ok(recovered);
+    }
+    let limits = ReplayLimits::new(layout.blocks_count);
+    let plan = plan(&journal, limits, |at, bytes| map.read(at, bytes)).map_err(replay_error)?;
+    for (block, image) in &plan.writes {
+        map.read(image.log_block, &mut bytes)?;
+        if image.escaped {
+            unescape(&mut bytes);
+        }
+        device
+            .write_at(layout.byte_of(*block), &bytes)
+            .map_err(|e| Error::io(format!("replaying block {block}"), e))?;
+    }
+    device.flush().map_err(|e| Error::io("flushing the replay", e))?;
+    superblock.s_start.set(0);
+    superblock.s_sequence.set(plan.next_tid.get());
+    write_superblock(&map, block_size, &mut superblock)?;
+    recovered.superblock = superblock;
+    recovered.next_tid = plan.next_tid;
+    recovered.last_commit_secs = plan.last_commit_secs;
+    recovered.transactions = plan.transactions;
+    recovered.blocks = plan.writes.len();
+    recovered.damaged = plan.damaged.len();
+    Ok(recovered)
+}
+
+fn replay_error(error: ReplayError<Error>) -> Error {
+    match error {
+        ReplayError::Read { source, .. } => source,
+        ReplayError::Corrupt { log_block, kind } => kind.at(Place::LogBlock(log_block)).into(),
+        other => Error::new(ErrorKind::Internal, format!("replaying the journal: {other}")),
+    }
+}
+
+fn write_superblock(
+    map: &LogMap,
+    block_size: usize,
+    superblock: &mut RawJournalSuperblock,
+) -> Result<()> {
+    superblock.seal();
+    let mut bytes = vec![0; block_size];
+    bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
+    map.write_durable(0, &bytes)
+}
+
+impl Recovered {
+    /// Blocks that belong to the journal.
+    #[must_use]
+    pub fn location(&self) -> &LogLocation {
+        &self.location
+    }
+
+    /// The journal superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &RawJournalSuperblock {
+        &self.superblock
+    }
+
+    /// Begins a new log: nothing may be changed on the volume before this has returned, and
+    /// the file system's superblock must say `needs_recovery` by then.
+    ///
+    /// # Errors
+    /// A journal that is too small; a device failure.
+    pub fn open(self, cache: &Arc<Cache>, config: JournalConfig) -> Result<Arc<Journal>> {
+        let Self { location, mut superblock, next_tid, last_commit_secs, .. } = self;
+        let layout = cache.layout();
+        let (first, end) = (superblock.s_first.get(), superblock.s_maxlen.get());
+        if end.saturating_sub(first) < LOG_BLOCKS_MIN {
+            let context = format!("a journal of {end} blocks, at least {LOG_BLOCKS_MIN} needed");
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        set_features(&mut superblock, layout);
+        superblock.s_start.set(first);
+        superblock.s_sequence.set(next_tid.get());
+        superblock.s_errno.set(0);
+        let block_size = layout.block_size as usize;
+        let map = LogMap::new(cache.device().clone(), block_size, location.runs, first, end);
+        write_superblock(&map, block_size, &mut superblock)?;
+        let format = RecordFormat::new(superblock.format(), last_commit_secs);
+        let journal = Journal::assemble(cache, config, map, format, superblock, next_tid);
+        Journal::spawn(&journal);
+        Ok(journal)
+    }
+}
+
+/// The features that uext4 writes. The log is empty.
+fn set_features(superblock: &mut RawJournalSuperblock, layout: &Layout) {
+    let mut incompat = JournalIncompat::REVOKE;
+    incompat.set(JournalIncompat::BIT64, layout.has_64bit());
+    incompat.set(JournalIncompat::CSUM_V3, layout.has_metadata_csum());
+    // A version 1 superblock has no features; version 2 differs by them alone.
+    superblock.h_blocktype.set(uext4_ondisk::journal::block::BlockType::SuperblockV2.raw());
+    superblock.s_feature_incompat.set(incompat.bits());
+    let compat = superblock.compat() - JournalCompat::CHECKSUM;
+    superblock.s_feature_compat.set(compat.bits());
+    superblock.s_checksum_type = if layout.has_metadata_csum() { CHECKSUM_CRC32C } else { 0 };
+}
+
+impl Journal {
+    /// A journal that starts no handle: the volume is read-only.
+    #[must_use]
+    pub fn read_only(cache: &Arc<Cache>) -> Arc<Self> {
+        let block_size = cache.block_size();
+        let map = LogMap::new(cache.device().clone(), block_size, Vec::new(), 0, LOG_BLOCKS_MIN);
+        let superblock = RawJournalSuperblock::zeroed();
+        let format = RecordFormat::new(superblock.format(), 0);
+        let config = JournalConfig { commit_interval: std::time::Duration::MAX, images_max: 0 };
+        let journal = Self::assemble(cache, config, map, format, superblock, Tid(1));
+        journal.aborted.store(true, std::sync::atomic::Ordering::Release);
+        journal.state.lock().abort_cause = Some(Error::new(ErrorKind::ReadOnly, String::new()));
+        journal
+    }
+
+    fn assemble(
+        cache: &Arc<Cache>,
+        config: JournalConfig,
+        map: LogMap,
+        format: RecordFormat,
+        superblock: RawJournalSuperblock,
+        tid: Tid,
+    ) -> Arc<Self> {
+        let credits_max = (map.len() / TRANSACTION_SHARE).min(CREDITS_MAX / 2);
+        // Every credit may become an image or a revoke record; the superblock comes by itself.
+        let most = credits_max as usize + 1;
+        let durable = Tid(tid.get().wrapping_sub(1));
+        let state = State {
+            ring: Ring::empty(&map),
+            durable,
+            requested: durable,
+            empty_closes: 0,
+            checkpoint_requested: false,
+            shutdown: false,
+            abort_cause: None,
+        };
+        Arc::new(Self {
+            cache: Arc::clone(cache),
+            config,
+            word: TransactionWord::new(tid),
+            queue: JoinQueue::new(),
+            transactions: [Transaction::new(), Transaction::new()],
+            credits_max,
+            commit_blocks_max: if superblock.s_maxlen.get() == 0 {
+                0
+            } else {
+                format.blocks_needed(most, most)
+            },
+            flush: super::FlushGate::new(cache.device().clone()),
+            map,
+            format,
+            superblock: Mutex::new(LockRank::Journal, superblock),
+            state: Mutex::new(LockRank::Journal, state),
+            durable: AtomicU32::new(durable.get()),
+            checkpoint_lock: Mutex::new(LockRank::Table, ()),
+            aborted: AtomicBool::new(false),
+            committer_wake: Condvar::new(),
+            checkpointer_wake: Condvar::new(),
+            durable_wake: [Condvar::new(), Condvar::new()],
+            space_keeper: OnceLock::new(),
+            threads: Mutex::new(LockRank::Leaf, Vec::new()),
+            stats: JournalStats::default(),
+        })
+    }
+
+    fn spawn(journal: &Arc<Self>) {
+        let run = |name: &str, body: fn(&Self)| {
+            let journal = Arc::clone(journal);
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || body(&journal))
+                .map_err(|e| Error::io(format!("starting thread {name}"), e))
+        };
+        let threads =
+            [run("uext4-commit", Self::run_committer), run("uext4-ckpt", Self::run_checkpointer)];
+        for thread in threads {
+            match thread {
+                Ok(thread) => journal.threads.lock().push(thread),
+                Err(error) => journal.abort(error),
+            }
+        }
+    }
+
+    /// Commits and checkpoints everything, ends the threads, and leaves an empty log.
+    ///
+    /// # Errors
+    /// The journal was or gets aborted; then the log stays as it is, to be replayed.
+    pub fn close(&self) -> Result<()> {
+        let emptied = self.empty_log();
+        {
+            let mut state = self.state.lock();
+            state.shutdown = true;
+        }
+        self.committer_wake.notify_all();
+        self.checkpointer_wake.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A thread that panicked has aborted nothing: say so instead of hiding it.
+            if thread.join().is_err() {
+                return Err(Error::new(ErrorKind::Internal, "a journal thread panicked"));
+            }
+        }
+        emptied
+    }
+
+    /// Ends the threads as a crash would: what is not durable is lost, the log stays.
+    pub fn stop_threads(&self, cause: Error) {
+        {
+            let mut state = self.state.lock();
+            state.shutdown = true;
+            state.abort_cause.get_or_insert(cause);
+            self.aborted.store(true, std::sync::atomic::Ordering::Release);
+        }
+        self.queue.abort();
+        self.committer_wake.notify_all();
+        self.checkpointer_wake.notify_all();
+        self.durable_wake.iter().for_each(Condvar::notify_all);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    fn empty_log(&self) -> Result<()> {
+        if self.is_aborted() {
+            return Err(self.aborted_error());
+        }
+        self.commit_all()?;
+        self.checkpoint()?;
+        let next = self.state.lock().durable.next();
+        let mut superblock = self.superblock.lock();
+        superblock.s_start.set(0);
+        superblock.s_sequence.set(next.get());
+        self.write_superblock(&mut superblock)
+    }
+
+    pub(super) fn write_superblock(&self, superblock: &mut RawJournalSuperblock) -> Result<()> {
+        superblock.seal();
+        let mut bytes = vec![0; self.cache.block_size()];
+        bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
+        self.map.write_durable(0, &bytes)
+    }
+
+    /// Leaves a mark of the abort in the journal superblock; best effort, for the device may be
+    /// the cause.
+    pub(super) fn record_abort(&self) {
+        if self.map.is_empty() {
+            return;
+        }
+        let mut superblock = self.superblock.lock();
+        superblock.s_errno.set(libc::EIO.unsigned_abs().wrapping_neg());
+        let _ = self.write_superblock(&mut superblock);
+    }
+}

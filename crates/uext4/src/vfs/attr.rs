@@ -1,0 +1,217 @@
+//! Attributes as callers see and set them.
+
+use super::Vfs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::{InodeRef, now};
+use crate::xattr;
+use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
+
+/// Number of a device that a special file stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Driver.
+    pub major: u32,
+    /// Device of that driver.
+    pub minor: u32,
+}
+
+/// Attributes of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Number.
+    pub ino: Ino,
+    /// Tells two users of one number apart.
+    pub generation: u32,
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits, set-id and sticky bits included.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links.
+    pub links: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Blocks in use, in units of 512 bytes; data that is not written back yet counts.
+    pub blocks_512: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation, where the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// What a device file stands for.
+    pub rdev: Device,
+    /// Inode flags.
+    pub flags: InodeFlags,
+    /// Bytes of a block.
+    pub block_size: u32,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The present.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+impl SetTime {
+    fn resolve(self) -> Timestamp {
+        match self {
+            Self::Now => now(),
+            Self::At(time) => time,
+        }
+    }
+}
+
+/// Attributes to set; those that are `None` stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits, set-id and sticky bits included.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes: the file is cut, or extended by a hole.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the content.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode; the present if it is not given and anything changes.
+    pub ctime: Option<Timestamp>,
+    /// Creation.
+    pub crtime: Option<Timestamp>,
+    /// Take set-id bits away, as a write or a change of owner by an ordinary user does.
+    pub kill_priv: bool,
+}
+
+impl SetAttr {
+    fn is_only_size(&self) -> bool {
+        let rest = Self { size: None, ..self.clone() };
+        rest == Self::default()
+    }
+}
+
+impl Vfs {
+    /// Attributes of an inode.
+    #[must_use]
+    pub fn attr(&self, inode: &InodeRef) -> Attr {
+        let block_size = self.files.space().layout().block_size;
+        let attributes = inode.attributes();
+        let mut attr = Attr {
+            ino: inode.ino(),
+            generation: attributes.generation,
+            kind: inode.kind(),
+            mode: attributes.permissions(),
+            uid: attributes.uid,
+            gid: attributes.gid,
+            links: attributes.links,
+            size: attributes.size,
+            blocks_512: attributes.sectors,
+            atime: attributes.atime,
+            mtime: attributes.mtime,
+            ctime: attributes.ctime,
+            crtime: attributes.crtime,
+            rdev: Device::default(),
+            flags: attributes.flags,
+            block_size,
+        };
+        if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            let mut raw = RawInode::zeroed();
+            raw.i_block = attributes.block_map;
+            let (major, minor) = raw.device();
+            attr.rdev = Device { major, minor };
+        }
+        drop(attributes);
+        if attr.kind == FileKind::Regular {
+            let reserved = u64::from(inode.pages().reserved);
+            attr.blocks_512 += reserved * u64::from(block_size / 512);
+        }
+        attr
+    }
+
+    /// Sets attributes.
+    ///
+    /// # Errors
+    /// `IsADirectory` or `InvalidArgument` for the size of what has none; `FileTooBig`,
+    /// `ReadOnly`; a device failure.
+    pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
+        self.files.check_writable()?;
+        if let Some(size) = change.size {
+            match inode.kind() {
+                FileKind::Regular => self.files.set_size(inode, size)?,
+                FileKind::Directory => {
+                    return Err(Error::new(ErrorKind::IsADirectory, String::new()));
+                }
+                _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
+            }
+        }
+        if !change.is_only_size() {
+            self.set_metadata(inode, change)?;
+        }
+        Ok(self.attr(inode))
+    }
+
+    fn set_metadata(&self, inode: &InodeRef, change: &SetAttr) -> Result<()> {
+        let _exclusive = inode.lock().write();
+        let space = self.files.space();
+        let acl = match change.mode {
+            Some(mode) => self.plan_acl_mode(inode, mode)?,
+            None => None,
+        };
+        let credits = 1 + acl.as_ref().map_or(0, xattr::Change::credits);
+        space.journal().run(credits, |handle| {
+            if let Some(acl) = acl {
+                acl.apply(handle)?;
+            }
+            inode.update(handle, |attributes| {
+                if change.kill_priv {
+                    let group_executes = attributes.mode & 0o010 != 0;
+                    attributes.mode &= if group_executes { !0o6000 } else { !0o4000 };
+                }
+                if let Some(mode) = change.mode {
+                    attributes.mode = (attributes.mode & !0o7777) | (mode & 0o7777);
+                }
+                attributes.uid = change.uid.unwrap_or(attributes.uid);
+                attributes.gid = change.gid.unwrap_or(attributes.gid);
+                attributes.atime = change.atime.map_or(attributes.atime, SetTime::resolve);
+                attributes.mtime = change.mtime.map_or(attributes.mtime, SetTime::resolve);
+                if attributes.crtime.is_some() {
+                    attributes.crtime = change.crtime.or(attributes.crtime);
+                }
+                attributes.touch();
+                attributes.ctime = change.ctime.unwrap_or(attributes.ctime);
+            })
+        })
+    }
+
+    /// chmod(2) of a file with an access list changes the list, too.
+    fn plan_acl_mode<'a>(
+        &'a self,
+        inode: &'a InodeRef,
+        mode: u16,
+    ) -> Result<Option<xattr::Change<'a>>> {
+        const NAME: &[u8] = b"system.posix_acl_access";
+        let space = self.files.space();
+        if inode.attributes().file_acl == 0 && inode.attributes().xattr_area.iter().all(|&b| b == 0)
+        {
+            return Ok(None);
+        }
+        let value = match xattr::get(space, inode, NAME) {
+            Ok(value) => value,
+            Err(error) if *error.kind() == ErrorKind::NoXattr => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(acl) = xattr::acl::Acl::from_caller(&value)? else { return Ok(None) };
+        let value = acl.with_mode(mode).to_caller();
+        xattr::Change::plan(space, inode, NAME, Some(&value), xattr::Mode::Any).map(Some)
+    }
+}

@@ -1,0 +1,188 @@
+//! Creating files, directories and special files; hard links.
+
+use super::{Device, Vfs, add_subdirectory, expect_directory};
+use crate::alloc::{INODE_CREDITS, InodeClaim};
+use crate::dir::{self, Insertion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{Growth, claim_growth};
+use crate::inode::{Attributes, Inode, InodeRef};
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::inode::LINK_MAX;
+use uext4_ondisk::{FileKind, InodeFlags, RawInode};
+
+/// Who owns a new inode. The group is that of the directory where its set-group-id bit says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// Type; symbolic links have [`Vfs::symlink`].
+    pub kind: FileKind,
+    /// Permission bits, the caller's umask applied.
+    pub mode: u16,
+    /// Owner.
+    pub owner: Owner,
+    /// What a device file stands for.
+    pub rdev: Device,
+}
+
+/// Flags that a new inode takes from its directory: those that uext4 honours.
+fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
+    let all = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
+    match kind {
+        FileKind::Directory => flags & (all | InodeFlags::DIRSYNC),
+        _ => flags & all,
+    }
+}
+
+/// An inode that is ready to be linked into a directory.
+pub(super) struct Prepared {
+    pub(super) inode: Arc<Inode>,
+    claim: InodeClaim,
+    /// First block of a directory, or the target of a slow symbolic link.
+    pub(super) growth: Option<Growth>,
+}
+
+impl Vfs {
+    /// Creates an inode and links it as `name`.
+    ///
+    /// # Errors
+    /// `Exists`, `NameTooLong`, `NoSpace`, `TooManyLinks`, `ReadOnly`; a device failure.
+    pub fn create(&self, dir: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
+        if new.kind == FileKind::Symlink {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a symbolic link needs a target"));
+        }
+        Self::check_name(name)?;
+        let _exclusive = dir.lock().write();
+        self.check_parent(dir)?;
+        let insertion = Insertion::plan(self.files.space(), dir, name)?;
+        let mut attributes = self.new_attributes(dir, new.kind, new.mode, new.owner);
+        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            let mut raw = RawInode::zeroed();
+            raw.set_device(new.rdev.major, new.rdev.minor);
+            attributes.block_map = raw.i_block;
+        }
+        let is_directory = new.kind == FileKind::Directory;
+        if is_directory {
+            self.check_links(dir)?;
+            attributes.links = 2;
+        }
+        let prepared = self.prepare(dir, new.kind, attributes, u32::from(is_directory))?;
+        self.link_new(dir, insertion, prepared, |handle, inode, growth| match growth {
+            Some(growth) => dir::init(self.files.space(), handle, inode, growth, dir.ino()),
+            None => Ok(()),
+        })
+    }
+
+    /// Attributes of a new child of `dir`.
+    pub(super) fn new_attributes(
+        &self,
+        dir: &Inode,
+        kind: FileKind,
+        mode: u16,
+        owner: Owner,
+    ) -> Attributes {
+        let generation = rand::random();
+        let layout = self.files.space().layout();
+        let mut attributes = Attributes::new(layout, kind, mode & 0o7777, generation);
+        let parent = dir.attributes();
+        attributes.uid = owner.uid;
+        attributes.gid = owner.gid;
+        if parent.mode & 0o2000 != 0 {
+            attributes.gid = parent.gid;
+            if kind == FileKind::Directory {
+                attributes.mode |= 0o2000;
+            }
+        }
+        attributes.flags = inherited(parent.flags, kind);
+        attributes
+    }
+
+    /// Claims a number and `blocks` blocks for a new inode.
+    pub(super) fn prepare(
+        &self,
+        dir: &Inode,
+        kind: FileKind,
+        attributes: Attributes,
+        blocks: u32,
+    ) -> Result<Prepared> {
+        let space = self.files.space();
+        let claim = space.claim_inode(dir.ino(), kind == FileKind::Directory)?;
+        let budget = self.files.table().budget();
+        let inode = Arc::new(Inode::create(space, budget, claim.ino(), kind, attributes)?);
+        let growth = match blocks {
+            0 => None,
+            blocks => Some(claim_growth(space, &inode, blocks)?),
+        };
+        Ok(Prepared { inode, claim, growth })
+    }
+
+    /// Links a prepared inode; `fill` gives it its first content in the same handle.
+    pub(super) fn link_new(
+        &self,
+        dir: &InodeRef,
+        insertion: Insertion<'_>,
+        prepared: Prepared,
+        fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
+    ) -> Result<InodeRef> {
+        let Prepared { inode, mut claim, mut growth } = prepared;
+        let space = self.files.space();
+        let is_directory = inode.kind() == FileKind::Directory;
+        let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
+        // The inode and its parent.
+        let credits = insertion.credits() + INODE_CREDITS + fill_credits + 2;
+        space.journal().run(credits, |handle| {
+            space.take_inode(handle, &mut claim, is_directory)?;
+            inode.note_data_change(handle);
+            inode.update(handle, |_| ())?;
+            fill(handle, &inode, growth.as_mut())?;
+            insertion.apply(handle, inode.ino(), inode.kind())?;
+            dir.update(handle, |attributes| {
+                if is_directory {
+                    add_subdirectory(attributes);
+                }
+                attributes.touch_content();
+            })
+        })?;
+        Ok(self.files.table().insert(inode))
+    }
+
+    /// Links an inode as `name`, too.
+    ///
+    /// # Errors
+    /// `Exists`, `NotPermitted` for a directory, `TooManyLinks`, `NoSpace`, `ReadOnly`; a
+    /// device failure.
+    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        Self::check_name(name)?;
+        expect_directory(dir)?;
+        if inode.kind() == FileKind::Directory {
+            return Err(Error::new(ErrorKind::NotPermitted, "a hard link to a directory"));
+        }
+        let _exclusive = dir.lock().write();
+        self.check_parent(dir)?;
+        let _inode = inode.lock().write();
+        let links = inode.attributes().links;
+        if links == 0 {
+            return Err(Error::new(ErrorKind::NotFound, "inode is unlinked"));
+        }
+        if links >= u32::from(LINK_MAX) {
+            return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
+        }
+        let insertion = Insertion::plan(self.files.space(), dir, name)?;
+        self.files.space().journal().run(insertion.credits() + 2, |handle| {
+            insertion.apply(handle, inode.ino(), inode.kind())?;
+            inode.update(handle, |attributes| {
+                attributes.links += 1;
+                attributes.touch();
+            })?;
+            dir.update(handle, Attributes::touch_content)
+        })
+    }
+}

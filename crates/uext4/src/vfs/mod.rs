@@ -1,0 +1,233 @@
+//! Names: operations on directories and attributes, by inode.
+//!
+//! What: [`Vfs`] does what an operating system's file system layer asks: look up, create, link,
+//! unlink, rename, attributes. Paths and permissions are the caller's.
+//! Invariants: an operation is one handle, so it happens whole or not at all; all reads, checks and
+//! claims come before it.
+//! Locking: directories before what they hold; two directories ancestors first, else by number,
+//! under the rename lock when they differ; then files. See `docs/locking.md`.
+//! Kernel counterpart: `fs/namei.c`, `fs/ext4/namei.c`.
+
+mod attr;
+mod create;
+mod open_file;
+mod remove;
+mod rename;
+mod symlink;
+
+pub use attr::{Attr, Device, SetAttr, SetTime};
+pub use create::{NewInode, Owner};
+pub use open_file::OpenFile;
+pub use rename::RenameMode;
+
+use crate::dir;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::Files;
+use crate::inode::{Attributes, Inode, InodeRef};
+use crate::sync::{LockRank, Mutex};
+use crate::xattr;
+use std::sync::Arc;
+use uext4_ondisk::inode::LINK_MAX;
+use uext4_ondisk::{CorruptKind, FileKind, Ino, Place, RoCompat};
+
+/// Operations by inode.
+#[derive(Debug)]
+pub struct Vfs {
+    files: Arc<Files>,
+    /// Held while an entry moves between directories: the tree's shape is then stable.
+    rename: Mutex<()>,
+}
+
+impl Vfs {
+    /// Operations over `files`.
+    #[must_use]
+    pub fn new(files: Arc<Files>) -> Self {
+        Self { files, rename: Mutex::new(LockRank::Rename, ()) }
+    }
+
+    /// Operations on content.
+    #[must_use]
+    pub fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
+    /// An inode by number.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not in use; `Corrupt`; a device failure.
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        let free = || Error::new(ErrorKind::NotFound, format!("inode {ino}"));
+        if !self.files.space().is_inode_used(ino)? {
+            return Err(free());
+        }
+        let inode = self.files.table().get(ino)?;
+        let links = inode.attributes().links;
+        if links == 0 { Err(free()) } else { Ok(inode) }
+    }
+
+    /// The inode that `name` leads to in `dir`; `.` and `..` lead where they should.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NameTooLong`; `Corrupt`; a device failure.
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+        expect_directory(dir)?;
+        match name {
+            b"." => return Ok(dir.clone()),
+            b".." => return self.parent(dir),
+            _ => {}
+        }
+        let _shared = dir.lock().read();
+        match dir::lookup(self.files.space(), dir, name)? {
+            Some(entry) => self.linked(dir, entry.ino),
+            None => Err(Error::new(ErrorKind::NotFound, String::new())),
+        }
+    }
+
+    /// The directory that holds a directory; the root holds itself.
+    fn parent(&self, dir: &InodeRef) -> Result<InodeRef> {
+        if dir.ino() == Ino::ROOT {
+            return Ok(dir.clone());
+        }
+        let _shared = dir.lock().read();
+        let entry = dir::parent_entry(self.files.space(), dir)?;
+        self.linked(dir, entry.ino)
+    }
+
+    /// The inode that an entry of `dir` names. An entry that names a free inode is corrupt.
+    fn linked(&self, dir: &Inode, ino: Ino) -> Result<InodeRef> {
+        let corrupt = |why| {
+            let kind = CorruptKind::Rule { what: "directory entry", why };
+            Error::from(kind.at(Place::Inode(dir.ino())))
+        };
+        let layout = self.files.space().layout();
+        if ino != Ino::ROOT && ino < layout.first_ino {
+            return Err(corrupt("names a reserved inode"));
+        }
+        let inode = self.files.table().get(ino).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => corrupt("names an inode that is free"),
+            _ => error,
+        })?;
+        let links = inode.attributes().links;
+        if links == 0 { Err(corrupt("names an inode without links")) } else { Ok(inode) }
+    }
+
+    /// Lists a directory from `cursor` (0: the start); `visit` returns false to stop.
+    ///
+    /// # Errors
+    /// `NotADirectory`; `Corrupt`; a device failure.
+    pub fn read_dir(
+        &self,
+        dir: &InodeRef,
+        cursor: u64,
+        visit: &mut dyn FnMut(dir::DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        expect_directory(dir)?;
+        let _shared = dir.lock().read();
+        self.files.note_access(dir, true);
+        dir::read(self.files.space(), dir, cursor, visit)
+    }
+
+    /// Value of an extended attribute.
+    ///
+    /// # Errors
+    /// `NoXattr`; `Corrupt`; a device failure.
+    pub fn xattr_get(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
+        xattr::get(self.files.space(), inode, name)
+    }
+
+    /// Full names of the extended attributes.
+    ///
+    /// # Errors
+    /// `Corrupt`; a device failure.
+    pub fn xattr_list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+        xattr::list(self.files.space(), inode)
+    }
+
+    /// Sets an extended attribute, or removes it (`None`).
+    ///
+    /// # Errors
+    /// `Exists`, `NoXattr` by `mode`; `NoSpace`; `ReadOnly`; see [`xattr::Change::plan`].
+    pub fn xattr_change(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: xattr::Mode,
+    ) -> Result<()> {
+        self.files.check_writable()?;
+        let _exclusive = inode.lock().write();
+        let space = self.files.space();
+        let change = xattr::Change::plan(space, inode, name, value, mode)?;
+        let acl_mode = match (name, value) {
+            (b"system.posix_acl_access", Some(value)) => {
+                xattr::acl::Acl::from_caller(value)?.map(|acl| acl.mode())
+            }
+            _ => None,
+        };
+        space.journal().run(change.credits() + 1, |handle| {
+            change.apply(handle)?;
+            inode.update(handle, |attributes| {
+                if let Some(mode) = acl_mode {
+                    attributes.mode = (attributes.mode & !0o777) | (mode & 0o777);
+                }
+                attributes.touch();
+            })
+        })
+    }
+
+    fn check_name(name: &[u8]) -> Result<()> {
+        if name.len() > uext4_ondisk::dir_entry::NAME_MAX {
+            return Err(Error::new(ErrorKind::NameTooLong, String::new()));
+        }
+        let reserved = matches!(name, b"" | b"." | b"..");
+        if reserved || name.contains(&b'/') || name.contains(&0) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a name that no entry can have"));
+        }
+        Ok(())
+    }
+
+    /// A directory that is removed takes no new entries.
+    fn check_parent(&self, dir: &InodeRef) -> Result<()> {
+        expect_directory(dir)?;
+        self.files.check_changeable(dir)?;
+        if dir.attributes().links == 0 {
+            return Err(Error::new(ErrorKind::NotFound, "directory is removed"));
+        }
+        Ok(())
+    }
+
+    /// Whether a directory can have one more subdirectory.
+    fn check_links(&self, dir: &Inode) -> Result<()> {
+        let unlimited =
+            self.files.space().layout().features.ro_compat.contains(RoCompat::DIR_NLINK);
+        if !unlimited && dir.attributes().links >= u32::from(LINK_MAX) {
+            return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
+        }
+        Ok(())
+    }
+}
+
+fn expect_directory(inode: &Inode) -> Result<()> {
+    if inode.kind() == FileKind::Directory {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::NotADirectory, String::new()))
+}
+
+/// A directory gets a subdirectory. One link stands for more than the format counts.
+fn add_subdirectory(attributes: &mut Attributes) {
+    if attributes.links == 1 {
+        return;
+    }
+    attributes.links += 1;
+    if attributes.links > u32::from(LINK_MAX) {
+        attributes.links = 1;
+    }
+}
+
+/// A directory loses a subdirectory.
+fn drop_subdirectory(attributes: &mut Attributes) {
+    if attributes.links > 2 {
+        attributes.links -= 1;
+    }
+}

@@ -1,0 +1,123 @@
+//! An open file.
+
+use super::Vfs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::{AllocateMode, Seek};
+use crate::inode::{ErrorCursor, InodeRef};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use uext4_ondisk::FileKind;
+
+/// A file that somebody has open: it stays even if its last name goes, and it is told of each
+/// writeback failure once.
+#[derive(Debug)]
+pub struct OpenFile {
+    vfs: Arc<Vfs>,
+    inode: InodeRef,
+    errors: ErrorCursor,
+}
+
+impl OpenFile {
+    pub(crate) fn new(vfs: Arc<Vfs>, inode: &InodeRef) -> Result<Self> {
+        match inode.kind() {
+            FileKind::Regular | FileKind::Directory => {}
+            _ => return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file")),
+        }
+        Ok(Self { vfs, errors: inode.errors.cursor(), inode: inode.clone() })
+    }
+
+    /// The inode.
+    #[must_use]
+    pub fn inode(&self) -> &InodeRef {
+        &self.inode
+    }
+
+    /// Reads from byte `offset`; fewer bytes than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// `IsADirectory`; a corrupt tree; a device failure.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.expect_file()?;
+        self.vfs.files().read(&self.inode, offset, buf)
+    }
+
+    /// Writes at byte `offset`; fewer bytes than given only if an error came after the first.
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
+    pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.expect_file()?;
+        self.vfs.files().write(&self.inode, offset, buf)
+    }
+
+    /// Appends; returns where the data begins and how many bytes were written.
+    ///
+    /// # Errors
+    /// As [`OpenFile::write_at`].
+    pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
+        self.expect_file()?;
+        self.vfs.files().append(&self.inode, buf)
+    }
+
+    /// Makes the file durable; only what is needed to read its data back if `data_only`.
+    ///
+    /// # Errors
+    /// A writeback failure that this file has not been told of; a failed flush; an aborted
+    /// journal.
+    pub fn sync(&self, data_only: bool) -> Result<()> {
+        let synced = self.vfs.files().sync(&self.inode, data_only);
+        match self.inode.errors.check(&self.errors) {
+            Some(error) => Err(error),
+            None => synced,
+        }
+    }
+
+    /// Allocates, punches or zeroes a range of bytes.
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooBig`, `InvalidArgument`, `ReadOnly`; a device failure.
+    pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
+        self.expect_file()?;
+        self.vfs.files().allocate(&self.inode, mode, offset, len)
+    }
+
+    /// The first byte at or after `offset` that may hold data.
+    ///
+    /// # Errors
+    /// `NoData` if there is none; a corrupt tree; a device failure.
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.expect_file()?;
+        self.vfs.files().seek(&self.inode, offset, Seek::Data)
+    }
+
+    /// The first byte at or after `offset` that is in a hole, or the end of the file.
+    ///
+    /// # Errors
+    /// `NoData` past the end; a corrupt tree; a device failure.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.expect_file()?;
+        self.vfs.files().seek(&self.inode, offset, Seek::Hole)
+    }
+
+    /// What close(2) does: a file that was cut to nothing and written again is written back
+    /// (`auto_da_alloc`), and a writeback failure is reported.
+    ///
+    /// # Errors
+    /// A writeback failure that this file has not been told of.
+    pub fn flush(&self) -> Result<()> {
+        if self.inode.flush_on_close.swap(false, Ordering::Relaxed)
+            && self.vfs.files().options().auto_da_alloc
+        {
+            // Recorded with the inode, and so reported below.
+            let _ = self.vfs.files().sweep(&self.inode);
+        }
+        self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
+    }
+
+    fn expect_file(&self) -> Result<()> {
+        if self.inode.kind() == FileKind::Regular {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::IsADirectory, String::new()))
+    }
+}

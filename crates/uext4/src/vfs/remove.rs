@@ -1,0 +1,84 @@
+//! Removing names.
+//!
+//! Invariants: the last link of an inode goes in the same handle in which it becomes an orphan; its
+//! blocks are freed when nobody uses it any more.
+
+use super::{Vfs, drop_subdirectory};
+use crate::dir;
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::ORPHAN_CREDITS;
+use crate::inode::{Attributes, InodeRef};
+use uext4_ondisk::FileKind;
+
+impl Vfs {
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, `NotPermitted`, `ReadOnly`; a device failure.
+    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        Self::check_name(name)?;
+        {
+            let _exclusive = dir.lock().write();
+            self.check_parent(dir)?;
+            let space = self.files.space();
+            let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
+            let inode = self.linked(dir, entry.ino)?;
+            if inode.kind() == FileKind::Directory {
+                return Err(Error::new(ErrorKind::IsADirectory, String::new()));
+            }
+            self.files.check_changeable(&inode)?;
+            let _inode = inode.lock().write();
+            space.journal().run(3 + ORPHAN_CREDITS, |handle| {
+                entry.remove(handle)?;
+                let links = inode.update(handle, |attributes| {
+                    attributes.links = attributes.links.saturating_sub(1);
+                    attributes.touch();
+                    attributes.links
+                })?;
+                if links == 0 {
+                    self.files.orphans().add(handle, &inode)?;
+                }
+                dir.update(handle, Attributes::touch_content)
+            })?;
+        }
+        self.files.delete_unlinked()
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NotEmpty`, `ReadOnly`; a device failure.
+    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        Self::check_name(name)?;
+        {
+            let _exclusive = dir.lock().write();
+            self.check_parent(dir)?;
+            let space = self.files.space();
+            let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
+            let child = self.linked(dir, entry.ino)?;
+            super::expect_directory(&child)?;
+            self.files.check_changeable(&child)?;
+            let _child = child.lock().write();
+            if !dir::is_empty(space, &child)? {
+                return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+            }
+            space.journal().run(3 + ORPHAN_CREDITS, |handle| {
+                entry.remove(handle)?;
+                child.update(handle, |attributes| {
+                    attributes.links = 0;
+                    attributes.touch();
+                })?;
+                self.files.orphans().add(handle, &child)?;
+                dir.update(handle, |attributes| {
+                    drop_subdirectory(attributes);
+                    attributes.touch_content();
+                })
+            })?;
+        }
+        self.files.delete_unlinked()
+    }
+}
+
+pub(super) fn not_found() -> Error {
+    Error::new(ErrorKind::NotFound, String::new())
+}

@@ -1,0 +1,283 @@
+//! Renaming.
+//!
+//! Locking: the rename lock when two directories take part, so that nobody moves a directory
+//! meanwhile; then both directories, ancestors first, else by number; then the inodes that
+//! move or go: directories by number, then files by number.
+
+use super::remove::not_found;
+use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
+use crate::dir::{self, Entry, Insertion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::ORPHAN_CREDITS;
+use crate::inode::{Attributes, Inode, InodeRef};
+use crate::journal::Handle;
+use crate::sync::RwLockWriteGuard;
+use uext4_ondisk::{FileKind, Ino};
+
+/// What happens to a file that has the new name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is replaced.
+    Replace,
+    /// The rename fails.
+    NoReplace,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// One side of a rename.
+struct Side<'a> {
+    dir: &'a InodeRef,
+    entry: Entry,
+    inode: InodeRef,
+}
+
+impl Side<'_> {
+    fn is_directory(&self) -> bool {
+        self.inode.kind() == FileKind::Directory
+    }
+}
+
+impl Vfs {
+    /// Renames `name` in `dir` to `new_name` in `new_dir`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `NotEmpty`, `IsADirectory`, `NotADirectory`, `InvalidArgument` (a
+    /// directory into itself), `NoSpace`, `TooManyLinks`, `ReadOnly`; a device failure.
+    pub fn rename(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        Self::check_name(name)?;
+        Self::check_name(new_name)?;
+        expect_directory(dir)?;
+        expect_directory(new_dir)?;
+        {
+            let crosses = dir.ino() != new_dir.ino();
+            let _rename = crosses.then(|| self.rename.lock());
+            let new_dir_first = crosses && self.goes_first(new_dir, dir)?;
+            let _locks = lock_dirs(dir, new_dir, new_dir_first);
+            self.check_parent(dir)?;
+            self.check_parent(new_dir)?;
+            let from = self.side(dir, name)?.ok_or_else(not_found)?;
+            let to = self.side(new_dir, new_name)?;
+            match (mode, to) {
+                (RenameMode::NoReplace, Some(_)) => {
+                    return Err(Error::new(ErrorKind::Exists, String::new()));
+                }
+                (RenameMode::Exchange, None) => return Err(not_found()),
+                (_, Some(to)) if to.inode.ino() == from.inode.ino() => return Ok(()),
+                (RenameMode::Exchange, Some(to)) => self.exchange(&from, &to)?,
+                (_, to) => self.replace(&from, new_dir, new_name, to.as_ref())?,
+            }
+        }
+        self.files.delete_unlinked()
+    }
+
+    fn side<'a>(&self, dir: &'a InodeRef, name: &[u8]) -> Result<Option<Side<'a>>> {
+        let Some(entry) = dir::lookup(self.files.space(), dir, name)? else { return Ok(None) };
+        let inode = self.linked(dir, entry.ino)?;
+        self.files.check_changeable(&inode)?;
+        Ok(Some(Side { dir, entry, inode }))
+    }
+
+    /// Whether `a` is locked before `b`: it holds `b`, or neither holds the other and its number
+    /// is lower. The rename lock is held.
+    fn goes_first(&self, a: &InodeRef, b: &InodeRef) -> Result<bool> {
+        if self.holds(a.ino(), b)? {
+            return Ok(true);
+        }
+        Ok(!self.holds(b.ino(), a)? && a.ino() < b.ino())
+    }
+
+    /// Whether directory `ancestor` is `dir` or holds it at any depth. The rename lock is held, so
+    /// `..` entries of linked directories stay.
+    fn holds(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
+        let mut at = dir.clone();
+        // A loop in a hostile image ends by the number of directories there can be.
+        for _ in 0..self.files.space().layout().inodes_count {
+            if at.ino() == ancestor {
+                return Ok(true);
+            }
+            if at.ino() == Ino::ROOT {
+                return Ok(false);
+            }
+            let parent = dir::parent_entry(self.files.space(), &at)?.ino;
+            at = self.files.table().get(parent)?;
+        }
+        Err(Error::new(ErrorKind::InvalidArgument, "directories form a loop"))
+    }
+
+    fn replace(
+        &self,
+        from: &Side<'_>,
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        to: Option<&Side<'_>>,
+    ) -> Result<()> {
+        let crosses = from.dir.ino() != new_dir.ino();
+        if from.is_directory() && crosses && self.holds(from.inode.ino(), new_dir)? {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
+        }
+        if let Some(to) = to {
+            check_kinds(from, to)?;
+            if to.is_directory() && crosses && self.holds(to.inode.ino(), from.dir)? {
+                return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+            }
+        }
+        let moves_dir = from.is_directory() && crosses;
+        if moves_dir && to.is_none() {
+            self.check_links(new_dir)?;
+        }
+        if self.files.options().auto_da_alloc
+            && to.is_some()
+            && from.inode.kind() == FileKind::Regular
+        {
+            // A program that replaces a file by a new one wants one of the two after a crash.
+            self.files.sweep(&from.inode)?;
+        }
+        let _locks = lock_moving(&from.inode, to.map(|to| &to.inode));
+        if let Some(to) = to
+            && to.is_directory()
+            && !dir::is_empty(self.files.space(), &to.inode)?
+        {
+            return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+        }
+        let insertion = match to {
+            Some(_) => None,
+            None => Some(Insertion::plan(self.files.space(), new_dir, new_name)?),
+        };
+        self.apply_replace(from, new_dir, to, insertion, moves_dir)
+    }
+
+    fn apply_replace(
+        &self,
+        from: &Side<'_>,
+        new_dir: &InodeRef,
+        to: Option<&Side<'_>>,
+        insertion: Option<Insertion<'_>>,
+        moves_dir: bool,
+    ) -> Result<()> {
+        let space = self.files.space();
+        let dotdot = match moves_dir {
+            true => Some(dir::parent_entry(space, &from.inode)?),
+            false => None,
+        };
+        let credits = insertion.as_ref().map_or(1, Insertion::credits) + ORPHAN_CREDITS + 6;
+        space.journal().run(credits, |handle| {
+            let (ino, kind) = (from.inode.ino(), from.inode.kind());
+            from.entry.remove(handle)?;
+            if let Some(to) = to {
+                to.entry.set_ino(space, handle, ino, kind)?;
+                self.drop_replaced(handle, to)?;
+            }
+            if let Some(insertion) = insertion {
+                insertion.apply(handle, ino, kind)?;
+            }
+            from.inode.update(handle, Attributes::touch)?;
+            if let Some(dotdot) = dotdot {
+                dotdot.set_ino(space, handle, new_dir.ino(), FileKind::Directory)?;
+            }
+            let leaves = moves_dir || (from.is_directory() && to.is_some());
+            from.dir.update(handle, |attributes| {
+                if leaves {
+                    drop_subdirectory(attributes);
+                }
+                attributes.touch_content();
+            })?;
+            new_dir.update(handle, |attributes| {
+                // A directory that replaces another one leaves the count as it is.
+                if moves_dir && to.is_none() {
+                    add_subdirectory(attributes);
+                }
+                attributes.touch_content();
+            })
+        })
+    }
+
+    fn drop_replaced(&self, handle: &mut Handle<'_>, to: &Side<'_>) -> Result<()> {
+        let is_directory = to.is_directory();
+        let links = to.inode.update(handle, |attributes| {
+            attributes.links = if is_directory { 0 } else { attributes.links.saturating_sub(1) };
+            attributes.touch();
+            attributes.links
+        })?;
+        if links == 0 { self.files.orphans().add(handle, &to.inode) } else { Ok(()) }
+    }
+
+    fn exchange(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+        let crosses = from.dir.ino() != to.dir.ino();
+        if crosses {
+            for (side, other) in [(from, to), (to, from)] {
+                if side.is_directory() && self.holds(side.inode.ino(), other.dir)? {
+                    return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
+                }
+            }
+        }
+        let _locks = lock_moving(&from.inode, Some(&to.inode));
+        let space = self.files.space();
+        let dotdot = |side: &Side<'_>| match crosses && side.is_directory() {
+            true => dir::parent_entry(space, &side.inode).map(Some),
+            false => Ok(None),
+        };
+        let (from_dotdot, to_dotdot) = (dotdot(from)?, dotdot(to)?);
+        space.journal().run(8, |handle| {
+            from.entry.set_ino(space, handle, to.inode.ino(), to.inode.kind())?;
+            to.entry.set_ino(space, handle, from.inode.ino(), from.inode.kind())?;
+            if let Some(entry) = from_dotdot {
+                entry.set_ino(space, handle, to.dir.ino(), FileKind::Directory)?;
+            }
+            if let Some(entry) = to_dotdot {
+                entry.set_ino(space, handle, from.dir.ino(), FileKind::Directory)?;
+            }
+            from.inode.update(handle, Attributes::touch)?;
+            to.inode.update(handle, Attributes::touch)?;
+            let change = |attributes: &mut Attributes, gains: bool, loses: bool| {
+                match (crosses && gains, crosses && loses) {
+                    (true, false) => add_subdirectory(attributes),
+                    (false, true) => drop_subdirectory(attributes),
+                    _ => {}
+                }
+                attributes.touch_content();
+            };
+            let (from_is, to_is) = (from.is_directory(), to.is_directory());
+            from.dir.update(handle, |attributes| change(attributes, to_is, from_is))?;
+            to.dir.update(handle, |attributes| change(attributes, from_is, to_is))
+        })
+    }
+}
+
+/// A directory replaces only a directory, a file only a file.
+fn check_kinds(from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+    match (from.is_directory(), to.is_directory()) {
+        (true, false) => Err(Error::new(ErrorKind::NotADirectory, String::new())),
+        (false, true) => Err(Error::new(ErrorKind::IsADirectory, String::new())),
+        _ => Ok(()),
+    }
+}
+
+type DirLock<'a> = RwLockWriteGuard<'a, ()>;
+
+fn lock_dirs<'a>(
+    dir: &'a InodeRef,
+    new_dir: &'a InodeRef,
+    new_dir_first: bool,
+) -> (DirLock<'a>, Option<DirLock<'a>>) {
+    if dir.ino() == new_dir.ino() {
+        return (dir.lock().write(), None);
+    }
+    let (first, second) = if new_dir_first { (new_dir, dir) } else { (dir, new_dir) };
+    (first.lock().write(), Some(second.lock().write()))
+}
+
+/// Locks the inodes that move or go: directories before files, then by number.
+fn lock_moving<'a>(a: &'a InodeRef, b: Option<&'a InodeRef>) -> Vec<DirLock<'a>> {
+    let mut inodes: Vec<&Inode> = vec![a];
+    inodes.extend(b.map(|b| &***b));
+    inodes.sort_by_key(|inode| (inode.kind() != FileKind::Directory, inode.ino()));
+    inodes.into_iter().map(|inode| inode.lock().write()).collect()
+}

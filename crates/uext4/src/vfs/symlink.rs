@@ -1,0 +1,82 @@
+//! Symbolic links.
+//!
+//! On disk: a target shorter than 60 bytes stands in `i_block`, a longer one in a block of its own,
+//! which is journaled like other metadata.
+
+use super::{Owner, Vfs};
+use crate::cache::BlockKind;
+use crate::dir::Insertion;
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{block_of, grow};
+use crate::inode::{Inode, InodeRef};
+use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
+
+impl Vfs {
+    /// Creates a symbolic link.
+    ///
+    /// # Errors
+    /// `NameTooLong` for a target that does not fit a block; those of [`Vfs::create`].
+    pub fn symlink(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        owner: Owner,
+    ) -> Result<InodeRef> {
+        Self::check_name(name)?;
+        let space = self.files.space();
+        let block_size = space.layout().block_size as usize;
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a target that no link can have"));
+        }
+        if target.len() >= block_size {
+            return Err(Error::new(ErrorKind::NameTooLong, "target of a symbolic link"));
+        }
+        let _exclusive = dir.lock().write();
+        self.check_parent(dir)?;
+        let insertion = Insertion::plan(space, dir, name)?;
+        let mut attributes = self.new_attributes(dir, FileKind::Symlink, 0o777, owner);
+        attributes.size = target.len() as u64;
+        attributes.disk_size = attributes.size;
+        let is_slow = attributes.size >= Inode::FAST_SYMLINK_MAX;
+        if !is_slow {
+            attributes.block_map[..target.len()].copy_from_slice(target);
+        }
+        let prepared = self.prepare(dir, FileKind::Symlink, attributes, u32::from(is_slow))?;
+        self.link_new(dir, insertion, prepared, |handle, inode, growth| {
+            let Some(growth) = growth else { return Ok(()) };
+            let block = grow(space, handle, inode, growth, FileBlock(0))?;
+            let buffer = handle.create(block, BlockKind::Plain)?;
+            handle.write(&buffer)?[..target.len()].copy_from_slice(target);
+            Ok(())
+        })
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for anything else; `Corrupt`; a device failure.
+    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        if inode.kind() != FileKind::Symlink {
+            return Err(Error::new(ErrorKind::InvalidArgument, "not a symbolic link"));
+        }
+        let size = inode.size();
+        let corrupt = |why| {
+            let kind = CorruptKind::Rule { what: "symbolic link", why };
+            Error::from(kind.at(Place::Inode(inode.ino())))
+        };
+        let space = self.files.space();
+        if size == 0 || size >= u64::from(space.layout().block_size) {
+            return Err(corrupt("has an impossible length"));
+        }
+        self.files.note_access(inode, false);
+        let target = if inode.has_blocks() {
+            let block = block_of(space, inode, FileBlock(0))?;
+            let buffer = space.cache().read(block, BlockKind::Plain)?;
+            buffer.read()[..size as usize].to_vec()
+        } else {
+            inode.attributes().block_map[..size as usize].to_vec()
+        };
+        if target.contains(&0) { Err(corrupt("has a NUL in its target")) } else { Ok(target) }
+    }
+}

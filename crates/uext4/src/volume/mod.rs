@@ -1,0 +1,414 @@
+//! A mounted volume: the engine's front door.
+//!
+//! What: [`Volume::open`] takes a device to a usable file system: superblock, journal replay, space,
+//! orphans. [`Volume::close`] takes it back to a clean image. In between it is the operations of
+//! [`Vfs`] with the volume's reaction to damage.
+//! Invariants: `needs_recovery` is durable in the superblock before anything else of the volume
+//! changes, and goes only when the log is empty and everything is at home.
+//! Kernel counterpart: `fs/ext4/super.c`.
+
+mod flusher;
+mod mount;
+mod superblock;
+
+use crate::alloc::Space;
+use crate::config::{MountOptions, OnError};
+use crate::dir::DirEntry;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::InodeRef;
+use crate::sync::Mutex;
+use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr, Vfs};
+use crate::xattr;
+use flusher::Flusher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use superblock::LiveSuperblock;
+use uext4_device::SharedDevice;
+use uext4_ondisk::{GroupNo, Ino, Layout, RawGroupDesc, RawSuperblock};
+
+/// A mounted file system. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    vfs: Arc<Vfs>,
+    superblock: LiveSuperblock,
+    on_error: OnError,
+    read_only_reason: Option<String>,
+    flusher: Mutex<Option<Flusher>>,
+    recovery: RecoveryReport,
+    closed: AtomicBool,
+}
+
+/// What opening a volume had to put right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Transactions replayed from the journal.
+    pub transactions: u32,
+    /// Blocks written home by that.
+    pub blocks: usize,
+    /// Orphans deleted or truncated.
+    pub orphans: usize,
+}
+
+/// Space of a volume, as statfs(2) tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks for data and directories: those of the file system less its own overhead.
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks less those kept back for the administrator.
+    pub blocks_available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+    /// Longest name, in bytes.
+    pub name_max: u32,
+    /// From the UUID.
+    pub fsid: u64,
+}
+
+impl Volume {
+    /// Opens the file system on `device`: replays its journal, deletes orphans. With
+    /// `read_only` the device is never written; a dirty journal is replayed into memory.
+    ///
+    /// # Errors
+    /// No file system, features that are not supported (named), counts that do not fit the
+    /// device, corrupt metadata, a device failure.
+    pub fn open(device: SharedDevice, options: MountOptions) -> Result<Self> {
+        mount::open(device, options)
+    }
+
+    /// Writes everything back and leaves a clean image. Other clones can only read afterwards.
+    ///
+    /// # Errors
+    /// The first failure; the journal then stays to be replayed.
+    pub fn close(self) -> Result<()> {
+        self.inner.shut_down()
+    }
+
+    /// Forgets the volume as a crash would: nothing more is written, the image needs recovery.
+    pub fn abandon(self) {
+        self.inner.closed.store(true, Ordering::Release);
+        self.inner.vfs.files().set_read_only();
+        self.inner.stop_flusher();
+        let cause = Error::new(ErrorKind::ReadOnly, "the volume was abandoned");
+        self.space().journal().stop_threads(cause);
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// The first writeback failure; a failed flush; an aborted journal.
+    pub fn sync(&self) -> Result<()> {
+        self.watch(self.inner.vfs.files().sync_all())
+    }
+
+    /// Space of the volume.
+    #[must_use]
+    pub fn stat_fs(&self) -> StatFs {
+        let layout = self.layout();
+        let raw = self.superblock();
+        let free = self.space().free_counts();
+        let uuid = layout.uuid.chunks_exact(8).fold(0, |id, half| {
+            id ^ half.iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
+        });
+        StatFs {
+            block_size: layout.block_size,
+            blocks: layout.blocks_count.saturating_sub(self.inner.superblock.overhead_blocks()),
+            blocks_free: free.blocks,
+            blocks_available: free.blocks.saturating_sub(raw.reserved_blocks_count()),
+            inodes: u64::from(layout.inodes_count),
+            inodes_free: free.inodes,
+            name_max: 255,
+            fsid: uuid,
+        }
+    }
+
+    /// The superblock as it is in memory.
+    #[must_use]
+    pub fn superblock(&self) -> RawSuperblock {
+        self.inner.superblock.read()
+    }
+
+    /// Geometry.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        self.space().layout()
+    }
+
+    /// A group's descriptor.
+    #[must_use]
+    pub fn group_desc(&self, group: GroupNo) -> RawGroupDesc {
+        self.space().group_desc(group)
+    }
+
+    /// Whether changes are refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.inner.vfs.files().is_read_only()
+    }
+
+    /// Why the volume is read-only, if it was not asked to be.
+    #[must_use]
+    pub fn read_only_reason(&self) -> Option<String> {
+        let journal = self.space().journal();
+        if self.inner.read_only_reason.is_none() && journal.is_aborted() {
+            return Some(journal.aborted_error().to_string());
+        }
+        self.inner.read_only_reason.clone()
+    }
+
+    /// What opening the volume put right.
+    #[must_use]
+    pub fn recovery(&self) -> RecoveryReport {
+        self.inner.recovery
+    }
+
+    /// The volume's space, for those who measure.
+    #[must_use]
+    pub fn space(&self) -> &Arc<Space> {
+        self.inner.vfs.files().space()
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// As [`Volume::inode`]; `Corrupt` when the root is no directory.
+    pub fn root(&self) -> Result<InodeRef> {
+        self.inode(Ino::ROOT)
+    }
+
+    /// An inode by number.
+    ///
+    /// # Errors
+    /// See [`Vfs::inode`].
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        self.watch(self.inner.vfs.inode(ino))
+    }
+
+    /// The inode that `name` leads to in `dir`.
+    ///
+    /// # Errors
+    /// See [`Vfs::lookup`].
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+        self.watch(self.inner.vfs.lookup(dir, name))
+    }
+
+    /// Attributes of an inode.
+    #[must_use]
+    pub fn attr(&self, inode: &InodeRef) -> Attr {
+        self.inner.vfs.attr(inode)
+    }
+
+    /// Sets attributes.
+    ///
+    /// # Errors
+    /// See [`Vfs::set_attr`].
+    pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
+        self.watch(self.inner.vfs.set_attr(inode, change))
+    }
+
+    /// Creates anything but a symbolic link.
+    ///
+    /// # Errors
+    /// See [`Vfs::create`].
+    pub fn create(&self, dir: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
+        self.watch(self.inner.vfs.create(dir, name, new))
+    }
+
+    /// Creates a symbolic link.
+    ///
+    /// # Errors
+    /// See [`Vfs::symlink`].
+    pub fn symlink(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        owner: Owner,
+    ) -> Result<InodeRef> {
+        self.watch(self.inner.vfs.symlink(dir, name, target, owner))
+    }
+
+    /// Creates a hard link.
+    ///
+    /// # Errors
+    /// See [`Vfs::link`].
+    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        self.watch(self.inner.vfs.link(inode, dir, name))
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// See [`Vfs::unlink`].
+    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        self.watch(self.inner.vfs.unlink(dir, name))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// See [`Vfs::rmdir`].
+    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        self.watch(self.inner.vfs.rmdir(dir, name))
+    }
+
+    /// Renames.
+    ///
+    /// # Errors
+    /// See [`Vfs::rename`].
+    pub fn rename(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.watch(self.inner.vfs.rename(dir, name, new_dir, new_name, mode))
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// See [`Vfs::read_link`].
+    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        self.watch(self.inner.vfs.read_link(inode))
+    }
+
+    /// Lists a directory from `cursor` (0: the start, else [`DirEntry::next`] of an entry seen);
+    /// `visit` returns false to stop, and the entry counts as not seen.
+    ///
+    /// # Errors
+    /// See [`Vfs::read_dir`].
+    pub fn read_dir(
+        &self,
+        dir: &InodeRef,
+        cursor: u64,
+        visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.watch(self.inner.vfs.read_dir(dir, cursor, visit))
+    }
+
+    /// Opens a regular file, or a directory for syncing.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for anything else.
+    pub fn open_file(&self, inode: &InodeRef) -> Result<OpenFile> {
+        OpenFile::new(Arc::clone(&self.inner.vfs), inode)
+    }
+
+    /// Value of an extended attribute, by its full name.
+    ///
+    /// # Errors
+    /// See [`Vfs::xattr_get`].
+    pub fn xattr_get(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
+        self.watch(self.inner.vfs.xattr_get(inode, name))
+    }
+
+    /// Full names of the extended attributes.
+    ///
+    /// # Errors
+    /// See [`Vfs::xattr_list`].
+    pub fn xattr_list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+        self.watch(self.inner.vfs.xattr_list(inode))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// See [`Vfs::xattr_change`].
+    pub fn xattr_set(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        mode: xattr::Mode,
+    ) -> Result<()> {
+        self.watch(self.inner.vfs.xattr_change(inode, name, Some(value), mode))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// See [`Vfs::xattr_change`].
+    pub fn xattr_remove(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
+        self.watch(self.inner.vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
+    }
+
+    /// Deletes what was unlinked and has lost its last user since. Callers that drop references
+    /// of their own (a FUSE server on `forget`) call it after that.
+    ///
+    /// # Errors
+    /// The first failure; what could not be deleted is an orphan that the next mount deletes.
+    pub fn delete_unlinked(&self) -> Result<()> {
+        self.watch(self.inner.vfs.files().delete_unlinked())
+    }
+
+    /// Passes a result on; damage marks the volume, and ends its changes if the mount options say
+    /// so.
+    fn watch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && matches!(error.kind(), ErrorKind::Corrupt(_))
+        {
+            self.inner.note_damage();
+        }
+        result
+    }
+}
+
+impl Inner {
+    fn note_damage(&self) {
+        let files = self.vfs.files();
+        if files.is_read_only() {
+            return;
+        }
+        self.superblock.note_error(files.space().journal());
+        // A host program is never ended, so `panic` acts as `remount-ro` here; a mounting process
+        // that finds the volume read-only with this option ends itself.
+        if self.on_error != OnError::Continue {
+            files.set_read_only();
+        }
+    }
+
+    fn stop_flusher(&self) {
+        let flusher = self.flusher.lock().take();
+        // Joins the thread, which must not happen under the lock.
+        drop(flusher);
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.stop_flusher();
+        let files = self.vfs.files();
+        let journal = files.space().journal();
+        if self.superblock.is_read_only_mount() {
+            return Ok(());
+        }
+        // Inodes that are unlinked and still referenced stay orphans; the next mount deletes them.
+        let deleted = files.delete_unlinked();
+        let synced = files.sync_all();
+        files.set_read_only();
+        let emptied = journal.close();
+        deleted.and(synced).and(emptied)?;
+        self.superblock.mark_clean()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Whoever wants to know of failures calls `close`.
+        let _ = self.shut_down();
+    }
+}

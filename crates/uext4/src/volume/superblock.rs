@@ -1,0 +1,145 @@
+//! The superblock of a mounted volume.
+//!
+//! On disk: byte 1024 of the device. While the volume is mounted the journal may hold images of
+//! its block, so the state that must survive a crash (`needs_recovery`) is set in the live block
+//! before the first transaction, and every image has it.
+//! Invariants: it is written directly only before the log begins and after it is empty.
+
+use crate::cache::{Buffer, Cache};
+use crate::error::{Error, Result};
+use crate::journal::Journal;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use uext4_device::Device;
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use uext4_ondisk::{Compat, Incompat, RawSuperblock, RoCompat};
+
+/// `s_state`: the file system was unmounted cleanly.
+const STATE_VALID: u16 = 1;
+/// `s_state`: errors were found.
+const STATE_ERROR: u16 = 2;
+
+#[derive(Debug)]
+pub(super) struct LiveSuperblock {
+    cache: Arc<Cache>,
+    buffer: Arc<Buffer>,
+    at: usize,
+    read_only_mount: bool,
+    overhead_blocks: u64,
+}
+
+/// Reads and checks the superblock of a device.
+pub(super) fn read(device: &dyn Device) -> Result<RawSuperblock> {
+    if device.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        let found = uext4_ondisk::FormatError::NoSuperblock { found: 0 };
+        return Err(found.into());
+    }
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device
+        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(|e| Error::io("reading the superblock", e))?;
+    let raw = RawSuperblock::read(&bytes)?;
+    raw.verify_checksum()?;
+    Ok(raw)
+}
+
+fn now_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl LiveSuperblock {
+    pub(super) fn open(
+        cache: &Arc<Cache>,
+        read_only_mount: bool,
+        overhead_blocks: u64,
+    ) -> Result<Self> {
+        let (buffer, at) = cache.superblock()?;
+        Ok(Self { cache: Arc::clone(cache), buffer, at, read_only_mount, overhead_blocks })
+    }
+
+    pub(super) fn is_read_only_mount(&self) -> bool {
+        self.read_only_mount
+    }
+
+    pub(super) fn overhead_blocks(&self) -> u64 {
+        self.overhead_blocks
+    }
+
+    pub(super) fn read(&self) -> RawSuperblock {
+        let bytes = self.buffer.read();
+        RawSuperblock::from_prefix(&bytes[self.at..]).unwrap_or_else(RawSuperblock::zeroed)
+    }
+
+    /// Durably notes that the volume is being changed: a crash needs a replay.
+    pub(super) fn mark_in_use(&self, had_error: bool) -> Result<()> {
+        self.change(|raw| {
+            let incompat = raw.s_feature_incompat.get() | Incompat::RECOVER.bits();
+            raw.s_feature_incompat.set(incompat);
+            if raw.s_feature_compat.get() & Compat::ORPHAN_FILE.bits() != 0 {
+                let ro_compat = raw.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits();
+                raw.s_feature_ro_compat.set(ro_compat);
+            }
+            if had_error {
+                raw.s_state.set(raw.s_state.get() | STATE_ERROR);
+            }
+            raw.s_mnt_count.set(raw.s_mnt_count.get().saturating_add(1));
+            let now = now_secs();
+            raw.s_mtime.set(now as u32);
+            raw.s_mtime_hi = (now >> 32) as u8;
+        })?;
+        self.write()
+    }
+
+    /// Notes that everything is at home. The log is empty, the journal closed.
+    pub(super) fn mark_clean(&self) -> Result<()> {
+        self.change(|raw| {
+            let incompat = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
+            raw.s_feature_incompat.set(incompat);
+            let ro_compat = raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
+            raw.s_feature_ro_compat.set(ro_compat);
+            if raw.s_state.get() & STATE_ERROR == 0 {
+                raw.s_state.set(raw.s_state.get() | STATE_VALID);
+            }
+            let now = now_secs();
+            raw.s_wtime.set(now as u32);
+            raw.s_wtime_hi = (now >> 32) as u8;
+        })?;
+        self.write()
+    }
+
+    /// Notes damage in the state that e2fsck looks at; best effort.
+    pub(super) fn note_error(&self, journal: &Journal) {
+        let _ = journal.run(1, |handle| {
+            let mut bytes = handle.write(&self.buffer)?;
+            if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[self.at..]) {
+                raw.s_state.set((raw.s_state.get() | STATE_ERROR) & !STATE_VALID);
+                raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
+                let now = now_secs();
+                raw.s_last_error_time.set(now as u32);
+                if raw.s_first_error_time.get() == 0 {
+                    raw.s_first_error_time.set(now as u32);
+                }
+            }
+            Ok(())
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+        let mut bytes = self.buffer.write();
+        if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[self.at..]) {
+            change(raw);
+            raw.seal();
+        }
+        Ok(())
+    }
+
+    fn write(&self) -> Result<()> {
+        let bytes = self.buffer.read();
+        let device = self.cache.device();
+        let failed = |e| Error::io("writing the superblock", e);
+        device
+            .write_at(SUPERBLOCK_OFFSET, &bytes[self.at..self.at + SUPERBLOCK_SIZE])
+            .map_err(failed)?;
+        device.flush().map_err(failed)
+    }
+}

@@ -1,0 +1,319 @@
+//! Setting and removing attributes; giving the block of a deleted inode back.
+
+use super::VALUE_MAX;
+use super::read::{ACL_ACCESS, ACL_DEFAULT, block_of, key_of};
+use super::stored::{Key, Stored};
+use crate::alloc::{Claim, Space};
+use crate::cache::{BlockKind, Buffer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::Inode;
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::acl::Acl;
+use uext4_ondisk::xattr::{MAX_REFCOUNT, RawXattrHeader};
+use uext4_ondisk::{BlockNo, CorruptKind, FileKind, Place};
+
+/// What setting an attribute expects of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing.
+    Any,
+    /// That it is not there.
+    Create,
+    /// That it is there.
+    Replace,
+}
+
+/// One attribute to set or to remove.
+#[derive(Clone, Copy, Debug)]
+pub struct Edit<'e> {
+    /// Full name.
+    pub name: &'e [u8],
+    /// New value; `None` removes.
+    pub value: Option<&'e [u8]>,
+    /// What is expected of the name; removing always expects that it is there.
+    pub mode: Mode,
+}
+
+/// A change of attributes that can be applied: checked, and its space claimed.
+///
+/// Dropping it unused gives the space back.
+#[derive(Debug)]
+pub struct Change<'a> {
+    space: &'a Space,
+    inode: &'a Inode,
+    area: Option<Vec<u8>>,
+    block: BlockChange,
+    credits: u32,
+}
+
+#[derive(Debug)]
+enum BlockChange {
+    /// The block, or its absence, stays.
+    Keep,
+    /// The inode gets its first block.
+    New(Vec<u8>, Claim),
+    /// The block's content changes; the claim is for a copy while others share the block.
+    Rewrite(Vec<u8>, Arc<Buffer>, Option<Claim>),
+    /// The last attribute leaves the block.
+    Drop(Arc<Buffer>),
+}
+
+/// Credits for leaving a block to others or freeing it: the block, its revoke, bitmap and
+/// descriptor.
+const DETACH_CREDITS: u32 = 4;
+/// Credits for taking a block: bitmap, descriptor, the block.
+const TAKE_CREDITS: u32 = 3;
+
+impl<'a> Change<'a> {
+    /// Plans to set attribute `name` of `inode` to `value`, or to remove it (`None`).
+    ///
+    /// The access list of a file that says no more than its permission bits is removed rather than
+    /// set; setting the permission bits to [`Acl::mode`] is the caller's.
+    ///
+    /// # Errors
+    /// `Exists`, `NoXattr` by `mode`; `NoSpace` when it fits neither the inode nor its block, or
+    /// there is no block; `TooBig` above [`VALUE_MAX`]; `NameTooLong`, `InvalidArgument`,
+    /// `Unsupported` for names and lists that ext4 does not store; `NotPermitted` for a default
+    /// list on what is no directory; `Corrupt`; a device failure.
+    pub fn plan(
+        space: &'a Space,
+        inode: &'a Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: Mode,
+    ) -> Result<Self> {
+        Self::plan_all(space, inode, &[Edit { name, value, mode }])
+    }
+
+    /// As [`Change::plan`] for several edits, one after the other, all or none.
+    ///
+    /// # Errors
+    /// As [`Change::plan`].
+    pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
+        let block_size = space.cache().block_size();
+        let area = inode.attributes().xattr_area.clone();
+        let buffer = block_of(space, inode)?;
+        let before = {
+            // Nobody else changes attributes meanwhile: the caller holds the inode's content.
+            let bytes = buffer.as_ref().map(|buffer| buffer.read());
+            Stored::parse(&area, bytes.as_deref(), block_size)
+                .map_err(|kind| kind.at(Place::Inode(inode.ino())))?
+        };
+        let mut after = before.clone();
+        for edit in edits {
+            apply_edit(&mut after, inode, edit)?;
+        }
+        let new_area = match after.inode == before.inode {
+            true => None,
+            false => Some(after.write_area(area.len())?),
+        };
+        let claim = || inode.space().claim(inode.goal(), 1);
+        let block = match buffer {
+            _ if after.block == before.block => BlockChange::Keep,
+            None => BlockChange::New(after.write_block(block_size)?, claim()?),
+            Some(buffer) if after.block.is_empty() => BlockChange::Drop(buffer),
+            Some(buffer) => {
+                let shared = reference_count(&buffer)? > 1;
+                let claim = if shared { Some(claim()?) } else { None };
+                BlockChange::Rewrite(after.write_block(block_size)?, buffer, claim)
+            }
+        };
+        let block_credits = match &block {
+            BlockChange::Keep => 0,
+            BlockChange::New(..) => TAKE_CREDITS,
+            BlockChange::Rewrite(_, _, None) => 1,
+            BlockChange::Rewrite(_, _, Some(_)) => 1 + TAKE_CREDITS,
+            BlockChange::Drop(_) => DETACH_CREDITS,
+        };
+        Ok(Self { space, inode, area: new_area, block, credits: 1 + block_credits })
+    }
+
+    /// Credits of [`Change::apply`], the inode included.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// Whether there is nothing to do: the attributes are already as wanted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.area.is_none() && matches!(self.block, BlockChange::Keep)
+    }
+
+    /// Makes the change. Times and the change counter of the inode are the caller's.
+    ///
+    /// # Errors
+    /// The journal is aborted; a device failure.
+    pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
+        let _lock = self.inode.xattr_lock().write();
+        let sectors = self.space.cache().block_size() as u64 / 512;
+        let (file_acl, added) = match self.block {
+            BlockChange::Keep => (None, 0),
+            BlockChange::New(image, claim) => {
+                (Some(new_block(self.space, handle, claim, &image)?), 1)
+            }
+            BlockChange::Rewrite(image, buffer, claim) => match claim {
+                Some(claim) if leave_shared(handle, &buffer)? => {
+                    (Some(new_block(self.space, handle, claim, &image)?), 0)
+                }
+                // The other inodes have left the block since the plan, or never were.
+                _ => {
+                    handle.write(&buffer)?.copy_from_slice(&image);
+                    (None, 0)
+                }
+            },
+            BlockChange::Drop(buffer) => {
+                detach(self.space, handle, &buffer)?;
+                (Some(BlockNo(0)), -1)
+            }
+        };
+        let area = self.area;
+        self.inode.update(handle, |attributes| {
+            if let Some(area) = area {
+                attributes.xattr_area = area;
+            }
+            if let Some(block) = file_acl {
+                attributes.file_acl = block.get();
+            }
+            attributes.sectors = match added {
+                1 => attributes.sectors + sectors,
+                -1 => attributes.sectors.saturating_sub(sectors),
+                _ => attributes.sectors,
+            };
+        })
+    }
+}
+
+/// The attribute block of an inode that is deleted.
+#[derive(Debug)]
+pub struct Release<'a> {
+    space: &'a Space,
+    inode: &'a Inode,
+    buffer: Option<Arc<Buffer>>,
+}
+
+impl<'a> Release<'a> {
+    /// Reads what is to be released.
+    ///
+    /// # Errors
+    /// `Corrupt`; a device failure. The block is then best left to e2fsck(8).
+    pub fn plan(space: &'a Space, inode: &'a Inode) -> Result<Self> {
+        let buffer = block_of(space, inode)?;
+        if let Some(buffer) = &buffer {
+            reference_count(buffer)?;
+        }
+        Ok(Self { space, inode, buffer })
+    }
+
+    /// Credits of [`Release::apply`], the inode included.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        if self.buffer.is_some() { DETACH_CREDITS + 1 } else { 0 }
+    }
+
+    /// Gives the block back, or leaves it to those who share it.
+    ///
+    /// # Errors
+    /// The journal is aborted.
+    pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
+        let Some(buffer) = self.buffer else { return Ok(()) };
+        let _lock = self.inode.xattr_lock().write();
+        detach(self.space, handle, &buffer)?;
+        let sectors = self.space.cache().block_size() as u64 / 512;
+        self.inode.update(handle, |attributes| {
+            attributes.file_acl = 0;
+            attributes.sectors = attributes.sectors.saturating_sub(sectors);
+        })
+    }
+}
+
+/// One edit on the lists.
+fn apply_edit(stored: &mut Stored, inode: &Inode, edit: &Edit<'_>) -> Result<()> {
+    let key = key_of(edit.name)?;
+    if edit.value.is_some_and(|value| value.len() > VALUE_MAX) {
+        return Err(Error::new(ErrorKind::TooBig, String::from_utf8_lossy(edit.name)));
+    }
+    if key.index == ACL_ACCESS || key.index == ACL_DEFAULT {
+        return set_acl(stored, inode, key, edit.value);
+    }
+    match edit.value {
+        Some(value) => stored.set(key, value, edit.mode),
+        None => stored.remove(key),
+    }
+}
+
+/// As Linux, which minds neither whether there was a list before nor whether one is removed.
+fn set_acl(stored: &mut Stored, inode: &Inode, key: Key<'_>, value: Option<&[u8]>) -> Result<()> {
+    if inode.kind() == FileKind::Symlink {
+        let context = "access control list of a symbolic link";
+        return Err(Error::new(ErrorKind::Unsupported, context));
+    }
+    let acl = match value {
+        Some(value) => Acl::from_caller(value)?,
+        None => None,
+    };
+    let is_default = key.index == ACL_DEFAULT;
+    if acl.is_some() && is_default && inode.kind() != FileKind::Directory {
+        let context = "default access control list of what is no directory";
+        return Err(Error::new(ErrorKind::NotPermitted, context));
+    }
+    match acl.filter(|acl| is_default || !acl.is_mode_only()) {
+        Some(acl) => stored.set(key, &acl.to_disk(), Mode::Any),
+        None if stored.find(key).is_some() => stored.remove(key),
+        None => Ok(()),
+    }
+}
+
+/// Number of inodes that share an attribute block.
+fn reference_count(buffer: &Buffer) -> Result<u32> {
+    let count = RawXattrHeader::from_prefix(&buffer.read()).map_or(0, |h| h.h_refcount.get());
+    if (1..=MAX_REFCOUNT).contains(&count) {
+        return Ok(count);
+    }
+    let kind = CorruptKind::Range {
+        what: "extended attributes",
+        field: "h_refcount",
+        min: 1,
+        max: u64::from(MAX_REFCOUNT),
+        found: u64::from(count),
+    };
+    Err(kind.at(Place::Block(buffer.block())).into())
+}
+
+/// Takes one reference off a shared block; false, and nothing is changed, when there is but one.
+fn leave_shared(handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<bool> {
+    if reference_count(buffer)? <= 1 {
+        return Ok(false);
+    }
+    let mut bytes = handle.write(buffer)?;
+    let Some(header) = RawXattrHeader::mut_from_prefix(&mut bytes) else { return Ok(false) };
+    // Another inode may have left between the look and the lock of the block.
+    let count = header.h_refcount.get();
+    if count <= 1 {
+        return Ok(false);
+    }
+    header.h_refcount.set(count - 1);
+    Ok(true)
+}
+
+/// Leaves a shared block, or frees it.
+fn detach(space: &Space, handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<()> {
+    if leave_shared(handle, buffer)? {
+        return Ok(());
+    }
+    handle.forget(buffer.block())?;
+    space.free(handle, buffer.block(), 1)
+}
+
+fn new_block(
+    space: &Space,
+    handle: &mut Handle<'_>,
+    mut claim: Claim,
+    image: &[u8],
+) -> Result<BlockNo> {
+    let block = space.take(handle, &mut claim, 1)?;
+    let buffer = handle.create(block, BlockKind::Xattr)?;
+    handle.write(&buffer)?.copy_from_slice(image);
+    Ok(block)
+}

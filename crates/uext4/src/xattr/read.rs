@@ -1,0 +1,104 @@
+//! Reading attributes.
+
+use super::NAME_MAX;
+use super::stored::{self, Attribute, Key};
+use crate::alloc::Space;
+use crate::cache::{BlockKind, Buffer};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::Inode;
+use std::sync::Arc;
+use uext4_ondisk::acl::Acl;
+use uext4_ondisk::{BlockNo, Place, xattr};
+
+/// Name index of the access list.
+pub(super) const ACL_ACCESS: u8 = 2;
+/// Name index of the default list of a directory.
+pub(super) const ACL_DEFAULT: u8 = 3;
+/// Name indexes that callers can use, with the prefixes of the full names.
+const USABLE: &[u8] = &[1, ACL_ACCESS, ACL_DEFAULT, 4, 6];
+
+/// The value of attribute `name` (a full name).
+///
+/// # Errors
+/// `NoXattr`; `Unsupported` for names that ext4 does not store, and for values in an inode of
+/// their own; `Corrupt`; a device failure.
+pub fn get(space: &Space, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    let key = key_of(name)?;
+    let no_xattr = || Error::new(ErrorKind::NoXattr, String::from_utf8_lossy(name));
+    let find = |list: Vec<Attribute>| {
+        list.into_iter().find(|a| a.index == key.index && a.name == key.name)
+    };
+    let _lock = inode.xattr_lock().read();
+    let found = match find(in_inode(inode)?) {
+        Some(attribute) => attribute,
+        None => find(in_block(space, inode)?).ok_or_else(no_xattr)?,
+    };
+    let value = found
+        .value
+        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "an attribute value in its own inode"))?;
+    if key.index == ACL_ACCESS || key.index == ACL_DEFAULT {
+        let acl = Acl::from_disk(&value).map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
+        return Ok(acl.to_caller());
+    }
+    Ok(value)
+}
+
+/// Full names of all attributes.
+///
+/// # Errors
+/// `Corrupt`; a device failure.
+pub fn list(space: &Space, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+    let _lock = inode.xattr_lock().read();
+    let mut attributes = in_inode(inode)?;
+    attributes.extend(in_block(space, inode)?);
+    Ok(attributes.iter().filter_map(full_name).collect())
+}
+
+/// The full name of a stored attribute that callers may see.
+fn full_name(attribute: &Attribute) -> Option<Vec<u8>> {
+    let prefix = xattr::prefix_of(attribute.index)?;
+    let has_rest = prefix.ends_with('.');
+    if !USABLE.contains(&attribute.index) || has_rest == attribute.name.is_empty() {
+        return None;
+    }
+    Some([prefix.as_bytes(), &attribute.name].concat())
+}
+
+/// How a full name is stored.
+pub(super) fn key_of(name: &[u8]) -> Result<Key<'_>> {
+    if name.len() > NAME_MAX {
+        return Err(Error::new(ErrorKind::NameTooLong, "attribute name"));
+    }
+    if name.contains(&0) {
+        return Err(Error::new(ErrorKind::InvalidArgument, "an attribute name cannot hold NUL"));
+    }
+    if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
+        let why = "an attribute name needs more than its prefix";
+        return Err(Error::new(ErrorKind::InvalidArgument, why));
+    }
+    match xattr::split_name(name) {
+        Some((index, name)) if USABLE.contains(&index) => Ok(Key { index, name }),
+        _ => Err(Error::new(ErrorKind::Unsupported, String::from_utf8_lossy(name))),
+    }
+}
+
+fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
+    let attributes = stored::in_area(&inode.attributes().xattr_area);
+    Ok(attributes.map_err(|kind| kind.at(Place::Inode(inode.ino())))?)
+}
+
+fn in_block(space: &Space, inode: &Inode) -> Result<Vec<Attribute>> {
+    let Some(buffer) = block_of(space, inode)? else { return Ok(Vec::new()) };
+    let attributes = stored::in_block(&buffer.read());
+    Ok(attributes.map_err(|kind| kind.at(Place::Block(buffer.block())))?)
+}
+
+/// The attribute block of an inode, if it has one.
+pub(super) fn block_of(space: &Space, inode: &Inode) -> Result<Option<Arc<Buffer>>> {
+    let block = BlockNo(inode.attributes().file_acl);
+    if block.get() == 0 {
+        return Ok(None);
+    }
+    space.check_run(block, 1)?;
+    space.cache().read(block, BlockKind::Xattr).map(Some)
+}

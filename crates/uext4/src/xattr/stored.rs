@@ -1,0 +1,293 @@
+//! The attributes of one inode as lists, and the rules where a changed one goes.
+//!
+//! Pure: bytes in, lists; an edit; lists out, bytes.
+//!
+//! Invariants: an edit that fails changes nothing. A set attribute goes into the inode if it fits
+//! there, else into the block, and leaves the other place (as ext4 does).
+
+use super::change::Mode;
+use crate::error::{Error, ErrorKind, Result};
+use uext4_ondisk::CorruptKind;
+use uext4_ondisk::xattr::{
+    self, BLOCK_HEADER_SIZE, ENTRY_SIZE, IBODY_HEADER_SIZE, RawXattrEntry, RawXattrIbodyHeader,
+    XATTR_MAGIC, Xattr,
+};
+
+/// An attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attribute {
+    /// Name index: which prefix the name has.
+    pub(super) index: u8,
+    /// Name without its prefix.
+    pub(super) name: Vec<u8>,
+    /// Value; `None` when it stands in an inode of its own (ea_inode).
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// A name as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key<'n> {
+    pub(super) index: u8,
+    pub(super) name: &'n [u8],
+}
+
+impl Attribute {
+    fn has_key(&self, key: Key<'_>) -> bool {
+        self.index == key.index && self.name == key.name
+    }
+}
+
+/// All attributes of an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// Those in the inode.
+    pub(super) inode: Vec<Attribute>,
+    /// Those in the block.
+    pub(super) block: Vec<Attribute>,
+    /// Bytes for entries and values in the inode; `None` when it has no room for any.
+    inode_room: Option<usize>,
+    /// Bytes for entries and values in a block.
+    block_room: usize,
+}
+
+impl Stored {
+    /// Reads both places. `area` is what follows the extra fields in the inode's slot.
+    pub(super) fn parse(
+        area: &[u8],
+        block: Option<&[u8]>,
+        block_size: usize,
+    ) -> Result<Self, CorruptKind> {
+        Ok(Self {
+            inode: in_area(area)?,
+            block: match block {
+                Some(block) => in_block(block)?,
+                None => Vec::new(),
+            },
+            inode_room: area.len().checked_sub(IBODY_HEADER_SIZE),
+            block_room: block_size.saturating_sub(BLOCK_HEADER_SIZE),
+        })
+    }
+
+    pub(super) fn find(&self, key: Key<'_>) -> Option<&Attribute> {
+        self.inode.iter().chain(&self.block).find(|attribute| attribute.has_key(key))
+    }
+
+    /// Sets an attribute.
+    pub(super) fn set(&mut self, key: Key<'_>, value: &[u8], mode: Mode) -> Result<()> {
+        match (self.find(key), mode) {
+            (Some(_), Mode::Create) => return Err(error(ErrorKind::Exists)),
+            (None, Mode::Replace) => return Err(error(ErrorKind::NoXattr)),
+            _ => {}
+        }
+        let new = Attribute { index: key.index, name: key.name.into(), value: Some(value.into()) };
+        let inode = with(&self.inode, new.clone());
+        if self.inode_room.is_some_and(|room| space_needed(&inode) <= room) {
+            self.inode = inode;
+            self.block.retain(|attribute| !attribute.has_key(key));
+            return Ok(());
+        }
+        let block = with(&self.block, new);
+        if space_needed(&block) > self.block_room {
+            return Err(error(ErrorKind::NoSpace));
+        }
+        self.block = block;
+        self.inode.retain(|attribute| !attribute.has_key(key));
+        Ok(())
+    }
+
+    /// Removes an attribute.
+    pub(super) fn remove(&mut self, key: Key<'_>) -> Result<()> {
+        if self.find(key).is_none() {
+            return Err(error(ErrorKind::NoXattr));
+        }
+        self.inode.retain(|attribute| !attribute.has_key(key));
+        self.block.retain(|attribute| !attribute.has_key(key));
+        Ok(())
+    }
+
+    /// The bytes behind the extra fields of the inode, `len` of them.
+    pub(super) fn write_area(&self, len: usize) -> Result<Vec<u8>> {
+        let mut area = vec![0; len];
+        let fits = self.inode.is_empty() || write_area(&mut area, &borrowed(&self.inode)?);
+        if fits { Ok(area) } else { Err(error(ErrorKind::Internal)) }
+    }
+
+    /// The block, with one reference and without its checksum.
+    pub(super) fn write_block(&self, block_size: usize) -> Result<Vec<u8>> {
+        let mut block = vec![0; block_size];
+        let fits = xattr::write_block(&mut block, &borrowed(&self.block)?);
+        if fits { Ok(block) } else { Err(error(ErrorKind::Internal)) }
+    }
+}
+
+/// The attributes behind the extra fields of an inode.
+pub(super) fn in_area(area: &[u8]) -> Result<Vec<Attribute>, CorruptKind> {
+    match RawXattrIbodyHeader::from_prefix(area) {
+        Some(header) if header.h_magic.get() == XATTR_MAGIC => {
+            collect(xattr::entries(&area[IBODY_HEADER_SIZE..], 0))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The attributes of a block.
+pub(super) fn in_block(block: &[u8]) -> Result<Vec<Attribute>, CorruptKind> {
+    collect(xattr::block_entries(block)?)
+}
+
+fn collect<'b>(
+    entries: impl Iterator<Item = Result<xattr::XattrEntry<'b>, CorruptKind>>,
+) -> Result<Vec<Attribute>, CorruptKind> {
+    entries
+        .map(|entry| {
+            let entry = entry?;
+            let is_inline = entry.value_inode.get() == 0;
+            let value = is_inline.then(|| entry.value.to_vec());
+            Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
+        })
+        .collect()
+}
+
+/// The list with `new` in place of the attribute of that name, or behind the others.
+fn with(list: &[Attribute], new: Attribute) -> Vec<Attribute> {
+    let mut list = list.to_vec();
+    let key = Key { index: new.index, name: &new.name };
+    match list.iter().position(|attribute| attribute.has_key(key)) {
+        Some(at) => list[at] = new,
+        None => list.push(new),
+    }
+    list
+}
+
+fn space_needed(list: &[Attribute]) -> usize {
+    let one = |attribute: &Attribute| {
+        let value = attribute.value.as_ref().map_or(0, Vec::len);
+        xattr::entry_len(attribute.name.len()) + xattr::value_len(value)
+    };
+    list.iter().map(one).sum::<usize>() + 4
+}
+
+fn borrowed(list: &[Attribute]) -> Result<Vec<Xattr<'_>>> {
+    let one = |attribute: &'_ Attribute| match &attribute.value {
+        Some(_) => Ok(()),
+        None => Err(Error::new(ErrorKind::Unsupported, "an attribute value in its own inode")),
+    };
+    list.iter().try_for_each(one)?;
+    Ok(list
+        .iter()
+        .map(|a| Xattr { index: a.index, name: &a.name, value: a.value.as_deref().unwrap_or(&[]) })
+        .collect())
+}
+
+/// Writes header, entries and values over an area of zeroes; false when they do not fit. Entries
+/// in an inode have no hash.
+fn write_area(area: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
+    let Some((head, body)) = area.split_at_mut_checked(IBODY_HEADER_SIZE) else { return false };
+    if xattr::space_needed(attributes) > body.len() {
+        return false;
+    }
+    if let Some(header) = RawXattrIbodyHeader::mut_from_prefix(head) {
+        header.h_magic.set(XATTR_MAGIC);
+    }
+    let mut at = 0;
+    let mut value_at = body.len() & !3;
+    for attribute in attributes {
+        let (name, value) = (attribute.name, attribute.value);
+        value_at -= xattr::value_len(value.len());
+        let mut raw = RawXattrEntry::zeroed();
+        raw.e_name_len = u8::try_from(name.len()).unwrap_or(u8::MAX);
+        raw.e_name_index = attribute.index;
+        if !value.is_empty() {
+            raw.e_value_offs.set(u16::try_from(value_at).unwrap_or(u16::MAX));
+        }
+        raw.e_value_size.set(u32::try_from(value.len()).unwrap_or(u32::MAX));
+        body[at..at + ENTRY_SIZE].copy_from_slice(raw.bytes());
+        body[at + ENTRY_SIZE..at + ENTRY_SIZE + name.len()].copy_from_slice(name);
+        body[value_at..value_at + value.len()].copy_from_slice(value);
+        at += xattr::entry_len(name.len());
+    }
+    true
+}
+
+fn error(kind: ErrorKind) -> Error {
+    Error::new(kind, String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AREA: usize = 96;
+    const BLOCK: usize = 1024;
+
+    fn key(name: &str) -> Key<'_> {
+        Key { index: 1, name: name.as_bytes() }
+    }
+
+    fn empty() -> Stored {
+        Stored::parse(&[0; AREA], None, BLOCK).unwrap()
+    }
+
+    /// Through bytes and back.
+    fn reread(stored: &Stored) -> Stored {
+        let area = stored.write_area(AREA).unwrap();
+        let block = stored.write_block(BLOCK).unwrap();
+        Stored::parse(&area, Some(&block), BLOCK).unwrap()
+    }
+
+    #[test]
+    fn small_values_stay_in_the_inode() {
+        let mut stored = empty();
+        stored.set(key("a"), b"one", Mode::Any).unwrap();
+        stored.set(key("b"), b"", Mode::Create).unwrap();
+        stored.set(key("a"), b"two and more", Mode::Replace).unwrap();
+        assert!(stored.block.is_empty());
+        let again = reread(&stored);
+        assert_eq!(again, stored);
+        assert_eq!(again.find(key("a")).unwrap().value.as_deref(), Some(&b"two and more"[..]));
+        assert_eq!(again.find(key("b")).unwrap().value.as_deref(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn large_values_go_to_the_block_and_come_back() {
+        let mut stored = empty();
+        stored.set(key("a"), b"small", Mode::Any).unwrap();
+        stored.set(key("a"), &[7; 500], Mode::Any).unwrap();
+        assert!(stored.inode.is_empty() && stored.block.len() == 1);
+        assert_eq!(reread(&stored), stored);
+        let full = stored.clone();
+        assert_eq!(
+            *stored.set(key("b"), &[1; 500], Mode::Any).unwrap_err().kind(),
+            ErrorKind::NoSpace
+        );
+        assert_eq!(stored, full);
+        stored.set(key("a"), b"tiny", Mode::Any).unwrap();
+        assert!(stored.block.is_empty() && stored.inode.len() == 1);
+        stored.remove(key("a")).unwrap();
+        assert_eq!(stored.write_area(AREA).unwrap(), [0; AREA]);
+    }
+
+    #[test]
+    fn modes_and_missing_names() {
+        let mut stored = empty();
+        let kind = |result: Result<()>| result.unwrap_err().kind().clone();
+        assert_eq!(kind(stored.set(key("a"), b"", Mode::Replace)), ErrorKind::NoXattr);
+        assert_eq!(kind(stored.remove(key("a"))), ErrorKind::NoXattr);
+        stored.set(key("a"), b"", Mode::Any).unwrap();
+        assert_eq!(kind(stored.set(key("a"), b"", Mode::Create)), ErrorKind::Exists);
+        let mut none = Stored::parse(&[], None, BLOCK).unwrap();
+        none.set(key("a"), b"x", Mode::Any).unwrap();
+        assert_eq!((none.inode.len(), none.block.len()), (0, 1));
+    }
+
+    #[test]
+    fn the_inode_fills_to_the_last_byte() {
+        // Header 4, entry 16 + 4, end 4: 68 bytes are left for the value.
+        let mut stored = empty();
+        stored.set(key("name"), &[9; 68], Mode::Any).unwrap();
+        assert_eq!(stored.inode.len(), 1);
+        assert_eq!(reread(&stored).find(key("name")).unwrap().value, Some(vec![9; 68]));
+        stored.set(key("name"), &[9; 69], Mode::Any).unwrap();
+        assert_eq!(stored.block.len(), 1);
+    }
+}

@@ -1,0 +1,272 @@
+//! Attributes on whole images, checked by e2fsck and by the kernel's getfattr and setfattr.
+//!
+//! Fault model: entries, values, hashes and reference counts where the format does not have them;
+//! space lost when attributes move between inode and block. Not covered: values in inodes of
+//! their own (ea_inode), damaged images.
+
+use super::{Change, Edit, Mode, Release, get, list};
+use crate::error::{ErrorKind, Result};
+use crate::extent::rig::{FILES, Folder, Mount, Rig, make_image, must, tool};
+use crate::inode::Inode;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn set(rig: &Rig, inode: &Inode, name: &[u8], value: Option<&[u8]>, mode: Mode) -> Result<()> {
+    let change = Change::plan(&rig.space, inode, name, value, mode)?;
+    rig.run(change.credits(), |handle| change.apply(handle))
+}
+
+fn all(rig: &Rig, inode: &Inode) -> Model {
+    let names = list(&rig.space, inode).unwrap();
+    names
+        .into_iter()
+        .map(|name| {
+            let value = get(&rig.space, inode, &name).unwrap();
+            (name, value)
+        })
+        .collect()
+}
+
+fn kind(result: Result<()>) -> ErrorKind {
+    result.unwrap_err().kind().clone()
+}
+
+/// What the kernel shows of a file, but for what a security module adds by itself.
+fn seen_by_kernel(mount: &Mount, file: &str) -> Model {
+    let out =
+        must("getfattr", &["-d", "-m", "-", "-e", "hex", "--absolute-names", &mount.path(file)]);
+    out.lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| {
+            let hex = value.strip_prefix("0x").unwrap();
+            let byte = |i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
+            (name.as_bytes().to_vec(), (0..hex.len() / 2).map(byte).collect())
+        })
+        .collect()
+}
+
+fn has_getfattr() -> bool {
+    tool("getfattr", &["--version"]).is_some()
+}
+
+#[test]
+fn random_changes_agree_with_a_model_and_the_kernel() {
+    let shapes: &[&[&str]] = &[
+        &["-b", "1024"],
+        &["-b", "4096"],
+        &["-b", "4096", "-I", "1024", "-O", "^metadata_csum"],
+        &["-b", "1024", "-I", "128"],
+    ];
+    for (seed, args) in shapes.iter().enumerate() {
+        let folder = Folder::new();
+        let Some(image) = make_image(&folder, "32M", args) else { return };
+        let mut rng = StdRng::seed_from_u64(seed as u64);
+        let rig = Rig::open(&image);
+        let inodes: Vec<_> = FILES.iter().map(|name| rig.inode(name)).collect();
+        let mut models = vec![Model::new(); inodes.len()];
+        for step in 0..2_000 {
+            let at = rng.random_range(0..inodes.len());
+            let (inode, model) = (&inodes[at], &mut models[at]);
+            let prefix = ["user.", "trusted.", "security."][rng.random_range(0..3)];
+            let name = format!("{prefix}n{}", "x".repeat(rng.random_range(0..12))).into_bytes();
+            if rng.random_bool(0.3) {
+                let result = set(&rig, inode, &name, None, Mode::Any);
+                match model.remove(&name) {
+                    Some(_) => result.unwrap(),
+                    None => assert_eq!(kind(result), ErrorKind::NoXattr),
+                }
+                continue;
+            }
+            let len = [0, 3, 20, 60, 300, 1000][rng.random_range(0..6)];
+            let value: Vec<u8> = (0..rng.random_range(0..=len)).map(|_| rng.random()).collect();
+            match set(&rig, inode, &name, Some(&value), Mode::Any) {
+                Ok(()) => _ = model.insert(name, value),
+                Err(error) => assert_eq!(*error.kind(), ErrorKind::NoSpace),
+            }
+            if step % 50 == 0 {
+                assert_eq!(all(&rig, inode), *model);
+            }
+        }
+        drop(inodes);
+        rig.close_and_check();
+        if !has_getfattr() {
+            return;
+        }
+        let Some(mount) = Mount::new(&folder, image.to_str().unwrap()) else { return };
+        for (file, model) in FILES.iter().zip(&models) {
+            assert_eq!(seen_by_kernel(&mount, file), *model);
+        }
+    }
+}
+
+#[test]
+fn attributes_that_the_kernel_set_are_read_and_changed() {
+    if !has_getfattr() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some(image) = make_image(&folder, "32M", &["-b", "4096"]) else { return };
+    let path = image.to_str().unwrap().to_owned();
+    let Some(mount) = Mount::new(&folder, &path) else { return };
+    let long = "v".repeat(2_000);
+    for file in FILES {
+        // The same large value on every file: the kernel shares the block.
+        must("setfattr", &["-n", "user.long", "-v", &long, &mount.path(file)]);
+    }
+    must("setfattr", &["-n", "user.short", "-v", "s", &mount.path("file0")]);
+    must("setfattr", &["-n", "security.own", "-v", "label", &mount.path("file1")]);
+    must("setfattr", &["-n", "user.\u{e4}", "-v", "umlaut", &mount.path("file2")]);
+    let has_acl = tool("setfacl", &["--version"]).is_some();
+    if has_acl {
+        must("setfacl", &["-m", "u:1000:rw,g:50:r", &mount.path("file3")]);
+        must("setfacl", &["-d", "-m", "u:1000:rwx", &mount.path("d")]);
+    }
+    let files = [FILES, &["d"]].concat();
+    let before: Vec<Model> = files.iter().map(|file| seen_by_kernel(&mount, file)).collect();
+    drop(mount);
+
+    let rig = Rig::open(&image);
+    for (file, model) in files.iter().zip(&before) {
+        assert_eq!(all(&rig, &rig.inode(file)), *model, "{file}");
+    }
+    // One leaves the shared block by a change, one by removal, one as a deleted inode does.
+    set(&rig, &rig.inode("file0"), b"user.long", Some(&[1; 3_000]), Mode::Replace).unwrap();
+    set(&rig, &rig.inode("file1"), b"user.long", None, Mode::Any).unwrap();
+    let released = rig.inode("file2");
+    let release = Release::plan(&rig.space, &released).unwrap();
+    rig.run(release.credits(), |handle| release.apply(handle)).unwrap();
+    assert_eq!(released.attributes().file_acl, 0);
+    let third = rig.inode("file3");
+    set(&rig, &third, b"user.more", Some(b"m"), Mode::Create).unwrap();
+    let want: Vec<Model> = files.iter().map(|file| all(&rig, &rig.inode(file))).collect();
+    assert_eq!(want[3][&b"user.long"[..]], long.as_bytes());
+    drop((released, third));
+    rig.close_and_check();
+
+    let mount = Mount::new(&folder, &path).unwrap();
+    for (file, model) in files.iter().zip(&want) {
+        assert_eq!(seen_by_kernel(&mount, file), *model, "{file}");
+    }
+}
+
+#[test]
+fn the_last_of_a_shared_block_changes_it_in_place() {
+    if !has_getfattr() {
+        return;
+    }
+    let folder = Folder::new();
+    let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
+    let Some(mount) = Mount::new(&folder, image.to_str().unwrap()) else { return };
+    for file in &FILES[..2] {
+        must("setfattr", &["-n", "user.long", "-v", &"v".repeat(500), &mount.path(file)]);
+    }
+    drop(mount);
+    let rig = Rig::open(&image);
+    let (one, other) = (rig.inode("file0"), rig.inode("file1"));
+    let shared = one.attributes().file_acl;
+    assert_eq!(shared, other.attributes().file_acl, "the kernel shares equal blocks");
+    // Both are planned while the block is shared; the second finds itself alone.
+    let plan = |inode| Change::plan(&rig.space, inode, b"user.long", Some(&[2; 600]), Mode::Any);
+    let (first, second) = (plan(&one).unwrap(), plan(&other).unwrap());
+    rig.run(first.credits(), |handle| first.apply(handle)).unwrap();
+    rig.run(second.credits(), |handle| second.apply(handle)).unwrap();
+    assert_ne!(one.attributes().file_acl, shared);
+    assert_eq!(other.attributes().file_acl, shared);
+    drop((one, other));
+    rig.close_and_check();
+}
+
+#[test]
+fn access_lists_are_converted_and_guarded() {
+    let folder = Folder::new();
+    let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
+    let rig = Rig::open(&image);
+    let (file, dir) = (rig.inode("file0"), rig.inode("d"));
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let plain = [
+        2_u32.to_le_bytes().to_vec(),
+        entry(1, 6, u32::MAX),
+        entry(4, 4, u32::MAX),
+        entry(0x20, 4, u32::MAX),
+    ]
+    .concat();
+    let full = [
+        2_u32.to_le_bytes().to_vec(),
+        entry(1, 6, u32::MAX),
+        entry(2, 6, 1000),
+        entry(4, 4, u32::MAX),
+        entry(0x10, 6, u32::MAX),
+        entry(0x20, 4, u32::MAX),
+    ]
+    .concat();
+    let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
+    set(&rig, &file, access, Some(&full), Mode::Any).unwrap();
+    assert_eq!(get(&rig.space, &file, access).unwrap(), full);
+    assert_eq!(list(&rig.space, &file).unwrap(), [access.to_vec()]);
+    let denied = set(&rig, &file, default, Some(&full), Mode::Any);
+    assert_eq!(kind(denied), ErrorKind::NotPermitted);
+    assert_eq!(
+        kind(set(&rig, &file, access, Some(&full[..9]), Mode::Any)),
+        ErrorKind::InvalidArgument
+    );
+    // A list that the mode says already is not kept; a default list is.
+    set(&rig, &file, access, Some(&plain), Mode::Any).unwrap();
+    assert!(list(&rig.space, &file).unwrap().is_empty());
+    set(&rig, &dir, default, Some(&plain), Mode::Any).unwrap();
+    assert_eq!(get(&rig.space, &dir, default).unwrap(), plain);
+    set(&rig, &dir, default, None, Mode::Any).unwrap();
+    set(&rig, &dir, default, None, Mode::Any).unwrap();
+    assert!(list(&rig.space, &dir).unwrap().is_empty());
+    drop((file, dir));
+    rig.close_and_check();
+}
+
+#[test]
+fn several_edits_are_one_change() {
+    let folder = Folder::new();
+    let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
+    let rig = Rig::open(&image);
+    let file = rig.inode("file0");
+    let edit = |name, value| Edit { name, value, mode: Mode::Create };
+    let edits = [
+        edit(&b"user.a"[..], Some(&b"1"[..])),
+        edit(b"user.b", Some(&[2; 400])),
+        edit(b"security.c", Some(b"3")),
+    ];
+    let change = Change::plan_all(&rig.space, &file, &edits).unwrap();
+    assert!(!change.is_empty());
+    rig.run(change.credits(), |handle| change.apply(handle)).unwrap();
+    assert_eq!(all(&rig, &file).len(), 3);
+    let again = Change::plan(&rig.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    assert!(again.is_empty());
+    let failing = [edit(b"user.d", Some(b"4")), edit(b"user.a", Some(b"5"))];
+    let error = Change::plan_all(&rig.space, &file, &failing).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Exists);
+    assert_eq!(all(&rig, &file).len(), 3);
+    drop(file);
+    rig.close_and_check();
+}
+
+#[test]
+fn bad_names_and_values_are_refused() {
+    let folder = Folder::new();
+    let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
+    let rig = Rig::open(&image);
+    let file = rig.inode("file0");
+    let try_set = |name: &[u8], value: &[u8]| kind(set(&rig, &file, name, Some(value), Mode::Any));
+    assert_eq!(try_set(b"user.", b""), ErrorKind::InvalidArgument);
+    assert_eq!(try_set(b"user.a\0b", b""), ErrorKind::InvalidArgument);
+    assert_eq!(try_set(b"plain", b""), ErrorKind::Unsupported);
+    assert_eq!(try_set(b"system.data", b""), ErrorKind::Unsupported);
+    assert_eq!(try_set(&[b"user.", &[b'x'; 251][..]].concat(), b""), ErrorKind::NameTooLong);
+    assert_eq!(try_set(b"user.big", &[0; 70_000]), ErrorKind::TooBig);
+    assert_eq!(try_set(b"user.big", &[0; 60_000]), ErrorKind::NoSpace);
+    assert_eq!(*get(&rig.space, &file, b"user.none").unwrap_err().kind(), ErrorKind::NoXattr);
+    drop(file);
+    rig.close_and_check();
+}

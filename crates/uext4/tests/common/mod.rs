@@ -1,0 +1,64 @@
+//! Images for tests of the engine: made by mke2fs, checked by e2fsck.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+use std::process::Command;
+use std::sync::Arc;
+use uext4::{MountOptions, NewInode, Owner, Volume};
+use uext4_device::{MemoryDevice, SharedDevice};
+use uext4_ondisk::FileKind;
+
+/// Whether the oracle is installed; says so when a test must be skipped.
+pub fn have(tool: &str) -> bool {
+    let found = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"]
+        .iter()
+        .any(|dir| std::path::Path::new(dir).join(tool).exists());
+    if !found {
+        println!("skipped: {tool} is not installed");
+    }
+    found
+}
+
+/// A file system made by mke2fs in memory.
+pub fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
+    let file = tempfile::NamedTempFile::new().expect("temporary file");
+    file.as_file().set_len(mib << 20).expect("size");
+    let output = Command::new("/sbin/mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+        .args(options.split_whitespace())
+        .arg(file.path())
+        .output()
+        .expect("mke2fs runs");
+    assert!(output.status.success(), "mke2fs {options}: {output:?}");
+    MemoryDevice::load(file.path()).expect("image")
+}
+
+/// What e2fsck says of an image: its exit status and output.
+pub fn e2fsck(device: &MemoryDevice, flags: &str) -> (i32, String) {
+    let file = tempfile::NamedTempFile::new().expect("temporary file");
+    device.save(file.path()).expect("image");
+    let output =
+        Command::new("/sbin/e2fsck").arg(flags).arg(file.path()).output().expect("e2fsck runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// Asserts that e2fsck finds nothing.
+pub fn assert_clean(device: &MemoryDevice) {
+    let (code, text) = e2fsck(device, "-fn");
+    assert_eq!(code, 0, "e2fsck -fn:\n{text}");
+}
+
+/// Mounts a device that the caller keeps a hand on.
+pub fn mount(device: &Arc<MemoryDevice>) -> Volume {
+    mount_with(device, MountOptions::default())
+}
+
+pub fn mount_with(device: &Arc<MemoryDevice>, options: MountOptions) -> Volume {
+    let shared: SharedDevice = device.clone();
+    Volume::open(shared, options).expect("mount")
+}
+
+pub fn new(kind: FileKind, mode: u16) -> NewInode {
+    NewInode { kind, mode, owner: Owner { uid: 1000, gid: 1000 }, rdev: uext4::Device::default() }
+}

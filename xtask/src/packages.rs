@@ -1,0 +1,77 @@
+//! Debian packages that the tests use.
+//!
+//! # What
+//! A package is looked for by a program of it, so that any distribution that has the programs
+//! will do. As root on Debian the missing ones are installed; otherwise one line names them.
+
+use std::process::{Command, Stdio};
+
+use crate::machine;
+
+/// Package, a program that it brings, what the tests do with it.
+const PACKAGES: &[(&str, &str, &str)] = &[
+    ("e2fsprogs", "e2fsck", "the judge of every image; makes reference images"),
+    ("fuse3", "fusermount3", "mounting as an ordinary user"),
+    ("fuse2fs", "fuse2fs", "the peer of the comparisons"),
+    ("attr", "setfattr", "extended attributes through a mount"),
+    ("acl", "setfacl", "access control lists through a mount"),
+    ("fio", "fio", "verified I/O through a mount"),
+    ("mount", "losetup", "the kernel's opinion of an image"),
+    ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
+];
+
+/// What came of looking for the packages.
+pub(crate) enum Found {
+    /// All programs are there; nothing was done.
+    All,
+    /// These packages were installed.
+    Installed(String),
+    /// These are missing, and why nothing was installed.
+    Missing(String),
+}
+
+/// Looks for the packages and installs the missing ones as root, unless `install` is false.
+pub(crate) fn provide(install: bool) -> Found {
+    let missing = missing();
+    if missing.is_empty() {
+        return Found::All;
+    }
+    let names = missing.join(" ");
+    let by_hand = format!("apt-get install -y --no-install-recommends {names}");
+    if !install {
+        return Found::Missing(format!("{names} (not installed: --no-install)"));
+    }
+    if !machine::is_root() {
+        return Found::Missing(format!("{names} (as root: {by_hand})"));
+    }
+    if machine::program("apt-get").is_none() {
+        return Found::Missing(format!("{names} (no apt-get here)"));
+    }
+    let installed = apt_get(&["update"])
+        && apt_get(&[&["install", "-y", "--no-install-recommends"], &missing[..]].concat());
+    let still = self::missing();
+    if installed && still.is_empty() {
+        Found::Installed(names)
+    } else {
+        Found::Missing(format!("{} (failed: {by_hand})", still.join(" ")))
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    PACKAGES
+        .iter()
+        .filter(|(_, program, _)| machine::program(program).is_none())
+        .map(|(package, _, _)| *package)
+        .collect()
+}
+
+fn apt_get(arguments: &[&str]) -> bool {
+    Command::new("apt-get")
+        .arg("-q")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

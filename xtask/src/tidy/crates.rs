@@ -1,0 +1,140 @@
+//! Edges between the crates of the workspace, and the reason of each foreign dependency.
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::workspace;
+
+/// Which crates of the workspace a crate may depend on. Development dependencies may name more:
+/// every crate but the ones in `NEVER`.
+const EDGES: &[(&str, &[&str])] = &[
+    ("uext4-ondisk", &[]),
+    ("uext4-device", &[]),
+    ("uext4", &["uext4-ondisk", "uext4-device"]),
+    ("uext4-mkfs", &["uext4-ondisk", "uext4-device", "uext4"]),
+    // Never the engine: a bug there must not hide from its own checker.
+    ("uext4-fsck", &["uext4-ondisk", "uext4-device"]),
+    ("uext4-fuse", &["uext4", "uext4-ondisk"]),
+    (
+        "uext4-cli",
+        &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],
+    ),
+    (
+        "uext4-sim",
+        &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],
+    ),
+    ("xtask", &[]),
+];
+
+/// Crates on which nothing depends, not even a test.
+const NEVER: &[&str] = &["uext4-cli", "xtask"];
+
+const EDGES_FILE: &str = "xtask/src/tidy/crates.rs";
+
+/// Objections to the manifests of the workspace.
+pub(crate) fn check() -> Result<Vec<Finding>, String> {
+    let output = workspace::cargo(&["metadata", "--no-deps", "--format-version=1", "--offline"])
+        .output()
+        .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("cargo metadata failed: {said}"));
+    }
+    let metadata = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cargo metadata is not JSON: {error}"))?;
+    let manifest = std::fs::read_to_string(workspace::root().join("Cargo.toml"))
+        .map_err(|error| format!("cannot read Cargo.toml: {error}"))?;
+    let mut findings = edges(&metadata);
+    findings.extend(reasons(&manifest));
+    Ok(findings)
+}
+
+/// Edges that the table does not have.
+fn edges(metadata: &Value) -> Vec<Finding> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let packages = list(&metadata["packages"]);
+    let own: Vec<String> = packages.iter().map(|package| text(&package["name"])).collect();
+    let mut findings = Vec::new();
+    for package in &packages {
+        let name = text(&package["name"]);
+        let Some((_, allowed)) = EDGES.iter().find(|(from, _)| *from == name) else {
+            let message = format!("crate `{name}` is not in EDGES");
+            findings.push(Finding::new(EDGES_FILE, 0, message));
+            continue;
+        };
+        for dependency in list(&package["dependencies"]) {
+            let to = text(&dependency["name"]);
+            if !own.contains(&to) {
+                continue;
+            }
+            let in_development = dependency["kind"].as_str() == Some("dev");
+            let fine = if in_development {
+                !NEVER.contains(&to.as_str())
+            } else {
+                allowed.contains(&to.as_str())
+            };
+            if !fine {
+                let message = format!("may not depend on `{to}` [crate-edges]");
+                findings.push(Finding::new(&format!("crate {name}"), 0, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Foreign dependencies without a comment above them that says why.
+fn reasons(manifest: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut inside = false;
+    let mut line_before = "";
+    for (index, line) in manifest.lines().enumerate() {
+        if line.starts_with('[') {
+            inside = line == "[workspace.dependencies]";
+        }
+        let foreign = line.contains('=') && !line.starts_with('#') && !line.starts_with("uext4");
+        if inside && foreign && !line_before.starts_with('#') {
+            let message = "a dependency needs its reason in the line above [dependency-reasons]";
+            findings.push(Finding::new("Cargo.toml", index + 1, message));
+        }
+        line_before = line;
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_edge_outside_the_table_is_found() {
+        let metadata = json!({ "packages": [
+            { "name": "uext4-ondisk", "dependencies": [
+                { "name": "zerocopy", "kind": null },
+                { "name": "uext4-sim", "kind": "dev" },
+                { "name": "uext4-cli", "kind": "dev" },
+            ] },
+            { "name": "uext4-sim", "dependencies": [] },
+            { "name": "uext4-cli", "dependencies": [{ "name": "uext4-sim", "kind": null }] },
+            { "name": "uext4-new", "dependencies": [] },
+        ] });
+        let found: Vec<String> = edges(&metadata).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "crate uext4-ondisk: may not depend on `uext4-cli` [crate-edges]",
+                "crate uext4-cli: may not depend on `uext4-sim` [crate-edges]",
+                "xtask/src/tidy/crates.rs: crate `uext4-new` is not in EDGES",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_dependency_without_a_reason_is_found() {
+        let manifest =
+            "[workspace.dependencies]\nuext4 = 1\n# Why.\ngood = 1\nbad = 1\n[other]\na = 1";
+        let lines: Vec<usize> = reasons(manifest).iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [5]);
+    }
+}

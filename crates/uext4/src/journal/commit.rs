@@ -5,7 +5,8 @@
 //! block durably, tell those who wait.
 //! Invariants: the flush covers the log images and all file data whose mapping the transaction
 //! holds (data is written before its mapping is inserted). Images become visible to the checkpointer
-//! only when their transaction is durable. Freed blocks return to the allocator only after that,
+//! only when their transaction is durable; until then the transaction holds its buffers, so that
+//! no reader finds an older image. Freed blocks return to the allocator only after that,
 //! and after no write of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
@@ -97,7 +98,6 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return None;
         }
-        contents.buffers.clear();
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let start = state.ring.reserve(&self.map, tid, blocks);
@@ -184,12 +184,13 @@ impl Journal {
 
     /// Tells everybody that the transaction is durable.
     fn publish(&self, closed: Closed) -> Result<()> {
-        let Closed { tid, images, contents, opened_next, .. } = closed;
+        let Closed { tid, images, mut contents, opened_next, .. } = closed;
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
         let checkpoint = {
             let mut state = self.state.lock();
             self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
+            contents.buffers.clear();
             state.durable = tid;
             state.requested = later(state.requested, tid);
             self.durable.store(tid.get(), Ordering::Release);

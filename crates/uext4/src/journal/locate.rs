@@ -66,7 +66,7 @@ impl LogLocation {
             }
             next += len;
         }
-        if next < blocks {
+        if next < blocks || next == 0 {
             return Err(why("has a hole"));
         }
         Ok(location)

@@ -54,6 +54,12 @@ pub(crate) struct Found {
     pub(crate) inode: InodeRef,
 }
 
+impl Found {
+    pub(crate) fn again(&self) -> Self {
+        Self { dir: self.dir.clone(), name: self.name.clone(), inode: self.inode.clone() }
+    }
+}
+
 /// Reads all there is; returns the names, breadth first.
 pub(crate) fn walk(volume: &Volume, bounds: Bounds, report: &mut Report) -> Vec<Found> {
     let mut found = Vec::new();

@@ -16,6 +16,7 @@
 mod child;
 #[path = "../common/mod.rs"]
 mod common;
+mod crafted;
 mod exercise;
 mod images;
 mod mutate;

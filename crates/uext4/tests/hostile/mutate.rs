@@ -2,7 +2,7 @@
 
 use crate::child::{self, Watchdog};
 use crate::common::have;
-use crate::exercise::{Bounds, Report, rewrite, walk};
+use crate::exercise::{Bounds, Found, Report, rewrite, walk};
 use crate::population::{Base, bases};
 use crate::random::Random;
 use crate::targets::{Anatomy, Seal, Target, bytes};
@@ -16,9 +16,9 @@ use uext4_ondisk::dir_entry::DirBlock;
 
 const CHILD: &str = "mutate::many_cases";
 /// Cases of an ordinary run.
-const CASES: u64 = 600;
+const CASES: u64 = 2000;
 /// Time for one case, in a debug build on a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(30);
 /// Peak of resident memory over all cases, the images included, in MiB.
 const MEMORY_MIB: u64 = 256;
 /// Failures after which a run stops.
@@ -116,8 +116,11 @@ fn survive(device: MemoryDevice, case: u64, tally: &mut Tally) -> Vec<String> {
     if let Some(volume) = open(&device, &mut report) {
         tally.opened_rw += 1;
         let found = walk(&volume, BOUNDS, &mut report);
-        rewrite(&volume, &found, BOUNDS, &mut report);
-        drop(found);
+        if case % 4 == 1 {
+            rewrite_together(&volume, found, &mut report);
+        } else {
+            rewrite(&volume, &found, BOUNDS, &mut report);
+        }
         report.note(volume.delete_unlinked());
         tally.aborted += u64::from(volume.space().journal().is_aborted());
         if case % 4 == 0 {
@@ -132,6 +135,21 @@ fn survive(device: MemoryDevice, case: u64, tally: &mut Tally) -> Vec<String> {
     }
     tally.errors += u64::from(report.errors > 0);
     report.internal
+}
+
+/// Two threads at the same names from both ends. Their locks meet in any order that the image
+/// suggests.
+fn rewrite_together(volume: &Volume, mut found: Vec<Found>, report: &mut Report) {
+    let mut other = Report::default();
+    let mut reversed: Vec<Found> = found.iter().map(Found::again).collect();
+    reversed.reverse();
+    std::thread::scope(|scope| {
+        scope.spawn(|| rewrite(volume, &reversed, BOUNDS, &mut other));
+        rewrite(volume, &found, BOUNDS, report);
+    });
+    found.clear();
+    report.errors += other.errors;
+    report.internal.append(&mut other.internal);
 }
 
 fn open(device: &Arc<MemoryDevice>, report: &mut Report) -> Option<Volume> {

@@ -1,12 +1,13 @@
-//! Power fails at every flush of a recorded run of several threads.
+//! Power fails at every flush of a recorded run of several threads, and between flushes.
 //!
 //! `UEXT4_SEEDS=N` runs N seeds instead of one.
 //!
 //! Fault model: the device holds exactly what was written before a flush (or a durable write)
-//! that completed, nothing after. Each such state is recovered by uext4 and by e2fsck. Checked:
-//! both leave a file system without a flaw, e2fsck has nothing to do but replay the log and clean
+//! that completed, nothing after; or, between two flushes, also any subset of the writes since the
+//! first (one subset a flush is tried). Each such state is recovered by uext4 and by e2fsck.
+//! Checked: both leave a file system without a flaw, e2fsck has nothing to do but replay the log and clean
 //! orphans, and every file whose fsync had returned has its content.
-//! Not covered: torn writes, reordering between flushes, crashes during recovery.
+//! Not covered: torn writes, all subsets, crashes during recovery.
 
 mod common;
 
@@ -204,6 +205,29 @@ fn check_seed(mib: u64, shape: &str, seed: u64, rounds: u64) {
         }
         let durable: Vec<u64> = recording.marks_before(state.position).collect();
         check_state(&state.device, &durable, &promises);
+        states += 1;
+    }
+    let mut random_seed = seed + 7;
+    for k in 0..recording.flush_count().saturating_sub(1) {
+        let unflushed = recording.unflushed_after(Some(k));
+        if unflushed.is_empty() {
+            continue;
+        }
+        // A moment between this flush and the next; any subset of what was written since, and all
+        // that was written durably.
+        let most = random(&mut random_seed) as usize % unflushed.len() + 1;
+        let position = unflushed[most - 1] + 1;
+        let chosen: Vec<usize> = unflushed[..most]
+            .iter()
+            .copied()
+            .filter(|&at| {
+                let fua = matches!(recording.events()[at], Event::Write { fua: true, .. });
+                fua || random(&mut random_seed).is_multiple_of(2)
+            })
+            .collect();
+        let state = recording.state_with(unflushed[0], &chosen);
+        let durable: Vec<u64> = recording.marks_before(position).collect();
+        check_state(&state, &durable, &promises);
         states += 1;
     }
     println!("{states} states of '{shape}', seed {seed}");

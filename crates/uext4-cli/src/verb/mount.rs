@@ -6,8 +6,8 @@
 //! status after the child has printed why it failed. No fork without exec, so no unsafe code.
 //!
 //! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the
-//! mount: the daemon then serves them to the end); a second one cuts the connection. Either way the volume
-//! is closed cleanly before the process ends.
+//! mount: the daemon then serves them to the end); a second one cuts the connection. Either way
+//! the volume is closed cleanly before the process ends.
 
 use std::env;
 use std::ffi::OsString;

@@ -403,10 +403,11 @@ fn print_group(
     let mut title = format!("Group {group}: (Blocks {first}-{last})");
     if layout.checksums.kind != uext4_ondisk::ChecksumKind::None {
         title.push_str(&format!(" csum 0x{:04x}", desc.bg_checksum.get()));
-    }
-    let flags = flag_names(desc.flags());
-    if !flags.is_empty() {
-        title.push_str(&format!(" [{}]", flags.join(", ")));
+        // Without checksums the flags are not to be trusted.
+        let flags = flag_names(desc.flags());
+        if !flags.is_empty() {
+            title.push_str(&format!(" [{}]", flags.join(", ")));
+        }
     }
     output.line(&title)?;
     if layout.has_super(group) {

@@ -226,6 +226,13 @@ impl<T: ?Sized> RwLock<T> {
         let rank = RankGuard::enter(self.rank);
         RwLockWriteGuard { inner: self.inner.write(), _rank: rank }
     }
+
+    /// Takes exclusive access if nobody holds the lock; may be called out of order, for it never
+    /// waits.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let inner = self.inner.try_write()?;
+        Some(RwLockWriteGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
+    }
 }
 
 impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {

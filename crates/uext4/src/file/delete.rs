@@ -35,6 +35,10 @@ impl Files {
     }
 
     fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        // What lost its links through us is an orphan. Anything else is none of our business.
+        if !self.orphans.contains(inode.ino()) {
+            return Ok(());
+        }
         let _sweep = inode.sweep();
         let mut cut = Removal::nothing();
         if inode.has_blocks() {
@@ -66,24 +70,33 @@ impl Files {
     }
 
     /// Completes what a crash interrupted: deletes orphans without links, cuts the others to
-    /// their size.
+    /// their size. One after the other, for there may be more than memory holds.
     ///
     /// # Errors
     /// The first failure.
-    pub fn clean_orphans(&self, orphans: Vec<InodeRef>) -> Result<()> {
-        for inode in orphans {
-            let (links, size) = {
-                let attributes = inode.attributes();
-                (attributes.links, attributes.size)
-            };
-            if links > 0 {
-                let _exclusive = inode.lock().write();
-                let mut state = inode.sweep();
-                self.shrink(&inode, &mut state, size)?;
-                let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
-                self.space.journal().run(ORPHAN_CREDITS, remove)?;
-            }
+    pub fn clean_orphans(&self) -> Result<()> {
+        for ino in self.orphans.numbers_in_file() {
+            self.clean_orphan(self.table.get_orphan(ino)?)?;
         }
+        while let Some(inode) = self.orphans.next_of_list(&self.table)? {
+            self.clean_orphan(inode)?;
+        }
+        Ok(())
+    }
+
+    fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
+        let (links, size) = {
+            let attributes = inode.attributes();
+            (attributes.links, attributes.size)
+        };
+        if links > 0 {
+            let _exclusive = inode.lock().write();
+            let mut state = inode.sweep();
+            self.shrink(&inode, &mut state, size)?;
+            let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
+            self.space.journal().run(ORPHAN_CREDITS, remove)?;
+        }
+        drop(inode);
         self.delete_unlinked()
     }
 }

@@ -34,8 +34,8 @@ impl Files {
         for part in buf[..count].chunks_mut(READ_CHUNK_BYTES as usize) {
             self.read_part(inode, offset + done, part, size)?;
             done += part.len() as u64;
+            self.reclaim();
         }
-        self.reclaim();
         Ok(count)
     }
 

@@ -1,7 +1,8 @@
 //! Keeping memory within its budget.
 //!
 //! What: readers and writers that find the page cache over its budget evict clean pages; writers
-//! that find too many dirty ones write back.
+//! that find too many dirty ones write back. Who brings inodes into a table that is full of
+//! inodes with something to write writes that.
 
 use super::Files;
 use crate::inode::InodeRef;
@@ -39,6 +40,32 @@ impl Files {
         let _ = self.sweep(inode);
         if budget.is_too_dirty() {
             self.sweep_everything();
+        }
+    }
+
+    /// Keeps one large write from filling the cache with its own pages. The caller holds the file.
+    pub(super) fn limit_own_pages(&self, inode: &InodeRef) {
+        if self.table.budget().is_too_dirty() {
+            // Recorded with the inode; what was written so far is in memory still.
+            let _ = self.sweep(inode);
+        }
+        self.reclaim();
+    }
+
+    /// Writes what keeps unused inodes in a table that is over its limit: times, and data. To be
+    /// called before an operation takes locks.
+    pub fn trim_inodes(&self) {
+        for index in self.table.take_overfull() {
+            self.table.for_shard(index, |inode| {
+                if !inode.is_only_ours() || self.is_read_only() {
+                    return;
+                }
+                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+                if inode.pages().map.dirty() > 0 {
+                    let _ = self.sweep(&inode);
+                }
+                let _ = self.write_times(&inode);
+            });
         }
     }
 

@@ -60,7 +60,10 @@ impl Files {
             let in_chunk = WRITE_CHUNK_BYTES - at % WRITE_CHUNK_BYTES;
             let len = (buf.len() - done).min(in_chunk as usize);
             match self.write_chunk(inode, at, &buf[done..done + len]) {
-                Ok(()) => done += len,
+                Ok(()) => {
+                    done += len;
+                    self.limit_own_pages(inode);
+                }
                 Err(error) if done == 0 => return Err(error),
                 // What came before the error is written, and said so.
                 Err(_) => break,

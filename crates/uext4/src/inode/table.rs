@@ -6,7 +6,7 @@
 //! while it has none: a number never has two `Inode`s. An inode that is unlinked and loses its
 //! last reference goes to the `unlinked` queue, whose consumer deletes it.
 
-use super::Inode;
+use super::{Attributes, Inode};
 use crate::alloc::Space;
 use crate::cache::PageBudget;
 use crate::error::Result;
@@ -189,7 +189,8 @@ impl Inode {
         if self.refs.load(Ordering::Acquire) > 0 {
             return false;
         }
-        let clean = self.attributes.try_lock().is_some_and(|a| !a.times_dirty && a.links > 0);
+        let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_late(a);
+        let clean = self.attributes.try_lock().is_some_and(|a| is_clean(&a));
         clean && self.try_pages().is_some_and(|pages| pages.map.dirty() == 0)
     }
 }

@@ -166,9 +166,8 @@ impl FileBytes {
 /// What is wrong, with the place and what stands there.
 pub fn check(id: Id, synced: &Content, later: &[Effect], found: &FileBytes) -> Result<(), String> {
     let sizes = later.iter().map(|effect| effect.size).chain([synced.size]);
-    let (least, most) = sizes.fold((u64::MAX, 0), |(least, most), size| {
-        (least.min(size), most.max(size))
-    });
+    let (least, most) =
+        sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
     if found.size < least || found.size > most {
         return Err(format!("size {} is not between {least} and {most}", found.size));
     }
@@ -265,7 +264,8 @@ mod tests {
         apply(&mut content, &Operation::Punch { id: ID, offset: 35, len: 100 });
         apply(&mut content, &write(50, 10, 3));
         apply(&mut content, &Operation::Resize { id: ID, size: 55 });
-        let at: Vec<u32> = [9, 10, 19, 20, 24, 25, 34, 35, 50, 54, 55].map(|b| content.at(b)).into();
+        let at: Vec<u32> =
+            [9, 10, 19, 20, 24, 25, 34, 35, 50, 54, 55].map(|b| content.at(b)).into();
         assert_eq!(at, [0, 1, 1, 2, 2, 1, 1, 0, 3, 3, 0]);
         assert_eq!(content.size, 55);
     }
@@ -311,9 +311,6 @@ mod tests {
         let found = FileBytes { size: 40, data: vec![(10, vec![1; 10]), (30, vec![2; 5])] };
         let parts: Vec<_> =
             found.parts(5..33).into_iter().map(|(r, b)| (r, b.map(<[u8]>::len))).collect();
-        assert_eq!(
-            parts,
-            [(5..10, None), (10..20, Some(10)), (20..30, None), (30..33, Some(3))]
-        );
+        assert_eq!(parts, [(5..10, None), (10..20, Some(10)), (20..30, None), (30..33, Some(3))]);
     }
 }

@@ -33,7 +33,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use uext4::{MountOptions, Volume};
-use uext4_device::{CutKind, Device, Event, MemoryDevice, Recording, SharedDevice, State, States};
+use uext4_device::{
+    Access, CutKind, Device, Event, FileDevice, MemoryDevice, Recording, SharedDevice, State,
+    States,
+};
 
 /// How much to judge.
 #[derive(Clone, Debug, Default)]
@@ -255,7 +258,8 @@ fn judge_case(oracle: &Oracle, history: &History, case: &Case) -> Result<Vec<Str
     let path = put(&case.device, "theirs.img")?;
     add("recovery by e2fsck", oracle::expect_recovery_only(&path).err().into_iter().collect());
     add("after e2fsck's recovery", oracle::expect_clean(&path).err().into_iter().collect());
-    let recovered = MemoryDevice::load(&path).map_err(|error| error.to_string())?;
+    let recovered = FileDevice::open(&path, Access::ReadOnly, 0)
+        .map_err(|error| format!("cannot open what e2fsck left: {error}"))?;
     match (&ours, read_only(Arc::new(recovered))) {
         (Ok(ours), Ok(theirs)) if *ours == theirs => {}
         (ours, Ok(theirs)) => {

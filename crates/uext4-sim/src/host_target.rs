@@ -121,9 +121,7 @@ impl HostTarget {
                 content::fill(&mut bytes, id, generation, offset);
                 self.with_file(names, id, |file| file.write_all_at(&bytes, offset))
             }
-            Operation::Resize { id, size } => {
-                self.with_file(names, id, |file| file.set_len(size))
-            }
+            Operation::Resize { id, size } => self.with_file(names, id, |file| file.set_len(size)),
             Operation::Allocate { id, offset, len, keep_size } => self.with_file(names, id, |f| {
                 Ok(rustix::fs::fallocate(f, keep(keep_size), offset, len)?)
             }),
@@ -141,12 +139,8 @@ impl HostTarget {
 
     fn sync(&self, names: &Namespace, operation: &Operation) -> io::Result<()> {
         match operation {
-            Operation::Sync { id, data_only: true } => {
-                self.with_file(names, *id, File::sync_data)
-            }
-            Operation::Sync { id, data_only: false } => {
-                self.with_file(names, *id, File::sync_all)
-            }
+            Operation::Sync { id, data_only: true } => self.with_file(names, *id, File::sync_data),
+            Operation::Sync { id, data_only: false } => self.with_file(names, *id, File::sync_all),
             Operation::SyncDirectory { id } => {
                 File::open(self.join(&names.directory_path(*id)))?.sync_all()
             }

@@ -158,8 +158,7 @@ impl History {
                     *file = mark.index.max(*file);
                 }
                 Operation::SyncDirectory { id } => {
-                    let names =
-                        history.floor_of(mark.index, |o| o.touches(*id) || o.is_in(*id));
+                    let names = history.floor_of(mark.index, |o| o.touches(*id) || o.is_in(*id));
                     floors[at].names = floors[at].names.max(names);
                 }
                 _ => {}
@@ -223,7 +222,11 @@ impl ThreadHistory {
     }
 
     /// Finds the number of operations after which the names are those found.
-    fn check_names(&self, floor: usize, found: &BTreeMap<&Place, &Seen>) -> Result<(), Vec<String>> {
+    fn check_names(
+        &self,
+        floor: usize,
+        found: &BTreeMap<&Place, &Seen>,
+    ) -> Result<(), Vec<String>> {
         let mut names = Namespace::new(self.thread, self.identifies);
         let mut best: Option<(usize, Vec<String>)> = None;
         for count in 0..=self.entries.len() {
@@ -329,7 +332,8 @@ fn compare_node(id: Id, node: &Node, seen: &Seen) -> Option<String> {
         return Some("has another target".into());
     }
     if seen.xattrs != node.xattrs {
-        let shown = |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
+        let shown =
+            |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
         let found: Vec<_> = seen.xattrs.iter().map(shown).collect();
         let wanted: Vec<_> = node.xattrs.iter().map(shown).collect();
         return Some(format!("has attributes {found:?}, not {wanted:?}"));

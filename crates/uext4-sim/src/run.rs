@@ -11,6 +11,7 @@
 
 use crate::generator::{Generator, Limits};
 use crate::model::{History, Mark, ThreadHistory};
+use crate::oracle::JUNK;
 use crate::plant::{FlushDropper, Plant};
 use crate::target::{Clock, act};
 use crate::volume_target::{self, VolumeTarget};
@@ -154,7 +155,7 @@ fn open(device: SharedDevice, options: MountOptions) -> Result<Volume, String> {
 /// Those of mkfs.
 pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
     let memory = MemoryDevice::new(shape.image_mib << 20);
-    let junk = vec![0xa5; 1 << 20];
+    let junk = vec![JUNK; 1 << 20];
     for mib in 0..shape.image_mib {
         memory.write_at(mib << 20, &junk).map_err(|error| error.to_string())?;
     }

@@ -181,7 +181,9 @@ impl VolumeTarget {
 impl Target for VolumeTarget {
     fn perform(&mut self, names: &Namespace, operation: &Operation) -> Result<(), Refusal> {
         match operation {
-            Operation::Create { .. } | Operation::Symlink { .. } => self.create(names, operation)?,
+            Operation::Create { .. } | Operation::Symlink { .. } => {
+                self.create(names, operation)?
+            }
             Operation::Link { id, at } => {
                 let inode = self.inode(names, *id)?;
                 self.volume.link(&inode, &self.directory(names, at)?, &at.name)?;

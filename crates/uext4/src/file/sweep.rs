@@ -72,7 +72,9 @@ impl Files {
         let mut from = FileBlock(0);
         loop {
             let batch = self.take_batch(inode, from);
-            let Some(&(last, _)) = batch.pages.last() else { return Ok(()) };
+            let Some(&(last, _)) = batch.pages.last() else {
+                return self.catch_up_size(inode, batch.size);
+            };
             let written = self.write_batch(inode, state, &batch);
             let mut pages = inode.pages();
             for (at, _) in &batch.pages {
@@ -90,6 +92,15 @@ impl Files {
             }
             from = last.plus(1);
         }
+    }
+
+    /// Nothing is dirty below `size`: a size that waited for pages which were punched out since
+    /// waits no longer.
+    fn catch_up_size(&self, inode: &Inode, size: u64) -> Result<()> {
+        if inode.attributes().disk_size >= size {
+            return Ok(());
+        }
+        self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))
     }
 
     /// Takes dirty pages from `from` on.
@@ -211,10 +222,7 @@ impl Files {
             })?;
             pending = rest;
         }
-        if inode.attributes().disk_size < size {
-            self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))?;
-        }
-        Ok(())
+        self.catch_up_size(inode, size)
     }
 
     fn set_disk_size(

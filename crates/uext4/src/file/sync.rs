@@ -94,7 +94,7 @@ impl Files {
             };
             let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
             // Failures are recorded: of a sweep with the inode, of a handle with the journal.
-            if dirty && expired {
+            if expired && (dirty || inode.has_late_size()) {
                 let _ = self.sweep(&inode);
             }
             if !dirty || expired {

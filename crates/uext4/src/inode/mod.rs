@@ -322,6 +322,16 @@ impl Inode {
         self.attributes.lock().size
     }
 
+    /// Whether the size is only known in memory yet: a sweep brings it to the inode table, also
+    /// where no page is dirty any more.
+    pub(crate) fn has_late_size(&self) -> bool {
+        self.is_size_late(&self.attributes.lock())
+    }
+
+    fn is_size_late(&self, attributes: &Attributes) -> bool {
+        self.kind == FileKind::Regular && attributes.disk_size < attributes.size
+    }
+
     /// Changes attributes and writes the inode into its table block. Costs one credit.
     ///
     /// # Errors

@@ -633,7 +633,8 @@ impl Filesystem for Adapter {
 }
 
 impl Adapter {
-    /// Feeds the entries of `node` after `offset`, `count` at a time, to `add` until it says full or they end.
+    /// Feeds the entries of `node` after `offset`, `count` at a time, to `add` until it says full
+    /// or they end.
     fn list(
         &self,
         node: INodeNo,

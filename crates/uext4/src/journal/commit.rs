@@ -19,7 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use uext4_ondisk::{RawSuperblock, Tid};
 
-/// A closed transaction on its way to the log.
+/// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their
+/// images are in [`crate::cache::LoggedImages`]: a block must not leave memory while its newest
+/// content is nowhere else.
 #[derive(Debug)]
 struct Closed {
     tid: Tid,
@@ -97,7 +99,6 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return None;
         }
-        contents.buffers.clear();
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let start = state.ring.reserve(&self.map, tid, blocks);

@@ -185,7 +185,7 @@ fn change_file(volume: &Volume, inode: &InodeRef, index: usize, report: &mut Rep
 
 fn sync(file: &OpenFile, index: usize, report: &mut Report) {
     if index % 5 == 1 {
-        report.note(file.sync(index % 2 == 0));
+        report.note(file.sync(index.is_multiple_of(2)));
     }
 }
 
@@ -222,7 +222,7 @@ fn change_attributes(volume: &Volume, inode: &InodeRef, index: usize, report: &m
     report.note(volume.xattr_set(inode, b"user.hostile", &value, XattrMode::Any));
     report.note(volume.xattr_set(inode, b"security.hostile", b"v", XattrMode::Any));
     for name in report.note(volume.xattr_list(inode)).unwrap_or_default() {
-        if index % 3 == 0 {
+        if index.is_multiple_of(3) {
             report.note(volume.xattr_remove(inode, &name));
         }
     }

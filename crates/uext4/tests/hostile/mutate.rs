@@ -120,7 +120,7 @@ fn survive(device: MemoryDevice, case: u64, tally: &mut Tally) -> Vec<String> {
         drop(found);
         report.note(volume.delete_unlinked());
         tally.aborted += u64::from(volume.space().journal().is_aborted());
-        if case % 4 == 0 {
+        if case.is_multiple_of(4) {
             volume.abandon();
         } else {
             report.note(volume.close());

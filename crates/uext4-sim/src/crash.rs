@@ -33,11 +33,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use uext4::{MountOptions, Volume};
-use uext4_ondisk::Ino;
 use uext4_device::{
     Access, CutKind, Device, Event, FileDevice, MemoryDevice, Recording, SharedDevice, State,
     States,
 };
+use uext4_ondisk::Ino;
 
 /// How much to judge.
 #[derive(Clone, Debug, Default)]
@@ -280,7 +280,7 @@ fn judge_case(oracle: &Oracle, history: &History, case: &Case) -> Result<Vec<Str
     }
 
     if case.read_only_too {
-        add("read-only", check_read_only(&case.device, ours.as_ref().ok()));
+        add("read-only", check_read_only(&case.device, ours.as_ref().ok(), &truncated));
     }
     Ok(faults)
 }
@@ -319,13 +319,22 @@ fn read_only(device: SharedDevice) -> Result<View, String> {
 }
 
 /// A read-only mount of a dirty image shows what recovery makes of it and writes nothing.
-fn check_read_only(dirty: &MemoryDevice, recovered: Option<&View>) -> Vec<String> {
+fn check_read_only(
+    dirty: &MemoryDevice,
+    recovered: Option<&View>,
+    truncated: &[u32],
+) -> Vec<String> {
     let device = Arc::new(dirty.snapshot());
-    let view = match read_only(device.clone()) {
+    let mut view = match read_only(device.clone()) {
         Ok(view) => view,
         Err(error) => return vec![error],
     };
-    let mut faults = recovered.map(|recovered| recovered.differences(&view)).unwrap_or_default();
+    let mut faults = Vec::new();
+    if let Some(recovered) = recovered {
+        // The truncation of an orphan touches its times.
+        forgive_truncated(truncated, recovered, &mut view);
+        faults = recovered.differences(&view);
+    }
     if !same_bytes(dirty, &device) {
         faults.push("the device was written".into());
     }

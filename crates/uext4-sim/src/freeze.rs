@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use uext4::config::Atime;
 use uext4::{MountOptions, Volume};
 use uext4_device::{Access, FileDevice};
 
@@ -174,8 +175,9 @@ fn set_up(point: &Path) -> Result<(), String> {
 /// Opens and closes an image with uext4.
 fn recover(image: &PathBuf) -> Result<(bool, View), String> {
     let device = FileDevice::open(image, Access::ReadWrite, 0).map_err(|e| e.to_string())?;
-    let volume = Volume::open(Arc::new(device), MountOptions::default())
-        .map_err(|error| format!("open: {error}"))?;
+    let options = MountOptions { atime: Atime::None, ..MountOptions::default() };
+    let volume =
+        Volume::open(Arc::new(device), options).map_err(|error| format!("open: {error}"))?;
     let replayed = volume.recovery().transactions > 0;
     let view = View::read(&volume)?;
     volume.close().map_err(|error| format!("close: {error}"))?;

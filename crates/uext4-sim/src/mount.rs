@@ -93,7 +93,7 @@ impl FuseMount {
     pub fn start(binary: &Path, image: &Path, point: &Path) -> Result<FuseMount, String> {
         fs::create_dir_all(point).map_err(|e| format!("{}: {e}", point.display()))?;
         let mut command = Command::new(binary);
-        command.args(["mount", "--foreground"]);
+        command.args(["mount", "--foreground", "-o", "noatime"]);
         if !is_root() {
             command.args(["-o", "fakeroot"]);
         }
@@ -172,7 +172,7 @@ impl KernelMount {
     /// What mount(8) said.
     pub fn start(image: &Path, point: &Path, read_only: bool) -> Result<KernelMount, String> {
         fs::create_dir_all(point).map_err(|e| format!("{}: {e}", point.display()))?;
-        let options = if read_only { "loop,ro" } else { "loop" };
+        let options = if read_only { "loop,noatime,ro" } else { "loop,noatime" };
         run(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(image).arg(point))?;
         Ok(KernelMount { point: point.to_owned() })
     }
@@ -190,6 +190,17 @@ impl Drop for KernelMount {
     fn drop(&mut self) {
         unmount_by_force(&self.point);
     }
+}
+
+/// A path for a message: below `root`, escaped, shortened in the middle.
+#[must_use]
+pub fn shown(root: &Path, path: &Path) -> String {
+    let inside = path.strip_prefix(root).unwrap_or(path);
+    let text = inside.as_os_str().as_encoded_bytes().escape_ascii().to_string();
+    if text.len() <= 120 {
+        return text;
+    }
+    format!("{}...{}", &text[..60], &text[text.len() - 40..])
 }
 
 /// Takes a mount away, lazily if it is in use. Whether it helped is seen in the mount table.

@@ -22,19 +22,33 @@ pub struct Size {
     pub large_bytes: u64,
     /// Bytes of the sparse file, nearly all a hole.
     pub sparse_bytes: u64,
+    /// Largest value of an extended attribute, in bytes: attributes share one block.
+    pub xattr_bytes: usize,
 }
 
 impl Size {
     /// What issue the main job asks for: 45,000 entries, 200,000 names, 3 GiB.
     #[must_use]
     pub fn full(entries: u64) -> Size {
-        Size { entries, names: 200_000, large_bytes: 3 << 30, sparse_bytes: 1 << 40 }
+        Size {
+            entries,
+            names: 200_000,
+            large_bytes: 3 << 30,
+            sparse_bytes: 1 << 40,
+            xattr_bytes: 3_000,
+        }
     }
 
     /// For a test suite: a second or two.
     #[must_use]
     pub fn small() -> Size {
-        Size { entries: 1_200, names: 3_000, large_bytes: 24 << 20, sparse_bytes: 1 << 32 }
+        Size {
+            entries: 1_200,
+            names: 3_000,
+            large_bytes: 24 << 20,
+            sparse_bytes: 1 << 32,
+            xattr_bytes: 700,
+        }
     }
 }
 
@@ -54,6 +68,7 @@ struct Builder {
     /// Directories with the times that they get when everything in them stands.
     directories: Vec<PathBuf>,
     is_root: bool,
+    xattr_bytes: usize,
 }
 
 /// Makes a tree at `root`, which must not exist. Returns the number of entries.
@@ -67,6 +82,7 @@ pub fn build(root: &Path, size: &Size) -> io::Result<u64> {
         files: Vec::new(),
         directories: Vec::new(),
         is_root: is_root(),
+        xattr_bytes: size.xattr_bytes,
     };
     builder.directory(root)?;
     let ordinary = root.join(ORDINARY);
@@ -211,7 +227,7 @@ impl Builder {
         }
         let may_have = matches!(kind, FileType::RegularFile | FileType::Directory);
         if may_have && self.rng.random_range(0..10) == 0 {
-            let mut value = vec![0; self.rng.random_range(1..1_500)];
+            let mut value = vec![0; self.rng.random_range(1..self.xattr_bytes)];
             self.rng.fill(&mut value[..]);
             rustix::fs::lsetxattr(path, "user.large", &value, XattrFlags::empty())?;
             rustix::fs::lsetxattr(path, "user.small", b"value", XattrFlags::empty())?;

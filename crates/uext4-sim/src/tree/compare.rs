@@ -1,5 +1,6 @@
 //! Comparison of two directory trees: content, modes, owners, times, attributes, links.
 
+use crate::mount::shown;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -25,13 +26,16 @@ pub struct Scope {
 /// # Errors
 /// A tree that cannot be read.
 pub fn trees(one: &Path, other: &Path, scope: Scope) -> Result<Vec<String>, String> {
-    let mut comparison = Comparison { scope, links: HashMap::new(), differences: Vec::new() };
+    let roots = [one.to_owned(), other.to_owned()];
+    let (links, differences) = (HashMap::new(), Vec::new());
+    let mut comparison = Comparison { scope, roots, links, differences };
     comparison.directory(one, other, 0)?;
     Ok(comparison.differences)
 }
 
 struct Comparison {
     scope: Scope,
+    roots: [PathBuf; 2],
     /// Device and inode of files with several names, to those of the other tree.
     links: HashMap<(u64, u64), (u64, u64)>,
     differences: Vec<String>,
@@ -44,7 +48,9 @@ impl Comparison {
 
     fn tell(&mut self, path: &Path, what: String) {
         if !self.is_full() {
-            self.differences.push(format!("{}: {what}", path.display()));
+            let root = self.roots.iter().find(|root| path.starts_with(root));
+            let path = shown(root.map_or(Path::new("/"), PathBuf::as_path), path);
+            self.differences.push(format!("{path}: {what}"));
         }
     }
 

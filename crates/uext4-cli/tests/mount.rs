@@ -338,6 +338,37 @@ fn signals_end_a_mount() {
 }
 
 #[test]
+fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
+    for signals in [1, 2] {
+        let scratch = Scratch::new();
+        let (image, dir) = match ready(&scratch, 16) {
+            Ok(ready) => ready,
+            Err(why) => skip!("{why}"),
+        };
+        let mount = Mounted::new(&image, &dir, "");
+        let mut file = File::create(mount.path("file")).unwrap();
+        file.write_all(b"before").unwrap();
+        file.sync_all().unwrap();
+        let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+        rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+        wait_until("out of sight", || !is_mounted(&dir));
+        mount.forget();
+        file.write_all(b" and after").unwrap();
+        file.sync_all().unwrap();
+        if signals == 2 {
+            rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+            wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+            assert!(file.write_all(b"lost").and_then(|()| file.sync_all()).is_err());
+        } else {
+            drop(file);
+            wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+        }
+        assert_clean(&image);
+        assert_eq!(run_ok(["cat".into(), at(&image, "/file")]), b"before and after");
+    }
+}
+
+#[test]
 fn a_killed_daemon_loses_nothing_synced() {
     let scratch = Scratch::new();
     let (image, dir) = match ready(&scratch, 32) {

@@ -221,6 +221,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
         self.ops.nodes.forget(node.0, lookups);
+        self.ops.delete_unlinked();
     }
 
     fn getattr(
@@ -468,6 +469,7 @@ impl Filesystem for Adapter {
         reply.ok();
         // Nobody waits for a release: what the drop does comes after the answer.
         drop(file);
+        self.ops.delete_unlinked();
     }
 
     fn fsync(

@@ -55,6 +55,12 @@ pub(crate) struct Change {
 }
 
 impl Ops {
+    /// Frees what was unlinked and is no longer used, so that its space is there for others.
+    pub(crate) fn delete_unlinked(&self) {
+        // A failure ends the journal, and every caller is told; the next mount deletes the rest.
+        let _ = self.volume.delete_unlinked();
+    }
+
     /// The inode of a node. The kernel only names nodes it has looked up; another is stale.
     pub(crate) fn node(&self, node: u64) -> Answer<InodeRef> {
         self.nodes.get(node).ok_or_else(|| Errno::ESTALE.into())

@@ -242,6 +242,28 @@ impl<'a> ExtentNode<'a> {
         Ok(Self { depth, max, entries })
     }
 
+    /// Checks what a node's parent says of it: it starts at its key, and all of it lies before the
+    /// next one. Keys of a level then ascend through the whole tree, so that no walk meets a block
+    /// twice.
+    ///
+    /// # Errors
+    /// [`CorruptKind::Rule`].
+    pub fn check_place(&self, key: FileBlock, next_key: FileBlock) -> Result<(), CorruptKind> {
+        let rule = |why| Err(CorruptKind::Rule { what: WHAT, why });
+        let end = match self.entries {
+            ExtentEntries::Leaf(entries) => entries.last().map(|e| Extent::from(e).end()),
+            ExtentEntries::Index(entries) => {
+                entries.last().map(|e| ExtentIndex::from(e).first.plus(1))
+            }
+        };
+        match (self.first(), end) {
+            (Some(first), _) if first != key => rule("starts not where its parent says"),
+            (Some(_), Some(end)) if end <= next_key => Ok(()),
+            (Some(_), _) => rule("reaches past where its parent says"),
+            (None, _) => rule("is empty"),
+        }
+    }
+
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -271,11 +271,18 @@ impl Layout {
         self.group_count.div_ceil(self.descs_per_block().max(1))
     }
 
+    /// Block that holds the primary superblock. With bigalloc it is block 1 of a group that starts
+    /// with block 0, where blocks have 1024 bytes.
+    #[must_use]
+    pub fn super_block_no(&self) -> BlockNo {
+        BlockNo(u64::from(self.block_size == 1024))
+    }
+
     /// Block `n` of the (primary) group descriptors.
     #[must_use]
     pub fn desc_block_no(&self, n: u32) -> BlockNo {
         if !self.has_meta_bg() || n < self.first_meta_bg {
-            return self.first_data_block.plus(u64::from(n).saturating_add(1));
+            return self.super_block_no().plus(u64::from(n).saturating_add(1));
         }
         let group = GroupNo(n.saturating_mul(self.descs_per_block()));
         self.group_first_block(group).plus(u64::from(self.has_super(group)))
@@ -314,9 +321,11 @@ impl Layout {
     #[must_use]
     pub fn base_meta_blocks(&self, group: GroupNo) -> u32 {
         let copy = u32::from(self.has_super(group));
+        let before = u32::from(group.get() == 0 && self.super_block_no() > self.first_data_block);
         if !self.has_meta_bg() {
             let tables = self.desc_block_count().saturating_add(self.reserved_gdt_blocks);
-            return if copy == 1 { tables.saturating_add(1) } else { 0 };
+            let all = tables.saturating_add(1).saturating_add(before);
+            return if copy == 1 { all } else { 0 };
         }
         let meta_group = group.get().checked_div(self.descs_per_block()).unwrap_or(0);
         if meta_group < self.first_meta_bg {

@@ -174,7 +174,7 @@ fn prefix_case(recording: &Recording, state: State) -> Case {
         name: format!("state {} {kind} at {}", state.index, state.position),
         marks: marks_before(recording, state.position),
         device: state.device,
-        read_only_too: state.index % 8 == 0,
+        read_only_too: state.index.is_multiple_of(8),
     }
 }
 

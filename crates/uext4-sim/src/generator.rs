@@ -102,7 +102,7 @@ impl Generator {
     }
 
     /// The next operation.
-    pub fn next(&mut self) -> Operation {
+    pub fn generate(&mut self) -> Operation {
         if let Some(id) = self.unidentified {
             return Operation::Identify { id };
         }
@@ -415,7 +415,7 @@ mod tests {
         let mut generator = Generator::new(seed, 3, Limits::default(), identifies);
         (0..count)
             .map(|_| {
-                let operation = generator.next();
+                let operation = generator.generate();
                 generator.done(&operation);
                 operation
             })

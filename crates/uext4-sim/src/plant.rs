@@ -55,7 +55,7 @@ impl Device for FlushDropper {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.flushes.fetch_add(1, Ordering::Relaxed) % 2 == 0 {
+        if self.flushes.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             return Ok(());
         }
         self.inner.flush()

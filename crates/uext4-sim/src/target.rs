@@ -63,7 +63,7 @@ pub fn act(
     synced: &dyn Fn(Mark),
 ) -> Result<(), String> {
     while more(history.entries.len()) {
-        let operation = generator.next();
+        let operation = generator.generate();
         let started = clock.tick();
         let result = match &operation {
             Operation::Check { id } => check(generator, target, *id),

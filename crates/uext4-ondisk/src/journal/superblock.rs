@@ -18,6 +18,8 @@ use zerocopy::big_endian::U32;
 pub const JOURNAL_SUPERBLOCK_SIZE: usize = 1024;
 /// Fewest blocks of a journal, as mke2fs and the kernel have it.
 pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
+/// Most blocks of a journal, as mke2fs and tune2fs have it.
+pub const MAX_JOURNAL_BLOCKS: u32 = 10_240_000;
 /// Blocks for fast commits where the superblock has the feature but no number.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// `s_checksum_type`: CRC-32C.

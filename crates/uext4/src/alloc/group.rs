@@ -114,6 +114,8 @@ impl GroupState {
         let busy = match self.busy_inodes.take() {
             Some(busy) => busy,
             None if self.desc.flags().contains(GroupFlags::INODE_UNINIT) => {
+                let free = cache.layout().inodes_per_group;
+                check_count("inode bitmap", group, free, self.desc.free_inodes())?;
                 initial_inode_bitmap(cache.layout())
             }
             None => {
@@ -135,12 +137,15 @@ impl GroupState {
 
     fn read_block_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
         let layout = cache.layout();
+        let blocks = layout.blocks_in_group(group);
         if self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
-            return Ok(initial_block_bitmap(layout, group, &self.desc));
+            let bytes = initial_block_bitmap(layout, group, &self.desc);
+            let free = bitmap::count_zeros(&bytes, blocks);
+            check_count("block bitmap", group, free, self.desc.free_blocks())?;
+            return Ok(bytes);
         }
         let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
         let mut bytes: Box<[u8]> = (&*buffer.read()).into();
-        let blocks = layout.blocks_in_group(group);
         check_count(
             "block bitmap",
             group,

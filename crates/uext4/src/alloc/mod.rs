@@ -27,8 +27,10 @@ use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
 use group::Group;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use uext4_ondisk::features::Features;
 use uext4_ondisk::{
-    BlockNo, Corrupt, CorruptKind, GroupNo, Layout, Place, RawGroupDesc, RawSuperblock, group_desc,
+    BlockNo, Compat, Corrupt, CorruptKind, GroupFlags, GroupNo, Ino, Layout, Place, RawGroupDesc,
+    RawSuperblock, RoCompat, group_desc,
 };
 use zone::SystemZone;
 
@@ -55,6 +57,8 @@ pub struct Space {
     groups: Box<[Group]>,
     desc_buffers: Box<[Arc<Buffer>]>,
     zone: SystemZone,
+    /// Inodes of the file system's own files above the reserved ones, 0 where there is none.
+    own_inodes: [Ino; 3],
     /// Free blocks as the journaled bitmaps have them, over all groups.
     journaled_blocks: AtomicI64,
     /// Free inodes, likewise.
@@ -95,6 +99,7 @@ impl Space {
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
         let groups = descs.groups.into_iter().map(Group::new).collect();
+        let own_inodes = own_inodes(&layout, superblock);
         let space = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             hash_info: HashInfo {
@@ -107,6 +112,7 @@ impl Space {
             groups,
             desc_buffers: descs.buffers,
             zone,
+            own_inodes,
             journaled_blocks: AtomicI64::new(free_blocks),
             journaled_inodes: AtomicI64::new(free_inodes),
             free_blocks: AtomicI64::new(free_blocks),
@@ -182,6 +188,13 @@ impl Space {
         Err(CorruptKind::Rule { what: "extent", why }.at(Place::Block(start)))
     }
 
+    /// Whether an inode is reserved or belongs to the file system itself: no name leads there but
+    /// that of the root.
+    #[must_use]
+    pub fn is_special(&self, ino: Ino) -> bool {
+        ino < self.layout.first_ino || self.own_inodes.contains(&ino)
+    }
+
     /// Waits until blocks freed so far can be used; false if there are none.
     fn reclaim_pending(&self) -> Result<bool> {
         if self.pending_blocks.load(Ordering::Acquire) <= 0 {
@@ -224,6 +237,17 @@ impl SpaceKeeper for Space {
     }
 }
 
+/// Inodes that the superblock names, as far as the features say that it does.
+fn own_inodes(layout: &Layout, superblock: &RawSuperblock) -> [Ino; 3] {
+    let Features { compat, ro_compat, .. } = layout.features;
+    let named = |is_named: bool, ino: u32| Ino(if is_named { ino } else { 0 });
+    [
+        named(compat.contains(Compat::HAS_JOURNAL), superblock.s_journal_inum.get()),
+        named(compat.contains(Compat::ORPHAN_FILE), superblock.s_orphan_file_inum.get()),
+        named(ro_compat.contains(RoCompat::PROJECT), superblock.s_prj_quota_inum.get()),
+    ]
+}
+
 struct Descs {
     buffers: Box<[Arc<Buffer>]>,
     groups: Vec<RawGroupDesc>,
@@ -233,7 +257,8 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
     let layout = cache.layout();
     let size = usize::from(layout.desc_size);
     let mut buffers = Vec::new();
-    let mut groups = Vec::with_capacity(layout.group_count as usize);
+    // Grows with what is read: a hostile superblock can claim hundreds of millions of groups.
+    let mut groups = Vec::new();
     for n in 0..layout.desc_block_count() {
         let first = GroupNo(n * layout.descs_per_block());
         let buffer = cache.read(layout.desc_block_no(n), BlockKind::GroupDescs { first })?;
@@ -244,13 +269,17 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
             let bytes = &bytes[slot as usize * size..(slot as usize + 1) * size];
             let at = |kind: CorruptKind| kind.at(Place::Group(group));
             group_desc::verify_slot(bytes, &layout.checksums, group).map_err(at)?;
-            let desc = RawGroupDesc::read(bytes, layout.desc_size).map_err(at)?;
+            let mut desc = RawGroupDesc::read(bytes, layout.desc_size).map_err(at)?;
+            if !layout.checksums.has_group_checksum() {
+                // Without the feature the flags mean nothing.
+                desc.set_flags(GroupFlags::empty());
+            }
             check_desc(layout, group, &desc)?;
-            cache.sealer().note_group(group, &desc);
             groups.push(desc);
         }
         buffers.push(buffer);
     }
+    cache.sealer().note_groups(&groups);
     Ok(Descs { buffers: buffers.into(), groups })
 }
 
@@ -271,6 +300,9 @@ fn check_desc(layout: &Layout, group: GroupNo, desc: &RawGroupDesc) -> Result<()
         || desc.itable_unused() > layout.inodes_per_group
     {
         return Err(rule("more free inodes than inodes"));
+    }
+    if desc.used_dirs() > layout.inodes_per_group {
+        return Err(rule("more directories than inodes"));
     }
     Ok(())
 }

@@ -3,10 +3,12 @@
 //! What: superblocks, group descriptors and their reserve, bitmaps, inode tables and the journal,
 //! as sorted, merged runs. A corrupt extent that points there is caught before anything is
 //! written through it.
+//! Invariants: no block has two uses. As in the kernel, an image where one has is not opened: a
+//! bitmap that lies in an inode table would change with the inodes.
 //! Kernel counterpart: `fs/ext4/block_validity.c`.
 
 use crate::error::Result;
-use uext4_ondisk::{BlockNo, GroupNo, Layout, RawGroupDesc};
+use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Layout, Place, RawGroupDesc};
 
 #[derive(Debug)]
 pub(super) struct SystemZone {
@@ -38,7 +40,12 @@ impl SystemZone {
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, end) in runs {
             match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                Some(last) if start < last.1 => {
+                    let why = "lies in two structures of the file system";
+                    let kind = CorruptKind::Rule { what: "metadata", why };
+                    return Err(kind.at(Place::Block(BlockNo(start))).into());
+                }
+                Some(last) if start == last.1 => last.1 = end,
                 _ => merged.push((start, end)),
             }
         }

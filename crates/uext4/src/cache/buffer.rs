@@ -31,6 +31,8 @@ struct State {
     unsealed: u128,
     /// The running transaction that this block is part of.
     transaction: Option<Tid>,
+    /// Loading failed: this buffer is no longer the block's.
+    abandoned: bool,
 }
 
 /// What a transaction takes of a block when it closes.
@@ -52,7 +54,7 @@ impl Buffer {
     }
 
     fn build(block: BlockNo, kind: BlockKind, image: Arc<[u8]>, ready: bool) -> Self {
-        let state = State { image, kind, unsealed: 0, transaction: None };
+        let state = State { image, kind, unsealed: 0, transaction: None, abandoned: false };
         Self {
             block,
             ready: AtomicBool::new(ready),
@@ -77,14 +79,18 @@ impl Buffer {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Fills the buffer once; others who want it wait on its lock.
-    pub(super) fn load_with(&self, load: impl FnOnce() -> Result<Arc<[u8]>>) -> Result<()> {
+    /// Fills the buffer once; others who want it wait on its lock. False: loading has failed for
+    /// somebody else, and the block needs another buffer.
+    pub(super) fn load_with(&self, load: impl FnOnce() -> Result<Arc<[u8]>>) -> Result<bool> {
         let mut state = self.state.write();
+        if state.abandoned {
+            return Ok(false);
+        }
         if !self.is_ready() {
-            state.image = load()?;
+            state.image = load().inspect_err(|_| state.abandoned = true)?;
             self.ready.store(true, Ordering::Release);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The same block cannot be two kinds of structure: a hostile image says so, or a damaged one.

@@ -83,6 +83,12 @@ impl LoggedImages {
         }
     }
 
+    /// The checkpointer is gone: nobody may wait for it.
+    pub(crate) fn give_up(&self) {
+        self.inner.lock().writing = false;
+        self.batch_done.notify_all();
+    }
+
     /// Everything that can go home now, in device order. Ends with [`LoggedImages::end_batch`].
     pub(crate) fn begin_batch(&self) -> Vec<Homebound> {
         let mut inner = self.inner.lock();

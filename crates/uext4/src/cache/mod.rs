@@ -126,30 +126,32 @@ impl Cache {
         if block.get() >= self.layout.blocks_count {
             return Err(seal::out_of_range(block, kind).into());
         }
-        let buffer = {
-            let mut shard = self.shard(block).lock();
-            match shard.buffers.get(&block) {
-                Some(buffer) => {
-                    buffer.touch();
-                    Arc::clone(buffer)
+        loop {
+            let buffer = self.find_or_add(block, kind);
+            if !buffer.is_ready() {
+                let loaded = buffer.load_with(|| self.load(block, kind));
+                if !matches!(loaded, Ok(true)) {
+                    self.remove_if_same(&buffer);
                 }
-                None => {
-                    self.make_room(&mut shard);
-                    let buffer = Arc::new(Buffer::empty(block, kind));
-                    shard.insert(&buffer);
-                    buffer
+                if !loaded? {
+                    continue;
                 }
             }
-        };
-        if !buffer.is_ready() {
-            let loaded = buffer.load_with(|| self.load(block, kind));
-            if let Err(error) = loaded {
-                self.remove_if_same(&buffer);
-                return Err(error);
-            }
+            buffer.expect_kind(kind)?;
+            return Ok(buffer);
         }
-        buffer.expect_kind(kind)?;
-        Ok(buffer)
+    }
+
+    fn find_or_add(&self, block: BlockNo, kind: BlockKind) -> Arc<Buffer> {
+        let mut shard = self.shard(block).lock();
+        if let Some(buffer) = shard.buffers.get(&block) {
+            buffer.touch();
+            return Arc::clone(buffer);
+        }
+        self.make_room(&mut shard);
+        let buffer = Arc::new(Buffer::empty(block, kind));
+        shard.insert(&buffer);
+        buffer
     }
 
     /// A buffer for a block that is about to be written as a whole; whatever stood there before

@@ -7,6 +7,7 @@
 //! verified by those who read them: an unused slot need not have a checksum.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
@@ -102,7 +103,8 @@ impl fmt::Display for BlockKind {
 #[derive(Debug)]
 pub struct Sealer {
     layout: Layout,
-    bitmaps: Box<[BitmapChecksums]>,
+    /// One for each group, once the descriptors have been read.
+    bitmaps: OnceLock<Box<[BitmapChecksums]>>,
 }
 
 #[derive(Debug, Default)]
@@ -113,23 +115,25 @@ struct BitmapChecksums {
 
 impl Sealer {
     pub(super) fn new(layout: &Layout) -> Self {
-        let groups = layout.group_count;
-        Self {
-            layout: layout.clone(),
-            bitmaps: (0..groups).map(|_| BitmapChecksums::default()).collect(),
-        }
+        Self { layout: layout.clone(), bitmaps: OnceLock::new() }
     }
 
     fn checksums(&self) -> &Checksums {
         &self.layout.checksums
     }
 
-    /// Takes the checksums of a group's bitmaps from its descriptor, at mount.
-    pub(crate) fn note_group(&self, group: GroupNo, desc: &RawGroupDesc) {
-        if let Some(entry) = self.bitmaps.get(group.get() as usize) {
-            entry.blocks.store(desc.block_bitmap_csum(), Ordering::Relaxed);
-            entry.inodes.store(desc.inode_bitmap_csum(), Ordering::Relaxed);
-        }
+    /// Takes the checksums of all bitmaps from the descriptors, once, at mount.
+    pub(crate) fn note_groups(&self, descs: &[RawGroupDesc]) {
+        let of = |desc: &RawGroupDesc| BitmapChecksums {
+            blocks: AtomicU32::new(desc.block_bitmap_csum()),
+            inodes: AtomicU32::new(desc.inode_bitmap_csum()),
+        };
+        let first = self.bitmaps.set(descs.iter().map(of).collect()).is_ok();
+        debug_assert!(first, "the descriptors are read once");
+    }
+
+    fn bitmaps_of(&self, group: GroupNo) -> Option<&BitmapChecksums> {
+        self.bitmaps.get()?.get(group.get() as usize)
     }
 
     /// Takes the checksum of a bitmap image that is about to be committed.
@@ -139,7 +143,7 @@ impl Sealer {
             BlockKind::InodeBitmap(group) => (group, self.layout.inodes_per_group),
             _ => return,
         };
-        let Some(entry) = self.bitmaps.get(group.get() as usize) else { return };
+        let Some(entry) = self.bitmaps_of(group) else { return };
         let Some(csum) = bitmap::bitmap_csum(self.checksums(), image, bits) else { return };
         match kind {
             BlockKind::BlockBitmap(_) => entry.blocks.store(csum, Ordering::Relaxed),
@@ -184,7 +188,7 @@ impl Sealer {
     }
 
     fn verify_bitmap(&self, group: GroupNo, kind: BlockKind, bytes: &[u8]) -> Result<(), Corrupt> {
-        let Some(entry) = self.bitmaps.get(group.get() as usize) else { return Ok(()) };
+        let Some(entry) = self.bitmaps_of(group) else { return Ok(()) };
         let mut desc = RawGroupDesc::zeroed();
         desc.set_block_bitmap_csum(entry.blocks.load(Ordering::Relaxed));
         desc.set_inode_bitmap_csum(entry.inodes.load(Ordering::Relaxed));
@@ -226,7 +230,7 @@ impl Sealer {
         let size = usize::from(self.layout.desc_size);
         for (slot, group) in slots(unsealed).zip_first(first.get()) {
             let Some(bytes) = bytes.get_mut(slot * size..(slot + 1) * size) else { return };
-            let Some(entry) = self.bitmaps.get(group as usize) else { return };
+            let Some(entry) = self.bitmaps_of(GroupNo(group)) else { return };
             if self.checksums().is_crc32c()
                 && let Ok(mut desc) = RawGroupDesc::read(bytes, self.layout.desc_size)
             {

@@ -5,7 +5,9 @@
 //! blocks; depth at most 5.
 //! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
 //! what was planned from it holds until the change is applied. Every run that a look-up returns
-//! lies in the data area. An index entry's key is the first block of what is below it.
+//! lies in the data area, and so does every node. An index entry's key is the first block of what
+//! is below it, and all of that lies before the next key: a look-up and a change meet the same
+//! entry.
 //! Locking: the tree's own lock is taken for the time of a look-up or a change, the latter inside a
 //! handle; blocks of the tree are read under it.
 //! Kernel counterpart: `fs/ext4/extents.c`.
@@ -79,12 +81,13 @@ pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
             Step::Down(child) => child,
         };
         depth -= 1;
+        space.check_run(child.child, 1)?;
         let kind = BlockKind::ExtentNode { seed: inode.seed() };
         let buffer = space.cache().read(child.child, kind)?;
         let bytes = buffer.read();
         let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
         let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
-        path::check_first(&node, child.first).map_err(here)?;
+        node.check_place(child.first, bound).map_err(here)?;
         step = step_down(&node, at, &mut bound);
     }
 }

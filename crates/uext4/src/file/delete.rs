@@ -34,7 +34,28 @@ impl Files {
         result
     }
 
+    /// As [`Files::delete_unlinked`], also what somebody still holds: the volume is being closed,
+    /// and a clean image has no orphans.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn delete_all_unlinked(&self) -> Result<()> {
+        let mut result = self.delete_unlinked();
+        for inode in self.table.all() {
+            let links = inode.attributes().links;
+            if links == 0 && !self.is_read_only() {
+                let deleted = self.delete(&inode);
+                result = result.and(deleted);
+            }
+        }
+        result
+    }
+
     fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        // What lost its links through us is an orphan. Anything else is none of our business.
+        if !self.orphans.contains(inode.ino()) {
+            return Ok(());
+        }
         let _sweep = inode.sweep();
         let mut cut = Removal::nothing();
         if inode.has_blocks() {
@@ -66,24 +87,33 @@ impl Files {
     }
 
     /// Completes what a crash interrupted: deletes orphans without links, cuts the others to
-    /// their size.
+    /// their size. One after the other, for there may be more than memory holds.
     ///
     /// # Errors
     /// The first failure.
-    pub fn clean_orphans(&self, orphans: Vec<InodeRef>) -> Result<()> {
-        for inode in orphans {
-            let (links, size) = {
-                let attributes = inode.attributes();
-                (attributes.links, attributes.size)
-            };
-            if links > 0 {
-                let _exclusive = inode.lock().write();
-                let mut state = inode.sweep();
-                self.shrink(&inode, &mut state, size)?;
-                let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
-                self.space.journal().run(ORPHAN_CREDITS, remove)?;
-            }
+    pub fn clean_orphans(&self) -> Result<()> {
+        for ino in self.orphans.numbers_in_file() {
+            self.clean_orphan(self.table.get_orphan(ino)?)?;
         }
+        while let Some(inode) = self.orphans.next_of_list(&self.table)? {
+            self.clean_orphan(inode)?;
+        }
+        Ok(())
+    }
+
+    fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
+        let (links, size) = {
+            let attributes = inode.attributes();
+            (attributes.links, attributes.size)
+        };
+        if links > 0 {
+            let _exclusive = inode.lock().write();
+            let mut state = inode.sweep();
+            self.shrink(&inode, &mut state, size)?;
+            let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
+            self.space.journal().run(ORPHAN_CREDITS, remove)?;
+        }
+        drop(inode);
         self.delete_unlinked()
     }
 }

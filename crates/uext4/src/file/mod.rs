@@ -43,6 +43,8 @@ pub struct Files {
     orphans: Orphans,
     options: MountOptions,
     read_only: AtomicBool,
+    /// Nothing of this volume was ever changed.
+    opened_read_only: bool,
     started: Instant,
     /// Shard of the inode table where reclaim goes on.
     reclaim_hand: AtomicUsize,
@@ -64,6 +66,7 @@ impl Files {
             orphans,
             options,
             read_only: AtomicBool::new(read_only),
+            opened_read_only: read_only,
             started: Instant::now(),
             reclaim_hand: AtomicUsize::new(0),
         }
@@ -125,11 +128,7 @@ impl Files {
         if flags.contains(InodeFlags::IMMUTABLE) {
             return Err(Error::new(ErrorKind::NotPermitted, format!("inode {}", inode.ino())));
         }
-        let has_blocks = matches!(
-            inode.kind(),
-            uext4_ondisk::FileKind::Regular | uext4_ondisk::FileKind::Directory
-        );
-        if has_blocks && !flags.contains(InodeFlags::EXTENTS) {
+        if inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
             let context = format!("inode {} has a block map, which is read-only", inode.ino());
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
@@ -182,7 +181,7 @@ impl Files {
             Atime::Relative => {
                 attributes.atime <= attributes.mtime
                     || attributes.atime <= attributes.ctime
-                    || now.secs - attributes.atime.secs >= 24 * 60 * 60
+                    || now.secs.saturating_sub(attributes.atime.secs) >= 24 * 60 * 60
             }
         };
         if stale {

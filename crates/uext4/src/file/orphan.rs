@@ -6,7 +6,7 @@
 //! Invariants: an inode is an orphan in the same transaction in which its last link goes, or in
 //! which its size shrinks while blocks past it remain; it ceases to be one in the transaction that
 //! completes the work.
-//! Locking: one lock, inside handles.
+//! Locking: one lock, inside handles; while the volume is opened, the only thread reads under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.
 
 use crate::alloc::Space;
@@ -16,10 +16,11 @@ use crate::extent::block_of;
 use crate::inode::{Inode, InodeRef, InodeTable};
 use crate::journal::Handle;
 use crate::sync::{LockRank, Mutex};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
-
-use uext4_ondisk::{Compat, CorruptKind, FileBlock, Ino, Place, RawSuperblock, orphan};
+use uext4_ondisk::{
+    Compat, CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place, RawSuperblock, orphan,
+};
 
 /// Credits of adding or removing an orphan: superblock, the inode, its predecessor in the list.
 pub const ORPHAN_CREDITS: u32 = 3;
@@ -40,13 +41,15 @@ struct State {
     in_file: FxHashMap<Ino, (usize, u32)>,
     /// The list, its head last.
     list: Vec<Arc<Inode>>,
+    /// What a crash left: the list on the device goes on here behind `list`. 0 is its end.
+    rest: Ino,
     /// Where the search for a free slot begins.
     hand: usize,
 }
 
 impl Orphans {
-    /// Reads the orphans that a crash left, and returns them for [`super::Files::clean_orphans`].
-    /// They stay orphans until each has been dealt with.
+    /// Finds and checks the orphans that a crash left, and says how many. They stay orphans until
+    /// each has been dealt with by [`super::Files::clean_orphans`]. Changes nothing.
     ///
     /// # Errors
     /// A corrupt orphan file or list; a device failure.
@@ -54,17 +57,48 @@ impl Orphans {
         space: &Arc<Space>,
         table: &Arc<InodeTable>,
         superblock: &RawSuperblock,
-    ) -> Result<(Self, Vec<InodeRef>)> {
+    ) -> Result<(Self, usize)> {
         let (buffer, superblock_at) = space.cache().superblock()?;
         let mut state = State::default();
-        let mut found = Vec::new();
+        let mut found = FxHashSet::default();
         if space.layout().features.compat.contains(Compat::ORPHAN_FILE) {
             state.read_file(space, table, superblock, &mut found)?;
         }
-        state.read_list(table, superblock, &mut found)?;
+        state.rest = Ino(superblock.s_last_orphan.get());
+        let mut next = state.rest;
+        while next.get() != 0 {
+            next = Ino(check(space, table, next, &mut found)?.attributes().dtime);
+        }
         let orphans =
             Self { state: Mutex::new(LockRank::Orphan, state), superblock: buffer, superblock_at };
-        Ok((orphans, found))
+        Ok((orphans, found.len()))
+    }
+
+    /// Orphans of the orphan file.
+    pub(super) fn numbers_in_file(&self) -> Vec<Ino> {
+        self.state.lock().in_file.keys().copied().collect()
+    }
+
+    /// The next orphan of the list that a crash left. The one before has been dealt with.
+    pub(super) fn next_of_list(&self, table: &Arc<InodeTable>) -> Result<Option<InodeRef>> {
+        let ino = self.state.lock().rest;
+        if ino.get() == 0 {
+            return Ok(None);
+        }
+        let inode = table.get_orphan(ino)?;
+        let mut state = self.state.lock();
+        if !state.list.is_empty() {
+            return Err(corrupt(ino, "follows one that could not be cleaned up"));
+        }
+        state.rest = Ino(inode.attributes().dtime);
+        state.list.push(Arc::clone(&inode));
+        Ok(Some(inode))
+    }
+
+    /// Whether the inode is an orphan.
+    pub(super) fn contains(&self, ino: Ino) -> bool {
+        let state = self.state.lock();
+        state.in_file.contains_key(&ino) || state.position(ino).is_some()
     }
 
     /// Orphans of a volume that is not changed: those on the device stay as they are.
@@ -77,13 +111,20 @@ impl Orphans {
         Ok(Self { state, superblock, superblock_at })
     }
 
+    /// Whether there is no orphan.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.in_file.is_empty() && state.list.is_empty()
+    }
+
     /// Makes an inode an orphan; nothing happens if it is one.
     ///
     /// # Errors
     /// Those of [`Handle::write`].
     pub fn add(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let mut state = self.state.lock();
-        if state.position(inode).is_some() || state.in_file.contains_key(&inode.ino()) {
+        if state.position(inode.ino()).is_some() || state.in_file.contains_key(&inode.ino()) {
             return Ok(());
         }
         if let Some(index) = state.block_with_room() {
@@ -98,7 +139,7 @@ impl Orphans {
             state.in_file.insert(inode.ino(), (index, slot));
             return Ok(());
         }
-        let next = state.list.last().map_or(Ino(0), |head| head.ino());
+        let next = state.list.last().map_or(state.rest, |head| head.ino());
         inode.update(handle, |attributes| attributes.dtime = next.get())?;
         self.set_head(handle, inode.ino())?;
         state.list.push(Arc::clone(inode));
@@ -117,10 +158,10 @@ impl Orphans {
             *free += 1;
             return Ok(());
         }
-        let Some(position) = state.position(inode) else { return Ok(()) };
+        let Some(position) = state.position(inode.ino()) else { return Ok(()) };
         let next = match position.checked_sub(1) {
             Some(before) => state.list[before].ino(),
-            None => Ino(0),
+            None => state.rest,
         };
         match state.list.get(position + 1) {
             Some(predecessor) => {
@@ -148,7 +189,7 @@ impl State {
         space: &Arc<Space>,
         table: &Arc<InodeTable>,
         superblock: &RawSuperblock,
-        found: &mut Vec<InodeRef>,
+        found: &mut FxHashSet<Ino>,
     ) -> Result<()> {
         let block_size = space.layout().block_size;
         let inode = table.get(Ino(superblock.s_orphan_file_inum.get()))?;
@@ -164,7 +205,7 @@ impl State {
             let entries: Vec<(u32, Ino)> = orphan::entries(&buffer.read()).collect();
             let free = orphan::slots_per_block(block_size).saturating_sub(entries.len() as u32);
             for (slot, ino) in entries {
-                found.push(table.get(ino)?);
+                check(space, table, ino, found)?;
                 self.in_file.insert(ino, (index as usize, slot));
             }
             self.file.push((buffer, free));
@@ -172,28 +213,8 @@ impl State {
         Ok(())
     }
 
-    fn read_list(
-        &mut self,
-        table: &Arc<InodeTable>,
-        superblock: &RawSuperblock,
-        found: &mut Vec<InodeRef>,
-    ) -> Result<()> {
-        let mut next = Ino(superblock.s_last_orphan.get());
-        while next.get() != 0 {
-            let inode = table.get(next)?;
-            if self.position(&inode).is_some() {
-                return Err(corrupt(next, "is twice in the list"));
-            }
-            next = Ino(inode.attributes().dtime);
-            self.list.push(Arc::clone(&inode));
-            found.push(inode);
-        }
-        self.list.reverse();
-        Ok(())
-    }
-
-    fn position(&self, inode: &Inode) -> Option<usize> {
-        self.list.iter().rposition(|orphan| orphan.ino() == inode.ino())
+    fn position(&self, ino: Ino) -> Option<usize> {
+        self.list.iter().rposition(|orphan| orphan.ino() == ino)
     }
 
     fn block_with_room(&mut self) -> Option<usize> {
@@ -205,6 +226,32 @@ impl State {
         self.hand = (found + 1) % count;
         Some(found)
     }
+}
+
+/// An orphan that a crash left must be an ordinary inode in use, and there once. The inode is not
+/// kept in memory: there may be millions.
+fn check(space: &Space, table: &InodeTable, ino: Ino, found: &mut FxHashSet<Ino>) -> Result<Inode> {
+    if space.is_special(ino) || ino.get() > space.layout().inodes_count {
+        return Err(corrupt(ino, "cannot be one"));
+    }
+    if !found.insert(ino) {
+        return Err(corrupt(ino, "is there twice"));
+    }
+    if !space.is_inode_used(ino)? {
+        return Err(corrupt(ino, "is a free inode"));
+    }
+    let inode = table.read(ino)?;
+    let (links, flags) = {
+        let attributes = inode.attributes();
+        (attributes.links, attributes.flags)
+    };
+    if links > 0 && inode.kind() != FileKind::Regular {
+        return Err(corrupt(ino, "is to be cut, and no file"));
+    }
+    if inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
+        return Err(corrupt(ino, "has a block map"));
+    }
+    Ok(inode)
 }
 
 fn corrupt(ino: Ino, why: &'static str) -> Error {

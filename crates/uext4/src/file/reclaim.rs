@@ -1,7 +1,8 @@
 //! Keeping memory within its budget.
 //!
 //! What: readers and writers that find the page cache over its budget evict clean pages; writers
-//! that find too many dirty ones write back.
+//! that find too many dirty ones write back. Who brings inodes into a table that is full of
+//! inodes with something to write writes that.
 
 use super::Files;
 use crate::inode::InodeRef;
@@ -9,7 +10,8 @@ use std::sync::atomic::Ordering;
 
 impl Files {
     /// Evicts clean pages while there are more than the budget allows. Takes no lock that a
-    /// caller may hold below it.
+    /// caller may hold below it, and no page of a file that is being written to: a writer relies on
+    /// the pages that it has loaded.
     pub(super) fn reclaim(&self) {
         let budget = self.table.budget();
         let shards = self.table.shard_count();
@@ -21,6 +23,7 @@ impl Files {
             self.table.for_shard(index, |inode| {
                 let excess = budget.excess();
                 if excess > 0
+                    && let Some(_no_writer) = inode.lock().try_read()
                     && let Some(mut pages) = inode.try_pages()
                 {
                     pages.map.evict(excess.max(64));
@@ -39,6 +42,40 @@ impl Files {
         let _ = self.sweep(inode);
         if budget.is_too_dirty() {
             self.sweep_everything();
+        }
+    }
+
+    /// Keeps one large write from filling the cache with its own pages. The caller holds the file.
+    pub(super) fn limit_own_pages(&self, inode: &InodeRef) {
+        if self.table.budget().is_too_dirty() {
+            // Recorded with the inode; what was written so far is in memory still.
+            let _ = self.sweep(inode);
+        }
+        self.reclaim();
+        // What is left is our own, which nobody else evicts while we write.
+        let excess = self.table.budget().excess();
+        if excess > 0 {
+            let mut pages = inode.pages();
+            // The first pass takes the marks of use away.
+            pages.map.evict(excess);
+            pages.map.evict(excess);
+        }
+    }
+
+    /// Writes what keeps unused inodes in a table that is over its limit: times, and data. To be
+    /// called before an operation takes locks.
+    pub fn trim_inodes(&self) {
+        for index in self.table.take_overfull() {
+            self.table.for_shard(index, |inode| {
+                if !inode.is_only_ours() || self.is_read_only() {
+                    return;
+                }
+                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+                if inode.pages().map.dirty() > 0 {
+                    let _ = self.sweep(&inode);
+                }
+                let _ = self.write_times(&inode);
+            });
         }
     }
 

@@ -15,7 +15,7 @@ impl Files {
     /// # Errors
     /// A failure of its writeback, a failed flush, an aborted journal.
     pub fn sync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
-        if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+        if self.opened_read_only {
             return Ok(());
         }
         if inode.kind() == FileKind::Regular {
@@ -74,7 +74,7 @@ impl Files {
     /// # Errors
     /// As [`Files::write_back_all`]; a failed flush; an aborted journal.
     pub fn sync_all(&self) -> Result<()> {
-        if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+        if self.opened_read_only {
             return Ok(());
         }
         let written = self.write_back_all();

@@ -169,6 +169,8 @@ impl Files {
         let mut removal = Removal { runs: Vec::new(), credits: 1, is_last: false };
         let is_metadata = inode.kind() != FileKind::Regular;
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
+        let edit = edit_credits(inode);
+        let most = self.space.journal().credits_max() / 2;
         let mut at = first;
         while at < end {
             let mut mapping = lookup(&self.space, inode, at)?;
@@ -182,12 +184,18 @@ impl Files {
             }
             if is_metadata {
                 mapping.len = mapping.len.min(blocks_left);
-                at = mapping.end();
                 blocks_left -= mapping.len;
                 removal.credits += mapping.len;
             }
-            let groups = mapping.len / self.space.layout().blocks_per_group + 2;
-            removal.credits += edit_credits(inode) + 2 * groups;
+            // A run through many small groups is cut to what a handle can change.
+            let per_group = self.space.layout().blocks_per_group;
+            let groups_max = most.saturating_sub(removal.credits + edit) / 2;
+            if groups_max < 3 && !removal.runs.is_empty() {
+                return Ok(removal);
+            }
+            mapping.len = mapping.len.min((groups_max.max(3) - 2).saturating_mul(per_group));
+            at = mapping.end();
+            removal.credits += edit + 2 * (mapping.len / per_group + 2);
             removal.runs.push(mapping);
         }
         removal.is_last = true;

@@ -92,9 +92,20 @@ impl Attributes {
         let raw = RawInode::read(slot)?;
         let huge_file = layout.features.ro_compat.contains(RoCompat::HUGE_FILE);
         let size = raw.size();
-        if size > i64::MAX.unsigned_abs() {
-            let why = "size is negative";
-            return Err(CorruptKind::Rule { what: "inode", why });
+        let blocks_max = match raw.kind() {
+            // A directory has no holes.
+            Some(FileKind::Directory) => layout.blocks_count,
+            _ => u64::from(u32::MAX),
+        };
+        let max = blocks_max.saturating_mul(u64::from(layout.block_size));
+        if size > max {
+            return Err(CorruptKind::Range {
+                what: "inode",
+                field: "i_size",
+                min: 0,
+                max,
+                found: size,
+            });
         }
         Ok(Self {
             mode: raw.i_mode.get(),

@@ -195,6 +195,12 @@ impl Inode {
             dirty_since_ms: 0,
             read_ahead_at: 0,
         };
+        // An inode that was in memory before may have left data written and not flushed.
+        let sweep = SweepState {
+            unflushed: !fresh,
+            written: space.journal().flush_gate().epoch(),
+            ..SweepState::default()
+        };
         Self {
             space: Arc::clone(space),
             ino,
@@ -202,7 +208,7 @@ impl Inode {
             seed,
             place,
             lock: RwLock::new(rank, ()),
-            sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            sweep: Mutex::new(LockRank::Sweep, sweep),
             sweeps_started: AtomicU64::new(0),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),

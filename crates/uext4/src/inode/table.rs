@@ -3,18 +3,20 @@
 //! What: a sharded map. An inode stays in memory after the last reference is dropped, until the
 //! table is over its limit; then inodes without references and without dirty state leave.
 //! Invariants: a reference is taken under the shard's lock, and an inode leaves under it only
-//! while it has none: a number never has two `Inode`s. An inode that is unlinked and loses its
-//! last reference goes to the `unlinked` queue, whose consumer deletes it.
+//! while it has none: a number never has two `Inode`s. What was read from the inode table while
+//! an inode left the shard is read again, for it may be older than what that one did. An inode that
+//! is unlinked and loses its last reference goes to the `unlinked` queue, whose consumer deletes
+//! it. An inode without links is read only to be cleaned up as an orphan.
 
 use super::{Attributes, Inode};
 use crate::alloc::Space;
 use crate::cache::PageBudget;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::FxHashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use uext4_ondisk::Ino;
 
 const SHARD_COUNT: usize = 64;
@@ -36,12 +38,35 @@ pub struct InodeTable {
     shard_inodes_max: usize,
     unlinked: Mutex<Vec<Arc<Inode>>>,
     unlinked_len: AtomicUsize,
+    /// Shards over their limit with nothing to evict, as a bit set.
+    overfull: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     inodes: FxHashMap<Ino, Arc<Inode>>,
+    /// Second-chance queue of the inodes; may name some that have left.
     clock: std::collections::VecDeque<Ino>,
+    /// Inodes that have left.
+    departures: u64,
+}
+
+impl Shard {
+    fn remove(&mut self, ino: Ino) {
+        self.inodes.remove(&ino);
+        self.departures += 1;
+    }
+
+    fn insert(&mut self, inode: Arc<Inode>) {
+        self.clock.push_back(inode.ino());
+        self.inodes.insert(inode.ino(), inode);
+        // Names of deleted inodes pile up where inodes come and go.
+        if self.clock.len() > 2 * self.inodes.len() + 64 {
+            let inodes = &self.inodes;
+            let mut seen = rustc_hash::FxHashSet::default();
+            self.clock.retain(|ino| inodes.contains_key(ino) && seen.insert(*ino));
+        }
+    }
 }
 
 impl InodeTable {
@@ -57,6 +82,7 @@ impl InodeTable {
             shard_inodes_max: (inodes_max / SHARD_COUNT).max(4),
             unlinked: Mutex::new(LockRank::Leaf, Vec::new()),
             unlinked_len: AtomicUsize::new(0),
+            overfull: AtomicU64::new(0),
         })
     }
 
@@ -69,13 +95,40 @@ impl InodeTable {
     /// The inode, read if it is not in memory.
     ///
     /// # Errors
-    /// Those of [`Inode::read`].
+    /// Those of [`Inode::read`]; `NotFound` for one that has no links and is not in memory.
     pub fn get(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        if let Some(inode) = self.find(ino) {
-            return Ok(inode);
+        self.load(ino, |inode| inode.attributes().links > 0)
+    }
+
+    /// As [`InodeTable::get`] for an orphan, which may have no links.
+    pub(crate) fn get_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.load(ino, |_| true)
+    }
+
+    /// An inode as it stands on the device, not to be changed: the table does not know it.
+    pub(crate) fn read(&self, ino: Ino) -> Result<Inode> {
+        Inode::read(&self.space, &self.budget, ino)
+    }
+
+    fn load(self: &Arc<Self>, ino: Ino, accept: impl Fn(&Inode) -> bool) -> Result<InodeRef> {
+        loop {
+            let departures = {
+                let shard = self.shard(ino).lock();
+                if let Some(inode) = shard.inodes.get(&ino) {
+                    inode.referenced.store(true, Ordering::Relaxed);
+                    return Ok(self.reference(inode));
+                }
+                shard.departures
+            };
+            let inode = Arc::new(Inode::read(&self.space, &self.budget, ino)?);
+            if !accept(&inode) {
+                return Err(Error::new(ErrorKind::NotFound, format!("inode {ino}")));
+            }
+            let mut shard = self.shard(ino).lock();
+            if shard.departures == departures || shard.inodes.contains_key(&ino) {
+                return Ok(self.insert_in(&mut shard, inode));
+            }
         }
-        let inode = Arc::new(Inode::read(&self.space, &self.budget, ino)?);
-        Ok(self.insert(inode))
     }
 
     /// The inode if it is in memory.
@@ -90,13 +143,16 @@ impl InodeTable {
     /// Puts an inode in; one that another thread has put in meanwhile wins.
     pub(crate) fn insert(self: &Arc<Self>, inode: Arc<Inode>) -> InodeRef {
         let mut shard = self.shard(inode.ino()).lock();
+        self.insert_in(&mut shard, inode)
+    }
+
+    fn insert_in(self: &Arc<Self>, shard: &mut Shard, inode: Arc<Inode>) -> InodeRef {
         if let Some(there) = shard.inodes.get(&inode.ino()) {
             return self.reference(there);
         }
         let reference = self.reference(&inode);
-        self.make_room(&mut shard);
-        shard.clock.push_back(inode.ino());
-        shard.inodes.insert(inode.ino(), inode);
+        self.make_room(shard);
+        shard.insert(inode);
         reference
     }
 
@@ -139,7 +195,7 @@ impl InodeTable {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        &self.shards[ino.get() as usize % SHARD_COUNT]
+        &self.shards[shard_index(ino)]
     }
 
     /// The caller holds the shard's lock.
@@ -155,9 +211,18 @@ impl InodeTable {
         }
         let same = shard.inodes.get(&inode.ino()).is_some_and(|i| Arc::ptr_eq(i, inode));
         if same {
-            shard.inodes.remove(&inode.ino());
+            shard.remove(inode.ino());
         }
         same
+    }
+
+    /// Numbers of the shards that hold too many inodes with something to write.
+    pub(crate) fn take_overfull(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut shards = 0;
+        if self.overfull.load(Ordering::Relaxed) != 0 {
+            shards = self.overfull.swap(0, Ordering::Relaxed);
+        }
+        (0..SHARD_COUNT).filter(move |index| shards & (1 << index) != 0)
     }
 
     fn make_room(&self, shard: &mut Shard) {
@@ -168,11 +233,14 @@ impl InodeTable {
             let Some(ino) = shard.clock.pop_front() else { return };
             let Some(inode) = shard.inodes.get(&ino) else { continue };
             let used = inode.referenced.swap(false, Ordering::Relaxed);
-            if used || !inode.is_evictable() {
-                shard.clock.push_back(ino);
-            } else {
-                shard.inodes.remove(&ino);
+            if !used && inode.is_evictable() {
+                shard.remove(ino);
+                continue;
             }
+            if !used && inode.refs.load(Ordering::Relaxed) == 0 {
+                self.overfull.fetch_or(1 << shard_index(ino), Ordering::Relaxed);
+            }
+            shard.clock.push_back(ino);
         }
     }
 
@@ -180,6 +248,17 @@ impl InodeTable {
         let mut queue = self.unlinked.lock();
         queue.push(Arc::clone(inode));
         self.unlinked_len.store(queue.len(), Ordering::Release);
+    }
+}
+
+fn shard_index(ino: Ino) -> usize {
+    ino.get() as usize % SHARD_COUNT
+}
+
+impl InodeRef {
+    /// Whether this is the only reference.
+    pub(crate) fn is_only_ours(&self) -> bool {
+        self.inode.refs.load(Ordering::Acquire) == 1
     }
 }
 

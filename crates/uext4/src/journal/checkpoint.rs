@@ -67,6 +67,9 @@ impl Journal {
             self.write_tail(tail)?;
             self.tail_moved(tail);
         }
+        // Somebody may wait for the images to be gone rather than for the log.
+        drop(self.state.lock());
+        self.committer_wake.notify_all();
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 
 use super::log::Tail;
 use super::transaction::Contents;
-use super::{Journal, SpaceKeeper, later, slot};
+use super::{Journal, SpaceKeeper, State, later, slot};
 use crate::cache::Snapshot;
 use crate::error::Result;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use uext4_ondisk::{RawSuperblock, Tid};
 
-/// A closed transaction on its way to the log.
+/// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their
+/// images are in [`crate::cache::LoggedImages`]: a block must not leave memory while its newest
+/// content is nowhere else.
 #[derive(Debug)]
 struct Closed {
     tid: Tid,
@@ -97,11 +99,10 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return None;
         }
-        contents.buffers.clear();
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let start = state.ring.reserve(&self.map, tid, blocks);
-        let opened_next = state.ring.has_room(self.commit_blocks_max);
+        let opened_next = self.has_room(&state);
         drop(state);
         if opened_next {
             self.open_next(tid.next());
@@ -211,10 +212,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits for the checkpointer until the largest commit fits in the log.
+    /// Whether the largest commit fits in the log, and its images in memory.
+    fn has_room(&self, state: &State) -> bool {
+        let images_limit = 2 * self.config.images_max.max(self.credits_max as usize);
+        state.ring.has_room(self.commit_blocks_max) && self.cache.logged().len() <= images_limit
+    }
+
+    /// Waits for the checkpointer until there is room.
     fn wait_for_room(&self) -> Result<()> {
         let mut state = self.state.lock();
-        while !state.ring.has_room(self.commit_blocks_max) {
+        while !self.has_room(&state) {
             if let Some(cause) = &state.abort_cause {
                 return Err(super::aborted(cause));
             }

@@ -147,6 +147,10 @@ impl<'j> Handle<'j> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        if self.changed && std::thread::panicking() {
+            // Half an operation must not become durable.
+            self.journal.abort(Error::new(ErrorKind::Internal, "an operation panicked"));
+        }
         self.journal.stop(self.credits);
     }
 }

@@ -6,10 +6,14 @@ use uext4_device::Device;
 use uext4_ondisk::block_map::{self, BlockPath};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::extent::{ExtentNode, verify_extent_block};
+use uext4_ondisk::journal::superblock::MAX_JOURNAL_BLOCKS;
 use uext4_ondisk::{
     BlockNo, CorruptKind, FileBlock, Ino, InodeFlags, Layout, Place, RawGroupDesc, RawInode,
     RawSuperblock, inode::verify_inode,
 };
+
+/// Most pieces of a journal. One that mke2fs makes has a handful.
+const RUNS_MAX: usize = 1 << 16;
 
 /// Blocks of the journal on the device.
 #[derive(Clone, Debug, Default)]
@@ -41,13 +45,17 @@ impl LogLocation {
         if raw.kind() != Some(uext4_ondisk::FileKind::Regular) || raw.i_links_count.get() == 0 {
             return Err(why("is no file in use"));
         }
-        let blocks = u32::try_from(raw.size() / u64::from(layout.block_size))
-            .map_err(|_| why("is larger than a journal can be"))?;
+        let blocks = raw.size() / u64::from(layout.block_size);
+        let most = layout.blocks_count.min(u64::from(MAX_JOURNAL_BLOCKS));
+        let blocks = u32::try_from(blocks)
+            .ok()
+            .filter(|&blocks| u64::from(blocks) <= most)
+            .ok_or_else(|| why("is larger than a journal can be"))?;
         let mut location = Self::default();
         if raw.flags().contains(InodeFlags::EXTENTS) {
             let node =
                 ExtentNode::parse(&raw.i_block, None, 0..layout.blocks_count).map_err(corrupt)?;
-            location.walk(device, layout, seed, &node)?;
+            location.walk(device, layout, seed, &node, FileBlock::END)?;
         } else {
             location.walk_block_map(device, layout, &raw.i_block, blocks)?;
         }
@@ -70,17 +78,21 @@ impl LogLocation {
         layout: &Layout,
         seed: InodeSeed,
         node: &ExtentNode<'_>,
+        end: FileBlock,
     ) -> Result<()> {
         for extent in node.extents() {
-            self.push(extent.first.get(), extent.start, extent.len);
+            self.push(extent.first.get(), extent.start, extent.len)?;
         }
-        for child in node.children() {
+        let mut children = node.children().peekable();
+        while let Some(child) = children.next() {
+            let end = children.peek().map_or(end, |next| next.first);
             let at = |kind: CorruptKind| Error::from(kind.at(Place::Block(child.child)));
             let bytes = read_block(device, layout, child.child)?;
             verify_extent_block(&bytes, seed).map_err(at)?;
             let depth = node.depth.checked_sub(1);
             let node = ExtentNode::parse(&bytes, depth, 0..layout.blocks_count).map_err(at)?;
-            self.walk(device, layout, seed, &node)?;
+            node.check_place(child.first, end).map_err(at)?;
+            self.walk(device, layout, seed, &node, end)?;
         }
         Ok(())
     }
@@ -109,20 +121,24 @@ impl LogLocation {
             if block.get() == 0 {
                 break;
             }
-            self.push(at, block, 1);
+            self.push(at, block, 1)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, first: u32, start: BlockNo, len: u32) {
+    fn push(&mut self, first: u32, start: BlockNo, len: u32) -> Result<()> {
         if let Some(last) = self.runs.last_mut()
             && last.0.saturating_add(last.2) == first
             && last.1.plus(u64::from(last.2)) == start
         {
             last.2 = last.2.saturating_add(len);
-        } else {
+        } else if self.runs.len() < RUNS_MAX {
             self.runs.push((first, start, len));
+        } else {
+            let context = format!("a journal in more than {RUNS_MAX} pieces");
+            return Err(Error::new(ErrorKind::Unsupported, context));
         }
+        Ok(())
     }
 }
 

@@ -24,10 +24,12 @@ use uext4_ondisk::journal::superblock::{
     CHECKSUM_CRC32C, JournalCompat, JournalError, JournalIncompat, JournalLayout,
     RawJournalSuperblock,
 };
-use uext4_ondisk::{Layout, Place, Tid};
+use uext4_ondisk::{CorruptKind, Layout, Place, Tid};
 
 /// Part of the journal that a transaction may fill, as jbd2 long had it: a quarter.
 const TRANSACTION_SHARE: u32 = 4;
+/// Blocks that a transaction may have however small the cache is.
+const CREDITS_IN_MEMORY_MIN: u32 = 1024;
 /// Fewest blocks of a log: the format's journals have at least 1024 blocks.
 const LOG_BLOCKS_MIN: u32 = 1000;
 
@@ -43,8 +45,6 @@ pub struct Recovered {
     pub transactions: u32,
     /// Blocks written home.
     pub blocks: usize,
-    /// Blocks whose image was damaged and could not be replayed.
-    pub damaged: usize,
     /// The journal recorded an error.
     pub recorded_error: bool,
 }
@@ -66,7 +66,7 @@ pub fn recover(
     let map = LogMap::new(device.clone(), block_size, runs, 0, location.blocks().max(1));
     let mut bytes = vec![0; block_size];
     map.read(0, &mut bytes)?;
-    let at = |kind: uext4_ondisk::CorruptKind| Error::from(kind.at(Place::LogBlock(0)));
+    let at = |kind: CorruptKind| Error::from(kind.at(Place::LogBlock(0)));
     let mut superblock = RawJournalSuperblock::read(&bytes).map_err(at)?;
     let journal =
         JournalLayout::new(&superblock, layout.block_size, location.blocks()).map_err(|error| {
@@ -82,7 +82,6 @@ pub fn recover(
         last_commit_secs: 0,
         transactions: 0,
         blocks: 0,
-        damaged: 0,
         recorded_error: superblock.s_errno.get() != 0,
     };
     if journal.is_empty() || !needs_recovery {
@@ -90,6 +89,13 @@ pub fn recover(
     }
     let limits = ReplayLimits::new(layout.blocks_count);
     let plan = plan(&journal, limits, |at, bytes| map.read(at, bytes)).map_err(replay_error)?;
+    if !plan.damaged.is_empty() {
+        let context = format!(
+            "{} blocks of the journal are damaged and cannot be replayed; run e2fsck",
+            plan.damaged.len()
+        );
+        return Err(Error::new(ErrorKind::NeedsRecovery, context));
+    }
     for (block, image) in &plan.writes {
         map.read(image.log_block, &mut bytes)?;
         if image.escaped {
@@ -108,7 +114,6 @@ pub fn recover(
     recovered.last_commit_secs = plan.last_commit_secs;
     recovered.transactions = plan.transactions;
     recovered.blocks = plan.writes.len();
-    recovered.damaged = plan.damaged.len();
     Ok(recovered)
 }
 
@@ -116,7 +121,26 @@ fn replay_error(error: ReplayError<Error>) -> Error {
     match error {
         ReplayError::Read { source, .. } => source,
         ReplayError::Corrupt { log_block, kind } => kind.at(Place::LogBlock(log_block)).into(),
-        other => Error::new(ErrorKind::Internal, format!("replaying the journal: {other}")),
+        ReplayError::OutOfRange { log_block, .. } => {
+            log_rule(log_block, "holds an image of a block outside the file system")
+        }
+        ReplayError::TooManyRevokes { .. } => log_rule(0, "revokes more blocks than can be"),
+    }
+}
+
+fn log_rule(log_block: u32, why: &'static str) -> Error {
+    CorruptKind::Rule { what: "journal", why }.at(Place::LogBlock(log_block)).into()
+}
+
+/// Aborts the journal when one of its threads panics, so that nobody waits for it for ever.
+struct AbortOnPanic<'a>(&'a Journal);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abort(Error::new(ErrorKind::Internal, "a journal thread panicked"));
+            self.0.cache.logged().give_up();
+        }
     }
 }
 
@@ -144,12 +168,12 @@ impl Recovered {
         &self.superblock
     }
 
-    /// Begins a new log: nothing may be changed on the volume before this has returned, and
-    /// the file system's superblock must say `needs_recovery` by then.
+    /// The journal with a new log that has not begun: [`Journal::begin`] is still to come, and
+    /// the device has not changed.
     ///
     /// # Errors
-    /// A journal that is too small; a device failure.
-    pub fn open(self, cache: &Arc<Cache>, config: JournalConfig) -> Result<Arc<Journal>> {
+    /// A journal that is too small.
+    pub fn prepare(self, cache: &Arc<Cache>, config: JournalConfig) -> Result<Arc<Journal>> {
         let Self { location, mut superblock, next_tid, last_commit_secs, .. } = self;
         let layout = cache.layout();
         let (first, end) = (superblock.s_first.get(), superblock.s_maxlen.get());
@@ -163,11 +187,8 @@ impl Recovered {
         superblock.s_errno.set(0);
         let block_size = layout.block_size as usize;
         let map = LogMap::new(cache.device().clone(), block_size, location.runs, first, end);
-        write_superblock(&map, block_size, &mut superblock)?;
         let format = RecordFormat::new(superblock.format(), last_commit_secs);
-        let journal = Journal::assemble(cache, config, map, format, superblock, next_tid);
-        Journal::spawn(&journal);
-        Ok(journal)
+        Ok(Journal::assemble(cache, config, map, format, superblock, next_tid))
     }
 }
 
@@ -207,7 +228,11 @@ impl Journal {
         superblock: RawJournalSuperblock,
         tid: Tid,
     ) -> Arc<Self> {
-        let credits_max = (map.len() / TRANSACTION_SHARE).min(CREDITS_MAX / 2);
+        // A transaction stands in memory as a whole.
+        let in_memory = u32::try_from(config.images_max).unwrap_or(u32::MAX);
+        let credits_max = (map.len() / TRANSACTION_SHARE)
+            .min(CREDITS_MAX / 2)
+            .min(in_memory.max(CREDITS_IN_MEMORY_MIN));
         // Every credit may become an image or a revoke record; the superblock comes by itself.
         let most = credits_max as usize + 1;
         let durable = Tid(tid.get().wrapping_sub(1));
@@ -249,22 +274,29 @@ impl Journal {
         })
     }
 
-    fn spawn(journal: &Arc<Self>) {
-        let run = |name: &str, body: fn(&Self)| {
-            let journal = Arc::clone(journal);
-            std::thread::Builder::new()
-                .name(name.to_owned())
-                .spawn(move || body(&journal))
-                .map_err(|e| Error::io(format!("starting thread {name}"), e))
-        };
-        let threads =
-            [run("uext4-commit", Self::run_committer), run("uext4-ckpt", Self::run_checkpointer)];
-        for thread in threads {
-            match thread {
-                Ok(thread) => journal.threads.lock().push(thread),
-                Err(error) => journal.abort(error),
-            }
-        }
+    /// Begins the log and starts the threads: nothing may be changed on the volume before this has
+    /// returned, and the file system's superblock must say `needs_recovery` by then.
+    ///
+    /// # Errors
+    /// A device failure; no threads.
+    pub fn begin(self: &Arc<Self>) -> Result<()> {
+        self.write_superblock(&mut self.superblock.lock())?;
+        self.spawn("uext4-commit", Self::run_committer)?;
+        self.spawn("uext4-ckpt", Self::run_checkpointer)
+            .inspect_err(|error| self.stop_threads(error.clone()))
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, body: fn(&Self)) -> Result<()> {
+        let journal = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let _guard = AbortOnPanic(&journal);
+                body(&journal);
+            })
+            .map_err(|e| Error::io(format!("starting thread {name}"), e))?;
+        self.threads.lock().push(thread);
+        Ok(())
     }
 
     /// Commits and checkpoints everything, ends the threads, and leaves an empty log.
@@ -286,6 +318,8 @@ impl Journal {
                 return Err(Error::new(ErrorKind::Internal, "a journal thread panicked"));
             }
         }
+        // Whoever comes late waits for nobody.
+        self.stop_threads(Error::new(ErrorKind::ReadOnly, "the volume is closed"));
         emptied
     }
 

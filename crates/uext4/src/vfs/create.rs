@@ -65,6 +65,7 @@ impl Vfs {
             return Err(Error::new(ErrorKind::InvalidArgument, "a symbolic link needs a target"));
         }
         Self::check_name(name)?;
+        self.files.trim_inodes();
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(self.files.space(), dir, name)?;

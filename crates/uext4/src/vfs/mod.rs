@@ -14,6 +14,7 @@ mod open_file;
 mod remove;
 mod rename;
 mod symlink;
+mod turn;
 
 pub use attr::{Attr, Device, SetAttr, SetTime};
 pub use create::{NewInode, Owner};
@@ -56,13 +57,21 @@ impl Vfs {
     /// # Errors
     /// `NotFound` when it is not in use; `Corrupt`; a device failure.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        self.files.trim_inodes();
+        let space = self.files.space();
         let free = || Error::new(ErrorKind::NotFound, format!("inode {ino}"));
-        if !self.files.space().is_inode_used(ino)? {
+        if ino != Ino::ROOT && (space.is_special(ino) || self.is_surely_free(ino)) {
             return Err(free());
         }
         let inode = self.files.table().get(ino)?;
         let links = inode.attributes().links;
         if links == 0 { Err(free()) } else { Ok(inode) }
+    }
+
+    /// Whether the bitmap says that an inode is free, on a volume where it could be given to a new
+    /// file. A bitmap that cannot be read says nothing: no inode is allocated from it.
+    fn is_surely_free(&self, ino: Ino) -> bool {
+        !self.files.is_read_only() && matches!(self.files.space().is_inode_used(ino), Ok(false))
     }
 
     /// The inode that `name` leads to in `dir`; `.` and `..` lead where they should.
@@ -71,6 +80,7 @@ impl Vfs {
     /// `NotFound`, `NotADirectory`, `NameTooLong`; `Corrupt`; a device failure.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
         expect_directory(dir)?;
+        self.files.trim_inodes();
         match name {
             b"." => return Ok(dir.clone()),
             b".." => return self.parent(dir),
@@ -93,15 +103,30 @@ impl Vfs {
         self.linked(dir, entry.ino)
     }
 
-    /// The inode that an entry of `dir` names. An entry that names a free inode is corrupt.
+    /// The inode that an entry of `dir` names. An entry that names a free inode is corrupt, and
+    /// so is one that names the directory itself, which this thread may have locked.
     fn linked(&self, dir: &Inode, ino: Ino) -> Result<InodeRef> {
         let corrupt = |why| {
             let kind = CorruptKind::Rule { what: "directory entry", why };
             Error::from(kind.at(Place::Inode(dir.ino())))
         };
-        let layout = self.files.space().layout();
-        if ino != Ino::ROOT && ino < layout.first_ino {
+        if ino == dir.ino() {
+            return Err(corrupt("names its own directory"));
+        }
+        if ino != Ino::ROOT && self.files.space().is_special(ino) {
             return Err(corrupt("names a reserved inode"));
+        }
+        if let Some(inode) = self.files.table().find(ino) {
+            let links = inode.attributes().links;
+            return if links == 0 {
+                Err(corrupt("names an inode without links"))
+            } else {
+                Ok(inode)
+            };
+        }
+        // Else the number could be given to a new inode while this one is in memory.
+        if self.is_surely_free(ino) {
+            return Err(corrupt("names an inode that is free"));
         }
         let inode = self.files.table().get(ino).map_err(|error| match error.kind() {
             ErrorKind::NotFound => corrupt("names an inode that is free"),

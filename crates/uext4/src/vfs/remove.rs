@@ -3,6 +3,7 @@
 //! Invariants: the last link of an inode goes in the same handle in which it becomes an orphan; its
 //! blocks are freed when nobody uses it any more.
 
+use super::turn::{Done, Turn};
 use super::{Vfs, drop_subdirectory};
 use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,32 +51,35 @@ impl Vfs {
     /// `NotFound`, `NotADirectory`, `NotEmpty`, `ReadOnly`; a device failure.
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
-        {
-            let _exclusive = dir.lock().write();
-            self.check_parent(dir)?;
-            let space = self.files.space();
-            let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
-            let child = self.linked(dir, entry.ino)?;
-            super::expect_directory(&child)?;
-            self.files.check_changeable(&child)?;
-            let _child = child.lock().write();
-            if !dir::is_empty(space, &child)? {
-                return Err(Error::new(ErrorKind::NotEmpty, String::new()));
-            }
-            space.journal().run(3 + ORPHAN_CREDITS, |handle| {
-                entry.remove(handle)?;
-                child.update(handle, |attributes| {
-                    attributes.links = 0;
-                    attributes.touch();
-                })?;
-                self.files.orphans().add(handle, &child)?;
-                dir.update(handle, |attributes| {
-                    drop_subdirectory(attributes);
-                    attributes.touch_content();
-                })
-            })?;
-        }
+        self.in_turn(false, |turn| self.rmdir_in(turn, dir, name))?;
         self.files.delete_unlinked()
+    }
+
+    fn rmdir_in(&self, turn: Turn<'_>, dir: &InodeRef, name: &[u8]) -> Result<Done> {
+        let _exclusive = dir.lock().write();
+        self.check_parent(dir)?;
+        let space = self.files.space();
+        let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
+        let child = self.linked(dir, entry.ino)?;
+        super::expect_directory(&child)?;
+        self.files.check_changeable(&child)?;
+        let Some(_child) = turn.lock(&child) else { return Ok(Done::NotYet) };
+        if !dir::is_empty(space, &child)? {
+            return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+        }
+        space.journal().run(3 + ORPHAN_CREDITS, |handle| {
+            entry.remove(handle)?;
+            child.update(handle, |attributes| {
+                attributes.links = 0;
+                attributes.touch();
+            })?;
+            self.files.orphans().add(handle, &child)?;
+            dir.update(handle, |attributes| {
+                drop_subdirectory(attributes);
+                attributes.touch_content();
+            })
+        })?;
+        Ok(Done::Yes)
     }
 }
 

@@ -2,17 +2,17 @@
 //!
 //! Locking: the rename lock when two directories take part, so that nobody moves a directory
 //! meanwhile; then both directories, ancestors first, else by number; then the inodes that
-//! move or go: directories by number, then files by number.
+//! move or go: directories by number (see `turn`), then files by number.
 
 use super::remove::not_found;
+use super::turn::{ContentLock, Done, Turn};
 use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
 use crate::dir::{self, Entry, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::ORPHAN_CREDITS;
 use crate::inode::{Attributes, Inode, InodeRef};
 use crate::journal::Handle;
-use crate::sync::RwLockWriteGuard;
-use uext4_ondisk::{FileKind, Ino};
+use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
 /// What happens to a file that has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,26 +56,34 @@ impl Vfs {
         Self::check_name(new_name)?;
         expect_directory(dir)?;
         expect_directory(new_dir)?;
-        {
-            let crosses = dir.ino() != new_dir.ino();
-            let _rename = crosses.then(|| self.rename.lock());
-            let new_dir_first = crosses && self.goes_first(new_dir, dir)?;
-            let _locks = lock_dirs(dir, new_dir, new_dir_first);
-            self.check_parent(dir)?;
-            self.check_parent(new_dir)?;
-            let from = self.side(dir, name)?.ok_or_else(not_found)?;
-            let to = self.side(new_dir, new_name)?;
-            match (mode, to) {
-                (RenameMode::NoReplace, Some(_)) => {
-                    return Err(Error::new(ErrorKind::Exists, String::new()));
-                }
-                (RenameMode::Exchange, None) => return Err(not_found()),
-                (_, Some(to)) if to.inode.ino() == from.inode.ino() => return Ok(()),
-                (RenameMode::Exchange, Some(to)) => self.exchange(&from, &to)?,
-                (_, to) => self.replace(&from, new_dir, new_name, to.as_ref())?,
-            }
-        }
+        let crosses = dir.ino() != new_dir.ino();
+        self.in_turn(crosses, |turn| self.rename_in(turn, dir, name, new_dir, new_name, mode))?;
         self.files.delete_unlinked()
+    }
+
+    fn rename_in(
+        &self,
+        turn: Turn<'_>,
+        dir: &InodeRef,
+        name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<Done> {
+        let crosses = dir.ino() != new_dir.ino();
+        let new_dir_first = crosses && self.goes_first(new_dir, dir)?;
+        let _locks = lock_dirs(dir, new_dir, new_dir_first);
+        self.check_parent(dir)?;
+        self.check_parent(new_dir)?;
+        let from = self.side(dir, name)?.ok_or_else(not_found)?;
+        let to = self.side(new_dir, new_name)?;
+        match (mode, to) {
+            (RenameMode::NoReplace, Some(_)) => Err(Error::new(ErrorKind::Exists, String::new())),
+            (RenameMode::Exchange, None) => Err(not_found()),
+            (_, Some(to)) if to.inode.ino() == from.inode.ino() => Ok(Done::Yes),
+            (RenameMode::Exchange, Some(to)) => self.exchange(turn, &from, &to),
+            (_, to) => self.replace(turn, &from, new_dir, new_name, to.as_ref()),
+        }
     }
 
     fn side<'a>(&self, dir: &'a InodeRef, name: &[u8]) -> Result<Option<Side<'a>>> {
@@ -98,27 +106,36 @@ impl Vfs {
     /// `..` entries of linked directories stay.
     fn holds(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
         let mut at = dir.clone();
-        // A loop in a hostile image ends by the number of directories there can be.
-        for _ in 0..self.files.space().layout().inodes_count {
+        // In a loop the walk comes by where it was after 1, 2, 4, .. steps.
+        let (mut mark, mut steps, mut next_mark) = (None, 0_u32, 1_u32);
+        loop {
             if at.ino() == ancestor {
                 return Ok(true);
             }
             if at.ino() == Ino::ROOT {
                 return Ok(false);
             }
+            if mark == Some(at.ino()) {
+                let kind = CorruptKind::Rule { what: "directory", why: "lies below itself" };
+                return Err(kind.at(Place::Inode(at.ino())).into());
+            }
+            steps = steps.saturating_add(1);
+            if steps == next_mark {
+                (mark, next_mark) = (Some(at.ino()), next_mark.saturating_mul(2));
+            }
             let parent = dir::parent_entry(self.files.space(), &at)?.ino;
-            at = self.files.table().get(parent)?;
+            at = self.linked(&at, parent)?;
         }
-        Err(Error::new(ErrorKind::InvalidArgument, "directories form a loop"))
     }
 
     fn replace(
         &self,
+        turn: Turn<'_>,
         from: &Side<'_>,
         new_dir: &InodeRef,
         new_name: &[u8],
         to: Option<&Side<'_>>,
-    ) -> Result<()> {
+    ) -> Result<Done> {
         let crosses = from.dir.ino() != new_dir.ino();
         if from.is_directory() && crosses && self.holds(from.inode.ino(), new_dir)? {
             return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
@@ -140,7 +157,9 @@ impl Vfs {
             // A program that replaces a file by a new one wants one of the two after a crash.
             self.files.sweep(&from.inode)?;
         }
-        let _locks = lock_moving(&from.inode, to.map(|to| &to.inode));
+        let Some(_locks) = lock_moving(turn, &from.inode, to.map(|to| &to.inode)) else {
+            return Ok(Done::NotYet);
+        };
         if let Some(to) = to
             && to.is_directory()
             && !dir::is_empty(self.files.space(), &to.inode)?
@@ -151,7 +170,8 @@ impl Vfs {
             Some(_) => None,
             None => Some(Insertion::plan(self.files.space(), new_dir, new_name)?),
         };
-        self.apply_replace(from, new_dir, to, insertion, moves_dir)
+        self.apply_replace(from, new_dir, to, insertion, moves_dir)?;
+        Ok(Done::Yes)
     }
 
     fn apply_replace(
@@ -209,7 +229,7 @@ impl Vfs {
         if links == 0 { self.files.orphans().add(handle, &to.inode) } else { Ok(()) }
     }
 
-    fn exchange(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+    fn exchange(&self, turn: Turn<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {
         let crosses = from.dir.ino() != to.dir.ino();
         if crosses {
             for (side, other) in [(from, to), (to, from)] {
@@ -218,7 +238,9 @@ impl Vfs {
                 }
             }
         }
-        let _locks = lock_moving(&from.inode, Some(&to.inode));
+        let Some(_locks) = lock_moving(turn, &from.inode, Some(&to.inode)) else {
+            return Ok(Done::NotYet);
+        };
         let space = self.files.space();
         let dotdot = |side: &Side<'_>| match crosses && side.is_directory() {
             true => dir::parent_entry(space, &side.inode).map(Some),
@@ -247,7 +269,8 @@ impl Vfs {
             let (from_is, to_is) = (from.is_directory(), to.is_directory());
             from.dir.update(handle, |attributes| change(attributes, to_is, from_is))?;
             to.dir.update(handle, |attributes| change(attributes, from_is, to_is))
-        })
+        })?;
+        Ok(Done::Yes)
     }
 }
 
@@ -260,13 +283,11 @@ fn check_kinds(from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     }
 }
 
-type DirLock<'a> = RwLockWriteGuard<'a, ()>;
-
 fn lock_dirs<'a>(
     dir: &'a InodeRef,
     new_dir: &'a InodeRef,
     new_dir_first: bool,
-) -> (DirLock<'a>, Option<DirLock<'a>>) {
+) -> (ContentLock<'a>, Option<ContentLock<'a>>) {
     if dir.ino() == new_dir.ino() {
         return (dir.lock().write(), None);
     }
@@ -274,10 +295,14 @@ fn lock_dirs<'a>(
     (first.lock().write(), Some(second.lock().write()))
 }
 
-/// Locks the inodes that move or go: directories before files, then by number.
-fn lock_moving<'a>(a: &'a InodeRef, b: Option<&'a InodeRef>) -> Vec<DirLock<'a>> {
+/// Locks the inodes that move or go: directories before files, then by number. `None`: one is busy.
+fn lock_moving<'a>(
+    turn: Turn<'_>,
+    a: &'a InodeRef,
+    b: Option<&'a InodeRef>,
+) -> Option<Vec<ContentLock<'a>>> {
     let mut inodes: Vec<&Inode> = vec![a];
     inodes.extend(b.map(|b| &***b));
     inodes.sort_by_key(|inode| (inode.kind() != FileKind::Directory, inode.ino()));
-    inodes.into_iter().map(|inode| inode.lock().write()).collect()
+    inodes.into_iter().map(|inode| turn.lock(inode)).collect()
 }

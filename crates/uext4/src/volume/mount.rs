@@ -17,7 +17,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use uext4_device::{OverlayDevice, SharedDevice};
 use uext4_ondisk::features::support;
-use uext4_ondisk::{BlockNo, Compat, GroupNo, Incompat, Layout, RawSuperblock, Support};
+use uext4_ondisk::{
+    BlockNo, Compat, CorruptKind, GroupNo, Incompat, Layout, Place, RawSuperblock, Support,
+};
 
 /// Part of the cache budget that metadata gets: a quarter.
 const METADATA_SHARE: u64 = 4;
@@ -48,14 +50,7 @@ pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume
 /// Reads the superblock and replays the journal.
 fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
     let raw = superblock::read(&*device)?;
-    let reason = match support(&raw) {
-        Support::ReadWrite => None,
-        Support::ReadOnly(reasons) => Some(reasons.join(", ")),
-        Support::Refused(names) => {
-            let context = format!("file system uses {}", names.join(" "));
-            return Err(Error::new(ErrorKind::RefusedFeatures, context));
-        }
-    };
+    let reason = reason_to_read_only(&raw)?;
     let layout = Layout::new(&raw, Some(device.len()))?;
     let read_only = options.read_only || reason.is_some() || device.read_only();
     let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
@@ -76,47 +71,68 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
         if read_only && needs_recovery { Arc::new(OverlayDevice::new(device)) } else { device };
     let location = LogLocation::find(&*device, &layout, &raw)?;
     let recovered = recover(&device, &layout, location, needs_recovery)?;
-    if recovered.damaged > 0 {
-        let context = format!(
-            "{} blocks of the journal are damaged and could not be replayed; run e2fsck",
-            recovered.damaged
-        );
-        return Err(Error::new(ErrorKind::NeedsRecovery, context));
+    // The replay may have brought a newer superblock, and not one to be trusted more.
+    let replayed = superblock::read(&*device)?;
+    let replayed_layout = Layout::new(&replayed, Some(device.len()))?;
+    let same_journal = replayed.s_journal_inum.get() == raw.s_journal_inum.get()
+        && replayed_layout.block_size == layout.block_size
+        && replayed_layout.features.compat.contains(Compat::HAS_JOURNAL);
+    if !same_journal {
+        let why = "has another journal after the replay";
+        let kind = CorruptKind::Rule { what: "superblock", why };
+        return Err(kind.at(Place::Superblock).into());
     }
-    // The replay may have brought a newer superblock.
-    let raw = superblock::read(&*device)?;
-    let layout = Arc::new(Layout::new(&raw, Some(device.len()))?);
-    let recovered = Some(recovered);
+    let reason = reason_to_read_only(&replayed)?;
+    let read_only = read_only || reason.is_some();
+    let (raw, layout, recovered) = (replayed, Arc::new(replayed_layout), Some(recovered));
     Ok(Opened { device, superblock: raw, layout, recovered, reason, read_only })
 }
 
+/// Why a file system can only be read, if it can.
+fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
+    match support(raw) {
+        Support::ReadWrite => Ok(None),
+        Support::ReadOnly(reasons) => Ok(Some(reasons.join(", "))),
+        Support::Refused(names) => {
+            let context = format!("file system uses {}", names.join(" "));
+            Err(Error::new(ErrorKind::RefusedFeatures, context))
+        }
+    }
+}
+
+/// Puts the parts together. Everything is read and checked before the first write: an image that
+/// cannot be opened stays as it is, but for the replay.
 fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Result<Volume> {
     let Opened { device, superblock: raw, layout, recovered, reason, read_only } = opened;
     let metadata_bytes = options.cache_bytes / METADATA_SHARE;
     let cache = Arc::new(Cache::new(device, Arc::clone(&layout), metadata_bytes / 2));
-    let overhead = overhead_blocks(&layout, recovered.as_ref());
-    let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let journal_runs = journal_runs(recovered.as_ref());
-    let journal = open_journal(&cache, &live, recovered, &options, read_only)?;
-    let space = Space::open(Arc::clone(&cache), journal, &raw, &journal_runs)?;
+    let recorded_error = recovered.as_ref().is_some_and(|r| r.recorded_error);
+    let journal = prepare_journal(&cache, recovered, &options, read_only)?;
+    let space = Space::open(Arc::clone(&cache), Arc::clone(&journal), &raw, &journal_runs)?;
+    let overhead = overhead_blocks(&layout, &journal_runs);
+    let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let page_bytes = options.cache_bytes - metadata_bytes;
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
     let inodes = usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX);
     let table = InodeTable::new(Arc::clone(&space), budget, inodes);
-    let (orphans, found) = if read_only {
-        (Orphans::none(&space)?, Vec::new())
-    } else {
-        Orphans::open(&space, &table, &raw)?
-    };
+    let (orphans, orphans_found) =
+        if read_only { (Orphans::none(&space)?, 0) } else { Orphans::open(&space, &table, &raw)? };
     let on_error = options.errors.unwrap_or(match raw.s_errors.get() {
         2 => OnError::RemountReadOnly,
         3 => OnError::Panic,
         _ => OnError::Continue,
     });
     let files = Arc::new(Files::new(space, table, orphans, options, read_only));
-    let orphans = found.len();
-    files.clean_orphans(found)?;
-    let flusher = if read_only { None } else { Some(Flusher::start(&files)?) };
+    let flusher = match read_only {
+        true => None,
+        false => {
+            live.mark_in_use(recorded_error)?;
+            journal.begin()?;
+            let started = files.clean_orphans().and_then(|()| Flusher::start(&files));
+            Some(started.inspect_err(|error| journal.stop_threads(error.clone()))?)
+        }
+    };
     Ok(Volume {
         inner: Arc::new(Inner {
             vfs: Arc::new(Vfs::new(files)),
@@ -124,15 +140,14 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             on_error,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
-            recovery: RecoveryReport { orphans, ..report },
+            recovery: RecoveryReport { orphans: orphans_found, ..report },
             closed: AtomicBool::new(false),
         }),
     })
 }
 
-fn open_journal(
+fn prepare_journal(
     cache: &Arc<Cache>,
-    live: &LiveSuperblock,
     recovered: Option<Recovered>,
     options: &MountOptions,
     read_only: bool,
@@ -140,14 +155,13 @@ fn open_journal(
     let Some(recovered) = recovered.filter(|_| !read_only) else {
         return Ok(Journal::read_only(cache));
     };
-    live.mark_in_use(recovered.recorded_error)?;
     let metadata_blocks =
         options.cache_bytes / METADATA_SHARE / u64::from(cache.layout().block_size);
     let config = JournalConfig {
         commit_interval: Duration::from_millis(options.commit_interval_ms),
         images_max: usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX),
     };
-    recovered.open(cache, config)
+    recovered.prepare(cache, config)
 }
 
 fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {
@@ -156,8 +170,8 @@ fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {
 }
 
 /// Blocks that hold the file system's own structures, as `s_overhead_clusters` counts them.
-fn overhead_blocks(layout: &Layout, recovered: Option<&Recovered>) -> u64 {
-    let journal: u64 = journal_runs(recovered).iter().map(|&(_, len)| u64::from(len)).sum();
+fn overhead_blocks(layout: &Layout, journal_runs: &[(BlockNo, u32)]) -> u64 {
+    let journal: u64 = journal_runs.iter().map(|&(_, len)| u64::from(len)).sum();
     let per_group = u64::from(layout.inode_table_blocks()) + 2;
     let groups: u64 = (0..layout.group_count)
         .map(|group| per_group + u64::from(layout.base_meta_blocks(GroupNo(group))))

@@ -104,19 +104,28 @@ impl<'a> Change<'a> {
         for edit in edits {
             apply_edit(&mut after, inode, edit)?;
         }
+        // What stood there before may not fit again: values of a damaged list share their bytes.
+        let damaged = |error: Error| match error.kind() {
+            ErrorKind::Internal => {
+                let kind = CorruptKind::Rule { what: "extended attributes", why: "overlap" };
+                kind.at(Place::Inode(inode.ino())).into()
+            }
+            _ => error,
+        };
         let new_area = match after.inode == before.inode {
             true => None,
-            false => Some(after.write_area(area.len())?),
+            false => Some(after.write_area(area.len()).map_err(damaged)?),
         };
         let claim = || inode.space().claim(inode.goal(), 1);
         let block = match buffer {
             _ if after.block == before.block => BlockChange::Keep,
-            None => BlockChange::New(after.write_block(block_size)?, claim()?),
+            None => BlockChange::New(after.write_block(block_size).map_err(damaged)?, claim()?),
             Some(buffer) if after.block.is_empty() => BlockChange::Drop(buffer),
             Some(buffer) => {
                 let shared = reference_count(&buffer)? > 1;
                 let claim = if shared { Some(claim()?) } else { None };
-                BlockChange::Rewrite(after.write_block(block_size)?, buffer, claim)
+                let image = after.write_block(block_size).map_err(damaged)?;
+                BlockChange::Rewrite(image, buffer, claim)
             }
         };
         let block_credits = match &block {

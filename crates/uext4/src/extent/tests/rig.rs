@@ -107,7 +107,8 @@ impl Rig {
         let recovered = recover(&shared, &layout, location, false).unwrap();
         let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
         let config = JournalConfig { commit_interval: Duration::from_secs(5), images_max: 4096 };
-        let journal = recovered.open(&cache, config).unwrap();
+        let journal = recovered.prepare(&cache, config).unwrap();
+        journal.begin().unwrap();
         let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
         let inodes = InodeTable::new(Arc::clone(&space), Arc::clone(&budget), 1000);

@@ -229,8 +229,8 @@ fn read_data(file: &File, size: u64) -> io::Result<FileBytes> {
     let mut at = 0;
     while at < size {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
+            Ok(start) if start < size => start,
+            Ok(_) | Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
         let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);

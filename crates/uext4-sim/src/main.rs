@@ -18,11 +18,17 @@ struct Command {
 #[derive(Subcommand)]
 enum Verb {
     Crash(verb::crash::Args),
+    Kill9(verb::kill9::Args),
+    Tree(verb::tree::Args),
+    Freeze(verb::freeze::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse().verb {
         Verb::Crash(args) => verb::crash::run(&args),
+        Verb::Kill9(args) => verb::kill9::run(&args),
+        Verb::Tree(args) => verb::tree::run(&args),
+        Verb::Freeze(args) => verb::freeze::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

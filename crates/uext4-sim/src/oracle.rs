@@ -17,6 +17,11 @@
 //! - `extent tree ... could be narrower` or `shorter`, with `Pass 1E` that does it: an optimisation
 //!   that e2fsck offers for trees that are valid, also for the kernel's; `-fn` calls them clean.
 //!
+//! - `Inode N, i_blocks is X, should be Y`, if N is an orphan that e2fsck has truncated: e2fsck 1.47
+//!   frees the attribute block of such an inode with the cut blocks, and then finds its own count
+//!   wrong. It does so with any image (set the size and `s_last_orphan` with debugfs to see it), and
+//!   the attributes of that inode are lost; no writer can prevent it but by not having such orphans.
+//!
 //! Counts that only the group descriptors keep are no lines at all: e2fsck takes the superblock's
 //! free counts from the groups silently.
 
@@ -138,15 +143,16 @@ pub fn expect_clean(path: &Path) -> Result<(), String> {
 }
 
 /// Has e2fsck recover an image; it may replay the journal and clean up orphans, nothing else.
+/// Returns the inodes that it truncated.
 ///
 /// # Errors
 /// What else it did.
-pub fn expect_recovery_only(path: &Path) -> Result<(), String> {
+pub fn expect_recovery_only(path: &Path) -> Result<Vec<u32>, String> {
     let verdict = judge(path, "-fy").map_err(|error| error.to_string())?;
     let name = path.to_string_lossy();
     let repairs = repairs(&verdict.text, &name);
     if matches!(verdict.code, 0 | 1) && repairs.is_empty() {
-        return Ok(());
+        return Ok(truncated(&verdict.text));
     }
     let lines = repairs.join("\n");
     Err(format!("e2fsck -fy exits {}; repairs:\n{}", verdict.code, indent(&lines)))
@@ -155,18 +161,32 @@ pub fn expect_recovery_only(path: &Path) -> Result<(), String> {
 /// Lines of `e2fsck -fy` on the image `name` that tell of more than recovery: see the module.
 #[must_use]
 pub fn repairs(text: &str, name: &str) -> Vec<String> {
+    let truncated = truncated(text);
     let mut repairs = Vec::new();
     let mut before = "";
     for line in text.lines() {
         let line = line.strip_prefix(name).map_or(line, |rest| rest.trim_start_matches(':')).trim();
         // The question stands on a line of its own.
         let answers = is_orphan_file(before) && line == "Clear? yes";
-        if !answers && !is_recovery(line) && !is_orphan_file(line) {
+        let recounts = line.contains(", i_blocks is ")
+            && number_after(line, "Inode ").is_some_and(|ino| truncated.contains(&ino));
+        if !answers && !recounts && !is_recovery(line) && !is_orphan_file(line) {
             repairs.push(line.to_owned());
         }
         before = line;
     }
     repairs
+}
+
+/// Inodes of the lines `Truncating orphaned inode N (...)`.
+fn truncated(text: &str) -> Vec<u32> {
+    text.lines().filter_map(|line| number_after(line, "Truncating orphaned inode ")).collect()
+}
+
+fn number_after(line: &str, start: &str) -> Option<u32> {
+    let rest = line.strip_prefix(start)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
 }
 
 /// The end of orphan clean-up.
@@ -212,8 +232,13 @@ mod tests {
         let text = "\
 /x/a.img: recovering journal
 Clearing orphaned inode 13 (uid=0, gid=0, mode=0100644, size=5)
+Truncating orphaned inode 14 (uid=0, gid=0, mode=0100644, size=5)
 Pass 1: Checking inodes, blocks, and sizes
 Inode 12 extent tree (at level 1) could be narrower.  Optimize? yes
+
+Inode 14, i_blocks is 2, should be 0.  Fix? yes
+
+Inode 15, i_blocks is 2, should be 0.  Fix? yes
 
 Pass 1E: Optimizing extent trees
 Pass 2: Checking directory structure
@@ -232,6 +257,7 @@ Clear? yes
         assert_eq!(
             repairs(text, "/x/a.img"),
             [
+                "Inode 15, i_blocks is 2, should be 0.  Fix? yes",
                 "Entry 'x' in /a (12) has deleted/unused inode 14.  Clear? yes",
                 "Free blocks count wrong for group #0 (1, counted=2).",
                 "Fix? yes"

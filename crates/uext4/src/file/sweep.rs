@@ -103,7 +103,8 @@ impl Files {
         self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))
     }
 
-    /// Takes dirty pages from `from` on.
+    /// Takes dirty pages from `from` to the end of the file. Those behind it belong to a write that
+    /// has not set its size yet: mapped now, they would stand behind the end if we crashed.
     fn take_batch(&self, inode: &Inode, from: FileBlock) -> Batch {
         let size = inode.size();
         let mut pages = inode.pages();
@@ -112,7 +113,7 @@ impl Files {
         }
         let mut dirty: Vec<FileBlock> = pages
             .map
-            .range(from, FileBlock::END)
+            .range(from, self.block_from(size))
             .filter(|(_, page)| page.dirty)
             .map(|(at, _)| at)
             .take(BATCH_PAGES + 1)

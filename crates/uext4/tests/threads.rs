@@ -28,7 +28,7 @@ fn work(volume: &Volume, id: u64, rounds: u64) {
     let mut seed = id * 7919 + 1;
     for round in 0..rounds {
         let name = format!("f{}-{id}", random(&mut seed) % 20);
-        let dir = if random(&mut seed) % 3 == 0 { &shared } else { &own };
+        let dir = if random(&mut seed).is_multiple_of(3) { &shared } else { &own };
         let inode = match volume.lookup(dir, name.as_bytes()) {
             Ok(inode) => inode,
             Err(_) => match volume.create(dir, name.as_bytes(), &new(FileKind::Regular, 0o644)) {
@@ -41,7 +41,7 @@ fn work(volume: &Volume, id: u64, rounds: u64) {
         let offset = random(&mut seed) % 300_000;
         let data = vec![id as u8 + 1; (random(&mut seed) % 40_000) as usize];
         match random(&mut seed) % 10 {
-            0 => file.sync(random(&mut seed) % 2 == 0).unwrap(),
+            0 => file.sync(random(&mut seed).is_multiple_of(2)).unwrap(),
             1 => volume.unlink(dir, name.as_bytes()).unwrap(),
             2 => {
                 let size = Some(random(&mut seed) % 200_000);

@@ -6,6 +6,7 @@ pub(crate) mod info;
 pub(crate) mod lab;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
+pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;

@@ -5,9 +5,9 @@
 //! and only then lets go of the terminal. The parent returns on that byte, or with the child's exit
 //! status after the child has printed why it failed. No fork without exec, so no unsafe code.
 //!
-//! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the mount:
-//! the daemon then serves them to the end); a second one cuts the connection. Either way the volume
-//! is closed cleanly before the process ends.
+//! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the
+//! mount: the daemon then serves them to the end); a second one cuts the connection. Either way
+//! the volume is closed cleanly before the process ends.
 
 use std::env;
 use std::ffi::OsString;

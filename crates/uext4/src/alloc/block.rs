@@ -113,6 +113,7 @@ impl Space {
         bitmap::set_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks().saturating_sub(len);
         state.desc.set_free_blocks(free);
+        self.journaled_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
         self.write_desc(handle, number, &state.desc)?;
         claim.start = start.plus(u64::from(len));
         claim.len -= len;
@@ -159,6 +160,7 @@ impl Space {
         bitmap::clear_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks() + len;
         state.desc.set_free_blocks(free);
+        self.journaled_blocks.fetch_add(i64::from(len), Ordering::AcqRel);
         self.write_desc(handle, number, &state.desc)
     }
 

@@ -103,6 +103,7 @@ impl Space {
             desc.set_used_dirs(desc.used_dirs() + 1);
         }
         let desc = *desc;
+        self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
         self.write_desc(handle, claim.group, &desc)?;
         group.note_inodes(&state, 0);
         claim.taken = true;
@@ -131,6 +132,7 @@ impl Space {
             desc.set_used_dirs(desc.used_dirs().saturating_sub(1));
         }
         let desc = *desc;
+        self.journaled_inodes.fetch_add(1, Ordering::AcqRel);
         self.write_desc(handle, number, &desc)?;
         if let Some(busy) = &mut state.busy_inodes {
             bitmap::clear(busy, index);

@@ -23,7 +23,7 @@ pub use reserve::Reservation;
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
-use crate::journal::{Freed, Handle, Journal, OnDurable};
+use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
 use group::Group;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -55,6 +55,10 @@ pub struct Space {
     groups: Box<[Group]>,
     desc_buffers: Box<[Arc<Buffer>]>,
     zone: SystemZone,
+    /// Free blocks as the journaled bitmaps have them, over all groups.
+    journaled_blocks: AtomicI64,
+    /// Free inodes, likewise.
+    journaled_inodes: AtomicI64,
     /// Blocks not busy, over all groups.
     free_blocks: AtomicI64,
     /// Blocks promised to data that is not written back yet.
@@ -88,7 +92,8 @@ impl Space {
         let layout = Arc::clone(cache.layout());
         let descs = read_descs(&cache)?;
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
-        let free_blocks: u64 = descs.groups.iter().map(|d| u64::from(d.free_blocks())).sum();
+        let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
+        let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
         let groups = descs.groups.into_iter().map(Group::new).collect();
         let space = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -102,13 +107,15 @@ impl Space {
             groups,
             desc_buffers: descs.buffers,
             zone,
-            free_blocks: AtomicI64::new(i64::try_from(free_blocks).unwrap_or(i64::MAX)),
+            journaled_blocks: AtomicI64::new(free_blocks),
+            journaled_inodes: AtomicI64::new(free_inodes),
+            free_blocks: AtomicI64::new(free_blocks),
             reserved_blocks: AtomicI64::new(0),
             pending_blocks: AtomicI64::new(0),
             directory_spread: AtomicU32::new(0),
             journal: Arc::clone(&journal),
         });
-        journal.set_listener(&space);
+        journal.set_space_keeper(&space);
         Ok(space)
     }
 
@@ -162,18 +169,6 @@ impl Space {
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
     }
 
-    /// Free blocks and inodes as the journaled bitmaps have them, for the superblock.
-    #[must_use]
-    pub fn journaled_free_counts(&self) -> FreeCounts {
-        let mut counts = FreeCounts::default();
-        for group in &self.groups {
-            let state = group.lock();
-            counts.blocks += u64::from(state.desc.free_blocks());
-            counts.inodes += u64::from(state.desc.free_inodes());
-        }
-        counts
-    }
-
     /// Whether `len` blocks from `start` can be file blocks: inside the file system and no part
     /// of its own metadata.
     ///
@@ -214,7 +209,13 @@ impl Space {
     }
 }
 
-impl OnDurable for Space {
+impl SpaceKeeper for Space {
+    fn journaled_free(&self) -> (u64, u32) {
+        let blocks = self.journaled_blocks.load(Ordering::Acquire);
+        let inodes = self.journaled_inodes.load(Ordering::Acquire);
+        (u64::try_from(blocks).unwrap_or(0), u32::try_from(inodes).unwrap_or(0))
+    }
+
     fn freed(&self, mut freed: Vec<Freed>) {
         freed.sort_unstable();
         for run in freed {

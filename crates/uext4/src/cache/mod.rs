@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uext4_device::SharedDevice;
 use uext4_ondisk::BlockNo;
 use uext4_ondisk::layout::Layout;
+use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 
 const SHARD_COUNT: usize = 64;
 
@@ -86,6 +87,16 @@ impl Cache {
     #[must_use]
     pub fn block_size(&self) -> usize {
         self.layout.block_size as usize
+    }
+
+    /// The block of the primary superblock, and the byte where that begins in it.
+    ///
+    /// # Errors
+    /// A device failure.
+    pub(crate) fn superblock(&self) -> Result<(Arc<Buffer>, usize)> {
+        let block_size = u64::from(self.layout.block_size);
+        let buffer = self.read(BlockNo(SUPERBLOCK_OFFSET / block_size), BlockKind::Superblock)?;
+        Ok((buffer, (SUPERBLOCK_OFFSET % block_size) as usize))
     }
 
     /// Computes and checks checksums.

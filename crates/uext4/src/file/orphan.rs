@@ -18,8 +18,8 @@ use crate::journal::Handle;
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
-use uext4_ondisk::{BlockNo, Compat, CorruptKind, FileBlock, Ino, Place, RawSuperblock, orphan};
+
+use uext4_ondisk::{Compat, CorruptKind, FileBlock, Ino, Place, RawSuperblock, orphan};
 
 /// Credits of adding or removing an orphan: superblock, the inode, its predecessor in the list.
 pub const ORPHAN_CREDITS: u32 = 3;
@@ -55,20 +55,15 @@ impl Orphans {
         table: &Arc<InodeTable>,
         superblock: &RawSuperblock,
     ) -> Result<(Self, Vec<InodeRef>)> {
-        let layout = space.layout();
-        let block = BlockNo(SUPERBLOCK_OFFSET / u64::from(layout.block_size));
-        let superblock_at = (SUPERBLOCK_OFFSET % u64::from(layout.block_size)) as usize;
+        let (buffer, superblock_at) = space.cache().superblock()?;
         let mut state = State::default();
         let mut found = Vec::new();
-        if layout.features.compat.contains(Compat::ORPHAN_FILE) {
+        if space.layout().features.compat.contains(Compat::ORPHAN_FILE) {
             state.read_file(space, table, superblock, &mut found)?;
         }
         state.read_list(table, superblock, &mut found)?;
-        let orphans = Self {
-            state: Mutex::new(LockRank::Orphan, state),
-            superblock: space.cache().read(block, BlockKind::Superblock)?,
-            superblock_at,
-        };
+        let orphans =
+            Self { state: Mutex::new(LockRank::Orphan, state), superblock: buffer, superblock_at };
         Ok((orphans, found))
     }
 
@@ -77,13 +72,9 @@ impl Orphans {
     /// # Errors
     /// A device failure.
     pub fn none(space: &Arc<Space>) -> Result<Self> {
-        let block_size = u64::from(space.layout().block_size);
-        let block = BlockNo(SUPERBLOCK_OFFSET / block_size);
-        Ok(Self {
-            state: Mutex::new(LockRank::Orphan, State::default()),
-            superblock: space.cache().read(block, BlockKind::Superblock)?,
-            superblock_at: (SUPERBLOCK_OFFSET % block_size) as usize,
-        })
+        let (superblock, superblock_at) = space.cache().superblock()?;
+        let state = Mutex::new(LockRank::Orphan, State::default());
+        Ok(Self { state, superblock, superblock_at })
     }
 
     /// Makes an inode an orphan; nothing happens if it is one.

@@ -1,8 +1,8 @@
 //! fsync(2), fdatasync(2) and sync(2).
 //!
 //! Invariants: a sync returns when all that was written before it is durable: data by a flush that
-//! started after the last write completed, metadata by its transaction. It sends no flush of its own
-//! only when such a flush is known to have succeeded.
+//! started after the last write completed, metadata by its transaction. It sends no flush of its
+//! own only when such a flush is known to have succeeded.
 
 use super::Files;
 use crate::error::Result;

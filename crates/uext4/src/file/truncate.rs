@@ -78,6 +78,10 @@ impl Files {
         }
         self.remove_range(inode, keep, FileBlock::END)?;
         self.sweep_locked(inode, state)?;
+        // A file that was unlinked while open stays an orphan until it is deleted.
+        if inode.attributes().links == 0 {
+            return Ok(());
+        }
         self.space.journal().run(ORPHAN_CREDITS, |handle| self.orphans.remove(handle, inode))
     }
 

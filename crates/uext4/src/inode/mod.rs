@@ -294,6 +294,13 @@ impl Inode {
         &self.xattr
     }
 
+    /// Whether there can be extended attributes: false is certain, and cheap to find out.
+    #[must_use]
+    pub fn may_have_xattrs(&self) -> bool {
+        let attributes = self.attributes.lock();
+        attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
+    }
+
     /// Attributes for reading. [`Inode::update`] changes them; times may be changed in memory only.
     #[must_use]
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {

@@ -4,20 +4,20 @@
 //! transaction, seal the images, write descriptors and images in one go, flush, write the commit
 //! block durably, tell those who wait.
 //! Invariants: the flush covers the log images and all file data whose mapping the transaction
-//! holds (data is written before its mapping is inserted). Images become visible to the checkpointer
-//! only when their transaction is durable. Freed blocks return to the allocator only after that,
-//! and after no write of an old image of them can be under way.
+//! holds (data is written before its mapping is inserted). The checkpointer sees images only when
+//! their transaction is durable. Freed blocks return to the allocator only after that, and after no
+//! write of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
 use super::log::Tail;
 use super::transaction::Contents;
-use super::{Journal, later, slot};
+use super::{Journal, SpaceKeeper, later, slot};
 use crate::cache::Snapshot;
 use crate::error::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use uext4_ondisk::Tid;
+use uext4_ondisk::{RawSuperblock, Tid};
 
 /// A closed transaction on its way to the log.
 #[derive(Debug)]
@@ -88,6 +88,9 @@ impl Journal {
             }
         }
         let mut contents = self.transaction(tid).take();
+        if !contents.buffers.is_empty() {
+            self.count_in_superblock(tid, &mut contents);
+        }
         let images: Vec<Snapshot> =
             contents.buffers.iter().filter_map(|buffer| buffer.snapshot(tid)).collect();
         if images.is_empty() && contents.revoked.is_empty() {
@@ -104,6 +107,33 @@ impl Journal {
             self.open_next(tid.next());
         }
         Some(Closed { tid, images, contents, start, opened_next })
+    }
+
+    /// Brings the superblock's free counts up to date, as part of the transaction if they changed.
+    /// The kernel does so at unmount only and leaves the difference to e2fsck after a crash.
+    fn count_in_superblock(&self, tid: Tid, contents: &mut Contents) {
+        let Some(keeper) = self.space_keeper() else { return };
+        // In memory since the mount.
+        let Ok((buffer, at)) = self.cache.superblock() else { return };
+        let (blocks, inodes) = keeper.journaled_free();
+        let mut bytes = buffer.write();
+        let Some(raw) = RawSuperblock::ref_from_prefix(&bytes[at..]) else { return };
+        if raw.free_blocks_count() == blocks && raw.s_free_inodes_count.get() == inodes {
+            return;
+        }
+        if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[at..]) {
+            raw.set_free_blocks_count(blocks);
+            raw.s_free_inodes_count.set(inodes);
+        }
+        bytes.unseal(0);
+        if bytes.transaction().is_none() {
+            bytes.set_transaction(Some(tid));
+            contents.buffers.push(Arc::clone(&buffer));
+        }
+    }
+
+    fn space_keeper(&self) -> Option<Arc<dyn SpaceKeeper>> {
+        self.space_keeper.get().and_then(std::sync::Weak::upgrade)
     }
 
     /// The transaction had nothing to log; its id stays in use.
@@ -168,8 +198,8 @@ impl Journal {
             used > self.map.len() / 4 || self.cache.logged().len() > self.config.images_max
         };
         self.cache.logged().cancel(contents.revoked.into_iter());
-        if let Some(listener) = self.listener.get().and_then(std::sync::Weak::upgrade) {
-            listener.freed(contents.freed);
+        if let Some(keeper) = self.space_keeper() {
+            keeper.freed(contents.freed);
         }
         if checkpoint || !opened_next {
             self.request_checkpoint();

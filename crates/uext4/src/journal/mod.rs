@@ -42,8 +42,12 @@ use uext4_ondisk::Tid;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use word::TransactionWord;
 
-/// Told when a transaction is durable.
-pub trait OnDurable: Send + Sync + std::fmt::Debug {
+/// Who keeps count of space.
+pub trait SpaceKeeper: Send + Sync + std::fmt::Debug {
+    /// Free blocks and inodes as the journaled bitmaps have them. Asked while a transaction is
+    /// closed and no handle is open, so that the superblock that is logged with it agrees.
+    fn journaled_free(&self) -> (u64, u32);
+
     /// The blocks that the transaction freed can be used again.
     fn freed(&self, freed: Vec<Freed>);
 }
@@ -98,7 +102,7 @@ pub struct Journal {
     checkpointer_wake: Condvar,
     /// Waiters for a transaction to be durable, by the low bit of its id.
     durable_wake: [Condvar; 2],
-    listener: OnceLock<Weak<dyn OnDurable>>,
+    space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stats: JournalStats,
 }
@@ -184,11 +188,11 @@ impl Journal {
         &self.stats
     }
 
-    /// Says who takes freed blocks back. Once.
-    pub fn set_listener<T: OnDurable + 'static>(&self, listener: &Arc<T>) {
-        let weak: Weak<T> = Arc::downgrade(listener);
-        let first = self.listener.set(weak).is_ok();
-        assert!(first, "the journal has one listener");
+    /// Says who keeps count of space, and takes freed blocks back. Once.
+    pub fn set_space_keeper<T: SpaceKeeper + 'static>(&self, keeper: &Arc<T>) {
+        let weak: Weak<T> = Arc::downgrade(keeper);
+        let first = self.space_keeper.set(weak).is_ok();
+        assert!(first, "a volume has one space");
     }
 
     /// Whether transaction `tid` is durable.

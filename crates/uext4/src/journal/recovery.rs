@@ -208,8 +208,8 @@ impl Journal {
         tid: Tid,
     ) -> Arc<Self> {
         let credits_max = (map.len() / TRANSACTION_SHARE).min(CREDITS_MAX / 2);
-        // Every credit may become an image or a revoke record.
-        let most = credits_max as usize;
+        // Every credit may become an image or a revoke record; the superblock comes by itself.
+        let most = credits_max as usize + 1;
         let durable = Tid(tid.get().wrapping_sub(1));
         let state = State {
             ring: Ring::empty(&map),
@@ -243,7 +243,7 @@ impl Journal {
             committer_wake: Condvar::new(),
             checkpointer_wake: Condvar::new(),
             durable_wake: [Condvar::new(), Condvar::new()],
-            listener: OnceLock::new(),
+            space_keeper: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
             stats: JournalStats::default(),
         })

@@ -1,8 +1,8 @@
 //! A mounted volume: the engine's front door.
 //!
-//! What: [`Volume::open`] takes a device to a usable file system: superblock, journal replay, space,
-//! orphans. [`Volume::close`] takes it back to a clean image. In between it is the operations of
-//! [`Vfs`] with the volume's reaction to damage.
+//! What: [`Volume::open`] takes a device to a usable file system: superblock, journal replay,
+//! space, orphans. [`Volume::close`] takes it back to a clean image. In between it is the
+//! operations of [`Vfs`] with the volume's reaction to damage.
 //! Invariants: `needs_recovery` is durable in the superblock before anything else of the volume
 //! changes, and goes only when the log is empty and everything is at home.
 //! Kernel counterpart: `fs/ext4/super.c`.
@@ -402,7 +402,7 @@ impl Inner {
         files.set_read_only();
         let emptied = journal.close();
         deleted.and(synced).and(emptied)?;
-        self.superblock.mark_clean(files.space())
+        self.superblock.mark_clean()
     }
 }
 

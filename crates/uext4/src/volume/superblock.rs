@@ -5,15 +5,14 @@
 //! before the first transaction, and every image has it.
 //! Invariants: it is written directly only before the log begins and after it is empty.
 
-use crate::alloc::Space;
-use crate::cache::{BlockKind, Buffer, Cache};
+use crate::cache::{Buffer, Cache};
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_device::Device;
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use uext4_ondisk::{BlockNo, Compat, Incompat, RawSuperblock, RoCompat};
+use uext4_ondisk::{Compat, Incompat, RawSuperblock, RoCompat};
 
 /// `s_state`: the file system was unmounted cleanly.
 const STATE_VALID: u16 = 1;
@@ -54,15 +53,8 @@ impl LiveSuperblock {
         read_only_mount: bool,
         overhead_blocks: u64,
     ) -> Result<Self> {
-        let block_size = u64::from(cache.layout().block_size);
-        let block = BlockNo(SUPERBLOCK_OFFSET / block_size);
-        Ok(Self {
-            cache: Arc::clone(cache),
-            buffer: cache.read(block, BlockKind::Superblock)?,
-            at: (SUPERBLOCK_OFFSET % block_size) as usize,
-            read_only_mount,
-            overhead_blocks,
-        })
+        let (buffer, at) = cache.superblock()?;
+        Ok(Self { cache: Arc::clone(cache), buffer, at, read_only_mount, overhead_blocks })
     }
 
     pub(super) fn is_read_only_mount(&self) -> bool {
@@ -99,8 +91,7 @@ impl LiveSuperblock {
     }
 
     /// Notes that everything is at home. The log is empty, the journal closed.
-    pub(super) fn mark_clean(&self, space: &Space) -> Result<()> {
-        let counts = space.journaled_free_counts();
+    pub(super) fn mark_clean(&self) -> Result<()> {
         self.change(|raw| {
             let incompat = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
             raw.s_feature_incompat.set(incompat);
@@ -109,8 +100,6 @@ impl LiveSuperblock {
             if raw.s_state.get() & STATE_ERROR == 0 {
                 raw.s_state.set(raw.s_state.get() | STATE_VALID);
             }
-            raw.set_free_blocks_count(counts.blocks);
-            raw.s_free_inodes_count.set(u32::try_from(counts.inodes).unwrap_or(u32::MAX));
             let now = now_secs();
             raw.s_wtime.set(now as u32);
             raw.s_wtime_hi = (now >> 32) as u8;

@@ -7,7 +7,7 @@ use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
-use crate::journal::{Handle, Journal, JournalConfig, LogLocation, recover};
+use crate::journal::{Handle, Journal, JournalConfig, LogLocation, SpaceKeeper, recover};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -156,9 +156,9 @@ impl Rig {
         }
         self.journal.close().unwrap();
         let mut superblock = self.superblock;
-        let free = self.space.journaled_free_counts();
-        superblock.set_free_blocks_count(free.blocks);
-        superblock.s_free_inodes_count.set(u32::try_from(free.inodes).unwrap());
+        let (blocks, inodes) = self.space.journaled_free();
+        superblock.set_free_blocks_count(blocks);
+        superblock.s_free_inodes_count.set(inodes);
         let recover = superblock.s_feature_incompat.get() & !Incompat::RECOVER.bits();
         superblock.s_feature_incompat.set(recover);
         superblock.seal();

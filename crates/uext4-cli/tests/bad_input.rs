@@ -1,0 +1,211 @@
+//! Bad input gets one clear line on standard error and status 1: never a panic, never a hang.
+//!
+//! Fault model: wrong files, damaged superblocks and journals, wrong paths, wrong options, images
+//! in use. Not covered: damage deeper in the metadata (the engine's own tests).
+
+#[macro_use]
+mod common;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use common::{Scratch, at, run, run_fails, run_ok};
+
+/// Each reading and writing verb on one image that is no good.
+fn every_verb(image: &Path, want: &str) {
+    let scratch = Scratch::new();
+    let out = scratch.path("out");
+    for verb in ["ls", "cat", "stat", "rm", "mkdir"] {
+        run_fails([OsString::from(verb), at(image, "/x")], want);
+    }
+    run_fails([OsString::from("mv"), at(image, "/x"), at(image, "/y")], want);
+    run_fails([OsString::from("cp"), at(image, "/x"), out.into()], want);
+    run_fails([OsString::from("cp"), "/etc/hostname".into(), at(image, "/x")], want);
+    let dir = scratch.path("dir");
+    fs::create_dir(&dir).unwrap();
+    run_fails(["mount".into(), image.as_os_str().to_owned(), dir.into_os_string()], want);
+}
+
+fn poke(image: &Path, offset: u64, bytes: &[u8]) {
+    File::options().write(true).open(image).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn files_that_are_no_file_systems() {
+    let scratch = Scratch::new();
+    let make = |name: &str, content: &[u8]| {
+        let path = scratch.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    };
+    every_verb(&make("empty", b""), "empty");
+    let noise: Vec<u8> =
+        (0..1_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for (name, content) in [("short", &[1; 512][..]), ("zeroes", &[0; 1 << 20]), ("noise", &noise)]
+    {
+        let image = make(name, content);
+        every_verb(&image, name);
+        run_fails([OsString::from("info"), image.into()], name);
+    }
+    every_verb(scratch.dir.path(), "directory");
+    every_verb(Path::new("/dev/null"), "/dev/null");
+    every_verb(&scratch.path("missing"), "missing");
+}
+
+#[test]
+fn damaged_superblocks() {
+    let scratch = Scratch::new();
+    let plain = ["-O", "^metadata_csum,^metadata_csum_seed"];
+    let Some(image) = scratch.image("image", 16, &plain) else { skip!("no mke2fs") };
+
+    let truncated = scratch.path("truncated");
+    fs::copy(&image, &truncated).unwrap();
+    File::options().write(true).open(&truncated).unwrap().set_len(2 << 20).unwrap();
+    every_verb(&truncated, "truncated");
+
+    for (name, offset, bytes, want) in [
+        ("magic", 0x38, &[0x12, 0x34][..], "magic"),
+        // s_feature_incompat: a bit that no ext4 has.
+        ("feature", 0x60 + 3, &[0x40], "feature"),
+        ("blocks", 0x04, &[0xff, 0xff, 0xff, 0x7f], "blocks of"),
+        ("block-size", 0x18, &[200, 0, 0, 0], "s_log_block_size"),
+        ("per-group", 0x20, &[0, 0, 0, 0], "superblock"),
+        ("inode-size", 0x58, &[7, 0], "inode"),
+    ] {
+        let damaged = scratch.path(name);
+        fs::copy(&image, &damaged).unwrap();
+        poke(&damaged, 1024 + offset, bytes);
+        every_verb(&damaged, want);
+    }
+
+    let checked = scratch.image("checked", 16, &["-O", "metadata_csum"]).unwrap();
+    poke(&checked, 1024 + 0x78, b"changed behind the checksum");
+    every_verb(&checked, "checksum");
+}
+
+#[test]
+fn damaged_journals() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 64, &["-b", "4096"]) else { skip!("no mke2fs") };
+    let Some(first) = journal_start(&image) else { skip!("no debugfs") };
+    // Magic number of the journal's superblock.
+    let damaged = scratch.path("journal-magic");
+    fs::copy(&image, &damaged).unwrap();
+    poke(&damaged, first * 4096, &[0; 4]);
+    every_verb(&damaged, "journal");
+    // s_feature_incompat of the journal: a bit that no jbd2 has.
+    let damaged = scratch.path("journal-feature");
+    fs::copy(&image, &damaged).unwrap();
+    poke(&damaged, first * 4096 + 0x28, &[0x40, 0, 0, 0]);
+    every_verb(&damaged, "journal");
+}
+
+fn journal_start(image: &Path) -> Option<u64> {
+    let output = common::system("debugfs").args(["-R", "bmap <8> 0"]).arg(image).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}
+
+#[test]
+fn images_in_use_are_refused() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let held = File::open(&image).unwrap();
+    held.try_lock().unwrap();
+    every_verb(&image, "in use");
+    drop(held);
+    run_ok([OsString::from("ls"), at(&image, "/")]);
+}
+
+#[test]
+fn images_without_permission() {
+    if common::is_root() {
+        skip!("root may read everything");
+    }
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o0);
+    fs::set_permissions(&image, mode).unwrap();
+    every_verb(&image, "permission");
+}
+
+#[test]
+fn wrong_paths() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let host = scratch.path("host");
+    fs::write(&host, b"x").unwrap();
+    let inside = |path: &str| at(&image, path);
+    run_ok(["cp".into(), host.clone().into_os_string(), inside("/file")]);
+    for (args, want) in [
+        (vec!["ls".into(), inside("/none")], "not found"),
+        (vec!["ls".into(), inside("/file/below")], "not a directory"),
+        (vec!["ls".into(), inside("/file/")], "not a directory"),
+        (vec!["cat".into(), inside("/lost+found")], "is a directory"),
+        (vec!["stat".into(), inside("/none")], "not found"),
+        (vec!["mkdir".into(), inside("/file")], "exists"),
+        (vec!["mkdir".into(), inside("/a/b")], "not found"),
+        (vec!["mkdir".into(), inside("/")], "name"),
+        (vec!["rm".into(), inside("/none")], "not found"),
+        (vec!["rm".into(), inside("/lost+found")], "is a directory"),
+        (vec!["rm".into(), "-r".into(), inside("/")], "name"),
+        (vec!["mv".into(), inside("/none"), inside("/x")], "not found"),
+        (vec!["mv".into(), inside("/file"), inside("/file/x")], "not a directory"),
+        (vec!["cp".into(), inside("/lost+found"), host.clone().into()], "omitting"),
+        (vec!["cp".into(), inside("/none"), host.clone().into()], "not found"),
+        (vec!["cp".into(), "/no/such".into(), inside("/x")], "no such file"),
+        (vec!["cp".into(), host.clone().into(), host.clone().into()], "neither"),
+        (vec!["cp".into(), "-r".into(), inside("/"), inside("/lost+found")], "into itself"),
+        (vec!["ls".into(), host.clone().into()], "image:/path"),
+    ] {
+        let args: Vec<OsString> = args;
+        run_fails(args, want);
+    }
+    common::assert_clean(&image);
+}
+
+#[test]
+fn wrong_mounts() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let dir = scratch.path("dir");
+    fs::create_dir(&dir).unwrap();
+    let (image, dir) = (image.as_os_str(), dir.as_os_str());
+    let words = |options: &str, dir: &std::ffi::OsStr| -> Vec<OsString> {
+        ["mount".into(), "-o".into(), options.into(), image.to_owned(), dir.to_owned()].to_vec()
+    };
+    run_fails(words("frobnicate", dir), "frobnicate");
+    run_fails(words("commit=never", dir), "commit=never");
+    run_fails(words("threads=0", dir), "threads");
+    run_fails(words("fakeroot,allow_other", dir), "fakeroot");
+    if common::no_mount().is_none() {
+        run_fails(words("ro", scratch.path("nowhere").as_os_str()), "nowhere");
+        run_fails(words("ro", image), "not a directory");
+    }
+    run_fails(["umount".into(), dir.to_owned()], "not mounted");
+    run_fails(["umount".into(), OsString::from("/proc")], "not ours");
+    run_fails(["sync".into(), dir.to_owned()], "not on a uext4 mount");
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for args in [&["ls"][..], &["cp", "one"], &["frobnicate"], &["mkdir", "--mode", "9", "x:/y"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let script = "\"$0\" info --json \"$1\" | true; \"$0\" ls -la \"$1:/\" | true";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, common::UEXT4])
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+}

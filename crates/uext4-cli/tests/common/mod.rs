@@ -1,0 +1,212 @@
+//! What the tests of the built command share. A test whose tools are missing says so and passes.
+
+#![allow(dead_code)] // every test file uses a part
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+pub(crate) const UEXT4: &str = env!("CARGO_BIN_EXE_uext4");
+
+/// Skips a test with a reason.
+#[macro_export]
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        eprintln!("skipped: {}", format!($($why)*));
+        return;
+    }};
+}
+
+/// Whether a program of the system can be run.
+pub(crate) fn has(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", "PATH=$PATH:/sbin:/usr/sbin; command -v \"$1\" >/dev/null", "sh", program])
+        .status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// A program of the system, also of /sbin.
+pub(crate) fn system(program: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("env");
+    command.env("PATH", format!("{path}:/sbin:/usr/sbin")).env("LC_ALL", "C").arg(program);
+    command
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A folder for one test, removed after it.
+pub(crate) struct Scratch {
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("temporary folder") }
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
+        self.dir.path().join(name.as_ref())
+    }
+
+    /// An image by mke2fs with extra arguments; `None` without mke2fs.
+    pub(crate) fn image(&self, name: &str, megabytes: u64, extra: &[&str]) -> Option<PathBuf> {
+        if !has("mke2fs") {
+            return None;
+        }
+        let path = self.path(name);
+        File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
+        let made = system("mke2fs")
+            .args(["-q", "-F", "-t", "ext4"])
+            .args(extra)
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "mke2fs: {}", String::from_utf8_lossy(&made.stderr));
+        Some(path)
+    }
+}
+
+/// `IMAGE:/path`.
+pub(crate) fn at(image: &Path, path: &str) -> std::ffi::OsString {
+    let mut name = image.as_os_str().to_owned();
+    name.push(":");
+    name.push(path);
+    name
+}
+
+/// Runs the command; fails the test if it hangs for a minute.
+pub(crate) fn run<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>) -> Output {
+    let child = Command::new("timeout")
+        .args(["-k", "5", "60", UEXT4])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout(1) of coreutils");
+    assert_ne!(child.status.code(), Some(124), "the command hangs");
+    assert_ne!(child.status.code(), Some(137), "the command hangs");
+    child
+}
+
+/// Runs the command, which must succeed and say nothing on standard error.
+pub(crate) fn run_ok<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>) -> Vec<u8> {
+    let args: Vec<I> = args.into_iter().collect();
+    let shown: Vec<_> = args.iter().map(|a| a.as_ref().to_owned()).collect();
+    let output = run(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown:?}: {:?}: {stderr}", output.status);
+    assert_eq!(stderr, "", "{shown:?}");
+    output.stdout
+}
+
+/// Runs the command, which must fail with status 1 and one line that contains `want`.
+pub(crate) fn run_fails<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>, want: &str) {
+    let args: Vec<I> = args.into_iter().collect();
+    let shown: Vec<_> = args.iter().map(|a| a.as_ref().to_owned()).collect();
+    let output = run(args);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{shown:?}: {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{shown:?}: not one line: {stderr}");
+    assert!(stderr.starts_with("uext4: "), "{shown:?}: {stderr}");
+    assert!(!stderr.contains("panicked"), "{shown:?}: {stderr}");
+    assert!(
+        stderr.to_lowercase().contains(&want.to_lowercase()),
+        "{shown:?}: no '{want}' in: {stderr}"
+    );
+}
+
+/// e2fsck must find nothing to repair.
+pub(crate) fn assert_clean(image: &Path) {
+    if !has("e2fsck") {
+        return;
+    }
+    let check = system("e2fsck").args(["-fn"]).arg(image).output().unwrap();
+    assert!(
+        check.status.success(),
+        "e2fsck -fn {}: {}{}",
+        image.display(),
+        String::from_utf8_lossy(&check.stdout),
+        String::from_utf8_lossy(&check.stderr)
+    );
+}
+
+/// Why mounting cannot be tested here, if so.
+pub(crate) fn no_mount() -> Option<&'static str> {
+    if File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        return Some("/dev/fuse is missing or not ours to open");
+    }
+    if !is_root() && !has("fusermount3") {
+        return Some("fusermount3 is missing");
+    }
+    None
+}
+
+/// A mount that is ended when the test is done with it.
+pub(crate) struct Mounted {
+    pub(crate) dir: PathBuf,
+    ended: bool,
+}
+
+impl Mounted {
+    pub(crate) fn new(image: &Path, dir: &Path, options: &str) -> Self {
+        fs::create_dir_all(dir).unwrap();
+        let mut args = vec![OsStr::new("mount")];
+        if !options.is_empty() {
+            args.extend([OsStr::new("-o"), OsStr::new(options)]);
+        }
+        args.extend([image.as_os_str(), dir.as_os_str()]);
+        run_ok(args);
+        Self { dir: dir.to_owned(), ended: false }
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Ends the mount by `uext4 umount`.
+    pub(crate) fn end(mut self) {
+        self.ended = true;
+        run_ok([OsStr::new("umount"), self.dir.as_os_str()]);
+    }
+
+    /// The mount has been ended by other means.
+    pub(crate) fn forget(mut self) {
+        self.ended = true;
+    }
+
+    /// Process that serves the mount.
+    pub(crate) fn daemon(&self) -> i32 {
+        let mut value = [0u8; 16];
+        let len = rustix::fs::getxattr(&self.dir, "uext4.pid", &mut value[..]).unwrap();
+        std::str::from_utf8(&value[..len]).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.ended {
+            // A failed test must not leave a mount behind.
+            let _ = Command::new(UEXT4).args(["umount", "-l"]).arg(&self.dir).output();
+        }
+    }
+}
+
+/// Waits for a condition, at most 20 seconds.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..400 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("timed out: {what}");
+}
+
+pub(crate) fn is_mounted(dir: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    table.lines().any(|line| line.split(' ').nth(4) == dir.to_str())
+}

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::verb::{cat, cp, info, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
+use crate::verb::{cat, cp, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
 
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
@@ -49,6 +49,7 @@ enum Verb {
     Mkdir(mkdir::Args),
     Rm(rm::Args),
     Mv(mv::Args),
+    Lab(lab::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),
+        Verb::Lab(args) => lab::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -52,8 +52,10 @@ const ABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 
-/// The kernel's pages of a file stay good across opens: nothing else changes the image.
-const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
+/// The kernel's pages of a file stay good across opens: nothing else changes the image. close(2)
+/// tells nobody anything, as on any disk file system, so it needs no answer of ours (a kernel with
+/// a write-back cache asks all the same); what is due on close is done on release.
+const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
 thread_local! {
     /// Where a worker reads file data; grows to the largest request it has seen.
@@ -467,8 +469,11 @@ impl Filesystem for Adapter {
         }
         let file = self.ops.files.remove(handle.0);
         reply.ok();
-        // Nobody waits for a release: what the drop does comes after the answer.
-        drop(file);
+        // Nobody waits for a release: what it brings with it comes after the answer. A writeback
+        // failure stays with the inode for whoever syncs it.
+        if let Some(file) = file.filter(|_| can_write(flags.0)) {
+            let _ = file.flush();
+        }
         self.ops.delete_unlinked();
     }
 

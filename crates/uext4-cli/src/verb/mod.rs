@@ -3,6 +3,7 @@
 pub(crate) mod cat;
 pub(crate) mod cp;
 pub(crate) mod info;
+pub(crate) mod lab;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;

@@ -168,7 +168,11 @@ mod tests {
     fn the_json_form_is_the_documented_one() {
         assert_eq!(
             figure("kernel", 2, 1.5).to_json(),
-            r#"{"experiment":"M1","target":"kernel","variant":"default","store":"ram","path":"natural","threads":1,"bs":0,"metric":"wall_s","value":1.5,"unit":"s","round":2}"#
+            concat!(
+                r#"{"experiment":"M1","target":"kernel","variant":"default","store":"ram","#,
+                r#""path":"natural","threads":1,"bs":0,"metric":"wall_s","value":1.5,"#,
+                r#""unit":"s","round":2}"#
+            )
         );
     }
 

@@ -51,8 +51,11 @@ impl Content {
     pub(crate) fn fill(&self, offset: u64, buf: &mut [u8]) {
         debug_assert!(offset.is_multiple_of(8));
         for (word, chunk) in (offset / 8..).zip(buf.chunks_mut(8)) {
-            let value = mix(self.seed ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            chunk.copy_from_slice(&value.to_ne_bytes()[..chunk.len()]);
+            let mut value = mix(self.seed ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            for byte in chunk {
+                *byte = (value & 0xff) as u8;
+                value >>= 8;
+            }
         }
     }
 }

@@ -5,8 +5,8 @@
 //! [`Content`] keeps for each range which generation was written last; 0 stands for zero bytes, and
 //! everything behind the size is zero, as the format has it.
 //!
-//! After a crash each byte is, independently of the others, what it was at the last completed sync or
-//! what any later operation made of it ([`check`]). The size lies between the smallest and the
+//! After a crash each byte is, independently of the others, what it was at the last completed sync
+//! or what any later operation made of it ([`check`]). The size lies between the smallest and the
 //! largest since that sync: writeback of a range may be cut anywhere.
 
 use crate::operation::{Id, Operation};
@@ -124,7 +124,8 @@ impl Content {
     }
 }
 
-/// The bytes of a file as they were read: its size and the ranges that hold data; the rest are holes.
+/// The bytes of a file as they were read: its size and the ranges that hold data; the rest are
+/// holes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileBytes {
     /// Bytes.

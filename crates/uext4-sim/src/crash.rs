@@ -4,11 +4,11 @@
 //! The power fails at any moment of a recorded run. The medium then holds every write that a
 //! completed flush or FUA promises, and of the other writes that were issued:
 //!
-//! - **prefix**: all that had completed, in order. One state for each completed flush, at its start,
-//!   and for each FUA write, the beginning and the end;
-//! - **subset**: for each of these places also a moment before the next flush returns, with a random
-//!   subset of the writes that nothing promises yet. It is this that shows a flush that is missing
-//!   between the journal's images and their commit block.
+//! - **prefix**: all that had completed, in order. One state for each completed flush, at its
+//!   start,   and for each FUA write, the beginning and the end;
+//! - **subset**: for each of these places also a moment before the next flush returns, with a
+//!   random   subset of the writes that nothing promises yet. It is this that shows a flush that
+//!   is missing   between the journal's images and their commit block.
 //!
 //! # What each state must show
 //! - (a) uext4 opens it; `e2fsck -fn` then finds nothing.
@@ -285,8 +285,8 @@ fn judge_case(oracle: &Oracle, history: &History, case: &Case) -> Result<Vec<Str
     Ok(faults)
 }
 
-/// e2fsck loses the attribute block of an orphan that it truncates, and leaves its times alone where
-/// uext4 and the kernel set them: see [`crate::oracle`].
+/// e2fsck loses the attribute block of an orphan that it truncates, and leaves its times alone
+/// where uext4 and the kernel set them: see [`crate::oracle`].
 fn forgive_truncated(truncated: &[u32], ours: &View, theirs: &mut View) {
     for ino in truncated.iter().map(|&ino| Ino(ino)) {
         if let (Some(our), Some(their)) = (ours.nodes.get(&ino), theirs.nodes.get_mut(&ino)) {

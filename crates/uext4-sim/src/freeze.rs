@@ -3,9 +3,9 @@
 //! # How
 //! The image lies in an outer file system, itself on a loop device. The kernel mounts the image; a
 //! load of several threads works on it. The outer file system is frozen (`fsfreeze`), so that the
-//! image stands still in the middle of the load, and copied. One copy is recovered by the kernel, one
-//! by uext4, one by e2fsck; the trees are compared, content, modes, owners, times, attributes and link
-//! counts, and uext4's also with what the load had synced before the freeze.
+//! image stands still in the middle of the load, and copied. One copy is recovered by the kernel,
+//! one by uext4, one by e2fsck; the trees are compared, content, modes, owners, times, attributes
+//! and link counts, and uext4's also with what the load had synced before the freeze.
 //!
 //! # Not covered
 //! Loss of what the outer file system's page cache held.
@@ -173,7 +173,7 @@ fn set_up(point: &Path) -> Result<(), String> {
 }
 
 /// Opens and closes an image with uext4.
-fn recover(image: &PathBuf) -> Result<(bool, View), String> {
+fn recover(image: &Path) -> Result<(bool, View), String> {
     let device = FileDevice::open(image, Access::ReadWrite, 0).map_err(|e| e.to_string())?;
     let options = MountOptions { atime: Atime::None, ..MountOptions::default() };
     let volume =

@@ -2,8 +2,8 @@
 //!
 //! # What
 //! [`Generator::next`] chooses an operation that will succeed on what the thread owns now;
-//! [`Generator::done`] tells it that it did. Names come from a small pool, so that they are used again
-//! after they were removed; some are 255 bytes long, some are no UTF-8.
+//! [`Generator::done`] tells it that it did. Names come from a small pool, so that they are used
+//! again after they were removed; some are 255 bytes long, some are no UTF-8.
 
 use crate::content::{Content, Effect};
 use crate::namespace::Namespace;

@@ -13,8 +13,8 @@
 
 use std::fmt;
 
-/// Number of a file, directory or link: the thread's number above [`THREAD_SHIFT`], a running number
-/// below. The same number is the owner of the inode.
+/// Number of a file, directory or link: the thread's number above [`THREAD_SHIFT`], a running
+/// number below. The same number is the owner of the inode.
 pub type Id = u32;
 
 /// Bits of an [`Id`] below the thread's number.

@@ -9,18 +9,19 @@
 //! - `recovering journal`: the replay;
 //! - `Clearing orphaned inode`, `Truncating orphaned inode`: the orphan list or file, whose work a
 //!   crash interrupts; the kernel does the same at mount;
-//! - `Feature orphan_present is set but orphan file is clean`: the flag is up for as long as a volume
-//!   with an orphan file is mounted for writing; to take it down is the end of orphan clean-up. An
-//!   image of a live kernel mount gets the same line;
+//! - `Feature orphan_present is set but orphan file is clean`: the flag is up for as long as a
+//!   volume   with an orphan file is mounted for writing; to take it down is the end of orphan
+//!   clean-up. An   image of a live kernel mount gets the same line;
 //! - `Orphan file (inode N) block M is not clean`: the slots of orphans that were cleared or
 //!   truncated before; the kernel's images get this line as well;
 //! - `extent tree ... could be narrower` or `shorter`, with `Pass 1E` that does it: an optimisation
 //!   that e2fsck offers for trees that are valid, also for the kernel's; `-fn` calls them clean.
 //!
-//! - `Inode N, i_blocks is X, should be Y`, if N is an orphan that e2fsck has truncated: e2fsck 1.47
-//!   frees the attribute block of such an inode with the cut blocks, and then finds its own count
-//!   wrong. It does so with any image (set the size and `s_last_orphan` with debugfs to see it), and
-//!   the attributes of that inode are lost; no writer can prevent it but by not having such orphans.
+//! - `Inode N, i_blocks is X, should be Y`, if N is an orphan that e2fsck has truncated: e2fsck
+//!   1.47   frees the attribute block of such an inode with the cut blocks, and then finds its own
+//!   count   wrong. It does so with any image (set the size and `s_last_orphan` with debugfs to
+//!   see it), and   the attributes of that inode are lost; no writer can prevent it but by not
+//!   having such orphans.
 //!
 //! Counts that only the group descriptors keep are no lines at all: e2fsck takes the superblock's
 //! free counts from the groups silently.

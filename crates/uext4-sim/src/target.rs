@@ -1,9 +1,9 @@
 //! Where a load is done.
 //!
 //! # What
-//! [`Target`] performs one operation: on a volume in this process ([`crate::VolumeTarget`]) or through
-//! the system calls of a mounted one ([`crate::HostTarget`]). [`act`] is the loop of one thread: choose,
-//! perform, write down.
+//! [`Target`] performs one operation: on a volume in this process ([`crate::VolumeTarget`]) or
+//! through the system calls of a mounted one ([`crate::HostTarget`]). [`act`] is the loop of one
+//! thread: choose, perform, write down.
 
 use crate::content::{self, FileBytes};
 use crate::generator::Generator;
@@ -49,8 +49,8 @@ impl Clock {
     }
 }
 
-/// Performs operations until `more` says no or the target has gone; tells `synced` of each sync that
-/// has returned.
+/// Performs operations until `more` says no or the target has gone; tells `synced` of each sync
+/// that has returned.
 ///
 /// # Errors
 /// An operation that should have succeeded, or a file that held something else than was written.

@@ -1,8 +1,8 @@
 //! Removes names from a tree that [`super::build`] made, and rewrites files of it.
 //!
 //! # Invariants
-//! What is done depends on names and sizes only, so that two equal trees are equal afterwards, times
-//! included: those of everything that changed are set at the end.
+//! What is done depends on names and sizes only, so that two equal trees are equal afterwards,
+//! times included: those of everything that changed are set at the end.
 
 use super::build::{LARGE_DIRECTORY, LARGE_FILE, ORDINARY, SPARSE_FILE};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps};

@@ -134,13 +134,16 @@ impl Edit {
             Removed { runs: Vec::new(), next: path.next_leaf.filter(|&next| next < self.end) };
         let old_first = path.extents.first().map(|extent| extent.first);
         let extents = self.replace(&path.extents, &mut removed.runs);
-        let mut change = Change { space, handle, inode, nodes, root: &mut root, sectors: 0, path };
+        let is_end = |new: Extent| extents.last().is_some_and(|last| last.end() == new.end());
+        let appends = path.next_leaf.is_none() && self.new.is_some_and(is_end);
+        let root = &mut root;
+        let mut change = Change { space, handle, inode, nodes, root, sectors: 0, path, appends };
         change.write(extents, old_first)?;
         let gone: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
         let come = self.new.map_or(0, |extent| extent.len);
         let per_block = i64::from(space.layout().block_size / 512);
         let sectors = change.sectors + (i64::from(come) - i64::from(gone)) * per_block;
-        inode.update_root(handle, &root, sectors)?;
+        inode.update_root(handle, root, sectors)?;
         Ok(removed)
     }
 
@@ -213,6 +216,8 @@ struct Change<'a, 'j> {
     /// Change of the inode's block count by tree nodes, in sectors.
     sectors: i64,
     path: Path,
+    /// The edit adds to the end of the file.
+    appends: bool,
 }
 
 impl Change<'_, '_> {
@@ -239,10 +244,11 @@ impl Change<'_, '_> {
         }
     }
 
-    /// Where a leaf that overflows is split: near its end when it is the file's last, so that
-    /// leaves of a file that is being appended to stay full; in the middle otherwise.
+    /// Where a leaf that overflows is split: near its end when the file is appended to, so that
+    /// its leaves stay full; else in the middle, so that what the same handle has still to insert
+    /// finds room in either half ([`nodes_needed`] counts on that: edits come in rising order).
     fn split_point(&self, count: usize) -> usize {
-        if self.path.next_leaf.is_none() { count - 2 } else { count / 2 }
+        if self.appends { count - 2 } else { count / 2 }
     }
 
     fn push_root_leaf_down(&mut self, extents: Vec<Extent>) -> Result<()> {

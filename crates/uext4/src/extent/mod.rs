@@ -56,6 +56,20 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// The last `len` blocks of the run, which has at least as many.
+    pub(crate) fn last_part(self, len: u32) -> Self {
+        let skip = self.len - len;
+        let block = |block: BlockNo| block.plus(u64::from(skip));
+        let state = match self.state {
+            State::Hole => State::Hole,
+            State::Unwritten(start) => State::Unwritten(block(start)),
+            State::Written(start) => State::Written(block(start)),
+        };
+        Self { first: self.first.plus(skip), len, state }
+    }
+}
+
 /// The state of block `at` and of those that follow it in the same state.
 ///
 /// # Errors

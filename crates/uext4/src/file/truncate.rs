@@ -140,8 +140,10 @@ impl Files {
         let mut at = first;
         loop {
             let cut = self.plan_removal(inode, at, end)?;
-            let Some(last) = cut.runs.last() else { return Ok(()) };
-            at = last.end();
+            if cut.runs.is_empty() {
+                return Ok(());
+            }
+            at = cut.next;
             // Cutting an extent in two adds an entry.
             let places: Vec<FileBlock> = cut.runs.iter().map(|run| run.first).collect();
             let mut nodes = if end == FileBlock::END {
@@ -166,7 +168,7 @@ impl Files {
         first: FileBlock,
         end: FileBlock,
     ) -> Result<Removal> {
-        let mut removal = Removal { runs: Vec::new(), credits: 1, is_last: false };
+        let mut removal = Removal { runs: Vec::new(), credits: 1, next: first, is_last: false };
         let is_metadata = inode.kind() != FileKind::Regular;
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
         let edit = edit_credits(inode);
@@ -193,10 +195,19 @@ impl Files {
             if groups_max < 3 && !removal.runs.is_empty() {
                 return Ok(removal);
             }
-            mapping.len = mapping.len.min((groups_max.max(3) - 2).saturating_mul(per_group));
-            at = mapping.end();
+            let most_blocks = (groups_max.max(3) - 2).saturating_mul(per_group);
+            let is_whole = mapping.len <= most_blocks;
+            if !is_whole {
+                // From its end: what is left of the extent is one piece, and needs no new entry.
+                mapping = mapping.last_part(most_blocks);
+            }
             removal.credits += edit + 2 * (mapping.len / per_group + 2);
             removal.runs.push(mapping);
+            if !is_whole {
+                return Ok(removal);
+            }
+            at = mapping.end();
+            removal.next = at;
         }
         removal.is_last = true;
         Ok(removal)
@@ -230,12 +241,14 @@ impl Files {
 pub(super) struct Removal {
     pub(super) runs: Vec<Mapping>,
     pub(super) credits: u32,
+    /// Where to go on.
+    pub(super) next: FileBlock,
     /// Nothing remains behind them.
     pub(super) is_last: bool,
 }
 
 impl Removal {
     pub(super) fn nothing() -> Self {
-        Self { runs: Vec::new(), credits: 0, is_last: true }
+        Self { runs: Vec::new(), credits: 0, next: FileBlock::END, is_last: true }
     }
 }

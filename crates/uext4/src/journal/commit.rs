@@ -185,12 +185,13 @@ impl Journal {
 
     /// Tells everybody that the transaction is durable.
     fn publish(&self, closed: Closed) -> Result<()> {
-        let Closed { tid, images, contents, opened_next, .. } = closed;
+        let Closed { tid, images, mut contents, opened_next, .. } = closed;
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
         let checkpoint = {
             let mut state = self.state.lock();
             self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
+            contents.buffers.clear();
             state.durable = tid;
             state.requested = later(state.requested, tid);
             self.durable.store(tid.get(), Ordering::Release);

@@ -246,7 +246,7 @@ impl Change<'_, '_> {
 
     /// Where a leaf that overflows is split: near its end when the file is appended to, so that
     /// its leaves stay full; else in the middle, so that what the same handle has still to insert
-    /// finds room in either half ([`nodes_needed`] counts on that: edits come in rising order).
+    /// finds room in either half.
     fn split_point(&self, count: usize) -> usize {
         if self.appends { count - 2 } else { count / 2 }
     }

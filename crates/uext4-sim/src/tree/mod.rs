@@ -31,7 +31,7 @@ use uext4_device::{Access, FileDevice};
 pub enum Maker {
     /// `mke2fs -t ext4`.
     Mke2fs,
-    /// The library behind `uext4 mkfs`.
+    /// `uext4 mkfs`.
     Uext4,
 }
 
@@ -134,10 +134,7 @@ impl Trial {
                 run(Command::new(program).args(["-q", "-F", "-t", "ext4"]).arg(&path))?;
             }
             Maker::Uext4 => {
-                let device = FileDevice::open(&path, Access::ReadWrite, 0)
-                    .map_err(|error| error.to_string())?;
-                uext4_mkfs::format(&device, &uext4_mkfs::Options::default())
-                    .map_err(|error| format!("mkfs: {error}"))?;
+                run(Command::new(&self.binary).arg("mkfs").arg(&path))?;
             }
         }
         if !is_root() {

@@ -1,8 +1,8 @@
-//! A tree of some thousand entries through uext4 and the kernel, both ways, and dirty images of live
-//! kernel mounts.
+//! A tree of some thousand entries through uext4 and the kernel, both ways, and dirty images of
+//! live kernel mounts.
 //!
-//! What is compared and what is not covered: `uext4_sim::tree` and `uext4_sim::freeze`. `cargo xtask
-//! tree` does the same with 250,000 entries and 3 GiB, `cargo xtask freeze` more rounds.
+//! What is compared and what is not covered: `uext4_sim::tree` and `uext4_sim::freeze`. `cargo
+//! xtask tree` does the same with 250,000 entries and 3 GiB, `cargo xtask freeze` more rounds.
 
 use std::path::Path;
 use uext4_sim::freeze;

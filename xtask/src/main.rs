@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod long;
 mod machine;
 mod packages;
 mod step;
@@ -15,6 +16,7 @@ mod tidy;
 mod tree;
 mod workspace;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,6 +53,34 @@ enum Verb {
         #[arg(long)]
         keep: bool,
     },
+    /// The crash test from seed to seed: recorded loads, cut at every flush, recovered and judged.
+    #[command(disable_help_flag = true)]
+    Crash {
+        /// --seed S, --seconds N and more: see `cargo xtask crash --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+    /// `kill -9` of the mounting process at random moments under load, 50 times.
+    #[command(disable_help_flag = true)]
+    Kill9 {
+        /// --rounds N, --seed S and more: see `cargo xtask kill9 --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+    /// A tree of 250,000 entries and 3 GiB through uext4 and the kernel, both ways.
+    #[command(disable_help_flag = true)]
+    Tree {
+        /// --entries N and more: see `cargo xtask tree --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+    /// Dirty images of live kernel mounts, recovered by uext4 to what the kernel recovers.
+    #[command(disable_help_flag = true)]
+    Freeze {
+        /// --rounds N, --seed S and more: see `cargo xtask freeze --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// House rules that no compiler checks: layers, dependencies, banned names, file sizes.
     Tidy,
 }
@@ -59,6 +89,10 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Test { verbose, no_install } => test::run(verbose, no_install),
         Verb::Demo { tree, no_mount, keep } => demo::run(tree.as_deref(), no_mount, keep),
+        Verb::Crash { rest } => long::run("crash", &rest),
+        Verb::Kill9 { rest } => long::run("kill9", &rest),
+        Verb::Tree { rest } => long::run("tree", &rest),
+        Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::Tidy => tidy::run(),
     };
     match result {

@@ -3,6 +3,7 @@
 //! does).
 
 use uext4_device::SharedDevice;
+use uext4_ondisk::block_map;
 use uext4_ondisk::extent::ExtentNode;
 use uext4_ondisk::inode::InodeFlags;
 use uext4_ondisk::journal::RawJournalSuperblock;
@@ -81,8 +82,7 @@ impl Inspected {
     /// Block 0 of a file, by extents or by a block map.
     fn first_block(&self, inode: &RawInode) -> Result<BlockNo, Why> {
         if !inode.flags().contains(InodeFlags::EXTENTS) {
-            let first: [u8; 4] = inode.i_block.first_chunk().copied().unwrap_or_default();
-            return Ok(BlockNo(u64::from(u32::from_le_bytes(first))));
+            return Ok(block_map::direct(&inode.i_block, 0));
         }
         let blocks = self.layout.first_data_block.get()..self.layout.blocks_count;
         let mut bytes = inode.i_block.to_vec();

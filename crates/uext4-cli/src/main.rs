@@ -16,6 +16,7 @@ mod inspect;
 mod json;
 mod output;
 mod progress;
+mod signature;
 mod spec;
 mod text;
 mod verb;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::verb::{cat, cp, info, ls, mkdir, mount, mv, rm, stat, sync, umount};
+use crate::verb::{cat, cp, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
 
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
@@ -36,6 +37,7 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Verb {
+    Mkfs(Box<mkfs::Args>),
     Mount(mount::Args),
     Umount(umount::Args),
     Sync(sync::Args),
@@ -47,10 +49,12 @@ enum Verb {
     Mkdir(mkdir::Args),
     Rm(rm::Args),
     Mv(mv::Args),
+    Lab(lab::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse().verb {
+        Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),
         Verb::Umount(args) => umount::run(&args),
         Verb::Sync(args) => sync::run(&args),
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),
+        Verb::Lab(args) => lab::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -69,7 +69,7 @@ fn damaged_superblocks() {
         ("magic", 0x38, &[0x12, 0x34][..], "magic"),
         // s_feature_incompat: a bit that no ext4 has.
         ("feature", 0x60 + 3, &[0x40], "feature"),
-        ("blocks", 0x04, &[0xff, 0xff, 0xff, 0x7f], "superblock"),
+        ("blocks", 0x04, &[0xff, 0xff, 0xff, 0x7f], "blocks of"),
         ("block-size", 0x18, &[200, 0, 0, 0], "s_log_block_size"),
         ("per-group", 0x20, &[0, 0, 0, 0], "superblock"),
         ("inode-size", 0x58, &[7, 0], "inode"),

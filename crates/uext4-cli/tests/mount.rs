@@ -188,7 +188,7 @@ fn attributes(mount: &Mounted) {
     assert_eq!(set("user.one", b"2", XattrFlags::CREATE), Err(rustix::io::Errno::EXIST));
     set("user.one", b"2", XattrFlags::REPLACE).unwrap();
     assert_eq!(set("user.two", b"2", XattrFlags::REPLACE), Err(rustix::io::Errno::NODATA));
-    set("user.two", &[b'v'; 2000], XattrFlags::empty()).unwrap();
+    set("user.two", &[b'v'; 600], XattrFlags::empty()).unwrap();
     let mut names = [0; 100];
     let len = rustix::fs::listxattr(&path, &mut names[..]).unwrap();
     let mut names: Vec<&[u8]> = names[..len].split(|b| *b == 0).filter(|n| !n.is_empty()).collect();
@@ -338,6 +338,37 @@ fn signals_end_a_mount() {
 }
 
 #[test]
+fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
+    for signals in [1, 2] {
+        let scratch = Scratch::new();
+        let (image, dir) = match ready(&scratch, 16) {
+            Ok(ready) => ready,
+            Err(why) => skip!("{why}"),
+        };
+        let mount = Mounted::new(&image, &dir, "");
+        let mut file = File::create(mount.path("file")).unwrap();
+        file.write_all(b"before").unwrap();
+        file.sync_all().unwrap();
+        let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+        rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+        wait_until("out of sight", || !is_mounted(&dir));
+        mount.forget();
+        file.write_all(b" and after").unwrap();
+        file.sync_all().unwrap();
+        if signals == 2 {
+            rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+            wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+            assert!(file.write_all(b"lost").and_then(|()| file.sync_all()).is_err());
+        } else {
+            drop(file);
+            wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+        }
+        assert_clean(&image);
+        assert_eq!(run_ok(["cat".into(), at(&image, "/file")]), b"before and after");
+    }
+}
+
+#[test]
 fn a_killed_daemon_loses_nothing_synced() {
     let scratch = Scratch::new();
     let (image, dir) = match ready(&scratch, 32) {
@@ -394,6 +425,25 @@ fn without_the_kernels_dirty_pages() {
     assert_clean(&image);
 }
 
+/// `/dev/fuse` open to everybody, as udev makes it; as before when dropped.
+struct FuseOpenToAll {
+    before: fs::Permissions,
+}
+
+impl FuseOpenToAll {
+    fn now() -> std::io::Result<Self> {
+        let before = fs::metadata("/dev/fuse")?.permissions();
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for FuseOpenToAll {
+    fn drop(&mut self) {
+        let _ = fs::set_permissions("/dev/fuse", self.before.clone());
+    }
+}
+
 #[test]
 fn an_ordinary_user_mounts() {
     if !common::is_root() {
@@ -402,10 +452,10 @@ fn an_ordinary_user_mounts() {
     if !common::has("setpriv") || !common::has("fusermount3") {
         skip!("setpriv or fusermount3 is missing");
     }
-    let open_to_all = fs::metadata("/dev/fuse").is_ok_and(|meta| meta.mode() & 0o006 == 0o006);
-    if !open_to_all {
-        skip!("/dev/fuse is not open to ordinary users");
-    }
+    let _open = match FuseOpenToAll::now() {
+        Ok(open) => open,
+        Err(error) => skip!("/dev/fuse: {error}"),
+    };
     let scratch = Scratch::new();
     let (image, dir) = match ready(&scratch, 32) {
         Ok(ready) => ready,
@@ -437,4 +487,60 @@ fn an_ordinary_user_mounts() {
     let refused = as_user("./uext4 mount -o suid image mnt");
     assert_eq!(refused.status.code(), Some(1));
     assert_clean(&image);
+}
+
+/// An access control list in the form of xattr(7): version 2, then tag, permissions and id.
+fn access_list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn access_lists_decide_when_asked_to() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 32) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Owner rw, user 65534 r, group none, mask r, others none.
+    let none = u32::MAX;
+    let list =
+        access_list(&[(1, 6, none), (2, 4, 65_534), (4, 0, none), (16, 4, none), (32, 0, none)]);
+    let may_read = |path: &Path| {
+        let status = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"])
+            .arg(path)
+            .output()
+            .unwrap();
+        status.status.success()
+    };
+    let mount = Mounted::new(&image, &dir, "acl,allow_other");
+    let file = mount.path("file");
+    fs::write(&file, b"x").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!may_read(&file));
+    rustix::fs::setxattr(&file, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+    assert!(may_read(&file));
+    // A directory's default list is what its new files get, whatever the umask is.
+    let below = mount.path("below");
+    fs::create_dir(&below).unwrap();
+    fs::set_permissions(&below, fs::Permissions::from_mode(0o755)).unwrap();
+    rustix::fs::setxattr(&below, "system.posix_acl_default", &list, XattrFlags::empty()).unwrap();
+    shell("umask 077; echo x > below/new; echo x > plain", &mount.dir);
+    assert!(may_read(&below.join("new")));
+    assert_eq!(mount.path("plain").metadata().unwrap().mode() & 0o777, 0o600);
+    mount.end();
+    assert_clean(&image);
+    let mount = Mounted::new(&image, &dir, "allow_other");
+    assert!(!may_read(&mount.path("file")));
+    mount.end();
 }

@@ -36,8 +36,8 @@ const BACKGROUND_MAX: u16 = 64;
 ///
 /// Not asked for: `FUSE_HANDLE_KILLPRIV` (the first version cannot say which cached write must
 /// clear set-id bits), `FUSE_NO_OPEN_SUPPORT` (every open file has its own write-error cursor),
-/// `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), `FUSE_POSIX_ACL` (ACLs are stored, not
-/// enforced), `FUSE_DONT_MASK` (goes with ACLs), locks (the kernel's own serve a local mount).
+/// `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the kernel's own serve a local
+/// mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with `FUSE_DONT_MASK`, by option.
 const ABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -52,8 +52,10 @@ const ABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
 ];
 
-/// The kernel's pages of a file stay good across opens: nothing else changes the image.
-const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
+/// The kernel's pages of a file stay good across opens: nothing else changes the image. close(2)
+/// tells nobody anything, as on any disk file system, so it needs no answer of ours (a kernel with
+/// a write-back cache asks all the same); what is due on close is done on release.
+const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
 thread_local! {
     /// Where a worker reads file data; grows to the largest request it has seen.
@@ -64,6 +66,7 @@ thread_local! {
 pub(crate) struct Adapter {
     ops: Ops,
     seeker: Arc<Seeker>,
+    acl: bool,
     writeback_cache: bool,
     attr_timeout: Duration,
     entry_timeout: Duration,
@@ -74,8 +77,14 @@ impl Adapter {
     /// A server for `volume`, whose root directory is `root`.
     pub(crate) fn new(volume: Volume, root: InodeRef, options: &FuseOptions) -> Self {
         Self {
-            ops: Ops { volume, nodes: NodeTable::new(root), files: FileTable::new() },
+            ops: Ops {
+                volume,
+                nodes: NodeTable::new(root),
+                files: FileTable::new(),
+                apply_umask: false,
+            },
             seeker: Arc::default(),
+            acl: options.acl,
             writeback_cache: options.writeback_cache && !options.read_only,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
@@ -178,6 +187,10 @@ impl Filesystem for Adapter {
         if self.writeback_cache {
             let _ = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
         }
+        if self.acl {
+            let both = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+            self.ops.apply_umask = config.add_capabilities(both).is_ok();
+        }
         // Each setter answers the nearest value it would take.
         if let Err(nearest) = config.set_max_write(REQUEST_BYTES_MAX) {
             let _ = config.set_max_write(nearest);
@@ -210,6 +223,7 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
         self.ops.nodes.forget(node.0, lookups);
+        self.ops.delete_unlinked();
     }
 
     fn getattr(
@@ -266,12 +280,14 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let answer = match convert::kind_of_mode(mode) {
-            Some(kind) => self.ops.make(request, parent.0, name.as_bytes(), kind, mode, rdev),
+            Some(kind) => {
+                self.ops.make(request, parent.0, name.as_bytes(), kind, (mode, umask), rdev)
+            }
             None => Err(Errno::EINVAL.into()),
         };
         self.reply_entry(answer.map(|inode| self.ops.found(inode)), reply);
@@ -283,11 +299,11 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let name = name.as_bytes();
-        let answer = self.ops.make(request, parent.0, name, FileKind::Directory, mode, 0);
+        let answer = self.ops.make(request, parent.0, name, FileKind::Directory, (mode, umask), 0);
         self.reply_entry(answer.map(|inode| self.ops.found(inode)), reply);
     }
 
@@ -359,12 +375,12 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let name = name.as_bytes();
-        let made = self.ops.make(request, parent.0, name, FileKind::Regular, mode, 0);
+        let made = self.ops.make(request, parent.0, name, FileKind::Regular, (mode, umask), 0);
         let opened = made.and_then(|inode| {
             let file = self.ops.volume.open_file(&inode)?;
             Ok((self.ops.files.insert(file), self.ops.found(inode)))
@@ -453,8 +469,12 @@ impl Filesystem for Adapter {
         }
         let file = self.ops.files.remove(handle.0);
         reply.ok();
-        // Nobody waits for a release: what the drop does comes after the answer.
-        drop(file);
+        // Nobody waits for a release: what it brings with it comes after the answer. A writeback
+        // failure stays with the inode for whoever syncs it.
+        if let Some(file) = file.filter(|_| can_write(flags.0)) {
+            let _ = file.flush();
+        }
+        self.ops.delete_unlinked();
     }
 
     fn fsync(
@@ -620,7 +640,8 @@ impl Filesystem for Adapter {
 }
 
 impl Adapter {
-    /// Feeds the entries of `node` after `offset`, `count` at a time, to `add` until it says full or they end.
+    /// Feeds the entries of `node` after `offset`, `count` at a time, to `add` until it says full
+    /// or they end.
     fn list(
         &self,
         node: INodeNo,

@@ -5,7 +5,8 @@ use uext4::{FileKind, Ino, InodeRef, Volume};
 
 use crate::failure::Answer;
 
-/// Entries taken from the engine at a time for a listing of names: a reply of 4 KiB holds about 100.
+/// Entries taken from the engine at a time for a listing of names: a reply of 4 KiB holds about
+/// 100.
 pub(crate) const NAMES: usize = 128;
 
 /// Likewise for a listing with attributes: a reply of 4 KiB holds about 27.

@@ -16,6 +16,8 @@ pub struct MountPoint {
     pub device: (u32, u32),
     /// Where it is mounted.
     pub dir: PathBuf,
+    /// Whether nothing can be changed through it.
+    pub read_only: bool,
     /// Type, such as `fuse.uext4`.
     pub fs_type: String,
     /// Source: for our mounts the image.
@@ -50,6 +52,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut fields = line.split(|b| *b == b' ');
     let device = fields.nth(2)?;
     let dir = fields.nth(1)?;
+    let read_only = fields.next()?.split(|b| *b == b',').any(|option| option == b"ro");
     let mut tail = fields.skip_while(|field| *field != b"-").skip(1);
     let fs_type = tail.next()?;
     let source = tail.next()?;
@@ -57,6 +60,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
         dir: PathBuf::from(OsString::from_vec(unescape(dir))),
+        read_only,
         fs_type: String::from_utf8_lossy(fs_type).into_owned(),
         source: OsString::from_vec(unescape(source)),
     })
@@ -113,6 +117,7 @@ mod tests {
         assert_eq!(mount.device, (0, 52));
         assert_eq!(mount.dir, Path::new("/mnt/a b"));
         assert_eq!(mount.fs_type, FS_TYPE);
+        assert!(!mount.read_only);
         assert_eq!(mount.source, OsString::from(r"/img\x"));
     }
 

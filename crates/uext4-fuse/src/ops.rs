@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fuser::{Errno, FileAttr, Generation, Request};
 use uext4::{
-    AllocateMode, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime,
-    Volume,
+    AllocateMode, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode, SetAttr,
+    SetTime, Volume,
 };
 
 use crate::convert;
@@ -24,6 +24,8 @@ pub(crate) struct Ops {
     pub(crate) nodes: NodeTable,
     /// Files the kernel has open.
     pub(crate) files: FileTable,
+    /// The umask is ours to apply (`FUSE_DONT_MASK`, which goes with access control lists).
+    pub(crate) apply_umask: bool,
 }
 
 /// An answered look-up.
@@ -53,6 +55,12 @@ pub(crate) struct Change {
 }
 
 impl Ops {
+    /// Frees what was unlinked and is no longer used, so that its space is there for others.
+    pub(crate) fn delete_unlinked(&self) {
+        // A failure ends the journal, and every caller is told; the next mount deletes the rest.
+        let _ = self.volume.delete_unlinked();
+    }
+
     /// The inode of a node. The kernel only names nodes it has looked up; another is stale.
     pub(crate) fn node(&self, node: u64) -> Answer<InodeRef> {
         self.nodes.get(node).ok_or_else(|| Errno::ESTALE.into())
@@ -105,17 +113,18 @@ impl Ops {
         Ok(convert::attr_of_inode(&self.volume.set_attr(&inode, &change)?))
     }
 
-    /// Makes a file of `kind`, not a symlink. The kernel has applied the umask to `mode`.
+    /// Makes a file of `kind`, not a symlink. `mode` is the caller's mode and umask.
     pub(crate) fn make(
         &self,
         request: &Request,
         parent: u64,
         name: &[u8],
         kind: FileKind,
-        mode: u32,
+        mode: (u32, u32),
         rdev: u32,
     ) -> Answer<InodeRef> {
         let dir = self.node(parent)?;
+        let mode = self.masked(&dir, mode)?;
         let (major, minor) = convert::decode_device(rdev);
         let new = NewInode {
             kind,
@@ -124,6 +133,19 @@ impl Ops {
             rdev: uext4::Device { major, minor },
         };
         Ok(self.volume.create(&dir, name, &new)?)
+    }
+
+    /// The mode that a new file starts from. The kernel has applied the umask, unless lists are
+    /// enforced: then it applies only where the directory has no default list.
+    fn masked(&self, dir: &InodeRef, (mode, umask): (u32, u32)) -> Answer<u32> {
+        if !self.apply_umask {
+            return Ok(mode);
+        }
+        match self.volume.xattr_get(dir, b"system.posix_acl_default") {
+            Ok(_) => Ok(mode),
+            Err(error) if *error.kind() == ErrorKind::NoXattr => Ok(mode & !umask),
+            Err(error) => Err(error.into()),
+        }
     }
 
     pub(crate) fn symlink(

@@ -21,6 +21,9 @@ pub struct FuseOptions {
     pub allow_other: bool,
     /// No permission checks at all, as fuse2fs: the mounting user acts as root of the image.
     pub fakeroot: bool,
+    /// Enforce and inherit POSIX access control lists. Off by default, as in fuse2fs: the kernel
+    /// then asks for the list of every file whose permissions it checks.
+    pub acl: bool,
     /// Read-only mount.
     pub read_only: bool,
     /// Honour set-user-id and set-group-id bits (root only).
@@ -58,6 +61,7 @@ impl Default for FuseOptions {
         Self {
             allow_other: false,
             fakeroot: false,
+            acl: false,
             read_only: false,
             suid: false,
             dev: false,
@@ -93,6 +97,8 @@ impl FuseOptions {
             // Always on but for fakeroot: we do no checks ourselves.
             ("default_permissions" | "kernel_cache" | "big_writes" | "splice_read", None) => {}
             ("fakeroot", None) => self.fakeroot = true,
+            ("acl", None) => self.acl = true,
+            ("noacl", None) => self.acl = false,
             ("suid", None) => self.suid = true,
             ("nosuid", None) => self.suid = false,
             ("dev", None) => self.dev = true,
@@ -145,6 +151,11 @@ impl FuseOptions {
             return Err("mount option 'fakeroot' checks no permissions and cannot go with \
                         'allow_other'"
                 .to_owned());
+        }
+        if self.fakeroot && self.acl {
+            return Err(
+                "mount option 'fakeroot' checks no permissions and cannot go with 'acl'".to_owned()
+            );
         }
         if (self.suid || self.dev) && !is_root {
             let name = if self.suid { "suid" } else { "dev" };

@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::space::Space;
 use crate::tables::touch;
 use std::collections::BTreeMap;
+use uext4_ondisk::block_map::set_entry;
 use uext4_ondisk::dir_entry;
 use uext4_ondisk::extent::{self, Extent, ExtentIndex, MAX_WRITTEN_LEN};
 use uext4_ondisk::features::{Compat, Incompat};
@@ -318,17 +319,17 @@ impl<'a> Files<'a> {
         let first = layout.first_data_block.get() + 1 + u64::from(descs);
         for n in 0..layout.reserved_gdt_blocks {
             let primary = first + u64::from(n);
-            put_word(&mut top, (descs + n) % per_block, primary);
+            set_entry(&mut top, (descs + n) % per_block, BlockNo(primary));
             let mut block = vec![0; block_size];
             for (index, offset) in (0..).zip(&groups) {
-                put_word(&mut block, index, primary + offset);
+                set_entry(&mut block, index, BlockNo(primary + offset));
             }
             self.blocks.insert(BlockNo(primary), block);
         }
         self.blocks.insert(BlockNo(at), top);
         let copies = u64::from(layout.reserved_gdt_blocks) * (1 + groups.len() as u64);
         let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
-        put_word(&mut raw.i_block, DOUBLE_INDIRECT as u32, at);
+        set_entry(&mut raw.i_block, DOUBLE_INDIRECT as u32, BlockNo(at));
         let words = u64::from(per_block);
         let bytes = (words * words + words + 12) * block_size as u64;
         self.set_space(&mut raw, bytes, 1 + copies);
@@ -377,14 +378,6 @@ fn append(extents: &mut Vec<Extent>, n: FileBlock, at: u64) {
         return;
     }
     extents.push(Extent { first: n, len: 1, start: BlockNo(at), unwritten: false });
-}
-
-/// Stores a 32-bit block number in a block of numbers. The resize inode has no others: it exists
-/// only where the first 2^32 blocks hold all descriptors.
-fn put_word(words: &mut [u8], index: u32, value: u64) {
-    let at = index as usize * 4;
-    let value = u32::try_from(value).unwrap_or(0);
-    words[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 /// Blocks of the orphan file by the size of the file system (mke2fs's table).

@@ -1,9 +1,9 @@
-//! Block maps of ext2 and ext3: files without an extent tree, for reading.
+//! Block maps of ext2 and ext3: files without an extent tree, and the resize inode.
 //!
 //! On disk: `i_block` holds 15 block numbers: 12 of data, then of a singly, a doubly and a triply
 //! indirect block. An indirect block is an array of block numbers. A number of 0 is a hole.
 
-use crate::num::{idx, le32_at};
+use crate::num::{idx, le32_at, put};
 use crate::units::{BlockNo, FileBlock};
 
 /// Block numbers in `i_block` that are data.
@@ -56,6 +56,13 @@ pub fn entry(block: &[u8], index: u32) -> BlockNo {
     BlockNo(u64::from(le32_at(block, idx(index).saturating_mul(4))))
 }
 
+/// Stores a block number at an index of an indirect block, or of `i_block`. Returns false, having
+/// changed nothing, past the end and for a number of more than 32 bits.
+pub fn set_entry(block: &mut [u8], index: u32, number: BlockNo) -> bool {
+    let Ok(number) = u32::try_from(number.get()) else { return false };
+    put(block, idx(index).saturating_mul(4), &number.to_le_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +80,15 @@ mod tests {
         check(268 + 65_535, 13, &[255, 255]);
         check(268 + 65_536, 14, &[0, 0, 0]);
         assert_eq!(path(FileBlock(268 + 65_536 + (1 << 24)), 1024), None);
+    }
+
+    #[test]
+    fn entries_read_back() {
+        let mut block = [0; 16];
+        assert!(set_entry(&mut block, 3, BlockNo(0x0102_0304)));
+        assert_eq!(entry(&block, 3), BlockNo(0x0102_0304));
+        assert!(
+            !set_entry(&mut block, 4, BlockNo(1)) && !set_entry(&mut block, 0, BlockNo(1 << 32))
+        );
     }
 }

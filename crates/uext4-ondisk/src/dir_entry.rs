@@ -139,7 +139,7 @@ impl<'a> DirBlock<'a> {
             if name.is_empty() {
                 return Err(bad("name is empty"));
             }
-            if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+            if has_slash_or_nul(name) {
                 return Err(bad("name holds a slash or NUL"));
             }
         }
@@ -162,6 +162,62 @@ impl<'a> Iterator for DirBlock<'a> {
         };
         Some(record)
     }
+}
+
+/// Whether a name holds what no name may hold. Asked of every record that a search passes, so it
+/// looks at eight bytes at a time.
+#[must_use]
+pub fn has_slash_or_nul(name: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const SLASHES: u64 = u64::from_ne_bytes([b'/'; 8]);
+    // The borrow of a subtraction reaches the top bit of a byte that was zero; one that passes
+    // through can only mark a byte above another that was zero.
+    let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
+    let (words, rest) = name.as_chunks::<8>();
+    let holds = |word: u64| has_zero(word) || has_zero(word ^ SLASHES);
+    if words.iter().any(|word| holds(u64::from_ne_bytes(*word))) {
+        return true;
+    }
+    // Filled up with a byte that any name may hold.
+    let mut last = [b'x'; 8];
+    last.get_mut(..rest.len()).unwrap_or_default().copy_from_slice(rest);
+    holds(u64::from_ne_bytes(last))
+}
+
+/// What one pass over a block tells about a name that may be added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// The name is there.
+    pub found: bool,
+    /// Offset of the first record with a gap that is large enough, for [`insert_at`].
+    pub gap: Option<u32>,
+    /// Whether the name has room, if need be after the records are moved together.
+    pub has_room: bool,
+}
+
+/// Looks for a name and for room for it.
+///
+/// # Errors
+/// A malformed record; where the name is there, one that stands before it.
+pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, CorruptKind> {
+    let need = rec_len_for(name.len());
+    let area = usable(block, has_csum_tail);
+    let (mut gap, mut taken) = (None, 0_u32);
+    for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
+        let entry = entry?;
+        let mut used = 0;
+        if entry.is_live() {
+            if entry.name == name {
+                return Ok(Scan { found: true, gap: None, has_room: false });
+            }
+            used = rec_len_for(entry.name.len());
+            taken = taken.saturating_add(used);
+        }
+        if gap.is_none() && entry.rec_len.saturating_sub(used) >= need {
+            gap = Some(entry.offset);
+        }
+    }
+    Ok(Scan { found: false, gap, has_room: idx(taken.saturating_add(need)) <= area })
 }
 
 /// The live record with this name.
@@ -198,31 +254,75 @@ pub fn insert(
     has_csum_tail: bool,
 ) -> Result<bool, CorruptKind> {
     let need = rec_len_for(name.len());
-    let Ok(name_len) = u8::try_from(name.len()) else { return Ok(false) };
     let area = usable(block, has_csum_tail);
     let mut gap = None;
     for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
         let entry = entry?;
-        let used = if entry.is_live() { rec_len_for(entry.name.len()) } else { 0 };
-        if entry.rec_len.saturating_sub(used) >= need {
-            gap = Some((entry.offset, used, entry.rec_len));
+        if gap_behind(&entry) >= need {
+            gap = Some(entry.offset);
             break;
         }
     }
-    let Some((offset, used, rec_len)) = gap else { return Ok(false) };
-    let at = offset.saturating_add(used);
+    match gap {
+        Some(offset) => insert_at(block, offset, name, ino, kind, has_csum_tail),
+        None => Ok(false),
+    }
+}
+
+/// As [`insert`], into the gap of the record at `offset`; false if it is too small.
+///
+/// # Errors
+/// No record at `offset`, or a malformed one.
+pub fn insert_at(
+    block: &mut [u8],
+    offset: u32,
+    name: &[u8],
+    ino: Ino,
+    kind: Option<FileKind>,
+    has_csum_tail: bool,
+) -> Result<bool, CorruptKind> {
+    let area = usable(block, has_csum_tail);
+    let (gap, rec_len) = {
+        let entry = DirBlock::new(block.get(..area).unwrap_or_default()).record(idx(offset))?;
+        (gap_behind(&entry), entry.rec_len)
+    };
+    let Ok(name_len) = u8::try_from(name.len()) else { return Ok(false) };
+    if gap < rec_len_for(name.len()) {
+        return Ok(false);
+    }
+    let used = rec_len.saturating_sub(gap);
     if used > 0 {
         set_rec_len(block, offset, used);
     }
     let raw = RawDirEntry {
         inode: U32::new(ino.get()),
-        rec_len: U16::new(len16(idx(rec_len.saturating_sub(used)))),
+        rec_len: U16::new(len16(idx(gap))),
         name_len,
         file_type: kind.map_or(0, FileKind::dirent),
     };
-    put(block, idx(at), raw.bytes());
-    put(block, idx(at).saturating_add(HEADER_SIZE), name);
+    let at = idx(offset.saturating_add(used));
+    put(block, at, raw.bytes());
+    put(block, at.saturating_add(HEADER_SIZE), name);
     Ok(true)
+}
+
+/// Whether a record starts at `offset`. Walks the block's chain without looking at names.
+#[must_use]
+pub fn has_record(block: &[u8], offset: u32) -> bool {
+    let mut at = 0;
+    while at < idx(offset) {
+        let rest = block.get(at..).unwrap_or_default();
+        let Some(raw) = RawDirEntry::ref_from_prefix(rest) else { return false };
+        // A length of 0 would not end.
+        at = at.saturating_add(usize::from(raw.rec_len.get()).max(HEADER_SIZE));
+    }
+    at == idx(offset)
+}
+
+/// Bytes of a record that its name does not need.
+fn gap_behind(entry: &DirEntry<'_>) -> u32 {
+    let used = if entry.is_live() { rec_len_for(entry.name.len()) } else { 0 };
+    entry.rec_len.saturating_sub(used)
 }
 
 fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) {
@@ -365,11 +465,38 @@ mod tests {
         set_entry_ino(&mut block, offset, Ino(99), Some(FileKind::Fifo));
         assert_eq!(find(&block, b"seven").unwrap().unwrap().ino, Ino(99));
 
+        let seen = scan(&block, b"seven", true).unwrap();
+        assert!(seen.found);
+        let seen = scan(&block, b"nine", true).unwrap();
+        // What was '.' is a gap of 12 bytes.
+        assert_eq!(seen, Scan { found: false, gap: Some(0), has_room: true });
+        assert!(has_record(&block, offset) && !has_record(&block, offset + 4));
+        assert!(!insert_at(&mut block, 0, b"longer", Ino(9), None, true).unwrap());
+        assert!(insert_at(&mut block, 0, b"nine", Ino(9), None, true).unwrap());
+        assert_eq!(find(&block, b"nine").unwrap().unwrap().offset, 0);
+
         let seed = InodeSeed(Some(4));
         seal_dir_leaf(&mut block, seed);
         verify_dir_leaf(&block, seed).unwrap();
         block[1] ^= 1;
         assert!(verify_dir_leaf(&block, seed).is_err());
+    }
+
+    #[test]
+    fn slash_and_nul_are_seen_anywhere_in_a_name() {
+        for len in 0..20 {
+            let mut name: Vec<u8> =
+                (0..len).map(|i| if i % 2 == 0 { 0x80 } else { 0x01 }).collect();
+            assert!(!has_slash_or_nul(&name));
+            for at in 0..name.len() {
+                for bad in [b'/', 0] {
+                    let good = std::mem::replace(&mut name[at], bad);
+                    assert!(has_slash_or_nul(&name), "{name:?}");
+                    name[at] = good;
+                }
+            }
+        }
+        assert!(!has_slash_or_nul(&[0xff, b'.', b'0', 0x2e, 0x30, 0xaf, 0x80, 0x01, 0x2e]));
     }
 
     #[test]

@@ -264,6 +264,12 @@ impl RawSuperblock {
         self.s_hash_seed.map(U32::get)
     }
 
+    /// The hash seed as bytes, in the form of a UUID.
+    #[must_use]
+    pub fn hash_seed_bytes(&self) -> [u8; 16] {
+        zerocopy::transmute!(self.s_hash_seed)
+    }
+
     /// Whether directory hashes take bytes as unsigned.
     #[must_use]
     pub fn hash_is_unsigned(&self) -> bool {

@@ -315,8 +315,8 @@ fn make(dir: &Path, args: &[&str], size: &str) -> Option<std::path::PathBuf> {
 }
 
 fn check(args: &[&str], size: &str) {
-    let dir = tempdir(args);
-    if let Some(path) = make(&dir, args, size) {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(path) = make(dir.path(), args, size) {
         let image = Image::open(&path);
         let (mut names, mut hashed, mut deep) = (0, 0, 0);
         for ino in image.check_groups() {
@@ -342,15 +342,6 @@ fn check(args: &[&str], size: &str) {
             image.check_orphan_file();
         }
     }
-    fs::remove_dir_all(dir).unwrap();
-}
-
-/// A fresh folder for one test.
-fn tempdir(args: &[&str]) -> std::path::PathBuf {
-    let name = format!("uext4-ondisk-{}-{}", std::process::id(), args.join("_").replace('/', "_"));
-    let dir = std::env::temp_dir().join(name);
-    fs::create_dir_all(&dir).unwrap();
-    dir
 }
 
 #[test]

@@ -296,14 +296,11 @@ mod debugfs {
     }
 
     fn replayed_like_e2fsck(options: &[&str], open: &str) {
-        let name = format!("uext4-replay-{}-{}", std::process::id(), options.join("_"));
-        let dir = std::env::temp_dir().join(name.replace('/', "_"));
-        fs::create_dir_all(&dir).unwrap();
-        let image = dir.join("image");
-        if run_one(&dir, &image, options, open).is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        if run_one(dir.path(), &image, options, open).is_none() {
             eprintln!("skipped: e2fsprogs is not installed");
         }
-        fs::remove_dir_all(dir).unwrap();
     }
 
     fn run_one(dir: &Path, image: &Path, options: &[&str], open: &str) -> Option<()> {

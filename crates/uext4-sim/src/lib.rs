@@ -1,1 +1,36 @@
 //! Test kit of uext4: generated loads, recorded runs, crash states.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`operation`], [`generator`] | what a load does, and a seeded source of it |
+//! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
+//! | [`target`] | a load on a volume in this process or on a mounted one |
+//! | [`run`], [`crash`], [`plant`] | recorded runs, their crash states, faults that must be found |
+//! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
+//! | [`tree`] | directory trees: made, changed, compared |
+//! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
+//! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
+
+#![forbid(unsafe_code)]
+
+pub mod content;
+pub mod crash;
+pub mod freeze;
+pub mod generator;
+mod host_target;
+pub mod kill9;
+pub mod load;
+pub mod model;
+pub mod mount;
+pub mod namespace;
+pub mod operation;
+pub mod oracle;
+pub mod plant;
+pub mod run;
+pub mod target;
+pub mod tree;
+pub mod view;
+mod volume_target;
+
+pub use host_target::HostTarget;
+pub use volume_target::{VolumeTarget, set_up};

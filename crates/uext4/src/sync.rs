@@ -221,6 +221,13 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { inner: self.inner.read(), _rank: rank }
     }
 
+    /// Takes shared access if nobody waits for or has exclusive access; may be called out of
+    /// order, for it never waits.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let inner = self.inner.try_read()?;
+        Some(RwLockReadGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
+    }
+
     /// Waits for exclusive access.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);

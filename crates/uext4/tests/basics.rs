@@ -309,3 +309,35 @@ fn a_crash_with_orphans_is_cleaned_at_the_next_mount() {
         volume.close().unwrap();
     });
 }
+
+/// The access list of xattr(7): version 2, then tag, permissions, id.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for &(tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn default_access_lists_are_inherited() {
+    on_every_shape(16, |device| {
+        let volume = mount(device);
+        let root = volume.root().unwrap();
+        let dir = volume.create(&root, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+        let all = u32::MAX;
+        let list = acl(&[(1, 7, all), (2, 5, 1234), (4, 5, all), (0x10, 7, all), (0x20, 0, all)]);
+        volume.xattr_set(&dir, b"system.posix_acl_default", &list, XattrMode::Any).unwrap();
+        let file = volume.create(&dir, b"f", &new(FileKind::Regular, 0o664)).unwrap();
+        assert_eq!(volume.attr(&file).mode, 0o660);
+        let access = volume.xattr_get(&file, b"system.posix_acl_access").unwrap();
+        let granted = [(1, 6, all), (2, 5, 1234), (4, 5, all), (0x10, 6, all), (0x20, 0, all)];
+        assert_eq!(access, acl(&granted));
+        let child = volume.create(&dir, b"c", &new(FileKind::Directory, 0o777)).unwrap();
+        assert_eq!(volume.xattr_get(&child, b"system.posix_acl_default").unwrap(), list);
+        drop((root, dir, file, child));
+        volume.close().unwrap();
+    });
+}

@@ -65,7 +65,7 @@ fn file(volume: &Volume, dir: &InodeRef, n: usize, log: &mut Log) {
     if log.note("write", file.write_at(0, &data)) != Some(data.len()) {
         return;
     }
-    if n % 3 != 2 && log.note("fsync", file.sync(n % 2 == 0)).is_some() {
+    if n % 3 != 2 && log.note("fsync", file.sync(n.is_multiple_of(2))).is_some() {
         log.synced.insert(format!("dir{}/{name}", n / 5), data);
     }
 }

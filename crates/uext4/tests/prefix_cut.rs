@@ -2,11 +2,11 @@
 //!
 //! `UEXT4_SEEDS=N` runs N seeds instead of one.
 //!
-//! Fault model: the device holds exactly what was written before a flush (or a durable write)
-//! that completed, nothing after; or, between two flushes, also any subset of the writes since the
-//! first (one subset a flush is tried). Each such state is recovered by uext4 and by e2fsck. Checked:
-//! both leave a file system without a flaw, e2fsck has nothing to do but replay the log and clean
-//! orphans, and every file whose fsync had returned has its content.
+//! Fault model: the device holds exactly what was written before a flush (or a durable write) that
+//! completed, nothing after; or, between two flushes, also any subset of the writes since the
+//! first (one subset a flush is tried). Each such state is recovered by uext4 and by e2fsck.
+//! Checked: both leave a file system without a flaw, e2fsck has nothing to do but replay the log
+//! and clean orphans, and every file whose fsync had returned has its content.
 //! Not covered: torn writes, all subsets, crashes during recovery.
 
 mod common;

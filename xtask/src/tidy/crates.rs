@@ -17,8 +17,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-fuse", &["uext4", "uext4-ondisk"]),
     (
         "uext4-cli",
-        &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],
+        &[
+            "uext4-ondisk",
+            "uext4-device",
+            "uext4",
+            "uext4-mkfs",
+            "uext4-fsck",
+            "uext4-fuse",
+            "uext4-lab",
+        ],
     ),
+    // The only crate that knows rivals.
+    ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs"]),
     (
         "uext4-sim",
         &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],

@@ -146,7 +146,11 @@ impl Target for ImageTarget<'_> {
         match self.volume.xattr_set(&node.inode, &xattr.name, &xattr.value, XattrMode::Any) {
             // A name space that ext4 does not have.
             Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(()),
-            other => Ok(other?),
+            Err(error) => {
+                let name = crate::spec::show(&xattr.name);
+                Err(Why::new(format!("attribute {name}: {error}")))
+            }
+            Ok(()) => Ok(()),
         }
     }
 

@@ -185,14 +185,6 @@ fn hash(sb: &RawSuperblock) -> String {
     }
 }
 
-fn hash_seed(sb: &RawSuperblock) -> String {
-    let mut bytes = [0; 16];
-    for (to, word) in bytes.chunks_exact_mut(4).zip(sb.hash_seed()) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
-    uuid(bytes)
-}
-
 fn mount_options(sb: &RawSuperblock) -> String {
     let bits = sb.s_default_mount_opts.get();
     words(&[
@@ -286,7 +278,7 @@ fn superblock_rows(sb: &RawSuperblock, layout: &Layout) -> Rows {
         rows.push(("First orphan inode", sb.s_last_orphan.get().to_string()));
     }
     rows.push(("Default directory hash", hash(sb)));
-    rows.push(("Directory Hash Seed", hash_seed(sb)));
+    rows.push(("Directory Hash Seed", uuid(sb.hash_seed_bytes())));
     if sb.s_jnl_backup_type == 1 {
         rows.push(("Journal backup", "inode blocks".to_owned()));
     }
@@ -403,10 +395,11 @@ fn print_group(
     let mut title = format!("Group {group}: (Blocks {first}-{last})");
     if layout.checksums.kind != uext4_ondisk::ChecksumKind::None {
         title.push_str(&format!(" csum 0x{:04x}", desc.bg_checksum.get()));
-    }
-    let flags = flag_names(desc.flags());
-    if !flags.is_empty() {
-        title.push_str(&format!(" [{}]", flags.join(", ")));
+        // Without checksums the flags are not to be trusted.
+        let flags = flag_names(desc.flags());
+        if !flags.is_empty() {
+            title.push_str(&format!(" [{}]", flags.join(", ")));
+        }
     }
     output.line(&title)?;
     if layout.has_super(group) {

@@ -3,8 +3,10 @@
 pub(crate) mod cat;
 pub(crate) mod cp;
 pub(crate) mod info;
+pub(crate) mod lab;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
+pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;

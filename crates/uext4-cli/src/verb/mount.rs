@@ -5,13 +5,14 @@
 //! and only then lets go of the terminal. The parent returns on that byte, or with the child's exit
 //! status after the child has printed why it failed. No fork without exec, so no unsafe code.
 //!
-//! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the mount:
-//! the daemon then serves them to the end); a second one cuts the connection. Either way the volume
-//! is closed cleanly before the process ends.
+//! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the
+//! mount: the daemon then serves them to the end); a second one cuts the connection. Either way
+//! the volume is closed cleanly before the process ends.
 
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -77,6 +78,7 @@ fn start_daemon() -> Result<()> {
     let mut words = env::args_os().skip(1);
     let verb = words.next().unwrap_or_default();
     let mut child = Command::new("/proc/self/exe")
+        .arg0("uext4")
         .arg(verb)
         .arg("--detached")
         .args(words)
@@ -133,7 +135,8 @@ fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result
     };
     let handle = signals.handle();
     let stopper = session.stopper();
-    let watcher = thread::spawn(move || stop_on_signal(signals, &stopper));
+    let watched = volume.clone();
+    let watcher = thread::spawn(move || stop_on_signal(signals, &stopper, &watched));
     if args.detached {
         detach().at("mount", args.dir.display())?;
     }
@@ -155,13 +158,22 @@ fn open(spec: &Image, options: MountOptions) -> Result<Volume> {
     Volume::open(device, options).at("mount", spec)
 }
 
-fn stop_on_signal(mut signals: Signals, stopper: &Stopper) {
+fn stop_on_signal(mut signals: Signals, stopper: &Stopper, volume: &Volume) {
     let mut asked = false;
     for _ in signals.forever() {
-        let done = if asked { stopper.abort() } else { stopper.unmount() };
-        asked = true;
-        if let Err(error) = done {
-            say(&format!("mount: cannot unmount: {}", Why::from(error)));
+        let first = !std::mem::replace(&mut asked, true);
+        let done = if first { stopper.unmount() } else { stopper.abort() };
+        match done {
+            Ok(()) => {}
+            Err(error) if first => {
+                say(&format!("mount: cannot unmount: {}", Why::from(error)));
+            }
+            // No control file system to cut the connection by: it ends with the process. The
+            // volume is closed under the workers; what they are asked from now on fails.
+            Err(_) => {
+                let closed = volume.clone().close();
+                std::process::exit(i32::from(closed.is_err()));
+            }
         }
     }
 }

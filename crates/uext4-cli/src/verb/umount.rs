@@ -19,8 +19,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use uext4_fuse::attach::{self, Detach};
 use uext4_fuse::{PID_XATTR, mountinfo};
+use uext4_ondisk::Incompat;
 
 use crate::failure::{At, Result, Why};
+use crate::image::{self, Access};
+use crate::inspect::Inspected;
 use crate::progress::Progress;
 use crate::spec::Image;
 
@@ -65,9 +68,26 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
     let waiting = format!("waiting until {} is closed", mount.source.to_string_lossy());
     let _progress = Progress::wait("umount", waiting);
     match daemon {
-        Some(daemon) => Ok(wait_for_process(&daemon)?),
+        Some(daemon) => {
+            wait_for_process(&daemon)?;
+            if mount.read_only { Ok(()) } else { check_closed(&mount.source) }
+        }
         None => wait_for_lock(&mount.source),
     }
+}
+
+/// Whether the daemon could close the volume: it is not our child, so that its exit status cannot
+/// be had, but a volume that was closed has an empty journal. Silent where the image cannot be
+/// read.
+fn check_closed(source: &OsStr) -> std::result::Result<(), Why> {
+    let image = Image::parse(source);
+    let Ok(device) = image::device("umount", &image, Access::Read) else { return Ok(()) };
+    let Ok(inspected) = Inspected::read(device) else { return Ok(()) };
+    if inspected.layout.features.incompat.contains(Incompat::RECOVER) {
+        let why = format!("unmounted, but {image} could not be closed; its journal holds the rest");
+        return Err(Why::new(why));
+    }
+    Ok(())
 }
 
 /// The process that serves the mount, as the mount itself says.

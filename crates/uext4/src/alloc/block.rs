@@ -90,13 +90,19 @@ impl Space {
 
     /// Leaves alone what is promised to cached data.
     fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Freed>> {
-        let unpromised =
-            self.free_blocks.load(Ordering::Relaxed) - self.reserved_blocks.load(Ordering::Relaxed);
-        let want = i64::from(want).min(unpromised);
-        match u32::try_from(want) {
-            Ok(want) if want > 0 => self.search(goal, want),
-            _ => Ok(None),
+        // Promised to ourselves while we search, so that no promise to others is broken.
+        let mut taken = 0;
+        let take = |promised: i64| {
+            taken = (self.free_blocks.load(Ordering::Acquire) - promised).min(i64::from(want));
+            (taken > 0).then_some(promised + taken)
+        };
+        let reserved = &self.reserved_blocks;
+        if reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
+            return Ok(None);
         }
+        let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
+        reserved.fetch_sub(taken, Ordering::AcqRel);
+        found
     }
 
     /// Journals `len` blocks off the front of a claim: they belong to a file from now on. Costs

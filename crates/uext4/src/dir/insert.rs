@@ -15,7 +15,7 @@ use crate::extent::{self, Growth};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::dir_entry;
+use uext4_ondisk::dir_entry::{self, Scan};
 use uext4_ondisk::hash::DirHasher;
 use uext4_ondisk::htree::{self, DxEntry, DxRoot};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Incompat, Ino, InodeFlags, Place};
@@ -40,8 +40,9 @@ pub struct Insertion<'a> {
 
 #[derive(Debug)]
 enum Target {
-    /// A block with room; its records may be packed to make one gap of it.
-    Room(Arc<Buffer>),
+    /// A block with room: the offset of a record with a gap, or its records are packed to make one
+    /// gap of it.
+    Room(Arc<Buffer>, Option<u32>),
     /// A new block at the end of a linear directory.
     Append,
     /// The only block becomes the root of a hash tree with two leaves.
@@ -62,7 +63,7 @@ impl Target {
     /// Blocks that the directory grows by.
     fn new_blocks(&self) -> u32 {
         match self {
-            Self::Room(_) => 0,
+            Self::Room(..) => 0,
             Self::Append => 1,
             Self::Tree(..) => 2,
             Self::Split(split) => {
@@ -75,7 +76,7 @@ impl Target {
     /// Blocks that are there already and change.
     fn old_blocks(&self) -> u32 {
         match self {
-            Self::Room(_) | Self::Tree(..) => 1,
+            Self::Room(..) | Self::Tree(..) => 1,
             Self::Append => 0,
             Self::Split(split) => 1 + u32::try_from(split.frames.len()).unwrap_or(u32::MAX),
         }
@@ -125,9 +126,15 @@ impl<'a> Insertion<'a> {
             self.dir.update(handle, |a| a.flags.remove(InodeFlags::INDEX))?;
         }
         match std::mem::replace(&mut self.target, Target::Append) {
-            Target::Room(block) => {
+            Target::Room(block, gap) => {
                 let mut bytes = handle.write(&block)?;
-                demand(new.put_or_pack(&mut bytes).map_err(in_block(&block))?)
+                let here = in_block(&block);
+                // Nothing has changed since the plan, but for a removal in this very handle.
+                let put = match gap.filter(|&at| dir_entry::has_record(&bytes, at)) {
+                    Some(at) => new.put_at(&mut bytes, at).map_err(here)?,
+                    None => false,
+                };
+                if put { Ok(()) } else { demand(new.put_or_pack(&mut bytes).map_err(here)?) }
             }
             Target::Append => {
                 let (_, block) = self.grow(handle, BlockRole::Leaf)?;
@@ -292,6 +299,11 @@ impl<'n> NewEntry<'n> {
         dir_entry::insert(block, self.name, self.ino, self.kind, self.has_csum)
     }
 
+    /// Into the gap of the record at `offset`; false if it is too small.
+    fn put_at(&self, block: &mut [u8], offset: u32) -> Result<bool, CorruptKind> {
+        dir_entry::insert_at(block, offset, self.name, self.ino, self.kind, self.has_csum)
+    }
+
     /// Into the first gap, or behind the records moved together; false if there is no room.
     fn put_or_pack(&self, block: &mut [u8]) -> Result<bool, CorruptKind> {
         if self.put(block)? {
@@ -318,25 +330,18 @@ impl<'n> NewEntry<'n> {
 
 /// Looks for a gap in every block, which must be read anyhow to know that the name is new.
 fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
-    let has_csum = view.has_csum();
     let mut room = None;
     for at in (0..view.blocks).map(FileBlock) {
-        if find(view, at, name)?.is_some() {
-            return Err(exists(name));
-        }
-        if room.is_some() {
-            continue;
-        }
         // Index blocks of a tree that is not used are no place for records while it is claimed,
         // but the claim ends with this change.
         let buffer = view.leaf(at)?;
-        let has_gap = leaf::has_gap(&buffer.read(), name.len(), has_csum);
-        if has_gap.map_err(|kind| view.corrupt(at, kind))? {
-            room = Some(buffer);
+        let seen = scan(view, at, &buffer, name)?;
+        if seen.gap.is_some() && room.is_none() {
+            room = Some(Target::Room(buffer, seen.gap));
         }
     }
-    if let Some(buffer) = room {
-        return Ok(Target::Room(buffer));
+    if let Some(room) = room {
+        return Ok(room);
     }
     if !view.has_dir_index() || view.blocks > 1 {
         return Ok(Target::Append);
@@ -345,9 +350,10 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
     let block = view.leaf(first)?;
     super::lookup::dots(view, &block.read())?;
     let hasher = view.hasher(None)?;
-    if room_or_split(view, first, &block, &hasher, name)? {
-        return Ok(Target::Room(block));
+    if scan(view, first, &block, name)?.has_room {
+        return Ok(Target::Room(block, None));
     }
+    check_split(view, first, &block, &hasher)?;
     Ok(Target::Tree(block, hasher))
 }
 
@@ -355,19 +361,19 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
 /// the first of them.
 fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
     let (mut path, hash) = Path::to_name(view, name)?;
-    let (at, frames) = (path.leaf(), path.frames.clone());
-    loop {
+    let at = path.leaf();
+    let leaf = view.leaf(at)?;
+    let seen = scan(view, at, &leaf, name)?;
+    let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
+    while path.advance_within(hash)? {
         if find(view, path.leaf(), name)?.is_some() {
             return Err(exists(name));
         }
-        if !path.advance_within(hash)? {
-            break;
-        }
     }
-    let leaf = view.leaf(at)?;
-    if room_or_split(view, at, &leaf, &path.hasher, name)? {
-        return Ok(Target::Room(leaf));
+    if seen.has_room {
+        return Ok(Target::Room(leaf, seen.gap));
     }
+    check_split(view, at, &leaf, &path.hasher)?;
     let levels = frames.len() - 1;
     if frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
         let context = format!("the index of directory inode {} is full", view.inode.ino());
@@ -376,23 +382,20 @@ fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
     Ok(Target::Split(Split { leaf, hasher: path.hasher, hash, frames }))
 }
 
-/// Whether the block has room for the name, if need be by packing; when not, that it can be split.
-fn room_or_split(
-    view: &View<'_>,
-    at: FileBlock,
-    block: &Buffer,
-    hasher: &DirHasher,
-    name: &[u8],
-) -> Result<bool> {
-    let bytes = block.read();
-    let check = || -> Result<bool, CorruptKind> {
-        if leaf::has_room(&bytes, name.len(), view.has_csum())? {
-            return Ok(true);
-        }
-        leaf::split(&bytes, hasher, view.has_csum(), view.shape == Shape::Linear)?;
-        Ok(false)
-    };
-    check().map_err(|kind| view.corrupt(at, kind))
+/// One pass over a block for a name that must not be there.
+fn scan(view: &View<'_>, at: FileBlock, block: &Buffer, name: &[u8]) -> Result<Scan> {
+    let seen = dir_entry::scan(&block.read(), name, view.has_csum());
+    match seen.map_err(|kind| view.corrupt(at, kind))? {
+        Scan { found: true, .. } => Err(exists(name)),
+        seen => Ok(seen),
+    }
+}
+
+/// That a block can be split.
+fn check_split(view: &View<'_>, at: FileBlock, block: &Buffer, hasher: &DirHasher) -> Result<()> {
+    let is_first = view.shape == Shape::Linear;
+    let split = leaf::split(&block.read(), hasher, view.has_csum(), is_first);
+    split.map(|_| ()).map_err(|kind| view.corrupt(at, kind))
 }
 
 /// A directory cannot grow past what its size field and its index can say.

@@ -89,30 +89,28 @@ impl NodeClaims {
     }
 }
 
-/// Each edit adds at most two entries to its leaf, each split one to the level above.
+/// Each edit adds at most two entries to its leaf, each split one to the level above. A leaf may
+/// be split by each edit that goes to it: what a split at a file's end leaves behind is full.
 fn nodes_needed(space: &Space, inode: &Inode, places: &[FileBlock]) -> Result<usize> {
     let root = inode.tree().read();
     let entries = 2 * places.len();
-    let mut leaves: Vec<Option<BlockNo>> = Vec::new();
     let mut needed = 0;
     for &at in places {
         let path = Path::to(space, inode, &root, at)?;
-        if leaves.contains(&path.leaf_block) {
-            continue;
-        }
-        leaves.push(path.leaf_block);
         if path.extents.len() + entries <= capacity(space, path.leaf_block) {
             continue;
         }
-        needed += 1 + entries / capacity(space, Some(BlockNo(0)));
+        if path.leaf_block.is_none() {
+            // The root moves down into a block that has room for all edits of one handle.
+            return Ok(2);
+        }
+        needed += 1;
         for level in path.levels.iter().rev() {
             if level.children.len() + entries <= capacity(space, level.block) {
                 break;
             }
             needed += 1;
         }
-        // A root that is a full leaf moves down first, and may be split there.
-        needed += usize::from(path.leaf_block.is_none());
     }
     Ok(needed)
 }
@@ -248,7 +246,7 @@ impl Change<'_, '_> {
 
     /// Where a leaf that overflows is split: near its end when the file is appended to, so that
     /// its leaves stay full; else in the middle, so that what the same handle has still to insert
-    /// finds room in either half ([`nodes_needed`] counts on that: edits come in rising order).
+    /// finds room in either half.
     fn split_point(&self, count: usize) -> usize {
         if self.appends { count - 2 } else { count / 2 }
     }

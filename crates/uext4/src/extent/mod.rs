@@ -4,9 +4,10 @@
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
 //! blocks; depth at most 5.
 //! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
-//! what was planned from it holds until the change is applied. Every run that a look-up returns lies
-//! in the data area, and so does every node. An index entry's key is the first block of what is
-//! below it, and all of that lies before the next key: a look-up and a change meet the same entry.
+//! what was planned from it holds until the change is applied. Every run that a look-up returns
+//! lies in the data area, and so does every node. An index entry's key is the first block of what
+//! is below it, and all of that lies before the next key: a look-up and a change meet the same
+//! entry.
 //! Locking: the tree's own lock is taken for the time of a look-up or a change, the latter inside a
 //! handle; blocks of the tree are read under it.
 //! Kernel counterpart: `fs/ext4/extents.c`.

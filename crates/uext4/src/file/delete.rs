@@ -34,6 +34,23 @@ impl Files {
         result
     }
 
+    /// As [`Files::delete_unlinked`], also what somebody still holds: the volume is being closed,
+    /// and a clean image has no orphans.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn delete_all_unlinked(&self) -> Result<()> {
+        let mut result = self.delete_unlinked();
+        for inode in self.table.all() {
+            let links = inode.attributes().links;
+            if links == 0 && !self.is_read_only() {
+                let deleted = self.delete(&inode);
+                result = result.and(deleted);
+            }
+        }
+        result
+    }
+
     fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
         // What lost its links through us is an orphan. Anything else is none of our business.
         if !self.orphans.contains(inode.ino()) {

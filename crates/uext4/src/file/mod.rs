@@ -43,6 +43,8 @@ pub struct Files {
     orphans: Orphans,
     options: MountOptions,
     read_only: AtomicBool,
+    /// Nothing of this volume was ever changed.
+    opened_read_only: bool,
     started: Instant,
     /// Shard of the inode table where reclaim goes on.
     reclaim_hand: AtomicUsize,
@@ -64,6 +66,7 @@ impl Files {
             orphans,
             options,
             read_only: AtomicBool::new(read_only),
+            opened_read_only: read_only,
             started: Instant::now(),
             reclaim_hand: AtomicUsize::new(0),
         }

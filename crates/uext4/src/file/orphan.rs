@@ -111,6 +111,13 @@ impl Orphans {
         Ok(Self { state, superblock, superblock_at })
     }
 
+    /// Whether there is no orphan.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.in_file.is_empty() && state.list.is_empty()
+    }
+
     /// Makes an inode an orphan; nothing happens if it is one.
     ///
     /// # Errors

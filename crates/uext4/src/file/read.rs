@@ -83,10 +83,14 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<FileBlock> {
+        // Pages before the tree: where there is no page now, the tree knows all there is.
+        let until = ahead.max(last);
+        let present = inode.pages().map.range(at, until).next().map(|(block, _)| block);
+        if present == Some(at) {
+            return Ok(at);
+        }
         let mapping = lookup(&self.space, inode, at)?;
-        let run_end = mapping.end().min(ahead.max(last));
-        let present = inode.pages().map.range(at, run_end).next().map(|(block, _)| block);
-        let run_end = present.unwrap_or(run_end);
+        let run_end = mapping.end().min(present.unwrap_or(until));
         let State::Written(block) = mapping.state else {
             let run_end = run_end.min(last);
             self.zero_out(at, run_end, offset, buf);

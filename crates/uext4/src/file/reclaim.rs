@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 
 impl Files {
     /// Evicts clean pages while there are more than the budget allows. Takes no lock that a
-    /// caller may hold below it.
+    /// caller may hold below it, and no page of a file that is being written to: a writer relies on
+    /// the pages that it has loaded.
     pub(super) fn reclaim(&self) {
         let budget = self.table.budget();
         let shards = self.table.shard_count();
@@ -22,6 +23,7 @@ impl Files {
             self.table.for_shard(index, |inode| {
                 let excess = budget.excess();
                 if excess > 0
+                    && let Some(_no_writer) = inode.lock().try_read()
                     && let Some(mut pages) = inode.try_pages()
                 {
                     pages.map.evict(excess.max(64));
@@ -50,6 +52,14 @@ impl Files {
             let _ = self.sweep(inode);
         }
         self.reclaim();
+        // What is left is our own, which nobody else evicts while we write.
+        let excess = self.table.budget().excess();
+        if excess > 0 {
+            let mut pages = inode.pages();
+            // The first pass takes the marks of use away.
+            pages.map.evict(excess);
+            pages.map.evict(excess);
+        }
     }
 
     /// Writes what keeps unused inodes in a table that is over its limit: times, and data. To be

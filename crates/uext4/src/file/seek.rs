@@ -41,32 +41,33 @@ impl Files {
     }
 
     /// Whether there is data at `at`, and where that may change. Unwritten blocks and holes are
-    /// data where a page over them is not on the device yet.
+    /// data where a page over them is not on the device yet. Pages are looked at before the tree: a
+    /// page that is written back meanwhile is then in one of the two.
     fn data_run(&self, inode: &Inode, at: FileBlock, end: FileBlock) -> Result<(bool, FileBlock)> {
+        let next_live = {
+            let pages = inode.pages();
+            let mut live = pages
+                .map
+                .range(at, end)
+                .filter(|(_, page)| page.dirty || page.writeback)
+                .map(|(block, _)| block);
+            match live.next() {
+                Some(first) if first == at => {
+                    let mut next = at.plus(1);
+                    while live.next() == Some(next) {
+                        next = next.plus(1);
+                    }
+                    return Ok((true, next));
+                }
+                Some(first) => first,
+                None => end,
+            }
+        };
         let mapping = lookup(&self.space, inode, at)?;
         let run_end = mapping.end().min(end);
-        if matches!(mapping.state, State::Written(_)) {
-            return Ok((true, run_end));
+        match mapping.state {
+            State::Written(_) => Ok((true, run_end)),
+            State::Hole | State::Unwritten(_) => Ok((false, run_end.min(next_live))),
         }
-        let pages = inode.pages();
-        let mut live = pages
-            .map
-            .range(at, run_end)
-            .filter(|(_, page)| page.dirty || page.writeback)
-            .map(|(block, _)| block);
-        Ok(match live.next() {
-            None => (false, run_end),
-            Some(first) if first > at => (false, first),
-            Some(first) => {
-                let mut next = first.plus(1);
-                for block in live {
-                    if block != next {
-                        break;
-                    }
-                    next = next.plus(1);
-                }
-                (true, next)
-            }
-        })
     }
 }

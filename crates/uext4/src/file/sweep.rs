@@ -72,7 +72,9 @@ impl Files {
         let mut from = FileBlock(0);
         loop {
             let batch = self.take_batch(inode, from);
-            let Some(&(last, _)) = batch.pages.last() else { return Ok(()) };
+            let Some(&(last, _)) = batch.pages.last() else {
+                return self.catch_up_size(inode, batch.size);
+            };
             let written = self.write_batch(inode, state, &batch);
             let mut pages = inode.pages();
             for (at, _) in &batch.pages {
@@ -92,7 +94,17 @@ impl Files {
         }
     }
 
-    /// Takes dirty pages from `from` on.
+    /// Nothing is dirty below `size`: a size that waited for pages which were punched out since
+    /// waits no longer.
+    fn catch_up_size(&self, inode: &Inode, size: u64) -> Result<()> {
+        if inode.attributes().disk_size >= size {
+            return Ok(());
+        }
+        self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))
+    }
+
+    /// Takes dirty pages from `from` to the end of the file. Those behind it belong to a write that
+    /// has not set its size yet: mapped now, they would stand behind the end if we crashed.
     fn take_batch(&self, inode: &Inode, from: FileBlock) -> Batch {
         let size = inode.size();
         let mut pages = inode.pages();
@@ -101,7 +113,7 @@ impl Files {
         }
         let mut dirty: Vec<FileBlock> = pages
             .map
-            .range(from, FileBlock::END)
+            .range(from, self.block_from(size))
             .filter(|(_, page)| page.dirty)
             .map(|(at, _)| at)
             .take(BATCH_PAGES + 1)
@@ -211,10 +223,7 @@ impl Files {
             })?;
             pending = rest;
         }
-        if inode.attributes().disk_size < size {
-            self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))?;
-        }
-        Ok(())
+        self.catch_up_size(inode, size)
     }
 
     fn set_disk_size(

@@ -1,8 +1,8 @@
 //! fsync(2), fdatasync(2) and sync(2).
 //!
 //! Invariants: a sync returns when all that was written before it is durable: data by a flush that
-//! started after the last write completed, metadata by its transaction. It sends no flush of its own
-//! only when such a flush is known to have succeeded.
+//! started after the last write completed, metadata by its transaction. It sends no flush of its
+//! own only when such a flush is known to have succeeded.
 
 use super::Files;
 use crate::error::Result;
@@ -15,7 +15,7 @@ impl Files {
     /// # Errors
     /// A failure of its writeback, a failed flush, an aborted journal.
     pub fn sync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
-        if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+        if self.opened_read_only {
             return Ok(());
         }
         if inode.kind() == FileKind::Regular {
@@ -74,7 +74,7 @@ impl Files {
     /// # Errors
     /// As [`Files::write_back_all`]; a failed flush; an aborted journal.
     pub fn sync_all(&self) -> Result<()> {
-        if self.read_only.load(std::sync::atomic::Ordering::Acquire) {
+        if self.opened_read_only {
             return Ok(());
         }
         let written = self.write_back_all();
@@ -94,7 +94,7 @@ impl Files {
             };
             let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
             // Failures are recorded: of a sweep with the inode, of a handle with the journal.
-            if dirty && expired {
+            if expired && (dirty || inode.has_late_size()) {
                 let _ = self.sweep(&inode);
             }
             if !dirty || expired {

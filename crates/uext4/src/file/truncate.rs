@@ -68,7 +68,9 @@ impl Files {
             }
             inode.update(handle, |attributes| {
                 attributes.size = size;
-                attributes.disk_size = attributes.disk_size.min(size);
+                // Also where it grows by that: what was never written back reads as zeroes until
+                // it is, and the pages that would have brought the size may be gone.
+                attributes.disk_size = size;
                 attributes.touch_content();
             })?;
             if is_whole { self.remove_planned(handle, inode, &cut, &mut nodes) } else { Ok(()) }
@@ -78,6 +80,10 @@ impl Files {
         }
         self.remove_range(inode, keep, FileBlock::END)?;
         self.sweep_locked(inode, state)?;
+        // A file that was unlinked while open stays an orphan until it is deleted.
+        if inode.attributes().links == 0 {
+            return Ok(());
+        }
         self.space.journal().run(ORPHAN_CREDITS, |handle| self.orphans.remove(handle, inode))
     }
 

@@ -32,7 +32,7 @@ impl Files {
             let _exclusive = inode.lock().write();
             self.write_locked(inode, offset, buf)?
         };
-        self.after_write(inode, offset, written)?;
+        self.after_write(inode, written)?;
         Ok(written)
     }
 
@@ -47,7 +47,7 @@ impl Files {
             let offset = inode.size();
             (offset, self.write_locked(inode, offset, buf)?)
         };
-        self.after_write(inode, offset, written)?;
+        self.after_write(inode, written)?;
         Ok((offset, written))
     }
 
@@ -73,9 +73,8 @@ impl Files {
     }
 
     /// Writeback that a write brings with it.
-    fn after_write(&self, inode: &InodeRef, offset: u64, written: usize) -> Result<()> {
+    fn after_write(&self, inode: &InodeRef, written: usize) -> Result<()> {
         if !self.options().delalloc && written > 0 {
-            let _ = offset;
             self.sweep(inode)?;
         }
         self.balance_dirty(inode);
@@ -126,6 +125,7 @@ impl Files {
                     // Promises are worst cases: writing back turns them into what is needed, and
                     // freed blocks come back with a commit.
                     if !swept {
+                        let _ = self.delete_unlinked();
                         self.sweep_everything();
                         swept = true;
                     } else if !self.space.wait_for_frees()? {

@@ -195,6 +195,12 @@ impl Inode {
             dirty_since_ms: 0,
             read_ahead_at: 0,
         };
+        // An inode that was in memory before may have left data written and not flushed.
+        let sweep = SweepState {
+            unflushed: !fresh,
+            written: space.journal().flush_gate().epoch(),
+            ..SweepState::default()
+        };
         Self {
             space: Arc::clone(space),
             ino,
@@ -202,7 +208,7 @@ impl Inode {
             seed,
             place,
             lock: RwLock::new(rank, ()),
-            sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            sweep: Mutex::new(LockRank::Sweep, sweep),
             sweeps_started: AtomicU64::new(0),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
@@ -294,6 +300,13 @@ impl Inode {
         &self.xattr
     }
 
+    /// Whether there can be extended attributes: false is certain, and cheap to find out.
+    #[must_use]
+    pub fn may_have_xattrs(&self) -> bool {
+        let attributes = self.attributes.lock();
+        attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
+    }
+
     /// Attributes for reading. [`Inode::update`] changes them; times may be changed in memory only.
     #[must_use]
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
@@ -313,6 +326,16 @@ impl Inode {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.attributes.lock().size
+    }
+
+    /// Whether the size is only known in memory yet: a sweep brings it to the inode table, also
+    /// where no page is dirty any more.
+    pub(crate) fn has_late_size(&self) -> bool {
+        self.is_size_late(&self.attributes.lock())
+    }
+
+    fn is_size_late(&self, attributes: &Attributes) -> bool {
+        self.kind == FileKind::Regular && attributes.disk_size < attributes.size
     }
 
     /// Changes attributes and writes the inode into its table block. Costs one credit.

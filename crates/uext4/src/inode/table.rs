@@ -8,7 +8,7 @@
 //! is unlinked and loses its last reference goes to the `unlinked` queue, whose consumer deletes
 //! it. An inode without links is read only to be cleaned up as an orphan.
 
-use super::Inode;
+use super::{Attributes, Inode};
 use crate::alloc::Space;
 use crate::cache::PageBudget;
 use crate::error::{Error, ErrorKind, Result};
@@ -268,7 +268,8 @@ impl Inode {
         if self.refs.load(Ordering::Acquire) > 0 {
             return false;
         }
-        let clean = self.attributes.try_lock().is_some_and(|a| !a.times_dirty && a.links > 0);
+        let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_late(a);
+        let clean = self.attributes.try_lock().is_some_and(|a| is_clean(&a));
         clean && self.try_pages().is_some_and(|pages| pages.map.dirty() == 0)
     }
 }

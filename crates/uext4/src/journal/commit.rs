@@ -4,10 +4,9 @@
 //! transaction, seal the images, write descriptors and images in one go, flush, write the commit
 //! block durably, tell those who wait.
 //! Invariants: the flush covers the log images and all file data whose mapping the transaction
-//! holds (data is written before its mapping is inserted). Images become visible to the checkpointer
-//! only when their transaction is durable; until then the transaction holds its buffers, so that
-//! no reader finds an older image. Freed blocks return to the allocator only after that,
-//! and after no write of an old image of them can be under way.
+//! holds (data is written before its mapping is inserted). The checkpointer sees images only when
+//! their transaction is durable. Freed blocks return to the allocator only after that, and after no
+//! write of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
 use super::log::Tail;
@@ -20,7 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use uext4_ondisk::{RawSuperblock, Tid};
 
-/// A closed transaction on its way to the log.
+/// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their
+/// images are in [`crate::cache::LoggedImages`]: a block must not leave memory while its newest
+/// content is nowhere else.
 #[derive(Debug)]
 struct Closed {
     tid: Tid,

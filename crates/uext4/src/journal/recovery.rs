@@ -45,8 +45,6 @@ pub struct Recovered {
     pub transactions: u32,
     /// Blocks written home.
     pub blocks: usize,
-    /// Blocks whose image was damaged and could not be replayed.
-    pub damaged: usize,
     /// The journal recorded an error.
     pub recorded_error: bool,
 }
@@ -84,7 +82,6 @@ pub fn recover(
         last_commit_secs: 0,
         transactions: 0,
         blocks: 0,
-        damaged: 0,
         recorded_error: superblock.s_errno.get() != 0,
     };
     if journal.is_empty() || !needs_recovery {
@@ -92,6 +89,13 @@ pub fn recover(
     }
     let limits = ReplayLimits::new(layout.blocks_count);
     let plan = plan(&journal, limits, |at, bytes| map.read(at, bytes)).map_err(replay_error)?;
+    if !plan.damaged.is_empty() {
+        let context = format!(
+            "{} blocks of the journal are damaged and cannot be replayed; run e2fsck",
+            plan.damaged.len()
+        );
+        return Err(Error::new(ErrorKind::NeedsRecovery, context));
+    }
     for (block, image) in &plan.writes {
         map.read(image.log_block, &mut bytes)?;
         if image.escaped {
@@ -110,7 +114,6 @@ pub fn recover(
     recovered.last_commit_secs = plan.last_commit_secs;
     recovered.transactions = plan.transactions;
     recovered.blocks = plan.writes.len();
-    recovered.damaged = plan.damaged.len();
     Ok(recovered)
 }
 
@@ -315,6 +318,8 @@ impl Journal {
                 return Err(Error::new(ErrorKind::Internal, "a journal thread panicked"));
             }
         }
+        // Whoever comes late waits for nobody.
+        self.stop_threads(Error::new(ErrorKind::ReadOnly, "the volume is closed"));
         emptied
     }
 

@@ -201,8 +201,7 @@ impl Vfs {
     ) -> Result<Option<xattr::Change<'a>>> {
         const NAME: &[u8] = b"system.posix_acl_access";
         let space = self.files.space();
-        if inode.attributes().file_acl == 0 && inode.attributes().xattr_area.iter().all(|&b| b == 0)
-        {
+        if !inode.may_have_xattrs() {
             return Ok(None);
         }
         let value = match xattr::get(space, inode, NAME) {

@@ -7,9 +7,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, claim_growth};
 use crate::inode::{Attributes, Inode, InodeRef};
 use crate::journal::Handle;
+use crate::xattr;
+use crate::xattr::acl::Acl;
 use std::sync::Arc;
 use uext4_ondisk::inode::LINK_MAX;
 use uext4_ondisk::{FileKind, InodeFlags, RawInode};
+
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Who owns a new inode. The group is that of the directory where its set-group-id bit says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +69,10 @@ impl Vfs {
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(self.files.space(), dir, name)?;
-        let mut attributes = self.new_attributes(dir, new.kind, new.mode, new.owner);
+        let default = self.default_acl(dir)?;
+        let inherited = default.as_ref().map(|acl| acl.inherit(new.mode));
+        let mode = inherited.as_ref().map_or(new.mode, |inherited| inherited.mode);
+        let mut attributes = self.new_attributes(dir, new.kind, mode, new.owner);
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let mut raw = RawInode::zeroed();
             raw.set_device(new.rdev.major, new.rdev.minor);
@@ -76,10 +84,47 @@ impl Vfs {
             attributes.links = 2;
         }
         let prepared = self.prepare(dir, new.kind, attributes, u32::from(is_directory))?;
-        self.link_new(dir, insertion, prepared, |handle, inode, growth| match growth {
+        let inode = Arc::clone(&prepared.inode);
+        let access = inherited.and_then(|inherited| inherited.access);
+        let default = default.filter(|_| is_directory);
+        let lists = self.plan_acls(&inode, access.as_ref(), default.as_ref())?;
+        self.link_new(dir, insertion, prepared, lists, |handle, inode, growth| match growth {
             Some(growth) => dir::init(self.files.space(), handle, inode, growth, dir.ino()),
             None => Ok(()),
         })
+    }
+
+    /// The list that children of `dir` start from.
+    fn default_acl(&self, dir: &Inode) -> Result<Option<Acl>> {
+        if !dir.may_have_xattrs() {
+            return Ok(None);
+        }
+        match xattr::get(self.files.space(), dir, ACL_DEFAULT) {
+            Ok(value) => Ok(Acl::from_caller(&value)?),
+            Err(error) if *error.kind() == ErrorKind::NoXattr => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn plan_acls<'a>(
+        &'a self,
+        inode: &'a Inode,
+        access: Option<&Acl>,
+        default: Option<&Acl>,
+    ) -> Result<Option<xattr::Change<'a>>> {
+        let lists: Vec<(&[u8], Vec<u8>)> = [(ACL_ACCESS, access), (ACL_DEFAULT, default)]
+            .into_iter()
+            .filter_map(|(name, acl)| acl.map(|acl| (name, acl.to_caller())))
+            .collect();
+        if lists.is_empty() {
+            return Ok(None);
+        }
+        let mode = xattr::Mode::Any;
+        let edits: Vec<xattr::Edit<'_>> = lists
+            .iter()
+            .map(|(name, value)| xattr::Edit { name, value: Some(value), mode })
+            .collect();
+        xattr::Change::plan_all(self.files.space(), inode, &edits).map(Some)
     }
 
     /// Attributes of a new child of `dir`.
@@ -125,12 +170,14 @@ impl Vfs {
         Ok(Prepared { inode, claim, growth })
     }
 
-    /// Links a prepared inode; `fill` gives it its first content in the same handle.
+    /// Links a prepared inode; `fill` gives it its first content in the same handle, `lists` its
+    /// access lists.
     pub(super) fn link_new(
         &self,
         dir: &InodeRef,
         insertion: Insertion<'_>,
         prepared: Prepared,
+        lists: Option<xattr::Change<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
         let Prepared { inode, mut claim, mut growth } = prepared;
@@ -138,12 +185,16 @@ impl Vfs {
         let is_directory = inode.kind() == FileKind::Directory;
         let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
         // The inode and its parent.
-        let credits = insertion.credits() + INODE_CREDITS + fill_credits + 2;
+        let list_credits = lists.as_ref().map_or(0, xattr::Change::credits);
+        let credits = insertion.credits() + INODE_CREDITS + fill_credits + list_credits + 2;
         space.journal().run(credits, |handle| {
             space.take_inode(handle, &mut claim, is_directory)?;
             inode.note_data_change(handle);
             inode.update(handle, |_| ())?;
             fill(handle, &inode, growth.as_mut())?;
+            if let Some(lists) = lists {
+                lists.apply(handle)?;
+            }
             insertion.apply(handle, inode.ino(), inode.kind())?;
             dir.update(handle, |attributes| {
                 if is_directory {

@@ -43,7 +43,7 @@ impl Vfs {
             attributes.block_map[..target.len()].copy_from_slice(target);
         }
         let prepared = self.prepare(dir, FileKind::Symlink, attributes, u32::from(is_slow))?;
-        self.link_new(dir, insertion, prepared, |handle, inode, growth| {
+        self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
             let block = grow(space, handle, inode, growth, FileBlock(0))?;
             let buffer = handle.create(block, BlockKind::Plain)?;

@@ -1,8 +1,8 @@
 //! A mounted volume: the engine's front door.
 //!
-//! What: [`Volume::open`] takes a device to a usable file system: superblock, journal replay, space,
-//! orphans. [`Volume::close`] takes it back to a clean image. In between it is the operations of
-//! [`Vfs`] with the volume's reaction to damage.
+//! What: [`Volume::open`] takes a device to a usable file system: superblock, journal replay,
+//! space, orphans. [`Volume::close`] takes it back to a clean image. In between it is the
+//! operations of [`Vfs`] with the volume's reaction to damage.
 //! Invariants: `needs_recovery` is durable in the superblock before anything else of the volume
 //! changes, and goes only when the log is empty and everything is at home.
 //! Kernel counterpart: `fs/ext4/super.c`.
@@ -372,11 +372,14 @@ impl Inner {
         if files.is_read_only() {
             return;
         }
-        self.superblock.note_error(files.space().journal());
-        // A host program is never ended, so `panic` acts as `remount-ro` here; a mounting process
-        // that finds the volume read-only with this option ends itself.
+        let journal = files.space().journal();
+        self.superblock.note_error(journal);
+        // A host program is never ended, so `panic` acts as `remount-ro` here. As ext4, the journal
+        // ends: what is not durable by now is not going to be, and every sync says so.
         if self.on_error != OnError::Continue {
+            let _ = journal.commit_all();
             files.set_read_only();
+            journal.abort(Error::new(ErrorKind::ReadOnly, "damage was found"));
         }
     }
 
@@ -396,13 +399,12 @@ impl Inner {
         if self.superblock.is_read_only_mount() {
             return Ok(());
         }
-        // Inodes that are unlinked and still referenced stay orphans; the next mount deletes them.
-        let deleted = files.delete_unlinked();
+        let deleted = files.delete_all_unlinked();
         let synced = files.sync_all();
         files.set_read_only();
         let emptied = journal.close();
         deleted.and(synced).and(emptied)?;
-        self.superblock.mark_clean()
+        self.superblock.mark_clean(!files.orphans().is_empty())
     }
 }
 

@@ -71,13 +71,6 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
         if read_only && needs_recovery { Arc::new(OverlayDevice::new(device)) } else { device };
     let location = LogLocation::find(&*device, &layout, &raw)?;
     let recovered = recover(&device, &layout, location, needs_recovery)?;
-    if recovered.damaged > 0 {
-        let context = format!(
-            "{} blocks of the journal are damaged and could not be replayed; run e2fsck",
-            recovered.damaged
-        );
-        return Err(Error::new(ErrorKind::NeedsRecovery, context));
-    }
     // The replay may have brought a newer superblock, and not one to be trusted more.
     let replayed = superblock::read(&*device)?;
     let replayed_layout = Layout::new(&replayed, Some(device.len()))?;

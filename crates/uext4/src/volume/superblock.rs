@@ -91,12 +91,15 @@ impl LiveSuperblock {
     }
 
     /// Notes that everything is at home. The log is empty, the journal closed.
-    pub(super) fn mark_clean(&self) -> Result<()> {
+    /// With `has_orphans` the next mount has inodes to delete that somebody still held.
+    pub(super) fn mark_clean(&self, has_orphans: bool) -> Result<()> {
         self.change(|raw| {
             let incompat = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
             raw.s_feature_incompat.set(incompat);
-            let ro_compat = raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
-            raw.s_feature_ro_compat.set(ro_compat);
+            if !has_orphans {
+                let ro_compat = raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
+                raw.s_feature_ro_compat.set(ro_compat);
+            }
             if raw.s_state.get() & STATE_ERROR == 0 {
                 raw.s_state.set(raw.s_state.get() | STATE_VALID);
             }

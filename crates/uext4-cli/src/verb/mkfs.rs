@@ -1,0 +1,325 @@
+//! `uext4 mkfs`: makes an ext4 file system, with the options and the words of mke2fs.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use uext4_device::{FileDevice, SharedDevice};
+use uext4_mkfs::{Options, Report, Usage};
+use uuid::Uuid;
+
+use crate::copy::host_source::HostSource;
+use crate::copy::image_target::ImageTarget;
+use crate::copy::tree::{Copier, Settings};
+use crate::failure::{At, Failure, Outcome, Result, Why, say};
+use crate::image::{self, Access};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::signature;
+use crate::spec::{Image, parse_size};
+
+/// Make an ext4 file system
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Bytes per block: 1024, 2048 or 4096
+    #[arg(short = 'b', value_name = "BYTES", value_parser = parse_u32)]
+    block_size: Option<u32>,
+    /// Bytes per inode
+    #[arg(short = 'I', value_name = "BYTES", value_parser = parse_u32)]
+    inode_size: Option<u32>,
+    /// One inode for so many bytes of the device
+    #[arg(short = 'i', value_name = "BYTES", value_parser = parse_u32)]
+    inode_ratio: Option<u32>,
+    /// Number of inodes
+    #[arg(short = 'N', value_name = "COUNT", value_parser = parse_u32)]
+    inodes: Option<u32>,
+    /// Percentage of blocks kept back for root
+    #[arg(short = 'm', value_name = "PERCENT", default_value_t = 5.0)]
+    reserved: f64,
+    /// Volume label
+    #[arg(short = 'L', value_name = "LABEL", default_value = "")]
+    label: String,
+    /// UUID: the number itself, clear, random or time
+    #[arg(short = 'U', value_name = "UUID", value_parser = parse_uuid)]
+    uuid: Option<[u8; 16]>,
+    /// Features to add, or with ^ to leave out, separated by commas
+    #[arg(short = 'O', value_name = "FEATURES")]
+    features: Vec<String>,
+    /// Journal options: size=MEGABYTES
+    #[arg(short = 'J', value_name = "OPTIONS")]
+    journal: Vec<String>,
+    /// Extended options: lazy_itable_init=, lazy_journal_init=, root_owner=, hash_seed=, discard,
+    /// nodiscard, offset=
+    #[arg(short = 'E', value_name = "OPTIONS")]
+    extended: Vec<String>,
+    /// Groups whose metadata is packed together
+    #[arg(short = 'G', value_name = "GROUPS", value_parser = parse_u32)]
+    flex_groups: Option<u32>,
+    /// Usage: floppy, small, default, big, huge, news, largefile or largefile4
+    #[arg(short = 'T', value_name = "USAGE")]
+    usage: Option<String>,
+    /// File system type: ext4
+    #[arg(short = 't', value_name = "TYPE")]
+    fs_type: Option<String>,
+    /// Fill it from a directory
+    #[arg(short = 'd', value_name = "DIR")]
+    fill: Option<PathBuf>,
+    /// Make it even where something is that would be lost
+    #[arg(short = 'F')]
+    force: bool,
+    /// With a journal (always so; taken for mke2fs's sake)
+    #[arg(short = 'j')]
+    with_journal: bool,
+    /// Say nothing
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Image file or block device, with @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@OFFSET]")]
+    image: OsString,
+    /// Size: blocks with -b, else KiB; or with a suffix s (sectors), K, M, G or T
+    size: Option<String>,
+}
+
+fn parse_u32(text: &str) -> std::result::Result<u32, String> {
+    parse_size(text).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| "not a number".to_owned())
+}
+
+fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
+    match text {
+        "clear" | "null" => Ok([0; 16]),
+        "random" | "time" => Ok(*Uuid::new_v4().as_bytes()),
+        _ => Uuid::try_parse(text).map(|uuid| *uuid.as_bytes()).map_err(|_| "no UUID".to_owned()),
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut image = Image::parse(&args.image);
+    let options = options(args, &mut image)?;
+    if let Some(dir) = &args.fill
+        && !dir.is_dir()
+    {
+        return Err(Why::new("Not a directory").at("mkfs", dir.display()));
+    }
+    let (device, made) = open(args, &image, options.size)?;
+    if let (false, Some(found)) = (args.force, signature::of(device.as_ref())) {
+        let why = Why::new(format!("contains {found}; use -F to overwrite it"));
+        return Err(why.at("mkfs", &image));
+    }
+    let report = match uext4_mkfs::format(device.as_ref(), &options) {
+        Ok(report) => report,
+        Err(error) => {
+            if made {
+                // Our own file, and nothing is in it.
+                let _ = std::fs::remove_file(&image.path);
+            }
+            return Err(Why::new(error.to_string()).at("mkfs", &image));
+        }
+    };
+    for warning in &report.warnings {
+        say(&format!("mkfs: {image}: warning: {warning}"));
+    }
+    // The device is closed here, so that filling can take it again.
+    drop(device);
+    if let Some(dir) = &args.fill {
+        fill(&image, dir)?;
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let mut output = Output::new();
+    print(&report, &mut output)?;
+    output.finish()
+}
+
+/// Opens what is there or makes a file of the size asked for; tells whether it was made.
+fn open(args: &Args, image: &Image, size: Option<u64>) -> Result<(SharedDevice, bool)> {
+    let wrong = |why: &str| Why::new(why).at("mkfs", image);
+    let meta = match image.path.metadata() {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let Some(size) = size else {
+                return Err(wrong("does not exist; give a size to make it"));
+            };
+            let len = size.checked_add(image.offset).ok_or_else(|| wrong("too large"))?;
+            return match FileDevice::create(&image.path, len) {
+                Ok(device) if image.offset == 0 => Ok((Arc::new(device), true)),
+                Ok(device) => {
+                    drop(device);
+                    Ok((image::device("mkfs", image, Access::Write)?, true))
+                }
+                Err(error) => Err(Failure::line(&format!("mkfs: {error}"))),
+            };
+        }
+        Err(error) => return Err(Why::from(error).at("mkfs", image)),
+    };
+    let wanted = size.and_then(|size| size.checked_add(image.offset));
+    match wanted {
+        Some(wanted) if meta.is_file() && meta.len() < wanted => {
+            if meta.len() != 0 && !args.force {
+                let why = format!("has only {} bytes; use -F to extend it", meta.len());
+                return Err(wrong(&why));
+            }
+            let file = File::options().write(true).open(&image.path).at("mkfs", image)?;
+            // Nobody may work on it while it grows.
+            if file.try_lock().is_err() {
+                return Err(wrong("in use: mounted, or held by another process"));
+            }
+            file.set_len(wanted).at("mkfs", image)?;
+        }
+        _ => {}
+    }
+    Ok((image::device("mkfs", image, Access::Write)?, false))
+}
+
+fn options(args: &Args, image: &mut Image) -> Result<Options> {
+    let wrong = |why: String| Failure::line(&format!("mkfs: {why}"));
+    if let Some(other) = args.fs_type.as_deref().filter(|name| *name != "ext4") {
+        return Err(wrong(format!("-t {other}: only ext4 is made")));
+    }
+    let usage = match &args.usage {
+        Some(name) => Some(Usage::parse(name).map_err(|error| wrong(error.to_string()))?),
+        None => None,
+    };
+    let mut options = Options {
+        block_size: args.block_size,
+        inode_size: args.inode_size,
+        inode_ratio: args.inode_ratio,
+        inodes: args.inodes,
+        reserved_percent: args.reserved,
+        label: args.label.clone(),
+        uuid: args.uuid,
+        features: args.features.join(","),
+        flex_groups: args.flex_groups,
+        usage,
+        ..Options::default()
+    };
+    for word in args.journal.iter().flat_map(|list| list.split(',')) {
+        journal_word(&mut options, word).map_err(|why| wrong(format!("-J {word}: {why}")))?;
+    }
+    for word in args.extended.iter().flat_map(|list| list.split(',')) {
+        extended_word(&mut options, image, word)
+            .map_err(|why| wrong(format!("-E {word}: {why}")))?;
+    }
+    if let Some(text) = &args.size {
+        options.size =
+            Some(size(text, args.block_size).ok_or_else(|| wrong(format!("{text}: not a size")))?);
+    }
+    Ok(options)
+}
+
+fn journal_word(options: &mut Options, word: &str) -> std::result::Result<(), &'static str> {
+    match word.split_once('=') {
+        Some(("size", megabytes)) => {
+            let megabytes = megabytes.trim_end_matches('M');
+            options.journal_mib = Some(megabytes.parse().map_err(|_| "not a number of MiB")?);
+            Ok(())
+        }
+        _ => Err("not supported"),
+    }
+}
+
+fn extended_word(
+    options: &mut Options,
+    image: &mut Image,
+    word: &str,
+) -> std::result::Result<(), &'static str> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (word, None),
+    };
+    // As mke2fs: the bare word means 1.
+    let switch = || match value {
+        None | Some("1") => Ok(true),
+        Some("0") => Ok(false),
+        Some(_) => Err("0 or 1"),
+    };
+    match name {
+        "lazy_itable_init" => options.lazy_itable_init = switch()?,
+        "lazy_journal_init" => options.lazy_journal_init = switch()?,
+        "discard" if value.is_none() => options.discard = true,
+        "nodiscard" if value.is_none() => options.discard = false,
+        "root_owner" => options.root_owner = root_owner(value).ok_or("want UID:GID")?,
+        "hash_seed" => {
+            let value = value.ok_or("want a UUID")?;
+            options.hash_seed = Some(parse_uuid(value).map_err(|_| "want a UUID")?);
+        }
+        "offset" => {
+            image.offset = value.and_then(parse_size).ok_or("want a number of bytes")?;
+        }
+        _ => return Err("not supported"),
+    }
+    Ok(())
+}
+
+fn root_owner(value: Option<&str>) -> Option<(u32, u32)> {
+    match value {
+        Some(value) => {
+            let (uid, gid) = value.split_once(':')?;
+            Some((uid.parse().ok()?, gid.parse().ok()?))
+        }
+        None => {
+            let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+            Some((uid.as_raw(), gid.as_raw()))
+        }
+    }
+}
+
+/// As mke2fs: a bare number counts blocks with `-b`, else KiB.
+fn size(text: &str, block_size: Option<u32>) -> Option<u64> {
+    match text.parse::<u64>() {
+        Ok(count) => count.checked_mul(u64::from(block_size.unwrap_or(1024))),
+        Err(_) => parse_size(text),
+    }
+}
+
+fn fill(image: &Image, dir: &std::path::Path) -> Result<()> {
+    let volume = image::volume("mkfs", image, Access::Write)?;
+    let (mut progress, mut outcome) = (Progress::bytes("mkfs"), Outcome::default());
+    let settings = Settings { recursive: true, ..Settings::default() };
+    let root = volume.root().at("mkfs", image)?;
+    let node = HostSource.open(dir, true).at("mkfs", dir.display())?;
+    let target = ImageTarget::new(&volume, 0);
+    let path = dir.as_os_str().as_encoded_bytes();
+    Copier::new(&HostSource, &target, settings, &mut progress, &mut outcome).copy_contents(
+        node,
+        path,
+        ImageTarget::node(root),
+    );
+    drop(progress);
+    image::close("mkfs", image, volume)?;
+    outcome.finish()
+}
+
+fn print(report: &Report, output: &mut Output) -> Result<()> {
+    let unit = if report.block_size >= 1024 { report.block_size / 1024 } else { 0 };
+    output.line(&format!(
+        "Creating filesystem with {} {unit}k blocks and {} inodes",
+        report.blocks, report.inodes
+    ))?;
+    output.line(&format!("Filesystem UUID: {}", Uuid::from_bytes(report.uuid)))?;
+    if !report.backups.is_empty() {
+        output.line("Superblock backups stored on blocks: ")?;
+        let backups: Vec<String> = report.backups.iter().map(u64::to_string).collect();
+        output.line(&format!("\t{}", backups.join(", ")))?;
+    }
+    if report.journal_blocks != 0 {
+        output.line(&format!("Journal: {} blocks", report.journal_blocks))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_follow_mke2fs() {
+        assert_eq!(size("100", None), Some(102_400));
+        assert_eq!(size("100", Some(4096)), Some(409_600));
+        assert_eq!(size("1M", Some(4096)), Some(1 << 20));
+        assert_eq!(size("8s", None), Some(4096));
+        assert_eq!(size("x", None), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Whether an image is what a load should have made of it.
+
+use std::path::Path;
+
+use uext4::{ErrorKind, FileKind, InodeRef, Volume};
+
+use crate::command;
+use crate::error::{Error, Result};
+use crate::library;
+use crate::load::{SMALL_FILE_DIRS, Start, Work};
+use crate::target;
+use crate::tree::{self, Body, Content, Tree};
+use crate::worker::dir_name;
+
+const READ_BYTES: usize = 1 << 20;
+
+/// What an image must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// The tree, to the byte.
+    Tree,
+    /// No tree.
+    NoTree,
+    /// This many small files in each of their directories.
+    Files(u32),
+}
+
+impl Expected {
+    /// What a load leaves behind.
+    pub(crate) fn after(work: Work, files_per_dir: u32) -> Self {
+        match work {
+            Work::Unpack | Work::ReadTree | Work::Build => Self::Tree,
+            Work::RemoveTree => Self::NoTree,
+            Work::Create | Work::Stat => Self::Files(files_per_dir),
+            Work::Unlink => Self::Files(0),
+        }
+    }
+
+    /// What a load finds.
+    pub(crate) fn before(start: Start, files_per_dir: u32) -> Self {
+        match start {
+            Start::Nothing | Start::Empty => Self::NoTree,
+            Start::Tree => Self::Tree,
+            Start::Files => Self::Files(files_per_dir),
+        }
+    }
+}
+
+/// Checks an image that nobody has open.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub(crate) fn image(image: &Path, expected: Expected, tree: &Tree) -> Result<()> {
+    if command::find("e2fsck").is_some() {
+        let (code, output) = command::status("e2fsck", &["-fn".as_ref(), image.as_os_str()])?;
+        if code != Some(0) {
+            let first = output.lines().find(|line| !line.starts_with("Pass 1")).unwrap_or("");
+            return Err(Error::new(format!("e2fsck -fn: status {code:?}: {first}")));
+        }
+    }
+    let volume = target::open(image, true)?;
+    let recovery = volume.recovery();
+    if recovery != uext4::RecoveryReport::default() {
+        return Err(Error::new(format!("the image needed recovery: {recovery:?}")));
+    }
+    let found = content(&volume, expected, tree);
+    volume.close()?;
+    found
+}
+
+fn content(volume: &Volume, expected: Expected, tree: &Tree) -> Result<()> {
+    let root = volume.root()?;
+    match expected {
+        Expected::NoTree => match volume.lookup(&root, tree::TOP.as_bytes()) {
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(_) => Err(Error::new("the tree is still there")),
+        },
+        Expected::Files(count) => (0..SMALL_FILE_DIRS).try_for_each(|number| {
+            let dir = volume.lookup(&root, dir_name(number).as_bytes())?;
+            let found = library::children(volume, &dir)?;
+            for (name, _) in &found {
+                library::stat_small(volume, &dir, name)?;
+            }
+            if found.len() == count as usize {
+                return Ok(());
+            }
+            Err(Error::new(format!("{} small files, not {count}", found.len())))
+        }),
+        Expected::Tree => whole_tree(volume, &root, tree),
+    }
+}
+
+fn whole_tree(volume: &Volume, root: &InodeRef, tree: &Tree) -> Result<()> {
+    let mut found = tree::TOP.len();
+    let (mut want, mut have) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
+    // The directories on the way to the entry: entries come depth first.
+    let mut path: Vec<(&str, InodeRef)> = Vec::new();
+    for entry in &tree.entries {
+        let differs = |what: &str| Err(Error::new(format!("{}: {what} differs", entry.path)));
+        let (parent, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
+        while path.last().is_some_and(|(dir, _)| *dir != parent) {
+            path.pop();
+        }
+        let dir = path.last().map_or(root, |(_, dir)| dir);
+        let inode = volume.lookup(dir, name.as_bytes())?;
+        let attr = volume.attr(&inode);
+        found += entry.path.len();
+        match (&entry.body, inode.kind()) {
+            (Body::Directory, FileKind::Directory) => path.push((&entry.path, inode)),
+            (Body::Link(target), FileKind::Symlink) => {
+                if volume.read_link(&inode)? != target.as_bytes() {
+                    return differs("target");
+                }
+                continue;
+            }
+            (Body::File(content), FileKind::Regular) => {
+                if attr.size != content.len
+                    || !same(volume, &inode, *content, &mut want, &mut have)?
+                {
+                    return differs("content");
+                }
+            }
+            _ => return differs("kind"),
+        }
+        if attr.mode != entry.mode {
+            return differs("mode");
+        }
+        if u64::try_from(attr.mtime.secs) != Ok(entry.mtime) {
+            return differs("modification time");
+        }
+    }
+    // Nothing but the tree: lengths of all paths tell an entry too many.
+    let there = tree::TOP.len() + lengths(volume, root, 0)?;
+    if found == there { Ok(()) } else { Err(Error::new("entries that are not of the tree")) }
+}
+
+fn same(
+    volume: &Volume,
+    inode: &InodeRef,
+    content: Content,
+    want: &mut [u8],
+    have: &mut [u8],
+) -> Result<bool> {
+    let file = volume.open_file(inode)?;
+    let mut offset = 0;
+    loop {
+        let count = file.read_at(offset, have)?;
+        if count == 0 {
+            return Ok(offset == content.len);
+        }
+        content.fill(offset, &mut want[..count]);
+        if want[..count] != have[..count] {
+            return Ok(false);
+        }
+        offset += count as u64;
+    }
+}
+
+/// Bytes of the paths of everything below a directory whose own path has `prefix` bytes.
+fn lengths(volume: &Volume, dir: &InodeRef, prefix: usize) -> Result<usize> {
+    let mut sum = 0;
+    for (name, inode) in library::children(volume, dir)? {
+        if prefix == 0 && name == b"lost+found" {
+            continue;
+        }
+        let len = if prefix == 0 { name.len() } else { prefix + 1 + name.len() };
+        sum += len;
+        if inode.kind() == FileKind::Directory {
+            sum += lengths(volume, &inode, len)?;
+        }
+    }
+    Ok(sum)
+}

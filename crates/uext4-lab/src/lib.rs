@@ -1,0 +1,40 @@
+//! The lab: loads that show how fast uext4 is, beside its peers on the same machine.
+//!
+//! What: a [`Load`] is something a user does all day; a [`Target`] is what it is done on: the
+//! library in this process, a uext4 mount, the kernel's ext4 on a loop device, fuse2fs. [`run`]
+//! takes the targets in turns and hands each figure to its caller as a [`Measurement`].
+//!
+//! Invariants:
+//! - All sides start from the same bytes and do the same operations; the clock stops when the
+//!   result is on the image (unmounted, daemon ended, image synced), for every side.
+//! - After each run the image is checked by e2fsck, where that is installed, and read back by
+//!   uext4; a figure from an image that is not clean, or does not hold what the load put there, is
+//!   never handed out.
+//! - A peer that the machine cannot run is named with the reason.
+//! - Whatever was mounted, attached or written is gone when the run ends, in success and failure.
+
+#![forbid(unsafe_code)]
+
+mod archive;
+mod check;
+mod command;
+mod error;
+mod library;
+mod load;
+mod machine;
+mod mount;
+mod mounted;
+mod report;
+mod run;
+mod stage;
+mod target;
+mod tree;
+pub mod worker;
+
+pub use error::{Error, Result};
+pub use load::{LOADS, Load};
+pub use machine::describe as describe_machine;
+pub use report::{Measurement, Summary};
+pub use run::{Event, Plan, run};
+pub use stage::{Route, Store};
+pub use target::Target;

@@ -1,0 +1,47 @@
+//! The machine: what results depend on beside the code.
+
+use std::fs;
+
+use crate::command;
+
+/// Processors, memory, kernel and the versions of what takes part, a line each.
+#[must_use]
+pub fn describe() -> Vec<String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let model = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".into());
+    let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+    let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+    let system = read("/etc/os-release");
+    let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let mut lines = vec![
+        format!("processor: {processors} x {model}"),
+        format!("memory: {memory}"),
+        format!("kernel: Linux {kernel}"),
+        format!("system: {}", system.unwrap_or("unknown").trim_matches('"')),
+    ];
+    for (program, flag) in
+        [("e2fsck", "-V"), ("mke2fs", "-V"), ("fuse2fs", "-V"), ("tar", "--version")]
+    {
+        let first = command::status(program, &[flag])
+            .ok()
+            .and_then(|(_, text)| text.lines().find(|l| l.contains(program)).map(str::to_owned));
+        lines.push(first.unwrap_or_else(|| format!("{program}: not installed")));
+    }
+    lines
+}
+
+/// Processor time that the whole system has used since it started, in seconds.
+pub(crate) fn processor_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<u64> =
+        stat.lines().next()?.split_whitespace().skip(1).map_while(|t| t.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq.
+    let [user, nice, system, _, _, irq, softirq, ..] = ticks[..] else { return None };
+    let busy = user + nice + system + irq + softirq;
+    Some(busy as f64 / rustix::param::clock_ticks_per_second() as f64)
+}

@@ -1,0 +1,381 @@
+//! A run: every load on every target, in turns.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::archive;
+use crate::check::{self, Expected};
+use crate::command;
+use crate::error::{Doing, Error, Result};
+use crate::library;
+use crate::load::{Load, SMALL_FILE_DIRS, SMALL_FILES, Start, WARM_PASSES, Work};
+use crate::machine;
+use crate::mounted::{self, Workers};
+use crate::report::{Measurement, unit};
+use crate::stage::{self, Route, Stage, Store};
+use crate::target::{Side, Target};
+use crate::tree::{self, Tree, scaled};
+use crate::worker::Verb;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Loads, in order.
+    pub loads: Vec<&'static Load>,
+    /// Targets, in the order of their turns.
+    pub targets: Vec<Target>,
+    /// Where images lie.
+    pub store: Store,
+    /// Folder for them instead of the store's own.
+    pub folder: Option<PathBuf>,
+    /// How images are opened.
+    pub route: Route,
+    /// Turns of each target.
+    pub rounds: u32,
+    /// Part of the loads' full size, above 0 and at most 1.
+    pub scale: f64,
+    /// The uext4 command, for mounts and worker processes.
+    pub command: Option<PathBuf>,
+    /// Set by whoever wants the run to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What happens in a run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A turn begins.
+    Turn {
+        /// Its load.
+        load: &'static Load,
+        /// Its target.
+        target: Target,
+        /// Its processes or threads.
+        threads: u32,
+        /// Its round, from 1.
+        round: u32,
+    },
+    /// A target is left out, for this reason.
+    Skipped(Target, String),
+    /// A figure.
+    Measured(&'a Measurement),
+    /// A turn failed, or left an image that is not clean: it has no figure.
+    Failed(&'static Load, Target, Error),
+}
+
+/// Runs the plan; each event is told as it happens.
+///
+/// # Errors
+/// What lies outside the targets: no room, no archive; an early end. Failures of targets are
+/// events.
+pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+    let mut targets = Vec::new();
+    for &target in &plan.targets {
+        if !plan.loads.iter().any(|load| target.takes(load)) {
+            continue;
+        }
+        match target.obstacle(plan) {
+            Some(reason) => tell(Event::Skipped(target, reason)),
+            None => targets.push(target),
+        }
+    }
+    let tree = Tree::new(plan.scale);
+    let stage = Stage::new(plan.store, plan.folder.as_deref(), &tree, plan.scale)?;
+    let mut runner = Runner { plan, stage, tree, bases: HashMap::new() };
+    for &load in &plan.loads {
+        for &threads in load.threads {
+            for round in 1..=plan.rounds {
+                for &target in targets.iter().filter(|target| target.takes(load)) {
+                    if plan.stop.load(Ordering::Relaxed) {
+                        return Err(Error::new("interrupted"));
+                    }
+                    tell(Event::Turn { load, target, threads, round });
+                    match runner.turn(load, target, threads) {
+                        Ok(figures) => figures.iter().for_each(|figure| {
+                            tell(Event::Measured(
+                                &plan.measurement(load, target, threads, round, figure),
+                            ));
+                        }),
+                        Err(error) => tell(Event::Failed(load, target, error)),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A figure before it knows its place.
+struct Figure {
+    variant: &'static str,
+    metric: &'static str,
+    value: f64,
+}
+
+impl Plan {
+    fn measurement(
+        &self,
+        load: &'static Load,
+        target: Target,
+        threads: u32,
+        round: u32,
+        figure: &Figure,
+    ) -> Measurement {
+        Measurement {
+            experiment: load.id,
+            target: target.name(),
+            variant: figure.variant,
+            store: self.store.name(),
+            path: self.route.name(),
+            threads,
+            bs: load.block_bytes,
+            metric: figure.metric,
+            value: figure.value,
+            unit: unit(figure.metric),
+            round,
+        }
+    }
+}
+
+/// Part of a turn that was timed.
+struct Lap {
+    variant: &'static str,
+    operations: u64,
+    seconds: f64,
+}
+
+struct Runner<'a> {
+    plan: &'a Plan,
+    stage: Stage,
+    tree: Tree,
+    /// Images to start from, made when first needed.
+    bases: HashMap<Start, PathBuf>,
+}
+
+impl Runner<'_> {
+    fn files_per_dir(&self) -> u32 {
+        (scaled(SMALL_FILES, self.plan.scale) / SMALL_FILE_DIRS).max(8)
+    }
+
+    /// One load on one target, from a fresh image to a checked one.
+    fn turn(&mut self, load: &Load, target: Target, threads: u32) -> Result<Vec<Figure>> {
+        let image = self.stage.image("turn");
+        if load.work == Work::Build {
+            return self.build(target, &image);
+        }
+        let base = self.base(load.start)?;
+        stage::copy_image(&base, &image)?;
+        stage::drop_cached(&image)?;
+        let medium = target.medium(&image, self.plan.route)?;
+        let side = target.start(self.plan, &self.stage, &medium)?;
+        let job = self.prepare(load.work, &side, threads)?;
+        let cpu = machine::processor_seconds();
+        let began = Instant::now();
+        let mut laps = self.work(load.work, &side, job, threads)?;
+        let peak = side.peak_rss_kib();
+        side.end()?;
+        medium.sync()?;
+        if let [lap] = &mut laps[..] {
+            // A load that changes the image ends when the change is on it.
+            lap.seconds = began.elapsed().as_secs_f64();
+        }
+        let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
+        medium.release()?;
+        let expected = Expected::after(load.work, self.files_per_dir());
+        check::image(&image, expected, &self.tree)?;
+        let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
+        let extra = [("cpu_s", cpu), ("peak_rss_kib", peak.map(|kib| kib as f64))];
+        figures.extend(extra.into_iter().filter_map(|(metric, value)| {
+            Some(Figure { variant: "default", metric, value: value? })
+        }));
+        Ok(figures)
+    }
+
+    /// What has to be there before the clock starts.
+    fn prepare(&self, work: Work, side: &Side, threads: u32) -> Result<Option<Workers>> {
+        let verb = match work {
+            Work::Create => Verb::Create,
+            Work::Stat => Verb::Stat,
+            Work::Unlink => Verb::Unlink,
+            _ => return Ok(None),
+        };
+        if verb == Verb::Create {
+            match side {
+                Side::Library(volume) => library::make_dirs(volume)?,
+                Side::Mount(mount) => mounted::make_dirs(mount.dir())?,
+            }
+        }
+        match side {
+            Side::Library(_) => Ok(None),
+            Side::Mount(mount) => {
+                let program = self.plan.command.as_deref();
+                let program =
+                    program.ok_or_else(|| Error::new("the uext4 command is not at hand"))?;
+                Workers::start(program, verb, mount.dir(), self.files_per_dir(), threads).map(Some)
+            }
+        }
+    }
+
+    /// The load itself. Loads that change the image have one lap, which the caller ends.
+    fn work(
+        &self,
+        work: Work,
+        side: &Side,
+        mut workers: Option<Workers>,
+        threads: u32,
+    ) -> Result<Vec<Lap>> {
+        let files = self.files_per_dir();
+        let operations = u64::from(files * SMALL_FILE_DIRS);
+        let archive = self.stage.source("tree.tar");
+        let mut pass = || match (side, &mut workers) {
+            (Side::Mount(_), Some(workers)) => workers.pass(),
+            (Side::Library(volume), _) => {
+                let each = match work {
+                    Work::Create => library::create_small,
+                    Work::Stat => library::stat_small,
+                    _ => |volume: &_, dir: &_, name: &_| {
+                        Ok(uext4::Volume::unlink(volume, dir, name)?)
+                    },
+                };
+                library::for_small_files(volume, threads, files, each)
+            }
+            (Side::Mount(_), None) => Err(Error::new("no workers")),
+        };
+        match (work, side) {
+            (Work::Unpack, Side::Library(volume)) => library::unpack(volume, &archive)?,
+            (Work::Unpack, Side::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
+            (Work::RemoveTree, Side::Library(volume)) => {
+                library::remove_tree(volume, &volume.root()?, tree::TOP.as_bytes())?;
+            }
+            (Work::RemoveTree, Side::Mount(mount)) => mounted::remove_tree(mount.dir())?,
+            (Work::ReadTree, side) => {
+                let mut read = || match side {
+                    Side::Library(volume) => match library::read_tree(volume)? {
+                        bytes if bytes == self.tree.bytes() => Ok(()),
+                        bytes => Err(Error::new(format!("read {bytes} bytes"))),
+                    },
+                    Side::Mount(mount) => mounted::read_tree(mount.dir()),
+                };
+                return Ok(vec![
+                    Lap::time("default", self.tree.bytes(), &mut read)?,
+                    Lap::time("warm", self.tree.bytes(), &mut read)?,
+                ]);
+            }
+            (Work::Stat, _) => {
+                let fresh = Lap::time("fresh", operations, &mut pass)?;
+                let warm = Lap::time("default", operations * u64::from(WARM_PASSES), &mut || {
+                    (0..WARM_PASSES).try_for_each(|_| pass())
+                })?;
+                return Ok(vec![fresh, warm]);
+            }
+            (Work::Create | Work::Unlink, _) => pass()?,
+            (Work::Build, _) => return Err(Error::new("not done on a file system")),
+        }
+        Ok(vec![Lap { variant: "default", operations, seconds: 0.0 }])
+    }
+
+    /// M7: an image from a directory.
+    fn build(&mut self, target: Target, image: &Path) -> Result<Vec<Figure>> {
+        let dir = self.tree_dir()?;
+        let bytes = self.stage.image_bytes();
+        if image.exists() {
+            std::fs::remove_file(image).doing("removing an image")?;
+        }
+        let cpu = machine::processor_seconds();
+        let began = Instant::now();
+        if target == Target::Mke2fs {
+            let blocks = (bytes / 4096).to_string();
+            let (dir, image) = (dir.to_string_lossy(), image.to_string_lossy());
+            let args = ["-q", "-F", "-t", "ext4", "-b", "4096", "-d", &dir, &image, &blocks];
+            command::run("mke2fs", &args)?;
+        } else {
+            stage::format(image, bytes)?;
+            let volume = crate::target::open(image, false)?;
+            library::import(&volume, &dir)?;
+            volume.close()?;
+        }
+        stage::sync_file(image)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
+        check::image(image, Expected::Tree, &self.tree)?;
+        let wall = Figure { variant: "default", metric: "wall_s", value: seconds };
+        let cpu = cpu.map(|value| Figure { variant: "default", metric: "cpu_s", value });
+        Ok([Some(wall), cpu].into_iter().flatten().collect())
+    }
+
+    /// The tree as a directory of the host.
+    fn tree_dir(&mut self) -> Result<PathBuf> {
+        let dir = self.stage.source("tree-dir");
+        if !dir.exists() {
+            let archive = self.archive()?;
+            std::fs::create_dir(&dir).doing("making the tree")?;
+            mounted::unpack(&dir, &archive)?;
+        }
+        Ok(dir)
+    }
+
+    fn archive(&self) -> Result<PathBuf> {
+        let archive = self.stage.source("tree.tar");
+        if !archive.exists() {
+            archive::write(&self.tree, &archive).doing("writing the archive")?;
+        }
+        Ok(archive)
+    }
+
+    /// The image that a load starts from. It is made by the kernel where that can be had, so that
+    /// no other side reads what it has laid out itself; else by the library.
+    fn base(&mut self, start: Start) -> Result<PathBuf> {
+        let archive = self.archive()?;
+        if let Some(image) = self.bases.get(&start) {
+            return Ok(image.clone());
+        }
+        let image = self.stage.image(&format!("base-{start:?}"));
+        self.stage.format(&image)?;
+        let files = self.files_per_dir();
+        if start != Start::Empty {
+            let has_kernel = Target::Kernel.obstacle(self.plan).is_none();
+            let maker = if has_kernel && self.plan.command.is_some() {
+                Target::Kernel
+            } else {
+                Target::Uext4
+            };
+            let medium = maker.medium(&image, self.plan.route)?;
+            let side = maker.start(self.plan, &self.stage, &medium)?;
+            match (start, &side) {
+                (Start::Tree, Side::Library(volume)) => library::unpack(volume, &archive)?,
+                (Start::Tree, Side::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
+                _ => {
+                    let workers = self.prepare(Work::Create, &side, 1)?;
+                    self.work(Work::Create, &side, workers, 1)?;
+                }
+            }
+            side.end()?;
+            medium.release()?;
+        }
+        check::image(&image, Expected::before(start, files), &self.tree)?;
+        self.bases.insert(start, image.clone());
+        Ok(image)
+    }
+}
+
+impl Lap {
+    fn time(
+        variant: &'static str,
+        operations: u64,
+        work: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        work()?;
+        Ok(Self { variant, operations, seconds: began.elapsed().as_secs_f64() })
+    }
+
+    fn figure(&self, load: &Load) -> Figure {
+        let value = match load.metric {
+            "ops_per_s" => self.operations as f64 / self.seconds,
+            _ => self.seconds,
+        };
+        Figure { variant: self.variant, metric: load.metric, value }
+    }
+}

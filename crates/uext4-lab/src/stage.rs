@@ -1,0 +1,234 @@
+//! Where a run keeps its images, and how each side reaches them.
+//!
+//! Invariants: everything lies in two temporary folders that go with the [`Stage`]; a loop device
+//! goes with its [`Medium`].
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
+use tempfile::TempDir;
+use uext4_device::FileDevice;
+
+use crate::command;
+use crate::error::{Doing, Error, Result};
+use crate::load::{SMALL_FILE_BYTES, SMALL_FILES};
+use crate::tree::{Tree, scaled};
+
+/// Where images lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In memory (`/dev/shm`): what software costs.
+    Ram,
+    /// In the folder for large temporary files (`/var/tmp`): what the disk and its flushes cost,
+    /// too.
+    Disk,
+}
+
+impl Store {
+    /// Its name in commands and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ram => "ram",
+            Self::Disk => "disk",
+        }
+    }
+
+    const fn default_folder(self) -> &'static str {
+        match self {
+            Self::Ram => RAM,
+            Self::Disk => "/var/tmp",
+        }
+    }
+}
+
+/// How uext4 and fuse2fs reach the image. The kernel always mounts it by a loop device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// They open the file, as their user would.
+    Natural,
+    /// They open a loop device, as the kernel must.
+    Device,
+}
+
+impl Route {
+    /// Its name in commands and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Natural => "natural",
+            Self::Device => "device",
+        }
+    }
+}
+
+const RAM: &str = "/dev/shm";
+/// Smallest image that is made, in bytes.
+const IMAGE_BYTES_MIN: u64 = 64 << 20;
+/// `TMPFS_MAGIC` and `RAMFS_MAGIC` of statfs(2).
+const MEMORY_FILE_SYSTEMS: [rustix::fs::FsWord; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Folders of a run.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    images: TempDir,
+    sources: TempDir,
+    image_bytes: u64,
+}
+
+impl Stage {
+    /// Makes the folders; `folder` replaces the store's own.
+    pub(crate) fn new(
+        store: Store,
+        folder: Option<&Path>,
+        tree: &Tree,
+        scale: f64,
+    ) -> Result<Self> {
+        let folder = folder.unwrap_or(Path::new(store.default_folder()));
+        let make = |folder: &Path| {
+            tempfile::Builder::new()
+                .prefix("uext4-lab-")
+                .tempdir_in(folder)
+                .doing(format_args!("making a folder in {}", folder.display()))
+        };
+        let small_files = u64::from(scaled(SMALL_FILES, scale)) * SMALL_FILE_BYTES as u64;
+        let entries = tree.entries.len() as u64 * 4096;
+        let data = (tree.bytes() + entries).max(small_files);
+        // Room for twice the data: an image that is almost full is another load.
+        let image_bytes = (2 * data).next_multiple_of(1 << 20).max(IMAGE_BYTES_MIN);
+        let images = make(folder)?;
+        let kind = rustix::fs::statfs(folder).doing("statfs")?.f_type;
+        if store == Store::Disk && MEMORY_FILE_SYSTEMS.contains(&kind) {
+            let text = format!("{} is in memory: name a folder on a disk", folder.display());
+            return Err(Error::new(text));
+        }
+        // Where loads come from must not differ between the stores.
+        let sources = make(if Path::new(RAM).is_dir() { Path::new(RAM) } else { folder })?;
+        let stage = Self { images, sources, image_bytes };
+        // Two images with data in them, the archive, and for M7 the tree itself.
+        require_room(stage.images.path(), 3 * data)?;
+        require_room(stage.sources.path(), 2 * data)?;
+        Ok(stage)
+    }
+
+    /// An image of the run.
+    pub(crate) fn image(&self, name: &str) -> PathBuf {
+        self.images.path().join(format!("{name}.img"))
+    }
+
+    /// A place for what loads read.
+    pub(crate) fn source(&self, name: &str) -> PathBuf {
+        self.sources.path().join(name)
+    }
+
+    /// A directory to mount on.
+    pub(crate) fn mount_point(&self) -> Result<PathBuf> {
+        let dir = self.images.path().join("mnt");
+        std::fs::create_dir_all(&dir).doing("making the mount point")?;
+        Ok(dir)
+    }
+
+    /// Length of the images, in bytes.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.image_bytes
+    }
+
+    /// Makes an empty file system.
+    pub(crate) fn format(&self, image: &Path) -> Result<()> {
+        format(image, self.image_bytes)
+    }
+}
+
+/// Makes an empty file system, as `mke2fs -t ext4 -b 4096` would.
+pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
+    let device = FileDevice::create(image, bytes).doing("making an image")?;
+    // Small images, too, have the block size of large ones.
+    let options = uext4_mkfs::Options { block_size: Some(4096), ..uext4_mkfs::Options::default() };
+    uext4_mkfs::format(&device, &options).doing("mkfs")?;
+    Ok(())
+}
+
+fn require_room(dir: &Path, bytes: u64) -> Result<()> {
+    let free = rustix::fs::statvfs(dir).doing("statvfs")?;
+    let free = free.f_bavail * free.f_frsize;
+    if free >= bytes {
+        return Ok(());
+    }
+    let (need, free) = (bytes >> 20, free >> 20);
+    let text = format!("{} has {free} MiB free, {need} needed: use --scale", dir.display());
+    Err(Error::new(text))
+}
+
+/// Copies an image with its holes.
+pub(crate) fn copy_image(from: &Path, to: &Path) -> Result<()> {
+    command::run("cp", &["--sparse=auto".as_ref(), from.as_os_str(), to.as_os_str()])?;
+    Ok(())
+}
+
+/// Makes what was written to a file durable.
+pub(crate) fn sync_file(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().write(true).open(path);
+    file.and_then(|file| file.sync_all()).doing(format_args!("syncing {}", path.display()))
+}
+
+/// Drops a synced file from the page cache, so that a run on a disk reads the disk. Has no effect
+/// in memory.
+pub(crate) fn drop_cached(path: &Path) -> Result<()> {
+    sync_file(path)?;
+    let file = File::open(path).doing(format_args!("opening {}", path.display()))?;
+    fadvise(&file, 0, None, Advice::DontNeed).doing("fadvise")
+}
+
+/// An image as a side opens it.
+#[derive(Debug)]
+pub(crate) struct Medium {
+    image: PathBuf,
+    loop_device: Option<PathBuf>,
+}
+
+impl Medium {
+    /// The image; with a loop device before it if `by_loop`.
+    pub(crate) fn new(image: &Path, by_loop: bool) -> Result<Self> {
+        let mut medium = Self { image: image.to_path_buf(), loop_device: None };
+        if by_loop {
+            let args = ["--find".as_ref(), "--show".as_ref(), image.as_os_str()];
+            medium.loop_device = Some(command::run("losetup", &args)?.trim().into());
+        }
+        Ok(medium)
+    }
+
+    /// What to open.
+    pub(crate) fn path(&self) -> &Path {
+        self.loop_device.as_deref().unwrap_or(&self.image)
+    }
+
+    /// Brings what was written to the image.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if let Some(device) = &self.loop_device {
+            sync_file(device)?;
+        }
+        sync_file(&self.image)
+    }
+
+    /// Takes the loop device away.
+    pub(crate) fn release(mut self) -> Result<()> {
+        self.detach()
+    }
+
+    fn detach(&mut self) -> Result<()> {
+        match self.loop_device.take() {
+            Some(device) => {
+                command::run("losetup", &["--detach".as_ref(), device.as_os_str()]).map(|_| ())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Medium {
+    fn drop(&mut self) {
+        // A failure that matters was reported by `release`.
+        let _ = self.detach();
+    }
+}

@@ -1,0 +1,164 @@
+//! What loads are run on: uext4 in two forms, and its peers.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use uext4::{MountOptions, Volume};
+use uext4_device::{Access, FileDevice};
+
+use crate::command;
+use crate::error::{Doing, Error, Result};
+use crate::load::{Load, Work};
+use crate::mount::Mount;
+use crate::run::Plan;
+use crate::stage::{Medium, Route, Stage};
+
+/// A side of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// The library, in this process.
+    Uext4,
+    /// `uext4 mount`.
+    Uext4Mount,
+    /// The kernel's ext4 on a loop device.
+    Kernel,
+    /// fuse2fs of e2fsprogs.
+    Fuse2fs,
+    /// `mke2fs -d`, for building images.
+    Mke2fs,
+}
+
+impl Target {
+    /// All of them, uext4 first.
+    pub const ALL: [Self; 5] =
+        [Self::Uext4, Self::Uext4Mount, Self::Kernel, Self::Fuse2fs, Self::Mke2fs];
+
+    /// Its name in commands and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uext4 => "uext4",
+            Self::Uext4Mount => "uext4-mount",
+            Self::Kernel => "kernel",
+            Self::Fuse2fs => "fuse2fs",
+            Self::Mke2fs => "mke2fs",
+        }
+    }
+
+    /// The target of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|target| target.name() == name)
+    }
+
+    /// Whether this is uext4 and no peer.
+    #[must_use]
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::Uext4 | Self::Uext4Mount)
+    }
+
+    /// Whether the load means anything on this target.
+    #[must_use]
+    pub fn takes(self, load: &Load) -> bool {
+        match load.work {
+            Work::Build => matches!(self, Self::Uext4 | Self::Mke2fs),
+            _ => self != Self::Mke2fs,
+        }
+    }
+
+    /// Why this machine cannot run it; `None` if it can.
+    #[must_use]
+    pub fn obstacle(self, plan: &Plan) -> Option<String> {
+        let is_root = rustix::process::geteuid().is_root();
+        let needs_loop =
+            self == Self::Kernel || (plan.route == Route::Device && self != Self::Mke2fs);
+        if needs_loop && !is_root {
+            return Some("a loop device needs root".to_owned());
+        }
+        if needs_loop && !Path::new("/dev/loop-control").exists() {
+            return Some("this system has no loop devices".to_owned());
+        }
+        let missing = |program: &str| {
+            command::find(program).is_none().then(|| format!("{program} is not installed"))
+        };
+        let no_fuse = || {
+            (!Path::new("/dev/fuse").exists()).then(|| "this system has no /dev/fuse".to_owned())
+        };
+        match self {
+            Self::Uext4 => None,
+            Self::Uext4Mount if plan.command.is_none() => {
+                Some("the uext4 command is not at hand".to_owned())
+            }
+            Self::Uext4Mount => no_fuse(),
+            Self::Kernel => missing("mount").or_else(|| missing("losetup")),
+            Self::Fuse2fs => missing("fuse2fs").or_else(no_fuse),
+            Self::Mke2fs => missing("mke2fs"),
+        }
+    }
+
+    /// The image as this target opens it.
+    pub(crate) fn medium(self, image: &Path, route: Route) -> Result<Medium> {
+        Medium::new(image, self == Self::Kernel || route == Route::Device)
+    }
+
+    /// Opens or mounts the file system.
+    pub(crate) fn start(self, plan: &Plan, stage: &Stage, medium: &Medium) -> Result<Side> {
+        let device = medium.path();
+        if self == Self::Uext4 {
+            return Ok(Side::Library(open(device, false)?));
+        }
+        let (dir, log) = (stage.mount_point()?, stage.source("daemon.log"));
+        let mount = match self {
+            Self::Uext4Mount => {
+                let program = plan.command.as_ref();
+                let program =
+                    program.ok_or_else(|| Error::new("the uext4 command is not at hand"))?;
+                let mut command = Command::new(program);
+                command.args(["mount", "--foreground"]).arg(device).arg(&dir);
+                Mount::fuse(command, &dir, &log)?
+            }
+            Self::Fuse2fs => {
+                let program = command::find("fuse2fs").unwrap_or_else(|| "fuse2fs".into());
+                let mut command = Command::new(program);
+                command.arg("-f").arg(device).arg(&dir);
+                Mount::fuse(command, &dir, &log)?
+            }
+            Self::Kernel => Mount::kernel(device, &dir)?,
+            Self::Uext4 | Self::Mke2fs => return Err(Error::new("not a mount")),
+        };
+        Ok(Side::Mount(mount))
+    }
+}
+
+/// Opens a volume in this process, with the options of a mount.
+pub(crate) fn open(device: &Path, read_only: bool) -> Result<Volume> {
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let device = FileDevice::open(device, access, 0).doing("opening the image")?;
+    let options = MountOptions { read_only, ..MountOptions::default() };
+    Ok(Volume::open(Arc::new(device), options)?)
+}
+
+/// A target that is ready for a load.
+pub(crate) enum Side {
+    Library(Volume),
+    Mount(Mount),
+}
+
+impl Side {
+    /// Closes or unmounts it: on return everything has been given to the image.
+    pub(crate) fn end(self) -> Result<()> {
+        match self {
+            Self::Library(volume) => Ok(volume.close()?),
+            Self::Mount(mount) => mount.end(),
+        }
+    }
+
+    /// Most memory that a server has used so far, in KiB.
+    pub(crate) fn peak_rss_kib(&self) -> Option<u64> {
+        match self {
+            Self::Library(_) => None,
+            Self::Mount(mount) => mount.peak_rss_kib(),
+        }
+    }
+}

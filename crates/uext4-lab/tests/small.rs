@@ -1,0 +1,101 @@
+//! The whole lab at a hundredth of its size.
+//!
+//! Fault model: a load that does not do what it says, a figure that is missing or not in the
+//! documented form, something left behind. Not covered: whether figures mean anything at this size.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use uext4_lab::{Event, LOADS, Measurement, Plan, Route, Store, Target, run};
+
+fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
+    Plan {
+        loads: LOADS.iter().collect(),
+        targets: targets.to_vec(),
+        store: Store::Ram,
+        folder: Some(folder),
+        route: Route::Natural,
+        rounds: 1,
+        scale: 0.01,
+        command,
+        stop: Arc::new(AtomicBool::new(false)),
+    }
+}
+
+fn measure(plan: &Plan) -> Vec<Measurement> {
+    let mut figures = Vec::new();
+    run(plan, &mut |event| match event {
+        Event::Turn { .. } => {}
+        Event::Measured(figure) => figures.push(figure.clone()),
+        Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
+        Event::Failed(load, target, error) => {
+            panic!("{} on {}: {error}", load.id, target.name())
+        }
+    })
+    .expect("the run");
+    figures
+}
+
+/// Every load gave its figures on `target`.
+fn assert_complete(figures: &[Measurement], target: Target) {
+    for load in LOADS.iter().filter(|load| target.takes(load)) {
+        for &threads in load.threads {
+            let found = figures.iter().any(|figure| {
+                let place = (figure.experiment, figure.target, figure.threads, figure.metric);
+                let wanted = (load.id, target.name(), threads, load.metric);
+                place == wanted && figure.variant == "default" && figure.value > 0.0
+            });
+            assert!(found, "{} on {} x{threads}", load.id, target.name());
+        }
+    }
+}
+
+fn assert_empty(folder: &Path) {
+    let left: Vec<_> = folder.read_dir().unwrap().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
+#[test]
+fn the_library_runs_every_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let figures = measure(&plan(&[Target::Uext4], folder.path().to_path_buf(), None));
+    assert_complete(&figures, Target::Uext4);
+    for figure in &figures {
+        let line: serde_json::Value = serde_json::from_str(&figure.to_json()).unwrap();
+        let keys: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut documented = [
+            "experiment",
+            "target",
+            "variant",
+            "store",
+            "path",
+            "threads",
+            "bs",
+            "metric",
+            "value",
+            "unit",
+            "round",
+        ];
+        documented.sort_unstable();
+        assert_eq!(keys, documented, "{line}");
+        assert_eq!((line["store"].as_str(), line["path"].as_str()), (Some("ram"), Some("natural")));
+    }
+    assert_empty(folder.path());
+}
+
+/// As root, with the uext4 command in `UEXT4`: every side that this machine has.
+#[test]
+fn peers_run_where_they_are_installed() {
+    let Some(command) = std::env::var_os("UEXT4") else {
+        println!("skipped: UEXT4 does not name the uext4 command");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&Target::ALL, folder.path().to_path_buf(), Some(command.into()));
+    let figures = measure(&plan);
+    for target in Target::ALL.into_iter().filter(|target| target.obstacle(&plan).is_none()) {
+        assert_complete(&figures, target);
+    }
+    assert_empty(folder.path());
+}

@@ -1,0 +1,317 @@
+//! What a file holds, and what it may hold after a crash.
+//!
+//! # What
+//! Every byte that a load writes is told by its pattern: file, generation of the write, position.
+//! [`Content`] keeps for each range which generation was written last; 0 stands for zero bytes, and
+//! everything behind the size is zero, as the format has it.
+//!
+//! After a crash each byte is, independently of the others, what it was at the last completed sync
+//! or what any later operation made of it ([`check`]). The size lies between the smallest and the
+//! largest since that sync: writeback of a range may be cut anywhere.
+
+use crate::operation::{Id, Operation};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The eight bytes that repeat through what one write puts into a file. None of them is zero.
+#[must_use]
+pub fn pattern(id: Id, generation: u32) -> [u8; 8] {
+    let mut word = u64::from(id) << 32 | u64::from(generation);
+    // The finisher of splitmix64: neighbours share nothing.
+    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^= word >> 31;
+    let mut bytes = [0; 8];
+    for byte in &mut bytes {
+        *byte = (word & 0xff).max(1) as u8;
+        word >>= 8;
+    }
+    bytes
+}
+
+/// Fills `buf`, which stands at byte `offset` of the file, with the pattern of a write.
+pub fn fill(buf: &mut [u8], id: Id, generation: u32, offset: u64) {
+    let pattern = pattern(id, generation);
+    for (at, byte) in (offset..).zip(buf) {
+        *byte = pattern[(at & 7) as usize];
+    }
+}
+
+/// Effect of an operation on a file's content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// The bytes that change.
+    pub range: Range<u64>,
+    /// What they become: a generation, or 0 for zero bytes.
+    pub generation: u32,
+    /// The size afterwards.
+    pub size: u64,
+}
+
+impl Effect {
+    /// Effect of `operation` on a file of `size` bytes; `None` for operations on anything else.
+    #[must_use]
+    pub fn of(operation: &Operation, size: u64) -> Option<Effect> {
+        Some(match *operation {
+            Operation::Write { offset, len, generation, .. } => {
+                let end = offset + len;
+                Effect { range: offset..end, generation, size: size.max(end) }
+            }
+            Operation::Resize { size: new, .. } => {
+                let range = if new < size { new..u64::MAX } else { 0..0 };
+                Effect { range, generation: 0, size: new }
+            }
+            Operation::Allocate { offset, len, keep_size, .. } => {
+                let size = if keep_size { size } else { size.max(offset + len) };
+                Effect { range: 0..0, generation: 0, size }
+            }
+            Operation::Punch { offset, len, .. } => {
+                Effect { range: offset..offset + len, generation: 0, size }
+            }
+            Operation::Zero { offset, len, keep_size, .. } => {
+                let size = if keep_size { size } else { size.max(offset + len) };
+                Effect { range: offset..offset + len, generation: 0, size }
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// What a file holds at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// Bytes.
+    pub size: u64,
+    /// Start of a range to its end and generation; gaps are zero.
+    runs: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Content {
+    /// Applies an effect.
+    pub fn apply(&mut self, effect: &Effect) {
+        self.size = effect.size;
+        let Range { start, end } = effect.range;
+        if start >= end {
+            return;
+        }
+        let touched: Vec<(u64, u64, u32)> = self
+            .runs
+            .range(..end)
+            .rev()
+            .take_while(|(_, (run_end, _))| *run_end > start)
+            .map(|(&at, &(run_end, generation))| (at, run_end, generation))
+            .collect();
+        for (at, run_end, generation) in touched {
+            self.runs.remove(&at);
+            if at < start {
+                self.runs.insert(at, (start, generation));
+            }
+            if run_end > end {
+                self.runs.insert(end, (run_end, generation));
+            }
+        }
+        if effect.generation != 0 {
+            self.runs.insert(start, (end, effect.generation));
+        }
+    }
+
+    fn at(&self, byte: u64) -> u32 {
+        match self.runs.range(..=byte).next_back() {
+            Some((_, (end, generation))) if *end > byte => *generation,
+            _ => 0,
+        }
+    }
+}
+
+/// The bytes of a file as they were read: its size and the ranges that hold data; the rest are
+/// holes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileBytes {
+    /// Bytes.
+    pub size: u64,
+    /// Offset and bytes of each range, in order.
+    pub data: Vec<(u64, Vec<u8>)>,
+}
+
+impl FileBytes {
+    /// Parts of `range` in order: bytes, or `None` for a hole.
+    fn parts(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<&[u8]>)> {
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        for (start, bytes) in &self.data {
+            let end = (start + bytes.len() as u64).min(range.end);
+            if end <= at {
+                continue;
+            }
+            if *start >= range.end {
+                break;
+            }
+            if *start > at {
+                parts.push((at..*start, None));
+                at = *start;
+            }
+            parts.push((at..end, Some(&bytes[(at - start) as usize..(end - start) as usize])));
+            at = end;
+        }
+        if at < range.end {
+            parts.push((at..range.end, None));
+        }
+        parts
+    }
+}
+
+/// Checks a recovered file against what it held at the last completed sync and the effects since.
+///
+/// # Errors
+/// What is wrong, with the place and what stands there.
+pub fn check(id: Id, synced: &Content, later: &[Effect], found: &FileBytes) -> Result<(), String> {
+    let sizes = later.iter().map(|effect| effect.size).chain([synced.size]);
+    let (least, most) =
+        sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
+    if found.size < least || found.size > most {
+        return Err(format!("size {} is not between {least} and {most}", found.size));
+    }
+    for range in segments(synced, later, found.size) {
+        let mut allowed = vec![synced.at(range.start)];
+        for effect in later {
+            if effect.range.contains(&range.start) && !allowed.contains(&effect.generation) {
+                allowed.push(effect.generation);
+            }
+        }
+        for (part, bytes) in found.parts(range) {
+            check_part(id, &allowed, part, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ranges below `size` inside which every byte has the same past.
+fn segments(synced: &Content, later: &[Effect], size: u64) -> Vec<Range<u64>> {
+    let mut bounds: Vec<u64> = later
+        .iter()
+        .flat_map(|effect| [effect.range.start, effect.range.end])
+        .chain(synced.runs.iter().flat_map(|(start, (end, _))| [*start, *end]))
+        .filter(|bound| *bound < size)
+        .chain([0, size])
+        .collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    bounds.windows(2).map(|pair| pair[0]..pair[1]).collect()
+}
+
+fn check_part(
+    id: Id,
+    allowed: &[u32],
+    range: Range<u64>,
+    bytes: Option<&[u8]>,
+) -> Result<(), String> {
+    let Some(bytes) = bytes else {
+        if allowed.contains(&0) {
+            return Ok(());
+        }
+        return Err(format!("bytes {range:?} are a hole; allowed are generations {allowed:?}"));
+    };
+    let patterns: Vec<[u8; 8]> =
+        allowed.iter().map(|&g| if g == 0 { [0; 8] } else { pattern(id, g) }).collect();
+    let fits = |at: u64, byte: u8| patterns.iter().any(|p| p[(at & 7) as usize] == byte);
+    let Some(wrong) = (range.start..).zip(bytes).position(|(at, &byte)| !fits(at, byte)) else {
+        return Ok(());
+    };
+    let end = bytes.len().min(wrong + 16);
+    let count = (range.start..).zip(bytes).filter(|&(at, &byte)| !fits(at, byte)).count();
+    Err(format!(
+        "byte {} (and {} more of {range:?}) was never written: {:02x?}; allowed are generations \
+         {allowed:?}",
+        range.start + wrong as u64,
+        count - 1,
+        &bytes[wrong..end],
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: Id = 0x10_0007;
+
+    fn write(offset: u64, len: u64, generation: u32) -> Operation {
+        Operation::Write { id: ID, offset, len, generation, append: false }
+    }
+
+    fn apply(content: &mut Content, operation: &Operation) -> Effect {
+        let effect = Effect::of(operation, content.size).unwrap();
+        content.apply(&effect);
+        effect
+    }
+
+    /// The bytes that `content` stands for, with a hole where nothing was written.
+    fn bytes_of(content: &Content) -> FileBytes {
+        let mut bytes = vec![0; content.size as usize];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let generation = content.at(at as u64);
+            if generation > 0 {
+                *byte = pattern(ID, generation)[at & 7];
+            }
+        }
+        FileBytes { size: content.size, data: vec![(0, bytes)] }
+    }
+
+    #[test]
+    fn runs_are_cut_and_replaced() {
+        let mut content = Content::default();
+        apply(&mut content, &write(10, 30, 1));
+        apply(&mut content, &write(20, 5, 2));
+        apply(&mut content, &Operation::Punch { id: ID, offset: 35, len: 100 });
+        apply(&mut content, &write(50, 10, 3));
+        apply(&mut content, &Operation::Resize { id: ID, size: 55 });
+        let at: Vec<u32> =
+            [9, 10, 19, 20, 24, 25, 34, 35, 50, 54, 55].map(|b| content.at(b)).into();
+        assert_eq!(at, [0, 1, 1, 2, 2, 1, 1, 0, 3, 3, 0]);
+        assert_eq!(content.size, 55);
+    }
+
+    #[test]
+    fn the_synced_state_and_any_later_one_pass() {
+        let mut content = Content::default();
+        apply(&mut content, &write(0, 100, 1));
+        let synced = content.clone();
+        let later = [
+            apply(&mut content, &write(40, 20, 2)),
+            apply(&mut content, &Operation::Resize { id: ID, size: 50 }),
+            apply(&mut content, &write(70, 10, 3)),
+        ];
+        check(ID, &synced, &later, &bytes_of(&synced)).unwrap();
+        check(ID, &synced, &later, &bytes_of(&content)).unwrap();
+        // A mixture: the new bytes without the truncation.
+        let mut mixed = synced.clone();
+        apply(&mut mixed, &write(70, 10, 3));
+        check(ID, &synced, &later, &bytes_of(&mixed)).unwrap();
+    }
+
+    #[test]
+    fn lost_and_foreign_bytes_are_found() {
+        let mut content = Content::default();
+        apply(&mut content, &write(0, 100, 1));
+        let mut found = bytes_of(&content);
+        found.data[0].1[50] = 0;
+        let error = check(ID, &content, &[], &found).unwrap_err();
+        assert!(error.starts_with("byte 50 (and 0 more"), "{error}");
+        found = FileBytes { size: 100, data: Vec::new() };
+        assert!(check(ID, &content, &[], &found).unwrap_err().contains("are a hole"));
+        found = FileBytes { size: 99, data: Vec::new() };
+        assert!(check(ID, &content, &[], &found).unwrap_err().starts_with("size 99"));
+        // Bytes of a generation that was overwritten before the sync.
+        let stale = bytes_of(&content);
+        apply(&mut content, &write(10, 10, 2));
+        assert!(check(ID, &content, &[], &stale).unwrap_err().starts_with("byte 10 "));
+    }
+
+    #[test]
+    fn parts_tell_holes_from_data() {
+        let found = FileBytes { size: 40, data: vec![(10, vec![1; 10]), (30, vec![2; 5])] };
+        let parts: Vec<_> =
+            found.parts(5..33).into_iter().map(|(r, b)| (r, b.map(<[u8]>::len))).collect();
+        assert_eq!(parts, [(5..10, None), (10..20, Some(10)), (20..30, None), (30..33, Some(3))]);
+    }
+}

@@ -1,0 +1,206 @@
+//! A dirty image of a live kernel mount, recovered by uext4 to what the kernel recovers.
+//!
+//! # How
+//! The image lies in an outer file system, itself on a loop device. The kernel mounts the image; a
+//! load of several threads works on it. The outer file system is frozen (`fsfreeze`), so that the
+//! image stands still in the middle of the load, and copied. One copy is recovered by the kernel,
+//! one by uext4, one by e2fsck; the trees are compared, content, modes, owners, times, attributes
+//! and link counts, and uext4's also with what the load had synced before the freeze.
+//!
+//! # Not covered
+//! Loss of what the outer file system's page cache held.
+
+use crate::generator::Limits;
+use crate::load::{self, Control};
+use crate::mount::{FuseMount, KernelMount, run};
+use crate::operation::{SHARED, SHARED_NAME, own_directory, own_name};
+use crate::oracle::{self, image_folder, program};
+use crate::tree::compare::{self, Scope};
+use crate::view::View;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use uext4::config::Atime;
+use uext4::{MountOptions, Volume};
+use uext4_device::{Access, FileDevice};
+
+/// Threads of the load.
+const THREADS: u32 = 3;
+const INNER_MIB: u64 = 128;
+const OUTER_MIB: u64 = 400;
+
+/// What came of one round.
+#[derive(Debug)]
+pub struct Round {
+    /// The file system and the moment of the freeze.
+    pub what: String,
+    /// Whether the copy had transactions to replay.
+    pub replayed: bool,
+    /// What is wrong.
+    pub faults: Vec<String>,
+}
+
+/// Why no round can be made here, or `None`.
+#[must_use]
+pub fn why_not() -> Option<&'static str> {
+    if let Some(why) = crate::mount::why_no_loop().or_else(crate::mount::why_no_fuse) {
+        return Some(why);
+    }
+    let needed = ["fsfreeze", "mke2fs", "e2fsck"];
+    needed.iter().any(|name| program(name).is_none()).then_some("fsfreeze, mke2fs or e2fsck")
+}
+
+/// A frozen file system; thawed when dropped.
+struct Frozen<'a>(&'a Path);
+
+impl<'a> Frozen<'a> {
+    fn freeze(point: &'a Path) -> Result<Frozen<'a>, String> {
+        run(Command::new("fsfreeze").arg("-f").arg(point))?;
+        Ok(Frozen(point))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("fsfreeze").arg("-u").arg(self.0)) {
+            println!("cannot thaw: {error}");
+        }
+    }
+}
+
+/// One round. `binary` is the `uext4` command.
+///
+/// # Errors
+/// The machinery failed.
+pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, String> {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0xf4ee_2e00);
+    let block_size = [1024, 4096][rng.random_range(0..2)];
+    let features = ["", "orphan_file,metadata_csum_seed"][rng.random_range(0..2)];
+    let delay = Duration::from_millis(rng.random_range(50..2000));
+
+    let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
+    let outer_image = folder.path().join("outer.img");
+    make(&outer_image, OUTER_MIB, &["-b", "4096"])?;
+    let outer_point = folder.path().join("outer");
+    let outer = KernelMount::start(&outer_image, &outer_point, false)?;
+    let image = outer_point.join("disk.img");
+    let block = block_size.to_string();
+    let mut options = vec!["-b", &block, "-J", "size=4"];
+    if !features.is_empty() {
+        options.extend(["-O", features]);
+    }
+    make(&image, INNER_MIB, &options)?;
+    let point = folder.path().join("mnt");
+    let inner = KernelMount::start(&image, &point, false)?;
+    set_up(&point)?;
+
+    let copy = folder.path().join("copy.img");
+    let control = Control::default();
+    let limits = Limits { xattr_bytes: block_size as usize / 2, ..Limits::default() };
+    let (history, frozen_at) = load::run(&point, seed, THREADS, limits, &control, || {
+        std::thread::sleep(delay);
+        let before = control.clock.tick();
+        let frozen = Frozen::freeze(&outer_point)?;
+        fs::copy(&image, &copy).map_err(|error| format!("copy of the image: {error}"))?;
+        drop(frozen);
+        Ok(before)
+    })?;
+    inner.unmount()?;
+    outer.unmount()?;
+    fs::remove_file(&outer_image).map_err(|error| error.to_string())?;
+
+    let marks = history.syncs_before(frozen_at);
+    let mut faults = Vec::new();
+    let copies = [folder.path().join("ours.img"), folder.path().join("e2fsck.img")];
+    for path in &copies {
+        fs::copy(&copy, path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if let Some(folder) = keep {
+        let kept = folder.join(format!("freeze-{seed}.img"));
+        fs::copy(&copy, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+    }
+    let replayed = match recover(&copies[0]) {
+        Ok((replayed, view)) => {
+            faults.extend(history.check(&marks, &view));
+            replayed
+        }
+        Err(error) => {
+            faults.push(format!("uext4: {error}"));
+            false
+        }
+    };
+    // The kernel leaves its own summary counts to be found wrong; only the tree is compared.
+    oracle::judge(&copies[1], "-fy").map_err(|error| error.to_string())?;
+    faults.extend(against_kernel(binary, folder.path(), &copy, &copies)?);
+    faults.extend(oracle::expect_clean(&copies[0]).err().map(|e| format!("after uext4: {e}")));
+    let features = if features.is_empty() { "default features" } else { features };
+    let what = format!(
+        "seed {seed}: {block_size}-byte blocks, {features}, frozen after {} ms, {} operations, {} \
+         syncs before",
+        delay.as_millis(),
+        history.len(),
+        marks.len()
+    );
+    Ok(Round { what, replayed, faults })
+}
+
+fn make(image: &Path, mib: u64, options: &[&str]) -> Result<(), String> {
+    let made = File::create(image).and_then(|file| file.set_len(mib << 20));
+    made.map_err(|error| format!("{}: {error}", image.display()))?;
+    let program = program("mke2fs").ok_or("mke2fs is not installed")?;
+    let mut command = Command::new(program);
+    command.args(["-q", "-F", "-t", "ext4"]).args(options).arg(image);
+    run(&mut command).map(drop)
+}
+
+/// The directories of the load, as [`crate::set_up`] makes them on a volume.
+fn set_up(point: &Path) -> Result<(), String> {
+    let own = (1..=THREADS).map(|thread| (own_name(thread), own_directory(thread)));
+    for (name, id) in own.chain([(SHARED_NAME.to_vec(), SHARED)]) {
+        let path = point.join(OsStr::from_bytes(&name));
+        let made = fs::create_dir(&path)
+            .and_then(|()| std::os::unix::fs::chown(&path, Some(id), Some(0)))
+            .and_then(|()| File::open(point)?.sync_all());
+        made.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Opens and closes an image with uext4.
+fn recover(image: &Path) -> Result<(bool, View), String> {
+    let device = FileDevice::open(image, Access::ReadWrite, 0).map_err(|e| e.to_string())?;
+    let options = MountOptions { atime: Atime::None, ..MountOptions::default() };
+    let volume =
+        Volume::open(Arc::new(device), options).map_err(|error| format!("open: {error}"))?;
+    let replayed = volume.recovery().transactions > 0;
+    let view = View::read(&volume)?;
+    volume.close().map_err(|error| format!("close: {error}"))?;
+    Ok((replayed, view))
+}
+
+/// Compares what the kernel recovers of `copy` with what uext4 and e2fsck made of theirs.
+fn against_kernel(
+    binary: &Path,
+    folder: &Path,
+    copy: &Path,
+    others: &[PathBuf; 2],
+) -> Result<Vec<String>, String> {
+    let (kernel_point, point) = (folder.join("kernel"), folder.join("ours"));
+    let kernel = KernelMount::start(copy, &kernel_point, false)?;
+    let scope = Scope { whole_volume: true, access_times: true };
+    let mut faults = Vec::new();
+    for (image, who) in others.iter().zip(["uext4", "e2fsck"]) {
+        let mount = FuseMount::start(binary, image, &point)?;
+        let differences = compare::trees(&kernel_point, &point, scope)?;
+        faults.extend(differences.iter().map(|d| format!("the kernel's and {who}'s: {d}")));
+        mount.unmount(binary)?;
+    }
+    kernel.unmount()?;
+    Ok(faults)
+}

@@ -1,0 +1,95 @@
+//! `kill -9` of the mounting process under a load of several threads.
+//!
+//! # Fault model
+//! The process ends at a random moment; what it had written to the image stays, in the order in
+//! which it was written (the host goes on). The image is then recovered by uext4 and by e2fsck and
+//! compared with what the load had done and synced: see [`crate::crash`] (a) to (d).
+//!
+//! # Not covered
+//! Loss of what the host's page cache held: that is what recorded runs are for.
+
+use crate::crash::judge_image;
+use crate::generator::Limits;
+use crate::load::{self, Control};
+use crate::mount::FuseMount;
+use crate::oracle::image_folder;
+use crate::run::{NEWER_FEATURES, Shape, make};
+use crate::volume_target::set_up;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use uext4::{MountOptions, Volume};
+use uext4_device::MemoryDevice;
+
+/// What came of one round.
+#[derive(Debug)]
+pub struct Round {
+    /// The file system and the moment of the kill.
+    pub what: String,
+    /// Operations that the load had begun.
+    pub operations: usize,
+    /// Syncs that had returned.
+    pub syncs: usize,
+    /// What is wrong.
+    pub faults: Vec<String>,
+}
+
+/// Threads of the load.
+const THREADS: u32 = 4;
+
+/// One round: make, mount, load, kill, recover, compare. `binary` is the `uext4` command; the
+/// image of a round with faults is kept in `keep`.
+///
+/// # Errors
+/// The machinery failed, or an operation before the kill.
+pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, String> {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x0111_9999);
+    let block_size = [1024, 2048, 4096, 4096][rng.random_range(0..4)];
+    let journal_mib = [4, 4, 16][rng.random_range(0..3)];
+    let features = if rng.random_bool(0.5) { NEWER_FEATURES } else { "" };
+    let shape = Shape { block_size, journal_mib, image_mib: 128, features };
+    let delay = Duration::from_millis(rng.random_range(20..1500));
+
+    let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
+    let image = folder.path().join("disk.img");
+    prepare(&shape, seed, &image)?;
+    let limits = Limits { xattr_bytes: block_size as usize / 2, ..Limits::default() };
+    let point = folder.path().join("mnt");
+    let control = Control::default();
+    let mut mount = FuseMount::start(binary, &image, &point)?;
+    let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+        std::thread::sleep(delay);
+        control.gone.store(true, Ordering::SeqCst);
+        mount.kill();
+        Ok(())
+    })?;
+    drop(mount);
+
+    let device = MemoryDevice::load(&image).map_err(|error| format!("the image: {error}"))?;
+    let marks = history.syncs_before(u64::MAX);
+    let syncs = marks.len();
+    let faults = judge_image(device.snapshot(), &history, marks)?;
+    if let Some(folder) = keep.filter(|_| !faults.is_empty()) {
+        let path = folder.join(format!("kill9-{seed}.img"));
+        device.save(&path).map_err(|error| format!("cannot keep {}: {error}", path.display()))?;
+    }
+    let what = format!(
+        "seed {seed}: {block_size}-byte blocks, {journal_mib} MiB journal, {}, killed after {} ms",
+        if features.is_empty() { "default features" } else { features },
+        delay.as_millis()
+    );
+    Ok(Round { what, operations: history.len(), syncs, faults })
+}
+
+/// A fresh file system with junk in its free blocks and the load's directories, in a file.
+fn prepare(shape: &Shape, seed: u64, image: &Path) -> Result<(), String> {
+    let memory = Arc::new(make(shape, seed)?);
+    let volume = Volume::open(memory.clone(), MountOptions::default())
+        .map_err(|error| format!("open: {error}"))?;
+    set_up(&volume, THREADS).map_err(|error| format!("set up: {error}"))?;
+    volume.close().map_err(|error| format!("close: {error}"))?;
+    memory.save(image).map_err(|error| format!("{}: {error}", image.display()))
+}

@@ -1,0 +1,59 @@
+//! A load of several threads on a mounted file system, until it is told to stop.
+
+use crate::generator::{Generator, Limits};
+use crate::host_target::HostTarget;
+use crate::model::{History, ThreadHistory};
+use crate::target::{Clock, act};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the threads of a load share with the one who ends it.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Counts the beginnings and ends of operations.
+    pub clock: Clock,
+    /// Set before the file system is taken away: errors are expected from then on.
+    pub gone: Arc<AtomicBool>,
+    /// Ask the threads to end after the operation that they are in.
+    pub stop: AtomicBool,
+}
+
+/// Runs `threads` threads below `root` while `meanwhile` runs here; what they did.
+///
+/// # Errors
+/// An operation that should have succeeded; the error of `meanwhile`.
+pub fn run<T>(
+    root: &Path,
+    seed: u64,
+    threads: u32,
+    limits: Limits,
+    control: &Control,
+    meanwhile: impl FnOnce() -> Result<T, String>,
+) -> Result<(History, T), String> {
+    // Modes are the load's, not the caller's.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..=threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut generator = Generator::new(seed, thread, limits, false);
+                    let mut target = HostTarget::new(root, control.gone.clone());
+                    let entries = Vec::new();
+                    let mut history = ThreadHistory { thread, identifies: false, entries };
+                    let more = |_| !control.stop.load(Ordering::Relaxed);
+                    let clock = &control.clock;
+                    act(&mut generator, &mut target, clock, &mut history, &more, &|_| ())?;
+                    Ok(history)
+                })
+            })
+            .collect();
+        let result = meanwhile();
+        control.stop.store(true, Ordering::Relaxed);
+        let threads: Result<Vec<ThreadHistory>, String> = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+            .collect();
+        Ok((History { threads: threads? }, result?))
+    })
+}

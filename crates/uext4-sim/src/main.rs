@@ -1,0 +1,40 @@
+//! The longer checks: `cargo xtask crash`, `kill9`, `tree` and `freeze` call this program.
+
+#![forbid(unsafe_code)]
+
+mod verb;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Longer checks of uext4
+#[derive(Parser)]
+#[command(name = "uext4-sim")]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Crash(verb::crash::Args),
+    Kill9(verb::kill9::Args),
+    Tree(verb::tree::Args),
+    Freeze(verb::freeze::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse().verb {
+        Verb::Crash(args) => verb::crash::run(&args),
+        Verb::Kill9(args) => verb::kill9::run(&args),
+        Verb::Tree(args) => verb::tree::run(&args),
+        Verb::Freeze(args) => verb::freeze::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("uext4-sim: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What must be found after a crash.
+//!
+//! # What
+//! A [`History`] is what each thread did, in its order, with a clock that all threads share. A sync
+//! that had returned before the crash moves *floors*: everything of the thread before a floor is
+//! durable. [`History::check`] compares a recovered volume with them.
+//!
+//! - **Names and attributes** (everything but content and size): each operation is one transaction
+//!   handle, and handles of one thread follow each other. So a recovered volume shows, for each
+//!   thread, exactly the state after its first *n* operations, for one *n* not below the floor.
+//! - **Content**: each byte is what it was at the file's floor or what any later operation made of
+//!   it (see [`crate::content`]).
+//!
+//! # Floors
+//! | sync | durable |
+//! |---|---|
+//! | fsync of a file | its content; names and attributes up to the last operation on that inode |
+//! | fdatasync of a file | its content; names up to its creation |
+//! | fsync of a directory | names up to the last operation on it or in it |
+//! | sync of the volume | everything of every thread that had returned before the sync began |
+//!
+//! # Not covered
+//! Access and change times; modification times other than those set; the order of content changes
+//! of different files or ranges without a sync between them (ext4 promises none).
+
+use crate::content::{self, Content, Effect};
+use crate::namespace::{Namespace, Node};
+use crate::operation::{Id, Kind, Operation, Place, ROOT, THREAD_SHIFT, thread_of};
+use crate::view::{Seen, View};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One operation of a thread.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What was done.
+    pub operation: Operation,
+    /// The clock before it began.
+    pub started: u64,
+    /// The clock after it returned; `None`: it never did, and may or may not have happened.
+    pub ended: Option<u64>,
+}
+
+/// What one thread did.
+#[derive(Clone, Debug)]
+pub struct ThreadHistory {
+    /// The thread, from 1.
+    pub thread: u32,
+    /// Whether new inodes got their owner at once.
+    pub identifies: bool,
+    /// Operations in order.
+    pub entries: Vec<Entry>,
+}
+
+/// What all threads did.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// One each.
+    pub threads: Vec<ThreadHistory>,
+}
+
+/// A sync that had returned: thread and place in its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The thread.
+    pub thread: u32,
+    /// Index of the sync among its entries.
+    pub index: usize,
+}
+
+impl Mark {
+    /// As a number for a recording.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        u64::from(self.thread) << 40 | self.index as u64
+    }
+
+    /// From a number of a recording.
+    #[must_use]
+    pub fn from_number(number: u64) -> Mark {
+        let index = number & ((1 << 40) - 1);
+        Mark { thread: (number >> 40) as u32, index: index as usize }
+    }
+}
+
+/// How much of one thread is durable.
+#[derive(Clone, Debug, Default)]
+struct Floor {
+    /// Entries whose effect on names and attributes is durable.
+    names: usize,
+    /// Entries all of whose effects are durable.
+    all: usize,
+    /// The same for the content of one file.
+    files: BTreeMap<Id, usize>,
+}
+
+impl History {
+    /// Syncs that had returned before the clock reached `time`.
+    #[must_use]
+    pub fn syncs_before(&self, time: u64) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        for history in &self.threads {
+            for (index, entry) in history.entries.iter().enumerate() {
+                let returned = entry.ended.is_some_and(|ended| ended < time);
+                if entry.operation.is_sync() && returned {
+                    marks.push(Mark { thread: history.thread, index });
+                }
+            }
+        }
+        marks
+    }
+
+    /// Number of operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.threads.iter().map(|history| history.entries.len()).sum()
+    }
+
+    /// Whether nothing was done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Compares a recovered volume with what must and may be there.
+    #[must_use]
+    pub fn check(&self, marks: &[Mark], view: &View) -> Vec<String> {
+        let floors = self.floors(marks);
+        let mut faults = self.check_strangers(view);
+        for (history, floor) in self.threads.iter().zip(&floors) {
+            faults.extend(history.check(floor, view));
+        }
+        faults
+    }
+
+    fn floors(&self, marks: &[Mark]) -> Vec<Floor> {
+        let mut floors = vec![Floor::default(); self.threads.len()];
+        for mark in marks {
+            let Some(at) = self.threads.iter().position(|h| h.thread == mark.thread) else {
+                continue;
+            };
+            let history = &self.threads[at];
+            let entry = &history.entries[mark.index];
+            match &entry.operation {
+                Operation::SyncVolume => {
+                    for (floor, history) in floors.iter_mut().zip(&self.threads) {
+                        floor.all = floor.all.max(history.returned_before(entry.started));
+                    }
+                }
+                Operation::Sync { id, data_only } => {
+                    let names = history.floor_of(mark.index, |operation| match operation {
+                        Operation::Create { .. } | Operation::Identify { .. } => {
+                            operation.touches(*id)
+                        }
+                        _ => !data_only && operation.touches(*id),
+                    });
+                    floors[at].names = floors[at].names.max(names);
+                    let file = floors[at].files.entry(*id).or_default();
+                    *file = mark.index.max(*file);
+                }
+                Operation::SyncDirectory { id } => {
+                    let names = history.floor_of(mark.index, |o| o.touches(*id) || o.is_in(*id));
+                    floors[at].names = floors[at].names.max(names);
+                }
+                _ => {}
+            }
+        }
+        for floor in &mut floors {
+            floor.names = floor.names.max(floor.all);
+        }
+        floors
+    }
+
+    /// Names that belong to no thread, directories that nobody made.
+    fn check_strangers(&self, view: &View) -> Vec<String> {
+        let known: BTreeSet<u32> = self.threads.iter().map(|history| history.thread).collect();
+        view.entries
+            .keys()
+            .filter(|place| place.dir != ROOT)
+            .filter(|place| thread_of(place).is_none_or(|thread| !known.contains(&thread)))
+            .map(|place| format!("{place:?} is a name that nobody made"))
+            .collect()
+    }
+}
+
+impl ThreadHistory {
+    /// Number of leading entries that had returned when the clock was at `time`.
+    fn returned_before(&self, time: u64) -> usize {
+        self.entries.partition_point(|entry| entry.ended.is_some_and(|ended| ended < time))
+    }
+
+    /// The entry after the last one before `end` that fits.
+    fn floor_of(&self, end: usize, fits: impl Fn(&Operation) -> bool) -> usize {
+        self.entries[..end].iter().rposition(|entry| fits(&entry.operation)).map_or(0, |at| at + 1)
+    }
+
+    fn check(&self, floor: &Floor, view: &View) -> Vec<String> {
+        let found: BTreeMap<&Place, &Seen> = view
+            .entries
+            .iter()
+            .filter(|(place, _)| thread_of(place) == Some(self.thread))
+            .filter_map(|(place, ino)| Some((place, view.nodes.get(ino)?)))
+            .collect();
+        let mut faults = self.check_names(floor.names, &found).err().unwrap_or_default();
+        let files: BTreeMap<Id, &Seen> = found
+            .values()
+            .filter(|seen| seen.kind == Some(Kind::File))
+            .map(|seen| (seen.uid, *seen))
+            .collect();
+        let pasts = self.pasts(floor);
+        for (id, seen) in files {
+            let result = match pasts.get(&id) {
+                Some((synced, later)) => content::check(id, synced, later, &seen.content),
+                // Not identified yet: the load writes only afterwards.
+                None if id >> THREAD_SHIFT == 0 && seen.content.size == 0 => Ok(()),
+                None => Err("nobody made this file".into()),
+            };
+            if let Err(error) = result {
+                faults.push(format!("thread {} file {id:#x}: {error}", self.thread));
+            }
+        }
+        faults
+    }
+
+    /// Finds the number of operations after which the names are those found.
+    fn check_names(
+        &self,
+        floor: usize,
+        found: &BTreeMap<&Place, &Seen>,
+    ) -> Result<(), Vec<String>> {
+        let mut names = Namespace::new(self.thread, self.identifies);
+        let mut best: Option<(usize, Vec<String>)> = None;
+        for count in 0..=self.entries.len() {
+            if count > 0 {
+                names.apply(&self.entries[count - 1].operation);
+            }
+            if count < floor {
+                continue;
+            }
+            let changes_names = count == floor || {
+                let operation = &self.entries[count - 1].operation;
+                !operation.is_sync()
+            };
+            if !changes_names {
+                continue;
+            }
+            let differences = compare(&names, found);
+            if differences.is_empty() {
+                return Ok(());
+            }
+            if best.as_ref().is_none_or(|(_, least)| differences.len() < least.len()) {
+                best = Some((count, differences));
+            }
+        }
+        let (count, mut differences) = best.unwrap_or_default();
+        let all = differences.len();
+        differences.truncate(5);
+        differences.insert(
+            0,
+            format!(
+                "thread {}: names are those of no moment from operation {floor} to {}; nearest is \
+                 {count} with {all} differences",
+                self.thread,
+                self.entries.len()
+            ),
+        );
+        Err(differences)
+    }
+
+    /// Of each file: its content at its floor, and the effects since.
+    fn pasts(&self, floor: &Floor) -> BTreeMap<Id, (Content, Vec<Effect>)> {
+        let mut pasts: BTreeMap<Id, (Content, Vec<Effect>)> = BTreeMap::new();
+        let mut sizes: BTreeMap<Id, u64> = BTreeMap::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if let Operation::Create { id, kind: Kind::File, .. } = entry.operation {
+                pasts.insert(id, Default::default());
+            }
+            let Some(id) = entry.operation.content_of() else { continue };
+            let size = sizes.entry(id).or_default();
+            let Some(effect) = Effect::of(&entry.operation, *size) else { continue };
+            *size = effect.size;
+            let durable = floor.all.max(floor.files.get(&id).copied().unwrap_or(0));
+            let (synced, later) = pasts.entry(id).or_default();
+            if index < durable {
+                synced.apply(&effect);
+            } else {
+                later.push(effect);
+            }
+        }
+        pasts
+    }
+}
+
+/// Differences between the names at one moment and those found.
+fn compare(names: &Namespace, found: &BTreeMap<&Place, &Seen>) -> Vec<String> {
+    let mut differences = Vec::new();
+    for (place, id) in names.entries() {
+        match (found.get(place), names.node(id)) {
+            (None, _) => differences.push(format!("{place:?} ({id:#x}) is missing")),
+            (Some(seen), Some(node)) => {
+                if let Some(what) = compare_node(id, node, seen) {
+                    differences.push(format!("{place:?} ({id:#x}) {what}"));
+                }
+            }
+            (Some(_), None) => {}
+        }
+    }
+    for (place, seen) in found {
+        if names.at(place).is_none() {
+            differences.push(format!("{place:?} ({:#x}) is there", seen.uid));
+        }
+    }
+    differences
+}
+
+fn compare_node(id: Id, node: &Node, seen: &Seen) -> Option<String> {
+    // Until it is identified a node has the owner and the group of its maker.
+    let is_own = if node.identified { seen.uid == id } else { seen.uid >> THREAD_SHIFT == 0 };
+    if !is_own {
+        return Some(format!("is {:#x}", seen.uid));
+    }
+    if seen.kind != Some(node.kind) {
+        return Some(format!("is a {:?}, not a {:?}", seen.kind, node.kind));
+    }
+    // The mode of a symbolic link is not the load's.
+    if seen.mode != node.mode && node.kind != Kind::Symlink {
+        return Some(format!("has mode {:o}, not {:o}", seen.mode, node.mode));
+    }
+    if node.identified && seen.gid != node.gid {
+        return Some(format!("has group {}, not {}", seen.gid, node.gid));
+    }
+    if seen.target != node.target {
+        return Some("has another target".into());
+    }
+    if seen.xattrs != node.xattrs {
+        let shown =
+            |(name, value): (&Vec<u8>, &Vec<u8>)| (name.escape_ascii().to_string(), value.len());
+        let found: Vec<_> = seen.xattrs.iter().map(shown).collect();
+        let wanted: Vec<_> = node.xattrs.iter().map(shown).collect();
+        return Some(format!("has attributes {found:?}, not {wanted:?}"));
+    }
+    if let Some(mtime) = node.mtime
+        && seen.mtime != mtime
+    {
+        return Some(format!("has mtime {:?}, not {mtime:?}", seen.mtime));
+    }
+    if node.kind != Kind::Directory && seen.links as usize != node.places.len() {
+        return Some(format!("has {} links, not {}", seen.links, node.places.len()));
+    }
+    None
+}

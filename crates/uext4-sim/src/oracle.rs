@@ -1,0 +1,268 @@
+//! e2fsck as the judge of an image.
+//!
+//! # What is allowed of `e2fsck -fy`
+//! After a crash an image needs its journal replayed and its orphans cleaned up, and nothing else.
+//! So of what `-fy` prints only these lines pass ([`repairs`] returns the others):
+//!
+//! - its banner, the names of the passes, the closing summary, `FILE SYSTEM WAS MODIFIED`: it says
+//!   the last one for the replay alone;
+//! - `recovering journal`: the replay;
+//! - `Clearing orphaned inode`, `Truncating orphaned inode`: the orphan list or file, whose work a
+//!   crash interrupts; the kernel does the same at mount;
+//! - `Feature orphan_present is set but orphan file is clean`: the flag is up for as long as a
+//!   volume   with an orphan file is mounted for writing; to take it down is the end of orphan
+//!   clean-up. An   image of a live kernel mount gets the same line;
+//! - `Orphan file (inode N) block M is not clean`: the slots of orphans that were cleared or
+//!   truncated before; the kernel's images get this line as well;
+//! - `extent tree ... could be narrower` or `shorter`, with `Pass 1E` that does it: an optimisation
+//!   that e2fsck offers for trees that are valid, also for the kernel's; `-fn` calls them clean.
+//!
+//! - `Inode N, i_blocks is X, should be Y`, if N is an orphan that e2fsck has truncated: e2fsck
+//!   1.47   frees the attribute block of such an inode with the cut blocks, and then finds its own
+//!   count   wrong. It does so with any image (set the size and `s_last_orphan` with debugfs to
+//!   see it), and   the attributes of that inode are lost; no writer can prevent it but by not
+//!   having such orphans.
+//!
+//! Counts that only the group descriptors keep are no lines at all: e2fsck takes the superblock's
+//! free counts from the groups silently.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use uext4_device::{Device, MemoryDevice};
+
+/// Runs e2fsck on images in memory, by way of a file.
+#[derive(Debug)]
+pub struct Oracle {
+    folder: tempfile::TempDir,
+}
+
+/// What e2fsck said.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Exit status.
+    pub code: i32,
+    /// Standard output.
+    pub text: String,
+}
+
+/// A folder for images: in memory where the machine has that.
+///
+/// # Errors
+/// Those of making it.
+pub fn image_folder() -> io::Result<tempfile::TempDir> {
+    let builder = || {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("uext4-sim-");
+        builder
+    };
+    match builder().tempdir_in("/dev/shm") {
+        Ok(folder) => Ok(folder),
+        Err(_) => builder().tempdir(),
+    }
+}
+
+/// Where e2fsck is, if it is installed.
+#[must_use]
+pub fn e2fsck() -> Option<PathBuf> {
+    program("e2fsck")
+}
+
+/// Where a system program is, if it is installed.
+#[must_use]
+pub fn program(name: &str) -> Option<PathBuf> {
+    ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.is_file())
+}
+
+impl Oracle {
+    /// An oracle with a folder of its own.
+    ///
+    /// # Errors
+    /// Those of making the folder.
+    pub fn new() -> io::Result<Oracle> {
+        Ok(Oracle { folder: image_folder()? })
+    }
+
+    /// Puts an image into the folder; dropped when another of that name comes. Stretches that hold
+    /// nothing but junk or zeroes become holes: no metadata looks like either.
+    ///
+    /// # Errors
+    /// Those of writing it.
+    pub fn put(&self, device: &MemoryDevice, name: &str) -> io::Result<PathBuf> {
+        const STEP: usize = 64 << 10;
+        let path = self.folder.path().join(name);
+        let file = fs::File::create(&path)?;
+        file.set_len(device.len())?;
+        let mut bytes = vec![0; STEP];
+        let mut at = 0;
+        while at < device.len() {
+            let count = STEP.min((device.len() - at) as usize);
+            let part = &mut bytes[..count];
+            device.read_at(at, part)?;
+            if !is_all(part, 0) && !is_all(part, JUNK) {
+                file.write_all_at(part, at)?;
+            }
+            at += count as u64;
+        }
+        Ok(path)
+    }
+}
+
+/// What free blocks of a fresh file system hold.
+pub const JUNK: u8 = 0xa5;
+
+fn is_all(bytes: &[u8], value: u8) -> bool {
+    bytes.first() == Some(&value) && bytes[1..] == bytes[..bytes.len() - 1]
+}
+
+/// Runs e2fsck with `flags` on an image file.
+///
+/// # Errors
+/// e2fsck cannot be run.
+pub fn judge(path: &Path, flags: &str) -> io::Result<Verdict> {
+    let program = e2fsck().ok_or_else(|| io::Error::other("e2fsck is not installed"))?;
+    let output = Command::new(program).arg(flags).arg(path).stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(Verdict { code: output.status.code().unwrap_or(-1), text })
+}
+
+/// Asserts that `e2fsck -fn` finds nothing.
+///
+/// # Errors
+/// What it found.
+pub fn expect_clean(path: &Path) -> Result<(), String> {
+    let verdict = judge(path, "-fn").map_err(|error| error.to_string())?;
+    if verdict.code == 0 {
+        return Ok(());
+    }
+    Err(format!("e2fsck -fn exits {}:\n{}", verdict.code, indent(&verdict.text)))
+}
+
+/// Has e2fsck recover an image; it may replay the journal and clean up orphans, nothing else.
+/// Returns the inodes that it truncated.
+///
+/// # Errors
+/// What else it did.
+pub fn expect_recovery_only(path: &Path) -> Result<Vec<u32>, String> {
+    let verdict = judge(path, "-fy").map_err(|error| error.to_string())?;
+    let name = path.to_string_lossy();
+    let repairs = repairs(&verdict.text, &name);
+    if matches!(verdict.code, 0 | 1) && repairs.is_empty() {
+        return Ok(truncated(&verdict.text));
+    }
+    let lines = repairs.join("\n");
+    Err(format!("e2fsck -fy exits {}; repairs:\n{}", verdict.code, indent(&lines)))
+}
+
+/// Lines of `e2fsck -fy` on the image `name` that tell of more than recovery: see the module.
+#[must_use]
+pub fn repairs(text: &str, name: &str) -> Vec<String> {
+    let truncated = truncated(text);
+    let mut repairs = Vec::new();
+    let mut before = "";
+    for line in text.lines() {
+        let line = line.strip_prefix(name).map_or(line, |rest| rest.trim_start_matches(':')).trim();
+        // The question stands on a line of its own.
+        let answers = is_orphan_file(before) && line == "Clear? yes";
+        let recounts = line.contains(", i_blocks is ")
+            && number_after(line, "Inode ").is_some_and(|ino| truncated.contains(&ino));
+        if !answers && !recounts && !is_recovery(line) && !is_orphan_file(line) {
+            repairs.push(line.to_owned());
+        }
+        before = line;
+    }
+    repairs
+}
+
+/// Inodes of the lines `Truncating orphaned inode N (...)`.
+fn truncated(text: &str) -> Vec<u32> {
+    text.lines().filter_map(|line| number_after(line, "Truncating orphaned inode ")).collect()
+}
+
+fn number_after(line: &str, start: &str) -> Option<u32> {
+    let rest = line.strip_prefix(start)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+/// The end of orphan clean-up.
+fn is_orphan_file(line: &str) -> bool {
+    line == "Feature orphan_present is set but orphan file is clean."
+        || line.starts_with("Orphan file (inode ") && line.ends_with(" is not clean.")
+}
+
+fn is_recovery(line: &str) -> bool {
+    let starts = [
+        "e2fsck 1.",
+        "recovering journal",
+        "Clearing orphaned inode ",
+        "Truncating orphaned inode ",
+        "Pass 1: Checking inodes, blocks, and sizes",
+        "Pass 1E: Optimizing extent trees",
+        "Pass 2: Checking directory structure",
+        "Pass 3: Checking directory connectivity",
+        "Pass 4: Checking reference counts",
+        "Pass 5: Checking group summary information",
+        "***** FILE SYSTEM WAS MODIFIED *****",
+    ];
+    if line.is_empty() || starts.iter().any(|start| line.starts_with(start)) {
+        return true;
+    }
+    let optimises = line.starts_with("Inode ") && line.contains(" extent tree (at level ");
+    let optional = line.contains("could be narrower") || line.contains("could be shorter");
+    let summary = line.contains(" files (") && line.ends_with(" blocks");
+    optimises && optional || summary || matches!(line, "Optimize? yes")
+}
+
+fn indent(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_passes_and_repairs_do_not() {
+        let text = "\
+/x/a.img: recovering journal
+Clearing orphaned inode 13 (uid=0, gid=0, mode=0100644, size=5)
+Truncating orphaned inode 14 (uid=0, gid=0, mode=0100644, size=5)
+Pass 1: Checking inodes, blocks, and sizes
+Inode 12 extent tree (at level 1) could be narrower.  Optimize? yes
+
+Inode 14, i_blocks is 2, should be 0.  Fix? yes
+
+Inode 15, i_blocks is 2, should be 0.  Fix? yes
+
+Pass 1E: Optimizing extent trees
+Pass 2: Checking directory structure
+Entry 'x' in /a (12) has deleted/unused inode 14.  Clear? yes
+
+Pass 5: Checking group summary information
+Free blocks count wrong for group #0 (1, counted=2).
+Fix? yes
+
+Orphan file (inode 12) block 8 is not clean.
+Clear? yes
+
+/x/a.img: ***** FILE SYSTEM WAS MODIFIED *****
+/x/a.img: 12/8192 files (8.3% non-contiguous), 1700/8192 blocks
+";
+        assert_eq!(
+            repairs(text, "/x/a.img"),
+            [
+                "Inode 15, i_blocks is 2, should be 0.  Fix? yes",
+                "Entry 'x' in /a (12) has deleted/unused inode 14.  Clear? yes",
+                "Free blocks count wrong for group #0 (1, counted=2).",
+                "Fix? yes"
+            ]
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! Where a load is done.
+//!
+//! # What
+//! [`Target`] performs one operation: on a volume in this process ([`crate::VolumeTarget`]) or
+//! through the system calls of a mounted one ([`crate::HostTarget`]). [`act`] is the loop of one
+//! thread: choose, perform, write down.
+
+use crate::content::{self, FileBytes};
+use crate::generator::Generator;
+use crate::model::{Entry, Mark, ThreadHistory};
+use crate::namespace::Namespace;
+use crate::operation::{Id, Operation};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why an operation was not done.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It changed nothing and need not succeed: an attribute that does not fit.
+    Harmless,
+    /// What it worked on has gone, as planned: it may have happened or not.
+    Gone,
+    /// It should have succeeded.
+    Fault(String),
+}
+
+/// Performs operations of one thread.
+pub trait Target {
+    /// Performs `operation`. `names` is what the thread has made so far.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    fn perform(&mut self, names: &Namespace, operation: &Operation) -> Result<(), Refusal>;
+
+    /// Reads a whole file.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    fn read(&mut self, names: &Namespace, id: Id) -> Result<FileBytes, Refusal>;
+}
+
+/// What the threads of a load share.
+#[derive(Debug, Default)]
+pub struct Clock(AtomicU64);
+
+impl Clock {
+    /// The next moment.
+    pub fn tick(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// Performs operations until `more` says no or the target has gone; tells `synced` of each sync
+/// that has returned.
+///
+/// # Errors
+/// An operation that should have succeeded, or a file that held something else than was written.
+pub fn act(
+    generator: &mut Generator,
+    target: &mut dyn Target,
+    clock: &Clock,
+    history: &mut ThreadHistory,
+    more: &dyn Fn(usize) -> bool,
+    synced: &dyn Fn(Mark),
+) -> Result<(), String> {
+    while more(history.entries.len()) {
+        let operation = generator.generate();
+        let started = clock.tick();
+        let result = match &operation {
+            Operation::Check { id } => check(generator, target, *id),
+            other => target.perform(generator.names(), other),
+        };
+        let ended = match result {
+            Ok(()) => Some(clock.tick()),
+            Err(Refusal::Harmless) => continue,
+            Err(Refusal::Gone) => None,
+            Err(Refusal::Fault(why)) => {
+                let index = history.entries.len();
+                return Err(format!(
+                    "thread {} operation {index}: {operation:?}: {why}",
+                    history.thread
+                ));
+            }
+        };
+        let index = history.entries.len();
+        let is_sync = operation.is_sync();
+        history.entries.push(Entry { operation: operation.clone(), started, ended });
+        if ended.is_none() {
+            return Ok(());
+        }
+        generator.done(&operation);
+        if is_sync {
+            synced(Mark { thread: history.thread, index });
+        }
+    }
+    Ok(())
+}
+
+fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), Refusal> {
+    let found = target.read(generator.names(), id)?;
+    let Some(content) = generator.content(id) else { return Ok(()) };
+    content::check(id, content, &[], &found).map_err(Refusal::Fault)
+}

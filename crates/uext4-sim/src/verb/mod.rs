@@ -1,0 +1,6 @@
+//! One verb a file.
+
+pub(crate) mod crash;
+pub(crate) mod freeze;
+pub(crate) mod kill9;
+pub(crate) mod tree;

@@ -1,0 +1,257 @@
+//! A load on a volume in this process.
+//!
+//! # What
+//! Every operation walks from the root by look-ups and drops what it found: inodes leave memory and
+//! come back. Only files that the load holds stay open.
+
+use crate::content::{self, FileBytes};
+use crate::namespace::Namespace;
+use crate::operation::{
+    How, Id, Kind, Operation, Place, SHARED, SHARED_NAME, own_directory, own_name,
+};
+use crate::target::{Refusal, Target};
+use crate::view;
+use std::collections::HashMap;
+use uext4::{
+    AllocateMode, Error, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode,
+    SetAttr, SetTime, Timestamp, Volume, XattrMode,
+};
+
+/// Performs operations on a volume.
+#[derive(Debug)]
+pub struct VolumeTarget {
+    volume: Volume,
+    held: HashMap<Id, OpenFile>,
+    /// Syncs are answered and not done, for canaries.
+    skips_syncs: bool,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Fault(error.to_string())
+    }
+}
+
+/// Makes the directories that a load of `threads` threads works in.
+///
+/// # Errors
+/// Those of the volume.
+pub fn set_up(volume: &Volume, threads: u32) -> Result<(), Error> {
+    let root = volume.root()?;
+    let directories = (1..=threads).map(|thread| (own_name(thread), own_directory(thread)));
+    for (name, id) in directories.chain([(SHARED_NAME.to_vec(), SHARED)]) {
+        let new = NewInode {
+            kind: FileKind::Directory,
+            mode: 0o777,
+            owner: Owner { uid: id, gid: 0 },
+            rdev: Default::default(),
+        };
+        volume.create(&root, &name, &new)?;
+    }
+    Ok(())
+}
+
+impl VolumeTarget {
+    /// A target for one thread.
+    #[must_use]
+    pub fn new(volume: Volume, skips_syncs: bool) -> VolumeTarget {
+        VolumeTarget { volume, held: HashMap::new(), skips_syncs }
+    }
+
+    fn walk(&self, path: &[Vec<u8>]) -> Result<InodeRef, Error> {
+        let mut at = self.volume.root()?;
+        for name in path {
+            at = self.volume.lookup(&at, name)?;
+        }
+        Ok(at)
+    }
+
+    fn directory(&self, names: &Namespace, place: &Place) -> Result<InodeRef, Error> {
+        self.walk(&names.directory_path(place.dir))
+    }
+
+    fn inode(&self, names: &Namespace, id: Id) -> Result<InodeRef, Error> {
+        if let Some(file) = self.held.get(&id) {
+            return Ok(file.inode().clone());
+        }
+        let path = names.path_of(id).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{id:#x} has no name and is not held"))
+        })?;
+        self.walk(&path)
+    }
+
+    fn with_file<T>(
+        &self,
+        names: &Namespace,
+        id: Id,
+        work: impl FnOnce(&OpenFile) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match self.held.get(&id) {
+            Some(file) => work(file),
+            None => {
+                let file = self.volume.open_file(&self.inode(names, id)?)?;
+                let done = work(&file)?;
+                file.flush()?;
+                Ok(done)
+            }
+        }
+    }
+
+    fn create(&self, names: &Namespace, operation: &Operation) -> Result<(), Error> {
+        match operation {
+            Operation::Create { id, at, kind, mode } => {
+                let kind = match kind {
+                    Kind::File => FileKind::Regular,
+                    Kind::Directory => FileKind::Directory,
+                    Kind::Fifo => FileKind::Fifo,
+                    Kind::Symlink => FileKind::Symlink,
+                };
+                let owner = Owner { uid: *id, gid: 0 };
+                let new = NewInode { kind, mode: *mode, owner, rdev: Default::default() };
+                let dir = self.directory(names, at)?;
+                self.volume.create(&dir, &at.name, &new).map(drop)
+            }
+            Operation::Symlink { id, at, target } => {
+                let owner = Owner { uid: *id, gid: 0 };
+                let dir = self.directory(names, at)?;
+                self.volume.symlink(&dir, &at.name, target, owner).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn rename(&self, names: &Namespace, from: &Place, to: &Place, how: How) -> Result<(), Error> {
+        let mode = match how {
+            How::Replace => RenameMode::Replace,
+            How::NoReplace => RenameMode::NoReplace,
+            How::Exchange => RenameMode::Exchange,
+        };
+        let (dir, new_dir) = (self.directory(names, from)?, self.directory(names, to)?);
+        self.volume.rename(&dir, &from.name, &new_dir, &to.name, mode)
+    }
+
+    fn set(&self, names: &Namespace, id: Id, change: SetAttr) -> Result<(), Error> {
+        let inode = self.inode(names, id)?;
+        self.volume.set_attr(&inode, &change).map(drop)
+    }
+
+    fn write(&self, names: &Namespace, operation: &Operation) -> Result<(), Refusal> {
+        let Operation::Write { id, offset, len, generation, append } = *operation else {
+            return Ok(());
+        };
+        let mut bytes = vec![0; len as usize];
+        content::fill(&mut bytes, id, generation, offset);
+        let (at, count) = self.with_file(names, id, |file| {
+            if append { file.append(&bytes) } else { Ok((offset, file.write_at(offset, &bytes)?)) }
+        })?;
+        if (at, count) != (offset, bytes.len()) {
+            return Err(Refusal::Fault(format!("wrote {count} bytes at {at}")));
+        }
+        Ok(())
+    }
+
+    fn allocate(
+        &self,
+        names: &Namespace,
+        id: Id,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        self.with_file(names, id, |file| file.allocate(mode, offset, len))
+    }
+
+    fn sync(&self, names: &Namespace, operation: &Operation) -> Result<(), Error> {
+        if self.skips_syncs {
+            return Ok(());
+        }
+        match operation {
+            Operation::Sync { id, data_only } => {
+                self.with_file(names, *id, |file| file.sync(*data_only))
+            }
+            Operation::SyncDirectory { id } => {
+                let dir = self.walk(&names.directory_path(*id))?;
+                self.volume.open_file(&dir)?.sync(false)
+            }
+            _ => self.volume.sync(),
+        }
+    }
+}
+
+impl Target for VolumeTarget {
+    fn perform(&mut self, names: &Namespace, operation: &Operation) -> Result<(), Refusal> {
+        match operation {
+            Operation::Create { .. } | Operation::Symlink { .. } => {
+                self.create(names, operation)?
+            }
+            Operation::Link { id, at } => {
+                let inode = self.inode(names, *id)?;
+                self.volume.link(&inode, &self.directory(names, at)?, &at.name)?;
+            }
+            Operation::Unlink { at, .. } => {
+                self.volume.unlink(&self.directory(names, at)?, &at.name)?;
+            }
+            Operation::Rmdir { at, .. } => {
+                self.volume.rmdir(&self.directory(names, at)?, &at.name)?;
+            }
+            Operation::Rename { from, to, how, .. } => self.rename(names, from, to, *how)?,
+            Operation::SetMode { id, mode } => {
+                self.set(names, *id, SetAttr { mode: Some(*mode), ..SetAttr::default() })?;
+            }
+            Operation::SetGroup { id, gid } => {
+                self.set(names, *id, SetAttr { gid: Some(*gid), ..SetAttr::default() })?;
+            }
+            Operation::SetTime { id, secs, nanos } => {
+                let mtime = Some(SetTime::At(Timestamp { secs: *secs, nanos: *nanos }));
+                self.set(names, *id, SetAttr { mtime, ..SetAttr::default() })?;
+            }
+            Operation::SetXattr { id, name, value } => {
+                let inode = self.inode(names, *id)?;
+                match self.volume.xattr_set(&inode, name, value, XattrMode::Any) {
+                    // The attributes of one inode have one block at most.
+                    Err(error) if *error.kind() == ErrorKind::NoSpace => {
+                        return Err(Refusal::Harmless);
+                    }
+                    done => done?,
+                }
+            }
+            Operation::RemoveXattr { id, name } => {
+                self.volume.xattr_remove(&self.inode(names, *id)?, name)?;
+            }
+            Operation::Write { .. } => self.write(names, operation)?,
+            Operation::Resize { id, size } => {
+                self.set(names, *id, SetAttr { size: Some(*size), ..SetAttr::default() })?;
+            }
+            Operation::Allocate { id, offset, len, keep_size } => {
+                let mode = AllocateMode::Allocate { keep_size: *keep_size };
+                self.allocate(names, *id, mode, *offset, *len)?;
+            }
+            Operation::Punch { id, offset, len } => {
+                self.allocate(names, *id, AllocateMode::PunchHole, *offset, *len)?;
+            }
+            Operation::Zero { id, offset, len, keep_size } => {
+                let mode = AllocateMode::ZeroRange { keep_size: *keep_size };
+                self.allocate(names, *id, mode, *offset, *len)?;
+            }
+            Operation::Hold { id } => {
+                let file = self.volume.open_file(&self.inode(names, *id)?)?;
+                self.held.insert(*id, file);
+            }
+            Operation::Release { id } => {
+                if let Some(file) = self.held.remove(id) {
+                    file.flush()?;
+                }
+            }
+            Operation::Identify { .. } | Operation::Check { .. } => {}
+            Operation::Sync { .. } | Operation::SyncDirectory { .. } | Operation::SyncVolume => {
+                self.sync(names, operation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, names: &Namespace, id: Id) -> Result<FileBytes, Refusal> {
+        let size = self.volume.attr(&self.inode(names, id)?).size;
+        Ok(self.with_file(names, id, |file| view::read_content(file, size))?)
+    }
+}

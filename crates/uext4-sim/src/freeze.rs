@@ -173,7 +173,7 @@ fn set_up(point: &Path) -> Result<(), String> {
 }
 
 /// Opens and closes an image with uext4.
-fn recover(image: &PathBuf) -> Result<(bool, View), String> {
+fn recover(image: &Path) -> Result<(bool, View), String> {
     let device = FileDevice::open(image, Access::ReadWrite, 0).map_err(|e| e.to_string())?;
     let options = MountOptions { atime: Atime::None, ..MountOptions::default() };
     let volume =

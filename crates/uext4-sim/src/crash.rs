@@ -6,9 +6,12 @@
 //!
 //! - **prefix**: all that had completed, in order. One state for each completed flush, at its
 //!   start,   and for each FUA write, the beginning and the end;
-//! - **subset**: for each of these places also a moment before the next flush returns, with a
-//!   random   subset of the writes that nothing promises yet. It is this that shows a flush that
-//!   is missing   between the journal's images and their commit block.
+//! - **subset**: for each of these places also moments before the next flush returns, each with a
+//!   random subset of the writes that nothing promises yet. It is this that shows a flush that is
+//!   missing between the journal's images and their commit block;
+//! - **torn**: every other subset also tears writes: some of their sectors (512 bytes) are there
+//!   and   some are not. The superblock is left whole: that its checksum does not survive a tear
+//!   between   its two sectors is the format's own limit.
 //!
 //! # What each state must show
 //! - (a) uext4 opens it; `e2fsck -fn` then finds nothing.
@@ -20,8 +23,8 @@
 //! - Every eighth state is also opened read-only, which must show the same and write nothing.
 //!
 //! # Not covered
-//! Torn writes (the unit is the write, not the sector); a subset of each state but one; crashes of
-//! the recovery itself; media that lose what they had promised; failing reads and writes.
+//! All subsets but a few of each place; crashes of the recovery itself; media that lose what they
+//! had promised; failing reads and writes.
 
 use crate::model::{History, Mark};
 use crate::oracle::{self, Oracle};
@@ -46,8 +49,10 @@ pub struct Effort {
     pub until: Option<Instant>,
     /// Stop after this many faults; 0: never.
     pub faults_max: usize,
-    /// Judge every n-th place only; 0 and 1: all.
-    pub stride: usize,
+    /// Judge about this many places of a longer log, evenly spread; 0: all.
+    pub places_max: usize,
+    /// Subsets of each place; 0 counts as 1.
+    pub subsets: usize,
     /// Where the images of faults are kept.
     pub keep: Option<PathBuf>,
     /// Threads that judge; 0: one for each processor.
@@ -68,7 +73,7 @@ pub struct Fault {
 pub struct Findings {
     /// States that were judged.
     pub states: usize,
-    /// States that time or stride left out.
+    /// Places (cuts, with their subsets) that time, faults or `places_max` left out.
     pub left_out: usize,
     /// Faults, in no order.
     pub faults: Vec<Fault>,
@@ -118,16 +123,23 @@ fn judge_states(
     findings: &Mutex<Findings>,
 ) -> Result<(), String> {
     let oracle = Oracle::new().map_err(|error| format!("no folder for images: {error}"))?;
+    let stride = match effort.places_max {
+        0 => 1,
+        most => lock(states).len().div_ceil(most).max(1),
+    };
     loop {
         let Some(state) = lock(states).next() else { return Ok(()) };
         let enough = effort.faults_max > 0 && lock(findings).faults.len() >= effort.faults_max;
         let late = effort.until.is_some_and(|until| Instant::now() >= until);
-        if enough || late || state.index % effort.stride.max(1) != 0 {
-            lock(findings).left_out += 2;
+        if enough || late || state.index % stride != 0 {
+            lock(findings).left_out += 1;
             continue;
         }
-        let subset = subset_case(&run.recording, &state, seed);
-        for case in [Some(prefix_case(&run.recording, state)), subset].into_iter().flatten() {
+        let mut cases: Vec<Case> = (0..effort.subsets.max(1))
+            .filter_map(|number| subset_case(&run.recording, &state, seed, number))
+            .collect();
+        cases.push(prefix_case(&run.recording, state));
+        for case in cases {
             let faults = judge_case(&oracle, &run.history, &case)?;
             if !faults.is_empty() {
                 keep(effort.keep.as_deref(), seed, &case);
@@ -180,35 +192,69 @@ fn prefix_case(recording: &Recording, state: State) -> Case {
 
 /// A moment after the state and before the next flush has returned, with a random subset of what
 /// nothing promises by then.
-fn subset_case(recording: &Recording, state: &State, seed: u64) -> Option<Case> {
+fn subset_case(recording: &Recording, state: &State, seed: u64, number: usize) -> Option<Case> {
     let events = recording.events();
-    let end = (state.position..events.len())
-        .filter_map(|at| match events[at] {
-            Event::Flush { completed_at } if at > state.position => completed_at,
+    let end = (state.position + 1..events.len())
+        .find_map(|at| match events[at] {
+            Event::Flush { completed_at } => completed_at,
             _ => None,
         })
-        .next()
         .unwrap_or(events.len());
     if end <= state.position + 1 {
         return None;
     }
-    let mut rng = StdRng::seed_from_u64(seed ^ (state.index as u64) << 32);
+    let mut rng = StdRng::seed_from_u64(seed ^ (state.index as u64) << 32 ^ (number as u64) << 56);
     let moment = rng.random_range(state.position + 1..=end);
     let durable = durable_before(events, moment);
     let odds = [0.1, 0.5, 0.9][rng.random_range(0..3)];
-    let chosen: Vec<usize> = (durable..moment)
-        .filter(|&at| match &events[at] {
-            Event::Write { fua, .. } => *fua || rng.random_bool(odds),
-            Event::Punch { .. } => rng.random_bool(odds),
-            Event::Flush { .. } | Event::Mark(_) => false,
-        })
-        .collect();
+    let tears = rng.random_bool(0.5);
+    let device = recording.prefix(durable);
+    for event in &events[durable..moment] {
+        let result = match event {
+            Event::Write { offset, bytes, fua: true, .. } => device.write_at(*offset, bytes),
+            Event::Write { offset, bytes, .. } if rng.random_bool(odds) => {
+                if tears && !covers_superblock(*offset, bytes) && rng.random_bool(0.4) {
+                    write_torn(&device, *offset, bytes, &mut rng)
+                } else {
+                    device.write_at(*offset, bytes)
+                }
+            }
+            Event::Punch { offset, len, .. } if rng.random_bool(odds) => {
+                device.punch(*offset, *len).map(drop)
+            }
+            _ => Ok(()),
+        };
+        // The recorded device had the same length and took the same request.
+        assert!(result.is_ok(), "a recorded request must fit: {event:?}");
+    }
+    let torn = if tears { "torn " } else { "" };
     Some(Case {
-        name: format!("state {} subset of {durable} to {moment}", state.index),
-        device: recording.state_with(durable, &chosen),
+        name: format!("state {} {torn}subset {number} of {durable} to {moment}", state.index),
+        device,
         marks: marks_before(recording, moment),
         read_only_too: false,
     })
+}
+
+fn covers_superblock(offset: u64, bytes: &[u8]) -> bool {
+    offset < 2048 && offset + bytes.len() as u64 > 1024
+}
+
+/// Writes some of the sectors only.
+fn write_torn(
+    device: &MemoryDevice,
+    offset: u64,
+    bytes: &[u8],
+    rng: &mut StdRng,
+) -> std::io::Result<()> {
+    const SECTOR: usize = 512;
+    let odds = rng.random_range(0.05..0.95);
+    for (number, sector) in bytes.chunks(SECTOR).enumerate() {
+        if rng.random_bool(odds) {
+            device.write_at(offset + (number * SECTOR) as u64, sector)?;
+        }
+    }
+    Ok(())
 }
 
 /// Events before this place are promised by a flush that had returned by `moment`.

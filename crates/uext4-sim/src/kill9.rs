@@ -55,7 +55,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
 
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
     let image = folder.path().join("disk.img");
-    prepare(&shape, seed, &image)?;
+    let fresh = prepare(&shape, seed, &image)?;
     let limits = Limits { xattr_bytes: block_size as usize / 2, ..Limits::default() };
     let point = folder.path().join("mnt");
     let control = Control::default();
@@ -71,6 +71,10 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     let device = MemoryDevice::load(&image).map_err(|error| format!("the image: {error}"))?;
     let marks = history.syncs_before(u64::MAX);
     let syncs = marks.len();
+    // The canary: an image that holds nothing of what was synced must not pass.
+    if syncs > 0 && judge_image(fresh, &history, marks.clone())?.is_empty() {
+        return Err("the check does not see that everything is lost".into());
+    }
     let faults = judge_image(device.snapshot(), &history, marks)?;
     if let Some(folder) = keep.filter(|_| !faults.is_empty()) {
         let path = folder.join(format!("kill9-{seed}.img"));
@@ -85,11 +89,12 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
 }
 
 /// A fresh file system with junk in its free blocks and the load's directories, in a file.
-fn prepare(shape: &Shape, seed: u64, image: &Path) -> Result<(), String> {
+fn prepare(shape: &Shape, seed: u64, image: &Path) -> Result<MemoryDevice, String> {
     let memory = Arc::new(make(shape, seed)?);
     let volume = Volume::open(memory.clone(), MountOptions::default())
         .map_err(|error| format!("open: {error}"))?;
     set_up(&volume, THREADS).map_err(|error| format!("set up: {error}"))?;
     volume.close().map_err(|error| format!("close: {error}"))?;
-    memory.save(image).map_err(|error| format!("{}: {error}", image.display()))
+    memory.save(image).map_err(|error| format!("{}: {error}", image.display()))?;
+    Ok(memory.snapshot())
 }

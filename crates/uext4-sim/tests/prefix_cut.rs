@@ -25,16 +25,20 @@ fn shape(block_size: u32, journal_mib: u32, features: &'static str) -> Shape {
 }
 
 fn check(shape: &Shape, seeds: &[u64]) {
+    check_length(shape, seeds, 40, 0);
+}
+
+fn check_length(shape: &Shape, seeds: &[u64], operations: usize, places_max: usize) {
     if !have_e2fsck() {
         return;
     }
     let until = Some(Instant::now() + TIME);
-    let effort = Effort { until, faults_max: 3, ..Effort::default() };
+    let effort = Effort { until, faults_max: 3, places_max, ..Effort::default() };
     for &seed in seeds {
-        let plan = Plan::with(seed, shape.clone());
+        let plan = Plan { operations, ..Plan::with(seed, shape.clone()) };
         let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
         let findings = judge_run(&run, seed, &effort).expect("the machinery works");
-        println!("{plan}: {} states, {} left out", findings.states, findings.left_out);
+        println!("{plan}: {} states, {} places left out", findings.states, findings.left_out);
         for fault in &findings.faults {
             println!("{}: {}", fault.state, fault.what);
         }
@@ -51,27 +55,34 @@ fn check(shape: &Shape, seeds: &[u64]) {
 
 #[test]
 fn small_blocks_smallest_journal() {
-    check(&shape(1024, 1, ""), &[1, 2]);
+    check(&shape(1024, 1, ""), &[1, 2, 8, 9]);
 }
 
 #[test]
 fn small_blocks_smallest_journal_newer_features() {
-    check(&shape(1024, 1, NEWER_FEATURES), &[3, 4]);
+    check(&shape(1024, 1, NEWER_FEATURES), &[3, 4, 10, 11]);
 }
 
 #[test]
 fn small_blocks() {
-    check(&shape(1024, 4, ""), &[5]);
+    check(&shape(1024, 4, ""), &[5, 12, 13]);
 }
 
 #[test]
 fn large_blocks_smallest_journal() {
-    check(&shape(4096, 4, ""), &[6]);
+    check(&shape(4096, 4, ""), &[6, 14, 15]);
 }
 
 #[test]
 fn large_blocks_smallest_journal_newer_features() {
-    check(&shape(4096, 4, NEWER_FEATURES), &[7]);
+    check(&shape(4096, 4, NEWER_FEATURES), &[7, 16, 17]);
+}
+
+/// The smallest log is gone round several times: places all along it, not each.
+#[test]
+fn the_log_wraps() {
+    check_length(&shape(1024, 1, ""), &[20], 500, 60);
+    check_length(&shape(4096, 4, NEWER_FEATURES), &[21], 700, 60);
 }
 
 /// The test must find a device that answers flushes without doing them, and an fsync that does

@@ -220,3 +220,77 @@ fn next_data(file: &File, at: u64, length: u64) -> io::Result<u64> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, SystemTime};
+
+    fn make(root: &Path) {
+        fs::create_dir(root).unwrap();
+        fs::write(root.join("file"), "content").unwrap();
+        fs::hard_link(root.join("file"), root.join("same file")).unwrap();
+        std::os::unix::fs::symlink("target", root.join("link")).unwrap();
+        fs::create_dir(root.join("directory")).unwrap();
+        for name in ["file", "directory"] {
+            let time = SystemTime::UNIX_EPOCH + Duration::new(4_000_000_000, 5);
+            File::open(root.join(name)).unwrap().set_modified(time).unwrap();
+        }
+        let link = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec { tv_sec: 1, tv_nsec: 1 },
+            last_modification: rustix::fs::Timespec { tv_sec: 1, tv_nsec: 1 },
+        };
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::utimensat(rustix::fs::CWD, root.join("link"), &link, flags).unwrap();
+    }
+
+    /// Each planted difference must be found: else the trees of a check agree by blindness.
+    #[test]
+    fn planted_differences_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = folder.path().join("one");
+        make(&one);
+        type Plant = (&'static str, fn(&Path));
+        let plants: &[Plant] = &[
+            ("", |_| {}),
+            ("byte 3 differs", |root| {
+                let file = File::options().write(true).open(root.join("file")).unwrap();
+                let time = file.metadata().unwrap().modified().unwrap();
+                file.write_all_at(b"T", 3).unwrap();
+                file.set_modified(time).unwrap();
+            }),
+            ("mode", |root| {
+                let mode = fs::Permissions::from_mode(0o640);
+                fs::set_permissions(root.join("directory"), mode).unwrap();
+            }),
+            ("mtime", |root| {
+                let time = SystemTime::UNIX_EPOCH + Duration::new(4_000_000_000, 6);
+                File::open(root.join("file")).unwrap().set_modified(time).unwrap();
+            }),
+            ("links 2 and 1", |root| {
+                fs::remove_file(root.join("same file")).unwrap();
+                fs::copy(root.join("file"), root.join("same file")).unwrap();
+            }),
+            ("another type", |root| {
+                fs::remove_dir(root.join("directory")).unwrap();
+                fs::write(root.join("directory"), "").unwrap();
+            }),
+            ("target", |root| {
+                fs::remove_file(root.join("link")).unwrap();
+                std::os::unix::fs::symlink("tarGet", root.join("link")).unwrap();
+            }),
+            ("only in the first", |root| fs::remove_file(root.join("link")).unwrap()),
+            ("only in the second", |root| fs::write(root.join("new"), "").unwrap()),
+        ];
+        for (number, (what, plant)) in plants.iter().enumerate() {
+            let other = folder.path().join(format!("other {number}"));
+            make(&other);
+            plant(&other);
+            let found = trees(&one, &other, Scope::default()).unwrap();
+            let is_found = found.iter().any(|line| line.contains(what));
+            assert_eq!(found.is_empty(), what.is_empty(), "{what}: {found:?}");
+            assert!(is_found || what.is_empty(), "{what}: {found:?}");
+        }
+    }
+}

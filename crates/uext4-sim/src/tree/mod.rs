@@ -1,12 +1,12 @@
 //! Directory trees with everything that ext4 holds, and what is checked with them.
 //!
 //! # How
-//! [`build`](build::build) makes a tree in a folder of the host. *Forward*: it is untarred into a
+//! [`build()`](build::build) makes a tree in a folder of the host. *Forward*: it is untarred into a
 //! mount by uext4; `e2fsck -fn` must find nothing, and the kernel's mount of the image must show
 //! the identical tree. *Backward*: it is untarred into a mount by the kernel; uext4 must show it
 //! identical; then names are removed and files rewritten through uext4
-//! ([`change`](change::change)), likewise in the folder, and the kernel must show what the folder
-//! holds.
+//! ([`change()`](change::change)), likewise in the folder, and the kernel must show what the
+//! folder holds.
 //!
 //! # Not covered
 //! Access, change and birth times (tar does not restore them); more bytes than memory holds.

@@ -24,9 +24,12 @@ pub(crate) struct Args {
     /// Operations of each thread
     #[arg(long)]
     operations: Option<usize>,
-    /// Judge every n-th place of a log only
-    #[arg(long, default_value_t = 1)]
-    stride: usize,
+    /// Judge about this many places of a longer log; 0: all
+    #[arg(long, default_value_t = 150)]
+    places: usize,
+    /// Subsets of unpromised writes at each place
+    #[arg(long, default_value_t = 2)]
+    subsets: usize,
     /// Keep the images of states with faults in this folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -70,7 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         };
         let effort = Effort {
             until,
-            stride: args.stride,
+            places_max: args.places,
+            subsets: args.subsets,
             keep: args.keep.clone(),
             faults_max: 20,
             ..Effort::default()
@@ -92,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         }
     }
     if left_out > 0 {
-        println!("{left_out} states were left out (time, stride, or many faults)");
+        println!("{left_out} places were left out (time, --places, or many faults)");
     }
     println!("{states} states, {faults} faults");
     if faults > 0 { Err(format!("{faults} faults")) } else { Ok(()) }
@@ -118,7 +122,8 @@ fn plant(planted: Option<Planted>) -> Plant {
 
 /// The command that repeats one seed.
 fn again(seed: u64, args: &Args) -> String {
-    let mut line = format!("cargo xtask crash --seed {seed}");
+    let (places, subsets) = (args.places, args.subsets);
+    let mut line = format!("cargo xtask crash --seed {seed} --places {places} --subsets {subsets}");
     if let Some(shape) = &args.shape {
         line += &format!(" --shape {shape}");
     }

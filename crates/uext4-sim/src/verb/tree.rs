@@ -12,8 +12,7 @@ pub(crate) struct Args {
     /// The uext4 command
     #[arg(long, value_name = "PATH")]
     binary: PathBuf,
-    /// Entries of the ordinary part; there are also a directory of 200,000 names and 3 GiB in a
-    /// file
+    /// Entries beside the directory of 200,000 names and the file of 3 GiB
     #[arg(long, default_value_t = 45_000)]
     entries: u64,
     /// The size that the test suite uses

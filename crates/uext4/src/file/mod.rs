@@ -46,6 +46,8 @@ pub struct Files {
     started: Instant,
     /// Shard of the inode table where reclaim goes on.
     reclaim_hand: AtomicUsize,
+    /// One reclaimer is enough.
+    reclaiming: AtomicBool,
 }
 
 impl Files {
@@ -66,6 +68,7 @@ impl Files {
             read_only: AtomicBool::new(read_only),
             started: Instant::now(),
             reclaim_hand: AtomicUsize::new(0),
+            reclaiming: AtomicBool::new(false),
         }
     }
 
@@ -187,7 +190,7 @@ impl Files {
         };
         if stale {
             attributes.atime = now;
-            attributes.times_dirty = true;
+            inode.note_times(&mut attributes);
         }
     }
 }

@@ -117,15 +117,6 @@ impl InodeTable {
             .collect()
     }
 
-    /// Every inode in memory, for sweeps and reclaim.
-    pub(crate) fn all(self: &Arc<Self>) -> Vec<InodeRef> {
-        let mut all = Vec::new();
-        for index in 0..SHARD_COUNT {
-            self.for_shard(index, |inode| all.push(inode));
-        }
-        all
-    }
-
     /// The inodes of one shard of `0..shard_count()`.
     pub(crate) fn for_shard(self: &Arc<Self>, index: usize, mut visit: impl FnMut(InodeRef)) {
         let shard = self.shards[index % SHARD_COUNT].lock();
@@ -161,8 +152,10 @@ impl InodeTable {
     }
 
     fn make_room(&self, shard: &mut Shard) {
-        // A few looks for each inode that comes keep the table near its limit at a bounded cost.
-        let mut looks = 8;
+        // A few looks for each inode that comes keep the table near its limit at a bounded cost,
+        // and no more: where most are in use, or dirty, looks find nothing. Two make room for one
+        // among inodes that are used once.
+        let mut looks = 3;
         while shard.inodes.len() >= self.shard_inodes_max && looks > 0 {
             looks -= 1;
             let Some(ino) = shard.clock.pop_front() else { return };

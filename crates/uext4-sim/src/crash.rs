@@ -5,13 +5,13 @@
 //! completed flush or FUA promises, and of the other writes that were issued:
 //!
 //! - **prefix**: all that had completed, in order. One state for each completed flush, at its
-//!   start,   and for each FUA write, the beginning and the end;
+//!   start, and for each FUA write, the beginning and the end;
 //! - **subset**: for each of these places also moments before the next flush returns, each with a
 //!   random subset of the writes that nothing promises yet. It is this that shows a flush that is
 //!   missing between the journal's images and their commit block;
 //! - **torn**: every other subset also tears writes: some of their sectors (512 bytes) are there
-//!   and   some are not. The superblock is left whole: that its checksum does not survive a tear
-//!   between   its two sectors is the format's own limit.
+//!   and some are not. The superblock is left whole: that its checksum does not survive a tear
+//!   between its two sectors is the format's own limit.
 //!
 //! # What each state must show
 //! - (a) uext4 opens it; `e2fsck -fn` then finds nothing.

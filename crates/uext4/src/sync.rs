@@ -21,6 +21,8 @@ pub enum LockRank {
     Directory,
     /// Contents and size of a file: by inode number.
     File,
+    /// One pass over all dirty inodes at a time.
+    Drain,
     /// One writeback sweep of an inode at a time.
     Sweep,
     /// Not a lock: an open handle. Nothing above may be waited for while one is held.

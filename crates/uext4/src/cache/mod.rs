@@ -10,12 +10,14 @@
 //! Kernel counterpart: `fs/buffer.c`.
 
 mod buffer;
+mod dirty;
 mod logged;
 mod pages;
 mod seal;
 
 pub(crate) use buffer::Snapshot;
 pub use buffer::{Buffer, BufferRead, BufferWrite};
+pub use dirty::{DirtyInodes, DirtyMark};
 pub(crate) use logged::LoggedImages;
 pub use pages::{Page, PageBudget, PageMap};
 pub use seal::{BlockKind, Sealer};

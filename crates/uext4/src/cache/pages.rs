@@ -6,6 +6,7 @@
 //! no block on the device yet and hold a promise of one. `converting` pages lie over an unwritten
 //! extent, whose conversion may need room in the extent tree.
 
+use super::dirty::{DirtyInodes, DirtyMark};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,15 +53,15 @@ impl Page {
 pub struct PageMap {
     pages: BTreeMap<FileBlock, Page>,
     dirty: usize,
-    budget: Arc<PageBudget>,
+    mark: Arc<DirtyMark>,
     clock: FileBlock,
 }
 
 impl PageMap {
-    /// No pages; they will count against `budget`.
+    /// No pages of the inode with this mark, which is set whenever one becomes dirty.
     #[must_use]
-    pub fn new(budget: Arc<PageBudget>) -> Self {
-        Self { pages: BTreeMap::new(), dirty: 0, budget, clock: FileBlock(0) }
+    pub fn new(mark: Arc<DirtyMark>) -> Self {
+        Self { pages: BTreeMap::new(), dirty: 0, mark, clock: FileBlock(0) }
     }
 
     /// Number of pages.
@@ -119,8 +120,17 @@ impl PageMap {
     pub fn insert_clean(&mut self, at: FileBlock, data: Arc<[u8]>) {
         if let std::collections::btree_map::Entry::Vacant(vacant) = self.pages.entry(at) {
             vacant.insert(Page::clean(data));
-            self.budget.pages.fetch_add(1, Ordering::Relaxed);
+            self.mark.budget().pages.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Puts a new dirty page in. None may be there.
+    pub fn insert_dirty(&mut self, at: FileBlock, data: Arc<[u8]>) -> &mut Page {
+        let page = Page { dirty: true, ..Page::clean(data) };
+        let entry = self.pages.entry(at).insert_entry(page);
+        self.mark.budget().pages.fetch_add(1, Ordering::Relaxed);
+        note_dirty(&mut self.dirty, &self.mark);
+        entry.into_mut()
     }
 
     /// Changes the page's bytes through `change` and marks it dirty. The page must be there.
@@ -130,8 +140,7 @@ impl PageMap {
         page.referenced = true;
         if !page.dirty {
             page.dirty = true;
-            self.dirty += 1;
-            self.budget.dirty.fetch_add(1, Ordering::Relaxed);
+            note_dirty(&mut self.dirty, &self.mark);
         }
         page
     }
@@ -145,7 +154,7 @@ impl PageMap {
         page.dirty = false;
         page.writeback = true;
         self.dirty -= 1;
-        self.budget.dirty.fetch_sub(1, Ordering::Relaxed);
+        self.mark.budget().dirty.fetch_sub(1, Ordering::Relaxed);
         Some(Arc::clone(&page.data))
     }
 
@@ -158,8 +167,7 @@ impl PageMap {
             page.converting = false;
         } else if !page.dirty {
             page.dirty = true;
-            self.dirty += 1;
-            self.budget.dirty.fetch_add(1, Ordering::Relaxed);
+            note_dirty(&mut self.dirty, &self.mark);
         }
     }
 
@@ -172,10 +180,10 @@ impl PageMap {
             let Some(page) = self.pages.remove(&at) else { continue };
             debug_assert!(!page.writeback, "a page under writeback is discarded");
             reserved += u32::from(page.reserved);
-            self.budget.pages.fetch_sub(1, Ordering::Relaxed);
+            self.mark.budget().pages.fetch_sub(1, Ordering::Relaxed);
             if page.dirty {
                 self.dirty -= 1;
-                self.budget.dirty.fetch_sub(1, Ordering::Relaxed);
+                self.mark.budget().dirty.fetch_sub(1, Ordering::Relaxed);
             }
         }
         reserved
@@ -208,15 +216,22 @@ impl PageMap {
         for at in &victims {
             self.pages.remove(at);
         }
-        self.budget.pages.fetch_sub(victims.len(), Ordering::Relaxed);
+        self.mark.budget().pages.fetch_sub(victims.len(), Ordering::Relaxed);
         victims.len()
     }
 }
 
+/// One page more is dirty.
+fn note_dirty(dirty: &mut usize, mark: &DirtyMark) {
+    *dirty += 1;
+    mark.budget().dirty.fetch_add(1, Ordering::Relaxed);
+    mark.set();
+}
+
 impl Drop for PageMap {
     fn drop(&mut self) {
-        self.budget.pages.fetch_sub(self.pages.len(), Ordering::Relaxed);
-        self.budget.dirty.fetch_sub(self.dirty, Ordering::Relaxed);
+        self.mark.budget().pages.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        self.mark.budget().dirty.fetch_sub(self.dirty, Ordering::Relaxed);
     }
 }
 
@@ -226,6 +241,7 @@ pub struct PageBudget {
     pages: AtomicUsize,
     dirty: AtomicUsize,
     pages_max: usize,
+    dirty_inodes: DirtyInodes,
 }
 
 impl PageBudget {
@@ -233,7 +249,18 @@ impl PageBudget {
     #[must_use]
     pub fn new(bytes: u64, block_size: u32) -> Self {
         let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX);
-        Self { pages: AtomicUsize::new(0), dirty: AtomicUsize::new(0), pages_max: pages.max(64) }
+        Self {
+            pages: AtomicUsize::new(0),
+            dirty: AtomicUsize::new(0),
+            pages_max: pages.max(64),
+            dirty_inodes: DirtyInodes::default(),
+        }
+    }
+
+    /// Inodes with something to write back.
+    #[must_use]
+    pub fn dirty_inodes(&self) -> &DirtyInodes {
+        &self.dirty_inodes
     }
 
     /// Pages in memory.
@@ -254,6 +281,12 @@ impl PageBudget {
         self.pages().saturating_sub(self.pages_max)
     }
 
+    /// Pages above fifteen sixteenths of the budget: what goes once the budget is exceeded.
+    #[must_use]
+    pub fn surplus(&self) -> usize {
+        self.pages().saturating_sub(self.pages_max - self.pages_max / 16)
+    }
+
     /// Whether writers should wait for writeback: dirty pages are half of the budget.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
@@ -272,7 +305,8 @@ mod tests {
     use super::*;
 
     fn map() -> PageMap {
-        PageMap::new(Arc::new(PageBudget::new(64 * 4, 4)))
+        let budget = Arc::new(PageBudget::new(64 * 4, 4));
+        PageMap::new(Arc::new(DirtyMark::new(uext4_ondisk::Ino(12), budget)))
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Files {
     started: Instant,
     /// Shard of the inode table where reclaim goes on.
     reclaim_hand: AtomicUsize,
+    /// One reclaimer is enough.
+    reclaiming: AtomicBool,
 }
 
 impl Files {
@@ -69,6 +71,7 @@ impl Files {
             opened_read_only: read_only,
             started: Instant::now(),
             reclaim_hand: AtomicUsize::new(0),
+            reclaiming: AtomicBool::new(false),
         }
     }
 
@@ -186,7 +189,7 @@ impl Files {
         };
         if stale {
             attributes.atime = now;
-            attributes.times_dirty = true;
+            inode.note_times(&mut attributes);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Reading, and filling the page cache.
 //!
 //! Locking: the file's lock shared; device reads happen under it and under nothing else. A page
-//! that is missing cannot become dirty meanwhile, for writers hold the file exclusively.
+//! that is missing cannot become dirty meanwhile, for writers hold the file exclusively; so what
+//! is on the device where pages are missing is what the file holds, and may be read past the cache.
 
 use super::Files;
 use crate::error::{Error, Result};
@@ -12,6 +13,9 @@ use uext4_ondisk::FileBlock;
 
 /// A sequential reader's window, in bytes.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
+/// Reads of this many bytes, and reads of whole files, go past the page cache where it has nothing:
+/// such a reader gains nothing from a second copy here, and pays for it and for its eviction.
+const DIRECT_READ_BYTES: usize = 16 << 10;
 /// Most bytes read into memory at a time.
 const READ_CHUNK_BYTES: u64 = 1 << 20;
 
@@ -96,6 +100,12 @@ impl Files {
             self.zero_out(at, run_end, offset, buf);
             return Ok(run_end);
         };
+        let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
+        if is_whole || buf.len() >= DIRECT_READ_BYTES {
+            let run_end = run_end.min(last);
+            self.read_direct(at, run_end, block.get(), offset, buf)?;
+            return Ok(run_end);
+        }
         let most = u32::try_from(READ_CHUNK_BYTES / self.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
         let images = self.read_blocks(block.get(), run_end.get() - at.get())?;
@@ -109,6 +119,27 @@ impl Files {
             next = next.plus(1);
         }
         Ok(run_end)
+    }
+
+    /// Reads blocks `first .. end` of the file, which begin at block `start` of the device, to where
+    /// the caller wants them.
+    fn read_direct(
+        &self,
+        first: FileBlock,
+        end: FileBlock,
+        start: u64,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let first_byte = u64::from(first.get()) * self.block_size();
+        let from = first_byte.max(offset);
+        let to = (u64::from(end.get()) * self.block_size()).min(offset + buf.len() as u64);
+        let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
+        self.space
+            .cache()
+            .device()
+            .read_at(start * self.block_size() + (from - first_byte), into)
+            .map_err(|e| Error::io(format!("reading block {start}"), e))
     }
 
     /// Reads `count` blocks from block `start` of the device.

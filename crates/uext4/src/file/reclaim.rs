@@ -9,27 +9,31 @@ use crate::inode::InodeRef;
 use std::sync::atomic::Ordering;
 
 impl Files {
-    /// Evicts clean pages while there are more than the budget allows. Takes no lock that a
-    /// caller may hold below it, and no page of a file that is being written to: a writer relies on
-    /// the pages that it has loaded.
+    /// Evicts clean pages when there are more than the budget allows, and some more, so that the
+    /// next page does not bring the next round. Takes no lock that a caller may hold below it, and
+    /// no page of a file that is being written to: a writer relies on the pages that it has loaded.
     pub(super) fn reclaim(&self) {
         let budget = self.table.budget();
+        if budget.excess() == 0 || self.reclaiming.swap(true, Ordering::Acquire) {
+            return;
+        }
         let shards = self.table.shard_count();
         // Two rounds: the first takes the marks of use away.
         let mut looks = 2 * shards;
-        while budget.excess() > 0 && looks > 0 {
+        while budget.surplus() > 0 && looks > 0 {
             looks -= 1;
             let index = self.reclaim_hand.fetch_add(1, Ordering::Relaxed) % shards;
             self.table.for_shard(index, |inode| {
-                let excess = budget.excess();
-                if excess > 0
+                let surplus = budget.surplus();
+                if surplus > 0
                     && let Some(_no_writer) = inode.lock().try_read()
                     && let Some(mut pages) = inode.try_pages()
                 {
-                    pages.map.evict(excess.max(64));
+                    pages.map.evict(surplus.max(64));
                 }
             });
         }
+        self.reclaiming.store(false, Ordering::Release);
     }
 
     /// Writes back when dirty pages fill too much of the cache: the caller's own inode first.
@@ -81,10 +85,10 @@ impl Files {
 
     /// Writes back every file, as far as it goes.
     pub(super) fn sweep_everything(&self) {
-        for inode in self.table.all() {
+        self.for_dirty(|inode| {
             if inode.pages().map.dirty() > 0 {
-                let _ = self.sweep(&inode);
+                let _ = self.sweep(inode);
             }
-        }
+        });
     }
 }

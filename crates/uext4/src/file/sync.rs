@@ -47,26 +47,41 @@ impl Files {
         self.space.journal().run(1, |handle| inode.update(handle, |_| ()))
     }
 
-    /// Writes back every inode in memory.
+    /// Writes back every inode that is dirty now.
     ///
     /// # Errors
     /// The first failure; the others are written back all the same.
     pub fn write_back_all(&self) -> Result<()> {
         let mut result = Ok(());
-        for inode in self.table.all() {
+        self.for_dirty(|inode| {
             let one = || {
                 if inode.kind() == FileKind::Regular {
-                    self.sweep(&inode)?;
+                    self.sweep(inode)?;
                 }
-                self.write_times(&inode)
+                self.write_times(inode)
             };
             if let Err(error) = one()
                 && result.is_ok()
             {
                 result = Err(error);
             }
-        }
+        });
         result
+    }
+
+    /// Visits every inode that is dirty now, and returns when whoever else does so is done, too.
+    /// The caller holds no sweep lock and no handle.
+    pub(super) fn for_dirty(&self, mut visit: impl FnMut(&InodeRef)) {
+        let drain = self.table.budget().dirty_inodes().drain();
+        for &ino in drain.inodes() {
+            // One that has left memory was clean.
+            let Some(inode) = self.table.find(ino) else { continue };
+            inode.dirty.take();
+            visit(&inode);
+            if inode.is_dirty() {
+                inode.dirty.set();
+            }
+        }
     }
 
     /// Makes everything on the volume durable.
@@ -87,7 +102,7 @@ impl Files {
     /// changed times into a transaction, and deletes what was unlinked while this looked at it.
     pub fn write_back_expired(&self) {
         let now = self.clock_ms();
-        for inode in self.table.all() {
+        self.for_dirty(|inode| {
             let (dirty, since) = {
                 let pages = inode.pages();
                 (pages.map.dirty() > 0, pages.dirty_since_ms)
@@ -95,12 +110,12 @@ impl Files {
             let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
             // Failures are recorded: of a sweep with the inode, of a handle with the journal.
             if expired && (dirty || inode.has_late_size()) {
-                let _ = self.sweep(&inode);
+                let _ = self.sweep(inode);
             }
             if !dirty || expired {
-                let _ = self.write_times(&inode);
+                let _ = self.write_times(inode);
             }
-        }
+        });
         let _ = self.delete_unlinked();
     }
 }

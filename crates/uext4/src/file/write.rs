@@ -9,6 +9,7 @@ use super::Files;
 use crate::error::{ErrorKind, Result};
 use crate::extent::{State, lookup};
 use crate::inode::{Inode, InodeRef};
+use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
 /// Most bytes that are copied under one hold of the pages.
@@ -96,7 +97,7 @@ impl Files {
         let mut attributes = inode.attributes();
         attributes.size = attributes.size.max(end);
         attributes.touch_content();
-        attributes.times_dirty = true;
+        inode.note_times(&mut attributes);
         Ok(())
     }
 
@@ -192,11 +193,11 @@ impl Files {
         for block in first.get()..last.get() {
             let at = FileBlock(block);
             let here = fresh.next_if(|f| f.at == at);
-            if here.is_some() && pages.map.peek(at).is_none() {
-                let zeroes = vec![0; self.block_size() as usize];
-                pages.map.insert_clean(at, zeroes.into());
-            }
-            let page = pages.map.modify(at, |page| self.copy_in(at, page, offset, buf));
+            let page = if here.is_some() && pages.map.peek(at).is_none() {
+                pages.map.insert_dirty(at, self.new_page(at, offset, buf))
+            } else {
+                pages.map.modify(at, |page| self.copy_in(at, page, offset, buf))
+            };
             match here.map(|f| f.state) {
                 Some(State::Hole) => page.reserved = true,
                 Some(State::Unwritten(_)) => page.converting = true,
@@ -204,6 +205,21 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// A page that nothing stands on yet: zeroes around what is written.
+    fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
+        let page_start = u64::from(at.get()) * self.block_size();
+        let whole = page_start.checked_sub(offset).and_then(|from| {
+            let from = usize::try_from(from).ok()?;
+            buf.get(from..)?.get(..self.block_size() as usize)
+        });
+        if let Some(bytes) = whole {
+            return bytes.into();
+        }
+        let mut page: Arc<[u8]> = std::iter::repeat_n(0, self.block_size() as usize).collect();
+        self.copy_in(at, Arc::make_mut(&mut page), offset, buf);
+        page
     }
 
     fn copy_in(&self, at: FileBlock, page: &mut [u8], offset: u64, buf: &[u8]) {

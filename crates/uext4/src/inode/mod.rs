@@ -18,7 +18,7 @@ pub use errseq::{ErrorCursor, ErrorSequence};
 pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space};
-use crate::cache::{BlockKind, PageBudget, PageMap};
+use crate::cache::{BlockKind, DirtyMark, PageBudget, PageMap};
 use crate::error::{ErrorKind, Result};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
@@ -83,6 +83,8 @@ pub struct Inode {
     xattr: RwLock<()>,
     attributes: Mutex<Attributes>,
     pages: Mutex<FilePages>,
+    /// Set whenever pages or times become dirty.
+    pub(crate) dirty: Arc<DirtyMark>,
     /// Writeback failures, for those who sync.
     pub(crate) errors: ErrorSequence,
     /// Transactions that the last change, and the last change of size or mapping, belong to.
@@ -187,8 +189,9 @@ impl Inode {
         fresh: bool,
     ) -> Self {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
+        let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(budget)));
         let pages = FilePages {
-            map: PageMap::new(Arc::clone(budget)),
+            map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::none(space),
             reserved: 0,
             converting: 0,
@@ -214,6 +217,7 @@ impl Inode {
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
+            dirty,
             errors: ErrorSequence::default(),
             changed_in: TidCell::default(),
             data_changed_in: TidCell::default(),
@@ -375,6 +379,23 @@ impl Inode {
             attributes.block_map = root.bytes;
             attributes.sectors = attributes.sectors.saturating_add_signed(sectors_change);
         })
+    }
+
+    /// Whether there are dirty pages, or times or a size that stand in no transaction.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let late = {
+            let attributes = self.attributes();
+            attributes.times_dirty || self.is_size_late(&attributes)
+        };
+        late || self.pages().map.dirty() > 0
+    }
+
+    /// Times have changed in memory only. `attributes` are this inode's.
+    pub(crate) fn note_times(&self, attributes: &mut Attributes) {
+        if !attributes.times_dirty {
+            attributes.times_dirty = true;
+            self.dirty.set();
+        }
     }
 
     /// Notes that this handle changed what fdatasync(2) must make durable.

@@ -173,7 +173,7 @@ impl InodeTable {
             .collect()
     }
 
-    /// Every inode in memory, for sweeps and reclaim.
+    /// Every inode in memory, for the end of a volume.
     pub(crate) fn all(self: &Arc<Self>) -> Vec<InodeRef> {
         let mut all = Vec::new();
         for index in 0..SHARD_COUNT {
@@ -226,8 +226,10 @@ impl InodeTable {
     }
 
     fn make_room(&self, shard: &mut Shard) {
-        // A few looks for each inode that comes keep the table near its limit at a bounded cost.
-        let mut looks = 8;
+        // A few looks for each inode that comes keep the table near its limit at a bounded cost,
+        // and no more: where most are in use, or dirty, looks find nothing. Two make room for one
+        // among inodes that are used once.
+        let mut looks = 3;
         while shard.inodes.len() >= self.shard_inodes_max && looks > 0 {
             looks -= 1;
             let Some(ino) = shard.clock.pop_front() else { return };

@@ -21,10 +21,13 @@ use uext4_ondisk::{
     BlockNo, Compat, CorruptKind, GroupNo, Incompat, Layout, Place, RawSuperblock, Support,
 };
 
-/// Part of the cache budget that metadata gets: a quarter.
+/// Part of the cache budget that metadata blocks get: a quarter, half of it for images that are in
+/// the log and not at home yet.
 const METADATA_SHARE: u64 = 4;
+/// Part of the cache budget that inodes get: a quarter. The rest is for pages.
+const INODE_SHARE: u64 = 4;
 /// Memory of an inode in the table, about, in bytes.
-const INODE_BYTES: u64 = 2048;
+const INODE_BYTES: u64 = 1024;
 
 /// What is known of a device after its journal has been dealt with.
 struct Opened {
@@ -112,9 +115,10 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let space = Space::open(Arc::clone(&cache), Arc::clone(&journal), &raw, &journal_runs)?;
     let overhead = overhead_blocks(&layout, &journal_runs);
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
-    let page_bytes = options.cache_bytes - metadata_bytes;
+    let inode_bytes = options.cache_bytes / INODE_SHARE;
+    let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes;
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
-    let inodes = usize::try_from(options.cache_bytes / 8 / INODE_BYTES).unwrap_or(usize::MAX);
+    let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let table = InodeTable::new(Arc::clone(&space), budget, inodes);
     let (orphans, orphans_found) =
         if read_only { (Orphans::none(&space)?, 0) } else { Orphans::open(&space, &table, &raw)? };

@@ -17,6 +17,7 @@ use fuser::{
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
 
 use crate::convert;
+use crate::crew::Crew;
 use crate::failure::{Answer, Failure};
 use crate::file::FileTable;
 use crate::listing;
@@ -53,8 +54,8 @@ const ABILITIES: [InitFlags; 9] = [
 ];
 
 /// The kernel's pages of a file stay good across opens: nothing else changes the image. close(2)
-/// tells nobody anything, as on any disk file system, so it needs no answer of ours (a kernel with
-/// a write-back cache asks all the same); what is due on close is done on release.
+/// tells nobody anything, as on any disk file system, so it needs no answer of ours; what is due on
+/// close is done on release.
 const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
 thread_local! {
@@ -66,6 +67,7 @@ thread_local! {
 pub(crate) struct Adapter {
     ops: Ops,
     seeker: Arc<Seeker>,
+    crew: Crew,
     acl: bool,
     writeback_cache: bool,
     attr_timeout: Duration,
@@ -84,6 +86,7 @@ impl Adapter {
                 apply_umask: false,
             },
             seeker: Arc::default(),
+            crew: Crew::new(options.worker_threads()),
             acl: options.acl,
             writeback_cache: options.writeback_cache && !options.read_only,
             attr_timeout: options.attr_timeout,
@@ -209,6 +212,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _shift = self.crew.shift();
         match self.ops.lookup(parent.0, name.as_bytes()) {
             Err(Failure::Engine(error))
                 if *error.kind() == ErrorKind::NotFound && !self.negative_timeout.is_zero() =>
@@ -222,6 +226,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
+        let _shift = self.crew.shift();
         self.ops.nodes.forget(node.0, lookups);
         self.ops.delete_unlinked();
     }
@@ -233,6 +238,7 @@ impl Filesystem for Adapter {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
+        let _shift = self.crew.shift();
         self.reply_attr(self.ops.getattr(node.0), reply);
     }
 
@@ -254,6 +260,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _shift = self.crew.shift();
         let change = Change {
             mode,
             uid,
@@ -267,6 +274,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
+        let _shift = self.crew.shift();
         let target = self.ops.node(node.0).and_then(|i| Ok(self.ops.volume.read_link(&i)?));
         match target {
             Ok(target) => reply.data(&target),
@@ -284,6 +292,7 @@ impl Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _shift = self.crew.shift();
         let answer = match convert::kind_of_mode(mode) {
             Some(kind) => {
                 self.ops.make(request, parent.0, name.as_bytes(), kind, (mode, umask), rdev)
@@ -302,18 +311,21 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _shift = self.crew.shift();
         let name = name.as_bytes();
         let answer = self.ops.make(request, parent.0, name, FileKind::Directory, (mode, umask), 0);
         self.reply_entry(answer.map(|inode| self.ops.found(inode)), reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _shift = self.crew.shift();
         let dir = self.ops.node(parent.0);
         let answer = dir.and_then(|dir| engine(self.ops.volume.unlink(&dir, name.as_bytes())));
         reply_empty(answer, reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _shift = self.crew.shift();
         let dir = self.ops.node(parent.0);
         let answer = dir.and_then(|dir| engine(self.ops.volume.rmdir(&dir, name.as_bytes())));
         reply_empty(answer, reply);
@@ -327,6 +339,7 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _shift = self.crew.shift();
         let target = target.as_os_str().as_bytes();
         self.reply_entry(self.ops.symlink(request, parent.0, name.as_bytes(), target), reply);
     }
@@ -341,6 +354,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _shift = self.crew.shift();
         let from = (parent.0, name.as_bytes());
         let to = (new_parent.0, new_name.as_bytes());
         reply_empty(self.ops.rename(from, to, flags.bits()), reply);
@@ -354,10 +368,12 @@ impl Filesystem for Adapter {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _shift = self.crew.shift();
         self.reply_entry(self.ops.link(node.0, new_parent.0, new_name.as_bytes()), reply);
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _shift = self.crew.shift();
         match self.ops.open(request.uid(), node.0, flags.0) {
             Ok(handle) => {
                 if can_write(flags.0) {
@@ -379,6 +395,7 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _shift = self.crew.shift();
         let name = name.as_bytes();
         let made = self.ops.make(request, parent.0, name, FileKind::Regular, (mode, umask), 0);
         let opened = made.and_then(|inode| {
@@ -410,6 +427,7 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _shift = self.crew.shift();
         READ_BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
@@ -435,6 +453,7 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _shift = self.crew.shift();
         let kill_priv = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match self.ops.write(handle.0, offset, data, kill_priv) {
             Ok(written) => reply.written(written),
@@ -446,12 +465,13 @@ impl Filesystem for Adapter {
         &self,
         _request: &Request,
         _node: INodeNo,
-        handle: FileHandle,
+        _handle: FileHandle,
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let answer = self.ops.file(handle.0).and_then(|file| engine(file.flush()));
-        reply_empty(answer, reply);
+        let _shift = self.crew.shift();
+        // The kernel does not ask again.
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(
@@ -464,6 +484,7 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _shift = self.crew.shift();
         if can_write(flags.0) {
             self.ops.nodes.remove_writer(node.0);
         }
@@ -485,6 +506,7 @@ impl Filesystem for Adapter {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _shift = self.crew.shift();
         let answer = self.ops.file(handle.0).and_then(|file| engine(file.sync(data_only)));
         reply_empty(answer, reply);
     }
@@ -503,6 +525,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _shift = self.crew.shift();
         let listed = self.list(node, offset, listing::NAMES, |entry| {
             let ino = INodeNo(u64::from(entry.ino.get()));
             let kind = convert::file_type(entry.kind);
@@ -522,6 +545,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _shift = self.crew.shift();
         let count = listing::WITH_ATTRIBUTES;
         match self.list(node, offset, count, |entry| self.add_plus(entry, &mut reply)) {
             Ok(()) => reply.ok(),
@@ -537,11 +561,13 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _shift = self.crew.shift();
         // sync(2) does not reach a FUSE server; this is the way to make the volume durable.
         reply_empty(engine(self.ops.volume.sync()), reply);
     }
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let _shift = self.crew.shift();
         let s = self.ops.volume.stat_fs();
         reply.statfs(
             s.blocks,
@@ -565,6 +591,7 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _shift = self.crew.shift();
         let answer = self.ops.node(node.0).and_then(|inode| {
             let mode = xattr::mode(flags)?;
             engine(self.ops.volume.xattr_set(&inode, name.as_bytes(), value, mode))
@@ -580,6 +607,7 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
+        let _shift = self.crew.shift();
         let inode = self.ops.node(node.0);
         let answer =
             inode.and_then(|inode| xattr::get(&self.ops.volume, node.0, &inode, name.as_bytes()));
@@ -587,12 +615,14 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, _request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let _shift = self.crew.shift();
         let inode = self.ops.node(node.0);
         let answer = inode.and_then(|inode| xattr::list(&self.ops.volume, &inode));
         xattr::reply(answer, size, reply);
     }
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _shift = self.crew.shift();
         let inode = self.ops.node(node.0);
         let answer =
             inode.and_then(|inode| engine(self.ops.volume.xattr_remove(&inode, name.as_bytes())));
@@ -614,6 +644,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _shift = self.crew.shift();
         reply_empty(self.ops.fallocate(handle.0, offset, length, mode), reply);
     }
 
@@ -626,6 +657,7 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _shift = self.crew.shift();
         let file = match self.ops.file(handle.0) {
             Ok(file) => file,
             Err(failure) => return reply.error(failure.errno()),

@@ -15,7 +15,10 @@
 //!
 //! Caching: the image is opened exclusively, so nothing changes behind the kernel's back. Names,
 //! attributes, missing names, symlink targets, directory listings and pages stay cached for as long
-//! as the kernel likes, and it may hold dirty pages (`FUSE_WRITEBACK_CACHE`).
+//! as the kernel likes. Written pages stay cached too, but go to the engine at once: the engine has
+//! the write-back. With `-o writeback_cache` the kernel holds dirty pages as well
+//! (`FUSE_WRITEBACK_CACHE`): small writes cost no request then, but each file that is created,
+//! written or removed costs one or two more, for the times that the kernel then keeps.
 //!
 //! Locking: the node table and the file table have small sharded locks that are never held over a
 //! call into the engine or a drop of its objects (the last drop of an inode may free its blocks).
@@ -27,6 +30,7 @@
 mod adapter;
 pub mod attach;
 mod convert;
+mod crew;
 mod failure;
 mod file;
 mod listing;

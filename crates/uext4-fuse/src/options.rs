@@ -38,8 +38,8 @@ pub struct FuseOptions {
     pub sync: bool,
     /// Directory changes are synchronous.
     pub dir_sync: bool,
-    /// The kernel may hold dirty pages. Without it every write(2) reaches the engine before it
-    /// returns, so that errors appear there and not at fsync(2) or close(2).
+    /// The kernel may hold dirty pages. Without it, by default, every write(2) reaches the engine
+    /// before it returns, so that errors appear there and not at fsync(2) or close(2).
     pub writeback_cache: bool,
     /// Worker threads; `None` picks by the number of processors.
     pub threads: Option<usize>,
@@ -69,7 +69,7 @@ impl Default for FuseOptions {
             no_atime: false,
             sync: false,
             dir_sync: false,
-            writeback_cache: true,
+            writeback_cache: false,
             threads: None,
             attr_timeout: LONG,
             entry_timeout: LONG,
@@ -165,12 +165,12 @@ impl FuseOptions {
     }
 
     /// Worker threads to start. More than processors: a worker that waits for a commit must not
-    /// keep others from joining that commit.
+    /// keep others from joining that commit. Those that nobody needs rest (see `crew`).
     #[must_use]
     pub fn worker_threads(&self) -> usize {
         self.threads.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
-            (2 * processors).clamp(8, 64)
+            (4 * processors).clamp(16, 64)
         })
     }
 }

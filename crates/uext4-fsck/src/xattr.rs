@@ -121,14 +121,16 @@ impl Area<'_, '_> {
             self.take(from, xattr::value_len(size))?;
         }
         let value = bytes.get(from..from + size).unwrap_or_default();
+        // The hash takes in the bytes that fill up the last word.
+        let padded = bytes.get(from..from + xattr::value_len(size)).unwrap_or(value);
         if raw.e_name_index == INDEX_SYSTEM && name == b"data" {
             self.inline = Some(value.to_vec());
         }
         let hash = raw.e_hash.get();
         let unhashed = self.in_inode && hash == 0;
         if !unhashed
-            && hash != xattr::entry_hash(name, value)
-            && hash != xattr::entry_hash_signed(name, value)
+            && hash != xattr::entry_hash(name, padded)
+            && hash != xattr::entry_hash_signed(name, padded)
         {
             log.add(Problem::XattrHash { ino: self.ino, found: hash });
         }

@@ -5,14 +5,18 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use uext4_device::MemoryDevice;
-use uext4_fsck::{Options, Report};
+use uext4_fsck::{Finding, Options, Report};
 
 use crate::anatomy::Anatomy;
 use crate::mutate::Mutator;
-use crate::oracle::{Oracle, judge};
+use crate::oracle::{Oracle, TIMED_OUT, judge_within};
 use crate::shape::{SHAPES, image};
+
+/// Time for e2fsck: on some images it does not end.
+const E2FSCK_TIME: Duration = Duration::from_secs(10);
 
 /// Why the verdicts may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +24,11 @@ pub enum Reason {
     /// e2fsck asks about descriptors and superblock before its first pass, and then forgets that
     /// it was told not to fix them: it exits 0. Ours stay errors.
     Forgotten,
+    /// e2fsck itself fails: it tries to write to what it opened to read, or does not end.
+    Fails,
+    /// The log would start past the journal's end: the kernel refuses to mount that, e2fsck does
+    /// not look as long as the log is empty.
+    LogStart,
     /// Names that are twice in a directory, in different blocks: e2fsck looks within a block.
     Duplicate,
 }
@@ -102,7 +111,7 @@ impl Cases {
 /// # Errors
 /// e2fsck cannot be run.
 pub fn compare(device: &MemoryDevice, path: &Path, what: String) -> io::Result<Comparison> {
-    let verdict = judge(path, "-fn")?;
+    let verdict = judge_within(path, "-fn", E2FSCK_TIME)?;
     let theirs = verdict.code == 0;
     let checked = uext4_fsck::check(device, &Options::default(), &mut ());
     let (ours, our_words) = match &checked {
@@ -122,7 +131,8 @@ fn words(report: &Report) -> String {
 
 fn reason(report: &Report, text: &str, theirs: bool) -> Option<Reason> {
     if !theirs {
-        return None;
+        let fails = text.contains("Error writing block") || text.contains(TIMED_OUT);
+        return fails.then_some(Reason::Fails);
     }
     let before = text.split("Pass 1:").next().unwrap_or_default();
     if before.contains("? no") || before.contains("IGNORED") {
@@ -131,6 +141,10 @@ fn reason(report: &Report, text: &str, theirs: bool) -> Option<Reason> {
     let errors = || report.findings.iter().filter(|f| f.severity > uext4_fsck::Severity::Warning);
     if errors().all(|finding| finding.code == "entry.duplicate") {
         return Some(Reason::Duplicate);
+    }
+    let log_start = |f: &Finding| f.code == "journal.superblock" && f.sentence.contains("s_first");
+    if errors().all(log_start) {
+        return Some(Reason::LogStart);
     }
     None
 }

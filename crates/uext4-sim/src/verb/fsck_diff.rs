@@ -25,10 +25,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     let cases = Cases::new().map_err(text)?;
-    let (mut failed, mut dirty) = (0_u64, 0_u64);
+    let (mut failed, mut dirty, mut grown) = (0_u64, 0_u64, 0_u64);
+    let mut peak = peak_mib();
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
     for case in args.seed..args.seed.saturating_add(args.cases) {
         let found = cases.compare(case).map_err(text)?;
+        let now = peak_mib();
+        if now > peak + 64 {
+            println!("{}\n  peak memory rises from {peak} to {now} MiB", found.what);
+            grown += 1;
+        }
+        peak = peak.max(now);
         dirty += u64::from(!found.theirs);
         if let Some(reason) = found.reason {
             *reasons.entry(format!("{reason:?}")).or_default() += 1;
@@ -50,7 +57,18 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         "{} cases, {dirty} not clean, {listed} differences with a reason {reasons:?}, {failed} without",
         args.cases
     );
+    if grown > 0 {
+        return Err(format!("{grown} cases took more memory than their image is worth"));
+    }
     if failed == 0 { Ok(()) } else { Err(format!("{failed} verdicts differ")) }
+}
+
+/// Most resident memory of this process so far, in MiB; 0 where the system does not tell.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
 }
 
 fn indent(text: &str) -> String {

@@ -69,8 +69,15 @@ pub(crate) fn open<'d>(
     if let Err(FormatError::SuperblockChecksum { want, found }) = sb.verify_checksum() {
         log.add(Problem::SuperChecksum { found, want });
     }
-    if sb.s_rev_level.get() > 1 {
-        let why = format!("revision {} is unknown", sb.s_rev_level.get());
+    let has_clusters = Features::of(&sb).ro_compat.contains(RoCompat::BIGALLOC);
+    let why = if sb.s_rev_level.get() > 1 {
+        Some(format!("revision {} is unknown", sb.s_rev_level.get()))
+    } else if !has_clusters && sb.s_log_cluster_size != sb.s_log_block_size {
+        Some("clusters are not blocks, without the bigalloc feature".to_owned())
+    } else {
+        None
+    };
+    if let Some(why) = why {
         log.add(Problem::SuperGeometry { why });
         return Ok(None);
     }

@@ -158,9 +158,9 @@ fn refuse(sb: &RawSuperblock) -> Result<(), CheckError> {
     names.extend(features.incompat.difference(INCOMPAT).names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
     let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
-    let elsewhere =
-        sb.s_journal_uuid != [0; 16] || (has_journal && sb.s_journal_dev.get() != 0);
-    if sb.s_journal_inum.get() == 0 && elsewhere {
+    // As e2fsck has it: a UUID names a journal elsewhere, whatever else is there.
+    let no_inode = has_journal && sb.s_journal_inum.get() == 0;
+    if sb.s_journal_uuid != [0; 16] || (no_inode && sb.s_journal_dev.get() != 0) {
         names.push("external journal".to_owned());
     }
     if names.is_empty() { Ok(()) } else { Err(CheckError::Refused { names: names.join(" ") }) }
@@ -217,7 +217,8 @@ fn descriptors(volume: &Volume<'_>, log: &mut Log) -> Vec<Group> {
 
 fn descriptor(volume: &Volume<'_>, group: GroupNo, slot: &[u8], log: &mut Log) -> Group {
     let layout = &volume.layout;
-    let desc = RawGroupDesc::read(slot, layout.desc_size).unwrap_or_else(|_| RawGroupDesc::zeroed());
+    let desc =
+        RawGroupDesc::read(slot, layout.desc_size).unwrap_or_else(|_| RawGroupDesc::zeroed());
     let mut trusted = layout.checksums.has_group_checksum();
     if let Err(CorruptKind::Checksum { want, found, .. }) =
         group_desc::verify_slot(slot, &layout.checksums, group)

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use uext4_device::{Device, MemoryDevice};
 use uext4_fsck::{CODES, CheckError, Options, Report, check};
+use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::{
     BlockNo, Compat, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, RawSuperblock,
     RoCompat, bitmap,
@@ -133,6 +134,15 @@ impl Plant<'_> {
         self.anatomy.seal(&self.device, target);
     }
 
+    /// A leaf of the directory with files of their own.
+    fn leaf_of_files(&self, edit: impl FnOnce(&mut [u8])) {
+        let is_leaf = |t: &&Target| matches!(t.seal, Seal::DirLeaf(_));
+        let mut leaves = self.anatomy.targets.iter().filter(is_leaf);
+        let target = leaves.find(|t| bytes(&self.device, t.at + 8, 4) == b"file").expect("leaf");
+        self.edit_unsealed(target, edit);
+        self.anatomy.seal(&self.device, target);
+    }
+
     fn leaf(&self, edit: impl FnOnce(&mut [u8])) {
         self.edit(|seal| matches!(seal, Seal::Extent(_)), edit);
     }
@@ -164,7 +174,6 @@ fn set_start(raw: &mut RawInode, block: u32) {
 }
 
 const PLANTS: &[(&str, Fault)] = &[
-    ("superblock.magic", |p| p.sb(|sb| sb.s_magic.set(1))),
     ("superblock.checksum", |p| p.spoil(|s| s == Seal::Superblock, 0x78)),
     ("superblock.geometry", |p| p.sb(|sb| sb.s_blocks_per_group.set(9))),
     ("superblock.device_size", |p| p.sb(|sb| sb.set_blocks_count(1 << 30))),
@@ -182,12 +191,16 @@ const PLANTS: &[(&str, Fault)] = &[
             sb.s_feature_ro_compat.set(bits);
         });
     }),
-    ("superblock.reserved_gdt", |p| p.sb(|sb| {
-        sb.s_feature_compat.set(sb.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
-    })),
-    ("resize.stale", |p| p.sb(|sb| {
-        sb.s_feature_compat.set(sb.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
-    })),
+    ("superblock.reserved_gdt", |p| {
+        p.sb(|sb| {
+            sb.s_feature_compat.set(sb.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
+        })
+    }),
+    ("resize.stale", |p| {
+        p.sb(|sb| {
+            sb.s_feature_compat.set(sb.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
+        })
+    }),
     ("group.checksum", |p| p.spoil(|s| s == Seal::Desc(GroupNo(1)), 20)),
     ("group.block_bitmap_place", |p| p.desc(|d| d.set_block_bitmap(BlockNo(0)))),
     ("group.inode_bitmap_place", |p| p.desc(|d| d.set_inode_bitmap(BlockNo(99_999)))),
@@ -206,19 +219,27 @@ const PLANTS: &[(&str, Fault)] = &[
         p.sb(|sb| sb.s_feature_incompat.set(sb.s_feature_incompat.get() | 4));
     }),
     ("journal.errno", |p| p.journal(|image| image[35] = 5)),
-    ("journal.unexpected", |p| p.sb(|sb| {
-        sb.s_feature_compat.set(sb.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());
-    })),
-    ("orphan.inode", |p| p.inode(p.file(), |raw| {
-        raw.i_links_count.set(0);
-        raw.i_dtime.set(20);
-    })),
+    ("journal.unexpected", |p| {
+        p.sb(|sb| {
+            sb.s_feature_compat.set(sb.s_feature_compat.get() & !Compat::HAS_JOURNAL.bits());
+        })
+    }),
+    ("orphan.inode", |p| {
+        p.inode(p.file(), |raw| {
+            raw.i_links_count.set(0);
+            raw.i_dtime.set(20);
+        });
+        // Only on file systems that were mounted.
+        p.sb(|sb| sb.s_mtime.set(1 << 30));
+    }),
     ("orphan.file", |p| p.spoil(|s| matches!(s, Seal::Orphan(..)), 1016)),
     ("orphan.file_dirty", |p| p.edit(|s| matches!(s, Seal::Orphan(..)), |image| image[0] = 20)),
-    ("orphan.present", |p| p.sb(|sb| {
-        let bits = sb.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits();
-        sb.s_feature_ro_compat.set(bits);
-    })),
+    ("orphan.present", |p| {
+        p.sb(|sb| {
+            let bits = sb.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits();
+            sb.s_feature_ro_compat.set(bits);
+        })
+    }),
     ("resize.inode", |p| p.inode(7, |raw| raw.i_block[0] = 1)),
     ("resize.blocks", |p| {
         let raw = p.read(Ino(7));
@@ -236,28 +257,39 @@ const PLANTS: &[(&str, Fault)] = &[
     ("inode.size", |p| p.inode(p.fragments(), |raw| raw.set_size(1))),
     ("inode.blocks", |p| p.inode(p.file(), |raw| raw.i_blocks_lo.set(7))),
     ("inode.unused_field", |p| p.inode(p.file(), |raw| raw.i_obso_faddr.set(1))),
-    ("inode.device", |p| p.inode(p.kind(FileKind::Fifo), |raw| {
-        raw.set_flags(InodeFlags::EXTENTS);
-    })),
+    ("inode.device", |p| {
+        p.inode(p.kind(FileKind::Fifo), |raw| {
+            raw.set_flags(InodeFlags::EXTENTS);
+        })
+    }),
     ("inode.special_size", |p| p.inode(p.kind(FileKind::Fifo), |raw| raw.set_size(5))),
     ("inode.symlink", |p| p.inode(p.kind(FileKind::Symlink), |raw| raw.set_size(5))),
     ("inode.inline_data", |p| p.inode(p.file(), |raw| raw.set_flags(InodeFlags::INLINE_DATA))),
-    ("inode.encryption", |p| p.inode(p.file(), |raw| {
-        raw.set_flags(raw.flags() | InodeFlags::ENCRYPT);
-    })),
+    ("inode.encryption", |p| {
+        p.inode(p.file(), |raw| {
+            raw.set_flags(raw.flags() | InodeFlags::ENCRYPT);
+        })
+    }),
     ("extent.header", |p| p.leaf(|image| image[0] = 0)),
     ("extent.checksum", |p| p.spoil(|s| matches!(s, Seal::Extent(_)), 8)),
     ("extent.order", |p| p.leaf(|image| put32(image, 24, 0))),
     ("extent.range", |p| p.leaf(|image| put32(image, 20, 1 << 30))),
     ("extent.length", |p| p.leaf(|image| put16(image, 16, 0))),
     ("extent.key", |p| p.leaf(|image| put32(image, 12, 1))),
-    ("extent.end", |p| p.inode(p.file(), |raw| put32(&mut raw.i_block, 12, u32::MAX))),
+    ("extent.end", |p| {
+        p.leaf(|image| {
+            let last = 12 * usize::from(image[2]);
+            put32(image, last, 1 << 20);
+        })
+    }),
     ("extent.unwritten_dir", |p| p.inode(p.dir(), |raw| put16(&mut raw.i_block, 16, 0x8001))),
     ("block.shared", |p| p.inode(p.file(), |raw| set_start(raw, 2))),
-    ("block.range", |p| p.inode(p.file(), |raw| {
-        raw.set_flags(InodeFlags::empty());
-        raw.i_block.fill(0xee);
-    })),
+    ("block.range", |p| {
+        p.inode(p.file(), |raw| {
+            raw.set_flags(InodeFlags::empty());
+            raw.i_block.fill(0xee);
+        })
+    }),
     ("block.too_big", |p| p.inode(p.dir(), |raw| put32(&mut raw.i_block, 12, 1 << 22))),
     ("xattr.place", |p| p.inode(p.file(), |raw| raw.set_file_acl(1 << 40))),
     ("xattr.block", |p| p.edit(|s| matches!(s, Seal::Xattr(_)), |image| image[0] = 1)),
@@ -265,10 +297,12 @@ const PLANTS: &[(&str, Fault)] = &[
     ("xattr.refcount", |p| p.edit(|s| matches!(s, Seal::Xattr(_)), |image| image[4] = 9)),
     ("xattr.hash", |p| p.edit(|s| matches!(s, Seal::Xattr(_)), |image| image[44] ^= 1)),
     ("xattr.value_inode", |p| p.edit(|s| matches!(s, Seal::Xattr(_)), |image| image[36] = 12)),
-    ("dir.hole", |p| p.inode(p.dir(), |raw| {
-        put32(&mut raw.i_block, 12, 1);
-        raw.set_size(2048);
-    })),
+    ("dir.hole", |p| {
+        p.inode(p.dir(), |raw| {
+            put32(&mut raw.i_block, 12, 1);
+            raw.set_size(2048);
+        })
+    }),
     ("dir.empty", |p| p.inode(p.dir(), |raw| put16(&mut raw.i_block, 2, 0))),
     ("dir.block", |p| p.dir_block(|image| put16(image, 4, 3))),
     ("dir.checksum", |p| p.spoil(|s| matches!(s, Seal::DirLeaf(_)), 7)),
@@ -286,27 +320,49 @@ const PLANTS: &[(&str, Fault)] = &[
     ("htree.root", |p| p.edit(|s| matches!(s, Seal::DirIndex(_)), |image| image[28] = 9)),
     ("htree.checksum", |p| p.spoil(|s| matches!(s, Seal::DirIndex(_)), 40)),
     ("htree.hash", |p| p.edit(|s| matches!(s, Seal::DirIndex(_)), |image| put32(image, 40, 2))),
-    ("htree.node", |p| p.edit(|s| matches!(s, Seal::DirIndex(_)), |image| {
-        put32(image, 36, 0xfff_ffff);
-    })),
-    ("htree.unreferenced", |p| p.edit(|s| matches!(s, Seal::DirIndex(_)), |image| {
-        put32(image, 36, 0xfff_ffff);
-    })),
-    ("htree.referenced", |p| p.edit(|s| matches!(s, Seal::DirIndex(_)), |image| {
-        image.copy_within(36..40, 44);
-    })),
+    ("htree.node", |p| {
+        p.edit(
+            |s| matches!(s, Seal::DirIndex(_)),
+            |image| {
+                put32(image, 36, 0xfff_ffff);
+            },
+        )
+    }),
+    ("htree.unreferenced", |p| {
+        p.edit(
+            |s| matches!(s, Seal::DirIndex(_)),
+            |image| {
+                put32(image, 36, 0xfff_ffff);
+            },
+        )
+    }),
+    ("htree.referenced", |p| {
+        p.edit(
+            |s| matches!(s, Seal::DirIndex(_)),
+            |image| {
+                image.copy_within(36..40, 44);
+            },
+        )
+    }),
     ("link.count", |p| p.inode(p.file(), |raw| raw.i_links_count.set(7))),
-    ("link.unattached", |p| p.edit(|s| matches!(s, Seal::DirLeaf(_)), |image| {
-        // The second name of a leaf goes; should it be a directory, that is found as well.
-        let first = usize::from(u16::from_le_bytes([image[4], image[5]]));
-        put32(image, first, 0);
-    })),
+    ("link.unattached", |p| p.leaf_of_files(|image| put32(image, 0, 0))),
+    ("entry.duplicate", |p| {
+        p.leaf_of_files(|image| {
+            let names: Vec<_> = DirBlock::new(image)
+                .map_while(Result::ok)
+                .map(|entry| (entry.offset as usize + 8, entry.name.len()))
+                .collect();
+            let (from, len) = names[0];
+            let (to, _) = *names[1..].iter().find(|(_, other)| *other == len).expect("same length");
+            image.copy_within(from..from + len, to);
+        })
+    }),
     ("bitmap.blocks", |p| p.edit(|s| s == Seal::BlockBitmap(GroupNo(0)), |image| image[9] ^= 1)),
     ("bitmap.inodes", |p| p.edit(|s| s == Seal::InodeBitmap(GroupNo(0)), |image| image[2] ^= 1)),
     ("bitmap.blocks_checksum", |p| p.spoil(|s| s == Seal::BlockBitmap(GroupNo(0)), 9)),
     ("bitmap.inodes_checksum", |p| p.spoil(|s| s == Seal::InodeBitmap(GroupNo(0)), 9)),
     ("bitmap.blocks_padding", |p| {
-        p.edit(|s| s == Seal::BlockBitmap(GroupNo(1)), |image| image[1000] = 0);
+        p.edit(|s| s == Seal::BlockBitmap(GroupNo(0)), |image| image[1000] = 0);
     }),
     ("bitmap.inodes_padding", |p| {
         p.edit(|s| s == Seal::InodeBitmap(GroupNo(0)), |image| image[1000] = 0);
@@ -348,9 +404,17 @@ fn a_planted_fault_is_found_under_its_code() {
 }
 
 /// Codes that neither a plant nor random damage brings up here: `device.read` needs a failing
-/// device (see `a_failing_device_is_a_finding`), the others features of other images, which the
+/// device (see `a_failing_device_is_a_finding`), `superblock.magic` a backup where the usual ones
+/// stand (see `a_lost_superblock_is_found_again`), the others features of other images, which the
 /// folder of images has.
-const RARE: &[&str] = &["device.read", "xattr.value_refcount", "extent.depth", "group.uninit"];
+const RARE: &[&str] = &[
+    "device.read",
+    "superblock.magic",
+    "xattr.value_refcount",
+    "extent.depth",
+    "group.uninit",
+    "block.map",
+];
 
 #[test]
 fn every_code_is_met() {
@@ -422,6 +486,15 @@ fn findings_beyond_the_limit_are_counted() {
     let some = check(&device, &options, &mut ()).expect("check");
     assert_eq!((some.findings.len(), some.errors), (2, all.errors));
     assert_eq!(some.findings, all.findings[..2]);
+}
+
+#[test]
+fn a_lost_superblock_is_found_again() {
+    let device = MemoryDevice::new(32 << 20);
+    uext4_mkfs::format(&device, &uext4_mkfs::Options::default()).expect("format");
+    device.punch(1024, 1024).expect("memory");
+    let report = report(&device).expect("check");
+    assert!(report.has("superblock.magic") && report.counts.inodes_used == 11);
 }
 
 #[test]

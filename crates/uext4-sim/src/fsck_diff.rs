@@ -26,7 +26,7 @@ pub enum Reason {
     Forgotten,
     /// e2fsck itself fails: it tries to write to what it opened to read, or does not end.
     Fails,
-    /// The log would start past the journal's end: the kernel refuses to mount that, e2fsck does
+    /// The log would start past the journal's end, or have no block: the kernel refuses to mount that, e2fsck does
     /// not look as long as the log is empty.
     LogStart,
     /// Names that are twice in a directory, in different blocks: e2fsck looks within a block.
@@ -142,7 +142,10 @@ fn reason(report: &Report, text: &str, theirs: bool) -> Option<Reason> {
     if errors().all(|finding| finding.code == "entry.duplicate") {
         return Some(Reason::Duplicate);
     }
-    let log_start = |f: &Finding| f.code == "journal.superblock" && f.sentence.contains("s_first");
+    let log_start = |f: &Finding| {
+        let fields = ["s_first", "s_maxlen"];
+        f.code == "journal.superblock" && fields.iter().any(|field| f.sentence.contains(field))
+    };
     if errors().all(log_start) {
         return Some(Reason::LogStart);
     }

@@ -12,6 +12,7 @@ use uext4_ondisk::{
     BlockNo, FileKind, GroupFlags, GroupNo, Ino, InodeFlags, Layout, RawGroupDesc, RawInode,
     RawSuperblock, bitmap, block_map, dir_entry, extent, group_desc, htree, inode, orphan, xattr,
 };
+use zerocopy::big_endian;
 
 /// How a structure's checksum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,7 +333,7 @@ impl Anatomy {
         if self.journal.has_crc32c() {
             let body = image.len() - 4;
             let crc = crc32c(crc32c(self.journal.seed, &image[..body]), &[0; 4]);
-            image[body..].copy_from_slice(&crc.to_be_bytes());
+            image[body..].copy_from_slice(&big_endian::U32::new(crc).to_bytes());
         }
     }
 
@@ -346,7 +347,7 @@ impl Anatomy {
         if let Some((_, tid)) = block::header(&descriptor) {
             let crc = block::image_checksum(&self.journal, tid, image);
             let at = (tag - descriptor_at) as usize + 12;
-            descriptor[at..at + 4].copy_from_slice(&crc.to_be_bytes());
+            descriptor[at..at + 4].copy_from_slice(&big_endian::U32::new(crc).to_bytes());
             self.seal_log_block(&mut descriptor);
             device.write_at(descriptor_at, &descriptor).expect("memory");
         }

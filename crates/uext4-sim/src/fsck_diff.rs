@@ -26,8 +26,8 @@ pub enum Reason {
     Forgotten,
     /// e2fsck itself fails: it tries to write to what it opened to read, or does not end.
     Fails,
-    /// The log would start past the journal's end, or have no block: the kernel refuses to mount that, e2fsck does
-    /// not look as long as the log is empty.
+    /// The log would start past the journal's end, or have no block: the kernel refuses to mount
+    /// that, e2fsck does not look as long as the log is empty.
     LogStart,
     /// Names that are twice in a directory, in different blocks: e2fsck looks within a block.
     Duplicate,

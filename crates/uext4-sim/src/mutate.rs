@@ -10,6 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use uext4_device::{Device, MemoryDevice};
 use uext4_ondisk::dir_entry::DirBlock;
+use zerocopy::little_endian::U32;
 
 use crate::anatomy::{Anatomy, Seal, Target, bytes};
 
@@ -85,7 +86,7 @@ impl Mutator {
             let old = bytes(device, at, width);
             let mut word = [0; 4];
             word[..old.len()].copy_from_slice(&old);
-            let old = u32::from_le_bytes(word);
+            let old = U32::from_bytes(word).get();
             let new = match self.below(12) {
                 0 => 0,
                 1 => u32::MAX,
@@ -101,7 +102,7 @@ impl Mutator {
                 _ => self.0.random(),
             };
             // At the end of the device a part of it is lost.
-            let _ = device.write_at(at, &new.to_le_bytes()[..width]);
+            let _ = device.write_at(at, &U32::new(new).to_bytes()[..width]);
         }
     }
 
@@ -130,7 +131,7 @@ impl Mutator {
             1 => self.below(anatomy.layout.inodes_count as usize + 2) as u32,
             _ => self.pick(&anatomy.inodes).get(),
         };
-        device.write_at(target.at + u64::from(offset), &ino.to_le_bytes()).expect("memory");
+        device.write_at(target.at + u64::from(offset), &U32::new(ino).to_bytes()).expect("memory");
     }
 }
 

@@ -54,7 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
     let listed: u64 = reasons.values().sum();
     println!(
-        "{} cases, {dirty} not clean, {listed} differences with a reason {reasons:?}, {failed} without",
+        "{} cases, {dirty} not clean, {listed} differences with a reason {reasons:?}, \
+         {failed} without",
         args.cases
     );
     if grown > 0 {

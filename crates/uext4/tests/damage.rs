@@ -128,7 +128,7 @@ fn errors_panic_calls_the_hook_and_leaves_the_image_to_recovery() {
     let at_the_end = Arc::new(std::sync::Mutex::new(None));
     let end = Arc::clone(&at_the_end);
     volume.set_panic_hook(move |error| {
-        assert!(matches!(error.kind(), ErrorKind::Corrupt(_) | ErrorKind::ReadOnly));
+        assert!(error.to_string().contains("corrupt"), "{error}");
         counter.fetch_add(1, Ordering::Relaxed);
         end.lock().unwrap().get_or_insert_with(|| memory.snapshot());
     });
@@ -199,11 +199,11 @@ fn forgetful() -> MountOptions {
     MountOptions { cache_bytes: 1 << 20, commit_interval_ms: 900_000, ..MountOptions::default() }
 }
 
-const FILLERS: u32 = 3000;
+const FILLERS: u32 = 4500;
 
 /// A volume with something for each operation, and inodes enough to drive all else out of memory.
 fn populated() -> MemoryDevice {
-    let device = Arc::new(mke2fs(32, "-b 1024 -g 2048 -N 6000 -I 256 -O ^orphan_file"));
+    let device = Arc::new(mke2fs(32, "-b 1024 -g 2048 -N 8000 -I 256 -O ^orphan_file"));
     let volume = mount_with(&device, MountOptions::default());
     let root = volume.root().unwrap();
     for name in [&b"dir"[..], b"other", b"empty"] {
@@ -258,7 +258,7 @@ impl Cast {
 /// Reads so many inodes that nothing else stays in the cache.
 fn forget_blocks(volume: &Volume) {
     for _ in 0..2 {
-        for ino in 20..20 + FILLERS {
+        for ino in 20..=volume.layout().inodes_count {
             let _ = volume.inode(Ino(ino));
         }
     }
@@ -348,6 +348,7 @@ fn a_failing_read_fails_its_operation_and_nothing_else() {
             nth += 1;
         }
         println!("{name}: {} reads", nth - 1);
+        assert!(nth > 1, "{name} finds everything in memory");
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! What: [`Vfs`] does what an operating system's file system layer asks: look up, create, link,
 //! unlink, rename, attributes. Paths and permissions are the caller's.
-//! Invariants: an operation is one handle, so it happens whole or not at all; all reads, checks and
-//! claims come before it.
+//! Invariants: a change of names or attributes is one handle, so it happens whole or not at all;
+//! all reads, checks and claims come before it, and what it changes is held. Three things are
+//! handles of their own: a size that is set together with other attributes, the data that a rename
+//! over a file writes first, and the deletion of what lost its last name and user.
 //! Locking: directories before what they hold; two directories ancestors first, else by number,
 //! under the rename lock when they differ; then files. See `docs/locking.md`.
 //! Kernel counterpart: `fs/namei.c`, `fs/ext4/namei.c`.

@@ -115,8 +115,8 @@ impl Space {
         Ok(())
     }
 
-    /// Reads what [`Space::free_inode`] changes: while the pin lives, it reads nothing. To be called
-    /// before the handle.
+    /// Reads what [`Space::free_inode`] changes: while the pin lives, it reads nothing. To be
+    /// called before the handle.
     ///
     /// # Errors
     /// `Corrupt` as [`Space::free_inode`]; a corrupt bitmap; a device failure.

@@ -38,8 +38,8 @@ pub struct Removed {
     pub next: Option<FileBlock>,
 }
 
-/// What edits need besides credits: blocks for the nodes that they may add, and the blocks that they
-/// change, held in memory.
+/// What edits need besides credits: blocks for the nodes that they may add, and the blocks that
+/// they change, held in memory.
 #[derive(Debug, Default)]
 pub struct NodeClaims {
     claims: Vec<Claim>,
@@ -61,8 +61,8 @@ fn root_depth(root: &ExtentRoot) -> u16 {
 }
 
 impl NodeClaims {
-    /// Claims and reads what edits at `places` can need that free no node. The caller holds the lock
-    /// under which the tree changes, and no handle.
+    /// Claims and reads what edits at `places` can need that free no node. The caller holds the
+    /// lock under which the tree changes, and no handle.
     ///
     /// # Errors
     /// `NoSpace`; `FileTooBig` for a tree that cannot grow; a corrupt tree; a device failure.

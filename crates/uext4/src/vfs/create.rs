@@ -220,8 +220,8 @@ impl Vfs {
     /// Links an inode as `name`, too.
     ///
     /// # Errors
-    /// `Exists`, `NotPermitted` for a directory and for what is immutable or append-only, `TooManyLinks`, `NoSpace`, `ReadOnly`; a
-    /// device failure.
+    /// `Exists`, `NotPermitted` for a directory and for what is immutable or append-only,
+    /// `TooManyLinks`, `NoSpace`, `ReadOnly`; a device failure.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
         expect_directory(dir)?;

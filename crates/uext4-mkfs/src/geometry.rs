@@ -186,6 +186,9 @@ fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
             (per_group, blocks) = (per_group - 8, request.blocks);
             continue;
         }
+        if sb.s_inodes_count.get() <= FIRST_INO {
+            return Err(too_small());
+        }
         choose_backups(sb, groups);
         let desc_blocks = set_reserved_gdt(sb, groups, request.block_size)?;
         let layout = Layout::new(sb, None)?;
@@ -267,4 +270,17 @@ fn set_reserved_gdt(sb: &mut RawSuperblock, groups: u32, block_size: u32) -> Res
         return Err(MkfsError::option(message));
     }
     Ok(desc_blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_room_is_refused_in_plain_words() {
+        for kib in [8, 12, 20, 24] {
+            let error = plan(kib << 10, &Options::default()).err().map(|e| e.to_string());
+            assert_eq!(error.as_deref(), Some("not enough space to build the file system"));
+        }
+    }
 }

@@ -137,6 +137,20 @@ pub enum CorruptKind {
 }
 
 impl CorruptKind {
+    /// Name of the structure that is damaged.
+    #[must_use]
+    pub const fn structure(&self) -> &'static str {
+        match self {
+            Self::Checksum { what, .. }
+            | Self::Magic { what, .. }
+            | Self::Range { what, .. }
+            | Self::Order { what, .. }
+            | Self::Short { what, .. }
+            | Self::Rule { what, .. } => what,
+            Self::DirEntry { .. } => "directory entry",
+        }
+    }
+
     /// Adds where the structure stands.
     #[must_use]
     pub const fn at(self, place: Place) -> Corrupt {

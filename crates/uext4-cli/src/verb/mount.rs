@@ -125,6 +125,12 @@ fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         say(&format!("mount: {spec}: mounted read-only: {reason}"));
     }
+    let named = spec.to_string();
+    volume.set_panic_hook(move |error| {
+        // `errors=panic`: as in a machine that stops, nothing more is written.
+        say(&format!("mount: {named}: {error}: ended by errors=panic"));
+        std::process::abort();
+    });
     let session = match Session::start(volume.clone(), &args.dir, &fuse) {
         Ok(session) => session,
         Err(error) => {

@@ -6,6 +6,7 @@
 
 use super::Space;
 use super::group::{Group, GroupState};
+use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::{Freed, Handle};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub struct Claim {
     space: Arc<Space>,
     start: BlockNo,
     len: u32,
+    /// Keeps the bitmap in memory, so that taking the blocks reads nothing.
+    _bitmap: Option<Arc<Buffer>>,
 }
 
 impl Claim {
@@ -63,8 +66,8 @@ impl Space {
     /// `NoSpace`; a corrupt bitmap; a device failure.
     pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         loop {
-            if let Some(run) = self.claim_unreserved(goal, want)? {
-                return Ok(Claim { space: self.shared(), start: run.start, len: run.len });
+            if let Some(claim) = self.claim_unreserved(goal, want)? {
+                return Ok(claim);
             }
             if !self.reclaim_pending()? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
@@ -79,8 +82,8 @@ impl Space {
     /// As [`Space::claim`]; `NoSpace` means that the counters disagree with the bitmaps.
     pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         loop {
-            if let Some(run) = self.search(goal, want)? {
-                return Ok(Claim { space: self.shared(), start: run.start, len: run.len });
+            if let Some(claim) = self.search(goal, want)? {
+                return Ok(claim);
             }
             if !self.reclaim_pending()? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
@@ -89,7 +92,7 @@ impl Space {
     }
 
     /// Leaves alone what is promised to cached data.
-    fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Freed>> {
+    fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
         // Promised to ourselves while we search, so that no promise to others is broken.
         let mut taken = 0;
         let take = |promised: i64| {
@@ -148,6 +151,31 @@ impl Space {
         Ok(())
     }
 
+    /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
+    /// called before the handle.
+    ///
+    /// # Errors
+    /// `Corrupt` as [`Space::free`]; a corrupt bitmap; a device failure.
+    pub fn pin_run(&self, start: BlockNo, len: u32) -> Result<Vec<Arc<Buffer>>> {
+        self.check_run(start, u64::from(len))?;
+        let mut pins = Vec::new();
+        let (mut at, mut left) = (start, len);
+        while left > 0 {
+            let (number, bit) = self.locate(at)?;
+            let here = left.min(self.layout.blocks_in_group(number) - bit);
+            let mut state = self.groups[number.get() as usize].lock();
+            let is_used = bitmap::all_set(state.busy(&self.cache, number)?, bit, here);
+            let buffer = state.block_bitmap(&self.cache, number)?;
+            if !is_used || buffer.as_ref().is_some_and(|b| !bitmap::all_set(&b.read(), bit, here)) {
+                return Err(free_already(number));
+            }
+            pins.extend(buffer);
+            at = at.plus(u64::from(here));
+            left -= here;
+        }
+        Ok(pins)
+    }
+
     fn free_in_group(
         &self,
         handle: &mut Handle<'_>,
@@ -159,9 +187,7 @@ impl Space {
         state.busy(&self.cache, number)?;
         let buffer = state.block_bitmap_for_change(handle, &self.cache, number)?;
         if !bitmap::all_set(&buffer.read(), bit, len) {
-            let why = "a block to be freed is free already";
-            let kind = CorruptKind::Rule { what: "block bitmap", why };
-            return Err(kind.at(Place::Group(number)).into());
+            return Err(free_already(number));
         }
         bitmap::clear_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks() + len;
@@ -187,15 +213,15 @@ impl Space {
         self.free_blocks.fetch_add(i64::from(run.len), Ordering::AcqRel);
     }
 
-    fn search(&self, goal: BlockNo, want: u32) -> Result<Option<Freed>> {
+    fn search(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
         let (goal_group, goal_bit) = self.layout.group_of(goal).unwrap_or((GroupNo(0), 0));
         for pass in [Pass::Whole, Pass::Any, Pass::Last] {
             let count = self.layout.group_count;
             for step in 0..count {
                 let number = GroupNo((goal_group.get() + step) % count);
                 let from = if step == 0 { goal_bit } else { 0 };
-                if let Some(run) = self.search_group(number, from, want, pass)? {
-                    return Ok(Some(run));
+                if let Some(claim) = self.search_group(number, from, want, pass)? {
+                    return Ok(Some(claim));
                 }
             }
         }
@@ -208,7 +234,7 @@ impl Space {
         from: u32,
         want: u32,
         pass: Pass,
-    ) -> Result<Option<Freed>> {
+    ) -> Result<Option<Claim>> {
         let group = &self.groups[number.get() as usize];
         let blocks = self.layout.blocks_in_group(number);
         let least = if pass == Pass::Whole { want.min(blocks / 2) } else { 1 };
@@ -220,13 +246,14 @@ impl Space {
         let Some((bit, len)) = self.find_run(group, &mut state, number, from, want, least)? else {
             return Ok(None);
         };
+        let bitmap = state.block_bitmap(&self.cache, number)?;
         if let Some(busy) = &mut state.busy {
             bitmap::set_range(busy, bit, len);
         }
         group.blocks_claimed(len);
         self.free_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
         let start = self.layout.group_first_block(number).plus(u64::from(bit));
-        Ok(Some(Freed { start, len }))
+        Ok(Some(Claim { space: self.shared(), start, len, _bitmap: bitmap }))
     }
 
     /// A free run of at least `least` and at most `want` blocks: at the goal, else the first
@@ -266,4 +293,9 @@ impl Space {
             CorruptKind::Rule { what: "block", why }.at(Place::Block(block)).into()
         })
     }
+}
+
+fn free_already(number: GroupNo) -> Error {
+    let why = "a block to be freed is free already";
+    CorruptKind::Rule { what: "block bitmap", why }.at(Place::Group(number)).into()
 }

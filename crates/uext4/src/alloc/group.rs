@@ -37,6 +37,8 @@ pub(super) struct GroupState {
     pub(super) busy: Option<Box<[u8]>>,
     /// Busy inodes; read at the first use.
     pub(super) busy_inodes: Option<Box<[u8]>>,
+    /// Bitmaps that were made since the mount. Who claimed before that could not hold them.
+    made: [Option<Arc<Buffer>>; 2],
 }
 
 impl Group {
@@ -47,7 +49,10 @@ impl Group {
             free_inodes: AtomicU32::new(desc.free_inodes()),
             used_dirs: AtomicU32::new(desc.used_dirs()),
             largest_run: AtomicU32::new(desc.free_blocks()),
-            state: Mutex::new(LockRank::Group, GroupState { desc, busy: None, busy_inodes: None }),
+            state: Mutex::new(
+                LockRank::Group,
+                GroupState { desc, busy: None, busy_inodes: None, made: [None, None] },
+            ),
         }
     }
 
@@ -157,6 +162,31 @@ impl GroupState {
         Ok(bytes)
     }
 
+    /// The journaled block bitmap: whoever holds it needs no read to change it. `None`: the group
+    /// was never used.
+    pub(super) fn block_bitmap(
+        &self,
+        cache: &Cache,
+        group: GroupNo,
+    ) -> Result<Option<Arc<Buffer>>> {
+        if self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
+            return Ok(None);
+        }
+        cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group)).map(Some)
+    }
+
+    /// The journaled inode bitmap, likewise.
+    pub(super) fn inode_bitmap(
+        &self,
+        cache: &Cache,
+        group: GroupNo,
+    ) -> Result<Option<Arc<Buffer>>> {
+        if self.desc.flags().contains(GroupFlags::INODE_UNINIT) {
+            return Ok(None);
+        }
+        cache.read(self.desc.inode_bitmap(), BlockKind::InodeBitmap(group)).map(Some)
+    }
+
     /// The journaled block bitmap, made now if the group was never used.
     pub(super) fn block_bitmap_for_change(
         &mut self,
@@ -173,6 +203,7 @@ impl GroupState {
         let initial = initial_block_bitmap(cache.layout(), group, &self.desc);
         handle.write(&buffer)?.copy_from_slice(&initial);
         self.desc.set_flags(self.desc.flags() - GroupFlags::BLOCK_UNINIT);
+        self.made[0] = Some(Arc::clone(&buffer));
         Ok(buffer)
     }
 
@@ -191,6 +222,7 @@ impl GroupState {
         let buffer = handle.create(block, kind)?;
         handle.write(&buffer)?.copy_from_slice(&initial_inode_bitmap(cache.layout()));
         self.desc.set_flags(self.desc.flags() - GroupFlags::INODE_UNINIT);
+        self.made[1] = Some(Arc::clone(&buffer));
         self.desc.set_itable_unused(cache.layout().inodes_per_group);
         Ok(buffer)
     }

@@ -5,6 +5,7 @@
 //! average; one below stays near its parent unless that group is crowded.
 
 use super::Space;
+use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct InodeClaim {
     group: GroupNo,
     index: u32,
     taken: bool,
+    /// Keeps the bitmap in memory, so that taking the inode reads nothing.
+    _bitmap: Option<Arc<Buffer>>,
 }
 
 impl InodeClaim {
@@ -57,25 +60,27 @@ impl Space {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some(index) = self.claim_inode_in(group)? {
-                return Ok(InodeClaim { space: self.shared(), group, index, taken: false });
+            if let Some(claim) = self.claim_inode_in(group)? {
+                return Ok(claim);
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
     }
 
-    fn claim_inode_in(&self, number: GroupNo) -> Result<Option<u32>> {
+    fn claim_inode_in(&self, number: GroupNo) -> Result<Option<InodeClaim>> {
         let mut state = self.groups[number.get() as usize].lock();
         let layout = &self.layout;
+        let bitmap = state.inode_bitmap(&self.cache, number)?;
         let busy = state.busy_inodes(&self.cache, number)?;
         // Inodes below the first ordinary one are reserved, whatever the bitmap says.
         let reserved = layout.first_ino.get().saturating_sub(1);
         let from = if number.get() == 0 { reserved.min(layout.inodes_per_group) } else { 0 };
-        let index = bitmap::find_next_zero(busy, from, layout.inodes_per_group);
-        if let Some(index) = index {
-            bitmap::set(busy, index);
-        }
-        Ok(index)
+        let Some(index) = bitmap::find_next_zero(busy, from, layout.inodes_per_group) else {
+            return Ok(None);
+        };
+        bitmap::set(busy, index);
+        let space = self.shared();
+        Ok(Some(InodeClaim { space, group: number, index, taken: false, _bitmap: bitmap }))
     }
 
     /// Journals a claimed inode as used.
@@ -108,6 +113,21 @@ impl Space {
         group.note_inodes(&state, 0);
         claim.taken = true;
         Ok(())
+    }
+
+    /// Reads what [`Space::free_inode`] changes: while the pin lives, it reads nothing. To be
+    /// called before the handle.
+    ///
+    /// # Errors
+    /// `Corrupt` as [`Space::free_inode`]; a corrupt bitmap; a device failure.
+    pub fn pin_inode(&self, ino: Ino) -> Result<Option<Arc<Buffer>>> {
+        if !self.is_inode_used(ino)? {
+            let why = "to be freed is free already";
+            let kind = CorruptKind::Rule { what: "inode", why };
+            return Err(kind.at(Place::Inode(ino)).into());
+        }
+        let number = self.layout.group_of_ino(ino).map_or(GroupNo(0), |(number, _)| number);
+        self.groups[number.get() as usize].lock().inode_bitmap(&self.cache, number)
     }
 
     /// Frees an inode whose blocks are freed.

@@ -3,8 +3,8 @@
 //! What: a list of inode numbers. An inode enters it through its [`DirtyMark`] when its pages or
 //! times become dirty; a sweep over all inodes takes the list and looks at those alone, so that its
 //! cost follows what is dirty and not what is in memory.
-//! Invariants: a mark is set *after* the inode has become dirty, and taken off *before* the inode is
-//! looked at. So an inode that is dirty is on the list, or on one that was taken and whose taker
+//! Invariants: a mark is set *after* the inode has become dirty, and taken off *before* the inode
+//! is looked at. So an inode that is dirty is on the list, or on one that was taken and whose taker
 //! has not looked at it yet. The taker holds `draining` until it has looked at all: a second one,
 //! who must not miss them, waits.
 //! Locking: `draining` comes before every sweep lock; the list is a leaf.

@@ -36,6 +36,8 @@ pub struct Insertion<'a> {
     credits: u32,
     /// The inode's claim to have a hash tree ends.
     clears_index: bool,
+    /// The directory's inode.
+    _table_block: Arc<Buffer>,
 }
 
 #[derive(Debug)]
@@ -105,7 +107,9 @@ impl<'a> Insertion<'a> {
             credits += extent::grow_credits(dir, new_blocks) + new_blocks;
         }
         let clears_index = view.has_stale_index;
-        Ok(Self { space, dir, name: name.into(), target, growth, credits, clears_index })
+        let _table_block = dir.table_block()?;
+        let name = name.into();
+        Ok(Self { space, dir, name, target, growth, credits, clears_index, _table_block })
     }
 
     /// Credits of [`Insertion::apply`]: the blocks of the directory, and the inode when it grows.

@@ -4,15 +4,17 @@
 //! by one new extent or by nothing. Insertion, conversion, removal are all this. Extents that
 //! continue each other are merged, leaves that overflow are split, leaves that become empty are
 //! freed, keys follow.
-//! Invariants: node blocks are claimed before the handle starts ([`NodeClaims`]), so an edit
-//! cannot run out of space half-way.
+//! Invariants: before the handle starts, the blocks for new nodes are claimed, and the nodes and
+//! bitmaps that change are read and held ([`NodeClaims`]). So an edit in a handle meets neither a
+//! full device nor a failing one, nor a tree that cannot grow.
 
 use super::path::{Level, Path, capacity, too_deep};
 use crate::alloc::{Claim, Space};
-use crate::cache::BlockKind;
+use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
 use crate::journal::Handle;
+use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentIndex, MAX_DEPTH, write_index, write_leaf};
 use uext4_ondisk::{BlockNo, FileBlock};
 
@@ -36,10 +38,12 @@ pub struct Removed {
     pub next: Option<FileBlock>,
 }
 
-/// Blocks for the nodes that edits may add.
+/// What edits need besides credits: blocks for the nodes that they may add, and the blocks that
+/// they change, held in memory.
 #[derive(Debug, Default)]
 pub struct NodeClaims {
     claims: Vec<Claim>,
+    pins: Vec<Arc<Buffer>>,
 }
 
 /// Worst case of blocks that one edit dirties, the inode included, for a tree of any depth up to
@@ -57,18 +61,28 @@ fn root_depth(root: &ExtentRoot) -> u16 {
 }
 
 impl NodeClaims {
-    /// Claims what edits at `places` can need. The caller holds the lock under which the tree
-    /// changes, and no handle.
+    /// Claims and reads what edits at `places` can need that free no node. The caller holds the
+    /// lock under which the tree changes, and no handle.
     ///
     /// # Errors
-    /// `NoSpace`; a corrupt tree; a device failure.
+    /// `NoSpace`; `FileTooBig` for a tree that cannot grow; a corrupt tree; a device failure.
     pub fn for_edits(
         space: &Space,
         inode: &Inode,
         places: &[FileBlock],
         reserved: bool,
     ) -> Result<Self> {
-        let count = nodes_needed(space, inode, places)?;
+        let mut pins = vec![inode.table_block()?];
+        let count = {
+            let root = inode.tree().read();
+            let paths = paths_to(space, inode, &root, places)?;
+            for path in &paths {
+                for node in path.nodes() {
+                    pins.push(space.cache().read(node, node_kind(inode))?);
+                }
+            }
+            nodes_needed(space, inode, &paths)?
+        };
         let mut claims = Vec::with_capacity(count);
         for _ in 0..count {
             let goal = inode.goal();
@@ -78,7 +92,32 @@ impl NodeClaims {
                 space.claim(goal, 1)?
             });
         }
-        Ok(Self { claims })
+        Ok(Self { claims, pins })
+    }
+
+    /// As [`NodeClaims::for_edits`] for edits that remove what stands at `places`, and free nodes
+    /// by that; with `splits` they may cut an extent in two.
+    ///
+    /// # Errors
+    /// As [`NodeClaims::for_edits`].
+    pub fn for_removal(
+        space: &Space,
+        inode: &Inode,
+        places: &[FileBlock],
+        splits: bool,
+    ) -> Result<Self> {
+        let mut nodes = match splits {
+            true => Self::for_edits(space, inode, places, false)?,
+            false => Self { claims: Vec::new(), pins: vec![inode.table_block()?] },
+        };
+        let root = inode.tree().read();
+        for path in paths_to(space, inode, &root, places)? {
+            for node in path.nodes() {
+                nodes.pins.push(space.cache().read(node, node_kind(inode))?);
+                nodes.pins.extend(space.pin_run(node, 1)?);
+            }
+        }
+        Ok(nodes)
     }
 
     fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
@@ -89,14 +128,25 @@ impl NodeClaims {
     }
 }
 
+fn paths_to(
+    space: &Space,
+    inode: &Inode,
+    root: &ExtentRoot,
+    places: &[FileBlock],
+) -> Result<Vec<Path>> {
+    places.iter().map(|&at| Path::to(space, inode, root, at)).collect()
+}
+
+fn node_kind(inode: &Inode) -> BlockKind {
+    BlockKind::ExtentNode { seed: inode.seed() }
+}
+
 /// Each edit adds at most two entries to its leaf, each split one to the level above. A leaf may
 /// be split by each edit that goes to it: what a split at a file's end leaves behind is full.
-fn nodes_needed(space: &Space, inode: &Inode, places: &[FileBlock]) -> Result<usize> {
-    let root = inode.tree().read();
-    let entries = 2 * places.len();
+fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
+    let entries = 2 * paths.len();
     let mut needed = 0;
-    for &at in places {
-        let path = Path::to(space, inode, &root, at)?;
+    for path in paths {
         if path.extents.len() + entries <= capacity(space, path.leaf_block) {
             continue;
         }
@@ -105,12 +155,13 @@ fn nodes_needed(space: &Space, inode: &Inode, places: &[FileBlock]) -> Result<us
             return Ok(2);
         }
         needed += 1;
-        for level in path.levels.iter().rev() {
-            if level.children.len() + entries <= capacity(space, level.block) {
-                break;
-            }
-            needed += 1;
+        let is_full =
+            |level: &&Level| level.children.len() + entries > capacity(space, level.block);
+        let full = path.levels.iter().rev().take_while(is_full).count();
+        if full == path.levels.len() && path.depth >= MAX_DEPTH {
+            return Err(too_deep(inode));
         }
+        needed += full;
     }
     Ok(needed)
 }
@@ -119,8 +170,7 @@ impl Edit {
     /// Applies the edit. Costs [`edit_credits`].
     ///
     /// # Errors
-    /// `FileTooBig` for a tree that cannot grow; otherwise failures after which the journal
-    /// aborts.
+    /// The journal is aborted, or the tree is not the one that was planned for.
     pub fn apply(
         &self,
         space: &Space,
@@ -278,9 +328,8 @@ impl Change<'_, '_> {
         let depth = self.depth_of(level);
         let node = &mut self.path.levels[level];
         if node.block.is_none() {
-            if depth >= MAX_DEPTH {
-                return Err(too_deep(self.inode));
-            }
+            // Else the plan would have refused.
+            assert!(depth < MAX_DEPTH, "an extent tree grows beyond {MAX_DEPTH} levels");
             // The root moves down and points to its former content.
             let children = std::mem::take(&mut node.children);
             let first = children[0].first;
@@ -386,6 +435,6 @@ impl Change<'_, '_> {
     }
 
     fn node_kind(&self) -> BlockKind {
-        BlockKind::ExtentNode { seed: self.inode.seed() }
+        node_kind(self.inode)
     }
 }

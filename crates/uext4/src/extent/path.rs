@@ -69,6 +69,11 @@ impl Path {
         Ok(path)
     }
 
+    /// Blocks of the nodes on the path.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = BlockNo> {
+        self.levels.iter().filter_map(|level| level.block).chain(self.leaf_block)
+    }
+
     fn descend(
         &mut self,
         block: Option<BlockNo>,

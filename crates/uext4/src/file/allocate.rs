@@ -54,6 +54,20 @@ impl Files {
         if mode != AllocateMode::PunchHole {
             self.check_end(end)?;
         }
+        if !matches!(mode, AllocateMode::Allocate { .. }) {
+            self.check_not_append_only(inode)?;
+        }
+        self.allocate_locked(inode, mode, offset, end)?;
+        self.honour_sync_flag(inode)
+    }
+
+    fn allocate_locked(
+        &self,
+        inode: &InodeRef,
+        mode: AllocateMode,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
         let _exclusive = inode.lock().write();
         let mut state = inode.sweep();
         match mode {
@@ -140,6 +154,12 @@ impl Files {
         })
     }
 
+    /// A change of a range is complete.
+    fn touch_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
+        let _pin = inode.table_block()?;
+        self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+    }
+
     fn finish_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
         if size.is_none_or(|size| size <= inode.size()) && !inode.attributes().times_dirty {
             let is_done = size.is_none_or(|size| size <= inode.attributes().disk_size);
@@ -147,15 +167,14 @@ impl Files {
                 return Ok(());
             }
         }
-        self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+        self.touch_range(inode, size)
     }
 
     fn punch(&self, inode: &Inode, state: &mut SweepState, offset: u64, end: u64) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        self.discard_pages(inode, first, last);
         self.remove_range(inode, first, last)?;
         self.sweep_locked(inode, state)?;
-        self.space.journal().run(1, |handle| Self::change_range(handle, inode, None))
+        self.touch_range(inode, None)
     }
 
     fn zero_range(
@@ -167,20 +186,21 @@ impl Files {
         keep_size: bool,
     ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        self.discard_pages(inode, first, last);
         let mut at = first;
         while at < last {
             let mapping = lookup(&self.space, inode, at)?;
-            if let State::Written(_) = mapping.state {
-                at = self.unwrite(inode, &mapping, last)?;
-            } else {
-                at = mapping.end();
-            }
+            let next = match mapping.state {
+                State::Written(_) => self.unwrite(inode, &mapping, last)?,
+                State::Hole | State::Unwritten(_) => mapping.end().min(last),
+            };
+            // Not before: a range that cannot be zeroed keeps what is only in memory.
+            self.discard_pages(inode, at, next);
+            at = next;
         }
         self.sweep_locked(inode, state)?;
         let size = if keep_size { None } else { Some(end) };
         self.fill_holes(inode, self.block_at(offset), self.block_from(end), size)?;
-        self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+        self.touch_range(inode, size)
     }
 
     /// Turns written blocks into unwritten ones; returns the block behind them.

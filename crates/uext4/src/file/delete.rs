@@ -7,7 +7,6 @@ use super::truncate::Removal;
 use super::{Files, ORPHAN_CREDITS};
 use crate::alloc::INODE_CREDITS;
 use crate::error::Result;
-use crate::extent::NodeClaims;
 use crate::inode::{Inode, InodeRef};
 use crate::journal::Handle;
 use crate::xattr;
@@ -62,18 +61,18 @@ impl Files {
             self.discard_pages(inode, FileBlock(0), FileBlock::END);
             cut = self.plan_removal(inode, FileBlock(0), FileBlock::END)?;
         }
-        let mut nodes = NodeClaims::default();
         while !cut.is_last {
             self.space
                 .journal()
-                .run(cut.credits, |handle| self.remove_planned(handle, inode, &cut, &mut nodes))?;
+                .run(cut.credits, |handle| self.remove_planned(handle, inode, &mut cut))?;
             cut = self.plan_removal(inode, FileBlock(0), FileBlock::END)?;
         }
+        let _pins = (inode.table_block()?, self.space.pin_inode(inode.ino())?);
         let attributes = xattr::Release::plan(&self.space, inode)?;
         let credits = cut.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
         let is_directory = inode.kind() == FileKind::Directory;
         self.space.journal().run(credits, |handle| {
-            self.remove_planned(handle, inode, &cut, &mut nodes)?;
+            self.remove_planned(handle, inode, &mut cut)?;
             attributes.apply(handle)?;
             self.orphans.remove(handle, inode)?;
             let now = u32::try_from(crate::inode::now().secs).unwrap_or(u32::MAX);
@@ -110,6 +109,7 @@ impl Files {
             let _exclusive = inode.lock().write();
             let mut state = inode.sweep();
             self.shrink(&inode, &mut state, size)?;
+            let _pin = inode.table_block()?;
             let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
             self.space.journal().run(ORPHAN_CREDITS, remove)?;
         }

@@ -11,6 +11,7 @@
 //! Kernel counterpart: `fs/ext4/inode.c`, `mm/filemap.c`, `fs/fs-writeback.c`.
 
 mod allocate;
+mod damage;
 mod delete;
 mod orphan;
 mod read;
@@ -23,6 +24,7 @@ mod truncate;
 mod write;
 
 pub use allocate::AllocateMode;
+pub use damage::{Damage, PanicHook};
 pub use orphan::{ORPHAN_CREDITS, Orphans};
 pub use seek::Seek;
 
@@ -41,6 +43,7 @@ pub struct Files {
     space: Arc<Space>,
     table: Arc<InodeTable>,
     orphans: Orphans,
+    damage: Arc<Damage>,
     options: MountOptions,
     read_only: AtomicBool,
     /// Nothing of this volume was ever changed.
@@ -59,6 +62,7 @@ impl Files {
         space: Arc<Space>,
         table: Arc<InodeTable>,
         orphans: Orphans,
+        damage: Arc<Damage>,
         options: MountOptions,
         read_only: bool,
     ) -> Self {
@@ -66,6 +70,7 @@ impl Files {
             space,
             table,
             orphans,
+            damage,
             options,
             read_only: AtomicBool::new(read_only),
             opened_read_only: read_only,
@@ -129,11 +134,34 @@ impl Files {
         self.check_writable()?;
         let flags = inode.attributes().flags;
         if flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::new(ErrorKind::NotPermitted, format!("inode {}", inode.ino())));
+            let context = format!("immutable inode {}", inode.ino());
+            return Err(Error::new(ErrorKind::NotPermitted, context));
         }
         if inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
             let context = format!("inode {} has a block map, which is read-only", inode.ino());
             return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `NotPermitted` for inodes that are append-only.
+    pub fn check_not_append_only(&self, inode: &Inode) -> Result<()> {
+        if inode.attributes().flags.contains(InodeFlags::APPEND) {
+            let context = format!("append-only inode {}", inode.ino());
+            return Err(Error::new(ErrorKind::NotPermitted, context));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `NotPermitted` for inodes that are immutable or append-only: they keep their names, links,
+    /// owners, modes and extended attributes.
+    pub fn check_not_protected(&self, inode: &Inode) -> Result<()> {
+        self.check_not_append_only(inode)?;
+        if inode.attributes().flags.contains(InodeFlags::IMMUTABLE) {
+            let context = format!("immutable inode {}", inode.ino());
+            return Err(Error::new(ErrorKind::NotPermitted, context));
         }
         Ok(())
     }

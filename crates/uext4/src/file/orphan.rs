@@ -40,11 +40,26 @@ struct State {
     /// Slot in the orphan file: block index, slot.
     in_file: FxHashMap<Ino, (usize, u32)>,
     /// The list, its head last.
-    list: Vec<Arc<Inode>>,
+    list: Vec<Listed>,
     /// What a crash left: the list on the device goes on here behind `list`. 0 is its end.
     rest: Ino,
     /// Where the search for a free slot begins.
     hand: usize,
+}
+
+/// An inode of the list.
+#[derive(Debug)]
+struct Listed {
+    inode: Arc<Inode>,
+    /// Its block, which changes when its successor leaves the list: in a handle that knows nothing
+    /// of this inode and has not read it.
+    _table_block: Arc<Buffer>,
+}
+
+impl Listed {
+    fn new(inode: &Arc<Inode>) -> Result<Self> {
+        Ok(Self { inode: Arc::clone(inode), _table_block: inode.table_block()? })
+    }
 }
 
 impl Orphans {
@@ -86,12 +101,13 @@ impl Orphans {
             return Ok(None);
         }
         let inode = table.get_orphan(ino)?;
+        let listed = Listed::new(&inode)?;
         let mut state = self.state.lock();
         if !state.list.is_empty() {
             return Err(corrupt(ino, "follows one that could not be cleaned up"));
         }
         state.rest = Ino(inode.attributes().dtime);
-        state.list.push(Arc::clone(&inode));
+        state.list.push(listed);
         Ok(Some(inode))
     }
 
@@ -118,7 +134,7 @@ impl Orphans {
         state.in_file.is_empty() && state.list.is_empty()
     }
 
-    /// Makes an inode an orphan; nothing happens if it is one.
+    /// Makes an inode an orphan, whose table block the caller holds; nothing happens if it is one.
     ///
     /// # Errors
     /// Those of [`Handle::write`].
@@ -139,10 +155,11 @@ impl Orphans {
             state.in_file.insert(inode.ino(), (index, slot));
             return Ok(());
         }
-        let next = state.list.last().map_or(state.rest, |head| head.ino());
+        let next = state.list.last().map_or(state.rest, |head| head.inode.ino());
+        let listed = Listed::new(inode)?;
         inode.update(handle, |attributes| attributes.dtime = next.get())?;
         self.set_head(handle, inode.ino())?;
-        state.list.push(Arc::clone(inode));
+        state.list.push(listed);
         Ok(())
     }
 
@@ -160,12 +177,12 @@ impl Orphans {
         }
         let Some(position) = state.position(inode.ino()) else { return Ok(()) };
         let next = match position.checked_sub(1) {
-            Some(before) => state.list[before].ino(),
+            Some(before) => state.list[before].inode.ino(),
             None => state.rest,
         };
         match state.list.get(position + 1) {
             Some(predecessor) => {
-                predecessor.update(handle, |attributes| attributes.dtime = next.get())?
+                predecessor.inode.update(handle, |attributes| attributes.dtime = next.get())?
             }
             None => self.set_head(handle, next)?,
         }
@@ -214,7 +231,7 @@ impl State {
     }
 
     fn position(&self, ino: Ino) -> Option<usize> {
-        self.list.iter().rposition(|orphan| orphan.ino() == ino)
+        self.list.iter().rposition(|orphan| orphan.inode.ino() == ino)
     }
 
     fn block_with_room(&mut self) -> Option<usize> {

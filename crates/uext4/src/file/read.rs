@@ -43,7 +43,13 @@ impl Files {
         Ok(count)
     }
 
-    fn read_part(&self, inode: &Inode, offset: u64, buf: &mut [u8], size: u64) -> Result<()> {
+    pub(super) fn read_part(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+        size: u64,
+    ) -> Result<()> {
         let end = offset + buf.len() as u64;
         let first = self.block_at(offset);
         let last = self.block_from(end);
@@ -121,8 +127,8 @@ impl Files {
         Ok(run_end)
     }
 
-    /// Reads blocks `first .. end` of the file, which begin at block `start` of the device, to where
-    /// the caller wants them.
+    /// Reads blocks `first .. end` of the file, which begin at block `start` of the device, to
+    /// where the caller wants them.
     fn read_direct(
         &self,
         first: FileBlock,

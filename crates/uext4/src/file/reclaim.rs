@@ -43,7 +43,7 @@ impl Files {
             return;
         }
         // Failures are recorded with each inode, for those who sync it.
-        let _ = self.sweep(inode);
+        self.watch_dropped(self.sweep(inode));
         if budget.is_too_dirty() {
             self.sweep_everything();
         }
@@ -53,7 +53,7 @@ impl Files {
     pub(super) fn limit_own_pages(&self, inode: &InodeRef) {
         if self.table.budget().is_too_dirty() {
             // Recorded with the inode; what was written so far is in memory still.
-            let _ = self.sweep(inode);
+            self.watch_dropped(self.sweep(inode));
         }
         self.reclaim();
         // What is left is our own, which nobody else evicts while we write.
@@ -76,9 +76,9 @@ impl Files {
                 }
                 // Failures are recorded: of a sweep with the inode, of a handle with the journal.
                 if inode.pages().map.dirty() > 0 {
-                    let _ = self.sweep(&inode);
+                    self.watch_dropped(self.sweep(&inode));
                 }
-                let _ = self.write_times(&inode);
+                self.watch_dropped(self.write_times(&inode));
             });
         }
     }
@@ -87,7 +87,7 @@ impl Files {
     pub(super) fn sweep_everything(&self) {
         self.for_dirty(|inode| {
             if inode.pages().map.dirty() > 0 {
-                let _ = self.sweep(inode);
+                self.watch_dropped(self.sweep(inode));
             }
         });
     }

@@ -100,6 +100,7 @@ impl Files {
         if inode.attributes().disk_size >= size {
             return Ok(());
         }
+        let _pin = inode.table_block()?;
         self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))
     }
 

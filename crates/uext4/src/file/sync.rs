@@ -7,7 +7,7 @@
 use super::Files;
 use crate::error::Result;
 use crate::inode::InodeRef;
-use uext4_ondisk::FileKind;
+use uext4_ondisk::{FileKind, InodeFlags};
 
 impl Files {
     /// Makes an inode durable: data and, unless `data_only`, every attribute.
@@ -39,11 +39,32 @@ impl Files {
         Ok(())
     }
 
+    /// What a change of a file with the SYNC flag does at its end. The caller holds no lock.
+    pub(crate) fn honour_sync_flag(&self, inode: &InodeRef) -> Result<()> {
+        let is_sync = inode.attributes().flags.contains(InodeFlags::SYNC);
+        if is_sync { self.sync(inode, false) } else { Ok(()) }
+    }
+
+    /// What a change of entries of directories does at its end, for those that have the SYNC or
+    /// DIRSYNC flag. The caller holds no lock.
+    pub(crate) fn honour_dirsync_flags(&self, dirs: &[&InodeRef]) -> Result<()> {
+        for dir in dirs {
+            let flags = dir.attributes().flags;
+            if flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
+                && let Some(tid) = dir.sync_tid(false)
+            {
+                self.space.journal().wait_durable(tid)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Brings times that changed in memory into a transaction.
     pub(super) fn write_times(&self, inode: &InodeRef) -> Result<()> {
         if !inode.attributes().times_dirty {
             return Ok(());
         }
+        let _pin = inode.table_block()?;
         self.space.journal().run(1, |handle| inode.update(handle, |_| ()))
     }
 
@@ -60,10 +81,10 @@ impl Files {
                 }
                 self.write_times(inode)
             };
-            if let Err(error) = one()
-                && result.is_ok()
-            {
-                result = Err(error);
+            // The first failure is the caller's.
+            match one() {
+                Err(error) if result.is_ok() => result = Err(error),
+                one => self.watch_dropped(one),
             }
         });
         result
@@ -110,12 +131,12 @@ impl Files {
             let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
             // Failures are recorded: of a sweep with the inode, of a handle with the journal.
             if expired && (dirty || inode.has_late_size()) {
-                let _ = self.sweep(inode);
+                self.watch_dropped(self.sweep(inode));
             }
             if !dirty || expired {
-                let _ = self.write_times(inode);
+                self.watch_dropped(self.write_times(inode));
             }
         });
-        let _ = self.delete_unlinked();
+        self.watch_dropped(self.delete_unlinked());
     }
 }

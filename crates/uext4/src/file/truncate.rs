@@ -7,6 +7,7 @@
 //! Locking: file lock exclusively, then the sweep lock.
 
 use super::{Files, ORPHAN_CREDITS};
+use crate::cache::Buffer;
 use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
 use crate::inode::{Inode, InodeRef, SweepState};
@@ -26,14 +27,23 @@ impl Files {
     /// `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
         self.check_changeable(inode)?;
+        self.check_not_append_only(inode)?;
         self.check_end(size)?;
-        let _exclusive = inode.lock().write();
+        {
+            let _exclusive = inode.lock().write();
+            self.set_size_locked(inode, size)?;
+        }
+        self.honour_sync_flag(inode)
+    }
+
+    fn set_size_locked(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let mut state = inode.sweep();
         let old = inode.size();
         if size == 0 && old > 0 {
             inode.flush_on_close.store(true, std::sync::atomic::Ordering::Relaxed);
         }
         if size >= old {
+            let _pin = inode.table_block()?;
             return self.space.journal().run(1, |handle| {
                 inode.note_data_change(handle);
                 inode.update(handle, |attributes| {
@@ -55,11 +65,11 @@ impl Files {
         size: u64,
     ) -> Result<()> {
         let keep = self.block_from(size);
-        self.discard_pages(inode, keep, FileBlock::END);
+        let _pin = inode.table_block()?;
+        // What can fail comes before anything is lost, be it in memory.
+        let mut cut = self.plan_removal(inode, keep, FileBlock::END)?;
         let tail = self.zero_tail(inode, size)?;
-        let cut = self.plan_removal(inode, keep, FileBlock::END)?;
         let is_whole = cut.is_last && !tail;
-        let mut nodes = NodeClaims::default();
         let credits = 1 + ORPHAN_CREDITS + if is_whole { cut.credits } else { 0 };
         self.space.journal().run(credits, |handle| {
             inode.note_data_change(handle);
@@ -73,8 +83,9 @@ impl Files {
                 attributes.disk_size = size;
                 attributes.touch_content();
             })?;
-            if is_whole { self.remove_planned(handle, inode, &cut, &mut nodes) } else { Ok(()) }
+            if is_whole { self.remove_planned(handle, inode, &mut cut) } else { Ok(()) }
         })?;
+        self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             return Ok(());
         }
@@ -131,6 +142,8 @@ impl Files {
     }
 
     /// Removes the mapping of `first .. end` in as many handles as it takes, and frees the blocks.
+    /// Pages go with what they lie over: a removal that fails leaves the rest of the file, also
+    /// what of it is only in memory.
     pub(super) fn remove_range(
         &self,
         inode: &Inode,
@@ -139,36 +152,48 @@ impl Files {
     ) -> Result<()> {
         let mut at = first;
         loop {
-            let cut = self.plan_removal(inode, at, end)?;
-            if cut.runs.is_empty() {
-                return Ok(());
+            let mut cut = self.plan_removal(inode, at, end)?;
+            if !cut.runs.is_empty() {
+                self.space.journal().run(cut.credits, |handle| {
+                    inode.note_data_change(handle);
+                    self.remove_planned(handle, inode, &mut cut)
+                })?;
             }
-            at = cut.next;
-            // Cutting an extent in two adds an entry.
-            let places: Vec<FileBlock> = cut.runs.iter().map(|run| run.first).collect();
-            let mut nodes = if end == FileBlock::END {
-                NodeClaims::default()
-            } else {
-                NodeClaims::for_edits(&self.space, inode, &places, false)?
-            };
-            self.space.journal().run(cut.credits, |handle| {
-                inode.note_data_change(handle);
-                self.remove_planned(handle, inode, &cut, &mut nodes)
-            })?;
+            // A run that was cut short went from its end.
+            for run in &cut.runs {
+                self.discard_pages(inode, run.first, run.end());
+            }
             if cut.is_last {
+                self.discard_pages(inode, at, end);
                 return Ok(());
             }
+            self.discard_pages(inode, at, cut.next);
+            at = cut.next;
         }
     }
 
-    /// The next extents to remove in one handle.
+    /// The next extents to remove in one handle, with what that takes.
     pub(super) fn plan_removal(
         &self,
         inode: &Inode,
         first: FileBlock,
         end: FileBlock,
     ) -> Result<Removal> {
-        let mut removal = Removal { runs: Vec::new(), credits: 1, next: first, is_last: false };
+        let mut removal = self.choose_removal(inode, first, end)?;
+        let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
+        // Cutting an extent in two adds an entry.
+        let splits = end != FileBlock::END;
+        removal.nodes = NodeClaims::for_removal(&self.space, inode, &places, splits)?;
+        for run in &removal.runs {
+            if let State::Written(start) | State::Unwritten(start) = run.state {
+                removal.pins.extend(self.space.pin_run(start, run.len)?);
+            }
+        }
+        Ok(removal)
+    }
+
+    fn choose_removal(&self, inode: &Inode, first: FileBlock, end: FileBlock) -> Result<Removal> {
+        let mut removal = Removal { credits: 1, next: first, is_last: false, ..Removal::nothing() };
         let is_metadata = inode.kind() != FileKind::Regular;
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
         let edit = edit_credits(inode);
@@ -217,13 +242,12 @@ impl Files {
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
-        removal: &Removal,
-        nodes: &mut NodeClaims,
+        removal: &mut Removal,
     ) -> Result<()> {
         let is_metadata = inode.kind() != FileKind::Regular;
         for run in &removal.runs {
             let edit = Edit { first: run.first, end: run.end(), new: None };
-            let removed = edit.apply(&self.space, handle, inode, nodes)?;
+            let removed = edit.apply(&self.space, handle, inode, &mut removal.nodes)?;
             for (start, len) in removed.runs {
                 if is_metadata {
                     for i in 0..u64::from(len) {
@@ -245,10 +269,21 @@ pub(super) struct Removal {
     pub(super) next: FileBlock,
     /// Nothing remains behind them.
     pub(super) is_last: bool,
+    /// For the tree, which they leave.
+    nodes: NodeClaims,
+    /// Bitmaps in which they are freed.
+    pins: Vec<Arc<Buffer>>,
 }
 
 impl Removal {
     pub(super) fn nothing() -> Self {
-        Self { runs: Vec::new(), credits: 0, next: FileBlock::END, is_last: true }
+        Self {
+            runs: Vec::new(),
+            credits: 0,
+            next: FileBlock::END,
+            is_last: true,
+            nodes: NodeClaims::default(),
+            pins: Vec::new(),
+        }
     }
 }

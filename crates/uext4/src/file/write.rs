@@ -55,6 +55,7 @@ impl Files {
     fn write_locked(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         let end = offset.saturating_add(buf.len() as u64);
         self.check_end(end)?;
+        self.check_append_only(inode, offset, buf)?;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -67,10 +68,30 @@ impl Files {
                 }
                 Err(error) if done == 0 => return Err(error),
                 // What came before the error is written, and said so.
-                Err(_) => break,
+                Err(error) => {
+                    self.watch_dropped::<()>(Err(error));
+                    break;
+                }
             }
         }
         Ok(done)
+    }
+
+    /// That a write to an append-only file changes nothing that is there. It may repeat it: a cache
+    /// above that appends to a page writes the whole page.
+    fn check_append_only(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        let size = inode.size();
+        if offset == size || self.check_not_append_only(inode).is_ok() {
+            return Ok(());
+        }
+        let overlap = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let repeated = &buf[..overlap.min(buf.len())];
+        let mut there = vec![0; repeated.len()];
+        self.read_part(inode, offset, &mut there, size)?;
+        if offset < size && there == repeated {
+            return Ok(());
+        }
+        self.check_not_append_only(inode)
     }
 
     /// Writeback that a write brings with it.
@@ -80,7 +101,7 @@ impl Files {
         }
         self.balance_dirty(inode);
         self.reclaim();
-        Ok(())
+        self.honour_sync_flag(inode)
     }
 
     fn write_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
@@ -126,7 +147,7 @@ impl Files {
                     // Promises are worst cases: writing back turns them into what is needed, and
                     // freed blocks come back with a commit.
                     if !swept {
-                        let _ = self.delete_unlinked();
+                        self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
                     } else if !self.space.wait_for_frees()? {

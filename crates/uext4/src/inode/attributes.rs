@@ -1,10 +1,13 @@
 //! Attributes of an inode in memory, and their way to and from the inode table.
 //!
 //! On disk: `struct ext4_inode`. Fields that uext4 does not know are kept as they are: the slot is
-//! read, changed and written back.
-//! Invariants: `size` is what callers see; `disk_size` is what the inode table says, and never
-//! covers data that is not on the device. `block_map` mirrors the root of the extent tree, which
-//! the tree's own lock guards.
+//! read, changed and written back, but for the first write of a new inode, which wipes it.
+//! Invariants: `size` is what callers see; `disk_size` is what the inode table says after the next
+//! write of the slot. Writeback raises it to what is on the device by then; a size that is set
+//! (truncate, fallocate) goes there at once, over holes that read as zeroes. `block_map` mirrors
+//! the root of the extent tree, which the tree's own lock guards; for links, devices and the like
+//! it is the content. Times may be ahead of the slot (`times_dirty`); all else is written in the
+//! handle that changes it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_ondisk::inode::xattr_offset;

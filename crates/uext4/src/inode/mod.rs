@@ -18,7 +18,7 @@ pub use errseq::{ErrorCursor, ErrorSequence};
 pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space};
-use crate::cache::{BlockKind, DirtyMark, PageBudget, PageMap};
+use crate::cache::{BlockKind, Buffer, DirtyMark, PageBudget, PageMap};
 use crate::error::{ErrorKind, Result};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
@@ -342,16 +342,26 @@ impl Inode {
         self.kind == FileKind::Regular && attributes.disk_size < attributes.size
     }
 
-    /// Changes attributes and writes the inode into its table block. Costs one credit.
+    /// The block of the inode table that the inode stands in: while somebody holds it,
+    /// [`Inode::update`] reads nothing. To be asked for before the handle.
     ///
     /// # Errors
-    /// Those of [`Handle::write`]; a device failure.
+    /// A device failure.
+    pub fn table_block(&self) -> Result<Arc<Buffer>> {
+        self.space.cache().read(self.place.block, self.place.kind())
+    }
+
+    /// Changes attributes and writes the inode into its table block, which the caller holds. Costs
+    /// one credit.
+    ///
+    /// # Errors
+    /// Those of [`Handle::write`].
     pub fn update<T>(
         &self,
         handle: &mut Handle<'_>,
         change: impl FnOnce(&mut Attributes) -> T,
     ) -> Result<T> {
-        let buffer = self.space.cache().read(self.place.block, self.place.kind())?;
+        let buffer = self.table_block()?;
         let layout = self.space.layout();
         let size = layout.inode_size as usize;
         let mut attributes = self.attributes.lock();

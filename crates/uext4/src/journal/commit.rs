@@ -148,6 +148,10 @@ impl Journal {
             state.empty_closes += 1;
         }
         self.queue.open_and_grant(|| self.word.reopen(), |need| self.try_join(need));
+        // Whoever found no room now has asked for a commit, which this was.
+        if !self.queue.is_empty() {
+            self.request_commit();
+        }
         self.durable_wake.iter().for_each(crate::sync::Condvar::notify_all);
     }
 

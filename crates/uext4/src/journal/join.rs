@@ -1,8 +1,13 @@
 //! Who waits to join a transaction.
 //!
-//! What: a FIFO queue of joiners with a known need. Credits that come free and transactions that
-//! open are handed to the head of the queue directly: a waiter is woken exactly when it has
-//! joined, or when the journal is aborted.
+//! What: a queue of joiners with a known need. Handles that end and transactions that open grant
+//! from its head, as long as the head fits: a waiter is woken exactly when it has joined, or when
+//! the journal is aborted.
+//! Order: those who wait join in the order in which they came, and a small need behind a large one
+//! waits for it. Who does not wait yet may overtake them: the fast path takes what fits without a
+//! look at the queue, also between the opening of a transaction and its first grant. Overtaking
+//! ends when the transaction is full or closed; while the queue is not empty, a commit is asked
+//! for, and each transaction that opens grants from the head.
 //! Locking: the queue's lock is a leaf; each waiter sleeps on a lock of its own.
 
 use crate::sync::{Condvar, LockRank, Mutex};

@@ -52,6 +52,15 @@ pub trait SpaceKeeper: Send + Sync + std::fmt::Debug {
     fn freed(&self, freed: Vec<Freed>);
 }
 
+/// Who is told the cause when the journal is aborted.
+pub struct AbortObserver(Box<dyn Fn(&Error) + Send + Sync>);
+
+impl std::fmt::Debug for AbortObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AbortObserver")
+    }
+}
+
 /// Policies of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalConfig {
@@ -103,6 +112,7 @@ pub struct Journal {
     /// Waiters for a transaction to be durable, by the low bit of its id.
     durable_wake: [Condvar; 2],
     space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
+    abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stats: JournalStats,
 }
@@ -195,6 +205,12 @@ impl Journal {
         assert!(first, "a volume has one space");
     }
 
+    /// Says who is told of an abort: once, by the thread that aborts, which may hold locks and an
+    /// open handle. The first observer stays.
+    pub fn set_abort_observer(&self, observer: Box<dyn Fn(&Error) + Send + Sync>) {
+        let _ = self.abort_observer.set(AbortObserver(observer));
+    }
+
     /// Whether transaction `tid` is durable.
     #[must_use]
     pub fn is_durable(&self, tid: Tid) -> bool {
@@ -257,7 +273,7 @@ impl Journal {
             if state.abort_cause.is_some() {
                 return;
             }
-            state.abort_cause = Some(cause);
+            state.abort_cause = Some(cause.clone());
             self.aborted.store(true, Ordering::Release);
         }
         self.queue.abort();
@@ -265,6 +281,9 @@ impl Journal {
         self.checkpointer_wake.notify_all();
         self.durable_wake.iter().for_each(Condvar::notify_all);
         self.record_abort();
+        if let Some(AbortObserver(observer)) = self.abort_observer.get() {
+            observer(&cause);
+        }
     }
 
     /// The first cause of the abort, as an error of whoever meets it now.

@@ -141,8 +141,8 @@ impl Vfs {
     /// Sets attributes.
     ///
     /// # Errors
-    /// `IsADirectory` or `InvalidArgument` for the size of what has none; `FileTooBig`,
-    /// `ReadOnly`; a device failure.
+    /// `IsADirectory` or `InvalidArgument` for the size of what has none; `NotPermitted` by the
+    /// inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
         self.files.check_writable()?;
         if let Some(size) = change.size {
@@ -156,13 +156,16 @@ impl Vfs {
         }
         if !change.is_only_size() {
             self.set_metadata(inode, change)?;
+            self.files.honour_sync_flag(inode)?;
         }
         Ok(self.attr(inode))
     }
 
     fn set_metadata(&self, inode: &InodeRef, change: &SetAttr) -> Result<()> {
         let _exclusive = inode.lock().write();
+        self.check_flags(inode, change)?;
         let space = self.files.space();
+        let _pin = inode.table_block()?;
         let acl = match change.mode {
             Some(mode) => self.plan_acl_mode(inode, mode)?,
             None => None,
@@ -190,6 +193,21 @@ impl Vfs {
                 attributes.touch();
                 attributes.ctime = change.ctime.unwrap_or(attributes.ctime);
             })
+        })
+    }
+
+    /// An immutable inode takes no attributes. An append-only one takes times, but no times of the
+    /// caller's choice, unless the change time comes with them: a cache above that holds the times
+    /// of its own writes brings them so.
+    fn check_flags(&self, inode: &InodeRef, change: &SetAttr) -> Result<()> {
+        let chosen = |time| matches!(time, Some(SetTime::At(_)));
+        let times = change.ctime.is_none() && (chosen(change.atime) || chosen(change.mtime));
+        let owner = change.uid.is_some() || change.gid.is_some();
+        if times || owner || change.mode.is_some() || change.crtime.is_some() {
+            return self.files.check_not_protected(inode);
+        }
+        self.files.check_not_protected(inode).or_else(|error| {
+            self.files.check_not_append_only(inode).map_or(Ok(()), |()| Err(error))
         })
     }
 

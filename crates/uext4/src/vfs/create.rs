@@ -2,6 +2,7 @@
 
 use super::{Device, Vfs, add_subdirectory, expect_directory};
 use crate::alloc::{INODE_CREDITS, InodeClaim};
+use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, claim_growth};
@@ -51,6 +52,8 @@ fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
     claim: InodeClaim,
+    /// Its table block.
+    pin: Arc<Buffer>,
     /// First block of a directory, or the target of a slow symbolic link.
     pub(super) growth: Option<Growth>,
 }
@@ -66,6 +69,12 @@ impl Vfs {
         }
         Self::check_name(name)?;
         self.files.trim_inodes();
+        let created = self.create_locked(dir, name, new)?;
+        self.files.honour_dirsync_flags(&[dir])?;
+        Ok(created)
+    }
+
+    fn create_locked(&self, dir: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(self.files.space(), dir, name)?;
@@ -167,7 +176,8 @@ impl Vfs {
             0 => None,
             blocks => Some(claim_growth(space, &inode, blocks)?),
         };
-        Ok(Prepared { inode, claim, growth })
+        let pin = inode.table_block()?;
+        Ok(Prepared { inode, claim, pin, growth })
     }
 
     /// Links a prepared inode; `fill` gives it its first content in the same handle, `lists` its
@@ -180,7 +190,8 @@ impl Vfs {
         lists: Option<xattr::Change<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
-        let Prepared { inode, mut claim, mut growth } = prepared;
+        let Prepared { inode, mut claim, pin: _pin, mut growth } = prepared;
+        let _dir_pin = dir.table_block()?;
         let space = self.files.space();
         let is_directory = inode.kind() == FileKind::Directory;
         let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
@@ -209,17 +220,23 @@ impl Vfs {
     /// Links an inode as `name`, too.
     ///
     /// # Errors
-    /// `Exists`, `NotPermitted` for a directory, `TooManyLinks`, `NoSpace`, `ReadOnly`; a
-    /// device failure.
+    /// `Exists`, `NotPermitted` for a directory and for what is immutable or append-only,
+    /// `TooManyLinks`, `NoSpace`, `ReadOnly`; a device failure.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
         expect_directory(dir)?;
         if inode.kind() == FileKind::Directory {
             return Err(Error::new(ErrorKind::NotPermitted, "a hard link to a directory"));
         }
+        self.link_locked(inode, dir, name)?;
+        self.files.honour_dirsync_flags(&[dir])
+    }
+
+    fn link_locked(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let _inode = inode.lock().write();
+        self.files.check_not_protected(inode)?;
         let links = inode.attributes().links;
         if links == 0 {
             return Err(Error::new(ErrorKind::NotFound, "inode is unlinked"));
@@ -228,6 +245,7 @@ impl Vfs {
             return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
         }
         let insertion = Insertion::plan(self.files.space(), dir, name)?;
+        let _pins = super::pin(&[inode, dir])?;
         self.files.space().journal().run(insertion.credits() + 2, |handle| {
             insertion.apply(handle, inode.ino(), inode.kind())?;
             inode.update(handle, |attributes| {

@@ -2,8 +2,10 @@
 //!
 //! What: [`Vfs`] does what an operating system's file system layer asks: look up, create, link,
 //! unlink, rename, attributes. Paths and permissions are the caller's.
-//! Invariants: an operation is one handle, so it happens whole or not at all; all reads, checks and
-//! claims come before it.
+//! Invariants: a change of names or attributes is one handle, so it happens whole or not at all;
+//! all reads, checks and claims come before it, and what it changes is held. Three things are
+//! handles of their own: a size that is set together with other attributes, the data that a rename
+//! over a file writes first, and the deletion of what lost its last name and user.
 //! Locking: directories before what they hold; two directories ancestors first, else by number,
 //! under the rename lock when they differ; then files. See `docs/locking.md`.
 //! Kernel counterpart: `fs/namei.c`, `fs/ext4/namei.c`.
@@ -21,6 +23,7 @@ pub use create::{NewInode, Owner};
 pub use open_file::OpenFile;
 pub use rename::RenameMode;
 
+use crate::cache::Buffer;
 use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::Files;
@@ -171,7 +174,8 @@ impl Vfs {
     /// Sets an extended attribute, or removes it (`None`).
     ///
     /// # Errors
-    /// `Exists`, `NoXattr` by `mode`; `NoSpace`; `ReadOnly`; see [`xattr::Change::plan`].
+    /// `Exists`, `NoXattr` by `mode`; `NotPermitted` for an immutable or append-only inode;
+    /// `NoSpace`; `ReadOnly`; see [`xattr::Change::plan`].
     pub fn xattr_change(
         &self,
         inode: &InodeRef,
@@ -180,7 +184,19 @@ impl Vfs {
         mode: xattr::Mode,
     ) -> Result<()> {
         self.files.check_writable()?;
+        self.change_xattr_locked(inode, name, value, mode)?;
+        self.files.honour_sync_flag(inode)
+    }
+
+    fn change_xattr_locked(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: xattr::Mode,
+    ) -> Result<()> {
         let _exclusive = inode.lock().write();
+        self.files.check_not_protected(inode)?;
         let space = self.files.space();
         let change = xattr::Change::plan(space, inode, name, value, mode)?;
         let acl_mode = match (name, value) {
@@ -211,6 +227,19 @@ impl Vfs {
         Ok(())
     }
 
+    /// As [`Vfs::check_parent`] for a directory that loses an entry: one that is append-only does
+    /// not.
+    fn check_loser(&self, dir: &InodeRef) -> Result<()> {
+        self.check_parent(dir)?;
+        self.files.check_not_append_only(dir)
+    }
+
+    /// What a name that goes, or moves, leads to.
+    fn check_removable(&self, inode: &InodeRef) -> Result<()> {
+        self.files.check_changeable(inode)?;
+        self.files.check_not_append_only(inode)
+    }
+
     /// A directory that is removed takes no new entries.
     fn check_parent(&self, dir: &InodeRef) -> Result<()> {
         expect_directory(dir)?;
@@ -230,6 +259,11 @@ impl Vfs {
         }
         Ok(())
     }
+}
+
+/// Table blocks of the inodes that a handle will change.
+fn pin(inodes: &[&Inode]) -> Result<Vec<Arc<Buffer>>> {
+    inodes.iter().map(|inode| inode.table_block()).collect()
 }
 
 fn expect_directory(inode: &Inode) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{AllocateMode, Seek};
+use crate::file::{AllocateMode, Files, Seek};
 use crate::inode::{ErrorCursor, InodeRef};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl OpenFile {
     /// `IsADirectory`; a corrupt tree; a device failure.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
-        self.vfs.files().read(&self.inode, offset, buf)
+        self.watch(|files| files.read(&self.inode, offset, buf))
     }
 
     /// Writes at byte `offset`; fewer bytes than given only if an error came after the first.
@@ -47,7 +47,7 @@ impl OpenFile {
     /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
-        self.vfs.files().write(&self.inode, offset, buf)
+        self.watch(|files| files.write(&self.inode, offset, buf))
     }
 
     /// Appends; returns where the data begins and how many bytes were written.
@@ -56,7 +56,7 @@ impl OpenFile {
     /// As [`OpenFile::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.expect_file()?;
-        self.vfs.files().append(&self.inode, buf)
+        self.watch(|files| files.append(&self.inode, buf))
     }
 
     /// Makes the file durable; only what is needed to read its data back if `data_only`.
@@ -65,7 +65,7 @@ impl OpenFile {
     /// A writeback failure that this file has not been told of; a failed flush; an aborted
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
-        let synced = self.vfs.files().sync(&self.inode, data_only);
+        let synced = self.watch(|files| files.sync(&self.inode, data_only));
         match self.inode.errors.check(&self.errors) {
             Some(error) => Err(error),
             None => synced,
@@ -78,7 +78,7 @@ impl OpenFile {
     /// `NoSpace`, `FileTooBig`, `InvalidArgument`, `ReadOnly`; a device failure.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.expect_file()?;
-        self.vfs.files().allocate(&self.inode, mode, offset, len)
+        self.watch(|files| files.allocate(&self.inode, mode, offset, len))
     }
 
     /// The first byte at or after `offset` that may hold data.
@@ -87,7 +87,7 @@ impl OpenFile {
     /// `NoData` if there is none; a corrupt tree; a device failure.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.expect_file()?;
-        self.vfs.files().seek(&self.inode, offset, Seek::Data)
+        self.watch(|files| files.seek(&self.inode, offset, Seek::Data))
     }
 
     /// The first byte at or after `offset` that is in a hole, or the end of the file.
@@ -96,7 +96,7 @@ impl OpenFile {
     /// `NoData` past the end; a corrupt tree; a device failure.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.expect_file()?;
-        self.vfs.files().seek(&self.inode, offset, Seek::Hole)
+        self.watch(|files| files.seek(&self.inode, offset, Seek::Hole))
     }
 
     /// What close(2) does: a file that was cut to nothing and written again is written back
@@ -109,9 +109,15 @@ impl OpenFile {
             && self.vfs.files().options().auto_da_alloc
         {
             // Recorded with the inode, and so reported below.
-            let _ = self.vfs.files().sweep(&self.inode);
+            let _ = self.watch(|files| files.sweep(&self.inode));
         }
         self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
+    }
+
+    /// Runs an operation; damage that it meets has the consequences of `errors=`.
+    fn watch<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
+        let files = self.vfs.files();
+        files.watch(operation(files))
     }
 
     fn expect_file(&self) -> Result<()> {

@@ -20,15 +20,16 @@ impl Vfs {
         Self::check_name(name)?;
         {
             let _exclusive = dir.lock().write();
-            self.check_parent(dir)?;
+            self.check_loser(dir)?;
             let space = self.files.space();
             let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
             let inode = self.linked(dir, entry.ino)?;
             if inode.kind() == FileKind::Directory {
                 return Err(Error::new(ErrorKind::IsADirectory, String::new()));
             }
-            self.files.check_changeable(&inode)?;
+            self.check_removable(&inode)?;
             let _inode = inode.lock().write();
+            let _pins = super::pin(&[dir, &inode])?;
             space.journal().run(3 + ORPHAN_CREDITS, |handle| {
                 entry.remove(handle)?;
                 let links = inode.update(handle, |attributes| {
@@ -42,6 +43,7 @@ impl Vfs {
                 dir.update(handle, Attributes::touch_content)
             })?;
         }
+        self.files.honour_dirsync_flags(&[dir])?;
         self.files.delete_unlinked()
     }
 
@@ -52,21 +54,23 @@ impl Vfs {
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
         self.in_turn(false, |turn| self.rmdir_in(turn, dir, name))?;
+        self.files.honour_dirsync_flags(&[dir])?;
         self.files.delete_unlinked()
     }
 
     fn rmdir_in(&self, turn: Turn<'_>, dir: &InodeRef, name: &[u8]) -> Result<Done> {
         let _exclusive = dir.lock().write();
-        self.check_parent(dir)?;
+        self.check_loser(dir)?;
         let space = self.files.space();
         let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
         let child = self.linked(dir, entry.ino)?;
         super::expect_directory(&child)?;
-        self.files.check_changeable(&child)?;
+        self.check_removable(&child)?;
         let Some(_child) = turn.lock(&child) else { return Ok(Done::NotYet) };
         if !dir::is_empty(space, &child)? {
             return Err(Error::new(ErrorKind::NotEmpty, String::new()));
         }
+        let _pins = super::pin(&[dir, &child])?;
         space.journal().run(3 + ORPHAN_CREDITS, |handle| {
             entry.remove(handle)?;
             child.update(handle, |attributes| {

@@ -58,6 +58,7 @@ impl Vfs {
         expect_directory(new_dir)?;
         let crosses = dir.ino() != new_dir.ino();
         self.in_turn(crosses, |turn| self.rename_in(turn, dir, name, new_dir, new_name, mode))?;
+        self.files.honour_dirsync_flags(&[dir, new_dir])?;
         self.files.delete_unlinked()
     }
 
@@ -73,10 +74,13 @@ impl Vfs {
         let crosses = dir.ino() != new_dir.ino();
         let new_dir_first = crosses && self.goes_first(new_dir, dir)?;
         let _locks = lock_dirs(dir, new_dir, new_dir_first);
-        self.check_parent(dir)?;
+        self.check_loser(dir)?;
         self.check_parent(new_dir)?;
         let from = self.side(dir, name)?.ok_or_else(not_found)?;
         let to = self.side(new_dir, new_name)?;
+        if to.is_some() {
+            self.files.check_not_append_only(new_dir)?;
+        }
         match (mode, to) {
             (RenameMode::NoReplace, Some(_)) => Err(Error::new(ErrorKind::Exists, String::new())),
             (RenameMode::Exchange, None) => Err(not_found()),
@@ -89,7 +93,7 @@ impl Vfs {
     fn side<'a>(&self, dir: &'a InodeRef, name: &[u8]) -> Result<Option<Side<'a>>> {
         let Some(entry) = dir::lookup(self.files.space(), dir, name)? else { return Ok(None) };
         let inode = self.linked(dir, entry.ino)?;
-        self.files.check_changeable(&inode)?;
+        self.check_removable(&inode)?;
         Ok(Some(Side { dir, entry, inode }))
     }
 
@@ -187,6 +191,9 @@ impl Vfs {
             true => Some(dir::parent_entry(space, &from.inode)?),
             false => None,
         };
+        let mut changed: Vec<&Inode> = vec![&from.inode, from.dir, new_dir];
+        changed.extend(to.map(|to| &**to.inode));
+        let _pins = super::pin(&changed)?;
         let credits = insertion.as_ref().map_or(1, Insertion::credits) + ORPHAN_CREDITS + 6;
         space.journal().run(credits, |handle| {
             let (ino, kind) = (from.inode.ino(), from.inode.kind());
@@ -247,6 +254,7 @@ impl Vfs {
             false => Ok(None),
         };
         let (from_dotdot, to_dotdot) = (dotdot(from)?, dotdot(to)?);
+        let _pins = super::pin(&[&from.inode, &to.inode, from.dir, to.dir])?;
         space.journal().run(8, |handle| {
             from.entry.set_ino(space, handle, to.inode.ino(), to.inode.kind())?;
             to.entry.set_ino(space, handle, from.inode.ino(), from.inode.kind())?;

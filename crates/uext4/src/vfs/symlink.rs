@@ -24,14 +24,26 @@ impl Vfs {
         owner: Owner,
     ) -> Result<InodeRef> {
         Self::check_name(name)?;
-        let space = self.files.space();
-        let block_size = space.layout().block_size as usize;
+        let block_size = self.files.space().layout().block_size as usize;
         if target.is_empty() || target.contains(&0) {
             return Err(Error::new(ErrorKind::InvalidArgument, "a target that no link can have"));
         }
         if target.len() >= block_size {
             return Err(Error::new(ErrorKind::NameTooLong, "target of a symbolic link"));
         }
+        let created = self.symlink_locked(dir, name, target, owner)?;
+        self.files.honour_dirsync_flags(&[dir])?;
+        Ok(created)
+    }
+
+    fn symlink_locked(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        owner: Owner,
+    ) -> Result<InodeRef> {
+        let space = self.files.space();
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(space, dir, name)?;

@@ -12,7 +12,7 @@ mod mount;
 mod superblock;
 
 use crate::alloc::Space;
-use crate::config::{MountOptions, OnError};
+use crate::config::MountOptions;
 use crate::dir::DirEntry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
@@ -36,7 +36,6 @@ pub struct Volume {
 struct Inner {
     vfs: Arc<Vfs>,
     superblock: LiveSuperblock,
-    on_error: OnError,
     read_only_reason: Option<String>,
     flusher: Mutex<Option<Flusher>>,
     recovery: RecoveryReport,
@@ -354,35 +353,22 @@ impl Volume {
         self.watch(self.inner.vfs.files().delete_unlinked())
     }
 
-    /// Passes a result on; damage marks the volume, and ends its changes if the mount options say
-    /// so.
+    /// What `errors=panic` does when damage is found or the journal is aborted: `hook` ends the
+    /// process and does not return. Without a hook, and should it return, the volume refuses
+    /// changes: a library does not end its program. The first hook stays.
+    ///
+    /// The hook runs on any thread of the volume, with locks held: it must not use the volume.
+    pub fn set_panic_hook(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
+        self.inner.vfs.files().damage().set_panic_hook(Box::new(hook));
+    }
+
+    /// Passes a result on; damage that it names has the consequences of `errors=`.
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result
-            && matches!(error.kind(), ErrorKind::Corrupt(_))
-        {
-            self.inner.note_damage();
-        }
-        result
+        self.inner.vfs.files().watch(result)
     }
 }
 
 impl Inner {
-    fn note_damage(&self) {
-        let files = self.vfs.files();
-        if files.is_read_only() {
-            return;
-        }
-        let journal = files.space().journal();
-        self.superblock.note_error(journal);
-        // A host program is never ended, so `panic` acts as `remount-ro` here. As ext4, the journal
-        // ends: what is not durable by now is not going to be, and every sync says so.
-        if self.on_error != OnError::Continue {
-            let _ = journal.commit_all();
-            files.set_read_only();
-            journal.abort(Error::new(ErrorKind::ReadOnly, "damage was found"));
-        }
-    }
-
     fn stop_flusher(&self) {
         let flusher = self.flusher.lock().take();
         // Joins the thread, which must not happen under the lock.

@@ -7,7 +7,7 @@ use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::config::{MountOptions, OnError};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{Files, Orphans};
+use crate::file::{Damage, Files, Orphans};
 use crate::inode::InodeTable;
 use crate::journal::{Journal, JournalConfig, LogLocation, Recovered, recover};
 use crate::sync::{LockRank, Mutex};
@@ -127,7 +127,11 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
         3 => OnError::Panic,
         _ => OnError::Continue,
     });
-    let files = Arc::new(Files::new(space, table, orphans, options, read_only));
+    let (superblock, at) = cache.superblock()?;
+    let damage = Damage::new(on_error, superblock, at);
+    let observer = Arc::clone(&damage);
+    journal.set_abort_observer(Box::new(move |cause| observer.journal_aborted(cause)));
+    let files = Arc::new(Files::new(space, table, orphans, damage, options, read_only));
     let flusher = match read_only {
         true => None,
         false => {
@@ -141,7 +145,6 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
         inner: Arc::new(Inner {
             vfs: Arc::new(Vfs::new(files)),
             superblock: live,
-            on_error,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
             recovery: RecoveryReport { orphans: orphans_found, ..report },

@@ -7,17 +7,11 @@
 
 use crate::cache::{Buffer, Cache};
 use crate::error::{Error, Result};
-use crate::journal::Journal;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_device::Device;
-use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{Compat, Incompat, RawSuperblock, RoCompat};
-
-/// `s_state`: the file system was unmounted cleanly.
-const STATE_VALID: u16 = 1;
-/// `s_state`: errors were found.
-const STATE_ERROR: u16 = 2;
 
 #[derive(Debug)]
 pub(super) struct LiveSuperblock {
@@ -108,23 +102,6 @@ impl LiveSuperblock {
             raw.s_wtime_hi = (now >> 32) as u8;
         })?;
         self.write()
-    }
-
-    /// Notes damage in the state that e2fsck looks at; best effort.
-    pub(super) fn note_error(&self, journal: &Journal) {
-        let _ = journal.run(1, |handle| {
-            let mut bytes = handle.write(&self.buffer)?;
-            if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[self.at..]) {
-                raw.s_state.set((raw.s_state.get() | STATE_ERROR) & !STATE_VALID);
-                raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
-                let now = now_secs();
-                raw.s_last_error_time.set(now as u32);
-                if raw.s_first_error_time.get() == 0 {
-                    raw.s_first_error_time.set(now as u32);
-                }
-            }
-            Ok(())
-        });
     }
 
     fn change(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {

@@ -45,6 +45,8 @@ pub struct Change<'a> {
     area: Option<Vec<u8>>,
     block: BlockChange,
     credits: u32,
+    /// The inode's table block, and the bitmap of a block that may be freed.
+    _pins: Vec<Arc<Buffer>>,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,7 @@ impl<'a> Change<'a> {
     /// As [`Change::plan`].
     pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
         let block_size = space.cache().block_size();
+        let mut pins = vec![inode.table_block()?];
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(space, inode)?;
         let before = {
@@ -128,6 +131,9 @@ impl<'a> Change<'a> {
                 BlockChange::Rewrite(image, buffer, claim)
             }
         };
+        if let BlockChange::Drop(buffer) = &block {
+            pins.extend(space.pin_run(buffer.block(), 1)?);
+        }
         let block_credits = match &block {
             BlockChange::Keep => 0,
             BlockChange::New(..) => TAKE_CREDITS,
@@ -135,7 +141,8 @@ impl<'a> Change<'a> {
             BlockChange::Rewrite(_, _, Some(_)) => 1 + TAKE_CREDITS,
             BlockChange::Drop(_) => DETACH_CREDITS,
         };
-        Ok(Self { space, inode, area: new_area, block, credits: 1 + block_credits })
+        let credits = 1 + block_credits;
+        Ok(Self { space, inode, area: new_area, block, credits, _pins: pins })
     }
 
     /// Credits of [`Change::apply`], the inode included.
@@ -153,7 +160,7 @@ impl<'a> Change<'a> {
     /// Makes the change. Times and the change counter of the inode are the caller's.
     ///
     /// # Errors
-    /// The journal is aborted; a device failure.
+    /// The journal is aborted.
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
         let _lock = self.inode.xattr_lock().write();
         let sectors = self.space.cache().block_size() as u64 / 512;
@@ -200,6 +207,7 @@ pub struct Release<'a> {
     space: &'a Space,
     inode: &'a Inode,
     buffer: Option<Arc<Buffer>>,
+    _pins: Vec<Arc<Buffer>>,
 }
 
 impl<'a> Release<'a> {
@@ -209,10 +217,12 @@ impl<'a> Release<'a> {
     /// `Corrupt`; a device failure. The block is then best left to e2fsck(8).
     pub fn plan(space: &'a Space, inode: &'a Inode) -> Result<Self> {
         let buffer = block_of(space, inode)?;
+        let mut pins = vec![inode.table_block()?];
         if let Some(buffer) = &buffer {
             reference_count(buffer)?;
+            pins.extend(space.pin_run(buffer.block(), 1)?);
         }
-        Ok(Self { space, inode, buffer })
+        Ok(Self { space, inode, buffer, _pins: pins })
     }
 
     /// Credits of [`Release::apply`], the inode included.

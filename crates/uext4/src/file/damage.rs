@@ -1,0 +1,170 @@
+//! What damage does to a volume: `errors=`.
+//!
+//! What: every result that may name a corrupt structure goes through [`Files::watch`] once, on its
+//! way to the caller or where it is dropped; every abort of the journal goes through
+//! [`Damage::journal_aborted`]. Damage is recorded, and then the volume goes on, refuses changes,
+//! or ends its process.
+//! On disk: `s_state`, `s_error_count` and the first and last error with time, inode, block and
+//! structure, through the journal. An aborted journal has its record in the journal superblock,
+//! from where the next mount takes it.
+//! Locking: the caller has no handle; a commit may be waited for.
+//! Kernel counterpart: `ext4_handle_error` in `fs/ext4/super.c`.
+
+use super::Files;
+use crate::cache::Buffer;
+use crate::config::OnError;
+use crate::error::{Corrupt, CorruptKind, Error, ErrorKind, Place, Result};
+use crate::journal::Journal;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use uext4_ondisk::RawSuperblock;
+use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID};
+
+/// `s_*_error_errcode`: a checksum does not match.
+const CODE_CHECKSUM: u8 = 4;
+/// `s_*_error_errcode`: a structure is corrupt.
+const CODE_CORRUPT: u8 = 5;
+
+/// Ends the process that has mounted the volume.
+pub type PanicHook = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// The volume's reaction to damage.
+pub struct Damage {
+    on_error: OnError,
+    superblock: Arc<Buffer>,
+    superblock_at: usize,
+    panic_hook: OnceLock<PanicHook>,
+}
+
+impl fmt::Debug for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has_hook = self.panic_hook.get().is_some();
+        f.debug_struct("Damage")
+            .field("on_error", &self.on_error)
+            .field("has_hook", &has_hook)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Damage {
+    /// The reaction `on_error`, recorded in the superblock at byte `at` of `superblock`.
+    #[must_use]
+    pub(crate) fn new(on_error: OnError, superblock: Arc<Buffer>, at: usize) -> Arc<Self> {
+        let panic_hook = OnceLock::new();
+        Arc::new(Self { on_error, superblock, superblock_at: at, panic_hook })
+    }
+
+    /// What `errors=panic` calls; the first hook stays.
+    pub(crate) fn set_panic_hook(&self, hook: PanicHook) {
+        let _ = self.panic_hook.set(hook);
+    }
+
+    /// The journal is aborted: as in ext4, that ends changes whatever `errors=` says.
+    pub(crate) fn journal_aborted(&self, cause: &Error) {
+        self.panic(cause);
+    }
+
+    /// Returns if there is no hook, or not `errors=panic`.
+    fn panic(&self, error: &Error) {
+        if self.on_error == OnError::Panic
+            && let Some(hook) = self.panic_hook.get()
+        {
+            hook(error);
+        }
+    }
+
+    /// Best effort: a volume that cannot record it has a journal that is aborted.
+    fn record(&self, journal: &Journal, corrupt: &Corrupt) {
+        let _ = journal.run(1, |handle| {
+            let mut bytes = handle.write(&self.superblock)?;
+            if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[self.superblock_at..]) {
+                note(raw, corrupt);
+            }
+            Ok(())
+        });
+    }
+}
+
+impl Files {
+    /// Passes a result on; one that names damage has the consequences that `errors=` asks for.
+    ///
+    /// # Errors
+    /// That of `result`.
+    pub fn watch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && let ErrorKind::Corrupt(corrupt) = error.kind()
+        {
+            self.note_damage(error, corrupt);
+        }
+        result
+    }
+
+    /// As [`Files::watch`] where nobody waits for the result: a failure is told otherwise.
+    pub(super) fn watch_dropped<T>(&self, result: Result<T>) {
+        let _ = self.watch(result);
+    }
+
+    /// The volume's reaction to damage.
+    #[must_use]
+    pub fn damage(&self) -> &Arc<Damage> {
+        &self.damage
+    }
+
+    fn note_damage(&self, error: &Error, corrupt: &Corrupt) {
+        if self.is_read_only() {
+            return;
+        }
+        let journal = self.space.journal();
+        self.damage.record(journal, corrupt);
+        if self.damage.on_error == OnError::Continue {
+            return;
+        }
+        // The record is to be found by the next mount. What else the transaction holds is whole:
+        // nothing was changed by whoever met the damage.
+        let _ = journal.commit_all();
+        self.damage.panic(error);
+        // As ext4, the journal ends: what is not durable by now is not going to be, and every sync
+        // says so.
+        self.set_read_only();
+        journal.abort(Error::new(ErrorKind::ReadOnly, format!("damage was found: {error}")));
+    }
+}
+
+fn note(raw: &mut RawSuperblock, corrupt: &Corrupt) {
+    let (ino, block) = match corrupt.place {
+        Place::Inode(ino) => (ino.get(), 0),
+        Place::FileBlock(ino, at) => (ino.get(), u64::from(at.get())),
+        Place::InodeBlock(ino, block) => (ino.get(), block.get()),
+        Place::Block(block) => (0, block.get()),
+        Place::Superblock | Place::Group(_) | Place::LogBlock(_) => (0, 0),
+    };
+    let code = match corrupt.kind {
+        CorruptKind::Checksum { .. } => CODE_CHECKSUM,
+        _ => CODE_CORRUPT,
+    };
+    // A function of the kernel's source elsewhere; here the structure. There is no line.
+    let mut structure = [0; 32];
+    let name = corrupt.kind.structure().as_bytes();
+    let len = name.len().min(structure.len() - 1);
+    structure[..len].copy_from_slice(&name[..len]);
+    let now = u64::try_from(crate::inode::now().secs).unwrap_or(0).to_le_bytes();
+    let now_low = u32::from_le_bytes([now[0], now[1], now[2], now[3]]);
+    raw.s_state.set((raw.s_state.get() | STATE_ERROR) & !STATE_VALID);
+    raw.s_last_error_time.set(now_low);
+    raw.s_last_error_time_hi = now[4];
+    raw.s_last_error_ino.set(ino);
+    raw.s_last_error_block.set(block);
+    raw.s_last_error_func = structure;
+    raw.s_last_error_line.set(0);
+    raw.s_last_error_errcode = code;
+    if raw.s_error_count.get() == 0 {
+        raw.s_first_error_time.set(now_low);
+        raw.s_first_error_time_hi = now[4];
+        raw.s_first_error_ino.set(ino);
+        raw.s_first_error_block.set(block);
+        raw.s_first_error_func = structure;
+        raw.s_first_error_line.set(0);
+        raw.s_first_error_errcode = code;
+    }
+    raw.s_error_count.set(raw.s_error_count.get().saturating_add(1));
+}

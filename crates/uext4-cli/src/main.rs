@@ -21,6 +21,7 @@ mod spec;
 mod text;
 mod verb;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -53,7 +54,11 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Command::parse().verb {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if mount::is_helper_call(words.get(1..).unwrap_or_default()) {
+        words.insert(1, "mount".into());
+    }
+    let result = match Command::parse_from(words).verb {
         Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),
         Verb::Umount(args) => umount::run(&args),

@@ -1,4 +1,4 @@
-//! The longer checks: `cargo xtask crash`, `kill9`, `tree` and `freeze` call this program.
+//! The longer checks: `cargo xtask crash`, `kill9`, `tree`, `freeze` and `fsx` call this program.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ enum Verb {
     Kill9(verb::kill9::Args),
     Tree(verb::tree::Args),
     Freeze(verb::freeze::Args),
+    Fsx(verb::fsx::Args),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Verb::Kill9(args) => verb::kill9::run(&args),
         Verb::Tree(args) => verb::tree::run(&args),
         Verb::Freeze(args) => verb::freeze::run(&args),
+        Verb::Fsx(args) => verb::fsx::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -82,7 +82,9 @@ fn parse_options(args: &Args) -> Result<(MountOptions, FuseOptions)> {
 /// Whether the words behind the program's name are those that mount.fuse(8) gives: an image, which
 /// has a slash and so is no verb, and a directory.
 pub(crate) fn is_helper_call(words: &[OsString]) -> bool {
-    words.len() >= 2 && words[0].as_bytes().contains(&b'/') && !words[0].as_bytes().starts_with(b"-")
+    words.len() >= 2
+        && words[0].as_bytes().contains(&b'/')
+        && !words[0].as_bytes().starts_with(b"-")
 }
 
 fn remount(dir: &Path, fuse: &FuseOptions) -> std::result::Result<(), Why> {

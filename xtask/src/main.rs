@@ -96,6 +96,14 @@ enum Verb {
         #[arg(long)]
         mount: bool,
     },
+    /// One fuzz target under libFuzzer. Needs a nightly compiler.
+    Fuzz {
+        /// superblock, inode, extent, directory, htree, xattr, journal or structured.
+        target: String,
+        /// How long.
+        #[arg(long, default_value_t = 120)]
+        seconds: u64,
+    },
     /// House rules that no compiler checks: layers, dependencies, banned names, file sizes.
     Tidy,
 }
@@ -112,6 +120,7 @@ fn main() -> ExitCode {
         Verb::Fsx { ops, seed, mount } => {
             conform::fsx::verb(mount, ops, seed, conform::release_command)
         }
+        Verb::Fuzz { target, seconds } => conform::fuzz::run(&target, seconds),
         Verb::Tidy => tidy::run(),
     };
     match result {

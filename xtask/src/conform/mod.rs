@@ -2,10 +2,11 @@
 //!
 //! # What
 //! [`pjdfstest`] and [`fsx`] are programs of their own crates, installed at a pinned version by
-//! [`tool`]. [`stage`] mounts in a mount namespace of its own, so that nothing is left behind
+//! [`tool`]; [`fuzz`] drives the fuzz targets by cargo-fuzz likewise. [`stage`] mounts in a mount namespace of its own, so that nothing is left behind
 //! whatever happens.
 
 pub(crate) mod fsx;
+pub(crate) mod fuzz;
 pub(crate) mod pjdfstest;
 mod stage;
 mod tool;

@@ -16,6 +16,9 @@ pub(super) const PJDFSTEST: Tool = Tool { name: "pjdfstest", version: "0.2.2" };
 /// The file system exerciser: random operations on the bytes of one file.
 pub(super) const FSX: Tool = Tool { name: "fsx", version: "0.3.2" };
 
+/// Builds and runs fuzz targets with libFuzzer.
+pub(super) const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
+
 impl Tool {
     /// Where the program is; installs it if it is not there in this version.
     pub(super) fn provide(&self) -> Result<PathBuf, String> {

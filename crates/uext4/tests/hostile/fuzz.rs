@@ -167,9 +167,9 @@ mod tests {
                 let from = if name == "structured" { 0 } else { 3 };
                 let near = if random.one_in(2) { 64 } else { input.len() };
                 let at = from + random.below(near.min(input.len()).saturating_sub(from));
+                let any = random.any() as u8;
                 if let Some(byte) = input.get_mut(at) {
-                    *byte =
-                        *random.pick(&[0, 1, 0x7f, 0xff, byte.wrapping_add(1), random.any() as u8]);
+                    *byte = *random.pick(&[0, 1, 0x7f, 0xff, byte.wrapping_add(1), any]);
                 }
             }
             let result = dog.watch(format!("{name} case {case}"), || {

@@ -3,8 +3,8 @@
 //! # What
 //! With `--mount` the program of the crate `fsx` on a mount of uext4: read, write, both through
 //! mmap(2), truncate, fsync, fdatasync, posix_fallocate, punch, sendfile, copy_file_range,
-//! posix_fadvise, close and open. Otherwise the driver of `uext4-sim`, which calls the engine in its
-//! own process. `e2fsck -fn` after both.
+//! posix_fadvise, close and open. Otherwise the driver of `uext4-sim`, which calls the engine in
+//! its own process. `e2fsck -fn` after both.
 
 use std::path::{Path, PathBuf};
 

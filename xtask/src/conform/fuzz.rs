@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz`: a target of `fuzz/` under libFuzzer, with structures of valid images as the
 //! first inputs.
 //!
-//! What a run finds stands in `fuzz/artifacts/TARGET/`, what it has learnt in `fuzz/corpus/TARGET/`.
+//! What a run finds stands in `fuzz/artifacts/TARGET/`, what it has learnt in
+//! `fuzz/corpus/TARGET/`.
 
 use std::process::{Command, Stdio};
 

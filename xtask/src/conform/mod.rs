@@ -2,8 +2,8 @@
 //!
 //! # What
 //! [`pjdfstest`] and [`fsx`] are programs of their own crates, installed at a pinned version by
-//! [`tool`]; [`fuzz`] drives the fuzz targets by cargo-fuzz likewise. [`stage`] mounts in a mount namespace of its own, so that nothing is left behind
-//! whatever happens.
+//! [`tool`]; [`fuzz`] drives the fuzz targets by cargo-fuzz likewise. [`stage`] mounts in a mount
+//! namespace of its own, so that nothing is left behind whatever happens.
 
 pub(crate) mod fsx;
 pub(crate) mod fuzz;

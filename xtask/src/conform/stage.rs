@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::machine;
+use crate::{machine, workspace};
 
 /// Who serves the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Stage {
     /// Makes a folder and an image of `mib` MiB in it by mke2fs. `command` is the built uext4.
     pub(super) fn set_up(side: Side, command: &Path, mib: u64) -> Result<Stage, String> {
         let base = Path::new("/dev/shm");
-        let base = if base.is_dir() { base.to_path_buf() } else { std::env::temp_dir() };
+        let base = if base.is_dir() { base.to_path_buf() } else { workspace::target() };
         let word = side.name().replace(' ', "-");
         let folder = base.join(format!("uext4-conform-{}-{word}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());

@@ -12,6 +12,10 @@ use super::stage::{Side, Stage};
 use super::{Trouble, obstacle, tool};
 use crate::long;
 
+/// Operations of one process, the next of which has the next seed: fsx 0.3.2 keeps a mapping now
+/// and then, and comes to the kernel's limit of 65,530 in some hundred thousand.
+const ROUND: u64 = 50_000;
+
 const IMAGE_MIB: u64 = 256;
 
 /// Weights of the operations. What waits for a disk is rarer than what does not.
@@ -29,8 +33,14 @@ pub(crate) fn on_mount(command: &Path, operations: u64, seed: u64) -> Result<Str
     let program = tool::FSX.provide().map_err(Trouble::Missing)?;
     let stage = Stage::set_up(Side::Uext4, command, IMAGE_MIB).map_err(Trouble::Fault)?;
     stage.write("fsx.toml", CONFIGURATION).map_err(Trouble::Fault)?;
-    let script =
-        format!(r#""$TOOL" -f fsx.toml -N {operations} -S {seed} -P "$FOLDER" "$DIR/file" >&2"#);
+    let script = format!(
+        r#"left={operations}; seed={seed}
+while [ $left -gt 0 ]; do
+    count=$left; [ $count -le {ROUND} ] || count={ROUND}
+    "$TOOL" -f fsx.toml -N $count -S $seed -P "$FOLDER" "$DIR/file" >&2
+    left=$((left - count)); seed=$((seed + 1))
+done"#
+    );
     stage.run(&script, &program).map_err(|said| {
         let last: Vec<&str> = said.lines().rev().take(60).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();

@@ -137,13 +137,14 @@ fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result
     if fuse.fs_name == FuseOptions::default().fs_name {
         fuse.fs_name = name;
     }
-    if !engine.read_only && !is_writable(&spec.path) {
-        // As mount(8) does.
-        say(&format!("mount: {spec}: write-protected, mounted read-only"));
-        engine.read_only = true;
-    }
+    let write_protected = !engine.read_only && !is_writable(&spec.path);
+    engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
     let volume = open(&spec, engine)?;
+    if write_protected {
+        // As mount(8) does.
+        say(&format!("mount: {spec}: write-protected, mounted read-only"));
+    }
     if volume.read_only() && !wanted_read_only {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         say(&format!("mount: {spec}: mounted read-only: {reason}"));

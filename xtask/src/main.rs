@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod conform;
 mod demo;
 mod long;
 mod machine;
@@ -88,6 +89,28 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// pjdfstest on uext4 and on the kernel's ext4, compared case by case. Needs root.
+    Pjdfstest,
+    /// Random operations on the bytes of a file, every read compared.
+    Fsx {
+        /// Operations.
+        #[arg(long, default_value_t = 100_000)]
+        ops: u64,
+        /// Seed of the operations.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The program fsx through a mount, instead of the engine in a process. Needs root.
+        #[arg(long)]
+        mount: bool,
+    },
+    /// One fuzz target under libFuzzer. Needs a nightly compiler.
+    Fuzz {
+        /// superblock, inode, extent, directory, htree, xattr, journal or structured.
+        target: String,
+        /// How long.
+        #[arg(long, default_value_t = 120)]
+        seconds: u64,
+    },
     /// House rules that no compiler checks: layers, dependencies, banned names, file sizes.
     Tidy,
 }
@@ -101,6 +124,11 @@ fn main() -> ExitCode {
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::FsckDiff { rest } => long::run("fsck-diff", &rest),
+        Verb::Pjdfstest => conform::release_command().and_then(conform::pjdfstest::verb),
+        Verb::Fsx { ops, seed, mount } => {
+            conform::fsx::verb(mount, ops, seed, conform::release_command)
+        }
+        Verb::Fuzz { target, seconds } => conform::fuzz::run(&target, seconds),
         Verb::Tidy => tidy::run(),
     };
     match result {

@@ -8,6 +8,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use crate::conform::{self, Trouble};
 use crate::packages::{self, Found};
 use crate::step::{Outcome, Steps};
 use crate::{machine, workspace};
@@ -23,6 +24,9 @@ const CHECKS: &[(&str, &[&str])] = &[
 const TESTS: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast"];
 const TESTS_TAIL: &[&str] = &["--", "--show-output"];
 
+/// Operations of the program fsx through a mount.
+const FSX_OPERATIONS: u64 = 20_000;
+
 /// Runs all steps; the error names the failed ones.
 pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
     let mut steps = Steps::default();
@@ -31,6 +35,10 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
         steps.run(name, || run_plain(workspace::cargo(arguments)));
     }
     steps.run("tests", || run_tests(verbose));
+    steps.run("pjdfstest", || suite(conform::pjdfstest::run(&conform::debug_command())));
+    steps.run("fsx on a mount", || {
+        suite(conform::fsx::on_mount(&conform::debug_command(), FSX_OPERATIONS, 1))
+    });
     steps.run("licences", || {
         if machine::program("cargo-deny").is_none() {
             return Outcome::Skipped("cargo-deny is not installed".into());
@@ -53,6 +61,20 @@ fn provide_packages(install: bool) -> Outcome {
             } else {
                 Outcome::Skipped(remark)
             }
+        }
+    }
+}
+
+fn suite(result: Result<String, Trouble>) -> Outcome {
+    match result {
+        Ok(remark) => Outcome::Passed(remark),
+        Err(Trouble::Missing(why)) => {
+            println!("skipped: {why}");
+            Outcome::Skipped(why)
+        }
+        Err(Trouble::Fault(what)) => {
+            println!("{what}");
+            Outcome::Failed(what.lines().next().unwrap_or_default().to_owned())
         }
     }
 }

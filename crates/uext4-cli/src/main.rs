@@ -22,6 +22,7 @@ mod spec;
 mod text;
 mod verb;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -55,7 +56,11 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let command = Command::try_parse().unwrap_or_else(|error| usage(&error));
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if mount::is_helper_call(words.get(1..).unwrap_or_default()) {
+        words.insert(1, "mount".into());
+    }
+    let command = Command::try_parse_from(words).unwrap_or_else(|error| usage(&error));
     let result = match command.verb {
         Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),

@@ -19,6 +19,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::READ_ONLY_XATTR;
 use crate::mountinfo::FS_TYPE;
 use crate::options::FuseOptions;
 
@@ -170,6 +171,28 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
         _ => None,
     });
     Ok(descriptors.next())
+}
+
+/// Gives the mount at `dir` (an absolute path) the flags of `options`. To read-only, everything
+/// that was acknowledged is written and made durable first.
+///
+/// The image stays open as it was: a mount of a volume that was opened read-only cannot become
+/// writable ([`READ_ONLY_XATTR`] tells).
+///
+/// # Errors
+/// Not root; a file open for writing (`EBUSY`); a volume opened read-only (`EROFS`); the
+/// write-back.
+pub fn remount(dir: &Path, options: &FuseOptions) -> io::Result<()> {
+    if options.read_only {
+        sync(dir)?;
+    } else {
+        let mut answer = [0; 1];
+        let len = rustix::fs::getxattr(dir, READ_ONLY_XATTR, &mut answer[..])?;
+        if answer[..len] != *b"0" {
+            return Err(Errno::ROFS.into());
+        }
+    }
+    Ok(rustix::mount::mount_remount(dir, flags(options), c"")?)
 }
 
 /// How [`detach`] treats a mount that is in use.

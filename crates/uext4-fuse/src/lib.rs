@@ -50,3 +50,6 @@ pub use session::{MountError, Session, Stopper};
 /// It is answered by the adapter, is in no listing and does not exist in the image. `uext4 umount`
 /// waits on that process, so that it can tell when the image is closed.
 pub const PID_XATTR: &str = "uext4.pid";
+
+/// Likewise: `1` when the volume is open read-only, whatever the mount table says, else `0`.
+pub const READ_ONLY_XATTR: &str = "uext4.read_only";

@@ -26,6 +26,8 @@ pub struct FuseOptions {
     pub acl: bool,
     /// Read-only mount.
     pub read_only: bool,
+    /// Change the flags of a mount that is there (mount(8) `-o remount`).
+    pub remount: bool,
     /// Honour set-user-id and set-group-id bits (root only).
     pub suid: bool,
     /// Honour device nodes (root only).
@@ -63,6 +65,7 @@ impl Default for FuseOptions {
             fakeroot: false,
             acl: false,
             read_only: false,
+            remount: false,
             suid: false,
             dev: false,
             exec: true,
@@ -116,6 +119,9 @@ impl FuseOptions {
             ("negative_timeout", Some(value)) => {
                 self.negative_timeout = parse_seconds(word, value)?;
             }
+            ("remount", None) => self.remount = true,
+            // Of the mount table, handed back by mount(8) on a remount.
+            ("user_id" | "group_id" | "blksize" | "max_read", Some(_)) => {}
             ("fsname", Some(value)) => value.clone_into(&mut self.fs_name),
             // What mount(8) and fstab(5) keep for themselves.
             ("auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group", None)

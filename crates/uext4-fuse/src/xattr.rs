@@ -3,14 +3,17 @@
 use fuser::{Errno, ReplyXattr};
 use uext4::{InodeRef, Volume, XattrMode};
 
-use crate::PID_XATTR;
 use crate::failure::Answer;
 use crate::node::ROOT_NODE;
+use crate::{PID_XATTR, READ_ONLY_XATTR};
 
-/// The value of `name` on `node`; [`PID_XATTR`] of the root is the serving process.
+/// The value of `name` on `node`; [`PID_XATTR`] and [`READ_ONLY_XATTR`] of the root are ours.
 pub(crate) fn get(volume: &Volume, node: u64, inode: &InodeRef, name: &[u8]) -> Answer<Vec<u8>> {
     if node == ROOT_NODE && name == PID_XATTR.as_bytes() {
         return Ok(std::process::id().to_string().into_bytes());
+    }
+    if node == ROOT_NODE && name == READ_ONLY_XATTR.as_bytes() {
+        return Ok(u8::from(volume.read_only()).to_string().into_bytes());
     }
     Ok(volume.xattr_get(inode, name)?)
 }

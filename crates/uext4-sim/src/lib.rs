@@ -6,6 +6,7 @@
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
 //! | [`run`], [`crash`], [`plant`] | recorded runs, their crash states, faults that must be found |
+//! | [`fsx`] | random operations on the bytes of one file, every read compared |
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
@@ -20,6 +21,7 @@ pub mod content;
 pub mod crash;
 pub mod freeze;
 pub mod fsck_diff;
+pub mod fsx;
 pub mod generator;
 mod host_target;
 pub mod kill9;

@@ -1,5 +1,5 @@
-//! The longer checks: `cargo xtask crash`, `kill9`, `tree`, `freeze` and
-//! `fsck-diff` call this program.
+//! The longer checks: `cargo xtask crash`, `kill9`, `tree`, `freeze`, `fsck-diff` and `fsx` call
+//! this program.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ enum Verb {
     Tree(verb::tree::Args),
     Freeze(verb::freeze::Args),
     FsckDiff(verb::fsck_diff::Args),
+    Fsx(verb::fsx::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Verb::Tree(args) => verb::tree::run(&args),
         Verb::Freeze(args) => verb::freeze::run(&args),
         Verb::FsckDiff(args) => verb::fsck_diff::run(&args),
+        Verb::Fsx(args) => verb::fsx::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

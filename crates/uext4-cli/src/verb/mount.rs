@@ -8,10 +8,14 @@
 //! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the
 //! mount: the daemon then serves them to the end); a second one cuts the connection. Either way
 //! the volume is closed cleanly before the process ends.
+//!
+//! mount(8): `mount -t fuse.uext4 IMAGE DIR` and lines of fstab(5) come as `uext4 IMAGE DIR -o
+//! OPTIONS`, by way of mount.fuse(8); a remount too.
 
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +24,7 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
-use uext4_fuse::{FuseOptions, Session, Stopper, Word};
+use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
 use crate::failure::{At, Failure, Result, Why, say};
 use crate::image::{self, Access};
@@ -54,6 +58,9 @@ const READY: &[u8] = b"R";
 /// Runs the verb.
 pub(crate) fn run(args: Args) -> Result<()> {
     let (engine, fuse) = parse_options(&args)?;
+    if fuse.remount {
+        return remount(&args.dir, &fuse).at("mount", args.dir.display());
+    }
     if args.foreground || args.detached { serve(&args, engine, fuse) } else { start_daemon() }
 }
 
@@ -72,16 +79,32 @@ fn parse_options(args: &Args) -> Result<(MountOptions, FuseOptions)> {
     Ok((engine, fuse))
 }
 
+/// Whether the words behind the program's name are those that mount.fuse(8) gives: an image, which
+/// has a slash and so is no verb, and a directory.
+pub(crate) fn is_helper_call(words: &[OsString]) -> bool {
+    words.len() >= 2
+        && words[0].as_bytes().contains(&b'/')
+        && !words[0].as_bytes().starts_with(b"-")
+}
+
+fn remount(dir: &Path, fuse: &FuseOptions) -> std::result::Result<(), Why> {
+    let dir = dir.canonicalize()?;
+    match mountinfo::find(&dir)? {
+        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => Ok(attach::remount(&dir, fuse)?),
+        Some(mount) => Err(Why::new(format!("is a {} mount, not ours", mount.fs_type))),
+        None => Err(Why::new("not mounted")),
+    }
+}
+
 /// Starts the daemon and waits until its mount answers or it has failed.
 fn start_daemon() -> Result<()> {
     // The flag goes behind the verb: at the end it could follow a `--`.
-    let mut words = env::args_os().skip(1);
-    let verb = words.next().unwrap_or_default();
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    let verb_words = usize::from(!is_helper_call(&words));
     let mut child = Command::new("/proc/self/exe")
         .arg0("uext4")
-        .arg(verb)
-        .arg("--detached")
-        .args(words)
+        .args(["mount", "--detached"])
+        .args(&words[verb_words..])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -114,13 +137,14 @@ fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result
     if fuse.fs_name == FuseOptions::default().fs_name {
         fuse.fs_name = name;
     }
-    if !engine.read_only && !is_writable(&spec.path) {
-        // As mount(8) does.
-        say(&format!("mount: {spec}: write-protected, mounted read-only"));
-        engine.read_only = true;
-    }
+    let write_protected = !engine.read_only && !is_writable(&spec.path);
+    engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
     let volume = open(&spec, engine)?;
+    if write_protected {
+        // As mount(8) does.
+        say(&format!("mount: {spec}: write-protected, mounted read-only"));
+    }
     if volume.read_only() && !wanted_read_only {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         say(&format!("mount: {spec}: mounted read-only: {reason}"));

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -79,10 +80,39 @@ pub(crate) fn at(image: &Path, path: &str) -> std::ffi::OsString {
     name
 }
 
+/// Names the command for the child of [`as_nobody`].
+const COPIED: &str = "UEXT4_COPIED";
+
+/// Runs one test of this program again, as a user without rights.
+pub(crate) fn as_nobody(test: &str) {
+    let scratch = Scratch::new();
+    let open = |path: &Path| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    };
+    open(scratch.dir.path());
+    // Where cargo builds need not be open to others.
+    let (tests, command) = (scratch.path("tests"), scratch.path("uext4"));
+    fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
+    fs::copy(UEXT4, &command).unwrap();
+    let output = Command::new(&tests)
+        .args(["--exact", test])
+        .env("TMPDIR", scratch.dir.path())
+        .env(COPIED, &command)
+        .current_dir(scratch.dir.path())
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+}
+
 /// Runs the command; fails the test if it hangs for a minute.
 pub(crate) fn run<I: AsRef<OsStr>>(args: impl IntoIterator<Item = I>) -> Output {
+    let command = std::env::var_os(COPIED).unwrap_or_else(|| UEXT4.into());
     let child = Command::new("timeout")
-        .args(["-k", "5", "60", UEXT4])
+        .args(["-k", "5", "60"])
+        .arg(command)
         .args(args)
         .stdin(Stdio::null())
         .output()

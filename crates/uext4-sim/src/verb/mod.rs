@@ -3,5 +3,6 @@
 pub(crate) mod crash;
 pub(crate) mod freeze;
 pub(crate) mod fsck_diff;
+pub(crate) mod fsx;
 pub(crate) mod kill9;
 pub(crate) mod tree;

@@ -18,6 +18,7 @@ mod child;
 mod common;
 mod crafted;
 mod exercise;
+mod fuzz;
 mod images;
 mod mutate;
 mod population;

@@ -1,0 +1,4 @@
+//! Fuzz target `xattr`; see the library.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| uext4_fuzz::run("xattr", data));

@@ -147,11 +147,11 @@ fn note(raw: &mut RawSuperblock, corrupt: &Corrupt) {
     let name = corrupt.kind.structure().as_bytes();
     let len = name.len().min(structure.len() - 1);
     structure[..len].copy_from_slice(&name[..len]);
-    let now = u64::try_from(crate::inode::now().secs).unwrap_or(0).to_le_bytes();
-    let now_low = u32::from_le_bytes([now[0], now[1], now[2], now[3]]);
+    let now = u64::try_from(crate::inode::now().secs).unwrap_or(0);
+    let (now_low, now_high) = (now as u32, (now >> 32) as u8);
     raw.s_state.set((raw.s_state.get() | STATE_ERROR) & !STATE_VALID);
     raw.s_last_error_time.set(now_low);
-    raw.s_last_error_time_hi = now[4];
+    raw.s_last_error_time_hi = now_high;
     raw.s_last_error_ino.set(ino);
     raw.s_last_error_block.set(block);
     raw.s_last_error_func = structure;
@@ -159,7 +159,7 @@ fn note(raw: &mut RawSuperblock, corrupt: &Corrupt) {
     raw.s_last_error_errcode = code;
     if raw.s_error_count.get() == 0 {
         raw.s_first_error_time.set(now_low);
-        raw.s_first_error_time_hi = now[4];
+        raw.s_first_error_time_hi = now_high;
         raw.s_first_error_ino.set(ino);
         raw.s_first_error_block.set(block);
         raw.s_first_error_func = structure;

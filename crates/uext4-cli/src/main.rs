@@ -5,6 +5,7 @@
 //!
 //! Invariants: verbs that read never write to the image. Every failure is one line on standard
 //! error, `uext4: what failed: where: why`, and exit status 1; wrong usage is status 2.
+//! `fsck` has the exit statuses of fsck(8).
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::verb::{cat, cp, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
+use crate::verb::{cat, cp, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
 
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
@@ -41,6 +42,7 @@ enum Verb {
     Mount(mount::Args),
     Umount(umount::Args),
     Sync(sync::Args),
+    Fsck(fsck::Args),
     Info(info::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -53,11 +55,13 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Command::parse().verb {
+    let command = Command::try_parse().unwrap_or_else(|error| usage(&error));
+    let result = match command.verb {
         Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),
         Verb::Umount(args) => umount::run(&args),
         Verb::Sync(args) => sync::run(&args),
+        Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),
         Verb::Cat(args) => cat::run(&args),
@@ -72,6 +76,17 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Ends the command with what clap has to say: status 2, or 16 from `fsck`, as of fsck(8).
+fn usage(error: &clap::Error) -> ! {
+    let is_fsck = std::env::args_os().nth(1).is_some_and(|verb| verb == "fsck");
+    if !error.use_stderr() || !is_fsck {
+        error.exit();
+    }
+    // Nobody is left to tell when standard error is closed.
+    let _ = error.print();
+    std::process::exit(fsck::USAGE.into());
 }
 
 #[cfg(test)]

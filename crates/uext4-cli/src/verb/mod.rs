@@ -2,6 +2,7 @@
 
 pub(crate) mod cat;
 pub(crate) mod cp;
+pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod lab;
 pub(crate) mod ls;

@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`category`] | mixes of operations |
 //! | [`operation`], [`generator`] | what a load does, and a seeded source of it |
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod category;
 pub mod content;
 pub mod crash;
 pub mod freeze;

@@ -303,8 +303,8 @@ impl Generator {
         let limit = self.limits.file_bytes;
         let len = match self.rng.random_range(0..10) {
             0..=3 => self.rng.random_range(1..=600),
-            4..=7 => self.rng.random_range(600..=20_000),
-            _ => self.rng.random_range(20_000..=limit / 3),
+            4..=7 => self.rng.random_range(600..=(limit / 3).min(20_000)),
+            _ => self.rng.random_range((limit / 6).min(20_000)..=limit / 3),
         };
         let generation = self.next_generation;
         self.next_generation += 1;

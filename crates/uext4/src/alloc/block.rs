@@ -8,8 +8,9 @@ use super::Space;
 use super::group::{Group, GroupState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::{Freed, Handle};
+use crate::plant::{self, Fault};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 
 /// Blocks that nobody else can take, not yet in the journaled bitmap. Dropping it gives them
@@ -141,7 +142,11 @@ impl Space {
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.pending_blocks.fetch_add(i64::from(here), Ordering::AcqRel);
-            handle.freed(freed);
+            if plant::is(Fault::EarlyReuse) {
+                self.release(freed);
+            } else {
+                handle.freed(freed);
+            }
             at = at.plus(u64::from(here));
             left -= here;
         }

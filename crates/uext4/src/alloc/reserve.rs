@@ -5,8 +5,8 @@
 
 use super::Space;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A promise of blocks, held by an inode. Dropping it gives it back.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
 use crate::inode::{Inode, InodeRef, SweepState};
 use crate::journal::Handle;
+use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
 
@@ -103,7 +104,8 @@ impl Files {
     /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.block_size();
-        if within == 0 || inode.kind() != FileKind::Regular {
+        let planted = plant::is(Fault::UnzeroedTail);
+        if within == 0 || inode.kind() != FileKind::Regular || planted {
             return Ok(false);
         }
         self.zero_in_block(inode, self.block_at(size), within, self.block_size())

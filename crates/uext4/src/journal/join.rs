@@ -6,9 +6,9 @@
 //! Locking: the queue's lock is a leaf; each waiter sleeps on a lock of its own.
 
 use crate::sync::{Condvar, LockRank, Mutex};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use uext4_ondisk::Tid;
 
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 //! tag's checksum covers the escaped form. Commit times never go back.
 
 use std::collections::BTreeSet;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_ondisk::journal::block::{
     CommitBlock, DescriptorWriter, RevokeWriter, escape, must_escape, records_per_revoke,

@@ -23,6 +23,10 @@ const CHECKS: &[(&str, &[&str])] = &[
 const TESTS: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast"];
 const TESTS_TAIL: &[&str] = &["--", "--show-output"];
 
+/// Rigs that need the engine built in another way: step, feature, test program.
+const FEATURES: &[(&str, &str, &str)] =
+    &[("canaries", "plant", "canaries"), ("schedules", "shuttle", "schedules")];
+
 /// Runs all steps; the error names the failed ones.
 pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
     let mut steps = Steps::default();
@@ -30,7 +34,13 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
     for (name, arguments) in CHECKS {
         steps.run(name, || run_plain(workspace::cargo(arguments)));
     }
-    steps.run("tests", || run_tests(verbose));
+    steps.run("tests", || run_tests(&[TESTS, TESTS_TAIL].concat(), verbose));
+    for (name, feature, program) in FEATURES {
+        let arguments = ["test", "-p", "uext4-sim", "--locked", "--features", feature];
+        let program = ["--test", program];
+        let arguments = [&arguments[..], &program, TESTS_TAIL].concat();
+        steps.run(name, || run_tests(&arguments, verbose));
+    }
     steps.run("licences", || {
         if machine::program("cargo-deny").is_none() {
             return Outcome::Skipped("cargo-deny is not installed".into());
@@ -65,8 +75,8 @@ fn run_plain(mut command: Command) -> Outcome {
     }
 }
 
-fn run_tests(verbose: bool) -> Outcome {
-    let mut command = workspace::cargo(&[TESTS, TESTS_TAIL].concat());
+fn run_tests(arguments: &[&str], verbose: bool) -> Outcome {
+    let mut command = workspace::cargo(arguments);
     match filter_tests(&mut command, verbose) {
         Ok((true, report)) => Outcome::Passed(report.summary()),
         Ok((false, report)) => Outcome::Failed(report.summary()),

@@ -119,9 +119,8 @@ impl Claims {
 
     /// 64 bits from any bit on.
     fn word_at(&self, bit: u64) -> u64 {
-        let load = |word: u64| {
-            self.bits.get(word as usize).map_or(0, |word| word.load(Ordering::Relaxed))
-        };
+        let load =
+            |word: u64| self.bits.get(word as usize).map_or(0, |word| word.load(Ordering::Relaxed));
         let (word, shift) = (bit / 64, bit % 64);
         if shift == 0 {
             return load(word);

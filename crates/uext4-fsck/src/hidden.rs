@@ -144,7 +144,8 @@ fn resize_shape(volume: &Volume<'_>, raw: &RawInode) -> Result<(), &'static str>
     if raw.i_links_count.get() == 0 {
         return Err("it has no link");
     }
-    if raw.i_blocks_lo.get() == 0 || (0..15).any(|n| n != 13 && direct(&raw.i_block, n).get() != 0) {
+    if raw.i_blocks_lo.get() == 0 || (0..15).any(|n| n != 13 && direct(&raw.i_block, n).get() != 0)
+    {
         return Err("it is not mapped by double indirect blocks alone");
     }
     if !volume.is_valid(direct(&raw.i_block, 13).get()) {
@@ -158,11 +159,8 @@ fn reserved_blocks(volume: &Volume<'_>, root: &[u8], log: &mut Log) {
     let layout = &volume.layout;
     let per_block = layout.block_size / 4;
     let with_meta_bg = volume.incompat(Incompat::META_BG);
-    let tables = if with_meta_bg {
-        volume.sb.s_first_meta_bg.get()
-    } else {
-        layout.desc_block_count()
-    };
+    let tables =
+        if with_meta_bg { volume.sb.s_first_meta_bg.get() } else { layout.desc_block_count() };
     let first = layout.super_block_no().get() + 1 + u64::from(tables);
     let backups: Vec<u64> = volume
         .group_numbers()

@@ -114,8 +114,8 @@ impl Scan<'_, '_> {
         let Some(raw) = RawInode::from_prefix(&full) else { return };
         let volume = self.volume;
         let seed = volume.layout.checksums.inode_seed(ino, raw.i_generation.get());
-        if !is_zero && let Err(CorruptKind::Checksum { want, found, .. }) =
-            inode::verify_inode(slot, seed)
+        if !is_zero
+            && let Err(CorruptKind::Checksum { want, found, .. }) = inode::verify_inode(slot, seed)
         {
             self.log.add(Problem::InodeChecksum { ino, found, want });
         }
@@ -279,9 +279,10 @@ impl Scan<'_, '_> {
         if flags.contains(InodeFlags::INDEX) && file_kind != Some(FileKind::Directory) {
             bad("has the index flag and is no directory");
         }
-        let looks_mapped = extent::RawExtentHeader::ref_from_prefix(&raw.i_block).is_some_and(|h| {
-            h.eh_magic.get() == extent::EXTENT_MAGIC && h.eh_max.get() == extent::ROOT_ENTRIES
-        });
+        let looks_mapped =
+            extent::RawExtentHeader::ref_from_prefix(&raw.i_block).is_some_and(|h| {
+                h.eh_magic.get() == extent::EXTENT_MAGIC && h.eh_max.get() == extent::ROOT_ENTRIES
+            });
         let has_blocks = matches!(file_kind, Some(FileKind::Regular | FileKind::Directory));
         if looks_mapped && has_blocks && !extents && !inline && volume.incompat(Incompat::EXTENT) {
             bad("holds extents, but has no extents flag");
@@ -289,10 +290,7 @@ impl Scan<'_, '_> {
         if flags.contains(InodeFlags::CASEFOLD) {
             bad("has the casefold flag without the feature");
         }
-        let special = !matches!(
-            file_kind,
-            Some(FileKind::Regular | FileKind::Directory) | None
-        );
+        let special = !matches!(file_kind, Some(FileKind::Regular | FileKind::Directory) | None);
         if special && flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             bad("is no file or directory, but immutable or append-only");
         }

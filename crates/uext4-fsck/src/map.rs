@@ -275,8 +275,7 @@ impl Find {
         use uext4_ondisk::InodeFlags;
         let seed = volume.layout.checksums.inode_seed(ino, raw.i_generation.get());
         let file = Mapped { ino, raw, seed, size_blocks: END };
-        let mut find =
-            Self { wanted, found: None, count: 0, end: 0, runs: Vec::new(), nodes: 0 };
+        let mut find = Self { wanted, found: None, count: 0, end: 0, runs: Vec::new(), nodes: 0 };
         let mut log = Log::new(0);
         if raw.flags().contains(InodeFlags::EXTENTS) {
             extents(volume, &file, &mut find, &mut log);

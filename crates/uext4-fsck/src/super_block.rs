@@ -192,7 +192,8 @@ fn descriptors(volume: &Volume<'_>, log: &mut Log) -> Vec<Group> {
 
 fn descriptor(volume: &Volume<'_>, group: GroupNo, slot: &[u8], log: &mut Log) -> Group {
     let layout = &volume.layout;
-    let desc = RawGroupDesc::read(slot, layout.desc_size).unwrap_or_else(|_| RawGroupDesc::zeroed());
+    let desc =
+        RawGroupDesc::read(slot, layout.desc_size).unwrap_or_else(|_| RawGroupDesc::zeroed());
     let mut trusted = layout.checksums.has_group_checksum();
     if let Err(CorruptKind::Checksum { want, found, .. }) =
         group_desc::verify_slot(slot, &layout.checksums, group)

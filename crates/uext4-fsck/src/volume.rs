@@ -170,7 +170,8 @@ impl Volume<'_> {
     /// Whether an inode holds quota.
     pub(crate) fn is_quota(&self, ino: Ino) -> bool {
         let n = ino.get();
-        let named = [&self.sb.s_usr_quota_inum, &self.sb.s_grp_quota_inum, &self.sb.s_prj_quota_inum];
+        let named =
+            [&self.sb.s_usr_quota_inum, &self.sb.s_grp_quota_inum, &self.sb.s_prj_quota_inum];
         self.ro_compat(RoCompat::QUOTA) && n != 0 && named.iter().any(|q| q.get() == n)
     }
 }

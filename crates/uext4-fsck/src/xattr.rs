@@ -152,8 +152,8 @@ impl Area<'_, '_> {
         let hashed = hash == xattr::entry_hash(name, &stored)
             || hash == xattr::entry_hash_signed(name, &stored);
         // Lustre names the owner instead.
-        let named = holder.i_mtime.get() == ino.get()
-            && holder.i_generation.get() == self.generation;
+        let named =
+            holder.i_mtime.get() == ino.get() && holder.i_generation.get() == self.generation;
         if !hashed && !named {
             log.add(Problem::XattrHash { ino, found: hash });
             return;

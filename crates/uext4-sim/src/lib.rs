@@ -7,6 +7,9 @@
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
 //! | [`run`], [`crash`], [`plant`] | recorded runs, their crash states, faults that must be found |
+//! | [`mutation`] | damaged metadata that must not be believed |
+//! | [`reference`] | a file system in memory to compare with |
+//! | [`linear`] | linearizability of names |
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
@@ -21,13 +24,16 @@ pub mod freeze;
 pub mod generator;
 mod host_target;
 pub mod kill9;
+pub mod linear;
 pub mod load;
 pub mod model;
 pub mod mount;
+pub mod mutation;
 pub mod namespace;
 pub mod operation;
 pub mod oracle;
 pub mod plant;
+pub mod reference;
 pub mod run;
 pub mod target;
 pub mod tree;

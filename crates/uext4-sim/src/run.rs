@@ -23,7 +23,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
-use uext4_device::{Device, MemoryDevice, Recording, RecordingDevice, SharedDevice};
+use uext4_device::{
+    Device, FaultDevice, FaultPlan, MemoryDevice, Recording, RecordingDevice, SharedDevice,
+};
 
 /// Shape of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,7 +199,12 @@ pub fn record(plan: &Plan, plant: Plant) -> Result<Run, String> {
         _ => recorder.clone(),
     };
     let volume = open(device, plan.options.clone())?;
-    let done = load.run(&volume, plant, &recorder);
+    let around = Around {
+        skips_syncs: plant == Plant::SkippedSyncs,
+        synced: &|mark| recorder.mark(mark.number()),
+        faulty: None,
+    };
+    let done = load.run(&volume, &around);
     let ended = if plan.closes {
         volume.close().map_err(|error| format!("close: {error}"))
     } else {
@@ -249,6 +256,61 @@ fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     let bytes = blocks * u64::from(volume.layout().block_size);
     let mode = AllocateMode::Allocate { keep_size: false };
     volume.open_file(&file)?.allocate(mode, 0, bytes)
+}
+
+/// What stands around the threads of a run.
+struct Around<'a> {
+    skips_syncs: bool,
+    /// Told of each sync that has returned.
+    synced: &'a (dyn Fn(Mark) + Sync),
+    /// The device below, if it may fail.
+    faulty: Option<Arc<FaultDevice>>,
+}
+
+/// A run on a device that failed.
+#[derive(Debug)]
+pub struct FailedRun {
+    /// Requests that failed.
+    pub struck: u64,
+    /// Whether somebody was told: a caller, or who opened or closed the volume.
+    pub told: bool,
+    /// Whether an aborted journal left a volume that says it can be written.
+    pub writable_after_abort: bool,
+    /// The medium afterwards.
+    pub medium: MemoryDevice,
+    /// What the threads did.
+    pub history: History,
+}
+
+/// Runs a plan on a device that fails as planned, from the opening to the closing of the volume.
+///
+/// # Errors
+/// What could not be made, or an operation that failed before the device did.
+pub fn run_failing(plan: &Plan, fault: FaultPlan) -> Result<FailedRun, String> {
+    let medium = Arc::new(make(&plan.shape, plan.seed)?);
+    let volume = open(medium.clone(), MountOptions::default())?;
+    volume_target::set_up(&volume, plan.threads).map_err(|error| format!("set up: {error}"))?;
+    volume.close().map_err(|error| format!("close after set-up: {error}"))?;
+    let device = Arc::new(FaultDevice::new(medium.clone()));
+    device.arm(fault);
+    let mut load = Load::new(plan);
+    let (mut told, mut writable_after_abort) = (false, false);
+    match Volume::open(device.clone(), plan.options.clone()) {
+        Err(_) => told = true,
+        Ok(volume) => {
+            let faulty = Some(device.clone());
+            let around = Around { skips_syncs: false, synced: &|_| (), faulty };
+            load.run(&volume, &around)?;
+            let aborted = volume.space().journal().is_aborted();
+            writable_after_abort = aborted && volume.read_only_reason().is_none();
+            told |= volume.close().is_err();
+        }
+    }
+    let struck = device.struck();
+    let history = load.history();
+    told |= history.threads.iter().any(|t| t.entries.last().is_some_and(|e| e.ended.is_none()));
+    let medium = medium.snapshot();
+    Ok(FailedRun { struck, told, writable_after_abort, medium, history })
 }
 
 /// The threads of a run.
@@ -314,12 +376,7 @@ impl<'a> Load<'a> {
         recorder.mark(mark.number());
     }
 
-    fn run(
-        &mut self,
-        volume: &Volume,
-        plant: Plant,
-        recorder: &RecordingDevice,
-    ) -> Result<(), String> {
+    fn run(&mut self, volume: &Volume, around: &Around<'_>) -> Result<(), String> {
         let (plan, clock) = (self.plan, &self.clock);
         let results: Vec<Result<(), String>> = std::thread::scope(|scope| {
             let workers: Vec<_> = self
@@ -327,8 +384,10 @@ impl<'a> Load<'a> {
                 .iter_mut()
                 .map(|(generator, history)| {
                     scope.spawn(move || {
-                        let skips_syncs = plant == Plant::SkippedSyncs;
-                        let mut target = VolumeTarget::new(volume.clone(), skips_syncs);
+                        let mut target = VolumeTarget::new(volume.clone(), around.skips_syncs);
+                        if let Some(device) = &around.faulty {
+                            target = target.may_fail(device.clone());
+                        }
                         if plan.category == Category::NoSpace {
                             target = target.may_be_full();
                         }
@@ -337,8 +396,7 @@ impl<'a> Load<'a> {
                             pace.before(volume);
                             done < plan.operations
                         };
-                        let synced = |mark: Mark| recorder.mark(mark.number());
-                        act(generator, &mut target, clock, history, &more, &synced)
+                        act(generator, &mut target, clock, history, &more, around.synced)
                     })
                 })
                 .collect();

@@ -12,10 +12,12 @@ use crate::operation::{
 use crate::target::{Refusal, Target};
 use crate::view;
 use std::collections::HashMap;
+use std::sync::Arc;
 use uext4::{
     AllocateMode, Error, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode,
     SetAttr, SetTime, Timestamp, Volume, XattrMode,
 };
+use uext4_device::FaultDevice;
 
 /// Performs operations on a volume.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct VolumeTarget {
     skips_syncs: bool,
     /// The volume may be full.
     may_be_full: bool,
+    /// The device below may fail: once it has, an operation that fails ends the load.
+    device: Option<Arc<FaultDevice>>,
 }
 
 impl From<Error> for Refusal {
@@ -57,13 +61,23 @@ impl VolumeTarget {
     /// A target for one thread.
     #[must_use]
     pub fn new(volume: Volume, skips_syncs: bool) -> VolumeTarget {
-        VolumeTarget { volume, held: HashMap::new(), skips_syncs, may_be_full: false }
+        VolumeTarget { volume, held: HashMap::new(), skips_syncs, may_be_full: false, device: None }
     }
 
     /// Operations may find the volume full.
     #[must_use]
     pub fn may_be_full(self) -> VolumeTarget {
         VolumeTarget { may_be_full: true, ..self }
+    }
+
+    /// The device below may fail.
+    #[must_use]
+    pub fn may_fail(self, device: Arc<FaultDevice>) -> VolumeTarget {
+        VolumeTarget { device: Some(device), ..self }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.struck() > 0)
     }
 
     fn walk(&self, path: &[Vec<u8>]) -> Result<InodeRef, Error> {
@@ -202,13 +216,20 @@ impl Target for VolumeTarget {
                 let is_content = operation.content_of().is_some();
                 Err(if is_content { Refusal::NoSpace } else { Refusal::Harmless })
             }
+            Err(_) if self.has_failed() => Err(Refusal::Gone),
             other => Ok(other?),
         }
     }
 
     fn read(&mut self, names: &Namespace, id: Id) -> Result<FileBytes, Refusal> {
-        let size = self.volume.attr(&self.inode(names, id)?).size;
-        Ok(self.with_file(names, id, |file| view::read_content(file, size))?)
+        let read = self.inode(names, id).and_then(|inode| {
+            let size = self.volume.attr(&inode).size;
+            self.with_file(names, id, |file| view::read_content(file, size))
+        });
+        match read {
+            Err(_) if self.has_failed() => Err(Refusal::Gone),
+            other => Ok(other?),
+        }
     }
 }
 

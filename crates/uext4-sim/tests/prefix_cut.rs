@@ -16,7 +16,12 @@ fn effort() -> Effort {
     Effort {
         states_max: 900,
         close_every: 5,
-        samples: Samples { nested: 12, e2fsck: e2fsck_every, kernel: kernel_every },
+        samples: Samples {
+            nested: 12,
+            e2fsck: e2fsck_every,
+            kernel: kernel_every,
+            ..Samples::default()
+        },
         depth: Depth { exhaustive_max: 5, random: 2 },
         ..Effort::default()
     }
@@ -69,5 +74,21 @@ fn e2fsck_as_the_judge() {
         let judge: &dyn Judge = &oracle;
         let judged = judge_run(&run, 3, judge, &effort).expect("the machinery works");
         assert!(judged.faults.is_empty(), "{plan}: {:#?}", judged.faults);
+    }
+}
+
+/// The test must find a device that answers flushes without doing them, and an fsync that does
+/// nothing: else it would find no such fault of the engine either.
+#[test]
+fn faults_planted_outside_the_engine_are_found() {
+    for plant in [Plant::DroppedFlushes, Plant::SkippedSyncs] {
+        let found = (100..120).any(|seed| {
+            let plan = uext4_sim::crash::campaign::plan(Category::ReplaceSynced, seed);
+            let run = record(&plan, plant).expect("the run itself does not notice");
+            let effort = Effort { faults_max: 1, states_max: 600, ..effort() };
+            let judged = judge_run(&run, seed, &Checker, &effort).expect("the machinery works");
+            !judged.faults.is_empty()
+        });
+        assert!(found, "{plant:?} was not found");
     }
 }

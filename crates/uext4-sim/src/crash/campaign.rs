@@ -144,8 +144,7 @@ impl Campaign {
             let recorded = start.elapsed();
             let judged = judge_run(&run, seed, &Checker, &self.effort)?;
             let mut progress = lock(progress);
-            let fresh =
-                judged.views.iter().filter(|&&view| progress.views.insert(view)).count();
+            let fresh = judged.views.iter().filter(|&&view| progress.views.insert(view)).count();
             let tally = progress.summary.tallies.entry(category).or_default();
             tally.runs += 1;
             tally.judged += judged.states;

@@ -57,7 +57,7 @@ pub(super) fn of_image(device: &MemoryDevice) -> u128 {
 /// Blocks of a volume that [`of_used`] looks at: those in use, but for the superblock, which has
 /// times and counters of mounts, and the journal.
 #[derive(Debug)]
-pub(super) struct Used {
+pub(crate) struct Used {
     block_size: u64,
     blocks: Vec<u64>,
 }
@@ -67,7 +67,7 @@ impl Used {
     ///
     /// # Errors
     /// The journal or a bitmap cannot be read.
-    pub(super) fn of(volume: &Volume, device: &MemoryDevice) -> Result<Used, String> {
+    pub(crate) fn of(volume: &Volume, device: &MemoryDevice) -> Result<Used, String> {
         let layout = volume.layout();
         let log = LogLocation::find(device, layout, &volume.superblock())
             .map_err(|error| format!("journal: {error}"))?;
@@ -90,6 +90,18 @@ impl Used {
             block != superblock && !log.runs.iter().any(in_log)
         });
         Ok(Used { block_size, blocks })
+    }
+}
+
+impl Used {
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Block numbers, rising.
+    pub(crate) fn blocks(&self) -> &[u64] {
+        &self.blocks
     }
 }
 

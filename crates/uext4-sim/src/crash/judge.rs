@@ -24,9 +24,9 @@ use rand::rngs::StdRng;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use uext4::{MountOptions, Volume};
 use uext4_device::{MemoryDevice, RecordingDevice, SharedDevice};
-
 
 /// Judges the structure of an image at rest.
 pub trait Judge {
@@ -58,7 +58,7 @@ impl Judge for Oracle {
 }
 
 /// Which states also get the slower judges.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Samples {
     /// Every so many different recovered volumes: crashes during the recovery; 0: none.
     pub nested: usize,
@@ -66,6 +66,8 @@ pub struct Samples {
     pub e2fsck: usize,
     /// Every so many: the kernel's; 0: none.
     pub kernel: usize,
+    /// Different recovered volumes so far, of all runs that share this.
+    pub count: Arc<AtomicUsize>,
 }
 
 /// What judging the states of a run has come to.
@@ -126,20 +128,20 @@ impl<'a> RunJudge<'a> {
             return Ok(false);
         }
         let before = self.judged.faults.len();
-        let number = self.judged.views.len();
         let is_new = self.judge_image(&state.device, &marks, &state.name)?;
         if is_new {
+            let number = self.samples.count.fetch_add(1, Ordering::Relaxed) + 1;
             let is_due = |every: usize| every > 0 && number.is_multiple_of(every);
             if is_due(self.samples.nested) {
                 self.judge_recovery(state, &marks, rng)?;
             }
-            if is_due(self.samples.e2fsck) && number > 0 {
+            if is_due(self.samples.e2fsck) {
                 self.judged.e2fsck += 1;
                 let device = state.device.snapshot();
                 let found = thorough::judge_image(device, &self.run.history, marks.clone())?;
                 self.fault(&state.name, found);
             }
-            if is_due(self.samples.kernel) && number > 0 {
+            if is_due(self.samples.kernel) {
                 self.judged.kernel += 1;
                 let found = kernel::judge(&state.device, &self.run.history, &marks)?;
                 self.fault(&state.name, found);
@@ -270,6 +272,22 @@ fn look(device: SharedDevice) -> Result<(View, u64), String> {
     let space = volume.stat_fs();
     let digest = digest::of_view(&view, (space.blocks_free, space.inodes_free));
     Ok((view, digest))
+}
+
+/// Recovers an image and judges it by the checker and the model.
+///
+/// # Errors
+/// The machinery failed.
+pub fn judge_recovered(
+    image: &MemoryDevice,
+    history: &History,
+    marks: &[Mark],
+) -> Result<Vec<String>, String> {
+    let device = Arc::new(image.snapshot());
+    match guarded(|| recover(device.clone(), device)) {
+        Ok(recovered) => judge_at_rest(&recovered.device, history, marks),
+        Err(error) => Ok(vec![format!("uext4's recovery: {error}")]),
+    }
 }
 
 /// Judges one image at rest: structure and model, nothing else.

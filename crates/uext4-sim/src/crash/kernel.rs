@@ -26,7 +26,11 @@ use uext4_ondisk::Ino;
 ///
 /// # Errors
 /// The machinery failed.
-pub fn judge(image: &MemoryDevice, history: &History, marks: &[Mark]) -> Result<Vec<String>, String> {
+pub fn judge(
+    image: &MemoryDevice,
+    history: &History,
+    marks: &[Mark],
+) -> Result<Vec<String>, String> {
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
     let path = folder.path().join("kernel.img");
     image.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -29,7 +29,7 @@ pub mod thorough;
 pub mod window;
 
 pub use campaign::{Campaign, Summary, Tally};
-pub use judge::{Checker, Judge, Judged, Samples};
+pub use judge::{Checker, Judge, Judged, Samples, judge_at_rest, judge_recovered};
 pub use thorough::judge_image;
 pub use window::Depth;
 
@@ -68,7 +68,7 @@ impl Default for Effort {
             states_max: 0,
             depth: Depth { exhaustive_max: 6, random: 2 },
             close_every: 1,
-            samples: Samples { nested: 0, e2fsck: 0, kernel: 0 },
+            samples: Samples::default(),
             keep: None,
         }
     }
@@ -85,7 +85,7 @@ pub fn judge_run(
     effort: &Effort,
 ) -> Result<Judged, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0ca5_cade);
-    let mut judged = RunJudge::new(run, judge, effort.samples);
+    let mut judged = RunJudge::new(run, judge, effort.samples.clone());
     let mut windows = Windows::new(&run.recording);
     let mut failed = Ok(());
     while let Some(window) = windows.advance() {

@@ -411,8 +411,11 @@ impl Generator {
     fn free_place(&mut self, dir: Id) -> Option<Place> {
         let number = self.rng.random_range(0..self.limits.names);
         let prefix = if dir == SHARED { shared_prefix(self.names.thread()) } else { Vec::new() };
-        let name =
-            if self.category == Category::Htree { mix::long_name(prefix, number) } else { name(prefix, number) };
+        let name = if self.category == Category::Htree {
+            mix::long_name(prefix, number)
+        } else {
+            name(prefix, number)
+        };
         let place = Place { dir, name };
         self.names.at(&place).is_none().then_some(place)
     }

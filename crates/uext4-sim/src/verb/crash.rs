@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     workers: usize,
     /// Look closely at every so many windows between flushes
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 4)]
     close_every: usize,
     /// Every subset of so many pieces of unflushed writes
     #[arg(long, default_value_t = 6)]
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         states_max: args.images,
         depth: Depth { exhaustive_max: args.exhaustive.min(12), random: args.random },
         close_every: args.close_every,
-        samples: Samples { nested: 12, e2fsck, kernel },
+        samples: Samples { nested: 10, e2fsck, kernel, ..Samples::default() },
         keep: args.keep.clone(),
     };
     let mut campaign = Campaign::all(args.seed, effort);

@@ -9,8 +9,8 @@
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
 use crate::journal::Handle;
-use crate::sync::{LockRank, Mutex, MutexGuard};
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{LockRank, Mutex, MutexGuard};
 use std::sync::Arc;
 use uext4_ondisk::{
     BlockNo, CorruptKind, GroupFlags, GroupNo, Layout, Place, RawGroupDesc, bitmap,

@@ -9,8 +9,8 @@
 
 use super::seal::{self, BlockKind};
 use crate::error::Result;
-use crate::sync::{LockRank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{LockRank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, Tid};

@@ -5,8 +5,8 @@
 //! joined, or when the journal is aborted.
 //! Locking: the queue's lock is a leaf; each waiter sleeps on a lock of its own.
 
-use crate::sync::{Condvar, LockRank, Mutex};
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use uext4_ondisk::Tid;

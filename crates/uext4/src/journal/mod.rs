@@ -29,13 +29,13 @@ pub use recovery::{Recovered, recover};
 
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::thread::JoinHandle;
+use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
 use join::{Grant, JoinQueue};
 use log::{LogMap, Ring};
 use record::RecordFormat;
 use std::sync::{Arc, OnceLock, Weak};
-use crate::sync::thread::JoinHandle;
 use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::Tid;

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::file::Files;
+use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
-use crate::sync::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often it looks.

@@ -1,0 +1,135 @@
+//! Several threads on a device whose Nth request fails, for N = 1, 2, 3 and on until none does.
+//!
+//! Fault model: a read, write or flush fails (EIO, ENOSPC, half of it done), once or from there on,
+//! from the opening of the volume to its closing; memory for caches is the smallest. Of every case:
+//! nothing panics; no thread waits for ever (a watchdog ends the program); somebody is told; an
+//! aborted journal is no volume for writing any more; and on the same medium, once it works again,
+//! the volume recovers, the checker finds nothing, and everything that a sync had said yes to is
+//! there. Each kind of request by one thread: `crates/uext4/tests/faults.rs`; out of space in every
+//! operation: `full.rs` there; bounds of memory: `memory.rs` there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use uext4::MountOptions;
+use uext4_device::{Device, Fault, FaultPlan, MemoryDevice, Operation, Times};
+use uext4_ondisk::RawSuperblock;
+use uext4_sim::category::Category;
+use uext4_sim::crash::{campaign, judge_recovered};
+use uext4_sim::run::{FailedRun, Plan, run_failing};
+
+/// What one test may take.
+const BOUND: Duration = Duration::from_secs(240);
+
+/// Ends the program if it is not dropped in time: threads that wait for ever cannot be joined.
+struct Watchdog(Arc<AtomicBool>);
+
+impl Watchdog {
+    fn start(what: &'static str) -> Watchdog {
+        let done = Arc::new(AtomicBool::new(false));
+        let seen = done.clone();
+        std::thread::spawn(move || {
+            let deadline = Instant::now() + BOUND;
+            while !seen.load(Ordering::Relaxed) {
+                if Instant::now() > deadline {
+                    eprintln!("{what}: somebody waits for ever");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Watchdog(done)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn plan(category: Category, seed: u64) -> Plan {
+    let mut plan = campaign::plan(category, seed);
+    plan.threads = 3;
+    plan.operations = 14;
+    plan.closes = true;
+    plan.options.cache_bytes = MountOptions::CACHE_BYTES_MIN;
+    plan
+}
+
+/// The superblock has its checksum in its second sector: a write that ends between the two is the
+/// format's own limit.
+fn has_torn_superblock(medium: &MemoryDevice) -> bool {
+    let mut bytes = [0; 1024];
+    medium.read_at(1024, &mut bytes).unwrap();
+    RawSuperblock::read(&bytes).is_err()
+}
+
+fn check(run: &FailedRun, fault: FaultPlan, what: &str) {
+    assert!(run.struck == 0 || run.told, "{what}: nobody was told");
+    assert!(!run.writable_after_abort, "{what}: the journal is aborted, the volume writable");
+    if fault.fault == Fault::Short && has_torn_superblock(&run.medium) {
+        return;
+    }
+    let marks = run.history.syncs_before(u64::MAX);
+    let found = judge_recovered(&run.medium, &run.history, &marks).expect("the machinery works");
+    assert!(found.is_empty(), "{what}: {found:#?}");
+}
+
+fn every_request(name: &'static str, operation: Operation, times: Times, fault: Fault) {
+    let _watchdog = Watchdog::start(name);
+    let categories = [Category::Mix, Category::ReplaceSynced, Category::Unwritten, Category::Tree];
+    let mut total = 0;
+    for (seed, category) in (1..).zip(categories) {
+        let plan = plan(category, seed);
+        // The schedule decides how many requests there are: a few that do not come are no end.
+        let (mut nth, mut missed) = (1, 0);
+        while missed < 3 {
+            let fault = FaultPlan { operation, nth, times, fault };
+            let what = format!("{plan}: {fault:?}");
+            let run = run_failing(&plan, fault).unwrap_or_else(|why| panic!("{what}: {why}"));
+            missed = if run.struck == 0 { missed + 1 } else { 0 };
+            check(&run, fault, &what);
+            total += 1;
+            // Each of the first requests, then some of the many.
+            nth += if nth < 40 { 1 } else { 7 };
+        }
+    }
+    println!("{total} cases");
+    assert!(total > 40, "{total} cases only");
+}
+
+#[test]
+fn each_write_fails_once() {
+    every_request("write once", Operation::Write, Times::Once, Fault::Io);
+}
+
+#[test]
+fn writes_fail_from_each_one_on() {
+    every_request("writes", Operation::Write, Times::Onwards, Fault::Io);
+}
+
+#[test]
+fn the_backing_file_is_full_from_each_write_on() {
+    every_request("full", Operation::Write, Times::Onwards, Fault::NoSpace);
+}
+
+#[test]
+fn writes_are_cut_short() {
+    every_request("short", Operation::Write, Times::Once, Fault::Short);
+}
+
+#[test]
+fn each_flush_fails_once() {
+    every_request("flush once", Operation::Flush, Times::Once, Fault::Io);
+}
+
+#[test]
+fn flushes_fail_from_each_one_on() {
+    every_request("flushes", Operation::Flush, Times::Onwards, Fault::Io);
+}
+
+#[test]
+fn each_read_fails_once() {
+    every_request("read once", Operation::Read, Times::Once, Fault::Io);
+}

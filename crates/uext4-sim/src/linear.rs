@@ -6,7 +6,10 @@
 //! another began stands before it), in which a plain map of names gives every call the result that
 //! it had, and ends with the names found (the search of Wing and Gong, with a memory of dead ends).
 
+use rand::Rng;
+use rand::rngs::StdRng;
 use std::collections::{BTreeMap, HashSet};
+use uext4::{FileKind, InodeRef, NewInode, Owner, RenameMode, Volume};
 
 /// Number of a file, kept as its owner.
 pub type File = u32;
@@ -120,6 +123,82 @@ fn search(
         after(names, calls[at].action, calls[at].outcome)
             .is_some_and(|next| search(calls, done | 1 << at, &next, end, dead))
     })
+}
+
+/// Names that the calls of a [`Caller`] are about.
+const NAMES: u8 = 4;
+
+fn name(number: u8) -> Vec<u8> {
+    format!("name{number}").into_bytes()
+}
+
+fn new(file: u32) -> NewInode {
+    let owner = Owner { uid: file, gid: 0 };
+    NewInode { kind: FileKind::Regular, mode: 0o644, owner, rdev: Default::default() }
+}
+
+/// The names that there are.
+#[must_use]
+pub fn found(volume: &Volume, dir: &InodeRef) -> Names {
+    let file = |number| volume.lookup(dir, &name(number)).map(|inode| volume.attr(&inode).uid);
+    (0..NAMES).filter_map(|number| Some((number, file(number).ok()?))).collect()
+}
+
+/// A thread that calls on names of one directory.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    volume: &'a Volume,
+    dir: InodeRef,
+    /// Files that this thread has open.
+    files: Vec<(u32, InodeRef)>,
+}
+
+impl<'a> Caller<'a> {
+    /// One with no open files yet.
+    #[must_use]
+    pub fn new(volume: &'a Volume, dir: InodeRef) -> Caller<'a> {
+        Caller { volume, dir, files: Vec::new() }
+    }
+
+    /// The next call; `fresh` is a file that nobody has made yet.
+    pub fn choose(&self, rng: &mut StdRng, fresh: u32) -> Action {
+        let (name, to) = (rng.random_range(0..NAMES), rng.random_range(0..NAMES));
+        match rng.random_range(0..10) {
+            0..=2 => Action::Create { name, file: fresh },
+            3 | 4 => Action::Unlink { name },
+            5 | 6 => Action::Rename { from: name, to },
+            7 if !self.files.is_empty() => {
+                Action::Link { file: self.files[rng.random_range(0..self.files.len())].0, to }
+            }
+            _ => Action::Lookup { name },
+        }
+    }
+
+    /// Makes the call.
+    pub fn perform(&mut self, action: Action) -> Outcome {
+        let (volume, dir) = (self.volume, &self.dir);
+        let done: uext4::Result<Option<u32>> = match action {
+            Action::Create { name: n, file } => {
+                volume.create(dir, &name(n), &new(file)).map(|inode| {
+                    self.files.push((file, inode));
+                    None
+                })
+            }
+            Action::Unlink { name: n } => volume.unlink(dir, &name(n)).map(|()| None),
+            Action::Rename { from, to } => {
+                let mode = RenameMode::Replace;
+                volume.rename(dir, &name(from), dir, &name(to), mode).map(|()| None)
+            }
+            Action::Link { file, to } => {
+                let held = self.files.iter().find(|(other, _)| *other == file).expect("open");
+                volume.link(&held.1, dir, &name(to)).map(|()| None)
+            }
+            Action::Lookup { name: n } => {
+                volume.lookup(dir, &name(n)).map(|inode| Some(volume.attr(&inode).uid))
+            }
+        };
+        done.map_err(|error| error.errno())
+    }
 }
 
 #[cfg(test)]

@@ -142,7 +142,9 @@ impl Plan {
         plan.options.parse(contrast).expect("a mount option");
         plan.category = category;
         plan.threads = [1, 1, 2, 3][rng.random_range(0..4)];
-        plan.operations = rng.random_range(100..=260) / plan.threads as usize;
+        // Most runs go round the log once; some several times.
+        let operations = if rng.random_ratio(1, 10) { 500..=700 } else { 100..=260 };
+        plan.operations = rng.random_range(operations) / plan.threads as usize;
         plan.commit_percent = [50, 100][rng.random_range(0..2)];
         plan.closes = rng.random_bool(0.3);
         plan

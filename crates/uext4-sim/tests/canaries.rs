@@ -6,13 +6,16 @@
 
 #![cfg(feature = "plant")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uext4::plant::{self, Fault};
+use uext4::{MountOptions, Volume};
+use uext4_device::{self as device, FaultPlan, Operation, Times};
 use uext4_sim::category::Category;
-use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_run};
+use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
 use uext4_sim::mutation;
 use uext4_sim::plant::Plant;
-use uext4_sim::run::record;
+use uext4_sim::reference::{self, At, Reference, Step};
+use uext4_sim::run::{Shape, make, record, run_failing};
 
 /// A fault is planted in the whole process: tests take turns.
 fn turn() -> MutexGuard<'static, ()> {
@@ -103,4 +106,46 @@ fn an_unchecked_checksum() {
     let image = mutation::image(7).expect("an image");
     let found = with(Fault::UncheckedChecksum, || mutation::silent(&image, 7, 400));
     assert!(!found.expect("the machinery works").is_empty(), "no silent damage was found");
+}
+
+/// Found by the comparison with the file system in memory.
+#[test]
+fn an_unzeroed_tail_in_the_model() {
+    let _turn = turn();
+    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let device = Arc::new(make(&shape, 5).expect("an image"));
+    let volume = Volume::open(device, MountOptions::default()).expect("it opens");
+    let at = At { dir: 0, name: 0 };
+    let steps = [
+        Step::Create { at },
+        Step::Write { at, offset: 0, len: 3_000, byte: 7 },
+        Step::Resize { at, size: 1_500 },
+        Step::Resize { at, size: 3_000 },
+    ];
+    let mut reference = Reference::default();
+    with(Fault::UnzeroedTail, || {
+        for step in &steps {
+            reference::perform(&volume, &reference, step).expect("it is done");
+            reference.step(step).expect("it is done");
+        }
+    });
+    assert_ne!(reference::tree(&volume).expect("it reads"), reference.tree());
+    volume.close().expect("it closes");
+}
+
+/// Found by failing devices: what was synced is not there, or nobody was told.
+#[test]
+fn a_swallowed_error() {
+    let _turn = turn();
+    let mut plan = campaign::plan(Category::ReplaceSynced, 2);
+    plan.operations = 30;
+    let found = (1..60).any(|nth| {
+        let (operation, times) = (Operation::Write, Times::Once);
+        let fault = FaultPlan { operation, nth, times, fault: device::Fault::Io };
+        let run = with(Fault::SwallowedError, || run_failing(&plan, fault)).expect("it runs");
+        let marks = run.history.syncs_before(u64::MAX);
+        let judged = judge_recovered(&run.medium, &run.history, &marks);
+        run.struck > 0 && !run.told || !judged.expect("the machinery works").is_empty()
+    });
+    assert!(found, "no acknowledged loss was found");
 }

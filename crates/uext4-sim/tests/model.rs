@@ -8,6 +8,7 @@
 //! Not covered: times; owners; which error is told.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

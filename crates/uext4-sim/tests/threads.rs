@@ -4,13 +4,13 @@
 //! threads create, rename, unlink and link is checked for linearizability.
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
-use uext4::{FileKind, InodeRef, MountOptions, NewInode, Owner, RenameMode, Volume};
+use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::judge_at_rest;
-use uext4_sim::linear::{Action, Call, Names, Outcome, is_linearizable};
+use uext4_sim::linear::{Call, Caller, Names, found, is_linearizable};
 use uext4_sim::model::{Entry, Mark};
 use uext4_sim::operation::Operation;
 use uext4_sim::plant::Plant;
@@ -37,66 +37,9 @@ fn disjoint_names_are_exactly_what_each_thread_made() {
     }
 }
 
-const NAMES: u8 = 4;
 const THREADS: u64 = 3;
 const CALLS: u64 = 7;
 const ROUNDS: u64 = 400;
-
-fn name(number: u8) -> Vec<u8> {
-    format!("name{number}").into_bytes()
-}
-
-fn new(file: u32) -> NewInode {
-    let owner = Owner { uid: file, gid: 0 };
-    NewInode { kind: FileKind::Regular, mode: 0o644, owner, rdev: Default::default() }
-}
-
-struct Caller<'a> {
-    volume: &'a Volume,
-    dir: InodeRef,
-    /// Files that this thread has open.
-    files: Vec<(u32, InodeRef)>,
-}
-
-impl Caller<'_> {
-    fn choose(&self, rng: &mut StdRng, fresh: u32) -> Action {
-        let (name, to) = (rng.random_range(0..NAMES), rng.random_range(0..NAMES));
-        match rng.random_range(0..10) {
-            0..=2 => Action::Create { name, file: fresh },
-            3 | 4 => Action::Unlink { name },
-            5 | 6 => Action::Rename { from: name, to },
-            7 if !self.files.is_empty() => {
-                Action::Link { file: self.files[rng.random_range(0..self.files.len())].0, to }
-            }
-            _ => Action::Lookup { name },
-        }
-    }
-
-    fn perform(&mut self, action: Action) -> Outcome {
-        let (volume, dir) = (self.volume, &self.dir);
-        let done: uext4::Result<Option<u32>> = match action {
-            Action::Create { name: n, file } => {
-                volume.create(dir, &name(n), &new(file)).map(|inode| {
-                    self.files.push((file, inode));
-                    None
-                })
-            }
-            Action::Unlink { name: n } => volume.unlink(dir, &name(n)).map(|()| None),
-            Action::Rename { from, to } => {
-                let mode = RenameMode::Replace;
-                volume.rename(dir, &name(from), dir, &name(to), mode).map(|()| None)
-            }
-            Action::Link { file, to } => {
-                let held = self.files.iter().find(|(other, _)| *other == file).expect("open");
-                volume.link(&held.1, dir, &name(to)).map(|()| None)
-            }
-            Action::Lookup { name: n } => {
-                volume.lookup(dir, &name(n)).map(|inode| Some(volume.attr(&inode).uid))
-            }
-        };
-        done.map_err(|error| error.errno())
-    }
-}
 
 #[test]
 fn names_of_a_shared_directory_are_linearizable() {
@@ -107,7 +50,9 @@ fn names_of_a_shared_directory_are_linearizable() {
     let mut overlapping = 0;
     for round in 0..ROUNDS {
         let dir_name = format!("round{round}");
-        let directory = NewInode { kind: FileKind::Directory, ..new(0) };
+        let owner = Owner::default();
+        let kind = FileKind::Directory;
+        let directory = NewInode { kind, mode: 0o755, owner, rdev: Default::default() };
         let dir = volume.create(&root, dir_name.as_bytes(), &directory).unwrap();
         let clock = AtomicU64::new(0);
         let calls = Mutex::new(Vec::new());
@@ -118,7 +63,7 @@ fn names_of_a_shared_directory_are_linearizable() {
                     (&volume, dir.clone(), &clock, &calls, &start);
                 scope.spawn(move || {
                     let mut rng = StdRng::seed_from_u64(round << 8 | thread);
-                    let mut caller = Caller { volume, dir, files: Vec::new() };
+                    let mut caller = Caller::new(volume, dir);
                     let mut own = Vec::new();
                     start.wait();
                     for number in 0..CALLS {
@@ -134,12 +79,7 @@ fn names_of_a_shared_directory_are_linearizable() {
         });
         let calls = calls.into_inner().unwrap();
         overlapping += calls.iter().filter(|call| call.end > call.begin + 1).count();
-        let mut names = Names::new();
-        for number in 0..NAMES {
-            if let Ok(inode) = volume.lookup(&dir, &name(number)) {
-                names.insert(number, volume.attr(&inode).uid);
-            }
-        }
+        let names = found(&volume, &dir);
         let explained = is_linearizable(&Names::new(), &calls, &names);
         assert!(explained, "round {round}: {calls:#?} ends with {names:?}");
     }

@@ -23,6 +23,10 @@ pub enum Fault {
     UnzeroedTail,
     /// A mapping is durable before the data that it leads to is written.
     MappingBeforeData,
+    /// The last handle of a closed transaction wakes nobody.
+    LostWakeUp,
+    /// A failed write of file data is taken for a good one.
+    SwallowedError,
 }
 
 /// Whether this fault is switched on.

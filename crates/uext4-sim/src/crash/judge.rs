@@ -50,6 +50,19 @@ impl Judge for Checker {
     }
 }
 
+/// The checker, after a volume whose journal was aborted: that asks for a check, which is a finding
+/// of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckerAfterErrors;
+
+impl Judge for CheckerAfterErrors {
+    fn findings(&self, image: &MemoryDevice) -> Result<Vec<String>, String> {
+        let mut found = Checker.findings(image)?;
+        found.retain(|line| !line.ends_with("[superblock.errors]"));
+        Ok(found)
+    }
+}
+
 impl Judge for Oracle {
     fn findings(&self, image: &MemoryDevice) -> Result<Vec<String>, String> {
         let path = self.put(image, "judged.img").map_err(|error| error.to_string())?;
@@ -274,7 +287,8 @@ fn look(device: SharedDevice) -> Result<(View, u64), String> {
     Ok((view, digest))
 }
 
-/// Recovers an image and judges it by the checker and the model.
+/// Recovers an image, whose journal may have been aborted, and judges it by the checker and the
+/// model.
 ///
 /// # Errors
 /// The machinery failed.
@@ -285,22 +299,31 @@ pub fn judge_recovered(
 ) -> Result<Vec<String>, String> {
     let device = Arc::new(image.snapshot());
     match guarded(|| recover(device.clone(), device)) {
-        Ok(recovered) => judge_at_rest(&recovered.device, history, marks),
+        Ok(recovered) => at_rest(&CheckerAfterErrors, &recovered.device, history, marks),
         Err(error) => Ok(vec![format!("uext4's recovery: {error}")]),
     }
 }
 
-/// Judges one image at rest: structure and model, nothing else.
+/// Judges one image at rest by the checker and the model.
 ///
 /// # Errors
 /// The machinery failed.
 pub fn judge_at_rest(
-    device: &MemoryDevice,
+    image: &MemoryDevice,
     history: &History,
     marks: &[Mark],
 ) -> Result<Vec<String>, String> {
-    let mut found = Checker.findings(device)?;
-    match guarded(|| look(Arc::new(device.snapshot()))) {
+    at_rest(&Checker, image, history, marks)
+}
+
+fn at_rest(
+    judge: &dyn Judge,
+    image: &MemoryDevice,
+    history: &History,
+    marks: &[Mark],
+) -> Result<Vec<String>, String> {
+    let mut found = judge.findings(image)?;
+    match guarded(|| look(Arc::new(image.snapshot()))) {
         Ok((view, _)) => found.extend(history.check(marks, &view)),
         Err(error) => found.push(error),
     }

@@ -29,7 +29,9 @@ pub mod thorough;
 pub mod window;
 
 pub use campaign::{Campaign, Summary, Tally};
-pub use judge::{Checker, Judge, Judged, Samples, judge_at_rest, judge_recovered};
+pub use judge::{
+    Checker, CheckerAfterErrors, Judge, Judged, Samples, judge_at_rest, judge_recovered,
+};
 pub use thorough::judge_image;
 pub use window::Depth;
 

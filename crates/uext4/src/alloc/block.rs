@@ -92,17 +92,12 @@ impl Space {
     /// Leaves alone what is promised to cached data.
     fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Freed>> {
         // Promised to ourselves while we search, so that no promise to others is broken.
-        let mut taken = 0;
-        let take = |promised: i64| {
-            taken = (self.free_blocks.load(Ordering::Acquire) - promised).min(i64::from(want));
-            (taken > 0).then_some(promised + taken)
-        };
-        let reserved = &self.reserved_blocks;
-        if reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
+        let taken = self.promise(i64::from(want), 1);
+        if taken == 0 {
             return Ok(None);
         }
         let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
-        reserved.fetch_sub(taken, Ordering::AcqRel);
+        self.reserved_blocks.fetch_sub(taken, Ordering::AcqRel);
         found
     }
 

@@ -179,6 +179,7 @@ impl Files {
             .cache()
             .device()
             .write_vectored_at(start.get() * self.block_size(), &views)
+            .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
             .map_err(|e| Error::io(format!("writing block {start}"), e))
     }
 

@@ -252,7 +252,7 @@ impl ThreadHistory {
                 names.apply(&self.entries[count - 1].operation);
             }
             if self.may_differ(floor, count)
-                && names.len() == found.len()
+                && names.count() == found.len()
                 && compare(&names, found, 1).is_empty()
             {
                 return Ok(count);

@@ -79,7 +79,7 @@ impl Namespace {
 
     /// Number of names.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 

@@ -60,6 +60,10 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// The call fails and nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
 /// Everything, by path.
 pub type Tree = BTreeMap<Vec<u8>, Node>;
 
@@ -177,7 +181,7 @@ impl Reference {
     ///
     /// # Errors
     /// Nothing changes and the call fails.
-    pub fn step(&mut self, step: &Step) -> Result<(), ()> {
+    pub fn step(&mut self, step: &Step) -> Result<(), Refused> {
         match *step {
             Step::Create { at } => self.make(at, FileKind::Regular, 0o644, Vec::new()),
             Step::Mkdir { at } => self.make(at, FileKind::Directory, 0o755, Vec::new()),
@@ -187,17 +191,17 @@ impl Reference {
             Step::Rmdir { at } => self.rmdir(at),
             Step::Rename { from, to, how } => self.rename(from, to, rename_mode(how)),
             Step::SetXattr { at, name, len } => {
-                let inode = self.find(at).ok_or(())?;
+                let inode = self.find(at).ok_or(Refused)?;
                 let value = vec![b'v'; usize::from(len % 200)];
                 self.inodes[inode].node.xattrs.insert(xattr_name(name), value);
                 Ok(())
             }
             Step::RemoveXattr { at, name } => {
-                let inode = self.find(at).ok_or(())?;
-                self.inodes[inode].node.xattrs.remove(&xattr_name(name)).map(drop).ok_or(())
+                let inode = self.find(at).ok_or(Refused)?;
+                self.inodes[inode].node.xattrs.remove(&xattr_name(name)).map(drop).ok_or(Refused)
             }
             Step::Chmod { at, mode } => {
-                let inode = self.find(at).ok_or(())?;
+                let inode = self.find(at).ok_or(Refused)?;
                 self.inodes[inode].node.mode = mode & 0o777;
                 Ok(())
             }
@@ -206,7 +210,7 @@ impl Reference {
         }
     }
 
-    fn content(&mut self, step: &Step) -> Result<(), ()> {
+    fn content(&mut self, step: &Step) -> Result<(), Refused> {
         let range = |offset: u32, len: u16| {
             let start = offset as usize;
             (start, start + usize::from(len).max(1))
@@ -214,25 +218,25 @@ impl Reference {
         match *step {
             Step::Write { at, offset, len, byte } => {
                 let (start, end) = range(offset, len);
-                let data = &mut self.file(at).ok_or(())?.data;
+                let data = &mut self.file(at).ok_or(Refused)?.data;
                 data.resize(data.len().max(end), 0);
                 data[start..end].fill(byte);
             }
-            Step::Resize { at, size } => self.file(at).ok_or(())?.data.resize(size as usize, 0),
+            Step::Resize { at, size } => self.file(at).ok_or(Refused)?.data.resize(size as usize, 0),
             Step::Allocate { at, offset, len, keep_size } => {
                 let (_, end) = range(offset, len);
-                let data = &mut self.file(at).ok_or(())?.data;
+                let data = &mut self.file(at).ok_or(Refused)?.data;
                 data.resize(if keep_size { data.len() } else { data.len().max(end) }, 0);
             }
             Step::Punch { at, offset, len } => {
                 let (start, end) = range(offset, len);
-                let data = &mut self.file(at).ok_or(())?.data;
+                let data = &mut self.file(at).ok_or(Refused)?.data;
                 let end = end.min(data.len());
                 data[start.min(end)..end].fill(0);
             }
             Step::Zero { at, offset, len, keep_size } => {
                 let (start, end) = range(offset, len);
-                let data = &mut self.file(at).ok_or(())?.data;
+                let data = &mut self.file(at).ok_or(Refused)?.data;
                 data.resize(if keep_size { data.len() } else { data.len().max(end) }, 0);
                 let end = end.min(data.len());
                 data[start.min(end)..end].fill(0);
@@ -242,9 +246,9 @@ impl Reference {
         Ok(())
     }
 
-    fn make(&mut self, at: At, kind: FileKind, mode: u16, data: Vec<u8>) -> Result<(), ()> {
+    fn make(&mut self, at: At, kind: FileKind, mode: u16, data: Vec<u8>) -> Result<(), Refused> {
         if self.find(at).is_some() {
-            return Err(());
+            return Err(Refused);
         }
         let dir = self.dir(at.dir);
         let mut inode = Inode::new(kind, mode, dir);
@@ -256,10 +260,10 @@ impl Reference {
         Ok(())
     }
 
-    fn link(&mut self, from: At, to: At) -> Result<(), ()> {
-        let inode = self.find(from).ok_or(())?;
+    fn link(&mut self, from: At, to: At) -> Result<(), Refused> {
+        let inode = self.find(from).ok_or(Refused)?;
         if self.inodes[inode].is_directory() || self.find(to).is_some() {
-            return Err(());
+            return Err(Refused);
         }
         let dir = self.dir(to.dir);
         self.inodes[dir].entries.insert(name(to.name), inode);
@@ -267,19 +271,19 @@ impl Reference {
         Ok(())
     }
 
-    fn unlink(&mut self, at: At) -> Result<(), ()> {
-        let inode = self.find(at).filter(|&inode| !self.inodes[inode].is_directory()).ok_or(())?;
+    fn unlink(&mut self, at: At) -> Result<(), Refused> {
+        let inode = self.find(at).filter(|&inode| !self.inodes[inode].is_directory()).ok_or(Refused)?;
         let dir = self.dir(at.dir);
         self.inodes[dir].entries.remove(&name(at.name));
         self.inodes[inode].node.links -= 1;
         Ok(())
     }
 
-    fn rmdir(&mut self, at: At) -> Result<(), ()> {
+    fn rmdir(&mut self, at: At) -> Result<(), Refused> {
         let is_empty = |inode: &usize| {
             self.inodes[*inode].is_directory() && self.inodes[*inode].entries.is_empty()
         };
-        let inode = self.find(at).filter(is_empty).ok_or(())?;
+        let inode = self.find(at).filter(is_empty).ok_or(Refused)?;
         let dir = self.dir(at.dir);
         self.inodes[dir].entries.remove(&name(at.name));
         self.inodes[dir].node.links -= 1;
@@ -287,8 +291,8 @@ impl Reference {
         Ok(())
     }
 
-    fn rename(&mut self, from: At, to: At, mode: RenameMode) -> Result<(), ()> {
-        let inode = self.find(from).ok_or(())?;
+    fn rename(&mut self, from: At, to: At, mode: RenameMode) -> Result<(), Refused> {
+        let inode = self.find(from).ok_or(Refused)?;
         let (dir, new_dir) = (self.dir(from.dir), self.dir(to.dir));
         let (old_name, new_name) = (name(from.name), name(to.name));
         let other = self.find(to);
@@ -300,14 +304,14 @@ impl Reference {
             at == outside
         };
         if self.inodes[inode].is_directory() && is_inside(new_dir, inode) {
-            return Err(());
+            return Err(Refused);
         }
         match (mode, other) {
-            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return Err(()),
+            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return Err(Refused),
             (_, Some(other)) if other == inode => return Ok(()),
             (RenameMode::Exchange, Some(other)) => {
                 if self.inodes[other].is_directory() && is_inside(dir, other) {
-                    return Err(());
+                    return Err(Refused);
                 }
                 self.place(dir, old_name, other, Some(new_dir));
                 self.place(new_dir, new_name, inode, Some(dir));
@@ -317,7 +321,7 @@ impl Reference {
                 let (is_dir, other_is) =
                     (self.inodes[inode].is_directory(), self.inodes[other].is_directory());
                 if is_dir != other_is || other_is && !self.inodes[other].entries.is_empty() {
-                    return Err(());
+                    return Err(Refused);
                 }
                 if other_is { self.rmdir(to)? } else { self.unlink(to)? }
             }

@@ -11,12 +11,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use uext4::MountOptions;
-use uext4_device::{Device, Fault, FaultPlan, MemoryDevice, Operation, Times};
+use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
+use uext4_device::{Device, Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, Times};
 use uext4_ondisk::RawSuperblock;
 use uext4_sim::category::Category;
 use uext4_sim::crash::{campaign, judge_recovered};
-use uext4_sim::run::{FailedRun, Plan, run_failing};
+use uext4_sim::run::{FailedRun, Plan, Shape, make, run_failing};
 
 /// What one test may take.
 const BOUND: Duration = Duration::from_secs(240);
@@ -134,4 +134,65 @@ fn flushes_fail_from_each_one_on() {
 #[test]
 fn each_read_fails_once() {
     every_request("read once", Operation::Read, Times::Once, Fault::Io);
+}
+
+/// D17, D18: a failed write of data is told once to each file that was open, and the data is tried
+/// again by the next sync. D19, D20: a failed flush is told to everybody from then on, and ends the
+/// journal.
+#[test]
+fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
+    let _watchdog = Watchdog::start("errseq");
+    for contrast in ["delalloc", "nodelalloc"] {
+        let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+        let medium = Arc::new(make(&shape, 9).expect("an image"));
+        let device = Arc::new(FaultDevice::new(medium.clone()));
+        let mut options = MountOptions::default();
+        options.parse(contrast).expect("an option");
+        let volume = Volume::open(device.clone(), options).expect("it opens");
+        let owner = Owner::default();
+        let new =
+            NewInode { kind: FileKind::Regular, mode: 0o600, owner, rdev: Default::default() };
+        let inode = volume.create(&volume.root().unwrap(), b"f", &new).unwrap();
+        let (one, two) = (volume.open_file(&inode).unwrap(), volume.open_file(&inode).unwrap());
+        one.write_at(0, &[1; 5_000]).unwrap();
+        one.sync(false).unwrap();
+
+        device.reset();
+        let (nth, fault) = (1, Fault::Io);
+        device.arm(FaultPlan { operation: Operation::Write, nth, times: Times::Once, fault });
+        // Without delayed allocation the write itself meets the device.
+        let written = one.write_at(2_000, &[2; 5_000]);
+        let synced = one.sync(false);
+        assert!(written.is_err() || synced.is_err(), "{contrast}: nobody was told");
+        assert_eq!(device.struck(), 1);
+        let third = volume.open_file(&inode).unwrap();
+        two.sync(false).expect_err("the second file was open when it happened");
+        one.sync(false).expect("told once");
+        two.sync(false).expect("told once");
+        third.sync(false).expect("opened afterwards");
+        let mut bytes = [0; 5_000];
+        third.read_at(2_000, &mut bytes).unwrap();
+        assert!(bytes == [2; 5_000], "{contrast}: what failed was not tried again");
+
+        device.reset();
+        let times = Times::Once;
+        device.arm(FaultPlan { operation: Operation::Flush, nth, times, fault });
+        for round in 0..3 {
+            let done = one.write_at(0, &[3; 100]).and_then(|_| one.sync(false));
+            done.expect_err(&format!("{contrast}: round {round} after a failed flush"));
+        }
+        volume.space().journal().commit_all().expect_err("nothing can be durable");
+        assert!(volume.read_only_reason().is_some(), "{contrast}: the journal has ended");
+        let root = volume.root().unwrap();
+        volume.create(&root, b"late", &new).expect_err("read-only");
+        volume.close().expect_err("it cannot be clean");
+
+        device.reset();
+        let volume = Volume::open(medium, MountOptions::default()).expect("it recovers");
+        let inode = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+        let file = volume.open_file(&inode).unwrap();
+        file.read_at(2_000, &mut bytes).unwrap();
+        assert!(bytes == [2; 5_000], "{contrast}: what was synced is not there");
+        volume.close().unwrap();
+    }
 }

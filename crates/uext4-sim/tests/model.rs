@@ -21,7 +21,7 @@ use uext4_sim::oracle::image_folder;
 use uext4_sim::reference::{At, Node, Reference, Step, Tree, perform, tree};
 use uext4_sim::run::{CONTRASTS, Shape, make};
 
-const CASES: u32 = 60;
+const CASES: u32 = 1_500;
 
 fn at() -> impl Strategy<Value = At> {
     (0_u8..4, 0_u8..6).prop_map(|(dir, name)| At { dir, name })

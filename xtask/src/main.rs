@@ -81,6 +81,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// The checker beside e2fsck on seeded damage: 1,000 images, the verdicts compared.
+    #[command(disable_help_flag = true)]
+    FsckDiff {
+        /// --cases N, --seed S and more: see `cargo xtask fsck-diff --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// House rules that no compiler checks: layers, dependencies, banned names, file sizes.
     Tidy,
 }
@@ -93,6 +100,7 @@ fn main() -> ExitCode {
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
+        Verb::FsckDiff { rest } => long::run("fsck-diff", &rest),
         Verb::Tidy => tidy::run(),
     };
     match result {

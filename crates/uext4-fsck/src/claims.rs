@@ -113,7 +113,10 @@ impl Claims {
             if at >= count {
                 word = !0;
             }
-            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+            // Bit n of the bitmap is bit n % 8 of byte n / 8.
+            for (n, byte) in (0..).zip(chunk) {
+                *byte = (word >> (8 * n)) as u8;
+            }
         }
     }
 

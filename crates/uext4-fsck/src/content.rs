@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use uext4_ondisk::{FileKind, Incompat, Ino, InodeFlags, RawInode, RoCompat};
+use uext4_ondisk::{FileKind, Incompat, Ino, InodeFlags, RawInode, RoCompat, block_map};
 
 use crate::claims::Shared;
 use crate::log::Log;
@@ -237,7 +237,8 @@ fn size(
     if is_dir {
         let blocks = found / block_size;
         let spare = u64::from(volume.sb.s_prealloc_dir_blocks);
-        if found % block_size != 0 || blocks > content.end || content.end > blocks + spare {
+        if !found.is_multiple_of(block_size) || blocks > content.end || content.end > blocks + spare
+        {
             wrong(content.end * block_size);
         }
         if content.count == 0 {
@@ -313,8 +314,8 @@ fn target_len(
         volume.block(block, log)?
     };
     if flags.contains(InodeFlags::ENCRYPT) {
-        let len = u16::from_le_bytes(*bytes.first_chunk()?);
-        return Some(u64::from(len) + 2);
+        // Two bytes say how long the encrypted target is.
+        return Some((block_map::entry(&bytes, 0).get() & 0xffff) + 2);
     }
     let len = bytes.iter().position(|byte| *byte == 0)?;
     Some(len as u64)

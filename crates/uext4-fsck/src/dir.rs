@@ -58,8 +58,9 @@ pub(crate) fn check(volume: &Volume<'_>, inodes: &Inodes, dir: &Dir) -> Log {
 
 impl Check<'_, '_> {
     fn inline(&mut self, bytes: &[u8]) {
-        let Some(parent) = bytes.first_chunk() else { return };
-        let parent = Ino(u32::from_le_bytes(*parent));
+        // The parent stands where a record would start.
+        let Some(first) = RawDirEntry::ref_from_prefix(bytes) else { return };
+        let parent = Ino(first.inode.get());
         self.dir.dotdot.store(parent.get(), Ordering::Relaxed);
         self.met = 2;
         self.inodes.count(self.dir.ino);

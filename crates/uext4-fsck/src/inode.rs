@@ -210,7 +210,8 @@ impl Scan<'_, '_> {
         }
         let extra = raw.i_extra_isize.get();
         let room = slot.len() - inode::CLASSIC_SIZE;
-        let bad_extra = extra != 0 && (extra < 4 || usize::from(extra) > room || extra % 4 != 0);
+        let bad_extra =
+            extra != 0 && (extra < 4 || usize::from(extra) > room || !extra.is_multiple_of(4));
         if room > 0 && bad_extra {
             self.log.add(Problem::InodeExtraSize { ino, found: extra });
         }

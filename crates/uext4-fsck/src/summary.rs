@@ -167,7 +167,8 @@ pub(crate) fn total(volume: &Volume<'_>, sums: Vec<Sum>, counts: &mut Counts, lo
     counts.blocks = volume.layout.blocks_count;
     counts.inodes = u64::from(volume.layout.inodes_count);
     counts.blocks_used += volume.layout.first_data_block.get();
-    // Stale after a crash: the kernel writes them only at unmount.
+    // Stale after a crash: the kernel writes them only at unmount. In blocks, unlike the groups'.
+    let free_blocks = free_blocks * u64::from(volume.layout.cluster_blocks);
     let found = volume.sb.free_blocks_count();
     if found != free_blocks {
         log.add(Problem::SuperFreeBlocks { found, want: free_blocks });

@@ -15,6 +15,17 @@ use crate::problem::Problem;
 use crate::volume::{Group, Volume};
 use crate::{CheckError, Options};
 
+const COMPAT: Compat = Compat::DIR_PREALLOC
+    .union(Compat::IMAGIC_INODES)
+    .union(Compat::HAS_JOURNAL)
+    .union(Compat::EXT_ATTR)
+    .union(Compat::RESIZE_INODE)
+    .union(Compat::DIR_INDEX)
+    .union(Compat::SPARSE_SUPER2)
+    .union(Compat::FAST_COMMIT)
+    .union(Compat::STABLE_INODES)
+    .union(Compat::ORPHAN_FILE);
+
 const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -57,6 +68,18 @@ pub(crate) fn open<'d>(
     }
     if let Err(FormatError::SuperblockChecksum { want, found }) = sb.verify_checksum() {
         log.add(Problem::SuperChecksum { found, want });
+    }
+    let has_clusters = Features::of(&sb).ro_compat.contains(RoCompat::BIGALLOC);
+    let why = if sb.s_rev_level.get() > 1 {
+        Some(format!("revision {} is unknown", sb.s_rev_level.get()))
+    } else if !has_clusters && sb.s_log_cluster_size != sb.s_log_block_size {
+        Some("clusters are not blocks, without the bigalloc feature".to_owned())
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        log.add(Problem::SuperGeometry { why });
+        return Ok(None);
     }
     let layout = match geometry(&sb, device.len()) {
         Ok(layout) => layout,
@@ -130,12 +153,14 @@ fn geometry(sb: &RawSuperblock, device_bytes: u64) -> Result<Layout, FormatError
 
 fn refuse(sb: &RawSuperblock) -> Result<(), CheckError> {
     let features = Features::of(sb);
-    let mut names = features.incompat.difference(INCOMPAT).names();
+    // The kernel ignores unknown compatible features; to check, they must be known.
+    let mut names = features.compat.difference(COMPAT).names();
+    names.extend(features.incompat.difference(INCOMPAT).names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
-    if features.compat.contains(Compat::HAS_JOURNAL)
-        && sb.s_journal_inum.get() == 0
-        && sb.s_journal_dev.get() != 0
-    {
+    let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+    // As e2fsck has it: a UUID names a journal elsewhere, whatever else is there.
+    let no_inode = has_journal && sb.s_journal_inum.get() == 0;
+    if sb.s_journal_uuid != [0; 16] || (no_inode && sb.s_journal_dev.get() != 0) {
         names.push("external journal".to_owned());
     }
     if names.is_empty() { Ok(()) } else { Err(CheckError::Refused { names: names.join(" ") }) }
@@ -202,6 +227,10 @@ fn descriptor(volume: &Volume<'_>, group: GroupNo, slot: &[u8], log: &mut Log) -
         trusted = false;
     }
     let flags = desc.flags();
+    let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+    if !layout.checksums.has_group_checksum() && flags.intersects(uninit) {
+        log.add(Problem::GroupUninit { group });
+    }
     let inode_uninit = trusted && flags.contains(GroupFlags::INODE_UNINIT);
     let block_uninit = trusted && flags.contains(GroupFlags::BLOCK_UNINIT);
     if block_uninit && group.get() + 1 == layout.group_count && layout.group_count > 1 {

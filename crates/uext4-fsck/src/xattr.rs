@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 use uext4_ondisk::xattr::{
     self, BLOCK_HEADER_SIZE, ENTRY_SIZE, IBODY_HEADER_SIZE, RawXattrEntry, RawXattrHeader,
-    XATTR_MAGIC,
+    RawXattrIbodyHeader, XATTR_MAGIC,
 };
 use uext4_ondisk::{BlockNo, Compat, CorruptKind, Incompat, Ino, InodeFlags, RawInode, inode};
 
@@ -121,14 +121,16 @@ impl Area<'_, '_> {
             self.take(from, xattr::value_len(size))?;
         }
         let value = bytes.get(from..from + size).unwrap_or_default();
+        // The hash takes in the bytes that fill up the last word.
+        let padded = bytes.get(from..from + xattr::value_len(size)).unwrap_or(value);
         if raw.e_name_index == INDEX_SYSTEM && name == b"data" {
             self.inline = Some(value.to_vec());
         }
         let hash = raw.e_hash.get();
         let unhashed = self.in_inode && hash == 0;
         if !unhashed
-            && hash != xattr::entry_hash(name, value)
-            && hash != xattr::entry_hash_signed(name, value)
+            && hash != xattr::entry_hash(name, padded)
+            && hash != xattr::entry_hash_signed(name, padded)
         {
             log.add(Problem::XattrHash { ino: self.ino, found: hash });
         }
@@ -147,10 +149,11 @@ impl Area<'_, '_> {
         }
         let slot = self.volume.slot(Ino(value), log).unwrap_or_default();
         let Some(holder) = RawInode::from_prefix(&slot) else { return };
-        let stored = holder.i_atime.get().to_le_bytes();
+        // The hash of the value stands in place of the time of access.
+        let stored = holder.bytes().get(8..12).unwrap_or_default();
         let hash = raw.e_hash.get();
-        let hashed = hash == xattr::entry_hash(name, &stored)
-            || hash == xattr::entry_hash_signed(name, &stored);
+        let hashed = hash == xattr::entry_hash(name, stored)
+            || hash == xattr::entry_hash_signed(name, stored);
         // Lustre names the owner instead.
         let named =
             holder.i_mtime.get() == ino.get() && holder.i_generation.get() == self.generation;
@@ -214,7 +217,8 @@ impl Table {
     ) {
         let Some(at) = inode::xattr_offset(slot) else { return };
         let rest = slot.get(at..).unwrap_or_default();
-        if rest.first_chunk() != Some(&XATTR_MAGIC.to_le_bytes()) {
+        let header = RawXattrIbodyHeader::ref_from_prefix(rest);
+        if header.is_none_or(|header| header.h_magic.get() != XATTR_MAGIC) {
             return;
         }
         let bytes = rest.get(IBODY_HEADER_SIZE..).unwrap_or_default();

@@ -13,14 +13,18 @@
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
+//! | [`shape`], [`anatomy`], [`mutate`] | small images of many shapes, taken apart and damaged |
+//! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
 
 #![forbid(unsafe_code)]
 
+pub mod anatomy;
 pub mod category;
 pub mod content;
 pub mod crash;
 pub mod freeze;
+pub mod fsck_diff;
 pub mod generator;
 mod host_target;
 pub mod kill9;
@@ -28,6 +32,7 @@ pub mod linear;
 pub mod load;
 pub mod model;
 pub mod mount;
+pub mod mutate;
 pub mod mutation;
 pub mod namespace;
 pub mod operation;
@@ -35,6 +40,7 @@ pub mod oracle;
 pub mod plant;
 pub mod reference;
 pub mod run;
+pub mod shape;
 pub mod target;
 pub mod tree;
 pub mod view;

@@ -1,4 +1,5 @@
-//! The longer checks: `cargo xtask crash`, `kill9`, `tree` and `freeze` call this program.
+//! The longer checks: `cargo xtask crash`, `kill9`, `tree`, `freeze` and
+//! `fsck-diff` call this program.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ enum Verb {
     Kill9(verb::kill9::Args),
     Tree(verb::tree::Args),
     Freeze(verb::freeze::Args),
+    FsckDiff(verb::fsck_diff::Args),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Verb::Kill9(args) => verb::kill9::run(&args),
         Verb::Tree(args) => verb::tree::run(&args),
         Verb::Freeze(args) => verb::freeze::run(&args),
+        Verb::FsckDiff(args) => verb::fsck_diff::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

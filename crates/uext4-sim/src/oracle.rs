@@ -27,10 +27,11 @@
 //! free counts from the groups silently.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use uext4_device::{Device, MemoryDevice};
 
 /// Runs e2fsck on images in memory, by way of a file.
@@ -129,6 +130,42 @@ pub fn judge(path: &Path, flags: &str) -> io::Result<Verdict> {
     let output = Command::new(program).arg(flags).arg(path).stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(Verdict { code: output.status.code().unwrap_or(-1), text })
+}
+
+/// What [`judge_within`] says of an e2fsck that it had to end.
+pub const TIMED_OUT: &str = "e2fsck did not end in time";
+
+/// As [`judge`], for images on which e2fsck may not end: status -1 and [`TIMED_OUT`] then.
+///
+/// # Errors
+/// e2fsck cannot be run.
+pub fn judge_within(path: &Path, flags: &str, time: Duration) -> io::Result<Verdict> {
+    let program = e2fsck().ok_or_else(|| io::Error::other("e2fsck is not installed"))?;
+    let said = path.with_extension("said");
+    let out = fs::File::create(&said)?;
+    let mut command = Command::new(program);
+    command.arg(flags).arg(path).stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+    let mut child = command.spawn()?;
+    let end = Instant::now() + time;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let mut bytes = Vec::new();
+    // One that does not end may say the same for ever.
+    fs::File::open(&said)?.take(1 << 20).read_to_end(&mut bytes)?;
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    if status.is_none() {
+        text.push_str(TIMED_OUT);
+    }
+    Ok(Verdict { code: status.and_then(|status| status.code()).unwrap_or(-1), text })
 }
 
 /// Asserts that `e2fsck -fn` finds nothing.

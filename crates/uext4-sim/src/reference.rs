@@ -158,6 +158,12 @@ impl Reference {
         (node.kind == FileKind::Regular).then_some(node)
     }
 
+    /// Content of a file.
+    #[must_use]
+    pub fn data(&self, at: At) -> Option<&[u8]> {
+        self.find(at).map(|inode| &self.inodes[inode].node.data[..])
+    }
+
     /// Whether the step has something to work on; steps that have not are left out on both sides.
     #[must_use]
     pub fn applies(&mut self, step: &Step) -> bool {
@@ -222,7 +228,9 @@ impl Reference {
                 data.resize(data.len().max(end), 0);
                 data[start..end].fill(byte);
             }
-            Step::Resize { at, size } => self.file(at).ok_or(Refused)?.data.resize(size as usize, 0),
+            Step::Resize { at, size } => {
+                self.file(at).ok_or(Refused)?.data.resize(size as usize, 0)
+            }
             Step::Allocate { at, offset, len, keep_size } => {
                 let (_, end) = range(offset, len);
                 let data = &mut self.file(at).ok_or(Refused)?.data;
@@ -272,7 +280,8 @@ impl Reference {
     }
 
     fn unlink(&mut self, at: At) -> Result<(), Refused> {
-        let inode = self.find(at).filter(|&inode| !self.inodes[inode].is_directory()).ok_or(Refused)?;
+        let inode =
+            self.find(at).filter(|&inode| !self.inodes[inode].is_directory()).ok_or(Refused)?;
         let dir = self.dir(at.dir);
         self.inodes[dir].entries.remove(&name(at.name));
         self.inodes[inode].node.links -= 1;

@@ -262,7 +262,7 @@ fn promises() {
 #[test]
 fn names_are_linearizable() {
     use rand::rngs::StdRng;
-    use rand::{Rng, SeedableRng};
+    use rand::SeedableRng;
     use std::sync::atomic::{AtomicU64, Ordering};
     static ROUND: AtomicU64 = AtomicU64::new(0);
     explore(|| {

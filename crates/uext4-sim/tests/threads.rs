@@ -3,8 +3,8 @@
 //! Disjoint names are compared exactly, with what each thread did; one directory whose names all
 //! threads create, rename, unlink and link is checked for linearizability.
 
-use rand::rngs::StdRng;
 use rand::SeedableRng;
+use rand::rngs::StdRng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};

@@ -6,8 +6,8 @@
 //! (two directories in a rename) say so in [`LockRank::is_nestable`] and have an order of their own
 //! that `docs/locking.md` gives.
 //! All locking of the engine comes through this module, so that a schedule explorer can replace
-//! it in one place: the feature `shuttle` does, and takes the threads and the atomics of journal and
-//! allocator with it. Ranks are not asserted then, for all threads of a schedule are one.
+//! it in one place: the feature `shuttle` does, and takes the threads and the atomics of journal
+//! and allocator with it. Ranks are not asserted then, for all threads of a schedule are one.
 
 #[cfg(feature = "shuttle")]
 mod explored;
@@ -30,6 +30,14 @@ pub(crate) mod thread {
     pub(crate) use shuttle::thread::{Builder, JoinHandle};
     #[cfg(not(feature = "shuttle"))]
     pub(crate) use std::thread::{Builder, JoinHandle};
+
+    /// Lets others run for about a millisecond.
+    pub(crate) fn pause() {
+        #[cfg(feature = "shuttle")]
+        shuttle::thread::yield_now();
+        #[cfg(not(feature = "shuttle"))]
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 use std::ops::{Deref, DerefMut};

@@ -11,6 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use uext4::{Volume, journal::LogLocation};
 use uext4_device::{Device, MemoryDevice};
 use uext4_ondisk::{GroupNo, bitmap};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
@@ -27,7 +29,7 @@ fn digest(at: u64, bytes: &[u8]) -> u128 {
         }
     };
     for word in words {
-        take(word.try_into().map_or(0, u64::from_le_bytes));
+        take(U64::read_from_bytes(word).map_or(0, U64::get));
     }
     for &byte in rest {
         take(u64::from(byte) | 1 << 63);

@@ -2,5 +2,6 @@
 
 pub(crate) mod crash;
 pub(crate) mod freeze;
+pub(crate) mod fsck_diff;
 pub(crate) mod kill9;
 pub(crate) mod tree;

@@ -45,6 +45,9 @@ impl Drop for Claim {
     }
 }
 
+/// Longest wait for promised blocks, in pauses of about a millisecond.
+const CLAIM_WAITS_MAX: u32 = 200;
+
 /// How choosy a pass over the groups is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
@@ -74,18 +77,26 @@ impl Space {
     }
 
     /// As [`Space::claim`] for blocks that were reserved before; the caller gives the
-    /// reservation back for what it got.
+    /// reservation back for what it got. What was promised may lie in claims of others that are
+    /// about to be dropped (nodes claimed for a worst case), or have moved between groups while
+    /// they were searched one after the other: that is waited for.
     ///
     /// # Errors
     /// As [`Space::claim`]; `NoSpace` means that the counters disagree with the bitmaps.
     pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
+        let mut waits = 0;
         loop {
             if let Some(run) = self.search(goal, want)? {
                 return Ok(Claim { space: self.shared(), start: run.start, len: run.len });
             }
-            if !self.reclaim_pending()? {
+            if self.reclaim_pending()? {
+                continue;
+            }
+            if waits == CLAIM_WAITS_MAX {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
+            waits += 1;
+            crate::sync::thread::pause();
         }
     }
 

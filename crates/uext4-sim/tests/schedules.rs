@@ -261,8 +261,8 @@ fn promises() {
 /// Names of one directory that three threads change are explained by some order of the calls.
 #[test]
 fn names_are_linearizable() {
-    use rand::rngs::StdRng;
     use rand::SeedableRng;
+    use rand::rngs::StdRng;
     use std::sync::atomic::{AtomicU64, Ordering};
     static ROUND: AtomicU64 = AtomicU64::new(0);
     explore(|| {
@@ -278,7 +278,7 @@ fn names_are_linearizable() {
                     let mut caller = Caller::new(&volume, dir);
                     (0..4_u64)
                         .map(|number| {
-                            let fresh = (thread << 16 | number + 1) as u32;
+                            let fresh = ((thread << 16) | (number + 1)) as u32;
                             let action = caller.choose(&mut rng, fresh);
                             let begin = clock.fetch_add(1, Ordering::SeqCst);
                             let outcome = caller.perform(action);

@@ -67,7 +67,8 @@ fn names_of_a_shared_directory_are_linearizable() {
                     let mut own = Vec::new();
                     start.wait();
                     for number in 0..CALLS {
-                        let action = caller.choose(&mut rng, (thread << 16 | number + 1) as u32);
+                        let fresh = ((thread << 16) | (number + 1)) as u32;
+                        let action = caller.choose(&mut rng, fresh);
                         let begin = clock.fetch_add(1, Ordering::SeqCst);
                         let outcome = caller.perform(action);
                         let end = clock.fetch_add(1, Ordering::SeqCst);

@@ -120,10 +120,12 @@ impl Files {
         from: u64,
         to: u64,
     ) -> Result<bool> {
-        let present = inode.pages().map.peek(at).is_some();
-        if !present {
+        let is_dirty = inode.pages().map.peek(at).is_some_and(|page| page.dirty || page.writeback);
+        if !is_dirty {
             match lookup(&self.space, inode, at)?.state {
                 State::Written(_) => self.load_page(inode, at)?,
+                // Zeroes already. A clean page of them must not become dirty: nothing has promised
+                // it a block.
                 State::Hole | State::Unwritten(_) => return Ok(false),
             }
         }

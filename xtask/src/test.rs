@@ -26,6 +26,9 @@ const TESTS_TAIL: &[&str] = &["--", "--show-output"];
 
 /// Operations of the program fsx through a mount.
 const FSX_OPERATIONS: u64 = 20_000;
+/// Rigs that need the engine built in another way: step, feature, test program.
+const FEATURES: &[(&str, &str, &str)] =
+    &[("canaries", "plant", "canaries"), ("schedules", "shuttle,plant", "schedules")];
 
 /// Runs all steps; the error names the failed ones.
 pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
@@ -34,11 +37,17 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
     for (name, arguments) in CHECKS {
         steps.run(name, || run_plain(workspace::cargo(arguments)));
     }
-    steps.run("tests", || run_tests(verbose));
+    steps.run("tests", || run_tests(&[TESTS, TESTS_TAIL].concat(), verbose));
     steps.run("pjdfstest", || suite(conform::pjdfstest::run(&conform::debug_command())));
     steps.run("fsx on a mount", || {
         suite(conform::fsx::on_mount(&conform::debug_command(), FSX_OPERATIONS, 1))
     });
+    for (name, feature, program) in FEATURES {
+        let arguments = ["test", "-p", "uext4-sim", "--locked", "--features", feature];
+        let program = ["--test", program];
+        let arguments = [&arguments[..], &program, TESTS_TAIL].concat();
+        steps.run(name, || run_tests(&arguments, verbose));
+    }
     steps.run("licences", || {
         if machine::program("cargo-deny").is_none() {
             return Outcome::Skipped("cargo-deny is not installed".into());
@@ -87,8 +96,8 @@ fn run_plain(mut command: Command) -> Outcome {
     }
 }
 
-fn run_tests(verbose: bool) -> Outcome {
-    let mut command = workspace::cargo(&[TESTS, TESTS_TAIL].concat());
+fn run_tests(arguments: &[&str], verbose: bool) -> Outcome {
+    let mut command = workspace::cargo(arguments);
     match filter_tests(&mut command, verbose) {
         Ok((true, report)) => Outcome::Passed(report.summary()),
         Ok((false, report)) => Outcome::Failed(report.summary()),

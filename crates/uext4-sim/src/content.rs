@@ -13,6 +13,9 @@ use crate::operation::{Id, Operation};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Smallest block of the format.
+const BLOCK_BYTES_MIN: u64 = 1024;
+
 /// The eight bytes that repeat through what one write puts into a file. None of them is zero.
 #[must_use]
 pub fn pattern(id: Id, generation: u32) -> [u8; 8] {
@@ -171,6 +174,11 @@ pub fn check(id: Id, synced: &Content, later: &[Effect], found: &FileBytes) -> R
         sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
     if found.size < least || found.size > most {
         return Err(format!("size {} is not between {least} and {most}", found.size));
+    }
+    // Writeback and allocation may be cut between blocks, but nowhere else.
+    let had = found.size == synced.size || later.iter().any(|effect| effect.size == found.size);
+    if !had && !found.size.is_multiple_of(BLOCK_BYTES_MIN) {
+        return Err(format!("size {} is one that the file never had", found.size));
     }
     for range in segments(synced, later, found.size) {
         let mut allowed = vec![synced.at(range.start)];

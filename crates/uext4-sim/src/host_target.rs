@@ -223,7 +223,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Reads the data ranges of a file.
-fn read_data(file: &File, size: u64) -> io::Result<FileBytes> {
+pub(crate) fn read_data(file: &File, size: u64) -> io::Result<FileBytes> {
     use rustix::fs::SeekFrom;
     let mut data = Vec::new();
     let mut at = 0;

@@ -2,11 +2,15 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`category`] | mixes of operations |
 //! | [`operation`], [`generator`] | what a load does, and a seeded source of it |
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
 //! | [`run`], [`crash`], [`plant`] | recorded runs, their crash states, faults that must be found |
 //! | [`fsx`] | random operations on the bytes of one file, every read compared |
+//! | [`mutation`] | damaged metadata that must not be believed |
+//! | [`reference`] | a file system in memory to compare with |
+//! | [`linear`] | linearizability of names |
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
@@ -17,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+pub mod category;
 pub mod content;
 pub mod crash;
 pub mod freeze;
@@ -25,14 +30,17 @@ pub mod fsx;
 pub mod generator;
 mod host_target;
 pub mod kill9;
+pub mod linear;
 pub mod load;
 pub mod model;
 pub mod mount;
 pub mod mutate;
+pub mod mutation;
 pub mod namespace;
 pub mod operation;
 pub mod oracle;
 pub mod plant;
+pub mod reference;
 pub mod run;
 pub mod shape;
 pub mod target;

@@ -54,6 +54,6 @@ pub fn run<T>(
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|_| Err("a thread panicked".into())))
             .collect();
-        Ok((History { threads: threads? }, result?))
+        Ok((History { threads: threads?, renames_carry_data: false }, result?))
     })
 }

@@ -25,7 +25,7 @@
 
 use crate::content::{self, Content, Effect};
 use crate::namespace::{Namespace, Node};
-use crate::operation::{Id, Kind, Operation, Place, ROOT, THREAD_SHIFT, thread_of};
+use crate::operation::{How, Id, Kind, Operation, Place, ROOT, THREAD_SHIFT, thread_of};
 use crate::view::{Seen, View};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +56,8 @@ pub struct ThreadHistory {
 pub struct History {
     /// One each.
     pub threads: Vec<ThreadHistory>,
+    /// A rename over a file writes the data of the moved one first (`auto_da_alloc`).
+    pub renames_carry_data: bool,
 }
 
 /// A sync that had returned: thread and place in its history.
@@ -127,7 +129,7 @@ impl History {
         let floors = self.floors(marks);
         let mut faults = self.check_strangers(view);
         for (history, floor) in self.threads.iter().zip(&floors) {
-            faults.extend(history.check(floor, view));
+            faults.extend(history.check(floor, view, self.renames_carry_data));
         }
         faults
     }
@@ -193,20 +195,26 @@ impl ThreadHistory {
         self.entries[..end].iter().rposition(|entry| fits(&entry.operation)).map_or(0, |at| at + 1)
     }
 
-    fn check(&self, floor: &Floor, view: &View) -> Vec<String> {
+    fn check(&self, floor: &Floor, view: &View, renames_carry_data: bool) -> Vec<String> {
         let found: BTreeMap<&Place, &Seen> = view
             .entries
             .iter()
             .filter(|(place, _)| thread_of(place) == Some(self.thread))
             .filter_map(|(place, ino)| Some((place, view.nodes.get(ino)?)))
             .collect();
-        let mut faults = self.check_names(floor.names, &found).err().unwrap_or_default();
+        let mut faults = Vec::new();
+        let mut floor = floor.clone();
+        match self.check_names(floor.names, &found) {
+            Ok(count) if renames_carry_data => self.raise_renamed(count, &mut floor),
+            Ok(_) => {}
+            Err(differences) => faults = differences,
+        }
         let files: BTreeMap<Id, &Seen> = found
             .values()
             .filter(|seen| seen.kind == Some(Kind::File))
             .map(|seen| (seen.uid, *seen))
             .collect();
-        let pasts = self.pasts(floor);
+        let pasts = self.pasts(&floor);
         for (id, seen) in files {
             let result = match pasts.get(&id) {
                 Some((synced, later)) => content::check(id, synced, later, &seen.content),
@@ -221,32 +229,55 @@ impl ThreadHistory {
         faults
     }
 
-    /// Finds the number of operations after which the names are those found.
+    /// A rename over a file that is there has brought the data written before it.
+    fn raise_renamed(&self, count: usize, floor: &mut Floor) {
+        for (index, entry) in self.entries[..count].iter().enumerate() {
+            if let Operation::Rename { id, how: How::Replace, other: Some(_), .. } = entry.operation
+            {
+                let file = floor.files.entry(id).or_default();
+                *file = index.max(*file);
+            }
+        }
+    }
+
+    /// Finds the least number of operations, from `floor`, after which the names are those found.
     fn check_names(
         &self,
         floor: usize,
         found: &BTreeMap<&Place, &Seen>,
-    ) -> Result<(), Vec<String>> {
+    ) -> Result<usize, Vec<String>> {
+        let mut names = Namespace::new(self.thread, self.identifies);
+        for count in 0..=self.entries.len() {
+            if count > 0 {
+                names.apply(&self.entries[count - 1].operation);
+            }
+            if self.may_differ(floor, count)
+                && names.count() == found.len()
+                && compare(&names, found, 1).is_empty()
+            {
+                return Ok(count);
+            }
+        }
+        Err(self.nearest(floor, found))
+    }
+
+    /// Whether the names after `count` operations are worth a look.
+    fn may_differ(&self, floor: usize, count: usize) -> bool {
+        count == floor || count > floor && !self.entries[count - 1].operation.is_sync()
+    }
+
+    /// The moment whose names differ least, and how.
+    fn nearest(&self, floor: usize, found: &BTreeMap<&Place, &Seen>) -> Vec<String> {
         let mut names = Namespace::new(self.thread, self.identifies);
         let mut best: Option<(usize, Vec<String>)> = None;
         for count in 0..=self.entries.len() {
             if count > 0 {
                 names.apply(&self.entries[count - 1].operation);
             }
-            if count < floor {
+            if !self.may_differ(floor, count) {
                 continue;
             }
-            let changes_names = count == floor || {
-                let operation = &self.entries[count - 1].operation;
-                !operation.is_sync()
-            };
-            if !changes_names {
-                continue;
-            }
-            let differences = compare(&names, found);
-            if differences.is_empty() {
-                return Ok(());
-            }
+            let differences = compare(&names, found, usize::MAX);
             if best.as_ref().is_none_or(|(_, least)| differences.len() < least.len()) {
                 best = Some((count, differences));
             }
@@ -254,16 +285,13 @@ impl ThreadHistory {
         let (count, mut differences) = best.unwrap_or_default();
         let all = differences.len();
         differences.truncate(5);
-        differences.insert(
-            0,
-            format!(
-                "thread {}: names are those of no moment from operation {floor} to {}; nearest is \
-                 {count} with {all} differences",
-                self.thread,
-                self.entries.len()
-            ),
+        let (thread, end) = (self.thread, self.entries.len());
+        let line = format!(
+            "thread {thread}: names are those of no moment from operation {floor} to {end}; \
+             nearest is {count} with {all} differences"
         );
-        Err(differences)
+        differences.insert(0, line);
+        differences
     }
 
     /// Of each file: its content at its floor, and the effects since.
@@ -290,10 +318,13 @@ impl ThreadHistory {
     }
 }
 
-/// Differences between the names at one moment and those found.
-fn compare(names: &Namespace, found: &BTreeMap<&Place, &Seen>) -> Vec<String> {
+/// Differences between the names at one moment and those found, at least `most` of them.
+fn compare(names: &Namespace, found: &BTreeMap<&Place, &Seen>, most: usize) -> Vec<String> {
     let mut differences = Vec::new();
     for (place, id) in names.entries() {
+        if differences.len() >= most {
+            return differences;
+        }
         match (found.get(place), names.node(id)) {
             (None, _) => differences.push(format!("{place:?} ({id:#x}) is missing")),
             (Some(seen), Some(node)) => {

@@ -77,6 +77,12 @@ impl Namespace {
         self.entries.iter().map(|(place, &id)| (place, id))
     }
 
+    /// Number of names.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The node at a name.
     #[must_use]
     pub fn at(&self, place: &Place) -> Option<Id> {

@@ -9,18 +9,23 @@
 //! A seed repeats the operations of each thread, not how the threads interleave: a fault that needs
 //! a schedule may take several tries. A plan with one thread comes close to exact.
 
+use crate::category::Category;
 use crate::generator::{Generator, Limits};
-use crate::model::{History, Mark, ThreadHistory};
+use crate::model::{Entry, History, Mark, ThreadHistory};
+use crate::operation::Operation;
 use crate::oracle::JUNK;
 use crate::plant::{FlushDropper, Plant};
-use crate::target::{Clock, act};
+use crate::target::{Clock, Target, act};
 use crate::volume_target::{self, VolumeTarget};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use uext4::{MountOptions, Volume};
-use uext4_device::{Device, MemoryDevice, Recording, RecordingDevice, SharedDevice};
+use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
+use uext4_device::{
+    Device, FaultDevice, FaultPlan, MemoryDevice, Recording, RecordingDevice, SharedDevice,
+};
 
 /// Shape of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +58,17 @@ pub struct Plan {
     pub options: MountOptions,
     /// Whether the run ends with an unmount, or in the middle.
     pub closes: bool,
+    /// The mix of operations.
+    pub category: Category,
+    /// Odds that a transaction is committed before an operation, in percent: the more commits, the
+    /// more states.
+    pub commit_percent: u32,
+    /// Words of mount options under which the run happens, for messages.
+    pub contrast: &'static str,
 }
+
+/// Mount options that a crash test tries each for itself: every data mode and contrast option.
+pub const CONTRASTS: &[&str] = &["delalloc", "nodelalloc", "noauto_da_alloc"];
 
 impl Plan {
     /// The plan of a seed: shape, mount options and length vary.
@@ -90,7 +105,49 @@ impl Plan {
             ..MountOptions::default()
         };
         let closes = rng.random_bool(0.5);
-        Plan { seed, shape, threads: 4, operations: 40, options, closes }
+        Plan {
+            seed,
+            shape,
+            threads: 4,
+            operations: 40,
+            options,
+            closes,
+            category: Category::Mix,
+            commit_percent: 0,
+            contrast: "",
+        }
+    }
+
+    /// A short run of one category on a small volume with the smallest journal, with many commits.
+    ///
+    /// # Panics
+    /// If `contrast` is no mount option.
+    #[must_use]
+    pub fn of(category: Category, seed: u64, contrast: &'static str) -> Plan {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x00ca_7e90);
+        let (block_size, journal_mib, image_mib) = match rng.random_range(0..8) {
+            0..=4 => (1024, 1, 8),
+            5 => (2048, 2, 8),
+            _ => (4096, 4, 16),
+        };
+        let features = if rng.random_bool(0.5) { NEWER_FEATURES } else { "" };
+        let mut plan = Plan::with(seed, Shape { block_size, journal_mib, image_mib, features });
+        plan.options = MountOptions {
+            cache_bytes: MountOptions::CACHE_BYTES_MIN,
+            commit_interval_ms: 5_000,
+            dirty_expire_ms: [20, 30_000][rng.random_range(0..2)],
+            ..MountOptions::default()
+        };
+        plan.contrast = contrast;
+        plan.options.parse(contrast).expect("a mount option");
+        plan.category = category;
+        plan.threads = [1, 1, 2, 3][rng.random_range(0..4)];
+        // Most runs go round the log once; some several times.
+        let operations = if rng.random_ratio(1, 10) { 500..=700 } else { 100..=260 };
+        plan.operations = rng.random_range(operations) / plan.threads as usize;
+        plan.commit_percent = [50, 100][rng.random_range(0..2)];
+        plan.closes = rng.random_bool(0.3);
+        plan
     }
 }
 
@@ -101,9 +158,11 @@ impl fmt::Display for Plan {
         let (threads, operations) = (self.threads, self.operations);
         write!(
             f,
-            "seed {}: {block_size}-byte blocks, {journal_mib} MiB journal, {features}, {threads} \
-             threads of {operations} operations, commit {} ms, expire {} ms, {}",
+            "{} seed {} {}: {block_size}-byte blocks, {journal_mib} MiB journal, {features}, \
+             {threads} threads of {operations} operations, commit {} ms, expire {} ms, {}",
+            self.category,
             self.seed,
+            self.contrast,
             self.options.commit_interval_ms,
             self.options.dirty_expire_ms,
             if self.closes { "closed" } else { "abandoned" },
@@ -128,24 +187,35 @@ pub fn record(plan: &Plan, plant: Plant) -> Result<Run, String> {
     let memory = Arc::new(make(&plan.shape, plan.seed)?);
     let volume = open(memory.clone(), MountOptions::default())?;
     volume_target::set_up(&volume, plan.threads).map_err(|error| format!("set up: {error}"))?;
+    let mut load = Load::new(plan);
+    load.warm_up(&volume)?;
+    if let Some(left) = plan.category.free_blocks() {
+        fill(&volume, left).map_err(|error| format!("fill: {error}"))?;
+    }
     volume.close().map_err(|error| format!("close after set-up: {error}"))?;
 
     let recorder = Arc::new(RecordingDevice::over(memory.snapshot()));
+    load.mark_warm(&recorder);
     let device: SharedDevice = match plant {
         Plant::DroppedFlushes => Arc::new(FlushDropper::new(recorder.clone())),
-        Plant::None | Plant::SkippedSyncs => recorder.clone(),
+        _ => recorder.clone(),
     };
     let volume = open(device, plan.options.clone())?;
-    let done = run_threads(plan, &volume, plant, &recorder);
+    let around = Around {
+        skips_syncs: plant == Plant::SkippedSyncs,
+        synced: &|mark| recorder.mark(mark.number()),
+        faulty: None,
+    };
+    let done = load.run(&volume, &around);
     let ended = if plan.closes {
         volume.close().map_err(|error| format!("close: {error}"))
     } else {
         volume.abandon();
         Ok(())
     };
-    let history = done?;
+    done?;
     ended?;
-    Ok(Run { recording: recorder.recording(), history })
+    Ok(Run { recording: recorder.recording(), history: load.history() })
 }
 
 fn open(device: SharedDevice, options: MountOptions) -> Result<Volume, String> {
@@ -174,40 +244,201 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
     Ok(memory)
 }
 
-fn run_threads(
-    plan: &Plan,
-    volume: &Volume,
-    plant: Plant,
-    recorder: &RecordingDevice,
-) -> Result<History, String> {
-    let clock = Clock::default();
-    let limits = Limits {
-        // What is left of a block beside the attributes that the inode has no room for.
-        xattr_bytes: plan.shape.block_size as usize / 2,
-        file_bytes: if plan.shape.block_size == 1024 { 120_000 } else { 300_000 },
-        ..Limits::default()
+/// Leaves about `left` blocks free.
+fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
+    let new = NewInode {
+        kind: FileKind::Regular,
+        mode: 0o600,
+        owner: Owner { uid: 0, gid: 0 },
+        rdev: Default::default(),
     };
-    let results: Vec<Result<ThreadHistory, String>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (1..=plan.threads)
+    let file = volume.create(&volume.root()?, b"fill", &new)?;
+    volume.sync()?;
+    let blocks = volume.stat_fs().blocks_free.saturating_sub(left);
+    let bytes = blocks * u64::from(volume.layout().block_size);
+    let mode = AllocateMode::Allocate { keep_size: false };
+    volume.open_file(&file)?.allocate(mode, 0, bytes)
+}
+
+/// What stands around the threads of a run.
+struct Around<'a> {
+    skips_syncs: bool,
+    /// Told of each sync that has returned.
+    synced: &'a (dyn Fn(Mark) + Sync),
+    /// The device below, if it may fail.
+    faulty: Option<Arc<FaultDevice>>,
+}
+
+/// A run on a device that failed.
+#[derive(Debug)]
+pub struct FailedRun {
+    /// Requests that failed.
+    pub struck: u64,
+    /// Whether somebody was told: a caller, or who opened or closed the volume.
+    pub told: bool,
+    /// Whether an aborted journal left a volume that says it can be written.
+    pub writable_after_abort: bool,
+    /// The medium afterwards.
+    pub medium: MemoryDevice,
+    /// What the threads did.
+    pub history: History,
+}
+
+/// Runs a plan on a device that fails as planned, from the opening to the closing of the volume.
+///
+/// # Errors
+/// What could not be made, or an operation that failed before the device did.
+pub fn run_failing(plan: &Plan, fault: FaultPlan) -> Result<FailedRun, String> {
+    let medium = Arc::new(make(&plan.shape, plan.seed)?);
+    let volume = open(medium.clone(), MountOptions::default())?;
+    volume_target::set_up(&volume, plan.threads).map_err(|error| format!("set up: {error}"))?;
+    volume.close().map_err(|error| format!("close after set-up: {error}"))?;
+    let device = Arc::new(FaultDevice::new(medium.clone()));
+    device.arm(fault);
+    let mut load = Load::new(plan);
+    let (mut told, mut writable_after_abort) = (false, false);
+    match Volume::open(device.clone(), plan.options.clone()) {
+        Err(_) => told = true,
+        Ok(volume) => {
+            let faulty = Some(device.clone());
+            let around = Around { skips_syncs: false, synced: &|_| (), faulty };
+            load.run(&volume, &around)?;
+            let aborted = volume.space().journal().is_aborted();
+            writable_after_abort = aborted && volume.read_only_reason().is_none();
+            told |= volume.close().is_err();
+        }
+    }
+    let struck = device.struck();
+    let history = load.history();
+    told |= history.threads.iter().any(|t| t.entries.last().is_some_and(|e| e.ended.is_none()));
+    let medium = medium.snapshot();
+    Ok(FailedRun { struck, told, writable_after_abort, medium, history })
+}
+
+/// The threads of a run.
+struct Load<'a> {
+    plan: &'a Plan,
+    clock: Clock,
+    threads: Vec<(Generator, ThreadHistory)>,
+}
+
+impl<'a> Load<'a> {
+    fn new(plan: &'a Plan) -> Load<'a> {
+        let block_size = plan.shape.block_size;
+        let limits = if plan.contrast.is_empty() {
+            Limits {
+                // What is left of a block beside the attributes that the inode has no room for.
+                xattr_bytes: block_size as usize / 2,
+                file_bytes: if block_size == 1024 { 120_000 } else { 300_000 },
+                ..Limits::default()
+            }
+        } else {
+            plan.category.limits(block_size)
+        };
+        let threads = (1..=plan.threads)
             .map(|thread| {
-                let (clock, volume) = (&clock, volume.clone());
-                scope.spawn(move || {
-                    let mut generator = Generator::new(plan.seed, thread, limits, true);
-                    let mut target = VolumeTarget::new(volume, plant == Plant::SkippedSyncs);
-                    let entries = Vec::new();
-                    let mut history = ThreadHistory { thread, identifies: true, entries };
-                    let more = |done: usize| done < plan.operations;
-                    let synced = |mark: Mark| recorder.mark(mark.number());
-                    act(&mut generator, &mut target, clock, &mut history, &more, &synced)?;
-                    Ok(history)
-                })
+                let entries = Vec::new();
+                let generator = Generator::of(plan.category, plan.seed, thread, limits, true);
+                (generator, ThreadHistory { thread, identifies: true, entries })
             })
             .collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|_| Err("a thread panicked".into())))
-            .collect()
-    });
-    let threads = results.into_iter().collect::<Result<_, _>>()?;
-    Ok(History { threads })
+        Load { plan, clock: Clock::default(), threads }
+    }
+
+    /// What stands on the volume before the recording begins; nothing for runs of no contrast.
+    fn warm_up(&mut self, volume: &Volume) -> Result<(), String> {
+        let operations =
+            if self.plan.contrast.is_empty() { 0 } else { self.plan.category.warm_up() };
+        let share = operations / self.plan.threads as usize;
+        for (generator, history) in &mut self.threads {
+            let mut target = VolumeTarget::new(volume.clone(), false);
+            let more = |done: usize| done < share;
+            act(generator, &mut target, &self.clock, history, &more, &|_| ())?;
+            let held: Vec<_> = generator.held().collect();
+            generator.refused();
+            for id in held {
+                let operation = Operation::Release { id };
+                target
+                    .perform(generator.names(), &operation)
+                    .map_err(|why| format!("{operation:?}: {why:?}"))?;
+                let (started, ended) = (self.clock.tick(), Some(self.clock.tick()));
+                generator.done(&operation);
+                history.entries.push(Entry { operation, started, ended });
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything so far is durable.
+    fn mark_warm(&mut self, recorder: &RecordingDevice) {
+        let (_, history) = &mut self.threads[0];
+        let (started, ended) = (self.clock.tick(), Some(self.clock.tick()));
+        history.entries.push(Entry { operation: Operation::SyncVolume, started, ended });
+        let mark = Mark { thread: history.thread, index: history.entries.len() - 1 };
+        recorder.mark(mark.number());
+    }
+
+    fn run(&mut self, volume: &Volume, around: &Around<'_>) -> Result<(), String> {
+        let (plan, clock) = (self.plan, &self.clock);
+        let results: Vec<Result<(), String>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = self
+                .threads
+                .iter_mut()
+                .map(|(generator, history)| {
+                    scope.spawn(move || {
+                        let mut target = VolumeTarget::new(volume.clone(), around.skips_syncs);
+                        if let Some(device) = &around.faulty {
+                            target = target.may_fail(device.clone());
+                        }
+                        if plan.category == Category::NoSpace {
+                            target = target.may_be_full();
+                        }
+                        let pace = Pace::new(plan, history.thread);
+                        let more = |done: usize| {
+                            pace.before(volume);
+                            done < plan.operations
+                        };
+                        act(generator, &mut target, clock, history, &more, around.synced)
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+                .collect()
+        });
+        results.into_iter().collect()
+    }
+
+    fn history(self) -> History {
+        let carries = self.plan.options.auto_da_alloc;
+        let threads = self.threads.into_iter().map(|(_, history)| history).collect();
+        History { threads, renames_carry_data: carries }
+    }
+}
+
+/// Commits and writeback that nobody asked for, so that a short run has many states.
+struct Pace {
+    rng: RefCell<StdRng>,
+    commit_percent: u32,
+}
+
+impl Pace {
+    fn new(plan: &Plan, thread: u32) -> Pace {
+        let rng = StdRng::seed_from_u64(plan.seed ^ u64::from(thread) << 32 ^ 0x9ace);
+        Pace { rng: RefCell::new(rng), commit_percent: plan.commit_percent }
+    }
+
+    fn before(&self, volume: &Volume) {
+        let mut rng = self.rng.borrow_mut();
+        if self.commit_percent == 0 {
+            return;
+        }
+        // An error shows at the next operation.
+        if rng.random_ratio(1, 12) {
+            let _ = volume.sync();
+        } else if rng.random_ratio(self.commit_percent, 100) {
+            let _ = volume.space().journal().commit_all();
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! through the system calls of a mounted one ([`crate::HostTarget`]). [`act`] is the loop of one
 //! thread: choose, perform, write down.
 
-use crate::content::{self, FileBytes};
+use crate::content::{self, Effect, FileBytes};
 use crate::generator::Generator;
 use crate::model::{Entry, Mark, ThreadHistory};
 use crate::namespace::Namespace;
@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Refusal {
     /// It changed nothing and need not succeed: an attribute that does not fit.
     Harmless,
+    /// There was no space: it has happened, or a part of it, or nothing.
+    NoSpace,
     /// What it worked on has gone, as planned: it may have happened or not.
     Gone,
     /// It should have succeeded.
@@ -62,8 +64,10 @@ pub fn act(
     more: &dyn Fn(usize) -> bool,
     synced: &dyn Fn(Mark),
 ) -> Result<(), String> {
-    while more(history.entries.len()) {
-        let operation = generator.generate();
+    let mut attempts = 0;
+    while more(attempts) {
+        attempts += 1;
+        let mut operation = generator.generate();
         let started = clock.tick();
         let result = match &operation {
             Operation::Check { id } => check(generator, target, *id),
@@ -71,15 +75,24 @@ pub fn act(
         };
         let ended = match result {
             Ok(()) => Some(clock.tick()),
-            Err(Refusal::Harmless) => continue,
-            Err(Refusal::Gone) => None,
-            Err(Refusal::Fault(why)) => {
-                let index = history.entries.len();
-                return Err(format!(
-                    "thread {} operation {index}: {operation:?}: {why}",
-                    history.thread
-                ));
+            Err(Refusal::Harmless) => {
+                generator.refused();
+                continue;
             }
+            Err(Refusal::NoSpace) => match settle(generator, target, &operation) {
+                Ok(None) => {
+                    generator.refused();
+                    continue;
+                }
+                Ok(Some(happened)) => {
+                    generator.refused();
+                    operation = happened;
+                    Some(clock.tick())
+                }
+                Err(why) => return Err(fault(history, &operation, &why)),
+            },
+            Err(Refusal::Gone) => None,
+            Err(Refusal::Fault(why)) => return Err(fault(history, &operation, &why)),
         };
         let index = history.entries.len();
         let is_sync = operation.is_sync();
@@ -99,4 +112,39 @@ fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), R
     let found = target.read(generator.names(), id)?;
     let Some(content) = generator.content(id) else { return Ok(()) };
     content::check(id, content, &[], &found).map_err(Refusal::Fault)
+}
+
+fn fault(history: &ThreadHistory, operation: &Operation, why: &str) -> String {
+    let index = history.entries.len();
+    format!("thread {} operation {index}: {operation:?}: {why}", history.thread)
+}
+
+/// What a change of content that met no space has done, as an operation; `None`: nothing.
+fn settle(
+    generator: &Generator,
+    target: &mut dyn Target,
+    operation: &Operation,
+) -> Result<Option<Operation>, String> {
+    let Some(id) = operation.content_of() else {
+        return Err("no space for an operation that needs none".into());
+    };
+    let content = generator.content(id).cloned().unwrap_or_default();
+    let found = match target.read(generator.names(), id) {
+        Ok(found) => found,
+        Err(refusal) => return Err(format!("reading after it met no space: {refusal:?}")),
+    };
+    if content::check(id, &content, &[], &found).is_ok() {
+        return Ok(None);
+    }
+    let happened = match operation {
+        // It allocates from its start on and leaves what it has when space ends.
+        Operation::Allocate { .. } => Operation::Resize { id, size: found.size },
+        other => other.clone(),
+    };
+    let mut changed = content.clone();
+    if let Some(effect) = Effect::of(&happened, content.size) {
+        changed.apply(&effect);
+    }
+    content::check(id, &changed, &[], &found)?;
+    Ok(Some(happened))
 }

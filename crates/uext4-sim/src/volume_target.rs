@@ -12,10 +12,12 @@ use crate::operation::{
 use crate::target::{Refusal, Target};
 use crate::view;
 use std::collections::HashMap;
+use std::sync::Arc;
 use uext4::{
     AllocateMode, Error, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode,
     SetAttr, SetTime, Timestamp, Volume, XattrMode,
 };
+use uext4_device::FaultDevice;
 
 /// Performs operations on a volume.
 #[derive(Debug)]
@@ -24,6 +26,10 @@ pub struct VolumeTarget {
     held: HashMap<Id, OpenFile>,
     /// Syncs are answered and not done, for canaries.
     skips_syncs: bool,
+    /// The volume may be full.
+    may_be_full: bool,
+    /// The device below may fail: once it has, an operation that fails ends the load.
+    device: Option<Arc<FaultDevice>>,
 }
 
 impl From<Error> for Refusal {
@@ -55,7 +61,23 @@ impl VolumeTarget {
     /// A target for one thread.
     #[must_use]
     pub fn new(volume: Volume, skips_syncs: bool) -> VolumeTarget {
-        VolumeTarget { volume, held: HashMap::new(), skips_syncs }
+        VolumeTarget { volume, held: HashMap::new(), skips_syncs, may_be_full: false, device: None }
+    }
+
+    /// Operations may find the volume full.
+    #[must_use]
+    pub fn may_be_full(self) -> VolumeTarget {
+        VolumeTarget { may_be_full: true, ..self }
+    }
+
+    /// The device below may fail.
+    #[must_use]
+    pub fn may_fail(self, device: Arc<FaultDevice>) -> VolumeTarget {
+        VolumeTarget { device: Some(device), ..self }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.struck() > 0)
     }
 
     fn walk(&self, path: &[Vec<u8>]) -> Result<InodeRef, Error> {
@@ -135,7 +157,7 @@ impl VolumeTarget {
         self.volume.set_attr(&inode, &change).map(drop)
     }
 
-    fn write(&self, names: &Namespace, operation: &Operation) -> Result<(), Refusal> {
+    fn write(&self, names: &Namespace, operation: &Operation) -> Result<(), Error> {
         let Operation::Write { id, offset, len, generation, append } = *operation else {
             return Ok(());
         };
@@ -145,7 +167,8 @@ impl VolumeTarget {
             if append { file.append(&bytes) } else { Ok((offset, file.write_at(offset, &bytes)?)) }
         })?;
         if (at, count) != (offset, bytes.len()) {
-            return Err(Refusal::Fault(format!("wrote {count} bytes at {at}")));
+            let context = format!("wrote {count} bytes at {at}");
+            return Err(Error::new(ErrorKind::Internal, context));
         }
         Ok(())
     }
@@ -180,6 +203,38 @@ impl VolumeTarget {
 
 impl Target for VolumeTarget {
     fn perform(&mut self, names: &Namespace, operation: &Operation) -> Result<(), Refusal> {
+        let result = self.try_perform(names, operation);
+        // The attributes of one inode have one block at most, so that one may be refused always.
+        let harmless = match operation {
+            Operation::SetXattr { .. } => true,
+            // Whoever takes names or space away needs none.
+            Operation::Unlink { .. } | Operation::Rmdir { .. } | Operation::Resize { .. } => false,
+            operation => self.may_be_full && !operation.is_sync(),
+        };
+        match result {
+            Err(error) if *error.kind() == ErrorKind::NoSpace && harmless => {
+                let is_content = operation.content_of().is_some();
+                Err(if is_content { Refusal::NoSpace } else { Refusal::Harmless })
+            }
+            Err(_) if self.has_failed() => Err(Refusal::Gone),
+            other => Ok(other?),
+        }
+    }
+
+    fn read(&mut self, names: &Namespace, id: Id) -> Result<FileBytes, Refusal> {
+        let read = self.inode(names, id).and_then(|inode| {
+            let size = self.volume.attr(&inode).size;
+            self.with_file(names, id, |file| view::read_content(file, size))
+        });
+        match read {
+            Err(_) if self.has_failed() => Err(Refusal::Gone),
+            other => Ok(other?),
+        }
+    }
+}
+
+impl VolumeTarget {
+    fn try_perform(&mut self, names: &Namespace, operation: &Operation) -> Result<(), Error> {
         match operation {
             Operation::Create { .. } | Operation::Symlink { .. } => {
                 self.create(names, operation)?
@@ -207,13 +262,7 @@ impl Target for VolumeTarget {
             }
             Operation::SetXattr { id, name, value } => {
                 let inode = self.inode(names, *id)?;
-                match self.volume.xattr_set(&inode, name, value, XattrMode::Any) {
-                    // The attributes of one inode have one block at most.
-                    Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                        return Err(Refusal::Harmless);
-                    }
-                    done => done?,
-                }
+                self.volume.xattr_set(&inode, name, value, XattrMode::Any)?;
             }
             Operation::RemoveXattr { id, name } => {
                 self.volume.xattr_remove(&self.inode(names, *id)?, name)?;
@@ -248,10 +297,5 @@ impl Target for VolumeTarget {
             }
         }
         Ok(())
-    }
-
-    fn read(&mut self, names: &Namespace, id: Id) -> Result<FileBytes, Refusal> {
-        let size = self.volume.attr(&self.inode(names, id)?).size;
-        Ok(self.with_file(names, id, |file| view::read_content(file, size))?)
     }
 }

@@ -1,104 +1,93 @@
-//! Recorded runs, cut at every flush: see `uext4_sim::crash` for the fault model.
+//! Crash states of short runs of every category.
 //!
-//! Each test is one shape of file system with fixed seeds; `cargo xtask crash` goes on from there.
-//! Not covered: what `uext4_sim::crash` names, and what a run of this length does not reach.
+//! Fault model and what each state must show: [`uext4_sim::crash`]. `cargo xtask crash` goes on
+//! from here for as long as one likes.
 
-use std::time::{Duration, Instant};
-use uext4_sim::crash::{Effort, judge_run};
-use uext4_sim::oracle::e2fsck;
+use uext4_sim::category::{CATEGORIES, Category};
+use uext4_sim::crash::{Campaign, Checker, Depth, Effort, Judge, Samples, judge_run};
+use uext4_sim::mount::why_no_loop;
+use uext4_sim::oracle::{Oracle, e2fsck};
 use uext4_sim::plant::Plant;
 use uext4_sim::run::{NEWER_FEATURES, Plan, Shape, record};
 
-/// One shape must not take the suite's time; what is left out is printed.
-const TIME: Duration = Duration::from_secs(20);
-
-fn have_e2fsck() -> bool {
-    let found = e2fsck().is_some();
-    if !found {
-        println!("skipped: e2fsck is not installed");
-    }
-    found
-}
-
-fn shape(block_size: u32, journal_mib: u32, features: &'static str) -> Shape {
-    Shape { block_size, journal_mib, image_mib: 32, features }
-}
-
-fn check(shape: &Shape, seeds: &[u64]) {
-    check_length(shape, seeds, 40, 0);
-}
-
-fn check_length(shape: &Shape, seeds: &[u64], operations: usize, places_max: usize) {
-    if !have_e2fsck() {
-        return;
-    }
-    let until = Some(Instant::now() + TIME);
-    let effort = Effort { until, faults_max: 3, places_max, ..Effort::default() };
-    for &seed in seeds {
-        let plan = Plan { operations, ..Plan::with(seed, shape.clone()) };
-        let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
-        let findings = judge_run(&run, seed, &effort).expect("the machinery works");
-        println!("{plan}: {} states, {} places left out", findings.states, findings.left_out);
-        for fault in &findings.faults {
-            println!("{}: {}", fault.state, fault.what);
-        }
-        assert!(
-            findings.faults.is_empty(),
-            "{plan}: {} faults; more: cargo xtask crash --seed {seed} --shape {},{},{}",
-            findings.faults.len(),
-            shape.block_size,
-            shape.journal_mib,
-            shape.features,
-        );
+fn effort() -> Effort {
+    let e2fsck_every = if e2fsck().is_some() { 60 } else { 0 };
+    let kernel_every = if why_no_loop().is_none() { 150 } else { 0 };
+    Effort {
+        states_max: 900,
+        close_every: 5,
+        samples: Samples {
+            nested: 12,
+            e2fsck: e2fsck_every,
+            kernel: kernel_every,
+            ..Samples::default()
+        },
+        depth: Depth { exhaustive_max: 5, random: 2 },
+        ..Effort::default()
     }
 }
 
+/// A fixed number of seeds of each category, under each contrast option.
 #[test]
-fn small_blocks_smallest_journal() {
-    check(&shape(1024, 1, ""), &[1, 2, 8, 9]);
+fn every_category() {
+    if e2fsck().is_none() {
+        println!("skipped: e2fsck as a second judge: not installed");
+    }
+    if let Some(why) = why_no_loop() {
+        println!("skipped: the kernel as a third judge: {why}");
+    }
+    let campaign = Campaign { rounds: 6, ..Campaign::all(1, effort()) };
+    let summary = campaign.run().expect("the machinery works");
+    println!("{summary}");
+    assert!(summary.faults.is_empty(), "{}", summary.faults.join("\n"));
+    for category in CATEGORIES {
+        let tally = summary.tallies[category];
+        // A mix that makes no states tests nothing.
+        assert!(tally.states > 60, "{category}: {tally:?}");
+    }
 }
 
-#[test]
-fn small_blocks_smallest_journal_newer_features() {
-    check(&shape(1024, 1, NEWER_FEATURES), &[3, 4, 10, 11]);
-}
-
-#[test]
-fn small_blocks() {
-    check(&shape(1024, 4, ""), &[5, 12, 13]);
-}
-
-#[test]
-fn large_blocks_smallest_journal() {
-    check(&shape(4096, 4, ""), &[6, 14, 15]);
-}
-
-#[test]
-fn large_blocks_smallest_journal_newer_features() {
-    check(&shape(4096, 4, NEWER_FEATURES), &[7, 16, 17]);
-}
-
-/// The smallest log is gone round several times: places all along it, not each.
+/// The log is gone round several times.
 #[test]
 fn the_log_wraps() {
-    check_length(&shape(1024, 1, ""), &[20], 500, 60);
-    check_length(&shape(4096, 4, NEWER_FEATURES), &[21], 700, 60);
+    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 32, features: NEWER_FEATURES };
+    let plan = Plan { operations: 500, commit_percent: 60, ..Plan::with(20, shape) };
+    let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+    let effort = Effort { close_every: 25, states_max: 2_500, ..effort() };
+    let judged = judge_run(&run, 20, &Checker, &effort).expect("the machinery works");
+    println!("{plan}: {} images, {} states", judged.states, judged.views.len());
+    assert!(judged.faults.is_empty(), "{plan}: {:#?}", judged.faults);
+}
+
+/// The checker and e2fsck agree on what uext4 recovers.
+#[test]
+fn e2fsck_as_the_judge() {
+    if e2fsck().is_none() {
+        println!("skipped: e2fsck is not installed");
+        return;
+    }
+    let oracle = Oracle::new().expect("a folder for images");
+    for category in [Category::Mix, Category::NoSpace, Category::UnlinkOpen] {
+        let plan = uext4_sim::crash::campaign::plan(category, 3);
+        let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+        let effort = Effort { states_max: 80, close_every: 20, ..effort() };
+        let judge: &dyn Judge = &oracle;
+        let judged = judge_run(&run, 3, judge, &effort).expect("the machinery works");
+        assert!(judged.faults.is_empty(), "{plan}: {:#?}", judged.faults);
+    }
 }
 
 /// The test must find a device that answers flushes without doing them, and an fsync that does
 /// nothing: else it would find no such fault of the engine either.
 #[test]
-fn planted_faults_are_found() {
-    if !have_e2fsck() {
-        return;
-    }
-    let effort = Effort { faults_max: 1, ..Effort::default() };
+fn faults_planted_outside_the_engine_are_found() {
     for plant in [Plant::DroppedFlushes, Plant::SkippedSyncs] {
-        let found = (100..110).any(|seed| {
-            let mut plan = Plan::with(seed, shape(1024, 1, ""));
-            plan.closes = false;
+        let found = (100..120).any(|seed| {
+            let plan = uext4_sim::crash::campaign::plan(Category::ReplaceSynced, seed);
             let run = record(&plan, plant).expect("the run itself does not notice");
-            !judge_run(&run, seed, &effort).expect("the machinery works").faults.is_empty()
+            let effort = Effort { faults_max: 1, states_max: 600, ..effort() };
+            let judged = judge_run(&run, seed, &Checker, &effort).expect("the machinery works");
+            !judged.faults.is_empty()
         });
         assert!(found, "{plant:?} was not found");
     }

@@ -14,6 +14,7 @@ pub mod extent;
 pub mod file;
 pub mod inode;
 pub mod journal;
+pub mod plant;
 pub mod sync;
 pub mod vfs;
 pub mod volume;

@@ -6,7 +6,39 @@
 //! (two directories in a rename) say so in [`LockRank::is_nestable`] and have an order of their own
 //! that `docs/locking.md` gives.
 //! All locking of the engine comes through this module, so that a schedule explorer can replace
-//! it in one place.
+//! it in one place: the feature `shuttle` does, and takes the threads and the atomics of journal
+//! and allocator with it. Ranks are not asserted then, for all threads of a schedule are one.
+
+#[cfg(feature = "shuttle")]
+mod explored;
+#[cfg(feature = "shuttle")]
+use explored as imp;
+#[cfg(not(feature = "shuttle"))]
+use parking_lot as imp;
+
+/// Atomics on which schedules depend.
+pub(crate) mod atomic {
+    #[cfg(feature = "shuttle")]
+    pub(crate) use shuttle::sync::atomic::*;
+    #[cfg(not(feature = "shuttle"))]
+    pub(crate) use std::sync::atomic::*;
+}
+
+/// Threads of the engine.
+pub(crate) mod thread {
+    #[cfg(feature = "shuttle")]
+    pub(crate) use shuttle::thread::{Builder, JoinHandle};
+    #[cfg(not(feature = "shuttle"))]
+    pub(crate) use std::thread::{Builder, JoinHandle};
+
+    /// Lets others run for about a millisecond.
+    pub(crate) fn pause() {
+        #[cfg(feature = "shuttle")]
+        shuttle::thread::yield_now();
+        #[cfg(not(feature = "shuttle"))]
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -61,7 +93,7 @@ impl LockRank {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(feature = "shuttle")))]
 mod held {
     use super::LockRank;
     use std::cell::RefCell;
@@ -95,7 +127,7 @@ mod held {
 /// Marks a rank as held by this thread for its lifetime (an open handle, for instance).
 #[derive(Debug)]
 pub struct RankGuard {
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(feature = "shuttle")))]
     rank: LockRank,
     // Ranks are kept per thread: a guard must not leave it.
     _not_send: std::marker::PhantomData<*const ()>,
@@ -105,11 +137,11 @@ impl RankGuard {
     /// Enters `rank`; a debug build panics if it does not rise.
     #[must_use]
     pub fn enter(rank: LockRank) -> Self {
-        #[cfg(debug_assertions)]
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
         held::push(rank);
         let _ = rank;
         Self {
-            #[cfg(debug_assertions)]
+            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
             rank,
             _not_send: std::marker::PhantomData,
         }
@@ -117,18 +149,18 @@ impl RankGuard {
 
     /// Enters `rank` after a successful try-lock, which cannot wait and so may break the order.
     fn enter_unordered(rank: LockRank) -> Self {
-        #[cfg(debug_assertions)]
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
         held::push_unordered(rank);
         let _ = rank;
         Self {
-            #[cfg(debug_assertions)]
+            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
             rank,
             _not_send: std::marker::PhantomData,
         }
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(feature = "shuttle")))]
 impl Drop for RankGuard {
     fn drop(&mut self) {
         held::pop(self.rank);
@@ -139,20 +171,20 @@ impl Drop for RankGuard {
 #[derive(Debug)]
 pub struct Mutex<T: ?Sized> {
     rank: LockRank,
-    inner: parking_lot::Mutex<T>,
+    inner: imp::Mutex<T>,
 }
 
 /// Guard of a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T: ?Sized> {
-    inner: parking_lot::MutexGuard<'a, T>,
+    inner: imp::MutexGuard<'a, T>,
     _rank: RankGuard,
 }
 
 impl<T> Mutex<T> {
     /// A lock of `rank` over `value`.
     pub const fn new(rank: LockRank, value: T) -> Self {
-        Self { rank, inner: parking_lot::Mutex::new(value) }
+        Self { rank, inner: imp::Mutex::new(value) }
     }
 
     /// Takes the value out.
@@ -192,27 +224,27 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct RwLock<T: ?Sized> {
     rank: LockRank,
-    inner: parking_lot::RwLock<T>,
+    inner: imp::RwLock<T>,
 }
 
 /// Shared guard of a [`RwLock`].
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
-    inner: parking_lot::RwLockReadGuard<'a, T>,
+    inner: imp::RwLockReadGuard<'a, T>,
     _rank: RankGuard,
 }
 
 /// Exclusive guard of a [`RwLock`].
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    inner: imp::RwLockWriteGuard<'a, T>,
     _rank: RankGuard,
 }
 
 impl<T> RwLock<T> {
     /// A lock of `rank` over `value`.
     pub const fn new(rank: LockRank, value: T) -> Self {
-        Self { rank, inner: parking_lot::RwLock::new(value) }
+        Self { rank, inner: imp::RwLock::new(value) }
     }
 }
 
@@ -267,23 +299,23 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 /// A condition variable for [`Mutex`].
 #[derive(Debug, Default)]
 pub struct Condvar {
-    inner: parking_lot::Condvar,
+    inner: imp::Condvar,
 }
 
 impl Condvar {
     /// A condition variable nobody waits on.
     #[must_use]
     pub const fn new() -> Self {
-        Self { inner: parking_lot::Condvar::new() }
+        Self { inner: imp::Condvar::new() }
     }
 
     /// Releases the lock, waits for a notification, takes the lock again.
-    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.inner.wait(&mut guard.inner);
     }
 
     /// As [`Condvar::wait`], at most `timeout`; true if the time ran out.
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         self.inner.wait_for(&mut guard.inner, timeout).timed_out()
     }
 
@@ -314,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(debug_assertions)]
+    #[cfg(all(debug_assertions, not(feature = "shuttle")))]
     #[should_panic(expected = "lock order: File taken while holding [Buffer]")]
     fn falling_ranks_panic_in_a_debug_build() {
         let low = Mutex::new(LockRank::File, 1);

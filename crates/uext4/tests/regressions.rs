@@ -4,12 +4,12 @@
 //! Fault model: that of each scenario, told above it.
 
 mod common;
-use common::{e2fsck, have, mke2fs, mount, mount_with, new};
+use common::{assert_clean, e2fsck, have, mke2fs, mount, mount_with, new};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use uext4::{AllocateMode, MountOptions, SetAttr, SetTime, Volume};
+use uext4::{AllocateMode, ErrorKind, MountOptions, SetAttr, SetTime, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::FileKind;
 
@@ -401,4 +401,36 @@ fn a_sync_flushes_what_was_written_before_the_inode_left_memory() {
         after.fua_writes - before.fua_writes
     );
     assert!(after.flushes > before.flushes, "no flush since the overwrite");
+}
+
+/// A clean page over a hole, left by a write that was refused, became dirty when the file was cut
+/// inside it: a block was taken that nobody had promised, and a full volume said "no space".
+#[test]
+fn cutting_a_file_inside_a_hole_needs_no_space() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(8, "-b 1024"));
+    let volume = mount_with(&device, MountOptions::default());
+    let root = volume.root().unwrap();
+    let sparse = volume.create(&root, b"sparse", &new(FileKind::Regular, 0o644)).unwrap();
+    let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    volume.set_attr(&sparse, &size(5_000)).unwrap();
+    let fill = volume.create(&root, b"fill", &new(FileKind::Regular, 0o644)).unwrap();
+    let fill = volume.open_file(&fill).unwrap();
+    let mut end = 0;
+    for len in [1 << 20, 64 << 10, 1 << 10] {
+        let mode = AllocateMode::Allocate { keep_size: true };
+        while end < 16 << 20 && fill.allocate(mode, end, len).is_ok() {
+            end += len;
+        }
+    }
+    let file = volume.open_file(&sparse).unwrap();
+    let refused = file.write_at(4_200, &[1; 10]).unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::NoSpace);
+    volume.set_attr(&sparse, &size(4_300)).unwrap();
+    volume.sync().unwrap();
+    drop((root, sparse, fill, file));
+    volume.close().unwrap();
+    assert_clean(&device);
 }

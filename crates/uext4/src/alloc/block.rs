@@ -9,8 +9,9 @@ use super::group::{Group, GroupState};
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::{Freed, Handle};
+use crate::plant::{self, Fault};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 
 /// Blocks that nobody else can take, not yet in the journaled bitmap. Dropping it gives them
@@ -47,6 +48,9 @@ impl Drop for Claim {
     }
 }
 
+/// Longest wait for promised blocks, in pauses of about a millisecond.
+const CLAIM_WAITS_MAX: u32 = 200;
+
 /// How choosy a pass over the groups is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
@@ -76,35 +80,38 @@ impl Space {
     }
 
     /// As [`Space::claim`] for blocks that were reserved before; the caller gives the
-    /// reservation back for what it got.
+    /// reservation back for what it got. What was promised may lie in claims of others that are
+    /// about to be dropped (nodes claimed for a worst case), or have moved between groups while
+    /// they were searched one after the other: that is waited for.
     ///
     /// # Errors
     /// As [`Space::claim`]; `NoSpace` means that the counters disagree with the bitmaps.
     pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
+        let mut waits = 0;
         loop {
             if let Some(claim) = self.search(goal, want)? {
                 return Ok(claim);
             }
-            if !self.reclaim_pending()? {
+            if self.reclaim_pending()? {
+                continue;
+            }
+            if waits == CLAIM_WAITS_MAX {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
+            waits += 1;
+            crate::sync::thread::pause();
         }
     }
 
     /// Leaves alone what is promised to cached data.
     fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
         // Promised to ourselves while we search, so that no promise to others is broken.
-        let mut taken = 0;
-        let take = |promised: i64| {
-            taken = (self.free_blocks.load(Ordering::Acquire) - promised).min(i64::from(want));
-            (taken > 0).then_some(promised + taken)
-        };
-        let reserved = &self.reserved_blocks;
-        if reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_err() {
+        let taken = self.promise(i64::from(want), 1);
+        if taken == 0 {
             return Ok(None);
         }
         let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
-        reserved.fetch_sub(taken, Ordering::AcqRel);
+        self.reserved_blocks.fetch_sub(taken, Ordering::AcqRel);
         found
     }
 
@@ -144,7 +151,11 @@ impl Space {
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.pending_blocks.fetch_add(i64::from(here), Ordering::AcqRel);
-            handle.freed(freed);
+            if plant::is(Fault::EarlyReuse) {
+                self.release(freed);
+            } else {
+                handle.freed(freed);
+            }
             at = at.plus(u64::from(here));
             left -= here;
         }

@@ -9,9 +9,9 @@
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
 use crate::journal::Handle;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use uext4_ondisk::{
     BlockNo, CorruptKind, GroupFlags, GroupNo, Layout, Place, RawGroupDesc, bitmap,
 };

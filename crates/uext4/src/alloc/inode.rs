@@ -8,8 +8,8 @@ use super::Space;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
 
 /// An inode number that nobody else can take, not yet journaled. Dropping it gives it back.

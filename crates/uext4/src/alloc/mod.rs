@@ -24,8 +24,8 @@ pub use reserve::Reservation;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
 use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
+use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use group::Group;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{

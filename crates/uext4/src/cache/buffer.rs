@@ -9,10 +9,10 @@
 
 use super::seal::{self, BlockKind};
 use crate::error::Result;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{LockRank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use uext4_ondisk::{BlockNo, Tid};
 
 /// A metadata block in memory, shared by all who use it.

@@ -10,6 +10,7 @@ use crate::alloc::Claim;
 use crate::error::{Error, Result};
 use crate::extent::{Edit, NodeClaims, State, edit_credits, lookup};
 use crate::inode::{Inode, InodeRef, SweepState};
+use crate::plant::{self, Fault};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -130,6 +131,7 @@ impl Files {
 
     fn write_batch(&self, inode: &Inode, state: &mut SweepState, batch: &Batch) -> Result<()> {
         let mut pending = Vec::new();
+        let mut late = Vec::new();
         let mut rest = &batch.pages[..];
         while let Some(&(first, _)) = rest.first() {
             let run = contiguous(rest).min(IO_PAGES);
@@ -152,7 +154,11 @@ impl Files {
                     (start, len as usize)
                 }
             };
-            self.write_pages(start, &rest[..len])?;
+            if plant::is(Fault::MappingBeforeData) {
+                late.push((start, &rest[..len]));
+            } else {
+                self.write_pages(start, &rest[..len])?;
+            }
             rest = &rest[len..];
         }
         state.written = self.space.journal().flush_gate().epoch();
@@ -161,7 +167,11 @@ impl Files {
             (false, Some((last, _))) => (u64::from(last.get()) + 1) * self.block_size(),
             _ => u64::MAX,
         };
-        self.map_pending(inode, pending, batch.size.min(swept_to))
+        self.map_pending(inode, pending, batch.size.min(swept_to))?;
+        if plant::is(Fault::MappingBeforeData) {
+            self.space.journal().commit_all()?;
+        }
+        late.into_iter().try_for_each(|(start, pages)| self.write_pages(start, pages))
     }
 
     fn write_pages(&self, start: BlockNo, pages: &[(FileBlock, Arc<[u8]>)]) -> Result<()> {
@@ -170,6 +180,7 @@ impl Files {
             .cache()
             .device()
             .write_vectored_at(start.get() * self.block_size(), &views)
+            .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
             .map_err(|e| Error::io(format!("writing block {start}"), e))
     }
 

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
 use crate::inode::{Inode, InodeRef, SweepState};
 use crate::journal::Handle;
+use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
 
@@ -114,7 +115,8 @@ impl Files {
     /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.block_size();
-        if within == 0 || inode.kind() != FileKind::Regular {
+        let planted = plant::is(Fault::UnzeroedTail);
+        if within == 0 || inode.kind() != FileKind::Regular || planted {
             return Ok(false);
         }
         self.zero_in_block(inode, self.block_at(size), within, self.block_size())
@@ -129,10 +131,12 @@ impl Files {
         from: u64,
         to: u64,
     ) -> Result<bool> {
-        let present = inode.pages().map.peek(at).is_some();
-        if !present {
+        let is_dirty = inode.pages().map.peek(at).is_some_and(|page| page.dirty || page.writeback);
+        if !is_dirty {
             match lookup(&self.space, inode, at)?.state {
                 State::Written(_) => self.load_page(inode, at)?,
+                // Zeroes already. A clean page of them must not become dirty: nothing has promised
+                // it a block.
                 State::Hole | State::Unwritten(_) => return Ok(false),
             }
         }

@@ -11,8 +11,8 @@ use super::log::Tail;
 use super::{Journal, JournalStats};
 use crate::cache::Cache;
 use crate::error::{Error, Result};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use uext4_ondisk::BlockNo;
 
 /// Most blocks in one home write.

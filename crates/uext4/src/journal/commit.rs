@@ -14,8 +14,9 @@ use super::transaction::Contents;
 use super::{Journal, SpaceKeeper, State, later, slot};
 use crate::cache::Snapshot;
 use crate::error::Result;
+use crate::plant::{self, Fault};
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 use uext4_ondisk::{RawSuperblock, Tid};
 
@@ -93,8 +94,11 @@ impl Journal {
         if !contents.buffers.is_empty() {
             self.count_in_superblock(tid, &mut contents);
         }
-        let images: Vec<Snapshot> =
+        let mut images: Vec<Snapshot> =
             contents.buffers.iter().filter_map(|buffer| buffer.snapshot(tid)).collect();
+        if plant::is(Fault::MissingBlock) && images.len() > 4 {
+            images.remove(1);
+        }
         if images.is_empty() && contents.revoked.is_empty() {
             self.reopen_empty(tid, contents);
             return None;
@@ -180,10 +184,15 @@ impl Journal {
     /// Writes the transaction to the log; it is durable when this returns.
     fn write_out(&self, closed: &Closed) -> Result<()> {
         let images = closed.images.iter().map(|s| (s.block, &s.image));
-        let blocks = self.format.encode(closed.tid, images, &closed.contents.revoked);
+        let none = std::collections::BTreeSet::new();
+        let lost = plant::is(Fault::LostRevoke);
+        let revoked = if lost { &none } else { &closed.contents.revoked };
+        let blocks = self.format.encode(closed.tid, images, revoked);
         let views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
         let at = self.map.write(closed.start, &views)?;
-        self.flush.flush()?;
+        if !plant::is(Fault::SkippedBarrier) {
+            self.flush.flush()?;
+        }
         self.map.write_durable(at, &self.format.commit_block(closed.tid))
     }
 

@@ -10,10 +10,10 @@
 //! for, and each transaction that opens grants from the head.
 //! Locking: the queue's lock is a leaf; each waiter sleeps on a lock of its own.
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use uext4_ondisk::Tid;
 
 #[derive(Debug)]

@@ -29,13 +29,14 @@ pub use recovery::{Recovered, recover};
 
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plant::{self, Fault};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
 use join::{Grant, JoinQueue};
 use log::{LogMap, Ring};
 use record::RecordFormat;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::Tid;
@@ -331,7 +332,7 @@ impl Journal {
     fn stop(&self, unused: u32) {
         let after = self.word.leave(unused);
         if after.closed {
-            if after.handles == 0 {
+            if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
                 let _state = self.state.lock();
                 self.committer_wake.notify_one();
             }

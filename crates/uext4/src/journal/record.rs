@@ -5,9 +5,9 @@
 //! Invariants: an image that begins with the journal's magic number is escaped in the log, and its
 //! tag's checksum covers the escaped form. Commit times never go back.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_ondisk::journal::block::{
     CommitBlock, DescriptorWriter, RevokeWriter, escape, must_escape, records_per_revoke,

@@ -14,8 +14,8 @@ use super::word::{CREDITS_MAX, TransactionWord};
 use super::{Journal, JournalConfig, JournalStats, State};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::atomic::{AtomicBool, AtomicU32};
 use crate::sync::{Condvar, LockRank, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock};
 use uext4_device::SharedDevice;
 use uext4_ondisk::journal::block::unescape;
@@ -215,7 +215,7 @@ impl Journal {
         let format = RecordFormat::new(superblock.format(), 0);
         let config = JournalConfig { commit_interval: std::time::Duration::MAX, images_max: 0 };
         let journal = Self::assemble(cache, config, map, format, superblock, Tid(1));
-        journal.aborted.store(true, std::sync::atomic::Ordering::Release);
+        journal.aborted.store(true, crate::sync::atomic::Ordering::Release);
         journal.state.lock().abort_cause = Some(Error::new(ErrorKind::ReadOnly, String::new()));
         journal
     }
@@ -289,7 +289,7 @@ impl Journal {
 
     fn spawn(self: &Arc<Self>, name: &str, body: fn(&Self)) -> Result<()> {
         let journal = Arc::clone(self);
-        let thread = std::thread::Builder::new()
+        let thread = crate::sync::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
                 let _guard = AbortOnPanic(&journal);
@@ -330,7 +330,7 @@ impl Journal {
             let mut state = self.state.lock();
             state.shutdown = true;
             state.abort_cause.get_or_insert(cause);
-            self.aborted.store(true, std::sync::atomic::Ordering::Release);
+            self.aborted.store(true, crate::sync::atomic::Ordering::Release);
         }
         self.queue.abort();
         self.committer_wake.notify_all();

@@ -6,7 +6,7 @@
 //! handles may still add, and never passes the limit given to [`TransactionWord::join`]. Nobody
 //! joins a closed word; it opens again under the next id only.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use uext4_ondisk::Tid;
 
 const CREDIT_BITS: u32 = 17;

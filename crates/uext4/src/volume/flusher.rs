@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::file::Files;
+use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often it looks.
@@ -29,7 +29,7 @@ impl Flusher {
             Arc::new(Stop { stopped: Mutex::new(LockRank::Leaf, false), wake: Condvar::new() });
         let files = Arc::clone(files);
         let seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
+        let thread = crate::sync::thread::Builder::new()
             .name("uext4-flush".to_owned())
             .spawn(move || run(&files, &seen))
             .map_err(|e| Error::io("starting thread uext4-flush", e))?;

@@ -5,6 +5,9 @@
 //! [`Generator::done`] tells it that it did. Names come from a small pool, so that they are used
 //! again after they were removed; some are 255 bytes long, some are no UTF-8.
 
+mod mix;
+
+use crate::category::Category;
 use crate::content::{Content, Effect};
 use crate::namespace::Namespace;
 use crate::operation::{
@@ -12,7 +15,7 @@ use crate::operation::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Limits of what one thread keeps.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,9 @@ impl Default for Limits {
 pub struct Generator {
     rng: StdRng,
     limits: Limits,
+    category: Category,
+    /// What is left of a sequence.
+    pending: VecDeque<Operation>,
     names: Namespace,
     /// Content of every file with a name or held.
     contents: BTreeMap<Id, Content>,
@@ -50,31 +56,29 @@ pub struct Generator {
 
 /// Weights of the kinds of operation, in this order.
 type Choice = (u32, fn(&mut Generator) -> Option<Operation>);
-const CHOICES: &[Choice] = &[
-    (10, Generator::create),
-    (4, Generator::symlink),
-    (4, Generator::link),
-    (7, Generator::unlink),
-    (2, Generator::rmdir),
-    (10, Generator::rename),
-    (5, Generator::attribute),
-    (6, Generator::xattr),
-    (24, Generator::write),
-    (6, Generator::resize),
-    (8, Generator::range),
-    (4, Generator::hold),
-    (5, Generator::check),
-    (12, Generator::sync),
-];
 
 impl Generator {
     /// A source for `thread`. The same numbers give the same operations.
     #[must_use]
     pub fn new(seed: u64, thread: u32, limits: Limits, identifies: bool) -> Generator {
+        Generator::of(Category::Mix, seed, thread, limits, identifies)
+    }
+
+    /// A source of one category.
+    #[must_use]
+    pub fn of(
+        category: Category,
+        seed: u64,
+        thread: u32,
+        limits: Limits,
+        identifies: bool,
+    ) -> Generator {
         let own = own_directory(thread);
         Generator {
             rng: StdRng::seed_from_u64(seed.wrapping_mul(1009).wrapping_add(u64::from(thread))),
             limits,
+            category,
+            pending: VecDeque::new(),
             names: Namespace::new(thread, identifies),
             contents: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -106,17 +110,42 @@ impl Generator {
         if let Some(id) = self.unidentified {
             return Operation::Identify { id };
         }
-        let total: u32 = CHOICES.iter().map(|(weight, _)| weight).sum();
-        loop {
+        if let Some(operation) = self.pending.pop_front() {
+            return operation;
+        }
+        let choices = mix::choices(self.category);
+        let total: u32 = choices.iter().map(|(weight, _)| weight).sum();
+        for round in 0.. {
+            if round == 200 {
+                // Nothing is left that this mix could work on.
+                return self.fresh_file();
+            }
             let mut ticket = self.rng.random_range(0..total);
-            let chosen = CHOICES.iter().find(|(weight, _)| {
+            let chosen = choices.iter().find(|(weight, _)| {
                 let found = ticket < *weight;
                 ticket = ticket.saturating_sub(*weight);
                 found
             });
+            self.pending.clear();
             if let Some(operation) = chosen.and_then(|(_, make)| make(self)) {
                 return operation;
             }
+        }
+        unreachable!("the loop returns")
+    }
+
+    /// The operation was refused and has changed nothing.
+    pub fn refused(&mut self) {
+        self.pending.clear();
+    }
+
+    fn fresh_file(&mut self) -> Operation {
+        let dir = own_directory(self.names.thread());
+        loop {
+            if let Some(at) = self.free_place(dir) {
+                return Operation::Create { id: self.new_id(), at, kind: Kind::File, mode: 0o644 };
+            }
+            self.limits.names += 8;
         }
     }
 
@@ -274,8 +303,8 @@ impl Generator {
         let limit = self.limits.file_bytes;
         let len = match self.rng.random_range(0..10) {
             0..=3 => self.rng.random_range(1..=600),
-            4..=7 => self.rng.random_range(600..=20_000),
-            _ => self.rng.random_range(20_000..=limit / 3),
+            4..=7 => self.rng.random_range(600..=(limit / 3).min(20_000)),
+            _ => self.rng.random_range((limit / 6).min(20_000)..=limit / 3),
         };
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -382,7 +411,12 @@ impl Generator {
     fn free_place(&mut self, dir: Id) -> Option<Place> {
         let number = self.rng.random_range(0..self.limits.names);
         let prefix = if dir == SHARED { shared_prefix(self.names.thread()) } else { Vec::new() };
-        let place = Place { dir, name: name(prefix, number) };
+        let name = if self.category == Category::Htree {
+            mix::long_name(prefix, number)
+        } else {
+            name(prefix, number)
+        };
+        let place = Place { dir, name };
         self.names.at(&place).is_none().then_some(place)
     }
 

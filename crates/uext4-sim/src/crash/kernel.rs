@@ -1,0 +1,125 @@
+//! The kernel as the judge of a crash state.
+//!
+//! # What
+//! The kernel mounts the image over a loop device, which replays the journal and cleans up orphans.
+//! What its mount shows is read through system calls and compared with the model, and after the
+//! unmount once more by uext4. Needs root.
+
+use crate::content::FileBytes;
+use crate::host_target::read_data;
+use crate::model::{History, Mark};
+use crate::mount::KernelMount;
+use crate::operation::{Id, Kind, Place, ROOT};
+use crate::oracle::image_folder;
+use crate::view::{Seen, View};
+use rustix::fs::{lgetxattr, llistxattr};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use uext4_device::MemoryDevice;
+use uext4_ondisk::Ino;
+
+/// Has the kernel recover a state; what is wrong with what it then shows.
+///
+/// # Errors
+/// The machinery failed.
+pub fn judge(
+    image: &MemoryDevice,
+    history: &History,
+    marks: &[Mark],
+) -> Result<Vec<String>, String> {
+    let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
+    let path = folder.path().join("kernel.img");
+    image.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let point = folder.path().join("mnt");
+    let mount = match KernelMount::start(&path, &point, false) {
+        Ok(mount) => mount,
+        Err(error) => return Ok(vec![format!("the kernel's recovery: {error}")]),
+    };
+    let view = read(&point);
+    mount.unmount()?;
+    Ok(match view {
+        Ok(view) => {
+            let found = history.check(marks, &view);
+            found.into_iter().map(|what| format!("the kernel's recovery: {what}")).collect()
+        }
+        Err(error) => vec![format!("the kernel's recovery: {error}")],
+    })
+}
+
+/// Reads a mounted volume through system calls.
+///
+/// # Errors
+/// The first failure, with its path.
+pub fn read(root: &Path) -> Result<View, String> {
+    let mut view = View::default();
+    read_directory(&mut view, root, ROOT)?;
+    Ok(view)
+}
+
+fn read_directory(view: &mut View, path: &Path, id: Id) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().as_bytes().to_vec();
+        if id == ROOT && name == b"lost+found" {
+            continue;
+        }
+        let path = entry.path();
+        let seen = read_node(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (ino, uid, is_directory) = (seen.ino, seen.uid, seen.kind == Some(Kind::Directory));
+        view.entries.insert(Place { dir: id, name }, ino);
+        view.nodes.entry(ino).or_insert(seen);
+        if is_directory {
+            read_directory(view, &path, uid)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_node(path: &Path) -> std::io::Result<Seen> {
+    let meta = fs::symlink_metadata(path)?;
+    let kind = match meta.file_type() {
+        kind if kind.is_file() => Some(Kind::File),
+        kind if kind.is_dir() => Some(Kind::Directory),
+        kind if kind.is_symlink() => Some(Kind::Symlink),
+        kind if kind.is_fifo() => Some(Kind::Fifo),
+        _ => None,
+    };
+    let target = match kind {
+        Some(Kind::Symlink) => fs::read_link(path)?.as_os_str().as_bytes().to_vec(),
+        _ => Vec::new(),
+    };
+    let content = match kind {
+        Some(Kind::File) => read_data(&File::open(path)?, meta.len())?,
+        _ => FileBytes::default(),
+    };
+    Ok(Seen {
+        ino: Ino(u32::try_from(meta.ino()).unwrap_or(u32::MAX)),
+        uid: meta.uid(),
+        kind,
+        mode: (meta.mode() & 0o7777) as u16,
+        gid: meta.gid(),
+        links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
+        mtime: (meta.mtime(), u32::try_from(meta.mtime_nsec()).unwrap_or(0)),
+        target,
+        xattrs: read_xattrs(path)?,
+        content,
+    })
+}
+
+fn read_xattrs(path: &Path) -> std::io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut names = vec![0; 64 << 10];
+    let count = llistxattr(path, &mut names[..])?;
+    let mut xattrs = BTreeMap::new();
+    for name in names[..count].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 64 << 10];
+        let count = lgetxattr(path, OsStr::from_bytes(name), &mut value[..])?;
+        value.truncate(count);
+        xattrs.insert(name.to_vec(), value);
+    }
+    Ok(xattrs)
+}

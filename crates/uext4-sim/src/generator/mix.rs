@@ -1,0 +1,341 @@
+//! Which operations a category takes, and those that come in several steps.
+//!
+//! # What
+//! A step maker returns the first operation of a sequence and queues the rest. Everything belongs
+//! to one thread, so that the rest still fits when its turn comes; a refused operation (no space)
+//! drops it.
+
+use super::{Choice, Generator};
+use crate::category::Category;
+use crate::operation::{How, Id, Kind, Operation, own_directory};
+use rand::Rng;
+
+const ALL: &[Choice] = &[
+    (10, Generator::create),
+    (4, Generator::symlink),
+    (4, Generator::link),
+    (7, Generator::unlink),
+    (2, Generator::rmdir),
+    (10, Generator::rename),
+    (5, Generator::attribute),
+    (6, Generator::xattr),
+    (24, Generator::write),
+    (6, Generator::resize),
+    (8, Generator::range),
+    (4, Generator::hold),
+    (5, Generator::check),
+    (12, Generator::sync),
+];
+const REPLACE_SYNCED: &[Choice] =
+    &[(8, Generator::replace_synced), (1, Generator::unlink), (1, Generator::check)];
+const REPLACE_UNSYNCED: &[Choice] = &[
+    (8, Generator::replace_unsynced),
+    (1, Generator::unlink),
+    (1, Generator::write),
+    (1, Generator::sync),
+];
+const APPEND: &[Choice] = &[
+    (1, Generator::create_file),
+    (12, Generator::append_synced),
+    (2, Generator::append),
+    (1, Generator::resize),
+];
+const TRUNCATE: &[Choice] = &[
+    (2, Generator::create_file),
+    (6, Generator::resize),
+    (5, Generator::write),
+    (3, Generator::sync),
+    (1, Generator::check),
+];
+const UNWRITTEN: &[Choice] = &[
+    (2, Generator::create_file),
+    (6, Generator::overwrite_unwritten),
+    (4, Generator::overwrite_hole),
+    (1, Generator::resize),
+    (2, Generator::sync),
+];
+const PUNCH: &[Choice] = &[
+    (2, Generator::create_file),
+    (6, Generator::punch_and_fill),
+    (2, Generator::write),
+    (2, Generator::sync),
+    (1, Generator::check),
+];
+const UNLINK_OPEN: &[Choice] =
+    &[(6, Generator::unlink_open), (5, Generator::release), (3, Generator::write)];
+const TREE: &[Choice] = &[
+    (10, Generator::make_directory),
+    (2, Generator::create_file),
+    (1, Generator::symlink),
+    (6, Generator::rmdir),
+    (3, Generator::unlink),
+    (5, Generator::rename),
+    (1, Generator::attribute),
+    (2, Generator::sync),
+];
+const LINKS: &[Choice] = &[
+    (3, Generator::create_file),
+    (9, Generator::link),
+    (7, Generator::unlink),
+    (4, Generator::rename),
+    (1, Generator::make_directory),
+    (2, Generator::sync),
+];
+const XATTRS: &[Choice] = &[
+    (2, Generator::create_file),
+    (1, Generator::make_directory),
+    (14, Generator::xattr),
+    (2, Generator::unlink),
+    (2, Generator::attribute),
+    (2, Generator::sync),
+];
+const HTREE: &[Choice] = &[
+    (12, Generator::create_own),
+    (1, Generator::link),
+    (3, Generator::unlink),
+    (2, Generator::rename),
+    (1, Generator::sync),
+];
+/// No punching and zeroing: a refused one may have done a part, which nobody could tell.
+const NO_SPACE: &[Choice] = &[
+    (8, Generator::create),
+    (3, Generator::symlink),
+    (2, Generator::link),
+    (3, Generator::unlink),
+    (4, Generator::rename),
+    (4, Generator::xattr),
+    (12, Generator::write),
+    (3, Generator::resize),
+    (3, Generator::allocate),
+    (2, Generator::check),
+    (3, Generator::sync),
+];
+
+/// The mix of a category.
+pub(super) fn choices(category: Category) -> &'static [Choice] {
+    match category {
+        Category::ReplaceSynced => REPLACE_SYNCED,
+        Category::ReplaceUnsynced => REPLACE_UNSYNCED,
+        Category::Append => APPEND,
+        Category::Truncate => TRUNCATE,
+        Category::Unwritten => UNWRITTEN,
+        Category::Punch => PUNCH,
+        Category::UnlinkOpen => UNLINK_OPEN,
+        Category::Tree => TREE,
+        Category::Links => LINKS,
+        Category::Xattrs => XATTRS,
+        Category::Htree => HTREE,
+        Category::NoSpace => NO_SPACE,
+        Category::Mix => ALL,
+    }
+}
+
+impl Generator {
+    fn has_room(&self) -> bool {
+        self.names.nodes().count() < self.limits.nodes
+    }
+
+    fn create_file(&mut self) -> Option<Operation> {
+        if !self.has_room() {
+            return None;
+        }
+        let dir = self.some_directory();
+        self.create_at(dir)
+    }
+
+    /// In the thread's own directory, so that one directory gets all names.
+    fn create_own(&mut self) -> Option<Operation> {
+        if !self.has_room() {
+            return None;
+        }
+        self.create_at(own_directory(self.names.thread()))
+    }
+
+    fn create_at(&mut self, dir: Id) -> Option<Operation> {
+        let at = self.free_place(dir)?;
+        Some(Operation::Create { id: self.new_id(), at, kind: Kind::File, mode: 0o644 })
+    }
+
+    fn make_directory(&mut self) -> Option<Operation> {
+        if !self.has_room() {
+            return None;
+        }
+        let own = self.names.nodes().filter(|(_, node)| node.kind == Kind::Directory);
+        let mut dirs: Vec<Id> = own.map(|(id, _)| id).collect();
+        dirs.push(own_directory(self.names.thread()));
+        let dir = self.one_of(&dirs)?;
+        let at = self.free_place(dir)?;
+        Some(Operation::Create { id: self.new_id(), at, kind: Kind::Directory, mode: 0o755 })
+    }
+
+    fn replace_synced(&mut self) -> Option<Operation> {
+        self.replace(true)
+    }
+
+    fn replace_unsynced(&mut self) -> Option<Operation> {
+        self.replace(false)
+    }
+
+    /// Create, write, perhaps fsync, rename over.
+    fn replace(&mut self, synced: bool) -> Option<Operation> {
+        if !self.has_room() {
+            return None;
+        }
+        let own = own_directory(self.names.thread());
+        let first = self.create_at(own)?;
+        let Operation::Create { id, at: temporary, .. } = first.clone() else { return None };
+        let victim = self.some_entry(|kind| kind == Kind::File);
+        let (to, other) = match victim {
+            Some((to, other)) if self.rng.random_bool(0.8) => (to, Some(other)),
+            _ => (self.free_place(own).filter(|to| *to != temporary)?, None),
+        };
+        let write = self.write_into(id, 0);
+        self.pending.push_back(write);
+        if synced {
+            let data_only = self.rng.random_bool(0.3);
+            self.pending.push_back(Operation::Sync { id, data_only });
+        }
+        let dir = to.dir;
+        let how = How::Replace;
+        self.pending.push_back(Operation::Rename { id, from: temporary, to, how, other });
+        if synced && self.rng.random_bool(0.4) {
+            self.pending.push_back(Operation::SyncDirectory { id: dir });
+        }
+        Some(first)
+    }
+
+    /// A write of some length at `offset`.
+    fn write_into(&mut self, id: Id, offset: u64) -> Operation {
+        let most = (self.limits.file_bytes / 3).max(2);
+        let len = if self.rng.random_bool(0.5) {
+            self.rng.random_range(1..=most.min(3_000))
+        } else {
+            self.rng.random_range(1..=most)
+        };
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        Operation::Write { id, offset, len, generation, append: false }
+    }
+
+    fn append(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let size = self.contents[&id].size;
+        if size >= self.limits.file_bytes {
+            return Some(Operation::Resize { id, size: 0 });
+        }
+        let Operation::Write { id, offset, len, generation, .. } = self.write_into(id, size) else {
+            return None;
+        };
+        Some(Operation::Write { id, offset, len, generation, append: true })
+    }
+
+    fn append_synced(&mut self) -> Option<Operation> {
+        let first = self.append()?;
+        let id = first.content_of()?;
+        self.pending.push_back(Operation::Sync { id, data_only: true });
+        Some(first)
+    }
+
+    /// Allocate, perhaps make that durable, write into it, sync.
+    fn overwrite_unwritten(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let limit = self.limits.file_bytes;
+        let offset = self.rng.random_range(0..limit / 2);
+        let len = self.rng.random_range(1..=limit / 2);
+        let keep_size = self.rng.random_bool(0.3);
+        if self.rng.random_bool(0.4) {
+            self.pending.push_back(Operation::Sync { id, data_only: false });
+        }
+        for _ in 0..self.rng.random_range(1..=3) {
+            let at = offset + self.rng.random_range(0..len);
+            let write = self.write_into(id, at);
+            self.pending.push_back(write);
+        }
+        if self.rng.random_bool(0.6) {
+            let data_only = self.rng.random_bool(0.5);
+            self.pending.push_back(Operation::Sync { id, data_only });
+        }
+        Some(match self.rng.random_range(0..4) {
+            0 => Operation::Zero { id, offset, len, keep_size },
+            _ => Operation::Allocate { id, offset, len, keep_size },
+        })
+    }
+
+    /// Extend, then write into the hole.
+    fn overwrite_hole(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let size = self.rng.random_range(0..=self.limits.file_bytes);
+        let at = self.rng.random_range(0..=size);
+        let write = self.write_into(id, at);
+        self.pending.push_back(write);
+        if self.rng.random_bool(0.5) {
+            self.pending.push_back(Operation::Sync { id, data_only: true });
+        }
+        Some(Operation::Resize { id, size })
+    }
+
+    fn punch_and_fill(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let size = self.contents[&id].size;
+        if size < 2 {
+            return Some(self.write_into(id, 0));
+        }
+        let offset = self.rng.random_range(0..size);
+        let len = self.rng.random_range(1..=size);
+        if self.rng.random_bool(0.4) {
+            self.pending.push_back(Operation::Sync { id, data_only: false });
+        }
+        if self.rng.random_bool(0.6) {
+            let write = self.write_into(id, offset);
+            self.pending.push_back(write);
+        }
+        if self.rng.random_bool(0.4) {
+            self.pending.push_back(Operation::Sync { id, data_only: true });
+        }
+        Some(Operation::Punch { id, offset, len })
+    }
+
+    /// Create, open, write, unlink, write on.
+    fn unlink_open(&mut self) -> Option<Operation> {
+        if self.held.len() >= 6 {
+            return self.release();
+        }
+        let dir = self.some_directory();
+        let first = self.create_at(dir)?;
+        let Operation::Create { id, at, .. } = first.clone() else { return None };
+        let before = self.write_into(id, 0);
+        let after = self.write_into(id, 1_000);
+        self.pending.extend([Operation::Hold { id }, before]);
+        if self.rng.random_bool(0.5) {
+            self.pending.push_back(Operation::Sync { id, data_only: false });
+        }
+        self.pending.extend([Operation::Unlink { id, at }, after]);
+        if self.rng.random_bool(0.3) {
+            self.pending.push_back(Operation::Sync { id, data_only: false });
+        }
+        if self.rng.random_bool(0.3) {
+            self.pending.push_back(Operation::Resize { id, size: 10 });
+        }
+        Some(first)
+    }
+
+    fn release(&mut self) -> Option<Operation> {
+        let held: Vec<Id> = self.held.iter().copied().collect();
+        self.one_of(&held).map(|id| Operation::Release { id })
+    }
+
+    fn allocate(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let limit = self.limits.file_bytes;
+        let offset = self.rng.random_range(0..limit);
+        let len = self.rng.random_range(1..=limit);
+        Some(Operation::Allocate { id, offset, len, keep_size: self.rng.random_bool(0.4) })
+    }
+}
+
+/// A name of 250 bytes: a directory of these grows fast.
+pub(super) fn long_name(mut prefix: Vec<u8>, number: u32) -> Vec<u8> {
+    prefix.extend_from_slice(format!("n{number:04}").as_bytes());
+    prefix.resize(250, b'h');
+    prefix
+}

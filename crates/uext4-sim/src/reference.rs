@@ -1,0 +1,486 @@
+//! A file system in memory, as simple as can be: what the engine is compared with.
+//!
+//! # What
+//! [`Reference`] does a [`Step`] and says whether it succeeds; [`Reference::tree`] is everything
+//! that it holds, by path. [`perform`] does the same step on a volume and [`tree`] reads that.
+//!
+//! Steps name directories and files by small numbers, taken modulo what there is, so that any
+//! sequence of them has a meaning: that is what shrinking needs.
+
+use std::collections::BTreeMap;
+use uext4::{
+    AllocateMode, FileKind, InodeRef, NewInode, Owner, RenameMode, SetAttr, Volume, XattrMode,
+};
+
+/// A name in a directory: both modulo what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// Number of a directory, in the order of their making.
+    pub dir: u8,
+    /// Number of a name.
+    pub name: u8,
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are those of the system calls
+pub enum Step {
+    Create { at: At },
+    Mkdir { at: At },
+    Symlink { at: At, len: u16 },
+    Link { from: At, to: At },
+    Unlink { at: At },
+    Rmdir { at: At },
+    Rename { from: At, to: At, how: u8 },
+    Write { at: At, offset: u32, len: u16, byte: u8 },
+    Resize { at: At, size: u32 },
+    Allocate { at: At, offset: u32, len: u16, keep_size: bool },
+    Punch { at: At, offset: u32, len: u16 },
+    Zero { at: At, offset: u32, len: u16, keep_size: bool },
+    SetXattr { at: At, name: u8, len: u16 },
+    RemoveXattr { at: At, name: u8 },
+    Chmod { at: At, mode: u16 },
+    Fsync { at: At, data_only: bool },
+    Sync,
+    Remount,
+}
+
+/// What stands behind a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub mode: u16,
+    /// Hard links.
+    pub links: u32,
+    /// Content, or the target of a symbolic link.
+    pub data: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// The call fails and nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// Everything, by path.
+pub type Tree = BTreeMap<Vec<u8>, Node>;
+
+#[derive(Clone, Debug)]
+struct Inode {
+    node: Node,
+    entries: BTreeMap<Vec<u8>, usize>,
+    parent: usize,
+}
+
+/// The file system in memory.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    inodes: Vec<Inode>,
+}
+
+const ROOT: usize = 0;
+const NAMES: u8 = 6;
+
+fn name(number: u8) -> Vec<u8> {
+    let number = number % NAMES;
+    let mut name = format!("n{number}").into_bytes();
+    if number == NAMES - 1 {
+        name.resize(255, b'l');
+    }
+    name
+}
+
+fn xattr_name(number: u8) -> Vec<u8> {
+    format!("user.x{}", number % 3).into_bytes()
+}
+
+fn target(len: u16) -> Vec<u8> {
+    vec![b't'; usize::from(len % 900) + 1]
+}
+
+fn rename_mode(how: u8) -> RenameMode {
+    match how % 4 {
+        0 | 1 => RenameMode::Replace,
+        2 => RenameMode::NoReplace,
+        _ => RenameMode::Exchange,
+    }
+}
+
+impl Default for Reference {
+    fn default() -> Reference {
+        Reference { inodes: vec![Inode::new(FileKind::Directory, 0o755, ROOT)] }
+    }
+}
+
+impl Inode {
+    fn new(kind: FileKind, mode: u16, parent: usize) -> Inode {
+        let links = if kind == FileKind::Directory { 2 } else { 1 };
+        let node = Node { kind, mode, links, data: Vec::new(), xattrs: BTreeMap::new() };
+        Inode { node, entries: BTreeMap::new(), parent }
+    }
+
+    fn is_directory(&self) -> bool {
+        self.node.kind == FileKind::Directory
+    }
+}
+
+impl Reference {
+    /// The directory that a number stands for, by its path.
+    #[must_use]
+    pub fn directory(&self, number: u8) -> Vec<Vec<u8>> {
+        let mut at = self.dir(number);
+        let mut path = Vec::new();
+        while at != ROOT {
+            let parent = self.inodes[at].parent;
+            let entry = self.inodes[parent].entries.iter().find(|(_, inode)| **inode == at);
+            path.insert(0, entry.map(|(name, _)| name.clone()).unwrap_or_default());
+            at = parent;
+        }
+        path
+    }
+
+    fn dir(&self, number: u8) -> usize {
+        let live: Vec<usize> = (0..self.inodes.len())
+            .filter(|&at| self.inodes[at].is_directory() && self.inodes[at].node.links > 0)
+            .collect();
+        live[usize::from(number) % live.len()]
+    }
+
+    fn find(&self, at: At) -> Option<usize> {
+        self.inodes[self.dir(at.dir)].entries.get(&name(at.name)).copied()
+    }
+
+    fn file(&mut self, at: At) -> Option<&mut Node> {
+        let inode = self.find(at)?;
+        let node = &mut self.inodes[inode].node;
+        (node.kind == FileKind::Regular).then_some(node)
+    }
+
+    /// Content of a file.
+    #[must_use]
+    pub fn data(&self, at: At) -> Option<&[u8]> {
+        self.find(at).map(|inode| &self.inodes[inode].node.data[..])
+    }
+
+    /// Whether the step has something to work on; steps that have not are left out on both sides.
+    #[must_use]
+    pub fn applies(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Write { at, .. }
+            | Step::Resize { at, .. }
+            | Step::Allocate { at, .. }
+            | Step::Punch { at, .. }
+            | Step::Zero { at, .. }
+            | Step::Fsync { at, .. } => self.file(*at).is_some(),
+            Step::SetXattr { at, .. } | Step::RemoveXattr { at, .. } | Step::Chmod { at, .. } => {
+                let inode = self.find(*at);
+                inode.is_some_and(|inode| self.inodes[inode].node.kind != FileKind::Symlink)
+            }
+            Step::Link { from, .. } => self.find(*from).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Does a step that applies.
+    ///
+    /// # Errors
+    /// Nothing changes and the call fails.
+    pub fn step(&mut self, step: &Step) -> Result<(), Refused> {
+        match *step {
+            Step::Create { at } => self.make(at, FileKind::Regular, 0o644, Vec::new()),
+            Step::Mkdir { at } => self.make(at, FileKind::Directory, 0o755, Vec::new()),
+            Step::Symlink { at, len } => self.make(at, FileKind::Symlink, 0o777, target(len)),
+            Step::Link { from, to } => self.link(from, to),
+            Step::Unlink { at } => self.unlink(at),
+            Step::Rmdir { at } => self.rmdir(at),
+            Step::Rename { from, to, how } => self.rename(from, to, rename_mode(how)),
+            Step::SetXattr { at, name, len } => {
+                let inode = self.find(at).ok_or(Refused)?;
+                let value = vec![b'v'; usize::from(len % 200)];
+                self.inodes[inode].node.xattrs.insert(xattr_name(name), value);
+                Ok(())
+            }
+            Step::RemoveXattr { at, name } => {
+                let inode = self.find(at).ok_or(Refused)?;
+                self.inodes[inode].node.xattrs.remove(&xattr_name(name)).map(drop).ok_or(Refused)
+            }
+            Step::Chmod { at, mode } => {
+                let inode = self.find(at).ok_or(Refused)?;
+                self.inodes[inode].node.mode = mode & 0o777;
+                Ok(())
+            }
+            Step::Fsync { .. } | Step::Sync | Step::Remount => Ok(()),
+            ref content => self.content(content),
+        }
+    }
+
+    fn content(&mut self, step: &Step) -> Result<(), Refused> {
+        let range = |offset: u32, len: u16| {
+            let start = offset as usize;
+            (start, start + usize::from(len).max(1))
+        };
+        match *step {
+            Step::Write { at, offset, len, byte } => {
+                let (start, end) = range(offset, len);
+                let data = &mut self.file(at).ok_or(Refused)?.data;
+                data.resize(data.len().max(end), 0);
+                data[start..end].fill(byte);
+            }
+            Step::Resize { at, size } => {
+                self.file(at).ok_or(Refused)?.data.resize(size as usize, 0)
+            }
+            Step::Allocate { at, offset, len, keep_size } => {
+                let (_, end) = range(offset, len);
+                let data = &mut self.file(at).ok_or(Refused)?.data;
+                data.resize(if keep_size { data.len() } else { data.len().max(end) }, 0);
+            }
+            Step::Punch { at, offset, len } => {
+                let (start, end) = range(offset, len);
+                let data = &mut self.file(at).ok_or(Refused)?.data;
+                let end = end.min(data.len());
+                data[start.min(end)..end].fill(0);
+            }
+            Step::Zero { at, offset, len, keep_size } => {
+                let (start, end) = range(offset, len);
+                let data = &mut self.file(at).ok_or(Refused)?.data;
+                data.resize(if keep_size { data.len() } else { data.len().max(end) }, 0);
+                let end = end.min(data.len());
+                data[start.min(end)..end].fill(0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, at: At, kind: FileKind, mode: u16, data: Vec<u8>) -> Result<(), Refused> {
+        if self.find(at).is_some() {
+            return Err(Refused);
+        }
+        let dir = self.dir(at.dir);
+        let mut inode = Inode::new(kind, mode, dir);
+        inode.node.data = data;
+        self.inodes.push(inode);
+        let number = self.inodes.len() - 1;
+        self.inodes[dir].entries.insert(name(at.name), number);
+        self.inodes[dir].node.links += u32::from(kind == FileKind::Directory);
+        Ok(())
+    }
+
+    fn link(&mut self, from: At, to: At) -> Result<(), Refused> {
+        let inode = self.find(from).ok_or(Refused)?;
+        if self.inodes[inode].is_directory() || self.find(to).is_some() {
+            return Err(Refused);
+        }
+        let dir = self.dir(to.dir);
+        self.inodes[dir].entries.insert(name(to.name), inode);
+        self.inodes[inode].node.links += 1;
+        Ok(())
+    }
+
+    fn unlink(&mut self, at: At) -> Result<(), Refused> {
+        let inode =
+            self.find(at).filter(|&inode| !self.inodes[inode].is_directory()).ok_or(Refused)?;
+        let dir = self.dir(at.dir);
+        self.inodes[dir].entries.remove(&name(at.name));
+        self.inodes[inode].node.links -= 1;
+        Ok(())
+    }
+
+    fn rmdir(&mut self, at: At) -> Result<(), Refused> {
+        let is_empty = |inode: &usize| {
+            self.inodes[*inode].is_directory() && self.inodes[*inode].entries.is_empty()
+        };
+        let inode = self.find(at).filter(is_empty).ok_or(Refused)?;
+        let dir = self.dir(at.dir);
+        self.inodes[dir].entries.remove(&name(at.name));
+        self.inodes[dir].node.links -= 1;
+        self.inodes[inode].node.links = 0;
+        Ok(())
+    }
+
+    fn rename(&mut self, from: At, to: At, mode: RenameMode) -> Result<(), Refused> {
+        let inode = self.find(from).ok_or(Refused)?;
+        let (dir, new_dir) = (self.dir(from.dir), self.dir(to.dir));
+        let (old_name, new_name) = (name(from.name), name(to.name));
+        let other = self.find(to);
+        let is_inside = |inside: usize, outside: usize| {
+            let mut at = inside;
+            while at != outside && at != ROOT {
+                at = self.inodes[at].parent;
+            }
+            at == outside
+        };
+        if self.inodes[inode].is_directory() && is_inside(new_dir, inode) {
+            return Err(Refused);
+        }
+        match (mode, other) {
+            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return Err(Refused),
+            (_, Some(other)) if other == inode => return Ok(()),
+            (RenameMode::Exchange, Some(other)) => {
+                if self.inodes[other].is_directory() && is_inside(dir, other) {
+                    return Err(Refused);
+                }
+                self.place(dir, old_name, other, Some(new_dir));
+                self.place(new_dir, new_name, inode, Some(dir));
+                return Ok(());
+            }
+            (_, Some(other)) => {
+                let (is_dir, other_is) =
+                    (self.inodes[inode].is_directory(), self.inodes[other].is_directory());
+                if is_dir != other_is || other_is && !self.inodes[other].entries.is_empty() {
+                    return Err(Refused);
+                }
+                if other_is { self.rmdir(to)? } else { self.unlink(to)? }
+            }
+            (_, None) => {}
+        }
+        self.inodes[dir].entries.remove(&old_name);
+        self.place(new_dir, new_name, inode, Some(dir));
+        Ok(())
+    }
+
+    /// Puts an inode that was in `before` at a name.
+    fn place(&mut self, dir: usize, name: Vec<u8>, inode: usize, before: Option<usize>) {
+        self.inodes[dir].entries.insert(name, inode);
+        if let Some(before) = before
+            && self.inodes[inode].is_directory()
+        {
+            self.inodes[before].node.links -= 1;
+            self.inodes[dir].node.links += 1;
+            self.inodes[inode].parent = dir;
+        }
+    }
+
+    /// Everything.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        let mut tree = Tree::new();
+        self.walk(ROOT, &mut Vec::new(), &mut tree);
+        tree
+    }
+
+    fn walk(&self, dir: usize, path: &mut Vec<u8>, tree: &mut Tree) {
+        for (name, &inode) in &self.inodes[dir].entries {
+            let len = path.len();
+            path.push(b'/');
+            path.extend_from_slice(name);
+            tree.insert(path.clone(), self.inodes[inode].node.clone());
+            self.walk(inode, path, tree);
+            path.truncate(len);
+        }
+    }
+}
+
+/// Does a step on a volume; `dirs` are the directories that the step names.
+///
+/// # Errors
+/// Those of the volume.
+pub fn perform(volume: &Volume, before: &Reference, step: &Step) -> uext4::Result<()> {
+    let dir = |at: At| walk(volume, &before.directory(at.dir));
+    let inode = |at: At| volume.lookup(&dir(at)?, &name(at.name));
+    let new =
+        |kind, mode| NewInode { kind, mode, owner: Owner::default(), rdev: Default::default() };
+    let allocate = |at, mode, offset: u32, len: u16| {
+        volume.open_file(&inode(at)?)?.allocate(mode, u64::from(offset), u64::from(len).max(1))
+    };
+    match *step {
+        Step::Create { at } => {
+            volume.create(&dir(at)?, &name(at.name), &new(FileKind::Regular, 0o644)).map(drop)
+        }
+        Step::Mkdir { at } => {
+            volume.create(&dir(at)?, &name(at.name), &new(FileKind::Directory, 0o755)).map(drop)
+        }
+        Step::Symlink { at, len } => {
+            let owner = Owner::default();
+            volume.symlink(&dir(at)?, &name(at.name), &target(len), owner).map(drop)
+        }
+        Step::Link { from, to } => volume.link(&inode(from)?, &dir(to)?, &name(to.name)),
+        Step::Unlink { at } => volume.unlink(&dir(at)?, &name(at.name)),
+        Step::Rmdir { at } => volume.rmdir(&dir(at)?, &name(at.name)),
+        Step::Rename { from, to, how } => {
+            let (old, new) = (dir(from)?, dir(to)?);
+            volume.rename(&old, &name(from.name), &new, &name(to.name), rename_mode(how))
+        }
+        Step::Write { at, offset, len, byte } => {
+            let bytes = vec![byte; usize::from(len).max(1)];
+            volume.open_file(&inode(at)?)?.write_at(u64::from(offset), &bytes).map(drop)
+        }
+        Step::Resize { at, size } => {
+            let change = SetAttr { size: Some(u64::from(size)), ..SetAttr::default() };
+            volume.set_attr(&inode(at)?, &change).map(drop)
+        }
+        Step::Allocate { at, offset, len, keep_size } => {
+            allocate(at, AllocateMode::Allocate { keep_size }, offset, len)
+        }
+        Step::Punch { at, offset, len } => allocate(at, AllocateMode::PunchHole, offset, len),
+        Step::Zero { at, offset, len, keep_size } => {
+            allocate(at, AllocateMode::ZeroRange { keep_size }, offset, len)
+        }
+        Step::SetXattr { at, name, len } => {
+            let value = vec![b'v'; usize::from(len % 200)];
+            volume.xattr_set(&inode(at)?, &xattr_name(name), &value, XattrMode::Any)
+        }
+        Step::RemoveXattr { at, name } => volume.xattr_remove(&inode(at)?, &xattr_name(name)),
+        Step::Chmod { at, mode } => {
+            let change = SetAttr { mode: Some(mode & 0o777), ..SetAttr::default() };
+            volume.set_attr(&inode(at)?, &change).map(drop)
+        }
+        Step::Fsync { at, data_only } => volume.open_file(&inode(at)?)?.sync(data_only),
+        Step::Sync => volume.sync(),
+        Step::Remount => Ok(()),
+    }
+}
+
+fn walk(volume: &Volume, path: &[Vec<u8>]) -> uext4::Result<InodeRef> {
+    path.iter().try_fold(volume.root()?, |at, name| volume.lookup(&at, name))
+}
+
+/// Everything that a volume holds.
+///
+/// # Errors
+/// Those of the volume.
+pub fn tree(volume: &Volume) -> uext4::Result<Tree> {
+    let mut tree = Tree::new();
+    read(volume, &volume.root()?, &mut Vec::new(), &mut tree)?;
+    Ok(tree)
+}
+
+fn read(volume: &Volume, dir: &InodeRef, path: &mut Vec<u8>, tree: &mut Tree) -> uext4::Result<()> {
+    let mut names = Vec::new();
+    volume.read_dir(dir, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        true
+    })?;
+    names.retain(|name| !matches!(&name[..], b"." | b".." | b"lost+found"));
+    for name in names {
+        let inode = volume.lookup(dir, &name)?;
+        let attr = volume.attr(&inode);
+        let data = match attr.kind {
+            FileKind::Regular => {
+                let mut bytes = vec![0; usize::try_from(attr.size).unwrap_or(usize::MAX)];
+                let read = volume.open_file(&inode)?.read_at(0, &mut bytes)?;
+                bytes.truncate(read);
+                bytes
+            }
+            FileKind::Symlink => volume.read_link(&inode)?,
+            _ => Vec::new(),
+        };
+        let mut xattrs = BTreeMap::new();
+        for name in volume.xattr_list(&inode)? {
+            let value = volume.xattr_get(&inode, &name)?;
+            xattrs.insert(name, value);
+        }
+        let len = path.len();
+        path.push(b'/');
+        path.extend_from_slice(&name);
+        let node = Node { kind: attr.kind, mode: attr.mode, links: attr.links, data, xattrs };
+        tree.insert(path.clone(), node);
+        if attr.kind == FileKind::Directory {
+            read(volume, &inode, path, tree)?;
+        }
+        path.truncate(len);
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! A planted fault for each rig, which the rig must find: one that finds none of these finds
+//! nothing.
+//!
+//! Run with `--features plant`; `cargo xtask test` does. Faults that are planted outside the engine
+//! (a device that skips flushes, syncs that do nothing) stand beside the rig that finds them.
+
+#![cfg(feature = "plant")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use uext4::plant::{self, Fault};
+use uext4::{MountOptions, Volume};
+use uext4_device::{self as device, FaultPlan, Operation, Times};
+use uext4_sim::category::Category;
+use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
+use uext4_sim::mutation;
+use uext4_sim::plant::Plant;
+use uext4_sim::reference::{self, At, Reference, Step};
+use uext4_sim::run::{Shape, make, record, run_failing};
+
+/// A fault is planted in the whole process: tests take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Plants a fault while `work` runs.
+fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
+    plant::set(Some(fault));
+    let done = work();
+    plant::set(None);
+    done
+}
+
+/// The first seed whose run, with the fault, gives a state that fails; and what fails.
+fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<String> {
+    let effort = Effort {
+        faults_max: 1,
+        states_max: 1_500,
+        depth: Depth { exhaustive_max: 6, random: 2 },
+        close_every: 1,
+        samples: Samples::default(),
+        ..Effort::default()
+    };
+    for seed in 1..=seeds {
+        for &category in categories {
+            let plan = campaign::plan(category, seed);
+            let run = match with(fault, || record(&plan, Plant::None)) {
+                Ok(run) => run,
+                Err(error) => return Some(format!("{category} seed {seed}: {error}")),
+            };
+            let judged = judge_run(&run, seed, &Checker, &effort).expect("the machinery works");
+            if let Some((state, what)) = judged.faults.first() {
+                return Some(format!("{category} seed {seed}: {state}: {what}"));
+            }
+        }
+    }
+    None
+}
+
+fn must_find(fault: Fault, categories: &[Category]) {
+    let _turn = turn();
+    let found = first_found(fault, categories, 24);
+    println!("{fault:?}: {}", found.as_deref().unwrap_or("not found"));
+    assert!(found.is_some(), "{fault:?} was not found");
+}
+
+#[test]
+fn a_skipped_barrier() {
+    must_find(Fault::SkippedBarrier, &[Category::ReplaceSynced, Category::Append]);
+}
+
+#[test]
+fn a_block_left_out_of_a_transaction() {
+    must_find(Fault::MissingBlock, &[Category::Tree, Category::Links]);
+}
+
+#[test]
+fn a_lost_revoke() {
+    must_find(Fault::LostRevoke, &[Category::Mix, Category::Tree]);
+}
+
+#[test]
+fn a_freed_block_reused_too_early() {
+    must_find(Fault::EarlyReuse, &[Category::ReplaceSynced, Category::Truncate]);
+}
+
+#[test]
+fn a_wrong_link_count() {
+    must_find(Fault::WrongLinkCount, &[Category::Links]);
+}
+
+#[test]
+fn an_unzeroed_tail() {
+    must_find(Fault::UnzeroedTail, &[Category::Truncate]);
+}
+
+#[test]
+fn a_mapping_before_its_data() {
+    must_find(Fault::MappingBeforeData, &[Category::Append, Category::ReplaceSynced]);
+}
+
+/// Found by the mutation of metadata blocks, not by crashes.
+#[test]
+fn an_unchecked_checksum() {
+    let _turn = turn();
+    let image = mutation::image(7).expect("an image");
+    let found = with(Fault::UncheckedChecksum, || mutation::silent(&image, 7, 400));
+    assert!(!found.expect("the machinery works").is_empty(), "no silent damage was found");
+}
+
+/// Found by the comparison with the file system in memory.
+#[test]
+fn an_unzeroed_tail_in_the_model() {
+    let _turn = turn();
+    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let device = Arc::new(make(&shape, 5).expect("an image"));
+    let volume = Volume::open(device, MountOptions::default()).expect("it opens");
+    let at = At { dir: 0, name: 0 };
+    let steps = [
+        Step::Create { at },
+        Step::Write { at, offset: 0, len: 3_000, byte: 7 },
+        Step::Resize { at, size: 1_500 },
+        Step::Resize { at, size: 3_000 },
+    ];
+    let mut reference = Reference::default();
+    with(Fault::UnzeroedTail, || {
+        for step in &steps {
+            reference::perform(&volume, &reference, step).expect("it is done");
+            reference.step(step).expect("it is done");
+        }
+    });
+    assert_ne!(reference::tree(&volume).expect("it reads"), reference.tree());
+    volume.close().expect("it closes");
+}
+
+/// Found by failing devices: what was synced is not there, or nobody was told.
+#[test]
+fn a_swallowed_error() {
+    let _turn = turn();
+    let mut plan = campaign::plan(Category::ReplaceSynced, 2);
+    plan.operations = 30;
+    let found = (1..60).any(|nth| {
+        let (operation, times) = (Operation::Write, Times::Once);
+        let fault = FaultPlan { operation, nth, times, fault: device::Fault::Io };
+        let run = with(Fault::SwallowedError, || run_failing(&plan, fault)).expect("it runs");
+        let marks = run.history.syncs_before(u64::MAX);
+        let judged = judge_recovered(&run.medium, &run.history, &marks);
+        run.struck > 0 && !run.told || !judged.expect("the machinery works").is_empty()
+    });
+    assert!(found, "no acknowledged loss was found");
+}

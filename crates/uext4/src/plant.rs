@@ -1,0 +1,59 @@
+//! Planted faults: each is a mistake that the tests must find.
+//!
+//! What: with the feature `plant` a test switches one fault on for the whole process. Without the
+//! feature nothing of this is compiled in: [`is`] is a constant.
+
+/// A mistake of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The flush between the journal's images and their commit block is skipped.
+    SkippedBarrier = 1,
+    /// A changed block is left out of its transaction.
+    MissingBlock,
+    /// Revoke records are not written.
+    LostRevoke,
+    /// Freed blocks can be used before the transaction that freed them is durable.
+    EarlyReuse,
+    /// Checksums of metadata blocks are not looked at.
+    UncheckedChecksum,
+    /// A new name does not count as a link.
+    WrongLinkCount,
+    /// The bytes behind the end of a cut file stay.
+    UnzeroedTail,
+    /// A mapping is durable before the data that it leads to is written.
+    MappingBeforeData,
+    /// The last handle of a closed transaction wakes nobody.
+    LostWakeUp,
+    /// A failed write of file data is taken for a good one.
+    SwallowedError,
+}
+
+/// Whether this fault is switched on.
+#[cfg(not(feature = "plant"))]
+pub(crate) const fn is(_: Fault) -> bool {
+    false
+}
+
+#[cfg(feature = "plant")]
+mod active {
+    use super::Fault;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    static ACTIVE: AtomicU8 = AtomicU8::new(0);
+
+    /// Whether this fault is switched on.
+    pub(crate) fn is(fault: Fault) -> bool {
+        ACTIVE.load(Ordering::SeqCst) == fault as u8
+    }
+
+    /// Switches a fault on, or all off. For the whole process: tests take turns.
+    pub fn set(fault: Option<Fault>) {
+        ACTIVE.store(fault.map_or(0, |fault| fault as u8), Ordering::SeqCst);
+    }
+}
+
+#[cfg(feature = "plant")]
+pub(crate) use active::is;
+#[cfg(feature = "plant")]
+pub use active::set;

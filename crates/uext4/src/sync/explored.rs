@@ -1,0 +1,167 @@
+//! The locks under the schedule explorer, with the interface that `parking_lot` has.
+//!
+//! What: every acquisition, wait and release is a place where the explorer may switch threads.
+//! Waits with a timeout never time out: a schedule knows no clock.
+
+use shuttle::sync as explored;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
+
+pub(super) struct Mutex<T: ?Sized>(explored::Mutex<T>);
+
+/// `None` only while a condition is waited for.
+pub(super) struct MutexGuard<'a, T: ?Sized>(Option<explored::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(explored::Mutex::new(value))
+    }
+
+    pub(super) fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(MutexGuard(Some(guard))),
+            Err(TryLockError::Poisoned(guard)) => Some(MutexGuard(Some(guard.into_inner()))),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_deref().expect("held")
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_deref_mut().expect("held")
+    }
+}
+
+pub(super) struct RwLock<T: ?Sized>(explored::RwLock<T>);
+pub(super) struct RwLockReadGuard<'a, T: ?Sized>(explored::RwLockReadGuard<'a, T>);
+pub(super) struct RwLockWriteGuard<'a, T: ?Sized>(explored::RwLockWriteGuard<'a, T>);
+
+impl<T> RwLock<T> {
+    pub(super) const fn new(value: T) -> Self {
+        Self(explored::RwLock::new(value))
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, T> {
+        RwLockReadGuard(self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        match self.0.try_read() {
+            Ok(guard) => Some(RwLockReadGuard(guard)),
+            Err(TryLockError::Poisoned(guard)) => Some(RwLockReadGuard(guard.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        RwLockWriteGuard(self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        match self.0.try_write() {
+            Ok(guard) => Some(RwLockWriteGuard(guard)),
+            Err(TryLockError::Poisoned(guard)) => Some(RwLockWriteGuard(guard.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+pub(super) struct Condvar(explored::Condvar);
+
+/// Whether a wait ran out of time: never.
+pub(super) struct WaitResult;
+
+impl WaitResult {
+    pub(super) fn timed_out(&self) -> bool {
+        false
+    }
+}
+
+impl Condvar {
+    pub(super) const fn new() -> Self {
+        Self(explored::Condvar::new())
+    }
+
+    pub(super) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect("held");
+        guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) -> WaitResult {
+        self.wait(guard);
+        WaitResult
+    }
+
+    pub(super) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(super) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! named {
+    ($($name:ident $(<$life:lifetime>)?),*) => {$(
+        impl<T: ?Sized> fmt::Debug for $name<$($life,)? T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    )*};
+}
+
+named!(Mutex, RwLock, MutexGuard<'_>, RwLockReadGuard<'_>, RwLockWriteGuard<'_>);
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condvar")
+    }
+}

@@ -14,7 +14,10 @@ use uext4::{MountOptions, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 
 /// Name of a target and which structures it changes.
-pub(crate) const TARGETS: [(&str, fn(Seal) -> bool); 8] = [
+type FuzzTarget = (&'static str, fn(Seal) -> bool);
+
+/// The targets.
+pub(crate) const TARGETS: [FuzzTarget; 8] = [
     ("superblock", |seal| matches!(seal, Seal::Superblock | Seal::Desc(_))),
     ("inode", |seal| matches!(seal, Seal::Inode(_))),
     ("extent", |seal| matches!(seal, Seal::Extent(_))),

@@ -177,9 +177,9 @@ fn every_request(operation: Operation, times: Times, fault: Fault) {
     }
     println!("{} requests, {torn} of them tore the superblock", nth - 1);
     assert!(nth > 10, "the workload has {nth} requests only");
-    // It is written when the volume is opened and closed; the rest goes through the log, where
-    // the home copy is whole or replayed.
-    assert!(torn <= 2, "{torn} writes tore the superblock");
+    // It is written when the volume is opened and closed, and home by a checkpoint or two, as the
+    // schedule has it; the rest goes to the log.
+    assert!(torn <= 4, "{torn} writes tore the superblock");
 }
 
 #[test]

@@ -401,6 +401,36 @@ fn a_killed_daemon_loses_nothing_synced() {
     assert_clean(&image);
 }
 
+/// With `-o writeback_cache` the kernel holds what was written: what has no room is told late, but
+/// it is told, and what is read back and what a clean end leaves are the bytes that were written.
+#[test]
+fn with_the_kernels_dirty_pages() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "writeback_cache,threads=2");
+    let mut log = File::create(mount.path("log")).unwrap();
+    let lines: Vec<String> = (0..3000).map(|n| format!("line {n}\n")).collect();
+    for line in &lines {
+        log.write_all(line.as_bytes()).unwrap();
+    }
+    assert_eq!(fs::read(mount.path("log")).unwrap(), lines.concat().as_bytes());
+    log.sync_all().unwrap();
+    let mut big = File::create(mount.path("big")).unwrap();
+    let chunk = vec![5; 1 << 16];
+    let written = (0..512).try_for_each(|_| big.write_all(&chunk)).and_then(|()| big.sync_all());
+    assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    drop((big, log));
+    fs::remove_file(mount.path("big")).unwrap();
+    mount.end();
+    assert_clean(&image);
+    let again = Mounted::new(&image, &dir, "ro");
+    assert_eq!(fs::read(again.path("log")).unwrap(), lines.concat().as_bytes());
+    again.end();
+}
+
 #[test]
 fn without_the_kernels_dirty_pages() {
     let scratch = Scratch::new();

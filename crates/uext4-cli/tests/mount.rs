@@ -574,3 +574,33 @@ fn access_lists_decide_when_asked_to() {
     assert!(!may_read(&mount.path("file")));
     mount.end();
 }
+
+/// A mount that only root may enter has no permission checks; what root cannot do either, run a
+/// file that nobody may run, is refused all the same.
+#[test]
+fn root_alone_may_do_all_but_run_what_is_no_program() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("needs root");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "rw");
+    let script = mount.path("script");
+    fs::write(&script, "#!/bin/sh\nexit 7\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o000)).unwrap();
+    let access = |flags| rustix::fs::access(&script, flags);
+    assert!(access(rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok());
+    assert_eq!(access(rustix::fs::Access::EXEC_OK), Err(rustix::io::Errno::ACCESS));
+    assert_eq!(
+        Command::new(&script).status().unwrap_err().kind(),
+        std::io::ErrorKind::PermissionDenied
+    );
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o010)).unwrap();
+    assert!(access(rustix::fs::Access::EXEC_OK).is_ok());
+    assert_eq!(Command::new(&script).status().unwrap().code(), Some(7));
+    mount.end();
+    assert_clean(&image);
+}

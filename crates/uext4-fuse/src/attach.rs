@@ -67,7 +67,8 @@ fn attach_direct(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
 
 /// Words that the FUSE file system type itself takes.
 fn kernel_words(options: &FuseOptions) -> impl Iterator<Item = &'static str> {
-    let permissions = (!options.fakeroot).then_some("default_permissions");
+    let is_root = rustix::process::getuid().is_root();
+    let permissions = options.kernel_checks(is_root).then_some("default_permissions");
     let others = options.allow_other.then_some("allow_other");
     permissions.into_iter().chain(others)
 }

@@ -10,8 +10,9 @@
 //! would refuse the kernel's own write-back of times (it runs as root) on a user's mount. The
 //! kernel makes that check already.
 //!
-//! Permissions: the engine checks none. Every mount therefore has the kernel's
-//! `default_permissions`, unless `-o fakeroot` asks for none (then `allow_other` is refused).
+//! Permissions: the engine checks none. A mount therefore has the kernel's `default_permissions`,
+//! unless `-o fakeroot` asks for none (then `allow_other` is refused) or only root may enter
+//! ([`FuseOptions::kernel_checks`]).
 //!
 //! Caching: the image is opened exclusively, so nothing changes behind the kernel's back. Names,
 //! attributes, missing names, symlink targets, directory listings and pages stay cached for as long

@@ -19,6 +19,8 @@ pub struct FuseOptions {
     /// Users other than the mounting one may enter (the kernel allows this to root, and to others
     /// when `/etc/fuse.conf` has `user_allow_other`).
     pub allow_other: bool,
+    /// The kernel checks permissions even where only root may enter.
+    pub default_permissions: bool,
     /// No permission checks at all, as fuse2fs: the mounting user acts as root of the image.
     pub fakeroot: bool,
     /// Enforce and inherit POSIX access control lists. Off by default, as in fuse2fs: the kernel
@@ -62,6 +64,7 @@ impl Default for FuseOptions {
     fn default() -> Self {
         Self {
             allow_other: false,
+            default_permissions: false,
             fakeroot: false,
             acl: false,
             read_only: false,
@@ -97,8 +100,8 @@ impl FuseOptions {
         };
         match (name, value) {
             ("allow_other", None) => self.allow_other = true,
-            // Always on but for fakeroot: we do no checks ourselves.
-            ("default_permissions" | "kernel_cache" | "big_writes" | "splice_read", None) => {}
+            ("default_permissions", None) => self.default_permissions = true,
+            ("kernel_cache" | "big_writes" | "splice_read", None) => {}
             ("fakeroot", None) => self.fakeroot = true,
             ("acl", None) => self.acl = true,
             ("noacl", None) => self.acl = false,
@@ -146,6 +149,15 @@ impl FuseOptions {
             _ => return Ok(Word::Unknown),
         }
         Ok(Word::Taken)
+    }
+
+    /// Whether the kernel is to check permissions by owner and mode. It always is where that can
+    /// matter. A mount by root that nobody else may enter has nobody to refuse, and the check is
+    /// not free: the kernel asks for a directory's attributes again after each change in it.
+    #[must_use]
+    pub fn kernel_checks(&self, is_root: bool) -> bool {
+        let for_root_alone = is_root && !self.allow_other && !self.acl;
+        self.default_permissions || !(self.fakeroot || for_root_alone)
     }
 
     /// Whether the words fit together and fit the user.
@@ -232,6 +244,20 @@ mod tests {
         options.parse("suid").unwrap();
         assert!(options.check(true).is_ok());
         assert!(options.check(false).unwrap_err().contains("suid"));
+    }
+
+    #[test]
+    fn permissions_are_checked_wherever_somebody_could_be_refused() {
+        let root_alone = FuseOptions::default();
+        assert!(!root_alone.kernel_checks(true));
+        assert!(root_alone.kernel_checks(false));
+        for word in ["allow_other", "acl", "default_permissions"] {
+            let mut options = FuseOptions::default();
+            options.parse(word).unwrap();
+            assert!(options.kernel_checks(true), "{word}");
+        }
+        let fakeroot = FuseOptions { fakeroot: true, ..FuseOptions::default() };
+        assert!(!fakeroot.kernel_checks(false));
     }
 
     #[test]

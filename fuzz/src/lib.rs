@@ -1,4 +1,4 @@
-//! The fuzz targets of `crates/uext4/tests/hostile/fuzz.rs`, for libFuzzer.
+//! The fuzz targets of `crates/uext4-sim/tests/hostile/fuzz.rs`, for libFuzzer.
 //!
 //! `cargo xtask fuzz TARGET --seconds N` builds and runs one. A panic of any thread ends the
 //! process, so that the fuzzer sees it.
@@ -8,15 +8,13 @@
 #[path = "../../crates/uext4/tests/common/mod.rs"]
 mod common;
 #[allow(dead_code)]
-#[path = "../../crates/uext4/tests/hostile/exercise.rs"]
+#[path = "../../crates/uext4-sim/tests/hostile/exercise.rs"]
 mod exercise;
-#[path = "../../crates/uext4/tests/hostile/fuzz.rs"]
+#[path = "../../crates/uext4-sim/tests/hostile/fuzz.rs"]
 mod fuzz;
 #[allow(dead_code)]
-#[path = "../../crates/uext4/tests/hostile/population.rs"]
+#[path = "../../crates/uext4-sim/tests/hostile/population.rs"]
 mod population;
-#[path = "../../crates/uext4/tests/hostile/targets.rs"]
-mod targets;
 
 use std::sync::Once;
 

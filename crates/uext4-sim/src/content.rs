@@ -165,10 +165,17 @@ impl FileBytes {
 }
 
 /// Checks a recovered file against what it held at the last completed sync and the effects since.
+/// `sizes_were_had`: see [`crate::model::Rules`].
 ///
 /// # Errors
 /// What is wrong, with the place and what stands there.
-pub fn check(id: Id, synced: &Content, later: &[Effect], found: &FileBytes) -> Result<(), String> {
+pub fn check(
+    id: Id,
+    synced: &Content,
+    later: &[Effect],
+    found: &FileBytes,
+    sizes_were_had: bool,
+) -> Result<(), String> {
     let sizes = later.iter().map(|effect| effect.size).chain([synced.size]);
     let (least, most) =
         sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
@@ -177,7 +184,7 @@ pub fn check(id: Id, synced: &Content, later: &[Effect], found: &FileBytes) -> R
     }
     // Writeback and allocation may be cut between blocks, but nowhere else.
     let had = found.size == synced.size || later.iter().any(|effect| effect.size == found.size);
-    if !had && !found.size.is_multiple_of(BLOCK_BYTES_MIN) {
+    if sizes_were_had && !had && !found.size.is_multiple_of(BLOCK_BYTES_MIN) {
         return Err(format!("size {} is one that the file never had", found.size));
     }
     for range in segments(synced, later, found.size) {
@@ -289,12 +296,12 @@ mod tests {
             apply(&mut content, &Operation::Resize { id: ID, size: 50 }),
             apply(&mut content, &write(70, 10, 3)),
         ];
-        check(ID, &synced, &later, &bytes_of(&synced)).unwrap();
-        check(ID, &synced, &later, &bytes_of(&content)).unwrap();
+        check(ID, &synced, &later, &bytes_of(&synced), true).unwrap();
+        check(ID, &synced, &later, &bytes_of(&content), true).unwrap();
         // A mixture: the new bytes without the truncation.
         let mut mixed = synced.clone();
         apply(&mut mixed, &write(70, 10, 3));
-        check(ID, &synced, &later, &bytes_of(&mixed)).unwrap();
+        check(ID, &synced, &later, &bytes_of(&mixed), true).unwrap();
     }
 
     #[test]
@@ -303,16 +310,16 @@ mod tests {
         apply(&mut content, &write(0, 100, 1));
         let mut found = bytes_of(&content);
         found.data[0].1[50] = 0;
-        let error = check(ID, &content, &[], &found).unwrap_err();
+        let error = check(ID, &content, &[], &found, true).unwrap_err();
         assert!(error.starts_with("byte 50 (and 0 more"), "{error}");
         found = FileBytes { size: 100, data: Vec::new() };
-        assert!(check(ID, &content, &[], &found).unwrap_err().contains("are a hole"));
+        assert!(check(ID, &content, &[], &found, true).unwrap_err().contains("are a hole"));
         found = FileBytes { size: 99, data: Vec::new() };
-        assert!(check(ID, &content, &[], &found).unwrap_err().starts_with("size 99"));
+        assert!(check(ID, &content, &[], &found, true).unwrap_err().starts_with("size 99"));
         // Bytes of a generation that was overwritten before the sync.
         let stale = bytes_of(&content);
         apply(&mut content, &write(10, 10, 2));
-        assert!(check(ID, &content, &[], &stale).unwrap_err().starts_with("byte 10 "));
+        assert!(check(ID, &content, &[], &stale, true).unwrap_err().starts_with("byte 10 "));
     }
 
     #[test]

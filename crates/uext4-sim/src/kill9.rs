@@ -60,7 +60,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     let point = folder.path().join("mnt");
     let control = Control::default();
     let mut mount = FuseMount::start(binary, &image, &point)?;
-    let (history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
+    let (mut history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
         std::thread::sleep(delay);
         control.gone.store(true, Ordering::SeqCst);
         mount.kill();
@@ -69,6 +69,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     drop(mount);
 
     let device = MemoryDevice::load(&image).map_err(|error| format!("the image: {error}"))?;
+    history.rules.sizes_were_had = true;
     let marks = history.syncs_before(u64::MAX);
     let syncs = marks.len();
     // The canary: an image that holds nothing of what was synced must not pass.

@@ -2,7 +2,7 @@
 
 use crate::generator::{Generator, Limits};
 use crate::host_target::HostTarget;
-use crate::model::{History, ThreadHistory};
+use crate::model::{History, Rules, ThreadHistory};
 use crate::target::{Clock, act};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +54,6 @@ pub fn run<T>(
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|_| Err("a thread panicked".into())))
             .collect();
-        Ok((History { threads: threads?, renames_carry_data: false }, result?))
+        Ok((History { threads: threads?, rules: Rules::default() }, result?))
     })
 }

@@ -56,8 +56,17 @@ pub struct ThreadHistory {
 pub struct History {
     /// One each.
     pub threads: Vec<ThreadHistory>,
+    /// What the file system promises beyond the least.
+    pub rules: Rules,
+}
+
+/// What one file system promises after a crash and another does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
     /// A rename over a file writes the data of the moved one first (`auto_da_alloc`).
     pub renames_carry_data: bool,
+    /// A size is one that the file had, or a multiple of a block. Images of the kernel show others.
+    pub sizes_were_had: bool,
 }
 
 /// A sync that had returned: thread and place in its history.
@@ -129,7 +138,7 @@ impl History {
         let floors = self.floors(marks);
         let mut faults = self.check_strangers(view);
         for (history, floor) in self.threads.iter().zip(&floors) {
-            faults.extend(history.check(floor, view, self.renames_carry_data));
+            faults.extend(history.check(floor, view, self.rules));
         }
         faults
     }
@@ -195,7 +204,7 @@ impl ThreadHistory {
         self.entries[..end].iter().rposition(|entry| fits(&entry.operation)).map_or(0, |at| at + 1)
     }
 
-    fn check(&self, floor: &Floor, view: &View, renames_carry_data: bool) -> Vec<String> {
+    fn check(&self, floor: &Floor, view: &View, rules: Rules) -> Vec<String> {
         let found: BTreeMap<&Place, &Seen> = view
             .entries
             .iter()
@@ -205,7 +214,7 @@ impl ThreadHistory {
         let mut faults = Vec::new();
         let mut floor = floor.clone();
         match self.check_names(floor.names, &found) {
-            Ok(count) if renames_carry_data => self.raise_renamed(count, &mut floor),
+            Ok(count) if rules.renames_carry_data => self.raise_renamed(count, &mut floor),
             Ok(_) => {}
             Err(differences) => faults = differences,
         }
@@ -217,7 +226,9 @@ impl ThreadHistory {
         let pasts = self.pasts(&floor);
         for (id, seen) in files {
             let result = match pasts.get(&id) {
-                Some((synced, later)) => content::check(id, synced, later, &seen.content),
+                Some((synced, later)) => {
+                    content::check(id, synced, later, &seen.content, rules.sizes_were_had)
+                }
                 // Not identified yet: the load writes only afterwards.
                 None if id >> THREAD_SHIFT == 0 && seen.content.size == 0 => Ok(()),
                 None => Err("nobody made this file".into()),

@@ -11,7 +11,7 @@
 
 use crate::category::Category;
 use crate::generator::{Generator, Limits};
-use crate::model::{Entry, History, Mark, ThreadHistory};
+use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
 use crate::operation::Operation;
 use crate::oracle::JUNK;
 use crate::plant::{FlushDropper, Plant};
@@ -413,7 +413,8 @@ impl<'a> Load<'a> {
     fn history(self) -> History {
         let carries = self.plan.options.auto_da_alloc;
         let threads = self.threads.into_iter().map(|(_, history)| history).collect();
-        History { threads, renames_carry_data: carries }
+        let rules = Rules { renames_carry_data: carries, sizes_were_had: true };
+        History { threads, rules }
     }
 }
 

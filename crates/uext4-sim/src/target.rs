@@ -111,7 +111,7 @@ pub fn act(
 fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), Refusal> {
     let found = target.read(generator.names(), id)?;
     let Some(content) = generator.content(id) else { return Ok(()) };
-    content::check(id, content, &[], &found).map_err(Refusal::Fault)
+    content::check(id, content, &[], &found, true).map_err(Refusal::Fault)
 }
 
 fn fault(history: &ThreadHistory, operation: &Operation, why: &str) -> String {
@@ -133,7 +133,7 @@ fn settle(
         Ok(found) => found,
         Err(refusal) => return Err(format!("reading after it met no space: {refusal:?}")),
     };
-    if content::check(id, &content, &[], &found).is_ok() {
+    if content::check(id, &content, &[], &found, true).is_ok() {
         return Ok(None);
     }
     let happened = match operation {
@@ -145,6 +145,6 @@ fn settle(
     if let Some(effect) = Effect::of(&happened, content.size) {
         changed.apply(&effect);
     }
-    content::check(id, &changed, &[], &found)?;
+    content::check(id, &changed, &[], &found, true)?;
     Ok(Some(happened))
 }

@@ -8,7 +8,7 @@
 //! Not covered: the page cache of the host, which holds the image file.
 
 #[allow(dead_code)] // the watchdog is for hostile images
-#[path = "hostile/child.rs"]
+#[path = "common/child.rs"]
 mod child;
 mod common;
 

@@ -8,10 +8,10 @@
 
 use crate::exercise::{Bounds, Report, rewrite, walk};
 use crate::population::{Base, bases};
-use crate::targets::{Anatomy, Seal, Target, bytes};
 use std::sync::{Arc, OnceLock};
 use uext4::{MountOptions, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
+use uext4_sim::anatomy::{Anatomy, Seal, Target, bytes};
 
 /// Name of a target and which structures it changes.
 type FuzzTarget = (&'static str, fn(Seal) -> bool);

@@ -5,7 +5,6 @@
 use crate::child::{self, Watchdog};
 use crate::common::{have, mke2fs, mount, new};
 use crate::exercise::{Bounds, Report, rewrite, walk};
-use crate::targets::{Anatomy, Seal, bytes};
 use std::sync::Arc;
 use std::time::Duration;
 use uext4::{InodeRef, MountOptions, RenameMode, SetAttr, Volume};
@@ -13,6 +12,7 @@ use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::extent::{Extent, ExtentIndex, write_index, write_leaf};
 use uext4_ondisk::{BlockNo, FileBlock, FileKind, Ino, RawGroupDesc, RawInode, RawSuperblock};
+use uext4_sim::anatomy::{Anatomy, Seal, bytes};
 
 const CHILD: &str = "crafted::one_case";
 const BOUND: Duration = Duration::from_secs(30);

@@ -4,15 +4,13 @@ use crate::child::{self, Watchdog};
 use crate::common::have;
 use crate::exercise::{Bounds, Found, Report, rewrite, walk};
 use crate::population::{Base, bases};
-use crate::random::Random;
-use crate::targets::{Anatomy, Seal, Target, bytes};
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uext4::{MountOptions, Volume};
-use uext4_device::{Device, MemoryDevice, SharedDevice};
-use uext4_ondisk::dir_entry::DirBlock;
+use uext4_device::{MemoryDevice, SharedDevice};
+use uext4_sim::anatomy::Anatomy;
+use uext4_sim::mutate::Mutator;
 
 const CHILD: &str = "mutate::many_cases";
 /// Cases of an ordinary run.
@@ -65,10 +63,10 @@ fn many_cases() {
     let mut tally = Tally::default();
     let started = Instant::now();
     for case in seed..seed + cases {
-        let mut random = Random::new(case);
-        let (base, anatomy) = random.pick(&bases);
+        let mut mutator = Mutator::new(case);
+        let (base, anatomy) = mutator.pick(&bases);
         let device = base.device.snapshot();
-        let what = damage(&device, anatomy, &mut random);
+        let what = mutator.damage(&device, anatomy);
         let name = format!("case {case} ({}): {what}", base.name);
         let result = dog.watch(name.clone(), || {
             catch_unwind(AssertUnwindSafe(|| survive(device, case, &mut tally)))
@@ -156,109 +154,4 @@ fn open(device: &Arc<MemoryDevice>, report: &mut Report) -> Option<Volume> {
     let shared: SharedDevice = device.clone();
     let options = MountOptions { cache_bytes: 8 << 20, ..MountOptions::default() };
     report.note(Volume::open(shared, options))
-}
-
-/// Changes a few structures; says which.
-fn damage(device: &MemoryDevice, anatomy: &Anatomy, random: &mut Random) -> String {
-    let mut what = Vec::new();
-    for _ in 0..1 + random.below(3) {
-        let target = choose(anatomy, random);
-        match target.seal {
-            Seal::DirLeaf(_) if random.one_in(2) => redirect(device, anatomy, target, random),
-            _ if random.one_in(4) => transplant(device, anatomy, target, random),
-            _ => change_fields(device, anatomy, target, random),
-        }
-        anatomy.seal(device, target);
-        what.push(format!("{:?} at {:#x}", target.seal, target.at));
-    }
-    what.join(", ")
-}
-
-/// Every sort of structure is as likely as every other, however many there are of it.
-fn choose<'a>(anatomy: &'a Anatomy, random: &mut Random) -> &'a Target {
-    let mut sorts: BTreeMap<u8, Vec<&Target>> = BTreeMap::new();
-    for target in &anatomy.targets {
-        sorts.entry(sort_of(target.seal)).or_default().push(target);
-    }
-    let sorts: Vec<Vec<&Target>> = sorts.into_values().collect();
-    let sort = random.pick(&sorts);
-    random.pick::<&Target>(sort)
-}
-
-fn sort_of(seal: Seal) -> u8 {
-    match seal {
-        Seal::Superblock => 0,
-        Seal::Desc(_) => 1,
-        Seal::BlockBitmap(_) => 2,
-        Seal::InodeBitmap(_) => 3,
-        Seal::Inode(_) => 4,
-        Seal::Extent(_) => 5,
-        Seal::DirLeaf(_) => 6,
-        Seal::DirIndex(_) => 7,
-        Seal::Xattr(_) => 8,
-        Seal::Orphan(..) => 9,
-        Seal::JournalSuperblock => 10,
-        Seal::LogBlock => 11,
-        Seal::LogImage(_) => 12,
-        Seal::None => 13,
-    }
-}
-
-/// Gives fields of two or four bytes values that are often just wrong enough.
-fn change_fields(device: &MemoryDevice, anatomy: &Anatomy, target: &Target, random: &mut Random) {
-    for _ in 0..1 + random.below(4) {
-        // What steers a structure stands at its start.
-        let range = if random.one_in(2) { target.used.min(160) } else { target.used };
-        let width = *random.pick(&[1, 2, 2, 4, 4, 4]);
-        let at = target.at + (random.below(range) / width * width) as u64;
-        let old = bytes(device, at, width);
-        let mut word = [0; 4];
-        word[..old.len()].copy_from_slice(&old);
-        let old = u32::from_le_bytes(word);
-        let new = match random.below(12) {
-            0 => 0,
-            1 => u32::MAX,
-            2 => old.wrapping_add(1),
-            3 => old.wrapping_sub(1),
-            4 => 1 << random.below(32),
-            5 => old ^ (1 << random.below(32)),
-            6 => random.below(64) as u32,
-            7 => u32::try_from(anatomy.layout.blocks_count).unwrap_or(u32::MAX),
-            8 => random.below(anatomy.layout.blocks_count as usize) as u32,
-            9 => random.pick(&anatomy.inodes).get(),
-            10 => old.swap_bytes(),
-            _ => random.any() as u32,
-        };
-        let _ = device.write_at(at, &new.to_le_bytes()[..width]);
-    }
-}
-
-/// Copies a part of another structure of the same sort: blocks and names with two owners.
-fn transplant(device: &MemoryDevice, anatomy: &Anatomy, target: &Target, random: &mut Random) {
-    let sort = sort_of(target.seal);
-    let others: Vec<&Target> =
-        anatomy.targets.iter().filter(|t| sort_of(t.seal) == sort && t.len == target.len).collect();
-    let other = random.pick(&others);
-    let ranges = [(40, 60), (0, 128), (0, target.len), (12, 12), (100, 4), (0, 40)];
-    let &(from, len) = random.pick(&ranges);
-    if from < target.len {
-        let part = bytes(device, other.at + from as u64, len.min(target.len - from));
-        device.write_at(target.at + from as u64, &part).expect("memory");
-    }
-}
-
-/// Points names to other inodes: loops, hard links to directories, reserved and free inodes.
-fn redirect(device: &MemoryDevice, anatomy: &Anatomy, target: &Target, random: &mut Random) {
-    let block = bytes(device, target.at, target.len);
-    let offsets: Vec<u32> =
-        DirBlock::new(&block).live().map_while(|entry| entry.ok().map(|e| e.offset)).collect();
-    for _ in 0..3 {
-        let Some(&offset) = offsets.get(random.below(offsets.len())) else { return };
-        let ino = match random.below(6) {
-            0 => random.below(14) as u32,
-            1 => random.below(anatomy.layout.inodes_count as usize + 2) as u32,
-            _ => random.pick(&anatomy.inodes).get(),
-        };
-        device.write_at(target.at + u64::from(offset), &ino.to_le_bytes()).expect("memory");
-    }
 }

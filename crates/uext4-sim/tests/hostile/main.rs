@@ -13,8 +13,9 @@
 //!
 //! `UEXT4_HOSTILE_CASES` and `UEXT4_HOSTILE_SEED` make the random run longer or another one.
 
+#[path = "../../../uext4/tests/common/child.rs"]
 mod child;
-#[path = "../common/mod.rs"]
+#[path = "../../../uext4/tests/common/mod.rs"]
 mod common;
 mod crafted;
 mod exercise;
@@ -23,4 +24,3 @@ mod images;
 mod mutate;
 mod population;
 mod random;
-mod targets;

@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use uext4::config::Atime;
 use uext4::{MountOptions, Volume};
 use uext4_device::{Access, FileDevice};
@@ -103,14 +103,16 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     let copy = folder.path().join("copy.img");
     let control = Control::default();
     let limits = Limits { xattr_bytes: block_size as usize / 2, ..Limits::default() };
-    let (history, frozen_at) = load::run(&point, seed, THREADS, limits, &control, || {
-        std::thread::sleep(delay);
-        let before = control.clock.tick();
-        let frozen = Frozen::freeze(&outer_point)?;
-        fs::copy(&image, &copy).map_err(|error| format!("copy of the image: {error}"))?;
-        drop(frozen);
-        Ok(before)
-    })?;
+    let (history, (frozen_at, copied)) =
+        load::run(&point, seed, THREADS, limits, &control, || {
+            std::thread::sleep(delay);
+            let before = control.clock.tick();
+            let frozen = Frozen::freeze(&outer_point)?;
+            fs::copy(&image, &copy).map_err(|error| format!("copy of the image: {error}"))?;
+            let copied = SystemTime::now();
+            drop(frozen);
+            Ok((before, copied))
+        })?;
     inner.unmount()?;
     outer.unmount()?;
     fs::remove_file(&outer_image).map_err(|error| error.to_string())?;
@@ -137,7 +139,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     };
     // The kernel leaves its own summary counts to be found wrong; only the tree is compared.
     oracle::judge(&copies[1], "-fy").map_err(|error| error.to_string())?;
-    faults.extend(against_kernel(binary, folder.path(), &copy, &copies)?);
+    faults.extend(against_kernel(binary, folder.path(), &copy, &copies, copied)?);
     faults.extend(oracle::expect_clean(&copies[0]).err().map(|e| format!("after uext4: {e}")));
     let features = if features.is_empty() { "default features" } else { features };
     let what = format!(
@@ -190,10 +192,11 @@ fn against_kernel(
     folder: &Path,
     copy: &Path,
     others: &[PathBuf; 2],
+    copied: SystemTime,
 ) -> Result<Vec<String>, String> {
     let (kernel_point, point) = (folder.join("kernel"), folder.join("ours"));
     let kernel = KernelMount::start(copy, &kernel_point, false)?;
-    let scope = Scope { whole_volume: true, access_times: true };
+    let scope = Scope { whole_volume: true, access_times: true, recovered_after: Some(copied) };
     let mut faults = Vec::new();
     for (image, who) in others.iter().zip(["uext4", "e2fsck"]) {
         let mount = FuseMount::start(binary, image, &point)?;

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Most differences that are told.
 const DIFFERENCES_MAX: usize = 20;
@@ -19,6 +20,9 @@ pub struct Scope {
     pub whole_volume: bool,
     /// Access times, too (nobody has read the trees since they were written).
     pub access_times: bool,
+    /// Times after this are those of a recovery, each with its own clock: a file whose cutting it
+    /// has ended.
+    pub recovered_after: Option<SystemTime>,
 }
 
 /// Differences between two trees; empty if they are the same.
@@ -128,12 +132,19 @@ fn metadata(path: &Path) -> Result<Metadata, String> {
 }
 
 fn fields(a: &Metadata, b: &Metadata, scope: Scope) -> Vec<(&'static str, String, String)> {
-    let time = |m: &Metadata| format!("{}.{:09}", m.mtime(), m.mtime_nsec());
+    let time = |seconds: i64, nanos: i64| {
+        let is_later = scope.recovered_after.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        let is_later = is_later.is_some_and(|t| {
+            (seconds, nanos) > (t.as_secs().cast_signed(), i64::from(t.subsec_nanos()))
+        });
+        if is_later { "of the recovery".to_owned() } else { format!("{seconds}.{nanos:09}") }
+    };
+    let modified = |m: &Metadata| time(m.mtime(), m.mtime_nsec());
     let mut fields = vec![
         ("mode", format!("{:o}", a.mode()), format!("{:o}", b.mode())),
         ("owner", format!("{}:{}", a.uid(), a.gid()), format!("{}:{}", b.uid(), b.gid())),
         ("links", a.nlink().to_string(), b.nlink().to_string()),
-        ("mtime", time(a), time(b)),
+        ("mtime", modified(a), modified(b)),
         ("device", a.rdev().to_string(), b.rdev().to_string()),
     ];
     // The size of a directory is the file system's own affair.
@@ -141,9 +152,9 @@ fn fields(a: &Metadata, b: &Metadata, scope: Scope) -> Vec<(&'static str, String
         fields.push(("size", a.len().to_string(), b.len().to_string()));
     }
     if scope.access_times {
-        let changed = |m: &Metadata| format!("{}.{:09}", m.ctime(), m.ctime_nsec());
+        let changed = |m: &Metadata| time(m.ctime(), m.ctime_nsec());
         fields.push(("ctime", changed(a), changed(b)));
-        let read = |m: &Metadata| format!("{}.{:09}", m.atime(), m.atime_nsec());
+        let read = |m: &Metadata| time(m.atime(), m.atime_nsec());
         if !a.is_dir() && !a.is_symlink() {
             fields.push(("atime", read(a), read(b)));
         }
@@ -225,7 +236,7 @@ fn next_data(file: &File, at: u64, length: u64) -> io::Result<u64> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     fn make(root: &Path) {
         fs::create_dir(root).unwrap();

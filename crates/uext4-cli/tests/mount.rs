@@ -604,3 +604,27 @@ fn root_alone_may_do_all_but_run_what_is_no_program() {
     mount.end();
     assert_clean(&image);
 }
+
+/// Opening a running program with `O_TRUNC` is refused, and leaves it whole.
+#[test]
+fn a_running_program_is_not_cut() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "rw");
+    let program = mount.path("sleep");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let length = fs::metadata(&program).unwrap().len();
+    let mut child = Command::new(&program).arg("1000").spawn().unwrap();
+    let error = File::create(&program).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ExecutableFileBusy);
+    assert_eq!(fs::metadata(&program).unwrap().len(), length);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    File::create(&program).unwrap();
+    assert_eq!(fs::metadata(&program).unwrap().len(), 0);
+    mount.end();
+    assert_clean(&image);
+}

@@ -37,10 +37,11 @@ const BACKGROUND_MAX: u16 = 64;
 ///
 /// Not asked for: `FUSE_HANDLE_KILLPRIV` (the first version cannot say which cached write must
 /// clear set-id bits), `FUSE_NO_OPEN_SUPPORT` (every open file has its own write-error cursor),
-/// `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the kernel's own serve a local
-/// mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with `FUSE_DONT_MASK`, by option.
-const ABILITIES: [InitFlags; 9] = [
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
+/// `FUSE_ATOMIC_O_TRUNC` (open(2) of a running program with `O_TRUNC` would cut it before the
+/// kernel says `ETXTBSY`), `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the
+/// kernel's own serve a local mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with
+/// `FUSE_DONT_MASK`, by option.
+const ABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -372,9 +373,9 @@ impl Filesystem for Adapter {
         self.reply_entry(self.ops.link(node.0, new_parent.0, new_name.as_bytes()), reply);
     }
 
-    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _shift = self.crew.shift();
-        match self.ops.open(request.uid(), node.0, flags.0) {
+        match self.ops.open(node.0) {
             Ok(handle) => {
                 if can_write(flags.0) {
                     self.ops.nodes.add_writer(node.0);

@@ -177,14 +177,9 @@ impl Ops {
         Ok(self.volume.rename(&dir, from.1, &new_dir, to.1, mode)?)
     }
 
-    /// Opens a node; with `O_TRUNC` (`FUSE_ATOMIC_O_TRUNC`) it is emptied first.
-    pub(crate) fn open(&self, uid: u32, node: u64, flags: i32) -> Answer<u64> {
+    /// Opens a node.
+    pub(crate) fn open(&self, node: u64) -> Answer<u64> {
         let inode = self.node(node)?;
-        if flags & libc::O_TRUNC != 0 {
-            let kill_priv = uid != 0;
-            let change = SetAttr { size: Some(0), kill_priv, ..SetAttr::default() };
-            self.volume.set_attr(&inode, &change)?;
-        }
         Ok(self.files.insert(self.volume.open_file(&inode)?))
     }
 

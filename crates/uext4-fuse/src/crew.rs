@@ -2,9 +2,10 @@
 //!
 //! What: a mount has many workers, since some of them wait: for a commit, for the device. But each
 //! one that stands at the queue without need costs: the kernel wakes them in turn, so that requests
-//! wander over all threads and processors. How much it costs depends on the machine's load: between
-//! nothing and, in one run of deletions with eight workers on two processors, half of the time. So a worker that finds enough others at the queue
-//! rests, and is called back when one takes a request and leaves nobody there.
+//! wander over all threads and processors. How much that costs depends on the machine's load:
+//! between nothing and, in one run of deletions with eight workers on two processors, half of the
+//! time. So a worker that finds enough others at the queue rests, and is called back when one takes
+//! a request and leaves nobody there.
 //! Invariant: while a worker rests, another stands at the queue, or is on its way there.
 //! Locking: a leaf mutex for resting and calling; a request that needs neither touches a counter.
 

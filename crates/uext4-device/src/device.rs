@@ -54,6 +54,15 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Makes several writes, in no particular order and perhaps at the same time. They must not
+    /// overlap.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`]: the first failure; any part of any of the ranges may have changed.
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        writes.iter().try_for_each(|run| self.write_vectored_at(run.offset, run.bufs))
+    }
+
     /// Fills the buffers one after the other, contiguous from `offset` (bytes).
     ///
     /// # Errors
@@ -96,6 +105,15 @@ pub trait Device: Send + Sync + Debug {
     fn fresh_zeroes(&self) -> bool {
         false
     }
+}
+
+/// One of several writes: the buffers one after the other, contiguous from `offset` (bytes).
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRun<'a> {
+    /// Where the first buffer goes, in bytes.
+    pub offset: u64,
+    /// What is written.
+    pub bufs: &'a [&'a [u8]],
 }
 
 /// A device as everybody above this crate holds it.

@@ -26,7 +26,7 @@ mod page_store;
 mod record;
 mod recording;
 
-pub use device::{Device, SharedDevice};
+pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;

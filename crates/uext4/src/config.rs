@@ -30,6 +30,61 @@ pub enum OnError {
 pub enum DataMode {
     /// Data is on the device before the transaction that makes it reachable.
     Ordered,
+    /// As [`DataMode::Ordered`] here, where data is written before its mapping exists; ext4
+    /// promises less. It is what `journal_async_commit` needs.
+    Writeback,
+    /// Data goes through the journal with its mapping.
+    Journal,
+}
+
+/// When the mapping of delayed data is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WritebackMode {
+    /// After the data is on the device, as written extents.
+    Mapped,
+    /// Before, as written extents; the commit of that transaction writes the data (contrast:
+    /// `dioread_lock` of the kernel).
+    Ordered,
+    /// Before, as unwritten extents, that a reserved second handle converts when the data is on the
+    /// device (contrast: `dioread_nolock` of the kernel).
+    Unwritten,
+}
+
+/// Who wakes a handle that waits to join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinMode {
+    /// A queue: whoever fits is woken when it has joined.
+    Fifo,
+    /// All are woken and try again (contrast).
+    Herd,
+}
+
+/// How many blocks a handle asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreditMode {
+    /// What it may dirty, from the tree as it is.
+    Exact,
+    /// What a handle of the kernel asks for: the worst tree, each shared block anew (contrast).
+    Worst,
+}
+
+/// Who frees log space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointMode {
+    /// A thread, from a quarter of the log on.
+    Background,
+    /// Whoever finds no room, one at a time, oldest transaction first (contrast).
+    Inline,
+}
+
+/// What a sync does that arrives while another one of the same inode runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsyncBatch {
+    /// It shares the next sweep with all who wait for it.
+    Single,
+    /// Each makes a sweep of its own and looks again for what became dirty meanwhile (contrast:
+    /// kernels before 5.8).
+    Rescan,
 }
 
 /// Options of a mount. [`MountOptions::parse`] takes them one word at a time.
@@ -57,6 +112,26 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// Dirty data older than this is written back, in milliseconds.
     pub dirty_expire_ms: u64,
+    /// A commit waits at least so long for others to join it, in microseconds.
+    pub min_batch_time_us: u32,
+    /// And at most so long, in microseconds; 0: it never waits.
+    pub max_batch_time_us: u32,
+    /// Flush the device where the format needs it. Without, a crash of the machine may corrupt.
+    pub barrier: bool,
+    /// Write the commit block together with the transaction.
+    pub journal_async_commit: bool,
+    /// Unwritten neighbours of at most this length are zeroed rather than split off, in bytes.
+    pub extent_max_zeroout: u32,
+    /// When delayed data is mapped.
+    pub writeback: WritebackMode,
+    /// How handles wait to join.
+    pub journal_join: JoinMode,
+    /// How handles count credits.
+    pub journal_credits: CreditMode,
+    /// Who checkpoints.
+    pub checkpoint: CheckpointMode,
+    /// How syncs of one inode meet.
+    pub fsync_batch: FsyncBatch,
 }
 
 impl Default for MountOptions {
@@ -73,6 +148,16 @@ impl Default for MountOptions {
             auto_da_alloc: true,
             cache_bytes: 256 << 20,
             dirty_expire_ms: 30_000,
+            min_batch_time_us: 0,
+            max_batch_time_us: 15_000,
+            barrier: true,
+            journal_async_commit: false,
+            extent_max_zeroout: 32 << 10,
+            writeback: WritebackMode::Mapped,
+            journal_join: JoinMode::Fifo,
+            journal_credits: CreditMode::Exact,
+            checkpoint: CheckpointMode::Background,
+            fsync_batch: FsyncBatch::Single,
         }
     }
 }
@@ -120,10 +205,30 @@ impl MountOptions {
             ("nodelalloc", None) => self.delalloc = false,
             ("auto_da_alloc", None) => self.auto_da_alloc = true,
             ("noauto_da_alloc", None) => self.auto_da_alloc = false,
-            ("user_xattr" | "acl" | "block_validity" | "dioread_nolock" | "dioread_lock", None) => {
-            }
+            ("user_xattr" | "acl" | "block_validity", None) => {}
+            // Of the kernel's two ways; what uext4 does has the merits of both.
+            ("dioread_nolock" | "dioread_lock", None) => self.writeback = WritebackMode::Mapped,
             ("data", Some("ordered")) => self.data_mode = DataMode::Ordered,
-            ("data", Some(_)) => return Err(error("only ordered is supported")),
+            ("data", Some("writeback")) => self.data_mode = DataMode::Writeback,
+            ("data", Some("journal")) => self.data_mode = DataMode::Journal,
+            ("data", Some(_)) => return Err(error("one of ordered, writeback, journal")),
+            ("barrier", None | Some("1")) => self.barrier = true,
+            ("nobarrier", None) | ("barrier", Some("0")) => self.barrier = false,
+            ("barrier", Some(_)) => return Err(error("0 or 1")),
+            ("journal_async_commit", None) => self.journal_async_commit = true,
+            ("min_batch_time", Some(us)) => {
+                self.min_batch_time_us =
+                    us.parse().map_err(|_| error("not a number of microseconds"))?;
+            }
+            ("max_batch_time", Some(us)) => {
+                self.max_batch_time_us =
+                    us.parse().map_err(|_| error("not a number of microseconds"))?;
+            }
+            ("extent_max_zeroout_kb", Some(kib)) => {
+                let kib: u32 = kib.parse().map_err(|_| error("not a number of KiB"))?;
+                self.extent_max_zeroout = kib.saturating_mul(1024);
+            }
+            _ if self.contrast(name, value).map_err(error)? => {}
             ("errors", Some("continue")) => self.errors = Some(OnError::Continue),
             ("errors", Some("remount-ro")) => self.errors = Some(OnError::RemountReadOnly),
             ("errors", Some("panic")) => self.errors = Some(OnError::Panic),
@@ -143,8 +248,55 @@ impl MountOptions {
                 }
                 self.cache_bytes = bytes;
             }
-            ("data" | "errors" | "commit" | "cache", None) => return Err(error("needs a value")),
+            (
+                "data"
+                | "errors"
+                | "commit"
+                | "cache"
+                | "min_batch_time"
+                | "max_batch_time"
+                | "extent_max_zeroout_kb",
+                None,
+            ) => return Err(error("needs a value")),
             _ => return Err(error("unknown")),
+        }
+        Ok(())
+    }
+
+    /// Takes a contrast option: one that switches on what the engine is built to avoid, to show
+    /// what it costs. False if `name` is none.
+    fn contrast(&mut self, name: &str, value: Option<&str>) -> Result<bool, &'static str> {
+        match (name, value) {
+            ("writeback", Some("mapped")) => self.writeback = WritebackMode::Mapped,
+            ("writeback", Some("ordered")) => self.writeback = WritebackMode::Ordered,
+            ("writeback", Some("unwritten")) => self.writeback = WritebackMode::Unwritten,
+            ("writeback", _) => return Err("one of mapped, ordered, unwritten"),
+            ("journal_join", Some("fifo")) => self.journal_join = JoinMode::Fifo,
+            ("journal_join", Some("herd")) => self.journal_join = JoinMode::Herd,
+            ("journal_join", _) => return Err("one of fifo, herd"),
+            ("journal_credits", Some("exact")) => self.journal_credits = CreditMode::Exact,
+            ("journal_credits", Some("worst")) => self.journal_credits = CreditMode::Worst,
+            ("journal_credits", _) => return Err("one of exact, worst"),
+            ("checkpoint", Some("background")) => self.checkpoint = CheckpointMode::Background,
+            ("checkpoint", Some("inline")) => self.checkpoint = CheckpointMode::Inline,
+            ("checkpoint", _) => return Err("one of background, inline"),
+            ("fsync_batch", Some("single")) => self.fsync_batch = FsyncBatch::Single,
+            ("fsync_batch", Some("rescan")) => self.fsync_batch = FsyncBatch::Rescan,
+            ("fsync_batch", _) => return Err("one of single, rescan"),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether the words fit together.
+    ///
+    /// # Errors
+    /// One line that says which do not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.journal_async_commit && self.data_mode == DataMode::Ordered {
+            return Err("mount option 'journal_async_commit': not with data=ordered, since the \
+                        commit block may be durable before the data"
+                .to_owned());
         }
         Ok(())
     }
@@ -183,6 +335,12 @@ mod tests {
     }
 
     #[test]
+    fn async_commit_needs_another_data_mode() {
+        assert!(check(&["journal_async_commit"]).unwrap().check().is_err());
+        assert!(check(&["journal_async_commit", "data=writeback"]).unwrap().check().is_ok());
+    }
+
+    #[test]
     fn bad_words_are_named() {
         for (word, why) in [
             ("frobnicate", "unknown"),
@@ -190,7 +348,9 @@ mod tests {
             ("commit=x", "not a number of seconds"),
             ("cache=1", "at least 8M"),
             ("cache=99999999999T", "not a size (like 64M)"),
-            ("data=journal", "only ordered is supported"),
+            ("data=x", "one of ordered, writeback, journal"),
+            ("writeback", "one of mapped, ordered, unwritten"),
+            ("barrier=2", "0 or 1"),
         ] {
             let error = check(&[word]).unwrap_err();
             assert_eq!(error.to_string(), format!("mount option '{word}': {why}"));

@@ -15,6 +15,7 @@ pub mod file;
 pub mod inode;
 pub mod journal;
 pub mod plant;
+pub mod stats;
 pub mod sync;
 pub mod vfs;
 pub mod volume;

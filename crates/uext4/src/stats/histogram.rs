@@ -1,0 +1,224 @@
+//! A histogram of durations that any number of threads add to.
+//!
+//! What: counts by the magnitude of a value, eight steps to each power of two, so that a quantile
+//! is off by at most one eighth. Adding is one atomic addition to each of two words.
+//! Invariants: a reader that runs beside writers sees each addition wholly or not at all in the
+//! counts; sum and counts may differ by what is being added.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Steps to a power of two, as a number of bits.
+const STEP_BITS: u32 = 3;
+const STEPS: u64 = 1 << STEP_BITS;
+/// Values up to 2^44 ns, nearly five hours; longer ones count as that.
+const EXPONENTS: u32 = 44;
+const BUCKETS: usize = ((EXPONENTS - STEP_BITS + 1) as usize) << STEP_BITS;
+
+/// Counts of durations in nanoseconds.
+pub struct Histogram {
+    counts: Box<[AtomicU64]>,
+    sum_ns: AtomicU64,
+}
+
+/// What a histogram held at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    counts: Vec<u64>,
+    /// Values added.
+    pub count: u64,
+    /// Their sum, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            sum_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl std::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Histogram").field("sum_ns", &self.sum_ns).finish_non_exhaustive()
+    }
+}
+
+impl Histogram {
+    /// Adds a duration.
+    pub fn add(&self, duration: Duration) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Adds the time since `start`.
+    pub fn add_since(&self, start: Instant) {
+        self.add(start.elapsed());
+    }
+
+    /// What it holds now.
+    #[must_use]
+    pub fn read(&self) -> Reading {
+        let counts: Vec<u64> = self.counts.iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        let count = counts.iter().sum();
+        Reading { counts, count, sum_ns: self.sum_ns.load(Ordering::Relaxed) }
+    }
+}
+
+impl Reading {
+    /// Mean, in nanoseconds; 0 of nothing.
+    #[must_use]
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns.checked_div(self.count).unwrap_or(0)
+    }
+
+    /// The value that a part `quantile` (0 to 1) of all does not exceed, in nanoseconds, rounded up
+    /// to the end of its step; 0 of nothing.
+    #[must_use]
+    pub fn quantile_ns(&self, quantile: f64) -> u64 {
+        let rank = (quantile * self.count as f64).ceil().max(1.0) as u64;
+        let mut below = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            below += count;
+            if below >= rank {
+                return upper(index) - 1;
+            }
+        }
+        0
+    }
+
+    /// Counts by power of two: (least value, count), in nanoseconds, ascending, none left out
+    /// between the first and the last that has any.
+    #[must_use]
+    pub fn powers(&self) -> Vec<(u64, u64)> {
+        let mut powers = [0; EXPONENTS as usize + 1];
+        for (index, count) in self.counts.iter().enumerate() {
+            let least = lower(index);
+            powers[least.checked_ilog2().unwrap_or(0) as usize] += count;
+        }
+        let Some(first) = powers.iter().position(|&count| count > 0) else { return Vec::new() };
+        let last = powers.iter().rposition(|&count| count > 0).unwrap_or(first);
+        (first..=last).map(|exponent| (1 << exponent, powers[exponent])).collect()
+    }
+
+    /// As funclatency(8) prints it, in microseconds.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        const WIDTH: u64 = 40;
+        // What is shorter than a microsecond shares the first line, as there.
+        let mut lines: Vec<(u64, u64, u64)> = Vec::new();
+        for (index, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
+            let us = (lower(index) / 1000).max(1);
+            let low = 1 << us.ilog2();
+            match lines.last_mut() {
+                Some(last) if last.0 == low => last.2 += count,
+                _ => lines.push((low, 2 * low - 1, count)),
+            }
+        }
+        let most = lines.iter().map(|line| line.2).max().unwrap_or(1);
+        let mut text = format!("{:>16}    : {:<8} distribution\n", "usecs", "count");
+        let Some(&(_, _, _)) = lines.first() else { return text };
+        let mut low = 1;
+        let last = lines.last().map_or(1, |line| line.0);
+        let mut lines = lines.into_iter().peekable();
+        while low <= last {
+            let count = lines.next_if(|line| line.0 == low).map_or(0, |line| line.2);
+            let bar = "*".repeat((count * WIDTH / most) as usize);
+            let first = if low == 1 { 0 } else { low };
+            let _ = writeln!(text, "{first:>8} -> {:<8}: {count:<8} |{bar:<40}|", 2 * low - 1);
+            low *= 2;
+        }
+        text
+    }
+
+    /// What was added after `earlier` was read.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let earlier_counts = earlier.counts.iter().chain(std::iter::repeat(&0));
+        let counts: Vec<u64> =
+            self.counts.iter().zip(earlier_counts).map(|(now, then)| now - then).collect();
+        let count = counts.iter().sum();
+        Self { counts, count, sum_ns: self.sum_ns - earlier.sum_ns }
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let ns = ns.min((1 << EXPONENTS) - 1);
+    if ns < STEPS {
+        return ns as usize;
+    }
+    let shift = ns.ilog2() - STEP_BITS;
+    ((u64::from(shift) << STEP_BITS) + (ns >> shift)) as usize
+}
+
+/// Least value of a bucket, in nanoseconds.
+fn lower(index: usize) -> u64 {
+    let index = index as u64;
+    if index < STEPS {
+        return index;
+    }
+    let shift = (index >> STEP_BITS) - 1;
+    (STEPS + index % STEPS) << shift
+}
+
+fn upper(index: usize) -> u64 {
+    lower(index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_meet_without_gaps() {
+        for index in 0..BUCKETS {
+            assert_eq!(bucket(lower(index)), index);
+            assert_eq!(bucket(upper(index) - 1), index);
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_within_a_step() {
+        let histogram = Histogram::default();
+        (1..=1000).for_each(|us| histogram.add(Duration::from_micros(us)));
+        let read = histogram.read();
+        assert_eq!((read.count, read.mean_ns()), (1000, 500_500));
+        for (quantile, us) in [(0.5, 500_000), (0.99, 990_000), (1.0, 1_000_000)] {
+            let found = read.quantile_ns(quantile);
+            assert!(found >= us && found <= us + us / 8, "{quantile}: {found}");
+        }
+        assert_eq!(Histogram::default().read().quantile_ns(0.5), 0);
+    }
+
+    #[test]
+    fn text_is_that_of_funclatency() {
+        let histogram = Histogram::default();
+        for us in [3, 3, 9] {
+            histogram.add(Duration::from_micros(us));
+        }
+        histogram.add(Duration::from_nanos(10));
+        let text = histogram.read().to_text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].trim(), "usecs    : count    distribution");
+        assert_eq!(lines[1], format!("{:>8} -> {:<8}: {:<8} |{:<40}|", 0, 1, 1, "*".repeat(20)));
+        assert_eq!(lines[2], format!("{:>8} -> {:<8}: {:<8} |{:<40}|", 2, 3, 2, "*".repeat(40)));
+        assert_eq!(lines[3], format!("{:>8} -> {:<8}: {:<8} |{:<40}|", 4, 7, 0, ""));
+        assert_eq!(lines.len(), 5);
+    }
+
+    #[test]
+    fn readings_differ_by_what_came_between() {
+        let histogram = Histogram::default();
+        histogram.add(Duration::from_micros(5));
+        let before = histogram.read();
+        histogram.add(Duration::from_micros(7));
+        let between = histogram.read().since(&before);
+        assert_eq!((between.count, between.sum_ns), (1, 7_000));
+        assert_eq!(between.powers(), vec![(4096, 1)]);
+    }
+}

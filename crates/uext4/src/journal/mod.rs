@@ -19,6 +19,7 @@ mod locate;
 mod log;
 mod record;
 mod recovery;
+mod space;
 mod stats;
 mod transaction;
 mod word;
@@ -27,6 +28,7 @@ pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
 pub use recovery::{Recovered, recover};
+pub use space::LogSpace;
 pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;

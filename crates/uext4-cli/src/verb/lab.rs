@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -124,8 +124,17 @@ fn measure(args: &RunArgs) -> Result<()> {
     let mut summary = Summary::default();
     let mut failures = 0;
     let quiet = !std::io::stderr().is_terminal();
+    // A reader that has gone, as `head` does, ends the run.
+    let mut output = Ok(());
+    let mut print = |text: &str| {
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        if printed.is_err() {
+            plan.stop.store(true, Ordering::Relaxed);
+            output = printed;
+        }
+    };
     if !args.json {
-        uext4_lab::describe_machine().iter().for_each(|line| println!("{line}"));
+        uext4_lab::describe_machine().iter().for_each(|line| print(&format!("{line}\n")));
     }
     let ran = uext4_lab::run(&plan, &mut |event| match event {
         Event::Turn { .. } if quiet => {}
@@ -137,14 +146,15 @@ fn measure(args: &RunArgs) -> Result<()> {
         Event::Skipped(target, reason) => {
             say(&format!("lab: {} is left out: {reason}", target.name()));
         }
-        Event::Measured(figure) if args.json => println!("{}", figure.to_json()),
+        Event::Measured(figure) if args.json => print(&format!("{}\n", figure.to_json())),
         Event::Measured(figure) => summary.add(figure.clone()),
         Event::Failed(load, target, error) => {
             failures += 1;
             say(&format!("lab: {} on {} gives no figure: {error}", load.id, target.name()));
         }
     });
-    print!("{}", summary.to_text());
+    print(&summary.to_text());
+    output.map_err(Failure::output)?;
     ran.map_err(failed)?;
     if failures == 0 { Ok(()) } else { Err(Failure::Reported) }
 }

@@ -95,7 +95,8 @@ fn parse_info(text: &str) -> Counters {
         line.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
     };
     let transactions = text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
-    let handles = number("handles per transaction");
+    // Of a fresh mount there is only the first line.
+    let handles = if transactions == Some(0) { Some(0) } else { number("handles per transaction") };
     Counters {
         transactions,
         handles: transactions.zip(handles).map(|(count, mean)| count * mean),
@@ -129,6 +130,8 @@ average:
         assert_eq!((info.transactions, info.handles), (Some(24), Some(24 * 73)));
         assert_eq!((info.handles_per_txn(), info.commit_mean_us), (Some(73.0), Some(13521.0)));
         assert_eq!(parse_info(""), Counters::default());
+        let fresh = parse_info("0 transactions (0 requested), each up to 8192 blocks\n");
+        assert_eq!(info.since(fresh).handles_per_txn(), Some(73.0));
     }
 
     #[test]

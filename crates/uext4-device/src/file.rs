@@ -1,8 +1,10 @@
 //! An image file or block device.
 //!
 //! # What
-//! Positional reads and writes through the page cache (`pread`, `pwritev`): no shared position, so
-//! any number of threads. `flush` is `fdatasync`, shared by callers that arrive together.
+//! Positional reads and writes (`pread`, `pwritev`): no shared position, so any number of threads.
+//! They go through the kernel's page cache, or past it (see `direct`). Several writes of one call
+//! go out together by io_uring where the caller wants it (see `rings`). `flush` is `fdatasync`,
+//! shared by callers that arrive together.
 //!
 //! # Invariants
 //! - A writer holds the image alone: `flock(LOCK_EX)`, on block devices `O_EXCL` as well, and never
@@ -15,31 +17,26 @@
 //! through an open file of their own, because the kernel reports a writeback error once per open
 //! file and a concurrent `fdatasync` must not miss it.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
-use rustix::io::{Errno, preadv, pwritev};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::Errno;
 
-use crate::device::{Device, check_read, check_write, total_len};
+use crate::claim::{check_kind, lock, refuse_loop_backing};
+use crate::device::{Device, WriteRun, check_read, check_write, total_len};
+use crate::direct::Direct;
 use crate::group_flush::GroupFlush;
-use crate::loop_backing::loop_device_of;
 use crate::open_error::OpenError;
-
-/// What the caller wants to do with an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Read only; shares the image with other readers.
-    ReadOnly,
-    /// Read and write; alone.
-    ReadWrite,
-}
+use crate::options::{Access, Caching, FileOptions, Submission};
+use crate::piece::Pieces;
+use crate::rings::Rings;
+use crate::vectored::{read_all_vectored, write_all_vectored};
 
 /// A regular file or block device, from an offset to its end.
 #[derive(Debug)]
@@ -55,22 +52,37 @@ pub struct FileDevice {
     read_only: bool,
     fresh: AtomicBool,
     flushes: GroupFlush,
+    direct: Option<Direct>,
+    rings: Option<Rings>,
+    notice: Option<String>,
 }
 
-/// Buffers a system call takes at once (`IOV_MAX`).
-const VECTOR_MAX: usize = 1024;
-/// How often the lock of a block device is tried: udev holds it for moments while it probes.
-const BLOCK_LOCK_TRIES: u32 = 10;
-const BLOCK_LOCK_WAIT: Duration = Duration::from_millis(50);
-
 impl FileDevice {
-    /// Opens an image. The device is what lies from `offset` (bytes) to the end of the file; the
-    /// lock covers the whole file.
+    /// Opens an image, through the page cache and without io_uring. The device is what lies from
+    /// `offset` (bytes) to the end of the file; the lock covers the whole file.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, access: Access, offset: u64) -> Result<FileDevice, OpenError> {
-        let writing = access == Access::ReadWrite;
+        FileDevice::open_with(path, &FileOptions { offset, ..FileOptions::new(access) })
+    }
+
+    /// Opens an image. Where the store or the system cannot do what the options ask for, the
+    /// device does without, and [`FileDevice::notice`] says so.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with(path: &Path, options: &FileOptions) -> Result<FileDevice, OpenError> {
+        FileDevice::open_where(path, options, None)
+    }
+
+    /// As `open_with`; with an errno, as where the system answers io_uring with it.
+    fn open_where(
+        path: &Path,
+        options: &FileOptions,
+        uring_refused: Option<i32>,
+    ) -> Result<FileDevice, OpenError> {
+        let (writing, offset) = (options.access == Access::ReadWrite, options.offset);
         let fail = |action, error| OpenError::from_io(path, writing, action, error);
         let before = std::fs::metadata(path).map_err(|error| fail("look at it", error))?;
         check_kind(path, &before)?;
@@ -101,7 +113,12 @@ impl FileDevice {
             return Err(OpenError::OffsetPastEnd { path: path.to_path_buf(), offset, len: total });
         }
         let fresh = writing && !block_device && is_hole_from(&file, offset);
-        Ok(FileDevice::assemble(path, file, !writing, block_device, offset, total - offset, fresh))
+        let len = total - offset;
+        let mut device =
+            FileDevice::assemble(path, file, !writing, block_device, offset, len, fresh);
+        device.start_direct(options.caching);
+        device.start_rings(options.submission, uring_refused);
+        Ok(device)
     }
 
     /// Makes a sparse file of `len` bytes, all zero, and opens it for writing. A file that exists
@@ -163,6 +180,120 @@ impl FileDevice {
         self.block_device
     }
 
+    /// Whether requests go past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Whether several writes of one call go out together, by io_uring.
+    #[must_use]
+    pub fn uses_uring(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    /// What the device was asked for and does without, in one line, and why.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
+    fn start_direct(&mut self, caching: Caching) {
+        let wanted = match caching {
+            Caching::Buffered => false,
+            Caching::Direct => true,
+            Caching::Auto => self.block_device && !self.read_only,
+        };
+        if !wanted {
+            return;
+        }
+        match Direct::start(&self.file, self.start, self.len) {
+            Ok(direct) => {
+                self.direct = Some(direct);
+                if self.fua.is_some() {
+                    let flags = libc::O_DSYNC | libc::O_DIRECT;
+                    self.fua = reopen(&self.file, flags).map(Mutex::new);
+                }
+            }
+            Err(why) if caching == Caching::Direct => {
+                self.note(&format!("{why}; using the page cache"));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn start_rings(&mut self, submission: Submission, refused: Option<i32>) {
+        let wanted = match submission {
+            Submission::Pread => false,
+            Submission::Uring => true,
+            Submission::Auto => self.direct.is_some(),
+        };
+        if !wanted || self.read_only {
+            return;
+        }
+        let direct_flag = if self.direct.is_some() { libc::O_DIRECT } else { 0 };
+        let opened = match (refused, reopen(&self.file, direct_flag)) {
+            (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
+            (None, Some(file)) => Rings::open(file, self.direct.as_ref().map(Direct::alignment)),
+            (None, None) => Err(io::Error::other("/proc is not there")),
+        };
+        match opened {
+            Ok(rings) => self.rings = Some(rings),
+            Err(error) => {
+                let error = match error.raw_os_error() {
+                    Some(libc::ENOSYS) => "this kernel has none".to_owned(),
+                    Some(libc::EPERM | libc::EACCES) => {
+                        "not allowed here (kernel.io_uring_disabled, or a sandbox)".to_owned()
+                    }
+                    _ => error.to_string(),
+                };
+                self.note(&format!("no io_uring: {error}; writing by pwrite"));
+            }
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        let earlier = self.notice.take().map_or_else(String::new, |earlier| earlier + "; ");
+        self.notice = Some(earlier + line);
+    }
+
+    /// Writes by one open file or the other, at a place in the file (bytes).
+    fn write_slices(&self, file: &File, at: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        match (&self.direct, slices) {
+            (Some(direct), _) => direct.write(file, at, slices),
+            (None, [slice]) => file.write_all_at(slice, at),
+            (None, _) => write_all_vectored(file, at, &mut slices.to_vec()),
+        }
+    }
+
+    /// Makes several writes by way of a ring; what the ring cannot, one after the other.
+    fn write_by_ring(&self, rings: &Rings, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        let align = self.direct.as_ref().map(Direct::alignment);
+        let mut pieces = Pieces::default();
+        for run in writes {
+            let at = self.start + run.offset;
+            if align.is_some_and(|align| !align.fits(at, total_len(run.bufs))) {
+                self.write_vectored_at(run.offset, run.bufs)?;
+            } else {
+                pieces.add(at, run, align);
+            }
+        }
+        let mut left = 0..pieces.len();
+        let by_ring;
+        let left: &mut dyn Iterator<Item = usize> = if pieces.len() > 1 {
+            let _units = self.direct.as_ref().map(Direct::share_units);
+            by_ring = rings.write(&pieces)?;
+            &mut by_ring.into_iter()
+        } else {
+            // A request alone is cheaper without a ring.
+            &mut left
+        };
+        for index in left {
+            self.write_slices(&self.file, pieces.get(index).at, pieces.slices(index))?;
+        }
+        Ok(())
+    }
+
     fn assemble(
         path: &Path,
         file: File,
@@ -172,7 +303,7 @@ impl FileDevice {
         len: u64,
         fresh: bool,
     ) -> FileDevice {
-        let fua = if read_only { None } else { reopen_dsync(&file).map(Mutex::new) };
+        let fua = if read_only { None } else { reopen(&file, libc::O_DSYNC).map(Mutex::new) };
         FileDevice {
             path: path.to_path_buf(),
             file,
@@ -183,6 +314,9 @@ impl FileDevice {
             read_only,
             fresh: AtomicBool::new(fresh),
             flushes: GroupFlush::default(),
+            direct: None,
+            rings: None,
+            notice: None,
         }
     }
 
@@ -207,56 +341,45 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         check_read(self.len, offset, buf.len())?;
-        self.file.read_exact_at(buf, self.start + offset)
+        match &self.direct {
+            Some(direct) => direct.read(&self.file, self.start + offset, &mut [buf]),
+            None => self.file.read_exact_at(buf, self.start + offset),
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check_change(offset, buf.len() as u64)?;
-        self.file.write_all_at(buf, self.start + offset)
+        self.write_slices(&self.file, self.start + offset, &[IoSlice::new(buf)])
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
         self.check_change(offset, total_len(bufs) as u64)?;
-        let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
-        let mut rest = &mut slices[..];
-        let mut at = self.start + offset;
-        // Zero bytes move past empty buffers, so that what is left always has something to write.
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            match pwritev(&self.file, &rest[..rest.len().min(VECTOR_MAX)], at) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    at += count as u64;
-                    IoSlice::advance_slices(&mut rest, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+        let slices: Vec<IoSlice<'_>> = bufs.iter().map(|buf| IoSlice::new(buf)).collect();
+        self.write_slices(&self.file, self.start + offset, &slices)
+    }
+
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        let Some(rings) = &self.rings else {
+            return writes.iter().try_for_each(|run| self.write_vectored_at(run.offset, run.bufs));
+        };
+        for run in writes {
+            self.check_change(run.offset, total_len(run.bufs) as u64)?;
         }
-        Ok(())
+        self.write_by_ring(rings, writes)
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
         let total = bufs.iter().map(|buf| buf.len()).sum();
         check_read(self.len, offset, total)?;
-        let mut slices: Vec<IoSliceMut<'_>> =
-            bufs.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
-        let mut rest = &mut slices[..];
-        let mut at = self.start + offset;
-        IoSliceMut::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            let count = rest.len().min(VECTOR_MAX);
-            match preadv(&self.file, &mut rest[..count], at) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => {
-                    at += count as u64;
-                    IoSliceMut::advance_slices(&mut rest, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+        let at = self.start + offset;
+        match &self.direct {
+            Some(direct) => direct.read(&self.file, at, bufs),
+            None => {
+                let mut slices: Vec<IoSliceMut<'_>> =
+                    bufs.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
+                read_all_vectored(&self.file, at, &mut slices)
             }
         }
-        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -274,7 +397,7 @@ impl Device for FileDevice {
         self.check_change(offset, buf.len() as u64)?;
         let file = fua.lock();
         self.flushes.check()?;
-        let result = file.write_all_at(buf, self.start + offset);
+        let result = self.write_slices(&file, self.start + offset, &[IoSlice::new(buf)]);
         if let Err(error) = &result {
             self.flushes.latch(error);
         }
@@ -301,71 +424,18 @@ impl Device for FileDevice {
     }
 }
 
-/// Refuses what can be no image.
-fn check_kind(path: &Path, found: &Metadata) -> Result<(), OpenError> {
-    let path = || path.to_path_buf();
-    let kind = found.file_type();
-    if kind.is_file() || kind.is_block_device() {
-        return Ok(());
-    }
-    if kind.is_dir() {
-        return Err(OpenError::IsDirectory { path: path() });
-    }
-    let found = if kind.is_fifo() {
-        "fifo"
-    } else if kind.is_socket() {
-        "socket"
-    } else {
-        "character device"
-    };
-    Err(OpenError::WrongKind { path: path(), found, wanted: "an image file or block device" })
-}
-
-/// Takes the advisory lock: alone for a writer, shared for a reader. Never waits long.
-fn lock(path: &Path, file: &File, writing: bool, block_device: bool) -> Result<(), OpenError> {
-    let operation = if writing {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    let mut tries = if block_device { BLOCK_LOCK_TRIES } else { 1 };
-    loop {
-        match flock(file, operation) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) => {
-                tries -= 1;
-                if tries == 0 {
-                    return Err(OpenError::InUse { path: path.to_path_buf() });
-                }
-                std::thread::sleep(BLOCK_LOCK_WAIT);
-            }
-            // A file system without locks: a reader does no harm, a writer must be sure.
-            Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) if !writing => return Ok(()),
-            Err(errno) => return Err(OpenError::from_io(path, writing, "lock it", errno.into())),
-        }
-    }
-}
-
-fn refuse_loop_backing(path: &Path, found: &Metadata) -> Result<(), OpenError> {
-    match loop_device_of(Path::new("/sys/block"), found.dev(), found.ino()) {
-        Some(device) => Err(OpenError::BacksLoop { path: path.to_path_buf(), device }),
-        None => Ok(()),
-    }
-}
-
 /// Whether a file has no data from `offset` (bytes) to its end, so that it reads as zeroes there.
 fn is_hole_from(file: &File, offset: u64) -> bool {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) == Err(Errno::NXIO)
 }
 
-/// Opens the same file again, with a writeback error report of its own. The path may by now name
-/// another file; the entry under `/proc` cannot.
-fn reopen_dsync(file: &File) -> Option<File> {
+/// Opens the same file again for writing, with flags of its own and a writeback error report of its
+/// own. The path may by now name another file; the entry under `/proc` cannot.
+fn reopen(file: &File, flags: libc::c_int) -> Option<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
-        .custom_flags(libc::O_DSYNC | libc::O_NOCTTY)
+        .custom_flags(flags | libc::O_NOCTTY)
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
         .ok()
 }

@@ -9,11 +9,15 @@
 //! # Invariants
 //! - A device never changes its length.
 //! - A request is served whole or fails; one that reaches past the end fails and changes nothing.
-//! - This is the only engine crate in which `unsafe` may ever stand; today it has none.
+//! - This is the only engine crate in which `unsafe` may stand, and in it only the module `ring`
+//!   has any.
 
 #![deny(unsafe_code)]
 
+mod bounce;
+mod claim;
 mod device;
+mod direct;
 mod fault;
 mod file;
 mod group_flush;
@@ -21,17 +25,24 @@ mod loop_backing;
 mod memory;
 mod meter;
 mod open_error;
+mod options;
 mod overlay;
 mod page_store;
+mod piece;
 mod record;
 mod recording;
+#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+mod ring;
+mod rings;
+mod vectored;
 
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
-pub use file::{Access, FileDevice};
+pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;
+pub use options::{Access, Caching, FileOptions, Submission};
 pub use overlay::OverlayDevice;
 pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};

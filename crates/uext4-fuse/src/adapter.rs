@@ -6,25 +6,27 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
 
+use crate::STATS_XATTR;
 use crate::convert;
 use crate::crew::Crew;
 use crate::failure::{Answer, Failure};
-use crate::file::FileTable;
 use crate::listing;
-use crate::node::{NodeTable, node_of};
-use crate::ops::{self, Change, Found, Ops};
+use crate::ops::{self, Change, Found};
 use crate::options::FuseOptions;
+use crate::overflow::Overflow;
 use crate::seek::{self, Question, Seeker};
+use crate::server::{NO_ATTR, Server};
 use crate::xattr;
 
 /// Largest write request, in bytes; also the most a read request asks for.
@@ -64,107 +66,45 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The server of one mount.
+/// The server of one mount, as fuser knows it: takes requests apart and has the [`Server`] answer
+/// them, on this worker or, when this is the last one that is free, on another thread.
 pub(crate) struct Adapter {
-    ops: Ops,
-    seeker: Arc<Seeker>,
+    server: Arc<Server>,
     crew: Crew,
-    acl: bool,
-    writeback_cache: bool,
-    attr_timeout: Duration,
-    entry_timeout: Duration,
-    negative_timeout: Duration,
+    overflow: Overflow,
 }
 
 impl Adapter {
     /// A server for `volume`, whose root directory is `root`.
     pub(crate) fn new(volume: Volume, root: InodeRef, options: &FuseOptions) -> Self {
         Self {
-            ops: Ops {
-                volume,
-                nodes: NodeTable::new(root),
-                files: FileTable::new(),
-                apply_umask: false,
-            },
-            seeker: Arc::default(),
+            server: Arc::new(Server::new(volume, root, options)),
             crew: Crew::new(options.worker_threads()),
-            acl: options.acl,
-            writeback_cache: options.writeback_cache && !options.read_only,
-            attr_timeout: options.attr_timeout,
-            entry_timeout: options.entry_timeout,
-            negative_timeout: options.negative_timeout,
+            overflow: Overflow::default(),
         }
     }
 
     /// The seek thread's handle, to be started when the session has a way to notify the kernel.
     pub(crate) fn seeker(&self) -> Arc<Seeker> {
-        Arc::clone(&self.seeker)
+        Arc::clone(&self.server.seeker)
     }
 
-    fn reply_entry(&self, answer: Answer<Found>, reply: ReplyEntry) {
-        match answer {
-            Ok(Found { attr, generation }) => {
-                reply.entry_with_ttls(&self.attr_timeout, &self.entry_timeout, &attr, generation);
-            }
-            Err(failure) => reply.error(failure.errno()),
-        }
-    }
-
-    fn reply_attr(&self, answer: Answer<FileAttr>, reply: ReplyAttr) {
-        match answer {
-            Ok(attr) => reply.attr(&self.attr_timeout, &attr),
-            Err(failure) => reply.error(failure.errno()),
+    /// Does the work of a request, which may wait for anything.
+    fn serve(&self, work: impl FnOnce(&Server) + Send + 'static) {
+        let shift = self.crew.shift();
+        if shift.is_last() {
+            self.hand_over(work);
+        } else {
+            work(&self.server);
         }
     }
 
-    /// Adds one listed name with its attributes; true when the reply is full.
-    fn add_plus(&self, entry: &listing::Entry, reply: &mut ReplyDirectoryPlus) -> bool {
-        let name = OsStr::from_bytes(&entry.name);
-        let node = INodeNo(u64::from(entry.ino.get()));
-        let bare = FileAttr { ino: node, kind: convert::file_type(entry.kind), ..NO_ATTR };
-        if entry.is_dots() {
-            return reply.add(node, entry.next, name, &Duration::ZERO, &bare, Generation(0));
-        }
-        match self.ops.volume.inode(entry.ino) {
-            Ok(inode) => {
-                let attr = convert::attr_of_entry(&self.ops.volume.attr(&inode));
-                let generation = Generation(u64::from(inode.generation()));
-                let full =
-                    reply.add(attr.ino, entry.next, name, &self.attr_timeout, &attr, generation);
-                if !full {
-                    self.ops.nodes.remember(inode);
-                }
-                full
-            }
-            // Removed since the batch was taken.
-            Err(error) if *error.kind() == ErrorKind::NotFound => false,
-            // The name is there and must be seen; what it leads to fails when it is used.
-            Err(_) => {
-                let node = INodeNo(node_of(entry.ino));
-                reply.add(node, entry.next, name, &Duration::ZERO, &bare, Generation(0))
-            }
-        }
+    /// Has another thread do the work: the worker goes back to the queue.
+    fn hand_over(&self, work: impl FnOnce(&Server) + Send + 'static) {
+        let server = Arc::clone(&self.server);
+        self.overflow.give(Box::new(move || work(&server)));
     }
 }
-
-/// Attributes of nothing.
-const NO_ATTR: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: UNIX_EPOCH,
-    mtime: UNIX_EPOCH,
-    ctime: UNIX_EPOCH,
-    crtime: UNIX_EPOCH,
-    kind: FileType::RegularFile,
-    perm: 0,
-    nlink: 1,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 4096,
-    flags: 0,
-};
 
 fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
     match answer {
@@ -188,12 +128,13 @@ impl Filesystem for Adapter {
             // A kernel without it works, only slower.
             let _ = config.add_capabilities(ability);
         }
-        if self.writeback_cache {
+        if self.server.writeback_cache {
             let _ = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
         }
-        if self.acl {
+        if self.server.acl {
             let both = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-            self.ops.apply_umask = config.add_capabilities(both).is_ok();
+            let given = config.add_capabilities(both).is_ok();
+            self.server.ops.apply_umask.store(given, Ordering::Relaxed);
         }
         // Each setter answers the nearest value it would take.
         if let Err(nearest) = config.set_max_write(REQUEST_BYTES_MAX) {
@@ -207,29 +148,34 @@ impl Filesystem for Adapter {
     }
 
     fn destroy(&mut self) {
+        self.overflow.finish();
         // Unlinked files that were open are freed here.
-        self.ops.files.clear();
-        self.ops.nodes.clear();
+        self.server.ops.files.clear();
+        self.server.ops.nodes.clear();
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _shift = self.crew.shift();
-        match self.ops.lookup(parent.0, name.as_bytes()) {
-            Err(Failure::Engine(error))
-                if *error.kind() == ErrorKind::NotFound && !self.negative_timeout.is_zero() =>
-            {
-                // Node 0 is the absence of the name, which the kernel then caches.
-                let ttl = &self.negative_timeout;
-                reply.entry_with_ttls(&Duration::ZERO, ttl, &NO_ATTR, Generation(0));
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            match server.ops.lookup(parent.0, &name) {
+                Err(Failure::Engine(error))
+                    if *error.kind() == ErrorKind::NotFound
+                        && !server.negative_timeout.is_zero() =>
+                {
+                    // Node 0 is the absence of the name, which the kernel then caches.
+                    let ttl = &server.negative_timeout;
+                    reply.entry_with_ttls(&Duration::ZERO, ttl, &NO_ATTR, Generation(0));
+                }
+                answer => server.reply_entry(answer, reply),
             }
-            answer => self.reply_entry(answer, reply),
-        }
+        });
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
-        let _shift = self.crew.shift();
-        self.ops.nodes.forget(node.0, lookups);
-        self.ops.delete_unlinked();
+        self.serve(move |server| {
+            server.ops.nodes.forget(node.0, lookups);
+            server.ops.delete_unlinked();
+        });
     }
 
     fn getattr(
@@ -239,8 +185,9 @@ impl Filesystem for Adapter {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let _shift = self.crew.shift();
-        self.reply_attr(self.ops.getattr(node.0), reply);
+        self.serve(move |server| {
+            server.reply_attr(server.ops.getattr(node.0), reply);
+        });
     }
 
     fn setattr(
@@ -261,26 +208,30 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _shift = self.crew.shift();
-        let change = Change {
-            mode,
-            uid,
-            gid,
-            size,
-            atime: atime.map(convert::set_time),
-            mtime: mtime.map(convert::set_time),
-            ctime: ctime.map(convert::timestamp),
-        };
-        self.reply_attr(self.ops.setattr(request.uid(), node.0, &change), reply);
+        let uid_of_caller = request.uid();
+        self.serve(move |server| {
+            let change = Change {
+                mode,
+                uid,
+                gid,
+                size,
+                atime: atime.map(convert::set_time),
+                mtime: mtime.map(convert::set_time),
+                ctime: ctime.map(convert::timestamp),
+            };
+            server.reply_attr(server.ops.setattr(uid_of_caller, node.0, &change), reply);
+        });
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        let _shift = self.crew.shift();
-        let target = self.ops.node(node.0).and_then(|i| Ok(self.ops.volume.read_link(&i)?));
-        match target {
-            Ok(target) => reply.data(&target),
-            Err(failure) => reply.error(failure.errno()),
-        }
+        self.serve(move |server| {
+            let target =
+                server.ops.node(node.0).and_then(|i| Ok(server.ops.volume.read_link(&i)?));
+            match target {
+                Ok(target) => reply.data(&target),
+                Err(failure) => reply.error(failure.errno()),
+            }
+        });
     }
 
     fn mknod(
@@ -293,14 +244,15 @@ impl Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _shift = self.crew.shift();
-        let answer = match convert::kind_of_mode(mode) {
-            Some(kind) => {
-                self.ops.make(request, parent.0, name.as_bytes(), kind, (mode, umask), rdev)
-            }
-            None => Err(Errno::EINVAL.into()),
-        };
-        self.reply_entry(answer.map(|inode| self.ops.found(inode)), reply);
+        let owner = ops::owner(request);
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let answer = match convert::kind_of_mode(mode) {
+                Some(kind) => server.ops.make(owner, parent.0, &name, kind, (mode, umask), rdev),
+                None => Err(Errno::EINVAL.into()),
+            };
+            server.reply_entry(answer.map(|inode| server.ops.found(inode)), reply);
+        });
     }
 
     fn mkdir(
@@ -312,24 +264,31 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let _shift = self.crew.shift();
-        let name = name.as_bytes();
-        let answer = self.ops.make(request, parent.0, name, FileKind::Directory, (mode, umask), 0);
-        self.reply_entry(answer.map(|inode| self.ops.found(inode)), reply);
+        let owner = ops::owner(request);
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let answer =
+                server.ops.make(owner, parent.0, &name, FileKind::Directory, (mode, umask), 0);
+            server.reply_entry(answer.map(|inode| server.ops.found(inode)), reply);
+        });
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _shift = self.crew.shift();
-        let dir = self.ops.node(parent.0);
-        let answer = dir.and_then(|dir| engine(self.ops.volume.unlink(&dir, name.as_bytes())));
-        reply_empty(answer, reply);
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let dir = server.ops.node(parent.0);
+            let answer = dir.and_then(|dir| engine(server.ops.volume.unlink(&dir, &name)));
+            reply_empty(answer, reply);
+        });
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _shift = self.crew.shift();
-        let dir = self.ops.node(parent.0);
-        let answer = dir.and_then(|dir| engine(self.ops.volume.rmdir(&dir, name.as_bytes())));
-        reply_empty(answer, reply);
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let dir = server.ops.node(parent.0);
+            let answer = dir.and_then(|dir| engine(server.ops.volume.rmdir(&dir, &name)));
+            reply_empty(answer, reply);
+        });
     }
 
     fn symlink(
@@ -340,9 +299,12 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let _shift = self.crew.shift();
-        let target = target.as_os_str().as_bytes();
-        self.reply_entry(self.ops.symlink(request, parent.0, name.as_bytes(), target), reply);
+        let owner = ops::owner(request);
+        let name = name.as_bytes().to_vec();
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.serve(move |server| {
+            server.reply_entry(server.ops.symlink(owner, parent.0, &name, &target), reply);
+        });
     }
 
     fn rename(
@@ -355,10 +317,12 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        let from = (parent.0, name.as_bytes());
-        let to = (new_parent.0, new_name.as_bytes());
-        reply_empty(self.ops.rename(from, to, flags.bits()), reply);
+        let name = name.as_bytes().to_vec();
+        let new_name = new_name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let (from, to) = ((parent.0, &name[..]), (new_parent.0, &new_name[..]));
+            reply_empty(server.ops.rename(from, to, flags.bits()), reply);
+        });
     }
 
     fn link(
@@ -369,21 +333,22 @@ impl Filesystem for Adapter {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let _shift = self.crew.shift();
-        self.reply_entry(self.ops.link(node.0, new_parent.0, new_name.as_bytes()), reply);
+        let new_name = new_name.as_bytes().to_vec();
+        self.serve(move |server| {
+            server.reply_entry(server.ops.link(node.0, new_parent.0, &new_name), reply);
+        });
     }
 
     fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _shift = self.crew.shift();
-        match self.ops.open(node.0) {
+        self.serve(move |server| match server.ops.open(node.0) {
             Ok(handle) => {
                 if can_write(flags.0) {
-                    self.ops.nodes.add_writer(node.0);
+                    server.ops.nodes.add_writer(node.0);
                 }
                 reply.opened(FileHandle(handle), OPEN_FLAGS);
             }
             Err(failure) => reply.error(failure.errno()),
-        }
+        });
     }
 
     fn create(
@@ -396,25 +361,28 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _shift = self.crew.shift();
-        let name = name.as_bytes();
-        let made = self.ops.make(request, parent.0, name, FileKind::Regular, (mode, umask), 0);
-        let opened = made.and_then(|inode| {
-            let file = self.ops.volume.open_file(&inode)?;
-            Ok((self.ops.files.insert(file), self.ops.found(inode)))
-        });
-        match opened {
-            Ok((handle, Found { attr, generation })) => {
-                let handle = FileHandle(handle);
-                if can_write(flags) {
-                    self.ops.nodes.add_writer(attr.ino.0);
+        let owner = ops::owner(request);
+        let name = name.as_bytes().to_vec();
+        let start = Instant::now();
+        self.serve(move |server| {
+            let made = server.ops.make(owner, parent.0, &name, FileKind::Regular, (mode, umask), 0);
+            let opened = made.and_then(|inode| {
+                let file = server.ops.volume.open_file_since(&inode, start)?;
+                Ok((server.ops.files.insert(file), server.ops.found(inode)))
+            });
+            match opened {
+                Ok((handle, Found { attr, generation })) => {
+                    let handle = FileHandle(handle);
+                    if can_write(flags) {
+                        server.ops.nodes.add_writer(attr.ino.0);
+                    }
+                    // fuser has one time for both here; the shorter is right for each.
+                    let ttl = server.attr_timeout.min(server.entry_timeout);
+                    reply.created(&ttl, &attr, generation, handle, OPEN_FLAGS);
                 }
-                // fuser has one time for both here; the shorter is right for each.
-                let ttl = self.attr_timeout.min(self.entry_timeout);
-                reply.created(&ttl, &attr, generation, handle, OPEN_FLAGS);
+                Err(failure) => reply.error(failure.errno()),
             }
-            Err(failure) => reply.error(failure.errno()),
-        }
+        });
     }
 
     fn read(
@@ -428,17 +396,18 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _shift = self.crew.shift();
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let into = &mut buffer[..size];
-            match self.ops.file(handle.0).and_then(|file| Ok(file.read_at(offset, into)?)) {
-                Ok(len) => reply.data(&buffer[..len]),
-                Err(failure) => reply.error(failure.errno()),
-            }
+        self.serve(move |server| {
+            READ_BUFFER.with_borrow_mut(|buffer| {
+                let size = size as usize;
+                if buffer.len() < size {
+                    buffer.resize(size, 0);
+                }
+                let into = &mut buffer[..size];
+                match server.ops.file(handle.0).and_then(|file| Ok(file.read_at(offset, into)?)) {
+                    Ok(len) => reply.data(&buffer[..len]),
+                    Err(failure) => reply.error(failure.errno()),
+                }
+            });
         });
     }
 
@@ -454,11 +423,14 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _shift = self.crew.shift();
         let kill_priv = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.ops.write(handle.0, offset, data, kill_priv) {
-            Ok(written) => reply.written(written),
-            Err(failure) => reply.error(failure.errno()),
+        let shift = self.crew.shift();
+        if shift.is_last() {
+            // The bytes are the worker's, which goes back to the queue.
+            let data = data.to_vec();
+            self.hand_over(move |server| server.write(handle, offset, &data, kill_priv, reply));
+        } else {
+            self.server.write(handle, offset, data, kill_priv, reply);
         }
     }
 
@@ -470,9 +442,10 @@ impl Filesystem for Adapter {
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        // The kernel does not ask again.
-        reply.error(Errno::ENOSYS);
+        self.serve(move |server| {
+            // The kernel does not ask again.
+            reply.error(Errno::ENOSYS);
+        });
     }
 
     fn release(
@@ -485,18 +458,19 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        if can_write(flags.0) {
-            self.ops.nodes.remove_writer(node.0);
-        }
-        let file = self.ops.files.remove(handle.0);
-        reply.ok();
-        // Nobody waits for a release: what it brings with it comes after the answer. A writeback
-        // failure stays with the inode for whoever syncs it.
-        if let Some(file) = file.filter(|_| can_write(flags.0)) {
-            let _ = file.flush();
-        }
-        self.ops.delete_unlinked();
+        self.serve(move |server| {
+            if can_write(flags.0) {
+                server.ops.nodes.remove_writer(node.0);
+            }
+            let file = server.ops.files.remove(handle.0);
+            reply.ok();
+            // Nobody waits for a release: what it brings with it comes after the answer. A writeback
+            // failure stays with the inode for whoever syncs it.
+            if let Some(file) = file.filter(|_| can_write(flags.0)) {
+                let _ = file.flush();
+            }
+            server.ops.delete_unlinked();
+        });
     }
 
     fn fsync(
@@ -507,9 +481,10 @@ impl Filesystem for Adapter {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        let answer = self.ops.file(handle.0).and_then(|file| engine(file.sync(data_only)));
-        reply_empty(answer, reply);
+        self.serve(move |server| {
+            let answer = server.ops.file(handle.0).and_then(|file| engine(file.sync(data_only)));
+            reply_empty(answer, reply);
+        });
     }
 
     fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -526,16 +501,17 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _shift = self.crew.shift();
-        let listed = self.list(node, offset, listing::NAMES, |entry| {
-            let ino = INodeNo(u64::from(entry.ino.get()));
-            let kind = convert::file_type(entry.kind);
-            reply.add(ino, entry.next, kind, OsStr::from_bytes(&entry.name))
+        self.serve(move |server| {
+            let listed = server.list(node, offset, listing::NAMES, |entry| {
+                let ino = INodeNo(u64::from(entry.ino.get()));
+                let kind = convert::file_type(entry.kind);
+                reply.add(ino, entry.next, kind, OsStr::from_bytes(&entry.name))
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(failure) => reply.error(failure.errno()),
+            }
         });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(failure) => reply.error(failure.errno()),
-        }
     }
 
     fn readdirplus(
@@ -546,12 +522,13 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _shift = self.crew.shift();
-        let count = listing::WITH_ATTRIBUTES;
-        match self.list(node, offset, count, |entry| self.add_plus(entry, &mut reply)) {
-            Ok(()) => reply.ok(),
-            Err(failure) => reply.error(failure.errno()),
-        }
+        self.serve(move |server| {
+            let count = listing::WITH_ATTRIBUTES;
+            match server.list(node, offset, count, |entry| server.add_plus(entry, &mut reply)) {
+                Ok(()) => reply.ok(),
+                Err(failure) => reply.error(failure.errno()),
+            }
+        });
     }
 
     fn fsyncdir(
@@ -562,24 +539,26 @@ impl Filesystem for Adapter {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        // sync(2) does not reach a FUSE server; this is the way to make the volume durable.
-        reply_empty(engine(self.ops.volume.sync()), reply);
+        self.serve(move |server| {
+            // sync(2) does not reach a FUSE server; this is the way to make the volume durable.
+            reply_empty(engine(server.ops.volume.sync()), reply);
+        });
     }
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        let _shift = self.crew.shift();
-        let s = self.ops.volume.stat_fs();
-        reply.statfs(
-            s.blocks,
-            s.blocks_free,
-            s.blocks_available,
-            s.inodes,
-            s.inodes_free,
-            s.block_size,
-            s.name_max,
-            s.block_size,
-        );
+        self.serve(move |server| {
+            let s = server.ops.volume.stat_fs();
+            reply.statfs(
+                s.blocks,
+                s.blocks_free,
+                s.blocks_available,
+                s.inodes,
+                s.inodes_free,
+                s.block_size,
+                s.name_max,
+                s.block_size,
+            );
+        });
     }
 
     fn setxattr(
@@ -592,56 +571,71 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        let answer = self.ops.node(node.0).and_then(|inode| {
-            let mode = xattr::mode(flags)?;
-            engine(self.ops.volume.xattr_set(&inode, name.as_bytes(), value, mode))
+        let name = name.as_bytes().to_vec();
+        let value = value.to_vec();
+        self.serve(move |server| {
+            let answer = server.ops.node(node.0).and_then(|inode| {
+                let mode = xattr::mode(flags)?;
+                engine(server.ops.volume.xattr_set(&inode, &name, &value, mode))
+            });
+            reply_empty(answer, reply);
         });
-        reply_empty(answer, reply);
     }
 
     fn getxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         name: &OsStr,
         size: u32,
         reply: ReplyXattr,
     ) {
-        let _shift = self.crew.shift();
-        let inode = self.ops.node(node.0);
-        let answer =
-            inode.and_then(|inode| xattr::get(&self.ops.volume, node.0, &inode, name.as_bytes()));
-        xattr::reply(answer, size, reply);
+        if name.as_bytes() == STATS_XATTR.as_bytes() {
+            // Answered by this worker, even if it is the last one: it takes no lock that anybody
+            // waits under.
+            let _shift = self.crew.shift();
+            return xattr::reply(self.server.stats(request.uid()), size, reply);
+        }
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let inode = server.ops.node(node.0);
+            let answer =
+                inode.and_then(|inode| xattr::get(&server.ops.volume, node.0, &inode, &name));
+            xattr::reply(answer, size, reply);
+        });
     }
 
     fn listxattr(&self, _request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let _shift = self.crew.shift();
-        let inode = self.ops.node(node.0);
-        let answer = inode.and_then(|inode| xattr::list(&self.ops.volume, &inode));
-        xattr::reply(answer, size, reply);
+        self.serve(move |server| {
+            let inode = server.ops.node(node.0);
+            let answer = inode.and_then(|inode| xattr::list(&server.ops.volume, &inode));
+            xattr::reply(answer, size, reply);
+        });
     }
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _shift = self.crew.shift();
-        let inode = self.ops.node(node.0);
-        let answer =
-            inode.and_then(|inode| engine(self.ops.volume.xattr_remove(&inode, name.as_bytes())));
-        reply_empty(answer, reply);
+        let name = name.as_bytes().to_vec();
+        self.serve(move |server| {
+            let inode = server.ops.node(node.0);
+            let answer =
+                inode.and_then(|inode| engine(server.ops.volume.xattr_remove(&inode, &name)));
+            reply_empty(answer, reply);
+        });
     }
 
     /// Asked only where the kernel does not check: everybody there is root of the image, who may do
     /// all but run a file that nobody may run.
     fn access(&self, _request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let _shift = self.crew.shift();
-        let answer = self.ops.getattr(node.0).and_then(|attr| {
-            let cannot_run = attr.kind == FileType::RegularFile && attr.perm & 0o111 == 0;
-            if mask.contains(AccessFlags::X_OK) && cannot_run {
-                return Err(Errno::EACCES.into());
-            }
-            Ok(())
+        self.serve(move |server| {
+            let answer = server.ops.getattr(node.0).and_then(|attr| {
+                let cannot_run = attr.kind == FileType::RegularFile && attr.perm & 0o111 == 0;
+                if mask.contains(AccessFlags::X_OK) && cannot_run {
+                    return Err(Errno::EACCES.into());
+                }
+                Ok(())
+            });
+            reply_empty(answer, reply);
         });
-        reply_empty(answer, reply);
     }
 
     fn fallocate(
@@ -654,8 +648,9 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _shift = self.crew.shift();
-        reply_empty(self.ops.fallocate(handle.0, offset, length, mode), reply);
+        self.serve(move |server| {
+            reply_empty(server.ops.fallocate(handle.0, offset, length, mode), reply);
+        });
     }
 
     fn lseek(
@@ -667,39 +662,17 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _shift = self.crew.shift();
-        let file = match self.ops.file(handle.0) {
-            Ok(file) => file,
-            Err(failure) => return reply.error(failure.errno()),
-        };
-        if !self.ops.nodes.has_writers(node.0) {
-            return seek::reply(ops::seek(&file, offset, whence), reply);
-        }
-        let answer = Box::new(move || seek::reply(ops::seek(&file, offset, whence), reply));
-        // A question that comes back is dropped with its reply, which then says EIO.
-        let _ = self.seeker.ask(Question { node: node.0, answer });
-    }
-}
-
-impl Adapter {
-    /// Feeds the entries of `node` after `offset`, `count` at a time, to `add` until it says full
-    /// or they end.
-    fn list(
-        &self,
-        node: INodeNo,
-        offset: u64,
-        count: usize,
-        mut add: impl FnMut(&listing::Entry) -> bool,
-    ) -> Answer<()> {
-        let dir = self.ops.node(node.0)?;
-        let mut cursor = offset;
-        loop {
-            let batch = listing::batch(&self.ops.volume, &dir, cursor, count)?;
-            let Some(last) = batch.last() else { return Ok(()) };
-            cursor = last.next;
-            if batch.iter().any(&mut add) {
-                return Ok(());
+        self.serve(move |server| {
+            let file = match server.ops.file(handle.0) {
+                Ok(file) => file,
+                Err(failure) => return reply.error(failure.errno()),
+            };
+            if !server.ops.nodes.has_writers(node.0) {
+                return seek::reply(ops::seek(&file, offset, whence), reply);
             }
-        }
+            let answer = Box::new(move || seek::reply(ops::seek(&file, offset, whence), reply));
+            // A question that comes back is dropped with its reply, which then says EIO.
+            let _ = server.seeker.ask(Question { node: node.0, answer });
+        });
     }
 }

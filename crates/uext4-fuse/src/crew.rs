@@ -6,6 +6,8 @@
 //! between nothing and, in one run of deletions with eight workers on two processors, half of the
 //! time. So a worker that finds enough others at the queue rests, and is called back when one takes
 //! a request and leaves nobody there.
+//! Who takes a request and leaves nobody, with nobody to call, is the last one: it must not wait, or
+//! no request would be answered until somebody is done, not even one that asks what all wait for.
 //! Invariant: while a worker rests, another stands at the queue, or is on its way there.
 //! Locking: a leaf mutex for resting and calling; a request that needs neither touches a counter.
 
@@ -48,7 +50,10 @@ struct Rest {
 
 /// A worker that handles a request. When it is dropped the worker goes back to the queue, perhaps
 /// after a rest: the answer must have been sent.
-pub(crate) struct Shift<'a>(&'a Crew);
+pub(crate) struct Shift<'a> {
+    crew: &'a Crew,
+    is_last: bool,
+}
 
 impl Crew {
     /// So many workers, all at the queue.
@@ -63,19 +68,20 @@ impl Crew {
 
     /// This worker has taken a request from the queue.
     pub(crate) fn shift(&self) -> Shift<'_> {
-        if self.at_queue.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.call();
-        }
-        Shift(self)
+        let leaves_nobody = self.at_queue.fetch_sub(1, Ordering::SeqCst) == 1;
+        Shift { crew: self, is_last: leaves_nobody && !self.call() }
     }
 
-    fn call(&self) {
+    /// Calls a worker that rests; false if there is none.
+    fn call(&self) -> bool {
         let mut rest = self.rest.lock();
-        if rest.resting > rest.calls {
+        let is_there = rest.resting > rest.calls;
+        if is_there {
             rest.calls += 1;
             self.at_queue.fetch_add(1, Ordering::SeqCst);
             self.called.notify_one();
         }
+        is_there
     }
 
     fn come_back(&self) {
@@ -111,9 +117,16 @@ impl Crew {
     }
 }
 
+impl Shift<'_> {
+    /// Whether this worker left nobody at the queue: it hands its request to somebody else.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_last
+    }
+}
+
 impl Drop for Shift<'_> {
     fn drop(&mut self) {
-        self.0.come_back();
+        self.crew.come_back();
     }
 }
 
@@ -149,6 +162,19 @@ mod tests {
         drop((first, second));
         worker.join().expect("the worker does not panic");
         assert_eq!(crew.at_queue.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn one_worker_is_the_last_and_is_so_again_after_it() {
+        let crew = Crew::new(3);
+        let (first, second) = (crew.shift(), crew.shift());
+        assert!(!first.is_last() && !second.is_last());
+        for _ in 0..3 {
+            assert!(crew.shift().is_last());
+        }
+        drop(first);
+        assert!(!crew.shift().is_last());
+        drop(second);
     }
 
     #[test]

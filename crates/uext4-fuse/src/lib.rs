@@ -39,8 +39,11 @@ pub mod mountinfo;
 mod node;
 mod ops;
 mod options;
+mod overflow;
 mod seek;
+mod server;
 mod session;
+pub mod stats;
 mod xattr;
 
 pub use options::{FuseOptions, Word};
@@ -54,3 +57,9 @@ pub const PID_XATTR: &str = "uext4.pid";
 
 /// Likewise: `1` when the volume is open read-only, whatever the mount table says, else `0`.
 pub const READ_ONLY_XATTR: &str = "uext4.read_only";
+
+/// Extended attribute of every inode of a mount that holds what the engine tells of itself, as JSON
+/// ([`stats::Snapshot`]). In no listing; only root and who mounted may read it. In the `system.`
+/// space the kernel asks nothing of its own first, so that the answer comes while requests for
+/// anything else would wait.
+pub const STATS_XATTR: &str = "system.uext4.stats";

@@ -4,6 +4,7 @@
 //! node table before the reply leaves, because the forget for it may arrive at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::{Errno, FileAttr, Generation, Request};
 use uext4::{
@@ -25,7 +26,7 @@ pub(crate) struct Ops {
     /// Files the kernel has open.
     pub(crate) files: FileTable,
     /// The umask is ours to apply (`FUSE_DONT_MASK`, which goes with access control lists).
-    pub(crate) apply_umask: bool,
+    pub(crate) apply_umask: AtomicBool,
 }
 
 /// An answered look-up.
@@ -116,7 +117,7 @@ impl Ops {
     /// Makes a file of `kind`, not a symlink. `mode` is the caller's mode and umask.
     pub(crate) fn make(
         &self,
-        request: &Request,
+        owner: Owner,
         parent: u64,
         name: &[u8],
         kind: FileKind,
@@ -129,7 +130,7 @@ impl Ops {
         let new = NewInode {
             kind,
             mode: (mode & 0o7777) as u16,
-            owner: owner(request),
+            owner,
             rdev: uext4::Device { major, minor },
         };
         Ok(self.volume.create(&dir, name, &new)?)
@@ -138,7 +139,7 @@ impl Ops {
     /// The mode that a new file starts from. The kernel has applied the umask, unless lists are
     /// enforced: then it applies only where the directory has no default list.
     fn masked(&self, dir: &InodeRef, (mode, umask): (u32, u32)) -> Answer<u32> {
-        if !self.apply_umask {
+        if !self.apply_umask.load(Ordering::Relaxed) {
             return Ok(mode);
         }
         match self.volume.xattr_get(dir, b"system.posix_acl_default") {
@@ -150,13 +151,13 @@ impl Ops {
 
     pub(crate) fn symlink(
         &self,
-        request: &Request,
+        owner: Owner,
         parent: u64,
         name: &[u8],
         target: &[u8],
     ) -> Answer<Found> {
         let dir = self.node(parent)?;
-        Ok(self.found(self.volume.symlink(&dir, name, target, owner(request))?))
+        Ok(self.found(self.volume.symlink(&dir, name, target, owner)?))
     }
 
     pub(crate) fn link(&self, node: u64, parent: u64, name: &[u8]) -> Answer<Found> {
@@ -225,6 +226,7 @@ pub(crate) fn seek(file: &OpenFile, offset: i64, whence: i32) -> Answer<i64> {
     i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
 }
 
-fn owner(request: &Request) -> Owner {
+/// Who makes something.
+pub(crate) fn owner(request: &Request) -> Owner {
     Owner { uid: request.uid(), gid: request.gid() }
 }

@@ -183,13 +183,15 @@ impl FuseOptions {
     }
 
     /// Worker threads to start. More than processors: a worker that waits for a commit must not
-    /// keep others from joining that commit. Those that nobody needs rest (see `crew`).
+    /// keep others from joining that commit. Those that nobody needs rest (see `crew`). At least
+    /// two: the last one never waits but hands its requests over (see `overflow`).
     #[must_use]
     pub fn worker_threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| {
+        let by_processors = || {
             let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
             (4 * processors).clamp(16, 64)
-        })
+        };
+        self.threads.unwrap_or_else(by_processors).max(2)
     }
 }
 

@@ -27,7 +27,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use file::AllocateMode;
 pub use inode::InodeRef;
 pub use vfs::{Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime};
-pub use volume::{RecoveryReport, StatFs, Volume};
+pub use volume::{RecoveryReport, StatFs, Volume, VolumeStats};
 pub use xattr::Mode as XattrMode;
 
 pub use uext4_ondisk::{BlockNo, FileKind, GroupNo, Ino, Timestamp};

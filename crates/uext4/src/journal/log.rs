@@ -154,6 +154,11 @@ impl Ring {
         Tail { tid, start, gained }
     }
 
+    /// The oldest transaction in the log that is not wholly at home, and its first block.
+    pub(super) fn oldest(&self) -> Option<(Tid, u32)> {
+        self.entries.front().map(|&(tid, start, _)| (tid, start))
+    }
+
     /// The blocks before a tail that is durable now.
     pub(super) fn release(&mut self, gained: u32) {
         self.free += gained;

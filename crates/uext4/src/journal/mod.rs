@@ -19,6 +19,8 @@ mod locate;
 mod log;
 mod record;
 mod recovery;
+mod space;
+mod stats;
 mod transaction;
 mod word;
 
@@ -26,11 +28,14 @@ pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
 pub use recovery::{Recovered, recover};
+pub use space::LogSpace;
+pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::stats::Waits;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
 use join::{Grant, JoinQueue};
@@ -71,21 +76,6 @@ pub struct JournalConfig {
     pub images_max: usize,
 }
 
-/// Counters since the mount.
-#[derive(Debug, Default)]
-pub struct JournalStats {
-    /// Transactions committed.
-    pub commits: AtomicU64,
-    /// Handles started.
-    pub handles: AtomicU64,
-    /// Blocks logged.
-    pub blocks_logged: AtomicU64,
-    /// Handles that had to wait to join.
-    pub joins_waited: AtomicU64,
-    /// Checkpoints made.
-    pub checkpoints: AtomicU64,
-}
-
 /// The journal of a mounted volume.
 #[derive(Debug)]
 pub struct Journal {
@@ -115,7 +105,8 @@ pub struct Journal {
     space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
     abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    stats: JournalStats,
+    stats: Arc<JournalStats>,
+    waits: Arc<Waits>,
 }
 
 #[derive(Debug)]
@@ -193,10 +184,22 @@ impl Journal {
         &self.flush
     }
 
-    /// Counters.
+    /// Counters and latencies.
     #[must_use]
     pub fn stats(&self) -> &JournalStats {
         &self.stats
+    }
+
+    /// What `/proc/fs/jbd2/*/info` tells of a journal of the kernel.
+    #[must_use]
+    pub fn info(&self) -> JournalInfo {
+        self.stats.info(self.credits_max)
+    }
+
+    /// Who waits for what, now.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Says who keeps count of space, and takes freed blocks back. Once.

@@ -11,7 +11,7 @@ use super::log::{LogMap, Ring};
 use super::record::RecordFormat;
 use super::transaction::Transaction;
 use super::word::{CREDITS_MAX, TransactionWord};
-use super::{Journal, JournalConfig, JournalStats, State};
+use super::{Journal, JournalConfig, State};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::atomic::{AtomicBool, AtomicU32};
@@ -271,7 +271,8 @@ impl Journal {
             space_keeper: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
-            stats: JournalStats::default(),
+            stats: Arc::default(),
+            waits: Arc::default(),
         })
     }
 

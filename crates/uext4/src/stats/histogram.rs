@@ -70,6 +70,26 @@ impl Histogram {
 }
 
 impl Reading {
+    /// A reading with `count` values of each step that begins at a value, and the sum of all
+    /// values: what [`Reading::steps`] told, perhaps of another process.
+    #[must_use]
+    pub fn from_steps(steps: impl IntoIterator<Item = (u64, u64)>, sum_ns: u64) -> Self {
+        let mut counts = vec![0_u64; BUCKETS];
+        for (least, count) in steps {
+            let place = &mut counts[bucket(least)];
+            *place = place.saturating_add(count);
+        }
+        let count = counts.iter().fold(0, |sum: u64, &count| sum.saturating_add(count));
+        Self { counts, count, sum_ns }
+    }
+
+    /// Counts by step, eight to a power of two: (least value, count), in nanoseconds, ascending,
+    /// only those that have any.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let some = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+        some.map(|(index, &count)| (lower(index), count))
+    }
+
     /// Mean, in nanoseconds; 0 of nothing.
     #[must_use]
     pub fn mean_ns(&self) -> u64 {
@@ -139,10 +159,14 @@ impl Reading {
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let earlier_counts = earlier.counts.iter().chain(std::iter::repeat(&0));
-        let counts: Vec<u64> =
-            self.counts.iter().zip(earlier_counts).map(|(now, then)| now - then).collect();
+        let counts: Vec<u64> = self
+            .counts
+            .iter()
+            .zip(earlier_counts)
+            .map(|(now, then)| now.saturating_sub(*then))
+            .collect();
         let count = counts.iter().sum();
-        Self { counts, count, sum_ns: self.sum_ns - earlier.sum_ns }
+        Self { counts, count, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns) }
     }
 }
 
@@ -220,5 +244,14 @@ mod tests {
         let between = histogram.read().since(&before);
         assert_eq!((between.count, between.sum_ns), (1, 7_000));
         assert_eq!(between.powers(), vec![(4096, 1)]);
+    }
+
+    #[test]
+    fn steps_make_the_reading_again() {
+        let histogram = Histogram::default();
+        [3, 900, 900, 70_000, u64::MAX >> 8].map(Duration::from_nanos).map(|d| histogram.add(d));
+        let read = histogram.read();
+        assert_eq!(Reading::from_steps(read.steps(), read.sum_ns), read);
+        assert_eq!(read.steps().count(), 4);
     }
 }

@@ -5,8 +5,10 @@
 //! Invariants: nothing here waits for anything but a leaf lock, and nothing depends on what it
 //! holds.
 
+mod calls;
 mod histogram;
 mod waits;
 
+pub use calls::{Calls, Counter, SAMPLE, Sampled, SampledReading};
 pub use histogram::{Histogram, Reading};
 pub use waits::{Blocked, Wait, WaitFor, Waits};

@@ -28,6 +28,7 @@ use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::Files;
 use crate::inode::{Attributes, Inode, InodeRef};
+use crate::stats::Calls;
 use crate::sync::{LockRank, Mutex};
 use crate::xattr;
 use std::sync::Arc;
@@ -40,13 +41,20 @@ pub struct Vfs {
     files: Arc<Files>,
     /// Held while an entry moves between directories: the tree's shape is then stable.
     rename: Mutex<()>,
+    calls: Calls,
 }
 
 impl Vfs {
     /// Operations over `files`.
     #[must_use]
     pub fn new(files: Arc<Files>) -> Self {
-        Self { files, rename: Mutex::new(LockRank::Rename, ()) }
+        Self { files, rename: Mutex::new(LockRank::Rename, ()), calls: Calls::default() }
+    }
+
+    /// How long calls on files take.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Operations on content.

@@ -6,6 +6,7 @@ use crate::file::{AllocateMode, Files, Seek};
 use crate::inode::{ErrorCursor, InodeRef};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use uext4_ondisk::FileKind;
 
 /// A file that somebody has open: it stays even if its last name goes, and it is told of each
@@ -18,12 +19,15 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    pub(crate) fn new(vfs: Arc<Vfs>, inode: &InodeRef) -> Result<Self> {
+    /// Opens an inode in a call that began at `start`.
+    pub(crate) fn new(vfs: Arc<Vfs>, inode: &InodeRef, start: Instant) -> Result<Self> {
         match inode.kind() {
             FileKind::Regular | FileKind::Directory => {}
             _ => return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file")),
         }
-        Ok(Self { vfs, errors: inode.errors.cursor(), inode: inode.clone() })
+        let open = Self { errors: inode.errors.cursor(), inode: inode.clone(), vfs };
+        open.vfs.calls().open.add_since(start);
+        Ok(open)
     }
 
     /// The inode.
@@ -38,7 +42,7 @@ impl OpenFile {
     /// `IsADirectory`; a corrupt tree; a device failure.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
-        self.watch(|files| files.read(&self.inode, offset, buf))
+        self.vfs.calls().read.time(|| self.watch(|files| files.read(&self.inode, offset, buf)))
     }
 
     /// Writes at byte `offset`; fewer bytes than given only if an error came after the first.
@@ -47,7 +51,7 @@ impl OpenFile {
     /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
-        self.watch(|files| files.write(&self.inode, offset, buf))
+        self.vfs.calls().write.time(|| self.watch(|files| files.write(&self.inode, offset, buf)))
     }
 
     /// Appends; returns where the data begins and how many bytes were written.
@@ -56,7 +60,7 @@ impl OpenFile {
     /// As [`OpenFile::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.expect_file()?;
-        self.watch(|files| files.append(&self.inode, buf))
+        self.vfs.calls().write.time(|| self.watch(|files| files.append(&self.inode, buf)))
     }
 
     /// Makes the file durable; only what is needed to read its data back if `data_only`.
@@ -65,7 +69,9 @@ impl OpenFile {
     /// A writeback failure that this file has not been told of; a failed flush; an aborted
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
+        let start = Instant::now();
         let synced = self.watch(|files| files.sync(&self.inode, data_only));
+        self.vfs.calls().fsync.add_since(start);
         match self.inode.errors.check(&self.errors) {
             Some(error) => Err(error),
             None => synced,

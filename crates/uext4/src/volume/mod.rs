@@ -9,6 +9,7 @@
 
 mod flusher;
 mod mount;
+mod stats;
 mod superblock;
 
 use crate::alloc::Space;
@@ -20,8 +21,10 @@ use crate::sync::Mutex;
 use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr, Vfs};
 use crate::xattr;
 use flusher::Flusher;
+pub use stats::VolumeStats;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
 use uext4_ondisk::{GroupNo, Ino, Layout, RawGroupDesc, RawSuperblock};
@@ -40,6 +43,7 @@ struct Inner {
     flusher: Mutex<Option<Flusher>>,
     recovery: RecoveryReport,
     closed: AtomicBool,
+    opened: Instant,
 }
 
 /// What opening a volume had to put right.
@@ -303,7 +307,16 @@ impl Volume {
     /// # Errors
     /// `InvalidArgument` for anything else.
     pub fn open_file(&self, inode: &InodeRef) -> Result<OpenFile> {
-        OpenFile::new(Arc::clone(&self.inner.vfs), inode)
+        self.open_file_since(inode, Instant::now())
+    }
+
+    /// As [`Volume::open_file`] at the end of a call that began at `start` (open(2) that created
+    /// the file): what [`Volume::stats`] tells of opening begins there.
+    ///
+    /// # Errors
+    /// As [`Volume::open_file`].
+    pub fn open_file_since(&self, inode: &InodeRef, start: Instant) -> Result<OpenFile> {
+        OpenFile::new(Arc::clone(&self.inner.vfs), inode, start)
     }
 
     /// Value of an extended attribute, by its full name.

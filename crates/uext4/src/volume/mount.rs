@@ -14,7 +14,7 @@ use crate::sync::{LockRank, Mutex};
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uext4_device::{OverlayDevice, SharedDevice};
 use uext4_ondisk::features::support;
 use uext4_ondisk::{
@@ -149,6 +149,7 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             flusher: Mutex::new(LockRank::Leaf, flusher),
             recovery: RecoveryReport { orphans: orphans_found, ..report },
             closed: AtomicBool::new(false),
+            opened: Instant::now(),
         }),
     })
 }

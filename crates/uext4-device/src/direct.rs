@@ -1,0 +1,263 @@
+//! Requests past the kernel's page cache (`O_DIRECT`).
+//!
+//! # What
+//! The kernel wants the place in the file, the length and the address in memory of such a request
+//! to be multiples of its alignments (`statx` tells them since Linux 6.1). Callers of a device
+//! know of none, so requests that do not fit go through an aligned buffer of ours, and a write of
+//! a part of a unit reads the unit, changes it and writes it back.
+//!
+//! # Invariants
+//! - One path for all: a device that is direct sends *every* request past the page cache, through
+//!   open files with `O_DIRECT`. Nothing of ours ever leaves a dirty page there that the kernel
+//!   could write over a later direct write. Pages that others left (mkfs, a copy) are written back
+//!   and dropped by the kernel before a direct request that meets them.
+//! - The device starts and ends at multiples of the unit; else it is not opened direct. So the
+//!   units around any request lie inside the device and no write changes the file's length.
+//!
+//! # Locking
+//! `units` guards the bytes between a read of a unit and its write back: who changes a part of a
+//! unit holds it alone, who writes whole units shares it. Two callers that write neighbouring
+//! bytes of a unit do not overlap, yet one could put old bytes over the other's new ones. I/O
+//! happens under it. Reads do not take it.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+
+use parking_lot::{RwLock, RwLockReadGuard};
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
+
+use crate::bounce::{AlignedBuf, Gather, Pool};
+use crate::vectored::write_all_vectored;
+
+/// What the kernel wants of a direct request, in bytes; powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Alignment {
+    /// Divides offsets and lengths.
+    pub(crate) unit: usize,
+    /// Divides addresses of memory.
+    pub(crate) memory: usize,
+}
+
+impl Alignment {
+    /// Whether a range of the file can be sent as it is.
+    pub(crate) fn fits(&self, at: u64, len: usize) -> bool {
+        at.is_multiple_of(self.unit as u64) && len.is_multiple_of(self.unit)
+    }
+
+    /// Whether the buffer can be sent as it is, as a part of a range that fits.
+    pub(crate) fn fits_memory(&self, buf: &[u8]) -> bool {
+        buf.as_ptr().addr().is_multiple_of(self.memory) && buf.len().is_multiple_of(self.unit)
+    }
+
+    /// Where aligned memory should start: at a page, or at more if more is asked for.
+    pub(crate) fn for_memory(&self) -> usize {
+        self.memory.max(self.unit).max(4096)
+    }
+}
+
+/// The way of a direct device's requests.
+pub(crate) struct Direct {
+    align: Alignment,
+    units: RwLock<()>,
+    pool: Pool,
+}
+
+/// Bytes that one aligned buffer holds: a multiple of every unit that is accepted.
+const BOUNCE_LEN: usize = 256 * 1024;
+/// Largest unit that is accepted.
+const UNIT_MAX: usize = 64 * 1024;
+
+impl Direct {
+    /// Turns an open file direct. The device is `len` bytes from `start`.
+    ///
+    /// # Errors
+    /// Why it cannot be, in a few words; the file is then as it was.
+    pub(crate) fn start(file: &File, start: u64, len: u64) -> Result<Direct, String> {
+        let flags = fcntl_getfl(file).map_err(|errno| errno.to_string())?;
+        fcntl_setfl(file, flags | OFlags::DIRECT)
+            .map_err(|_| "its file system has no direct I/O".to_owned())?;
+        probe(file, start, len).map(Direct::with).inspect_err(|_| {
+            // The flag was settable, so it can be cleared.
+            let _ = fcntl_setfl(file, flags);
+        })
+    }
+
+    fn with(align: Alignment) -> Direct {
+        let pool = Pool::new(BOUNCE_LEN, align.for_memory());
+        Direct { align, units: RwLock::default(), pool }
+    }
+
+    pub(crate) fn alignment(&self) -> Alignment {
+        self.align
+    }
+
+    /// To be held by whoever writes whole units without [`Direct::write`].
+    pub(crate) fn share_units(&self) -> RwLockReadGuard<'_, ()> {
+        self.units.read()
+    }
+
+    /// Writes the buffers one after the other at `at` (bytes in the file).
+    pub(crate) fn write(&self, file: &File, at: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        if len == 0 {
+            return Ok(());
+        }
+        if !self.align.fits(at, len) {
+            let _units = self.units.write();
+            return self.pool.lend(|buf| self.write_parts(file, at, len, slices, buf));
+        }
+        let _units = self.units.read();
+        if slices.iter().all(|slice| self.align.fits_memory(slice)) {
+            return write_all_vectored(file, at, &mut slices.to_vec());
+        }
+        self.pool.lend(|buf| {
+            let mut bytes = Gather::new(slices);
+            let mut done = 0;
+            while done < len {
+                let count = (len - done).min(BOUNCE_LEN);
+                bytes.fill(&mut buf[..count]);
+                file.write_all_at(&buf[..count], at + done as u64)?;
+                done += count;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a range that does not start and end at units; the caller holds `units` alone.
+    fn write_parts(
+        &self,
+        file: &File,
+        at: u64,
+        len: usize,
+        slices: &[IoSlice<'_>],
+        buf: &mut AlignedBuf,
+    ) -> io::Result<()> {
+        let unit = self.align.unit;
+        let mut bytes = Gather::new(slices);
+        let mut done = 0;
+        while done < len {
+            let from = at + done as u64;
+            let skipped = (from % unit as u64) as usize;
+            let count = (len - done).min(BOUNCE_LEN - skipped);
+            let whole = (skipped + count).next_multiple_of(unit);
+            let start = from - skipped as u64;
+            if skipped > 0 {
+                file.read_exact_at(&mut buf[..unit], start)?;
+            }
+            // The last unit, unless it is the first and has just been read.
+            let last = whole - unit;
+            if skipped + count < whole && !(last == 0 && skipped > 0) {
+                file.read_exact_at(&mut buf[last..whole], start + last as u64)?;
+            }
+            bytes.fill(&mut buf[skipped..skipped + count]);
+            file.write_all_at(&buf[..whole], start)?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Fills the buffers one after the other from `at` (bytes in the file).
+    pub(crate) fn read(&self, file: &File, at: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
+        if let [buf] = bufs
+            && self.align.fits(at, buf.len())
+            && self.align.fits_memory(buf)
+        {
+            return file.read_exact_at(buf, at);
+        }
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if len == 0 {
+            return Ok(());
+        }
+        self.pool.lend(|bounce| self.read_parts(file, at, len, bufs, bounce))
+    }
+
+    fn read_parts(
+        &self,
+        file: &File,
+        at: u64,
+        len: usize,
+        bufs: &mut [&mut [u8]],
+        bounce: &mut AlignedBuf,
+    ) -> io::Result<()> {
+        let unit = self.align.unit;
+        let (mut index, mut within, mut done) = (0, 0, 0);
+        while done < len {
+            let from = at + done as u64;
+            let skipped = (from % unit as u64) as usize;
+            let count = (len - done).min(BOUNCE_LEN - skipped);
+            let whole = (skipped + count).next_multiple_of(unit);
+            file.read_exact_at(&mut bounce[..whole], from - skipped as u64)?;
+            let mut got = &bounce[skipped..skipped + count];
+            while !got.is_empty() {
+                let out = &mut bufs[index][within..];
+                let step = out.len().min(got.len());
+                out[..step].copy_from_slice(&got[..step]);
+                got = &got[step..];
+                within += step;
+                if within == bufs[index].len() {
+                    (index, within) = (index + 1, 0);
+                }
+            }
+            done += count;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Direct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Direct").field("align", &self.align).finish_non_exhaustive()
+    }
+}
+
+/// Finds alignments that work, by asking and then by reading the first unit.
+fn probe(file: &File, start: u64, len: u64) -> Result<Alignment, String> {
+    let asked = asked_alignment(file)?;
+    let candidates = match asked {
+        Some(align) => vec![align],
+        None => [512, 4096].map(|unit| Alignment { unit, memory: unit }).to_vec(),
+    };
+    let mut reason = String::new();
+    for align in candidates {
+        let unit = align.unit as u64;
+        if !start.is_multiple_of(unit) || !(start + len).is_multiple_of(unit) {
+            reason = format!("it does not start and end at multiples of {unit} bytes");
+            continue;
+        }
+        let mut buf = AlignedBuf::new(align.unit, align.for_memory());
+        match file.read_exact_at(&mut buf, start) {
+            Ok(()) => return Ok(align),
+            Err(error) => reason = format!("direct I/O does not work on it: {error}"),
+        }
+    }
+    Err(reason)
+}
+
+/// What the system says about a file that is open with `O_DIRECT`; `None` if it says nothing.
+fn asked_alignment(file: &File) -> Result<Option<Alignment>, String> {
+    let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN | StatxFlags::TYPE);
+    let align = match found {
+        Ok(found) if found.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
+            let unit = found.stx_dio_offset_align as usize;
+            if unit == 0 {
+                return Err("its file system has no direct I/O".to_owned());
+            }
+            Alignment { unit, memory: (found.stx_dio_mem_align as usize).max(1) }
+        }
+        _ => match rustix::fs::ioctl_blksszget(file) {
+            Ok(size) => Alignment { unit: size as usize, memory: size as usize },
+            Err(_) => return Ok(None),
+        },
+    };
+    let good = |size: usize| size.is_power_of_two() && size <= UNIT_MAX;
+    if good(align.unit) && good(align.memory) {
+        Ok(Some(align))
+    } else {
+        Err(format!("its direct I/O wants units of {} bytes", align.unit))
+    }
+}
+
+#[cfg(test)]
+#[path = "direct_tests.rs"]
+mod tests;

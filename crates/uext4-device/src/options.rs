@@ -1,0 +1,126 @@
+//! How an image is opened.
+//!
+//! # What
+//! What a caller wants of a [`FileDevice`](crate::FileDevice), and the mount options that say so:
+//! `io=auto|uring|pread`, `direct`, `nodirect`.
+
+/// What the caller wants to do with an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read only; shares the image with other readers.
+    ReadOnly,
+    /// Read and write; alone.
+    ReadWrite,
+}
+
+/// Whether requests go through the kernel's page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Caching {
+    /// Through the page cache.
+    Buffered,
+    /// Past it (`O_DIRECT`). Where the store cannot, through it, and the device's notice says so.
+    Direct,
+    /// Direct for a block device that is open for writing, buffered for everything else; no notice.
+    #[default]
+    Auto,
+}
+
+/// How several writes of one call reach the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Submission {
+    /// One system call after the other.
+    Pread,
+    /// All at once by io_uring. Where the system refuses it, one after the other, and the device's
+    /// notice says so.
+    Uring,
+    /// By io_uring where it pays: on a device past the page cache.
+    #[default]
+    Auto,
+}
+
+/// How to open an image file or block device.
+///
+/// # Examples
+/// ```
+/// use uext4_device::{Access, Caching, FileOptions};
+///
+/// let mut options = FileOptions::new(Access::ReadWrite);
+/// assert_eq!(options.parse("direct"), Ok(true));
+/// assert_eq!(options.caching, Caching::Direct);
+/// assert_eq!(options.parse("noatime"), Ok(false));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Reading or writing.
+    pub access: Access,
+    /// Where the device starts in the file, in bytes.
+    pub offset: u64,
+    /// Through the page cache or past it.
+    pub caching: Caching,
+    /// How several writes are made.
+    pub submission: Submission,
+}
+
+impl FileOptions {
+    /// The whole file, through the page cache, one request after the other.
+    #[must_use]
+    pub fn new(access: Access) -> FileOptions {
+        FileOptions {
+            access,
+            offset: 0,
+            caching: Caching::Buffered,
+            submission: Submission::Pread,
+        }
+    }
+
+    /// What fits the image best: [`Caching::Auto`] and [`Submission::Auto`].
+    #[must_use]
+    pub fn auto(access: Access) -> FileOptions {
+        FileOptions {
+            caching: Caching::Auto,
+            submission: Submission::Auto,
+            ..FileOptions::new(access)
+        }
+    }
+
+    /// Takes one word of `-o`. `Ok(false)`: the word is not about devices.
+    ///
+    /// # Errors
+    /// A word about devices with a bad value, in one line.
+    pub fn parse(&mut self, word: &str) -> Result<bool, String> {
+        match word {
+            "direct" => self.caching = Caching::Direct,
+            "nodirect" => self.caching = Caching::Buffered,
+            "io=auto" => self.submission = Submission::Auto,
+            "io=uring" => self.submission = Submission::Uring,
+            "io=pread" => self.submission = Submission::Pread,
+            _ if word == "io" || word.starts_with("io=") => {
+                return Err(format!("mount option '{word}': io= is auto, uring or pread"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_taken_refused_or_left() {
+        let mut options = FileOptions::auto(Access::ReadWrite);
+        assert_eq!((options.caching, options.submission), (Caching::Auto, Submission::Auto));
+        for word in ["io=uring", "direct"] {
+            assert_eq!(options.parse(word), Ok(true));
+        }
+        assert_eq!((options.caching, options.submission), (Caching::Direct, Submission::Uring));
+        for word in ["io=pread", "nodirect"] {
+            assert_eq!(options.parse(word), Ok(true));
+        }
+        assert_eq!((options.caching, options.submission), (Caching::Buffered, Submission::Pread));
+        assert!(options.parse("io=mmap").unwrap_err().contains("io=mmap"));
+        assert!(options.parse("io").is_err());
+        assert_eq!(options.parse("ro"), Ok(false));
+    }
+}

@@ -1,0 +1,261 @@
+//! What the journal counts and measures.
+//!
+//! What: the counters of a mount, the fields of `/proc/fs/jbd2/*/info` with their meaning there,
+//! and a histogram for each phase of a commit. The committer adds to them once a transaction;
+//! handles touch one counter each.
+//! Invariants: nothing depends on what stands here but the length of a commit's wait
+//! ([`JournalStats::average_commit`]), which is a guess anyhow.
+
+use crate::stats::Histogram;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Counters and latencies since the mount.
+#[derive(Debug, Default)]
+pub struct JournalStats {
+    /// Transactions committed.
+    pub commits: AtomicU64,
+    /// Of these, transactions that somebody asked for, rather than the timer.
+    pub requested: AtomicU64,
+    /// Handles that have joined a transaction.
+    pub handles: AtomicU64,
+    /// Credits that the transactions had when they closed, in blocks.
+    pub blocks: AtomicU64,
+    /// Images logged, in blocks.
+    pub blocks_logged: AtomicU64,
+    /// Images, descriptors and revoke blocks logged, in blocks.
+    pub log_blocks: AtomicU64,
+    /// Handles that had to wait to join.
+    pub joins_waited: AtomicU64,
+    /// Checkpoints made.
+    pub checkpoints: AtomicU64,
+    /// Syncs that waited for a commit.
+    pub syncs: AtomicU64,
+    /// Commits that waited for more syncs to join.
+    pub batch_waits: AtomicU64,
+    /// Of these, commits that had all they waited for before the time was over.
+    pub batches_full: AtomicU64,
+    /// The longest wait to join, summed over transactions, in nanoseconds.
+    pub waiting_ns: AtomicU64,
+    /// From the first request to the close, summed over requested transactions, in nanoseconds.
+    pub request_delay_ns: AtomicU64,
+    /// From the first handle to the close, summed, in nanoseconds.
+    pub running_ns: AtomicU64,
+    /// Moving average of a commit, in nanoseconds: three quarters old, one quarter new.
+    pub average_commit_ns: AtomicU64,
+    /// Commit: from the close to the end of the last handle.
+    pub lock: Histogram,
+    /// Commit: from there to the opening of the next transaction.
+    pub snapshot: Histogram,
+    /// Commit: checksums of the images.
+    pub seal: Histogram,
+    /// Commit: writing of file data that the transaction makes reachable (`writeback=ordered`).
+    pub data_flush: Histogram,
+    /// Commit: encoding and writing of descriptors and images.
+    pub log_write: Histogram,
+    /// Commit: the flush before the commit block, or after it with `journal_async_commit`.
+    pub log_flush: Histogram,
+    /// Commit: writing of the commit block.
+    pub commit_block: Histogram,
+    /// Commit: from the close to the waking of those who wait.
+    pub commit: Histogram,
+    /// How long a commit waited for more syncs to join.
+    pub batch_wait: Histogram,
+    /// A flush of the device.
+    pub flush: Histogram,
+    /// How long a sync waited for its transaction.
+    pub sync_wait: Histogram,
+    /// A checkpoint.
+    pub checkpoint: Histogram,
+}
+
+/// What `/proc/fs/jbd2/*/info` tells, in its order. Times are averages over transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalInfo {
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Of these, transactions that somebody asked for.
+    pub requested: u64,
+    /// Most blocks of a transaction.
+    pub blocks_max: u32,
+    /// The longest wait of a handle to join.
+    pub waiting_for_transaction: Duration,
+    /// From the first request to the close, over requested transactions.
+    pub request_delay: Duration,
+    /// From the first handle to the close.
+    pub running: Duration,
+    /// From the close to the opening of the next transaction.
+    pub locked: Duration,
+    /// Writing of file data, in ordered mode.
+    pub flushing_data: Duration,
+    /// Sealing, writing and flushing of the log.
+    pub logging: Duration,
+    /// Moving average of a commit.
+    pub average_commit: Duration,
+    /// Handles per transaction.
+    pub handles: u64,
+    /// Blocks (credits) per transaction.
+    pub blocks: u64,
+    /// Blocks written to the log per transaction, the commit block left out.
+    pub logged_blocks: u64,
+}
+
+impl JournalStats {
+    /// The moving average of a commit's time, less what it waited for syncs to join.
+    #[must_use]
+    pub fn average_commit(&self) -> Duration {
+        Duration::from_nanos(self.average_commit_ns.load(Ordering::Relaxed))
+    }
+
+    /// As jbd2 averages it. By the committer only.
+    pub(super) fn note_commit(&self, took: Duration) {
+        let new = nanos(took);
+        let old = self.average_commit_ns.load(Ordering::Relaxed);
+        let average = if old == 0 { new } else { (new + 3 * old) / 4 };
+        self.average_commit_ns.store(average, Ordering::Relaxed);
+        self.commit.add(took);
+    }
+
+    /// The averages, for transactions of at most `blocks_max` blocks.
+    #[must_use]
+    pub fn info(&self, blocks_max: u32) -> JournalInfo {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let transactions = load(&self.commits);
+        let requested = load(&self.requested);
+        let each = |sum: u64| sum.checked_div(transactions).unwrap_or(0);
+        let time = |sum_ns: u64| Duration::from_nanos(each(sum_ns));
+        let sum = |histogram: &Histogram| histogram.read().sum_ns;
+        let logging = [&self.seal, &self.log_write, &self.log_flush, &self.commit_block];
+        let delay = load(&self.request_delay_ns).checked_div(requested).unwrap_or(0);
+        JournalInfo {
+            transactions,
+            requested,
+            blocks_max,
+            waiting_for_transaction: time(load(&self.waiting_ns)),
+            request_delay: Duration::from_nanos(delay),
+            running: time(load(&self.running_ns)),
+            locked: time(sum(&self.lock) + sum(&self.snapshot)),
+            flushing_data: time(sum(&self.data_flush)),
+            logging: time(logging.into_iter().map(sum).sum()),
+            average_commit: self.average_commit(),
+            handles: each(load(&self.handles)),
+            blocks: each(load(&self.blocks)),
+            logged_blocks: each(load(&self.log_blocks)),
+        }
+    }
+}
+
+/// Moments of one transaction while it runs; 0: not yet. In nanoseconds since the journal opened.
+#[derive(Debug, Default)]
+pub(super) struct Moments {
+    started: AtomicU64,
+    requested: AtomicU64,
+    longest_wait_ns: AtomicU64,
+}
+
+/// What became of a transaction's moments when it closed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ran {
+    pub(super) running: Duration,
+    pub(super) request_delay: Option<Duration>,
+    pub(super) longest_wait: Duration,
+}
+
+impl Moments {
+    /// A handle joins.
+    pub(super) fn note_start(&self, clock: &Clock) {
+        // Read first: handles on many cores must not pass one cache line around.
+        if self.started.load(Ordering::Relaxed) == 0 {
+            let _ =
+                self.started.compare_exchange(0, clock.now(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// When the first handle joined, in nanoseconds of the clock; `None`: none did.
+    pub(super) fn started(&self) -> Option<u64> {
+        Some(self.started.load(Ordering::Relaxed)).filter(|&at| at != 0)
+    }
+
+    /// Somebody asks for a commit.
+    pub(super) fn note_request(&self, clock: &Clock) {
+        if self.requested.load(Ordering::Relaxed) == 0 {
+            self.requested.store(clock.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// A handle has waited so long to join.
+    pub(super) fn note_wait(&self, waited: Duration) {
+        self.longest_wait_ns.fetch_max(nanos(waited), Ordering::Relaxed);
+    }
+
+    /// The transaction was closed at `now`: what it says, and a clean slate for the next one.
+    pub(super) fn take(&self, now: u64) -> Ran {
+        let since = |at: u64| (at != 0).then(|| Duration::from_nanos(now.saturating_sub(at)));
+        Ran {
+            running: since(self.started.swap(0, Ordering::Relaxed)).unwrap_or_default(),
+            request_delay: since(self.requested.swap(0, Ordering::Relaxed)),
+            longest_wait: Duration::from_nanos(self.longest_wait_ns.swap(0, Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Nanoseconds since the journal opened, never 0.
+#[derive(Debug)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        nanos(self.0.elapsed()).max(1)
+    }
+
+    pub(super) fn at(&self, moment: u64) -> Instant {
+        self.0 + Duration::from_nanos(moment)
+    }
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_are_those_of_jbd2() {
+        let stats = JournalStats::default();
+        assert_eq!(stats.info(256), JournalInfo { blocks_max: 256, ..JournalInfo::default() });
+        stats.note_commit(Duration::from_micros(400));
+        assert_eq!(stats.average_commit(), Duration::from_micros(400));
+        stats.note_commit(Duration::from_micros(800));
+        assert_eq!(stats.average_commit(), Duration::from_micros(500));
+        stats.commits.store(4, Ordering::Relaxed);
+        stats.requested.store(2, Ordering::Relaxed);
+        stats.handles.store(20, Ordering::Relaxed);
+        stats.request_delay_ns.store(8_000, Ordering::Relaxed);
+        stats.lock.add(Duration::from_micros(6));
+        stats.snapshot.add(Duration::from_micros(2));
+        let info = stats.info(256);
+        assert_eq!((info.handles, info.locked), (5, Duration::from_micros(2)));
+        assert_eq!(info.request_delay, Duration::from_micros(4));
+    }
+
+    #[test]
+    fn moments_begin_anew_with_each_transaction() {
+        let moments = Moments::default();
+        let clock = Clock::new();
+        moments.note_request(&clock);
+        assert_eq!(moments.take(clock.now()).running, Duration::ZERO);
+        moments.note_start(&clock);
+        moments.note_wait(Duration::from_nanos(7));
+        let started = moments.started().unwrap();
+        let ran = moments.take(started + 90);
+        assert_eq!(ran.running, Duration::from_nanos(90));
+        assert_eq!((ran.request_delay, ran.longest_wait), (None, Duration::from_nanos(7)));
+        assert_eq!(moments.take(started).longest_wait, Duration::ZERO);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a volume tells of itself: counters, latencies, log space, who waits.
+//!
+//! What: [`Volume::stats`] copies what the layers below have counted. Figures have names, so that a
+//! new one needs no change in those who show them; docs/stats.md says what each means.
+//! Invariants: it waits for nothing but leaf locks, and no I/O happens under those, so that it
+//! answers while everybody else waits.
+
+use super::Volume;
+use crate::journal::{Journal, JournalInfo, LogSpace};
+use crate::stats::{Blocked, Histogram, Reading, SampledReading};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a volume tells of itself at a moment.
+#[derive(Clone, Debug)]
+pub struct VolumeStats {
+    /// Since the volume was opened.
+    pub open_for: Duration,
+    /// What `/proc/fs/jbd2/*/info` tells of the kernel's journals; zeroes for a read-only volume.
+    pub journal: JournalInfo,
+    /// The log and the running transaction.
+    pub log: LogSpace,
+    /// Numbers that only grow while the volume is open.
+    pub counters: Vec<(&'static str, u64)>,
+    /// Numbers as they are now, and the highest they have been.
+    pub levels: Vec<(&'static str, u64)>,
+    /// Latencies. Where not all calls are timed the first number is that of all calls.
+    pub histograms: Vec<(&'static str, SampledReading)>,
+    /// Threads that sleep in the engine, the longest wait first.
+    pub blocked: Vec<Blocked>,
+}
+
+impl VolumeStats {
+    /// The counter or level of that name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<u64> {
+        let mut numbers = self.counters.iter().chain(&self.levels);
+        numbers.find(|number| number.0 == name).map(|number| number.1)
+    }
+
+    /// The latencies of that name.
+    #[must_use]
+    pub fn histogram(&self, name: &str) -> Option<&Reading> {
+        let found = self.histograms.iter().find(|histogram| histogram.0 == name);
+        found.map(|histogram| &histogram.1.timed)
+    }
+}
+
+impl Volume {
+    /// What the volume tells of itself. Waits for nobody.
+    #[must_use]
+    pub fn stats(&self) -> VolumeStats {
+        let journal = self.space().journal();
+        VolumeStats {
+            open_for: self.inner.opened.elapsed(),
+            journal: journal.info(),
+            log: journal.log_space(),
+            counters: self.counters(journal),
+            levels: self.levels(journal),
+            histograms: self.histograms(journal),
+            blocked: journal.waits().blocked(),
+        }
+    }
+
+    fn counters(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
+        let stats = journal.stats();
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (_, metadata_misses) = journal.cache().occupancy();
+        vec![
+            ("transactions", load(&stats.commits)),
+            ("transactions_requested", load(&stats.requested)),
+            ("handles", load(&stats.handles)),
+            ("credits", load(&stats.blocks)),
+            ("blocks_logged", load(&stats.blocks_logged)),
+            ("log_blocks", load(&stats.log_blocks)),
+            ("flushes", stats.flush.read().count),
+            ("checkpoints", load(&stats.checkpoints)),
+            ("joins_waited", load(&stats.joins_waited)),
+            ("syncs_waited", load(&stats.syncs)),
+            ("commits_batched", load(&stats.batch_waits)),
+            ("commits_batched_in_full", load(&stats.batches_full)),
+            ("metadata_reads", metadata_misses),
+        ]
+    }
+
+    fn levels(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
+        let files = self.inner.vfs.files();
+        let (pages, (metadata, _)) = (files.table().budget(), journal.cache().occupancy());
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        vec![
+            ("cache_bytes_max", files.options().cache_bytes),
+            ("page_bytes", u64::from(self.layout().block_size)),
+            ("pages", count(pages.pages())),
+            ("pages_dirty", count(pages.dirty())),
+            ("metadata_blocks", count(metadata)),
+            ("images_not_home", count(journal.cache().logged().len())),
+        ]
+    }
+
+    fn histograms(&self, journal: &Journal) -> Vec<(&'static str, SampledReading)> {
+        let calls = self.inner.vfs.calls();
+        let stats = journal.stats();
+        let mut histograms = vec![
+            ("open", calls.open.read()),
+            ("read", calls.read.read()),
+            ("write", calls.write.read()),
+        ];
+        let all: [(&'static str, &Histogram); 13] = [
+            ("fsync", &calls.fsync),
+            ("sync_wait", &stats.sync_wait),
+            ("commit", &stats.commit),
+            ("commit_batch_wait", &stats.batch_wait),
+            ("commit_lock", &stats.lock),
+            ("commit_snapshot", &stats.snapshot),
+            ("commit_seal", &stats.seal),
+            ("commit_data_flush", &stats.data_flush),
+            ("commit_log_write", &stats.log_write),
+            ("commit_log_flush", &stats.log_flush),
+            ("commit_block", &stats.commit_block),
+            ("flush", &stats.flush),
+            ("checkpoint", &stats.checkpoint),
+        ];
+        histograms.extend(all.map(|(name, histogram)| (name, SampledReading::of_all(histogram))));
+        histograms
+    }
+}

@@ -1,14 +1,14 @@
 //! The lab: loads that show how fast uext4 is, beside its peers on the same machine.
 //!
-//! What: a [`Load`] is something a user does all day; a [`Target`] is what it is done on: the
-//! library in this process, a uext4 mount, the kernel's ext4 on a loop device, fuse2fs. [`run`]
+//! What: a [`Load`] is an experiment or something a user does all day; a [`Target`] is what it is done on: the
+//! library in this process, a uext4 mount, the kernel's ext4 on a loop device, fuse2fs, no file system. [`run`]
 //! takes the targets in turns and hands each figure to its caller as a [`Measurement`].
 //!
 //! Invariants:
 //! - All sides start from the same bytes and do the same operations; the clock stops when the
 //!   result is on the image (unmounted, daemon ended, image synced), for every side.
-//! - After each run the image is checked by e2fsck, where that is installed, and read back by
-//!   uext4; a figure from an image that is not clean, or does not hold what the load put there, is
+//! - After each run the image is checked by e2fsck, where that is installed, and by uext4-fsck, and
+//!   read back; a figure from an image that is not clean, or does not hold what the load put there, is
 //!   never handed out.
 //! - A peer that the machine cannot run is named with the reason.
 //! - Whatever was mounted, attached or written is gone when the run ends, in success and failure.
@@ -24,9 +24,11 @@ mod load;
 mod machine;
 mod mount;
 mod mounted;
+mod plan;
 mod report;
 mod run;
 mod stage;
+mod storm;
 mod target;
 mod tree;
 pub mod worker;
@@ -34,7 +36,7 @@ pub mod worker;
 pub use error::{Error, Result};
 pub use load::{LOADS, Load};
 pub use machine::describe as describe_machine;
+pub use plan::{Event, Plan, run};
 pub use report::{Measurement, Summary};
-pub use run::{Event, Plan, run};
 pub use stage::{Route, Store};
-pub use target::Target;
+pub use target::{Target, parse_options};

@@ -25,7 +25,7 @@ pub fn describe() -> Vec<String> {
         format!("system: {}", system.unwrap_or("unknown").trim_matches('"')),
     ];
     for (program, flag) in
-        [("e2fsck", "-V"), ("mke2fs", "-V"), ("fuse2fs", "-V"), ("tar", "--version")]
+        [("e2fsck", "-V"), ("mke2fs", "-V"), ("fuse2fs", "-V"), ("tar", "--version"), ("fio", "-v")]
     {
         let first = command::status(program, &[flag])
             .ok()
@@ -44,4 +44,24 @@ pub(crate) fn processor_seconds() -> Option<f64> {
     let [user, nice, system, _, _, irq, softirq, ..] = ticks[..] else { return None };
     let busy = user + nice + system + irq + softirq;
     Some(busy as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Forgets the most memory that this process has used so far.
+pub(crate) fn reset_peak_rss() {
+    // Where that is not allowed the figure is that of the turn that used most, which is no less.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Most memory that this process has used since, in KiB.
+pub(crate) fn peak_rss_kib() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Drops what the kernel has cached, where that is allowed.
+pub(crate) fn drop_caches() {
+    rustix::fs::sync();
+    // Without root the sides start as warm as the copy of their image left them, all alike.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }

@@ -4,6 +4,7 @@
 //! has ended; so does dropping it, which is for failures: the daemon is killed then if it does not
 //! end by itself.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,12 +31,18 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Mounts `device` by the kernel's ext4.
-    pub(crate) fn kernel(device: &Path, dir: &Path) -> Result<Self> {
-        command::run(
-            "mount",
-            &["-t".as_ref(), "ext4".as_ref(), device.as_os_str(), dir.as_os_str()],
-        )?;
+    /// Mounts `device` by the kernel's ext4 with these options, separated by commas.
+    pub(crate) fn kernel(device: &Path, dir: &Path, options: &str) -> Result<Self> {
+        let options = if options.is_empty() { "defaults" } else { options };
+        let args: [&OsStr; 6] = [
+            "-t".as_ref(),
+            "ext4".as_ref(),
+            "-o".as_ref(),
+            options.as_ref(),
+            device.as_os_str(),
+            dir.as_os_str(),
+        ];
+        command::run("mount", &args)?;
         Ok(Self { dir: dir.to_path_buf(), mounted: true, daemon: None })
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use crate::load::Load;
 use crate::target::Target;
 
 /// One figure of one run. Its JSON form is the interface for scripts.
@@ -15,7 +16,7 @@ pub struct Measurement {
     /// What it ran on.
     pub target: &'static str,
     /// `default`, or what was different.
-    pub variant: &'static str,
+    pub variant: String,
     /// `ram` or `disk`.
     pub store: &'static str,
     /// `natural` or `device`.
@@ -41,18 +42,45 @@ impl Measurement {
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// What it is compared within: for loads that sync, everything with the same journal; else the
+    /// same variant, which there is a part of the load.
+    fn group(&self) -> &str {
+        if Load::find(self.experiment).is_some_and(Load::is_sync) {
+            self.variant.rsplit(',').next().filter(|part| is_journal(part)).unwrap_or(DEFAULT)
+        } else {
+            &self.variant
+        }
+    }
+
+    /// Its target, with what is different about it within its group.
+    fn side(&self) -> Side {
+        let rest = self.variant.strip_suffix(self.group()).unwrap_or(&self.variant);
+        let rest = rest.trim_end_matches(',');
+        Side { target: self.target, variant: if rest == DEFAULT { "" } else { rest }.to_owned() }
+    }
+
     /// Whether it is one of the figures that sides are compared by.
     fn is_headline(&self) -> bool {
-        matches!(self.metric, "wall_s" | "ops_per_s")
+        matches!(self.metric, "wall_s" | "ops_per_s" | "iops" | "latency_p99_us")
     }
 }
 
-/// Unit of a metric.
+/// The variant in which nothing is different.
+pub(crate) const DEFAULT: &str = "default";
+
+/// Whether a part of a variant names the journal: `journal=4`, in MiB.
+fn is_journal(part: &str) -> bool {
+    part.strip_prefix("journal=").is_some_and(|mib| mib.parse::<u32>().is_ok())
+}
+
+/// Unit of a metric; `1` where it is a plain ratio or number.
 pub(crate) fn unit(metric: &str) -> &'static str {
     match metric {
-        "ops_per_s" => "1/s",
+        "ops_per_s" | "iops" => "1/s",
         "peak_rss_kib" => "KiB",
-        _ => "s",
+        "wall_s" | "cpu_s" => "s",
+        _ if metric.ends_with("_us") => "us",
+        _ => "1",
     }
 }
 
@@ -62,7 +90,25 @@ pub struct Summary {
     measurements: Vec<Measurement>,
 }
 
-type Row = (&'static str, &'static str, u32, &'static str);
+/// Experiment, group, threads and place among the metrics.
+type Row<'a> = (&'static str, &'a str, u32, usize);
+
+/// A row of a table: a target in a variant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Side {
+    target: &'static str,
+    variant: String,
+}
+
+impl Side {
+    fn name(&self) -> String {
+        format!("{} {}", self.target, self.variant).trim_end().to_owned()
+    }
+
+    fn is_own(&self) -> bool {
+        Target::find(self.target).is_some_and(Target::is_own)
+    }
+}
 
 impl Summary {
     /// Adds a figure.
@@ -70,46 +116,68 @@ impl Summary {
         self.measurements.push(measurement);
     }
 
-    /// A table: for each load and target the median (least to most), and how many times as fast
-    /// uext4 is as each peer, pair by pair: the figures of one round are one pair.
+    /// A table: for each load and side the median (least to most), and how many times as good uext4
+    /// is as each peer, pair by pair: the figures of one round are one pair.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut rows: BTreeMap<Row, Vec<&Measurement>> = BTreeMap::new();
+        let metrics = in_order(self.measurements.iter().map(|m| m.metric));
+        let mut rows: BTreeMap<Row<'_>, Vec<&Measurement>> = BTreeMap::new();
         for m in &self.measurements {
-            rows.entry((m.experiment, m.variant, m.threads, m.metric)).or_default().push(m);
+            let place = metrics.iter().position(|metric| *metric == m.metric).unwrap_or(0);
+            rows.entry((m.experiment, m.group(), m.threads, place)).or_default().push(m);
         }
         let mut text = String::new();
-        for ((experiment, variant, threads, metric), figures) in rows {
-            let _ = writeln!(text, "{experiment} {variant}, {threads} x, {metric}");
-            for target in Target::ALL {
-                let values = by_round(&figures, target);
-                let Some(spread) = Spread::of(values.values().copied()) else { continue };
-                let _ = write!(text, "  {:<12} {}", target.name(), spread.show(metric));
-                if target.is_own() && figures[0].is_headline() {
-                    for peer in Target::ALL.into_iter().filter(|peer| !peer.is_own()) {
-                        let peers = by_round(&figures, peer);
-                        let ratios = values.iter().filter_map(|(round, own)| {
-                            peers.get(round).map(|peer| times_as_fast(metric, *own, *peer))
-                        });
-                        if let Some(ratio) = Spread::of(ratios) {
-                            let _ = write!(text, "   {}: {}", peer.name(), ratio.show("ratio"));
-                        }
-                    }
-                }
-                text.push('\n');
-            }
+        for ((experiment, group, threads, place), figures) in rows {
+            let metric = metrics[place];
+            let _ =
+                writeln!(text, "{experiment} {group}, {threads} x, {metric} ({})", unit(metric));
+            table(&mut text, metric, &figures);
         }
         text
     }
 }
 
-fn by_round(figures: &[&Measurement], target: Target) -> BTreeMap<u32, f64> {
-    let own = figures.iter().filter(|m| m.target == target.name());
+/// Each value once, in the order of its first appearance.
+fn in_order<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
+
+fn table(text: &mut String, metric: &str, figures: &[&Measurement]) {
+    let sides = in_order(figures.iter().map(|m| m.side()));
+    let width = sides.iter().map(|side| side.name().len()).max().unwrap_or(0).max(12);
+    for side in &sides {
+        let values = by_round(figures, side);
+        let Some(spread) = Spread::of(values.values().copied()) else { continue };
+        let _ = write!(text, "  {:<width$} {}", side.name(), spread.show(metric));
+        if side.is_own() && figures[0].is_headline() {
+            for peer in sides.iter().filter(|peer| !peer.is_own()) {
+                let peers = by_round(figures, peer);
+                let ratios = values.iter().filter_map(|(round, own)| {
+                    peers.get(round).map(|peer| times_as_good(metric, *own, *peer))
+                });
+                if let Some(ratio) = Spread::of(ratios) {
+                    let _ = write!(text, "   {}: {}", peer.name(), ratio.show("ratio"));
+                }
+            }
+        }
+        text.push('\n');
+    }
+}
+
+fn by_round(figures: &[&Measurement], side: &Side) -> BTreeMap<u32, f64> {
+    let own = figures.iter().filter(|m| m.side() == *side);
     own.map(|m| (m.round, m.value)).collect()
 }
 
-fn times_as_fast(metric: &str, own: f64, peer: f64) -> f64 {
-    if metric == "wall_s" { peer / own } else { own / peer }
+fn times_as_good(metric: &str, own: f64, peer: f64) -> f64 {
+    let less_is_better = metric == "wall_s" || metric.ends_with("_us");
+    if less_is_better { peer / own } else { own / peer }
 }
 
 /// Median, least and most of some figures.
@@ -137,7 +205,9 @@ impl Spread {
     fn show(self, metric: &str) -> String {
         let show = |value: f64| match metric {
             "ratio" => format!("{value:.2}x"),
-            "ops_per_s" | "peak_rss_kib" => format!("{value:.0}"),
+            "ops_per_s" | "iops" | "peak_rss_kib" | "operations" => format!("{value:.0}"),
+            _ if metric.ends_with("_us") => format!("{value:.0}"),
+            "flushes_per_fsync" | "log_space_wait_share" => format!("{value:.4}"),
             _ => format!("{value:.2}"),
         };
         format!("{} ({} to {})", show(self.median), show(self.least), show(self.most))
@@ -152,7 +222,7 @@ mod tests {
         Measurement {
             experiment: "M1",
             target,
-            variant: "default",
+            variant: DEFAULT.into(),
             store: "ram",
             path: "natural",
             threads: 1,
@@ -185,5 +255,32 @@ mod tests {
         }
         let text = summary.to_text();
         assert!(text.contains("2.00 (1.00 to 4.00)   kernel: 2.00x (1.00x to 4.00x)"), "{text}");
+    }
+
+    #[test]
+    fn variants_of_a_load_that_syncs_meet_in_one_table() {
+        let mut summary = Summary::default();
+        let sides = [
+            ("uext4", "default", 9000.0),
+            ("uext4", "journal_join=herd", 4500.0),
+            ("kernel", "dioread_lock", 3000.0),
+            ("uext4", "journal=4", 100.0),
+            ("kernel", "dioread_lock,journal=4", 50.0),
+        ];
+        for (target, variant, value) in sides {
+            let variant = variant.to_owned();
+            let figure = figure(target, 1, value);
+            summary.add(Measurement { experiment: "E0", metric: "iops", variant, ..figure });
+        }
+        let wanted = "\
+E0 default, 1 x, iops (1/s)
+  uext4                   9000 (9000 to 9000)   kernel dioread_lock: 3.00x (3.00x to 3.00x)
+  uext4 journal_join=herd 4500 (4500 to 4500)   kernel dioread_lock: 1.50x (1.50x to 1.50x)
+  kernel dioread_lock     3000 (3000 to 3000)
+E0 journal=4, 1 x, iops (1/s)
+  uext4               100 (100 to 100)   kernel dioread_lock: 2.00x (2.00x to 2.00x)
+  kernel dioread_lock 50 (50 to 50)
+";
+        assert_eq!(summary.to_text(), wanted);
     }
 }

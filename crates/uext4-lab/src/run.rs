@@ -1,9 +1,7 @@
-//! A run: every load on every target, in turns.
+//! The loads on a tree and on small files, M1 to M7.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::archive;
@@ -14,130 +12,12 @@ use crate::library;
 use crate::load::{Load, SMALL_FILE_DIRS, SMALL_FILES, Start, WARM_PASSES, Work};
 use crate::machine;
 use crate::mounted::{self, Workers};
-use crate::report::{Measurement, unit};
-use crate::stage::{self, Route, Stage, Store};
+use crate::plan::{Event, Figure, Plan, Turn};
+use crate::report::DEFAULT;
+use crate::stage::{self, Stage};
 use crate::target::{Side, Target};
 use crate::tree::{self, Tree, scaled};
 use crate::worker::Verb;
-
-/// What to run.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Loads, in order.
-    pub loads: Vec<&'static Load>,
-    /// Targets, in the order of their turns.
-    pub targets: Vec<Target>,
-    /// Where images lie.
-    pub store: Store,
-    /// Folder for them instead of the store's own.
-    pub folder: Option<PathBuf>,
-    /// How images are opened.
-    pub route: Route,
-    /// Turns of each target.
-    pub rounds: u32,
-    /// Part of the loads' full size, above 0 and at most 1.
-    pub scale: f64,
-    /// The uext4 command, for mounts and worker processes.
-    pub command: Option<PathBuf>,
-    /// Set by whoever wants the run to end early.
-    pub stop: Arc<AtomicBool>,
-}
-
-/// What happens in a run.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// A turn begins.
-    Turn {
-        /// Its load.
-        load: &'static Load,
-        /// Its target.
-        target: Target,
-        /// Its processes or threads.
-        threads: u32,
-        /// Its round, from 1.
-        round: u32,
-    },
-    /// A target is left out, for this reason.
-    Skipped(Target, String),
-    /// A figure.
-    Measured(&'a Measurement),
-    /// A turn failed, or left an image that is not clean: it has no figure.
-    Failed(&'static Load, Target, Error),
-}
-
-/// Runs the plan; each event is told as it happens.
-///
-/// # Errors
-/// What lies outside the targets: no room, no archive; an early end. Failures of targets are
-/// events.
-pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
-    let mut targets = Vec::new();
-    for &target in &plan.targets {
-        if !plan.loads.iter().any(|load| target.takes(load)) {
-            continue;
-        }
-        match target.obstacle(plan) {
-            Some(reason) => tell(Event::Skipped(target, reason)),
-            None => targets.push(target),
-        }
-    }
-    let tree = Tree::new(plan.scale);
-    let stage = Stage::new(plan.store, plan.folder.as_deref(), &tree, plan.scale)?;
-    let mut runner = Runner { plan, stage, tree, bases: HashMap::new() };
-    for &load in &plan.loads {
-        for &threads in load.threads {
-            for round in 1..=plan.rounds {
-                for &target in targets.iter().filter(|target| target.takes(load)) {
-                    if plan.stop.load(Ordering::Relaxed) {
-                        return Err(Error::new("interrupted"));
-                    }
-                    tell(Event::Turn { load, target, threads, round });
-                    match runner.turn(load, target, threads) {
-                        Ok(figures) => figures.iter().for_each(|figure| {
-                            tell(Event::Measured(
-                                &plan.measurement(load, target, threads, round, figure),
-                            ));
-                        }),
-                        Err(error) => tell(Event::Failed(load, target, error)),
-                    }
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A figure before it knows its place.
-struct Figure {
-    variant: &'static str,
-    metric: &'static str,
-    value: f64,
-}
-
-impl Plan {
-    fn measurement(
-        &self,
-        load: &'static Load,
-        target: Target,
-        threads: u32,
-        round: u32,
-        figure: &Figure,
-    ) -> Measurement {
-        Measurement {
-            experiment: load.id,
-            target: target.name(),
-            variant: figure.variant,
-            store: self.store.name(),
-            path: self.route.name(),
-            threads,
-            bs: load.block_bytes,
-            metric: figure.metric,
-            value: figure.value,
-            unit: unit(figure.metric),
-            round,
-        }
-    }
-}
 
 /// Part of a turn that was timed.
 struct Lap {
@@ -146,7 +26,8 @@ struct Lap {
     seconds: f64,
 }
 
-struct Runner<'a> {
+/// What turns of these loads share.
+pub(crate) struct Runner<'a> {
     plan: &'a Plan,
     stage: Stage,
     tree: Tree,
@@ -154,7 +35,39 @@ struct Runner<'a> {
     bases: HashMap<Start, PathBuf>,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
+    pub(crate) fn new(plan: &'a Plan) -> Result<Self> {
+        let tree = Tree::new(plan.scale);
+        let stage = Stage::for_tree(plan.store, plan.folder.as_deref(), &tree, plan.scale)?;
+        Ok(Self { plan, stage, tree, bases: HashMap::new() })
+    }
+
+    /// All rounds of a load on those targets.
+    pub(crate) fn run(
+        &mut self,
+        load: &'static Load,
+        targets: &[Target],
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
+        let plan = self.plan;
+        for threads in plan.threads_of(load) {
+            for round in 1..=plan.rounds {
+                for &target in targets {
+                    plan.go_on()?;
+                    tell(Event::Turn { load, target, variant: "default", threads, round });
+                    match self.turn(load, target, threads) {
+                        Ok(figures) => figures.iter().for_each(|figure| {
+                            let turn = Turn { load, target, threads, round };
+                            tell(Event::Measured(&plan.measurement(turn, figure)));
+                        }),
+                        Err(error) => tell(Event::Failed(load, target, error)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn files_per_dir(&self) -> u32 {
         (scaled(SMALL_FILES, self.plan.scale) / SMALL_FILE_DIRS).max(8)
     }
@@ -169,7 +82,7 @@ impl Runner<'_> {
         stage::copy_image(&base, &image)?;
         stage::drop_cached(&image)?;
         let medium = target.medium(&image, self.plan.route)?;
-        let side = target.start(self.plan, &self.stage, &medium)?;
+        let side = target.start(self.plan, &self.stage, &medium, "")?;
         let job = self.prepare(load.work, &side, threads)?;
         let cpu = machine::processor_seconds();
         let began = Instant::now();
@@ -188,7 +101,7 @@ impl Runner<'_> {
         let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
         let extra = [("cpu_s", cpu), ("peak_rss_kib", peak.map(|kib| kib as f64))];
         figures.extend(extra.into_iter().filter_map(|(metric, value)| {
-            Some(Figure { variant: "default", metric, value: value? })
+            Some(Figure { variant: DEFAULT.into(), metric, value: value? })
         }));
         Ok(figures)
     }
@@ -271,7 +184,9 @@ impl Runner<'_> {
                 return Ok(vec![fresh, warm]);
             }
             (Work::Create | Work::Unlink, _) => pass()?,
-            (Work::Build, _) => return Err(Error::new("not done on a file system")),
+            (Work::Build | Work::SyncOwn | Work::SyncShared, _) => {
+                return Err(Error::new("not a load of this kind"));
+            }
         }
         Ok(vec![Lap { variant: "default", operations, seconds: 0.0 }])
     }
@@ -292,7 +207,7 @@ impl Runner<'_> {
             command::run("mke2fs", &args)?;
         } else {
             stage::format(image, bytes)?;
-            let volume = crate::target::open(image, false)?;
+            let volume = crate::target::open(image, false, "")?;
             library::import(&volume, &dir)?;
             volume.close()?;
         }
@@ -300,8 +215,8 @@ impl Runner<'_> {
         let seconds = began.elapsed().as_secs_f64();
         let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
         check::image(image, Expected::Tree, &self.tree)?;
-        let wall = Figure { variant: "default", metric: "wall_s", value: seconds };
-        let cpu = cpu.map(|value| Figure { variant: "default", metric: "cpu_s", value });
+        let wall = Figure { variant: DEFAULT.into(), metric: "wall_s", value: seconds };
+        let cpu = cpu.map(|value| Figure { variant: DEFAULT.into(), metric: "cpu_s", value });
         Ok([Some(wall), cpu].into_iter().flatten().collect())
     }
 
@@ -342,7 +257,7 @@ impl Runner<'_> {
                 Target::Uext4
             };
             let medium = maker.medium(&image, self.plan.route)?;
-            let side = maker.start(self.plan, &self.stage, &medium)?;
+            let side = maker.start(self.plan, &self.stage, &medium, "")?;
             match (start, &side) {
                 (Start::Tree, Side::Library(volume)) => library::unpack(volume, &archive)?,
                 (Start::Tree, Side::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
@@ -376,6 +291,6 @@ impl Lap {
             "ops_per_s" => self.operations as f64 / self.seconds,
             _ => self.seconds,
         };
-        Figure { variant: self.variant, metric: load.metric, value }
+        Figure { variant: self.variant.into(), metric: load.metric, value }
     }
 }

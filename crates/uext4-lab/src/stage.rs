@@ -3,6 +3,7 @@
 //! Invariants: everything lies in two temporary folders that go with the [`Stage`]; a loop device
 //! goes with its [`Medium`].
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
@@ -78,13 +79,27 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Makes the folders; `folder` replaces the store's own.
-    pub(crate) fn new(
+    /// Makes the folders for the loads on a tree; `folder` replaces the store's own.
+    pub(crate) fn for_tree(
         store: Store,
         folder: Option<&Path>,
         tree: &Tree,
         scale: f64,
     ) -> Result<Self> {
+        let small_files = u64::from(scaled(SMALL_FILES, scale)) * SMALL_FILE_BYTES as u64;
+        let entries = tree.entries.len() as u64 * 4096;
+        let data = (tree.bytes() + entries).max(small_files);
+        // Room for twice the data: an image that is almost full is another load.
+        let image_bytes = (2 * data).next_multiple_of(1 << 20).max(IMAGE_BYTES_MIN);
+        let stage = Self::new(store, folder, image_bytes)?;
+        // Two images with data in them, the archive, and for M7 the tree itself.
+        require_room(stage.images.path(), 3 * data)?;
+        require_room(stage.sources.path(), 2 * data)?;
+        Ok(stage)
+    }
+
+    /// Makes the folders, for images of that length.
+    pub(crate) fn new(store: Store, folder: Option<&Path>, image_bytes: u64) -> Result<Self> {
         let folder = folder.unwrap_or(Path::new(store.default_folder()));
         let make = |folder: &Path| {
             tempfile::Builder::new()
@@ -92,11 +107,6 @@ impl Stage {
                 .tempdir_in(folder)
                 .doing(format_args!("making a folder in {}", folder.display()))
         };
-        let small_files = u64::from(scaled(SMALL_FILES, scale)) * SMALL_FILE_BYTES as u64;
-        let entries = tree.entries.len() as u64 * 4096;
-        let data = (tree.bytes() + entries).max(small_files);
-        // Room for twice the data: an image that is almost full is another load.
-        let image_bytes = (2 * data).next_multiple_of(1 << 20).max(IMAGE_BYTES_MIN);
         let images = make(folder)?;
         let kind = rustix::fs::statfs(folder).doing("statfs")?.f_type;
         if store == Store::Disk && MEMORY_FILE_SYSTEMS.contains(&kind) {
@@ -105,11 +115,12 @@ impl Stage {
         }
         // Where loads come from must not differ between the stores.
         let sources = make(if Path::new(RAM).is_dir() { Path::new(RAM) } else { folder })?;
-        let stage = Self { images, sources, image_bytes };
-        // Two images with data in them, the archive, and for M7 the tree itself.
-        require_room(stage.images.path(), 3 * data)?;
-        require_room(stage.sources.path(), 2 * data)?;
-        Ok(stage)
+        Ok(Self { images, sources, image_bytes })
+    }
+
+    /// Where images lie.
+    pub(crate) fn folder(&self) -> &Path {
+        self.images.path()
     }
 
     /// An image of the run.
@@ -149,9 +160,14 @@ pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn require_room(dir: &Path, bytes: u64) -> Result<()> {
+/// Free space in the file system of a folder, in bytes.
+pub(crate) fn room(dir: &Path) -> Result<u64> {
     let free = rustix::fs::statvfs(dir).doing("statvfs")?;
-    let free = free.f_bavail * free.f_frsize;
+    Ok(free.f_bavail * free.f_frsize)
+}
+
+fn require_room(dir: &Path, bytes: u64) -> Result<()> {
+    let free = room(dir)?;
     if free >= bytes {
         return Ok(());
     }
@@ -180,22 +196,58 @@ pub(crate) fn drop_cached(path: &Path) -> Result<()> {
     fadvise(&file, 0, None, Advice::DontNeed).doing("fadvise")
 }
 
+/// Whether a loop device stands before an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loop {
+    /// No.
+    None,
+    /// Yes; it reads and writes the image through the page cache.
+    Cached,
+    /// Yes; it passes the page cache by where the store lets it.
+    Direct,
+}
+
 /// An image as a side opens it.
 #[derive(Debug)]
 pub(crate) struct Medium {
     image: PathBuf,
     loop_device: Option<PathBuf>,
+    direct: bool,
 }
 
 impl Medium {
-    /// The image; with a loop device before it if `by_loop`.
-    pub(crate) fn new(image: &Path, by_loop: bool) -> Result<Self> {
-        let mut medium = Self { image: image.to_path_buf(), loop_device: None };
-        if by_loop {
-            let args = ["--find".as_ref(), "--show".as_ref(), image.as_os_str()];
-            medium.loop_device = Some(command::run("losetup", &args)?.trim().into());
-        }
+    /// The image, with a loop device before it or not.
+    pub(crate) fn new(image: &Path, by_loop: Loop) -> Result<Self> {
+        let mut medium = Self { image: image.to_path_buf(), loop_device: None, direct: false };
+        let attach = |direct: &str| {
+            let direct = format!("--direct-io={direct}");
+            let args: [&OsStr; 4] =
+                ["--find".as_ref(), "--show".as_ref(), direct.as_ref(), image.as_os_str()];
+            command::run("losetup", &args)
+        };
+        let device = match by_loop {
+            Loop::None => return Ok(medium),
+            Loop::Cached => attach("off")?,
+            Loop::Direct => match attach("on") {
+                Ok(device) => {
+                    medium.direct = true;
+                    device
+                }
+                Err(_) => attach("off")?,
+            },
+        };
+        medium.loop_device = Some(device.trim().into());
         Ok(medium)
+    }
+
+    /// The loop device before the image.
+    pub(crate) fn loop_device(&self) -> Option<&Path> {
+        self.loop_device.as_deref()
+    }
+
+    /// Whether the loop device passes the page cache by.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
     }
 
     /// What to open.

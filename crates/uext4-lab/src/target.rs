@@ -11,8 +11,8 @@ use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::load::{Load, Work};
 use crate::mount::Mount;
-use crate::run::Plan;
-use crate::stage::{Medium, Route, Stage};
+use crate::plan::Plan;
+use crate::stage::{Loop, Medium, Route, Stage};
 
 /// A side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,12 +27,14 @@ pub enum Target {
     Fuse2fs,
     /// `mke2fs -d`, for building images.
     Mke2fs,
+    /// No file system: the same bytes and flushes, batched by hand.
+    Raw,
 }
 
 impl Target {
     /// All of them, uext4 first.
-    pub const ALL: [Self; 5] =
-        [Self::Uext4, Self::Uext4Mount, Self::Kernel, Self::Fuse2fs, Self::Mke2fs];
+    pub const ALL: [Self; 6] =
+        [Self::Uext4, Self::Uext4Mount, Self::Kernel, Self::Fuse2fs, Self::Mke2fs, Self::Raw];
 
     /// Its name in commands and results.
     #[must_use]
@@ -43,6 +45,7 @@ impl Target {
             Self::Kernel => "kernel",
             Self::Fuse2fs => "fuse2fs",
             Self::Mke2fs => "mke2fs",
+            Self::Raw => "raw",
         }
     }
 
@@ -63,7 +66,9 @@ impl Target {
     pub fn takes(self, load: &Load) -> bool {
         match load.work {
             Work::Build => matches!(self, Self::Uext4 | Self::Mke2fs),
-            _ => self != Self::Mke2fs,
+            Work::SyncOwn => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
+            Work::SyncShared => self != Self::Mke2fs,
+            _ => !matches!(self, Self::Mke2fs | Self::Raw),
         }
     }
 
@@ -86,7 +91,7 @@ impl Target {
             (!Path::new("/dev/fuse").exists()).then(|| "this system has no /dev/fuse".to_owned())
         };
         match self {
-            Self::Uext4 => None,
+            Self::Uext4 | Self::Raw => None,
             Self::Uext4Mount if plan.command.is_none() => {
                 Some("the uext4 command is not at hand".to_owned())
             }
@@ -99,14 +104,21 @@ impl Target {
 
     /// The image as this target opens it.
     pub(crate) fn medium(self, image: &Path, route: Route) -> Result<Medium> {
-        Medium::new(image, self == Self::Kernel || route == Route::Device)
+        let by_loop = self == Self::Kernel || route == Route::Device;
+        Medium::new(image, if by_loop { Loop::Cached } else { Loop::None })
     }
 
-    /// Opens or mounts the file system.
-    pub(crate) fn start(self, plan: &Plan, stage: &Stage, medium: &Medium) -> Result<Side> {
+    /// Opens or mounts the file system with these mount options, separated by commas.
+    pub(crate) fn start(
+        self,
+        plan: &Plan,
+        stage: &Stage,
+        medium: &Medium,
+        options: &str,
+    ) -> Result<Side> {
         let device = medium.path();
         if self == Self::Uext4 {
-            return Ok(Side::Library(open(device, false)?));
+            return Ok(Side::Library(open(device, false, options)?));
         }
         let (dir, log) = (stage.mount_point()?, stage.source("daemon.log"));
         let mount = match self {
@@ -115,7 +127,11 @@ impl Target {
                 let program =
                     program.ok_or_else(|| Error::new("the uext4 command is not at hand"))?;
                 let mut command = Command::new(program);
-                command.args(["mount", "--foreground"]).arg(device).arg(&dir);
+                command.args(["mount", "--foreground"]);
+                if !options.is_empty() {
+                    command.args(["-o", options]);
+                }
+                command.arg(device).arg(&dir);
                 Mount::fuse(command, &dir, &log)?
             }
             Self::Fuse2fs => {
@@ -124,19 +140,32 @@ impl Target {
                 command.arg("-f").arg(device).arg(&dir);
                 Mount::fuse(command, &dir, &log)?
             }
-            Self::Kernel => Mount::kernel(device, &dir)?,
-            Self::Uext4 | Self::Mke2fs => return Err(Error::new("not a mount")),
+            Self::Kernel => Mount::kernel(device, &dir, options)?,
+            Self::Uext4 | Self::Mke2fs | Self::Raw => return Err(Error::new("not a mount")),
         };
         Ok(Side::Mount(mount))
     }
 }
 
-/// Opens a volume in this process, with the options of a mount.
-pub(crate) fn open(device: &Path, read_only: bool) -> Result<Volume> {
+/// Opens a volume in this process, with mount options separated by commas.
+pub(crate) fn open(device: &Path, read_only: bool, options: &str) -> Result<Volume> {
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     let device = FileDevice::open(device, access, 0).doing("opening the image")?;
-    let options = MountOptions { read_only, ..MountOptions::default() };
-    Ok(Volume::open(Arc::new(device), options)?)
+    let mut parsed = parse_options(options)?;
+    parsed.read_only |= read_only;
+    Ok(Volume::open(Arc::new(device), parsed)?)
+}
+
+/// Mount options of uext4, separated by commas.
+///
+/// # Errors
+/// The first that uext4 does not know.
+pub fn parse_options(options: &str) -> Result<MountOptions> {
+    let mut parsed = MountOptions::default();
+    for word in options.split(',').filter(|word| !word.is_empty()) {
+        parsed.parse(word).map_err(|error| Error::new(error.to_string()))?;
+    }
+    Ok(parsed)
 }
 
 /// A target that is ready for a load.

@@ -4,29 +4,25 @@
 //! documented form, something left behind. Not covered: whether figures mean anything at this size.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use uext4_lab::{Event, LOADS, Measurement, Plan, Route, Store, Target, run};
+use uext4_lab::{Event, LOADS, Measurement, Plan, Target, run};
 
 fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
     Plan {
-        loads: LOADS.iter().collect(),
+        loads: LOADS.iter().filter(|load| !load.is_sync()).collect(),
         targets: targets.to_vec(),
-        store: Store::Ram,
         folder: Some(folder),
-        route: Route::Natural,
         rounds: 1,
         scale: 0.01,
         command,
-        stop: Arc::new(AtomicBool::new(false)),
+        ..Plan::default()
     }
 }
 
 fn measure(plan: &Plan) -> Vec<Measurement> {
     let mut figures = Vec::new();
     run(plan, &mut |event| match event {
-        Event::Turn { .. } => {}
+        Event::Turn { .. } | Event::Note(..) => {}
         Event::Measured(figure) => figures.push(figure.clone()),
         Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
         Event::Failed(load, target, error) => {
@@ -39,7 +35,7 @@ fn measure(plan: &Plan) -> Vec<Measurement> {
 
 /// Every load gave its figures on `target`.
 fn assert_complete(figures: &[Measurement], target: Target) {
-    for load in LOADS.iter().filter(|load| target.takes(load)) {
+    for load in LOADS.iter().filter(|load| !load.is_sync() && target.takes(load)) {
         for &threads in load.threads {
             let found = figures.iter().any(|figure| {
                 let place = (figure.experiment, figure.target, figure.threads, figure.metric);

@@ -28,7 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // The only crate that knows rivals.
-    ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs"]),
+    ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs", "uext4-fsck"]),
     (
         "uext4-sim",
         &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use uext4_lab::{Event, LOADS, Load, Plan, Route, Store, Summary, Target};
@@ -35,7 +36,7 @@ struct RunArgs {
     #[arg(value_delimiter = ',', required = true)]
     loads: Vec<String>,
     /// Peers, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "kernel,fuse2fs,mke2fs")]
+    #[arg(long, value_delimiter = ',', default_value = "kernel,fuse2fs,mke2fs,raw")]
     peer: Vec<String>,
     /// Own sides, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount")]
@@ -49,6 +50,22 @@ struct RunArgs {
     /// How images are opened: natural (the file) or device (a loop device for every side)
     #[arg(long, default_value = "natural")]
     path: String,
+    /// Numbers of threads, separated by commas, instead of the loads' own
+    #[arg(long, value_delimiter = ',')]
+    threads: Vec<String>,
+    /// How long a turn of E0 (on uext4) and E3 is to take
+    #[arg(long, default_value = "10")]
+    seconds: String,
+    /// Writes of each thread of E0, instead of as many as uext4 makes in that time
+    #[arg(long)]
+    ops: Option<String>,
+    /// Mount options of uext4, separated by commas, that E0 and E3 are run with beside the default;
+    /// several times for several variants
+    #[arg(long)]
+    variant: Vec<String>,
+    /// Journals of E0, in MiB, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "128")]
+    journal: Vec<String>,
     /// Turns of each target
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -59,6 +76,10 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// Journals that mke2fs makes of blocks of 4 KiB, in MiB.
+const JOURNAL_MIB: std::ops::RangeInclusive<u32> = 4..=40_000;
+const SECONDS_MAX: f64 = 86_400.0;
 
 /// Runs the verb.
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -71,50 +92,81 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 fn list() -> Result<()> {
     let mut out = std::io::stdout().lock();
+    let mut row = |cells: [&str; 7]| {
+        let [id, metric, threads, block, space, peers, what] = cells;
+        let line =
+            format!("{id:<3} {metric:<9} {threads:>7} {block:>6} {space:>8}  {peers:<19} {what}");
+        writeln!(out, "{line}").at("lab", "output")
+    };
+    row(["id", "metric", "threads", "bytes", "space", "peers", "what"])?;
     for load in LOADS {
-        writeln!(out, "{}  {:<9}  {}", load.id, load.metric, load.what).at("lab", "output")?;
+        let threads: Vec<String> = load.threads.iter().map(ToString::to_string).collect();
+        let peers: Vec<&str> = load.peers().map(Target::name).collect();
+        let bytes = if load.block_bytes == 0 { "-".into() } else { load.block_bytes.to_string() };
+        let space = format!("{:.1} GB", load.space_bytes as f64 / 1e9);
+        let (threads, peers) = (threads.join(","), peers.join(","));
+        row([load.id, load.metric, &threads, &bytes, &space, &peers, load.what])?;
     }
     Ok(())
 }
 
 fn measure(args: &RunArgs) -> Result<()> {
-    let plan = plan(args)?;
+    let plan = plan(args).map_err(|failure| match failure {
+        Failure::Line(line) => {
+            say(&line);
+            Failure::Status(2)
+        }
+        other => other,
+    })?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&plan.stop)).at("lab", "signals")?;
     }
     let mut summary = Summary::default();
     let mut failures = 0;
     let quiet = !std::io::stderr().is_terminal();
+    // A reader that has gone, as `head` does, ends the run.
+    let mut output = Ok(());
+    let mut print = |text: &str| {
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        if printed.is_err() {
+            plan.stop.store(true, Ordering::Relaxed);
+            output = printed;
+        }
+    };
     if !args.json {
-        uext4_lab::describe_machine().iter().for_each(|line| println!("{line}"));
+        uext4_lab::describe_machine().iter().for_each(|line| print(&format!("{line}\n")));
     }
     let ran = uext4_lab::run(&plan, &mut |event| match event {
         Event::Turn { .. } if quiet => {}
-        Event::Turn { load, target, threads, round } => {
-            say(&format!("lab: {} {} x{threads} round {round}", load.id, target.name()));
+        Event::Turn { load, target, variant, threads, round } => {
+            let (id, target) = (load.id, target.name());
+            say(&format!("lab: {id} {target} {variant} x{threads} round {round}"));
         }
+        Event::Note(load, text) => say(&format!("lab: {}: {text}", load.id)),
         Event::Skipped(target, reason) => {
             say(&format!("lab: {} is left out: {reason}", target.name()));
         }
-        Event::Measured(figure) if args.json => println!("{}", figure.to_json()),
+        Event::Measured(figure) if args.json => print(&format!("{}\n", figure.to_json())),
         Event::Measured(figure) => summary.add(figure.clone()),
         Event::Failed(load, target, error) => {
             failures += 1;
             say(&format!("lab: {} on {} gives no figure: {error}", load.id, target.name()));
         }
     });
-    print!("{}", summary.to_text());
+    print(&summary.to_text());
+    output.map_err(Failure::output)?;
     ran.map_err(failed)?;
     if failures == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
+/// What the words ask for; a word that means nothing is the failure.
 fn plan(args: &RunArgs) -> Result<Plan> {
     let wrong = |what: &str, name: &str| Why::new(format!("no such {what}")).at("lab", name);
-    let loads = if args.loads == ["all"] {
-        Ok(LOADS.iter().collect())
+    let loads: Vec<&'static Load> = if args.loads == ["all"] {
+        LOADS.iter().collect()
     } else {
         let find = |id: &String| Load::find(id).ok_or_else(|| wrong("load", id));
-        args.loads.iter().map(find).collect()
+        args.loads.iter().map(find).collect::<Result<_>>()?
     };
     let targets = args.own.iter().chain(&args.peer).filter(|name| *name != "none");
     let targets = targets.map(|name| Target::find(name).ok_or_else(|| wrong("target", name)));
@@ -123,17 +175,55 @@ fn plan(args: &RunArgs) -> Result<Plan> {
     if !(args.scale > 0.0 && args.scale <= 1.0) {
         return Err(Why::new("scale must be above 0 and at most 1").at("lab", args.scale));
     }
+    for variant in &args.variant {
+        uext4_lab::parse_options(variant).map_err(failed)?;
+    }
+    let seconds = args.seconds.parse().ok().filter(|s| *s > 0.0 && *s <= SECONDS_MAX);
+    let seconds = seconds.ok_or_else(|| {
+        Why::new("seconds must be above 0 and at most 86,400").at("lab", &args.seconds)
+    })?;
     Ok(Plan {
-        loads: loads?,
         targets: targets.collect::<Result<_>>()?,
         store: store.ok_or_else(|| wrong("store", &args.store))?,
         folder: args.folder.clone(),
         route: route.ok_or_else(|| wrong("path", &args.path))?,
         rounds: args.rounds,
         scale: args.scale,
+        threads: numbers(&args.threads, |_| true, "not a number of threads")?
+            .into_iter()
+            .map(|count| fit(&loads, count))
+            .collect::<Result<_>>()?,
+        duration: Duration::from_secs_f64(seconds),
+        operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
+        variants: args.variant.clone(),
+        journals: numbers(
+            &args.journal,
+            |mib| JOURNAL_MIB.contains(&mib),
+            "a journal has 4 to 40,000 MiB",
+        )?,
         command: std::env::current_exe().ok(),
         stop: Arc::new(AtomicBool::new(false)),
+        loads,
     })
+}
+
+fn numbers(words: &[String], fits: impl Fn(u32) -> bool, why: &str) -> Result<Vec<u32>> {
+    let parse = |word: &String| {
+        let number = word.parse().ok().filter(|number| fits(*number));
+        number.ok_or_else(|| Why::new(why).at("lab", word))
+    };
+    words.iter().map(parse).collect()
+}
+
+/// A number of threads that every load can be run with.
+fn fit(loads: &[&'static Load], count: u32) -> Result<u32> {
+    match loads.iter().find(|load| !(1..=load.threads_max()).contains(&count)) {
+        None => Ok(count),
+        Some(load) => {
+            let why = format!("{} takes 1 to {} threads", load.id, load.threads_max());
+            Err(Why::new(why).at("lab", count))
+        }
+    }
 }
 
 fn failed(error: uext4_lab::Error) -> Failure {

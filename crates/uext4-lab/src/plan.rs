@@ -1,0 +1,178 @@
+//! What to run, and what is told meanwhile.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::load::Load;
+use crate::report::Measurement;
+use crate::run::Runner;
+use crate::stage::{Route, Store};
+use crate::storm;
+use crate::target::Target;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Loads, in order.
+    pub loads: Vec<&'static Load>,
+    /// Targets, in the order of their turns.
+    pub targets: Vec<Target>,
+    /// Where images lie.
+    pub store: Store,
+    /// Folder for them instead of the store's own.
+    pub folder: Option<PathBuf>,
+    /// How images are opened.
+    pub route: Route,
+    /// Turns of each target.
+    pub rounds: u32,
+    /// Part of the loads' full size, above 0 and at most 1.
+    pub scale: f64,
+    /// Numbers of threads instead of the loads' own.
+    pub threads: Vec<u32>,
+    /// How long a turn of a load that syncs is to take.
+    pub duration: Duration,
+    /// Operations of each thread of E0 instead of as many as uext4 does in `duration`.
+    pub operations: Option<u32>,
+    /// Mount options of uext4, separated by commas, that loads that sync are run with beside the
+    /// default.
+    pub variants: Vec<String>,
+    /// Sizes of the journal of E0, in MiB.
+    pub journals: Vec<u32>,
+    /// The uext4 command, for mounts and worker processes.
+    pub command: Option<PathBuf>,
+    /// Set by whoever wants the run to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            loads: Vec::new(),
+            targets: Vec::new(),
+            store: Store::Ram,
+            folder: None,
+            route: Route::Natural,
+            rounds: 3,
+            scale: 1.0,
+            threads: Vec::new(),
+            duration: Duration::from_secs(10),
+            operations: None,
+            variants: Vec::new(),
+            journals: vec![storm::JOURNAL_MIB],
+            command: None,
+            stop: Arc::default(),
+        }
+    }
+}
+
+impl Plan {
+    /// Numbers of threads that a load is run with.
+    #[must_use]
+    pub fn threads_of(&self, load: &Load) -> Vec<u32> {
+        if self.threads.is_empty() { load.threads.to_vec() } else { self.threads.clone() }
+    }
+
+    /// # Errors
+    /// Somebody wants the run to end.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::new("interrupted")) } else { Ok(()) }
+    }
+}
+
+/// What happens in a run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A turn begins.
+    Turn {
+        /// Its load.
+        load: &'static Load,
+        /// Its target.
+        target: Target,
+        /// `default`, or what is different.
+        variant: &'a str,
+        /// Its processes or threads.
+        threads: u32,
+        /// Its round, from 1.
+        round: u32,
+    },
+    /// A target is left out, for this reason.
+    Skipped(Target, String),
+    /// Something to know about the figures that follow.
+    Note(&'static Load, String),
+    /// A figure.
+    Measured(&'a Measurement),
+    /// A turn failed, or left an image that is not clean: it has no figure.
+    Failed(&'static Load, Target, Error),
+}
+
+/// Runs the plan; each event is told as it happens.
+///
+/// # Errors
+/// What lies outside the targets: no room, no archive; an early end. Failures of targets are
+/// events.
+pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
+    let mut targets = Vec::new();
+    for &target in &plan.targets {
+        if !plan.loads.iter().any(|load| target.takes(load)) {
+            continue;
+        }
+        match target.obstacle(plan) {
+            Some(reason) => tell(Event::Skipped(target, reason)),
+            None => targets.push(target),
+        }
+    }
+    let mut runner = None;
+    for &load in &plan.loads {
+        let mut takers = targets.clone();
+        takers.retain(|target| target.takes(load));
+        if load.is_sync() {
+            storm::run(plan, load, &takers, tell)?;
+            continue;
+        }
+        if runner.is_none() {
+            runner = Some(Runner::new(plan)?);
+        }
+        if let Some(runner) = &mut runner {
+            runner.run(load, &takers, tell)?;
+        }
+    }
+    Ok(())
+}
+
+/// A figure before it knows its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) variant: String,
+    pub(crate) metric: &'static str,
+    pub(crate) value: f64,
+}
+
+/// Where a figure belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) load: &'static Load,
+    pub(crate) target: Target,
+    pub(crate) threads: u32,
+    pub(crate) round: u32,
+}
+
+impl Plan {
+    pub(crate) fn measurement(&self, turn: Turn, figure: &Figure) -> Measurement {
+        Measurement {
+            experiment: turn.load.id,
+            target: turn.target.name(),
+            variant: figure.variant.clone(),
+            store: self.store.name(),
+            path: self.route.name(),
+            threads: turn.threads,
+            bs: turn.load.block_bytes,
+            metric: figure.metric,
+            value: figure.value,
+            unit: crate::report::unit(figure.metric),
+            round: turn.round,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the kernel and the engine count during a turn.
+//!
+//! What: flushes and transactions are read before and after; figures are formed of what came
+//! between.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use uext4::Volume;
+
+/// What had been counted at a moment; what cannot be had is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Counters {
+    /// Flushes that a block device has finished.
+    pub(crate) flushes: Option<u64>,
+    /// Switches of context of the whole system.
+    pub(crate) context_switches: Option<u64>,
+    /// Transactions that were committed.
+    pub(crate) transactions: Option<u64>,
+    /// Handles of those transactions.
+    pub(crate) handles: Option<u64>,
+    /// Mean time of a commit, in microseconds.
+    pub(crate) commit_mean_us: Option<f64>,
+}
+
+impl Counters {
+    /// What the kernel counts, with `device` under the file system if that is a block device.
+    pub(crate) fn of_kernel(device: Option<&Path>) -> Self {
+        let read = |path: String| fs::read_to_string(path).ok();
+        let name = device.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        let stat = name.as_ref().and_then(|name| read(format!("/sys/block/{name}/stat")));
+        let journal = name.and_then(|name| journal_info(Path::new("/proc/fs/jbd2"), &name));
+        let info = journal.map(|text| parse_info(&text)).unwrap_or_default();
+        Self {
+            flushes: stat.and_then(|text| parse_flushes(&text)),
+            context_switches: read("/proc/stat".to_owned()).and_then(|text| {
+                let line = text.lines().find_map(|line| line.strip_prefix("ctxt "))?;
+                line.trim().parse().ok()
+            }),
+            ..info
+        }
+    }
+
+    /// Adds what a volume of this process counts.
+    pub(crate) fn with_volume(self, volume: &Volume) -> Self {
+        let stats = volume.space().journal().stats();
+        Self {
+            transactions: Some(stats.commits.load(Ordering::Relaxed)),
+            handles: Some(stats.handles.load(Ordering::Relaxed)),
+            ..self
+        }
+    }
+
+    /// What came after `before`; means are those of the later moment.
+    pub(crate) fn since(self, before: Self) -> Self {
+        let between = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Self {
+            flushes: between(self.flushes, before.flushes),
+            context_switches: between(self.context_switches, before.context_switches),
+            transactions: between(self.transactions, before.transactions),
+            handles: between(self.handles, before.handles),
+            commit_mean_us: self.commit_mean_us,
+        }
+    }
+
+    /// Handles of a transaction in the mean.
+    pub(crate) fn handles_per_txn(&self) -> Option<f64> {
+        let transactions = self.transactions.filter(|&count| count > 0)?;
+        Some(self.handles? as f64 / transactions as f64)
+    }
+}
+
+/// Flush requests: the 16th field of a block device's `stat`.
+fn parse_flushes(stat: &str) -> Option<u64> {
+    stat.split_whitespace().nth(15)?.parse().ok()
+}
+
+/// What jbd2 says of the journal on a block device; its folder is that name, a dash and an inode.
+fn journal_info(top: &Path, device: &str) -> Option<String> {
+    let prefix = format!("{device}-");
+    let entry = fs::read_dir(top).ok()?.filter_map(Result::ok).find(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name == device || name.starts_with(&prefix)
+    })?;
+    fs::read_to_string(entry.path().join("info")).ok()
+}
+
+/// Counts of jbd2's `info`. Means are of all transactions since the mount; handles are known only
+/// as a rounded mean.
+fn parse_info(text: &str) -> Counters {
+    let number = |ending: &str| {
+        let line = text.lines().find(|line| line.trim_end().ends_with(ending))?;
+        line.trim_start().split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+    };
+    let transactions = text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+    // Of a fresh mount there is only the first line.
+    let handles = if transactions == Some(0) { Some(0) } else { number("handles per transaction") };
+    Counters {
+        transactions,
+        handles: transactions.zip(handles).map(|(count, mean)| count * mean),
+        commit_mean_us: number("average transaction commit time").map(|us| us as f64),
+        ..Counters::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "\
+24 transactions (23 requested), each up to 8192 blocks
+average: 
+  0ms waiting for transaction
+  0ms request delay
+  84ms running transaction
+  0ms transaction was being locked
+  4ms flushing data (in ordered mode)
+  9ms logging transaction
+  13521us average transaction commit time
+  73 handles per transaction
+  6 blocks per transaction
+  7 logged blocks per transaction
+";
+
+    #[test]
+    fn what_jbd2_says_is_understood() {
+        let info = parse_info(INFO);
+        assert_eq!((info.transactions, info.handles), (Some(24), Some(24 * 73)));
+        assert_eq!((info.handles_per_txn(), info.commit_mean_us), (Some(73.0), Some(13521.0)));
+        assert_eq!(parse_info(""), Counters::default());
+        let fresh = parse_info("0 transactions (0 requested), each up to 8192 blocks\n");
+        assert_eq!(info.since(fresh).handles_per_txn(), Some(73.0));
+    }
+
+    #[test]
+    fn flushes_of_a_block_device_are_found() {
+        let stat = "  1 2 3 4 5 6 7 8 0 10 11 12 13 14 15 77 99\n";
+        assert_eq!((parse_flushes(stat), parse_flushes("1 2 3")), (Some(77), None));
+    }
+
+    #[test]
+    fn differences_need_both_ends() {
+        let now = Counters { flushes: Some(9), handles: Some(5), ..Counters::default() };
+        let then = Counters { flushes: Some(4), ..Counters::default() };
+        let between = now.since(then);
+        assert_eq!((between.flushes, between.handles), (Some(5), None));
+    }
+}

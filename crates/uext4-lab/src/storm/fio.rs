@@ -1,0 +1,203 @@
+//! The loads by fio(1), with the job that EXPERIMENTS of the project name, and what fio says.
+//!
+//! Invariants: fio and its threads have ended when [`run`] returns. Numbers of a group are taken
+//! from fio's JSON; fio counts a write when it is done and makes one sync fewer than writes in each
+//! thread, as it ends after the last write.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command;
+use crate::error::{Doing, Error, Result};
+use crate::storm::generator::{Latencies, Limits, Outcome};
+use crate::storm::shape::{OWN_JOB, Shape};
+
+/// How often it is looked whether fio has ended.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Whether fio is installed.
+pub(crate) fn is_installed() -> bool {
+    command::find("fio").is_some()
+}
+
+/// What fio is called with, but for limits.
+pub(crate) fn job(shape: &Shape, dir: &Path) -> Vec<String> {
+    let threads = shape.threads;
+    let words: Vec<String> = if shape.shared {
+        let file = dir.join(shape.name(0));
+        vec![
+            "--name=fsync-batch".into(),
+            format!("--filename={}", file.display()),
+            "--rw=randwrite".into(),
+            "--ioengine=psync".into(),
+            "--fsync=1".into(),
+            "--bs=16k".into(),
+            format!("--numjobs={threads}"),
+            "--thread".into(),
+            "--size=1M".into(),
+        ]
+    } else {
+        vec![
+            format!("--name={OWN_JOB}"),
+            format!("--directory={}", dir.display()),
+            "--rw=randwrite".into(),
+            "--ioengine=sync".into(),
+            "--fdatasync=1".into(),
+            "--buffered=1".into(),
+            "--bs=16k".into(),
+            format!("--max-jobs={threads}"),
+            format!("--numjobs={threads}"),
+            "--thread".into(),
+            format!("--filesize={}", shape.file_bytes),
+            "--fsync=1".into(),
+        ]
+    };
+    words.into_iter().chain(["--group_reporting".to_owned()]).collect()
+}
+
+/// Allocates the files, as the first of the two runs of E0 does.
+pub(crate) fn lay_out(shape: &Shape, dir: &Path, log: &Path) -> Result<()> {
+    let mut args = job(shape, dir);
+    args.push("--create_only=1".into());
+    let mut child = start(&args, log)?;
+    finish(child.wait().doing("waiting for fio")?.success(), log).map(|_| ())
+}
+
+/// Runs the load.
+///
+/// # Errors
+/// fio fails, is stopped, or says something that is not understood.
+pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> Result<Outcome> {
+    let mut args = job(shape, dir);
+    let seconds = limits.time.as_secs_f64().ceil().max(1.0);
+    args.push(format!("--runtime={seconds}"));
+    match limits.operations {
+        Some(count) => args.push(format!("--number_ios={count}")),
+        None => args.push("--time_based".into()),
+    }
+    args.push("--output-format=json".into());
+    let mut child = start(&args, log)?;
+    let status = loop {
+        if let Some(status) = child.try_wait().doing("waiting for fio")? {
+            break status;
+        }
+        if limits.stop.load(Ordering::Relaxed) {
+            // Its state does not matter any more: the run ends.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::new("interrupted"));
+        }
+        thread::sleep(STEP);
+    };
+    parse(&finish(status.success(), log)?, shape, limits.operations)
+}
+
+fn start(args: &[String], log: &Path) -> Result<Child> {
+    let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
+    let output = File::create(log).doing("making a log")?;
+    let errors = output.try_clone().doing("making a log")?;
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .spawn()
+        .doing("starting fio")
+}
+
+fn finish(success: bool, log: &Path) -> Result<String> {
+    let said = std::fs::read_to_string(log).doing("reading what fio said")?;
+    if success {
+        return Ok(said);
+    }
+    let line = said.lines().find(|line| line.contains("fio:")).or_else(|| said.lines().last());
+    Err(Error::new(format!("fio: {}", line.unwrap_or("no message").trim())))
+}
+
+/// The figures of a group. fio may put notes before the JSON.
+fn parse(said: &str, shape: &Shape, operations: Option<u32>) -> Result<Outcome> {
+    let strange = || Error::new("fio: its JSON is not understood");
+    let json = said.find('{').and_then(|start| said.get(start..)).ok_or_else(strange)?;
+    let json: Value = serde_json::from_str(json).doing("fio")?;
+    let job = &json["jobs"][0];
+    if job["error"] != 0 {
+        return Err(Error::new(format!("fio: error {}", job["error"])));
+    }
+    let (write, sync) = (&job["write"], &job["sync"]);
+    let count = |value: &Value| value["total_ios"].as_u64().ok_or_else(strange);
+    let milliseconds = write["runtime"].as_u64().ok_or_else(strange)?;
+    let done = count(write)?;
+    let wanted = operations.map_or(0, |each| u64::from(each) * u64::from(shape.threads));
+    Ok(Outcome {
+        operations: done,
+        syncs: count(sync)?,
+        // fio gives whole milliseconds, 0 for less than one.
+        seconds: milliseconds.max(1) as f64 / 1000.0,
+        sync: latencies(&sync["lat_ns"]).unwrap_or_default(),
+        write: latencies(&write["clat_ns"]).unwrap_or_default(),
+        cut_off: done < wanted,
+        writes: Vec::new(),
+    })
+}
+
+fn latencies(value: &Value) -> Option<Latencies> {
+    let us = |value: &Value| Some(value.as_f64()? / 1000.0);
+    Some(Latencies {
+        p50_us: us(&value["percentile"]["50.000000"])?,
+        p99_us: us(&value["percentile"]["99.000000"])?,
+        max_us: us(&value["max"])?,
+        mean_us: us(&value["mean"])?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = r#"note: both iodepth >= 1 and synchronous I/O engine are selected
+{ "fio version" : "fio-3.33", "jobs" : [ { "jobname" : "x", "error" : 0,
+  "write" : { "io_bytes" : 1310720, "iops" : 40.0, "runtime" : 2000, "total_ios" : 80,
+    "clat_ns" : { "min" : 1873, "max" : 9194, "mean" : 2639.2, "stddev" : 8.1, "N" : 80,
+      "percentile" : { "50.000000" : 2448, "99.000000" : 9152 } } },
+  "sync" : { "total_ios" : 76, "lat_ns" : { "min" : 220, "max" : 1312000, "mean" : 251600.0,
+      "N" : 76, "percentile" : { "50.000000" : 241000, "99.000000" : 1300000 } } } } ] }
+"#;
+
+    fn shape(shared: bool) -> Shape {
+        Shape { shared, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
+    }
+
+    #[test]
+    fn its_figures_are_found() {
+        let outcome = parse(SAID, &shape(false), Some(20)).unwrap();
+        assert_eq!((outcome.operations, outcome.syncs, outcome.seconds), (80, 76, 2.0));
+        let sync = Latencies { p50_us: 241.0, p99_us: 1300.0, max_us: 1312.0, mean_us: 251.6 };
+        assert_eq!((outcome.sync, outcome.write.p50_us), (sync, 2.448));
+        assert!(!outcome.cut_off && parse(SAID, &shape(false), Some(21)).unwrap().cut_off);
+        assert!(parse("fio: no such file", &shape(false), None).is_err());
+        assert!(parse("{\"jobs\":[{\"error\":5}]}", &shape(false), None).is_err());
+    }
+
+    #[test]
+    fn the_jobs_are_the_documented_ones() {
+        let own = job(&shape(false), Path::new("/mnt")).join(" ");
+        assert_eq!(
+            own,
+            "--name=16kb_rand_write_only_2048_jobs --directory=/mnt --rw=randwrite \
+             --ioengine=sync --fdatasync=1 --buffered=1 --bs=16k --max-jobs=4 --numjobs=4 \
+             --thread --filesize=28800000 --fsync=1 --group_reporting"
+        );
+        let shared = job(&shape(true), Path::new("/mnt")).join(" ");
+        assert_eq!(
+            shared,
+            "--name=fsync-batch --filename=/mnt/one_file --rw=randwrite --ioengine=psync \
+             --fsync=1 --bs=16k --numjobs=4 --thread --size=1M --group_reporting"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! The loads that sync: E0 (`fsync-storm`) and E3 (`fsync-batch`).
+//!
+//! What: many threads write 16 KiB at random places through the page cache and fsync after each
+//! write; in E0 each into a file of its own that was only allocated, in E3 all into one file that
+//! was written before. `docs/lab.md` says how the figures are taken.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `shape` | sizes and names of files, space |
+//! | `base` | the image that every side starts from |
+//! | `generator` | threads that write and sync, and their latencies |
+//! | `sink` | what the generator writes to: the library, files of a mount |
+//! | `raw` | the floor: the same bytes and flushes, batched by hand |
+//! | `fio` | the same load by fio(1) |
+//! | `content` | what a block must hold, and whether it does |
+//! | `counters` | what the kernel and the engine count |
+//! | `run` | turns |
+//!
+//! Invariants: every side of E0 does the same number of operations for each thread, as the cost
+//! depends on how much of a file is written; a side that is cut off by the time limit is named.
+
+mod base;
+mod content;
+mod counters;
+mod fio;
+mod generator;
+mod raw;
+mod run;
+mod shape;
+mod sink;
+
+pub(crate) use run::run;
+pub(crate) use shape::JOURNAL_MIB;

@@ -1,0 +1,378 @@
+//! The floor: the same bytes with the same flushes, batched by hand, without a file system.
+//!
+//! What: a thread that syncs hands its write to the batch that gathers, and waits. One of those who
+//! wait makes a batch durable while the next one gathers: all its writes at once, several in
+//! flight, past the page cache; then one flush. Where the data becomes part of its file only by a
+//! transaction (E0: a range that was only allocated), a record of 4 KiB follows and a second flush:
+//! what the commit of one transaction for all of them takes at least. Overwritten data (E3) needs
+//! no transaction.
+//! Invariants: a thread returns when a flush that began after its write ended has succeeded. Of
+//! writes to one place in a batch the last one counts.
+//! Locking: `state` is held for moments, never over I/O; `queue` belongs to the writers.
+
+use std::fs::{File, OpenOptions};
+use std::io::IoSlice;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, pwritev};
+
+use crate::error::{Doing, Error, Result};
+use crate::storm::content::{LAID_OUT, stamp};
+use crate::storm::shape::{BLOCK, Shape};
+use crate::storm::sink::{Cell, Sink};
+
+/// Writes in flight.
+const WRITERS: usize = 8;
+/// Blocks that are written by one call at most: 1 MiB.
+const RUN_BLOCKS: usize = 64;
+/// What direct I/O needs at most, in bytes.
+const ALIGNMENT: usize = 4096;
+const RECORD_BYTES: usize = 4096;
+
+/// A device that threads write to in batches.
+pub(crate) struct Raw {
+    shared: Arc<Shared>,
+    writers: Vec<JoinHandle<()>>,
+    state: Mutex<State>,
+    /// Waiters for a batch, by the low bit of its number.
+    done: [Condvar; 2],
+    /// Where the record of a commit goes, in bytes; `None` where none is needed.
+    record: Option<u64>,
+    flushes: AtomicU64,
+    batches: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// A write that waits: where, in bytes, and what.
+type Pending = (u64, Aligned);
+
+#[derive(Default)]
+struct State {
+    gathering: Vec<Pending>,
+    /// Number of the batch that gathers.
+    batch: u64,
+    /// Batches that are durable: those with lower numbers.
+    durable: u64,
+    /// Whether somebody makes a batch durable.
+    busy: bool,
+    error: Option<String>,
+}
+
+struct Shared {
+    file: File,
+    queue: Mutex<Queue>,
+    work: Condvar,
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    runs: Vec<Vec<Pending>>,
+    /// Runs that are queued or being written.
+    open: usize,
+    error: Option<String>,
+    end: bool,
+}
+
+/// A block that direct I/O can take.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(data: &[u8]) -> Self {
+        let mut bytes = vec![0; data.len() + ALIGNMENT];
+        let start = bytes.as_ptr().addr().next_multiple_of(ALIGNMENT) - bytes.as_ptr().addr();
+        bytes[start..start + data.len()].copy_from_slice(data);
+        Self { bytes, start, len: data.len() }
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+}
+
+impl Raw {
+    /// Opens an image or a block device, and lays the shared file out if the shape has one.
+    pub(crate) fn open(path: &Path, shape: &Shape) -> Result<Self> {
+        let open = |flags: OFlags| {
+            let flags = i32::try_from(flags.bits()).unwrap_or(0);
+            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+        };
+        let file = open(OFlags::DIRECT)
+            .or_else(|_| open(OFlags::empty()))
+            .doing(format_args!("opening {}", path.display()))?;
+        let queue = Mutex::new(Queue::default());
+        let shared = Arc::new(Shared { file, queue, work: Condvar::new(), idle: Condvar::new() });
+        let writers = (0..WRITERS)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.write_runs())
+            })
+            .collect();
+        let record = (!shape.shared).then(|| file_start(shape, shape.files()));
+        let raw = Self {
+            shared,
+            writers,
+            state: Mutex::default(),
+            done: [Condvar::new(), Condvar::new()],
+            record,
+            flushes: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        };
+        if shape.shared {
+            raw.lay_out(shape)?;
+        }
+        Ok(raw)
+    }
+
+    fn lay_out(&self, shape: &Shape) -> Result<()> {
+        let mut data = vec![0; BLOCK];
+        for block in 0..shape.blocks() {
+            stamp(&mut data, 0, block, LAID_OUT);
+            self.write(u64::from(block) * BLOCK as u64, &Aligned::new(&data))?;
+        }
+        self.flush()
+    }
+
+    /// Flushes so far.
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// Syncs so far.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// Batches so far.
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    fn submit(&self, pending: Pending) -> Result<()> {
+        let mut state = lock(&self.state);
+        state.gathering.push(pending);
+        let own = state.batch;
+        while state.durable <= own {
+            if let Some(error) = &state.error {
+                return Err(Error::new(error.clone()));
+            }
+            if state.busy {
+                let done = &self.done[(own % 2) as usize];
+                state = done.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let batch = std::mem::take(&mut state.gathering);
+            state.batch += 1;
+            state.busy = true;
+            drop(state);
+            let result = self.make_durable(batch);
+            state = lock(&self.state);
+            state.busy = false;
+            state.durable = own + 1;
+            self.done[(own % 2) as usize].notify_all();
+            match result {
+                // The next leader.
+                Ok(()) => self.done[((own + 1) % 2) as usize].notify_one(),
+                Err(error) => {
+                    state.error = Some(error.to_string());
+                    self.done[((own + 1) % 2) as usize].notify_all();
+                    return Err(error);
+                }
+            }
+        }
+        // One who was in the batch that failed.
+        state.error.as_ref().map_or(Ok(()), |error| Err(Error::new(error.clone())))
+    }
+
+    fn make_durable(&self, mut batch: Vec<Pending>) -> Result<()> {
+        let syncs = batch.len() as u64;
+        // Stable: of writes to one place the last stays last, and it is the one that is kept.
+        batch.sort_by_key(|(offset, _)| *offset);
+        batch.reverse();
+        batch.dedup_by_key(|(offset, _)| *offset);
+        batch.reverse();
+        self.syncs.fetch_add(syncs, Ordering::Relaxed);
+        self.write_batch(runs_of(batch))?;
+        self.flush()?;
+        if let Some(record) = self.record {
+            self.write(record, &Aligned::new(&[0x5a; RECORD_BYTES]))?;
+            self.flush()?;
+        }
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes runs by the writers, but a single one at once.
+    fn write_batch(&self, mut runs: Vec<Vec<Pending>>) -> Result<()> {
+        if let [run] = &runs[..] {
+            return self.shared.write_run(run).doing("raw write");
+        }
+        let mut queue = lock(&self.shared.queue);
+        queue.open += runs.len();
+        queue.runs.append(&mut runs);
+        self.shared.work.notify_all();
+        while queue.open > 0 {
+            queue = self.shared.idle.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.error.as_ref().map_or(Ok(()), |error| Err(Error::new(error.clone())))
+    }
+
+    fn write(&self, offset: u64, data: &Aligned) -> Result<()> {
+        self.shared.file.write_all_at(data.get(), offset).doing("raw write")
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.shared.file.sync_data().doing("raw flush")
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).end = true;
+        self.shared.work.notify_all();
+        for writer in self.writers.drain(..) {
+            // It does nothing that could panic and has no result.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    fn write_runs(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(run) = queue.runs.pop() {
+                drop(queue);
+                let result = self.write_run(&run);
+                queue = lock(&self.queue);
+                queue.open -= 1;
+                if let Err(error) = result {
+                    queue.error = Some(format!("raw write: {error}"));
+                }
+                if queue.open == 0 {
+                    self.idle.notify_all();
+                }
+            } else if queue.end {
+                return;
+            } else {
+                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Writes blocks that follow one another.
+    fn write_run(&self, run: &[Pending]) -> std::io::Result<()> {
+        let Some(&(mut at, _)) = run.first() else { return Ok(()) };
+        let mut slices: Vec<IoSlice<'_>> =
+            run.iter().map(|(_, data)| IoSlice::new(data.get())).collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match pwritev(&self.file, rest, at) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    at += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts sorted writes into runs that follow one another.
+fn runs_of(batch: Vec<Pending>) -> Vec<Vec<Pending>> {
+    let mut runs: Vec<Vec<Pending>> = Vec::new();
+    for (offset, data) in batch {
+        match runs.last_mut() {
+            Some(run)
+                if run.len() < RUN_BLOCKS
+                    && run.last().is_some_and(|(at, last)| at + last.len as u64 == offset) =>
+            {
+                run.push((offset, data));
+            }
+            _ => runs.push(vec![(offset, data)]),
+        }
+    }
+    runs
+}
+
+/// Where a file of the shape lies on the device, in bytes.
+pub(crate) fn file_start(shape: &Shape, file: u32) -> u64 {
+    u64::from(file) * u64::from(shape.blocks()) * BLOCK as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What they guard is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sink for Raw {
+    fn open(&self, shape: &Shape, thread: u32) -> Result<Box<dyn Cell + '_>> {
+        let start = file_start(shape, shape.file_of(thread));
+        Ok(Box::new(RawCell { raw: self, start, written: Mutex::default() }))
+    }
+}
+
+struct RawCell<'a> {
+    raw: &'a Raw,
+    start: u64,
+    /// What waits for the sync.
+    written: Mutex<Option<Pending>>,
+}
+
+impl Cell for RawCell<'_> {
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        *lock(&self.written) = Some((self.start + offset, Aligned::new(data)));
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let pending = lock(&self.written).take();
+        pending.map_or(Ok(()), |pending| self.raw.submit(pending))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storm::content;
+    use crate::storm::generator::{self, Limits};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    #[test]
+    fn every_write_is_on_the_device_and_batches_have_their_flushes() {
+        for shared in [false, true] {
+            let shape = Shape { shared, threads: 6, journal_mib: 4, file_bytes: 16 * BLOCK as u64 };
+            let mut image = tempfile::NamedTempFile::new().unwrap();
+            image.as_file_mut().set_len(shape.image_bytes()).unwrap();
+            let raw = Raw::open(image.path(), &shape).unwrap();
+            let before = raw.flushes();
+            let stop = AtomicBool::new(false);
+            let limits = Limits { operations: Some(9), time: Duration::from_secs(60), stop: &stop };
+            let outcome = generator::run(&raw, &shape, limits).unwrap();
+            let each = if shared { 1 } else { 2 };
+            assert_eq!(raw.flushes() - before, each * raw.batches());
+            assert!(raw.batches() <= 54 && outcome.operations == 54);
+            drop(raw);
+            let read = |file: u32, block: u32, data: &mut [u8]| {
+                let at = file_start(&shape, file) + u64::from(block) * BLOCK as u64;
+                image.as_file().read_exact_at(data, at).doing("read")
+            };
+            content::check(&shape, &outcome.writes, &mut { read }).unwrap();
+        }
+    }
+}

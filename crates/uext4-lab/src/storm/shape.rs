@@ -1,0 +1,116 @@
+//! Sizes and names of what a load that syncs writes to.
+
+use crate::load::Work;
+
+/// Bytes of a write, and of the unit in which places are drawn.
+pub(crate) const BLOCK: usize = 16 << 10;
+/// Journal of E0 where no other is asked for, and of E3, in MiB.
+pub(crate) const JOURNAL_MIB: u32 = 128;
+/// Bytes of a file of E0 at full scale, as the report of the collapse had them.
+const OWN_FILE_BYTES: u64 = 28_800_000;
+/// Bytes of the one file of E3.
+const SHARED_FILE_BYTES: u64 = 1 << 20;
+/// Name of the fio job of E0: fio derives names of files from it.
+pub(crate) const OWN_JOB: &str = "16kb_rand_write_only_2048_jobs";
+/// Name of the one file of E3.
+const SHARED_NAME: &str = "one_file";
+
+/// A load at a scale, for a number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    /// Whether all threads write to one file.
+    pub(crate) shared: bool,
+    pub(crate) threads: u32,
+    pub(crate) journal_mib: u32,
+    /// Length of each file, in bytes.
+    pub(crate) file_bytes: u64,
+}
+
+impl Shape {
+    pub(crate) fn new(work: Work, threads: u32, journal_mib: u32, scale: f64) -> Self {
+        let shared = work == Work::SyncShared;
+        let block = BLOCK as u64;
+        let file_bytes = if shared {
+            SHARED_FILE_BYTES
+        } else if scale < 1.0 {
+            // At least so many that a thread has something to choose from.
+            ((OWN_FILE_BYTES as f64 * scale) as u64 / block * block).max(8 * block)
+        } else {
+            OWN_FILE_BYTES
+        };
+        Self { shared, threads, journal_mib, file_bytes }
+    }
+
+    /// Whole blocks of a file: the places that are written.
+    pub(crate) fn blocks(&self) -> u32 {
+        u32::try_from(self.file_bytes / BLOCK as u64).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn files(&self) -> u32 {
+        if self.shared { 1 } else { self.threads }
+    }
+
+    /// The file that a thread writes to.
+    pub(crate) fn file_of(&self, thread: u32) -> u32 {
+        if self.shared { 0 } else { thread }
+    }
+
+    /// Name of a file in the root directory.
+    pub(crate) fn name(&self, file: u32) -> String {
+        if self.shared { SHARED_NAME.to_owned() } else { format!("{OWN_JOB}.{file}.0") }
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        u64::from(self.files()) * self.file_bytes.next_multiple_of(4096)
+    }
+
+    /// Length of an image that holds them: small file systems have inode tables of a sixteenth.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        let data = self.data_bytes();
+        (data + data / 8 + self.journal_bytes() + (128 << 20)).next_multiple_of(1 << 20)
+    }
+
+    /// Space that one turn takes at most, in bytes, if each thread makes at most so many writes.
+    /// Images are sparse and the files only allocated, so this is what is written.
+    pub(crate) fn space_bytes(&self, operations: Option<u32>) -> u64 {
+        let written = operations
+            .map_or(u64::MAX, |count| u64::from(self.threads) * u64::from(count) * BLOCK as u64);
+        // The log, inode tables and mapping of the turn's image and of the one it was copied from.
+        let metadata = 2 * self.journal_bytes() + self.data_bytes() / 64 + (64 << 20);
+        written.min(self.data_bytes()) + metadata
+    }
+
+    fn journal_bytes(&self) -> u64 {
+        u64::from(self.journal_mib) << 20
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Load;
+
+    #[test]
+    fn full_size_is_that_of_the_report() {
+        let load = Load::find("E0").unwrap();
+        let shape = Shape::new(load.work, load.threads[0], JOURNAL_MIB, 1.0);
+        assert_eq!(
+            (shape.files(), shape.blocks(), shape.data_bytes()),
+            (2048, 1757, 58_988_691_456)
+        );
+        assert_eq!(shape.name(7), "16kb_rand_write_only_2048_jobs.7.0");
+        let told = load.space_bytes as f64 / shape.space_bytes(None) as f64;
+        assert!((0.99..1.01).contains(&told), "{}", shape.space_bytes(None));
+        // 30 writes of each thread take 1 GB, not 59.
+        assert!(shape.space_bytes(Some(30)) < 3_000_000_000);
+    }
+
+    #[test]
+    fn a_scale_makes_files_smaller_but_not_fewer() {
+        let shape = Shape::new(Work::SyncOwn, 8, 4, 0.000_1);
+        assert_eq!((shape.files(), shape.blocks()), (8, 8));
+        let shape = Shape::new(Work::SyncShared, 16, 4, 0.1);
+        assert_eq!((shape.files(), shape.blocks(), shape.file_of(5)), (1, 64, 0));
+    }
+}

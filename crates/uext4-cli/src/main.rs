@@ -11,6 +11,7 @@
 
 mod copy;
 mod failure;
+mod figures;
 mod image;
 mod image_path;
 mod inspect;
@@ -27,7 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::verb::{cat, cp, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
+use crate::verb::{
+    cat, cp, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, stats, sync, umount,
+};
 
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
@@ -48,6 +51,7 @@ enum Verb {
     Ls(ls::Args),
     Cat(cat::Args),
     Stat(stat::Args),
+    Stats(stats::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
     Rm(rm::Args),
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Ls(args) => ls::run(&args),
         Verb::Cat(args) => cat::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Stats(args) => stats::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Rm(args) => rm::run(&args),

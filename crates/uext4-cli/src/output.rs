@@ -49,6 +49,13 @@ impl Output {
         self.bytes(b"\n")
     }
 
+    /// Writes a value as JSON on one line.
+    pub(crate) fn json_line(&mut self, value: &impl serde::Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.out, value)
+            .map_err(|error| failed(io::Error::from(error)))?;
+        self.bytes(b"\n")
+    }
+
     /// Writes out what is buffered.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.out.flush().map_err(failed)

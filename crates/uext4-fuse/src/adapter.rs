@@ -442,10 +442,9 @@ impl Filesystem for Adapter {
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.serve(move |server| {
-            // The kernel does not ask again.
-            reply.error(Errno::ENOSYS);
-        });
+        let _shift = self.crew.shift();
+        // The kernel does not ask again.
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(

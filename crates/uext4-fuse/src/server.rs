@@ -32,7 +32,8 @@ pub(crate) struct Server {
     pub(crate) acl: bool,
     /// The kernel may hold dirty pages.
     pub(crate) writeback_cache: bool,
-    attr_timeout: Duration,
+    /// How long the kernel may keep attributes.
+    pub(crate) attr_timeout: Duration,
     /// How long the kernel may keep names.
     pub(crate) entry_timeout: Duration,
     /// How long the kernel may keep the absence of a name.

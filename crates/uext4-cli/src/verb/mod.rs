@@ -12,5 +12,6 @@ pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod stat;
+pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod umount;

@@ -76,7 +76,7 @@ impl Files {
             let Some(&(last, _)) = batch.pages.last() else {
                 return self.catch_up_size(inode, batch.size);
             };
-            let written = self.write_batch(inode, state, &batch);
+            let written = self.write_batch(inode, &batch);
             let mut pages = inode.pages();
             for (at, _) in &batch.pages {
                 pages.map.end_writeback(*at, written.is_ok());
@@ -129,7 +129,7 @@ impl Files {
         Batch { pages: taken, size, is_last }
     }
 
-    fn write_batch(&self, inode: &Inode, state: &mut SweepState, batch: &Batch) -> Result<()> {
+    fn write_batch(&self, inode: &Inode, batch: &Batch) -> Result<()> {
         let mut pending = Vec::new();
         let mut late = Vec::new();
         let mut rest = &batch.pages[..];
@@ -161,8 +161,7 @@ impl Files {
             }
             rest = &rest[len..];
         }
-        state.written = self.space.journal().flush_gate().epoch();
-        state.unflushed = true;
+        inode.note_written(self.space.journal().flush_gate().epoch());
         let swept_to = match (batch.is_last, batch.pages.last()) {
             (false, Some((last, _))) => (u64::from(last.get()) + 1) * self.block_size(),
             _ => u64::MAX,

@@ -21,6 +21,9 @@ impl Files {
         if inode.kind() == FileKind::Regular {
             self.sweep_shared(inode)?;
         }
+        // What a flush must cover for this call: what others write from now on is theirs to wait
+        // for.
+        let written = inode.written();
         if !data_only {
             self.write_times(inode)?;
         }
@@ -28,15 +31,11 @@ impl Files {
         if let Some(tid) = inode.sync_tid(data_only) {
             journal.wait_durable(tid)?;
         }
-        let mut state = inode.sweep();
-        if state.unflushed {
-            let gate = journal.flush_gate();
-            if !gate.has_covered(state.written) {
-                gate.flush()?;
-            }
-            state.unflushed = false;
+        // The commit's flush most often covers the data, too.
+        match written {
+            Some(epoch) if !journal.flush_gate().has_covered(epoch) => journal.flush_gate().flush(),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// What a change of a file with the SYNC flag does at its end. The caller holds no lock.

@@ -58,10 +58,6 @@ pub struct FilePages {
 pub struct SweepState {
     /// Sweeps that have begun.
     pub started: u64,
-    /// After the last data write.
-    pub written: FlushEpoch,
-    /// Whether data was written since the last known flush.
-    pub unflushed: bool,
     /// The last sweep failed; its pages are dirty still.
     pub failed: bool,
 }
@@ -77,6 +73,8 @@ pub struct Inode {
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     sweep: Mutex<SweepState>,
+    /// Taken after the last data write; `None`: none was since the volume was opened.
+    written: Mutex<Option<FlushEpoch>>,
     /// Sweeps that have begun, for those who wait for one.
     pub(crate) sweeps_started: AtomicU64,
     tree: RwLock<ExtentRoot>,
@@ -199,11 +197,7 @@ impl Inode {
             read_ahead_at: 0,
         };
         // An inode that was in memory before may have left data written and not flushed.
-        let sweep = SweepState {
-            unflushed: !fresh,
-            written: space.journal().flush_gate().epoch(),
-            ..SweepState::default()
-        };
+        let written = (!fresh).then(|| space.journal().flush_gate().epoch());
         Self {
             space: Arc::clone(space),
             ino,
@@ -211,7 +205,8 @@ impl Inode {
             seed,
             place,
             lock: RwLock::new(rank, ()),
-            sweep: Mutex::new(LockRank::Sweep, sweep),
+            sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            written: Mutex::new(LockRank::Leaf, written),
             sweeps_started: AtomicU64::new(0),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
@@ -290,6 +285,17 @@ impl Inode {
     /// Taken by whoever changes the extent tree of a file.
     pub(crate) fn sweep(&self) -> MutexGuard<'_, SweepState> {
         self.sweep.lock()
+    }
+
+    /// Data of the file has been written: a flush that starts later than `epoch` covers it. To be
+    /// called before the pages count as clean.
+    pub(crate) fn note_written(&self, epoch: FlushEpoch) {
+        *self.written.lock() = Some(epoch);
+    }
+
+    /// What a flush must cover so that all data written so far is durable, if any was.
+    pub(crate) fn written(&self) -> Option<FlushEpoch> {
+        *self.written.lock()
     }
 
     /// Root of the extent tree.

@@ -1,20 +1,23 @@
 //! The committer: closes transactions and writes them to the log.
 //!
-//! What: one thread. Close, wait for open handles, snapshot the blocks, open the next
-//! transaction, seal the images, write descriptors and images in one go, flush, write the commit
-//! block durably, tell those who wait.
+//! What: one thread. Perhaps wait for more syncs (`batch.rs`), close, wait for open handles,
+//! snapshot the blocks, open the next transaction, seal the images, write descriptors and images in
+//! one go, flush, write the commit block durably, wake those who wait. With `journal_async_commit`
+//! the commit block goes with the rest and one flush follows; with `barrier=0` nothing is flushed.
 //! Invariants: the flush covers the log images and all file data whose mapping the transaction
 //! holds (data is written before its mapping is inserted). The checkpointer sees images only when
 //! their transaction is durable. Freed blocks return to the allocator only after that, and after no
 //! write of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
+use super::batch::Batch;
 use super::log::Tail;
 use super::transaction::Contents;
-use super::{Journal, SpaceKeeper, State, later, slot};
+use super::{Journal, SpaceKeeper, State, later};
 use crate::cache::Snapshot;
 use crate::error::Result;
 use crate::plant::{self, Fault};
+use crate::stats::Histogram;
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,35 +34,62 @@ struct Closed {
     /// Where its blocks begin in the log.
     start: u32,
     opened_next: bool,
+    /// When it was closed, and when nobody was kept from the next one any more.
+    closed_at: Instant,
+    snapshotted_at: Instant,
+}
+
+/// Why the running transaction is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// Somebody asked.
+    Request,
+    /// It has run for the commit interval.
+    Timer,
+}
+
+/// Adds the time since the last phase ended to a histogram.
+struct Phases(Instant);
+
+impl Phases {
+    fn end(&mut self, histogram: &Histogram) {
+        let now = Instant::now();
+        histogram.add(now - self.0);
+        self.0 = now;
+    }
 }
 
 impl Journal {
     /// Body of the committer thread.
     pub(super) fn run_committer(&self) {
-        while self.wait_for_commit_work() {
-            if let Err(error) = self.commit_running() {
+        let mut batch = Batch::default();
+        while let Some(cause) = self.wait_for_commit_work() {
+            if cause == Cause::Request {
+                self.gather(&mut batch, self.word.load().tid);
+            }
+            if let Err(error) = self.commit_running(&mut batch) {
                 self.abort(error);
             }
         }
     }
 
-    /// Returns true when the running transaction is to be committed, false at shutdown.
-    fn wait_for_commit_work(&self) -> bool {
+    /// Returns when the running transaction is to be committed; `None` at shutdown.
+    fn wait_for_commit_work(&self) -> Option<Cause> {
         let mut deadline = Instant::now() + self.config.commit_interval;
         let mut state = self.state.lock();
         loop {
             if state.abort_cause.is_some() || state.shutdown {
-                return false;
+                return None;
             }
             if state.requested.is_after(state.durable) {
-                return true;
+                return Some(Cause::Request);
             }
             let now = Instant::now();
             if now >= deadline {
                 let tid = state.durable.next();
                 drop(state);
                 if !self.transaction(tid).is_empty() {
-                    return true;
+                    return Some(Cause::Timer);
                 }
                 deadline = now + self.config.commit_interval;
                 state = self.state.lock();
@@ -70,19 +100,24 @@ impl Journal {
     }
 
     /// Commits the running transaction.
-    fn commit_running(&self) -> Result<()> {
+    fn commit_running(&self, batch: &mut Batch) -> Result<()> {
         let Some(mut closed) = self.close_running() else { return Ok(()) };
         if self.is_aborted() {
             // An operation failed half-way: its transaction must not become durable.
             return Ok(());
         }
+        let mut phases = Phases(Instant::now());
         self.seal(&mut closed.images);
-        self.write_out(&closed)?;
-        self.publish(closed)
+        phases.end(&self.stats.seal);
+        self.write_out(&closed, &mut phases)?;
+        self.publish(closed, batch)
     }
 
     /// Closes the running transaction and takes what it has; `None` if it has nothing.
     fn close_running(&self) -> Option<Closed> {
+        let closed_at = Instant::now();
+        let mut phases = Phases(closed_at);
+        let closed_moment = self.clock.now();
         let tid = self.word.close().tid;
         {
             let mut state = self.state.lock();
@@ -90,6 +125,7 @@ impl Journal {
                 self.committer_wake.wait(&mut state);
             }
         }
+        phases.end(&self.stats.lock);
         let mut contents = self.transaction(tid).take();
         if !contents.buffers.is_empty() {
             self.count_in_superblock(tid, &mut contents);
@@ -103,6 +139,7 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return None;
         }
+        self.stats.note_close(self.moments(tid).take(closed_moment), self.word.load().credits);
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let start = state.ring.reserve(&self.map, tid, blocks);
@@ -111,7 +148,9 @@ impl Journal {
         if opened_next {
             self.open_next(tid.next());
         }
-        Some(Closed { tid, images, contents, start, opened_next })
+        phases.end(&self.stats.snapshot);
+        let snapshotted_at = phases.0;
+        Some(Closed { tid, images, contents, start, opened_next, closed_at, snapshotted_at })
     }
 
     /// Brings the superblock's free counts up to date, as part of the transaction if they changed.
@@ -146,17 +185,15 @@ impl Journal {
         for freed in contents.freed {
             self.transaction(tid).add_freed(freed);
         }
-        {
-            let mut state = self.state.lock();
-            state.requested = state.durable;
-            state.empty_closes += 1;
-        }
+        self.moments(tid).forget_request();
+        // Before the transaction opens again: who joins it then asks for a commit of its own.
+        self.state.lock().forget_requests(&self.syncs);
         self.queue.open_and_grant(|| self.word.reopen(), |need| self.try_join(need));
         // Whoever found no room now has asked for a commit, which this was.
         if !self.queue.is_empty() {
             self.request_commit();
         }
-        self.durable_wake.iter().for_each(crate::sync::Condvar::notify_all);
+        self.syncs.wake(tid);
     }
 
     fn open_next(&self, tid: Tid) {
@@ -182,36 +219,60 @@ impl Journal {
     }
 
     /// Writes the transaction to the log; it is durable when this returns.
-    fn write_out(&self, closed: &Closed) -> Result<()> {
+    fn write_out(&self, closed: &Closed, phases: &mut Phases) -> Result<()> {
         let images = closed.images.iter().map(|s| (s.block, &s.image));
         let none = std::collections::BTreeSet::new();
         let lost = plant::is(Fault::LostRevoke);
         let revoked = if lost { &none } else { &closed.contents.revoked };
         let blocks = self.format.encode(closed.tid, images, revoked);
-        let views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
+        self.stats.log_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        let commit = self.format.commit_block(closed.tid);
+        let mut views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
+        if self.config.async_commit {
+            // Checksums tell a replay whether all of it arrived, and the flush that follows comes
+            // before anybody relies on it.
+            views.push(&commit);
+            self.map.write(closed.start, &views)?;
+            phases.end(&self.stats.log_write);
+            self.flush.flush()?;
+            phases.end(&self.stats.log_flush);
+            return Ok(());
+        }
         let at = self.map.write(closed.start, &views)?;
+        phases.end(&self.stats.log_write);
         if !plant::is(Fault::SkippedBarrier) {
             self.flush.flush()?;
         }
-        self.map.write_durable(at, &self.format.commit_block(closed.tid))
+        phases.end(&self.stats.log_flush);
+        self.map.write_block(at, &commit, self.config.barrier)?;
+        phases.end(&self.stats.commit_block);
+        Ok(())
     }
 
     /// Tells everybody that the transaction is durable.
-    fn publish(&self, closed: Closed) -> Result<()> {
-        let Closed { tid, images, mut contents, opened_next, .. } = closed;
+    fn publish(&self, closed: Closed, batch: &mut Batch) -> Result<()> {
+        let Closed { tid, images, mut contents, opened_next, closed_at, snapshotted_at, .. } =
+            closed;
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
+        // Before the number advances, for the checkpointer moves the tail past what is durable
+        // and not here.
+        self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
         let checkpoint = {
             let mut state = self.state.lock();
-            self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
-            contents.buffers.clear();
             state.durable = tid;
             state.requested = later(state.requested, tid);
-            self.durable.store(tid.get(), Ordering::Release);
-            self.durable_wake[slot(tid)].notify_all();
             let used = self.map.len() - state.ring.free;
             used > self.map.len() / 4 || self.cache.logged().len() > self.config.images_max
         };
+        self.durable.store(tid.get(), Ordering::SeqCst);
+        let waiting = self.syncs.waiting(tid.next());
+        let woken = self.syncs.wake(tid);
+        batch.note_end(woken, waiting, self.clock.now());
+        self.stats.syncs.fetch_add(u64::from(woken), Ordering::Relaxed);
+        self.stats.commit.add_since(closed_at);
+        self.stats.note_commit(snapshotted_at.elapsed());
+        contents.buffers.clear();
         self.cache.logged().cancel(contents.revoked.into_iter());
         if let Some(keeper) = self.space_keeper() {
             keeper.freed(contents.freed);

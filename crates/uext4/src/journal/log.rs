@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
-use uext4_device::SharedDevice;
+use uext4_device::{SharedDevice, WriteRun};
 use uext4_ondisk::{BlockNo, Tid};
 
 /// Blocks of the journal on the device.
@@ -61,27 +61,32 @@ impl LogMap {
     }
 
     /// Writes `blocks` from journal block `at` on, wrapping at the end of the ring: one vectored
-    /// write per contiguous piece. Returns the block after the last.
-    pub(super) fn write(&self, mut at: u32, mut blocks: &[&[u8]]) -> Result<u32> {
+    /// write per contiguous piece, all at once. Returns the block after the last.
+    pub(super) fn write(&self, first: u32, mut blocks: &[&[u8]]) -> Result<u32> {
+        let mut at = first;
+        let mut runs = Vec::with_capacity(2);
         while !blocks.is_empty() {
             let (offset, contiguous) = self.locate(at).ok_or_else(|| unmapped(at))?;
             let until_wrap = (self.end - at).min(contiguous) as usize;
-            let (now, later) = blocks.split_at(until_wrap.min(blocks.len()));
-            self.device
-                .write_vectored_at(offset, now)
-                .map_err(|e| Error::io(format!("writing journal block {at}"), e))?;
-            at = self.after(at, now.len() as u32);
+            let (bufs, later) = blocks.split_at(until_wrap.min(blocks.len()));
+            runs.push(WriteRun { offset, bufs });
+            at = self.after(at, bufs.len() as u32);
             blocks = later;
         }
+        self.device
+            .write_many(&runs)
+            .map_err(|e| Error::io(format!("writing journal blocks from {first} on"), e))?;
         Ok(at)
     }
 
-    /// Writes one block durably: no volatile cache holds it when this returns.
-    pub(super) fn write_durable(&self, at: u32, block: &[u8]) -> Result<()> {
+    /// Writes one block. `durable`: no volatile cache holds it when this returns.
+    pub(super) fn write_block(&self, at: u32, block: &[u8], durable: bool) -> Result<()> {
         let (offset, _) = self.locate(at).ok_or_else(|| unmapped(at))?;
-        self.device
-            .write_fua(offset, block)
-            .map_err(|e| Error::io(format!("writing journal block {at}"), e))
+        let written = match durable {
+            true => self.device.write_fua(offset, block),
+            false => self.device.write_at(offset, block),
+        };
+        written.map_err(|e| Error::io(format!("writing journal block {at}"), e))
     }
 
     /// The ring position `count` blocks after `at`.

@@ -10,8 +10,11 @@
 //! largest commit fits in the log.** Joiners never write, flush or checkpoint.
 //! Kernel counterpart: `fs/jbd2`.
 
+mod batch;
 mod checkpoint;
 mod commit;
+mod crowd;
+mod durable;
 mod flush;
 mod handle;
 mod join;
@@ -38,11 +41,14 @@ use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
+use durable::Syncs;
 use join::{Grant, JoinQueue};
 use log::{LogMap, Ring};
 use record::RecordFormat;
+use stats::{Clock, Moments};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 use transaction::Transaction;
 use uext4_ondisk::Tid;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
@@ -74,6 +80,28 @@ pub struct JournalConfig {
     pub commit_interval: Duration,
     /// Images waiting to go home, in blocks, above which a checkpoint starts.
     pub images_max: usize,
+    /// A commit that syncs ask for waits at least so long for others to join.
+    pub min_batch_time: Duration,
+    /// And at most so long; zero: it never waits.
+    pub max_batch_time: Duration,
+    /// Flush the device where the format needs it.
+    pub barrier: bool,
+    /// Write the commit block together with the rest of the transaction. Needs a journal with
+    /// checksums in its tags; without them it changes nothing.
+    pub async_commit: bool,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            commit_interval: Duration::from_secs(5),
+            images_max: 4096,
+            min_batch_time: Duration::ZERO,
+            max_batch_time: Duration::from_millis(15),
+            barrier: true,
+            async_commit: false,
+        }
+    }
 }
 
 /// The journal of a mounted volume.
@@ -100,8 +128,10 @@ pub struct Journal {
     aborted: AtomicBool,
     committer_wake: Condvar,
     checkpointer_wake: Condvar,
-    /// Waiters for a transaction to be durable, by the low bit of its id.
-    durable_wake: [Condvar; 2],
+    syncs: Syncs,
+    /// Of the running and the committing transaction, by the low bit of their id.
+    moments: [Moments; 2],
+    clock: Clock,
     space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
     abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -116,8 +146,10 @@ struct State {
     durable: Tid,
     /// Commit up to this one as soon as possible.
     requested: Tid,
-    /// How often a transaction was closed, found empty, and opened again.
-    empty_closes: u64,
+    /// Who asked for that.
+    requester: Option<ThreadId>,
+    /// Commit up to this one without waiting for more syncs.
+    urgent: Tid,
     checkpoint_requested: bool,
     shutdown: bool,
     abort_cause: Option<Error>,
@@ -138,11 +170,12 @@ impl Journal {
         if self.is_aborted() {
             return Err(self.aborted_error());
         }
-        self.stats.handles.fetch_add(1, Ordering::Relaxed);
         let tid = match self.word.join(credits, self.credits_max) {
             Ok(tid) => tid,
             Err(_) => self.wait_to_join(credits)?,
         };
+        self.moments(tid).note_start(&self.clock);
+        self.stats.handles.fetch_add(1, Ordering::Relaxed);
         Ok(Handle::joined(self, tid, credits, rank))
     }
 
@@ -215,59 +248,15 @@ impl Journal {
         let _ = self.abort_observer.set(AbortObserver(observer));
     }
 
-    /// Whether transaction `tid` is durable.
-    #[must_use]
-    pub fn is_durable(&self, tid: Tid) -> bool {
-        !tid.is_after(Tid(self.durable.load(Ordering::Acquire)))
-    }
-
-    /// Returns when what transaction `tid` holds now is durable, committing it if it runs.
-    ///
-    /// # Errors
-    /// The journal is aborted before that.
-    pub fn wait_durable(&self, tid: Tid) -> Result<()> {
-        let mut state = self.state.lock();
-        let empty_closes = state.empty_closes;
-        loop {
-            // A transaction that is closed and found empty runs on under its id: then it held
-            // nothing when this call began.
-            if !tid.is_after(state.durable) || state.empty_closes != empty_closes {
-                return Ok(());
-            }
-            if let Some(cause) = &state.abort_cause {
-                return Err(aborted(cause));
-            }
-            state.requested = later(state.requested, tid);
-            self.committer_wake.notify_one();
-            self.durable_wake[slot(tid)].wait(&mut state);
-        }
-    }
-
-    /// Makes everything durable that has changed so far.
-    ///
-    /// # Errors
-    /// The journal is or gets aborted.
-    pub fn commit_all(&self) -> Result<()> {
-        self.wait_durable(self.word.load().tid)
-    }
-
     /// The transaction that a handle would join now.
     pub(crate) fn running(&self) -> Tid {
         self.word.load().tid
     }
 
-    /// Asks for a commit of the running transaction without waiting for it.
-    pub fn request_commit(&self) {
-        let tid = self.word.load().tid;
-        let mut state = self.state.lock();
-        state.requested = later(state.requested, tid);
-        self.committer_wake.notify_one();
-    }
-
     /// Whether the journal is aborted: no change reaches the device any more.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
+        self.aborted.load(Ordering::SeqCst)
     }
 
     /// Ends the journal; the first cause is kept.
@@ -278,29 +267,24 @@ impl Journal {
                 return;
             }
             state.abort_cause = Some(cause.clone());
-            self.aborted.store(true, Ordering::Release);
+            self.aborted.store(true, Ordering::SeqCst);
         }
         self.queue.abort();
         self.committer_wake.notify_all();
         self.checkpointer_wake.notify_all();
-        self.durable_wake.iter().for_each(Condvar::notify_all);
+        self.syncs.wake_all();
         self.record_abort();
         if let Some(AbortObserver(observer)) = self.abort_observer.get() {
             observer(&cause);
         }
     }
 
-    /// The first cause of the abort, as an error of whoever meets it now.
-    #[must_use]
-    pub fn aborted_error(&self) -> Error {
-        match &self.state.lock().abort_cause {
-            Some(cause) => aborted(cause),
-            None => Error::new(ErrorKind::Aborted, String::new()),
-        }
-    }
-
     fn transaction(&self, tid: Tid) -> &Transaction {
         &self.transactions[slot(tid)]
+    }
+
+    fn moments(&self, tid: Tid) -> &Moments {
+        &self.moments[slot(tid)]
     }
 
     fn extend(&self, more: u32) -> bool {
@@ -316,6 +300,7 @@ impl Journal {
 
     fn wait_to_join(&self, credits: u32) -> Result<Tid> {
         self.stats.joins_waited.fetch_add(1, Ordering::Relaxed);
+        let begun = Instant::now();
         let grant = match self.queue.join_or_enqueue(credits, || self.try_join(credits)) {
             Ok(grant) => grant,
             Err(waiter) => {
@@ -326,7 +311,10 @@ impl Journal {
             }
         };
         match grant {
-            Grant::Joined(tid) => Ok(tid),
+            Grant::Joined(tid) => {
+                self.moments(tid).note_wait(begun.elapsed());
+                Ok(tid)
+            }
             Grant::Aborted => Err(self.aborted_error()),
         }
     }

@@ -5,16 +5,19 @@
 //! log is empty.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
+use super::durable::Syncs;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, Ring};
 use super::record::RecordFormat;
+use super::stats::{Clock, JournalStats};
 use super::transaction::Transaction;
 use super::word::{CREDITS_MAX, TransactionWord};
-use super::{Journal, JournalConfig, State};
+use super::{FlushGate, Journal, JournalConfig, State};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::atomic::{AtomicBool, AtomicU32};
+use crate::stats::Waits;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::{Arc, OnceLock};
 use uext4_device::SharedDevice;
@@ -152,7 +155,7 @@ fn write_superblock(
     superblock.seal();
     let mut bytes = vec![0; block_size];
     bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
-    map.write_durable(0, &bytes)
+    map.write_block(0, &bytes, true)
 }
 
 impl Recovered {
@@ -181,7 +184,12 @@ impl Recovered {
             let context = format!("a journal of {end} blocks, at least {LOG_BLOCKS_MIN} needed");
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        set_features(&mut superblock, layout);
+        // Torn transactions are told from whole ones by the checksums of their tags.
+        let config = JournalConfig {
+            async_commit: config.async_commit && layout.has_metadata_csum(),
+            ..config
+        };
+        set_features(&mut superblock, layout, config.async_commit);
         superblock.s_start.set(first);
         superblock.s_sequence.set(next_tid.get());
         superblock.s_errno.set(0);
@@ -193,10 +201,11 @@ impl Recovered {
 }
 
 /// The features that uext4 writes. The log is empty.
-fn set_features(superblock: &mut RawJournalSuperblock, layout: &Layout) {
+fn set_features(superblock: &mut RawJournalSuperblock, layout: &Layout, async_commit: bool) {
     let mut incompat = JournalIncompat::REVOKE;
     incompat.set(JournalIncompat::BIT64, layout.has_64bit());
     incompat.set(JournalIncompat::CSUM_V3, layout.has_metadata_csum());
+    incompat.set(JournalIncompat::ASYNC_COMMIT, async_commit);
     // A version 1 superblock has no features; version 2 differs by them alone.
     superblock.h_blocktype.set(uext4_ondisk::journal::block::BlockType::SuperblockV2.raw());
     superblock.s_feature_incompat.set(incompat.bits());
@@ -213,9 +222,9 @@ impl Journal {
         let map = LogMap::new(cache.device().clone(), block_size, Vec::new(), 0, LOG_BLOCKS_MIN);
         let superblock = RawJournalSuperblock::zeroed();
         let format = RecordFormat::new(superblock.format(), 0);
-        let config = JournalConfig { commit_interval: std::time::Duration::MAX, images_max: 0 };
+        let config = JournalConfig { images_max: 0, ..JournalConfig::default() };
         let journal = Self::assemble(cache, config, map, format, superblock, Tid(1));
-        journal.aborted.store(true, crate::sync::atomic::Ordering::Release);
+        journal.aborted.store(true, Ordering::SeqCst);
         journal.state.lock().abort_cause = Some(Error::new(ErrorKind::ReadOnly, String::new()));
         journal
     }
@@ -240,11 +249,13 @@ impl Journal {
             ring: Ring::empty(&map),
             durable,
             requested: durable,
-            empty_closes: 0,
+            requester: None,
+            urgent: durable,
             checkpoint_requested: false,
             shutdown: false,
             abort_cause: None,
         };
+        let (stats, waits): (Arc<JournalStats>, Arc<Waits>) = Default::default();
         Arc::new(Self {
             cache: Arc::clone(cache),
             config,
@@ -257,7 +268,12 @@ impl Journal {
             } else {
                 format.blocks_needed(most, most)
             },
-            flush: super::FlushGate::new(cache.device().clone()),
+            flush: FlushGate::new(
+                cache.device().clone(),
+                config.barrier,
+                Arc::clone(&stats),
+                Arc::clone(&waits),
+            ),
             map,
             format,
             superblock: Mutex::new(LockRank::Journal, superblock),
@@ -267,12 +283,14 @@ impl Journal {
             aborted: AtomicBool::new(false),
             committer_wake: Condvar::new(),
             checkpointer_wake: Condvar::new(),
-            durable_wake: [Condvar::new(), Condvar::new()],
+            syncs: Syncs::new(durable),
+            moments: Default::default(),
+            clock: Clock::new(),
             space_keeper: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
-            stats: Arc::default(),
-            waits: Arc::default(),
+            stats,
+            waits,
         })
     }
 
@@ -331,12 +349,12 @@ impl Journal {
             let mut state = self.state.lock();
             state.shutdown = true;
             state.abort_cause.get_or_insert(cause);
-            self.aborted.store(true, crate::sync::atomic::Ordering::Release);
+            self.aborted.store(true, Ordering::SeqCst);
         }
         self.queue.abort();
         self.committer_wake.notify_all();
         self.checkpointer_wake.notify_all();
-        self.durable_wake.iter().for_each(Condvar::notify_all);
+        self.syncs.wake_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
@@ -360,7 +378,7 @@ impl Journal {
         superblock.seal();
         let mut bytes = vec![0; self.cache.block_size()];
         bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
-        self.map.write_durable(0, &bytes)
+        self.map.write_block(0, &bytes, self.config.barrier)
     }
 
     /// Leaves a mark of the abort in the journal superblock; best effort, for the device may be

@@ -41,7 +41,8 @@ pub struct JournalStats {
     pub request_delay_ns: AtomicU64,
     /// From the first handle to the close, summed, in nanoseconds.
     pub running_ns: AtomicU64,
-    /// Moving average of a commit, in nanoseconds: three quarters old, one quarter new.
+    /// Moving average of a commit from the opening of the next transaction on, in nanoseconds:
+    /// three quarters old, one quarter new.
     pub average_commit_ns: AtomicU64,
     /// Commit: from the close to the end of the last handle.
     pub lock: Histogram,
@@ -107,13 +108,25 @@ impl JournalStats {
         Duration::from_nanos(self.average_commit_ns.load(Ordering::Relaxed))
     }
 
-    /// As jbd2 averages it. By the committer only.
+    /// A commit has taken so long from the opening of the next transaction on, which jbd2
+    /// averages. By the committer only.
     pub(super) fn note_commit(&self, took: Duration) {
-        let new = nanos(took);
+        let new = nanos(took).max(1);
         let old = self.average_commit_ns.load(Ordering::Relaxed);
         let average = if old == 0 { new } else { (new + 3 * old) / 4 };
         self.average_commit_ns.store(average, Ordering::Relaxed);
-        self.commit.add(took);
+    }
+
+    /// A transaction that has something to log was closed with so many credits.
+    pub(super) fn note_close(&self, ran: Ran, credits: u32) {
+        let add = |counter: &AtomicU64, value: u64| counter.fetch_add(value, Ordering::Relaxed);
+        add(&self.blocks, u64::from(credits));
+        add(&self.running_ns, nanos(ran.running));
+        add(&self.waiting_ns, nanos(ran.longest_wait));
+        if let Some(delay) = ran.request_delay {
+            add(&self.requested, 1);
+            add(&self.request_delay_ns, nanos(delay));
+        }
     }
 
     /// The averages, for transactions of at most `blocks_max` blocks.
@@ -188,6 +201,11 @@ impl Moments {
         self.longest_wait_ns.fetch_max(nanos(waited), Ordering::Relaxed);
     }
 
+    /// The transaction was closed, found empty, and goes on.
+    pub(super) fn forget_request(&self) {
+        self.requested.store(0, Ordering::Relaxed);
+    }
+
     /// The transaction was closed at `now`: what it says, and a clean slate for the next one.
     pub(super) fn take(&self, now: u64) -> Ran {
         let since = |at: u64| (at != 0).then(|| Duration::from_nanos(now.saturating_sub(at)));
@@ -210,10 +228,6 @@ impl Clock {
 
     pub(super) fn now(&self) -> u64 {
         nanos(self.0.elapsed()).max(1)
-    }
-
-    pub(super) fn at(&self, moment: u64) -> Instant {
-        self.0 + Duration::from_nanos(moment)
     }
 }
 

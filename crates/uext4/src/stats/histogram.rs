@@ -140,7 +140,7 @@ impl Reading {
             }
         }
         let most = lines.iter().map(|line| line.2).max().unwrap_or(1);
-        let mut text = format!("{:>16}    : {:<8} distribution\n", "usecs", "count");
+        let mut text = format!("     {:<19} : count     distribution\n", "usecs");
         let Some(&(_, _, _)) = lines.first() else { return text };
         let mut low = 1;
         let last = lines.last().map_or(1, |line| line.0);
@@ -149,7 +149,7 @@ impl Reading {
             let count = lines.next_if(|line| line.0 == low).map_or(0, |line| line.2);
             let bar = "*".repeat((count * WIDTH / most) as usize);
             let first = if low == 1 { 0 } else { low };
-            let _ = writeln!(text, "{first:>8} -> {:<8}: {count:<8} |{bar:<40}|", 2 * low - 1);
+            let _ = writeln!(text, "{first:>10} -> {:<10} : {count:<8} |{bar:<40}|", 2 * low - 1);
             low *= 2;
         }
         text
@@ -228,10 +228,10 @@ mod tests {
         histogram.add(Duration::from_nanos(10));
         let text = histogram.read().to_text();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0].trim(), "usecs    : count    distribution");
-        assert_eq!(lines[1], format!("{:>8} -> {:<8}: {:<8} |{:<40}|", 0, 1, 1, "*".repeat(20)));
-        assert_eq!(lines[2], format!("{:>8} -> {:<8}: {:<8} |{:<40}|", 2, 3, 2, "*".repeat(40)));
-        assert_eq!(lines[3], format!("{:>8} -> {:<8}: {:<8} |{:<40}|", 4, 7, 0, ""));
+        assert_eq!(lines[0], "     usecs               : count     distribution");
+        assert_eq!(lines[1], format!("{:>10} -> {:<10} : {:<8} |{:<40}|", 0, 1, 1, "*".repeat(20)));
+        assert_eq!(lines[2], format!("{:>10} -> {:<10} : {:<8} |{:<40}|", 2, 3, 2, "*".repeat(40)));
+        assert_eq!(lines[3], format!("{:>10} -> {:<10} : {:<8} |{:<40}|", 4, 7, 0, ""));
         assert_eq!(lines.len(), 5);
     }
 
@@ -249,7 +249,9 @@ mod tests {
     #[test]
     fn steps_make_the_reading_again() {
         let histogram = Histogram::default();
-        [3, 900, 900, 70_000, u64::MAX >> 8].map(Duration::from_nanos).map(|d| histogram.add(d));
+        for ns in [3, 900, 900, 70_000, u64::MAX >> 24] {
+            histogram.add(Duration::from_nanos(ns));
+        }
         let read = histogram.read();
         assert_eq!(Reading::from_steps(read.steps(), read.sum_ns), read);
         assert_eq!(read.steps().count(), 4);

@@ -12,7 +12,19 @@ use std::time::Duration;
 pub(super) struct Mutex<T: ?Sized>(explored::Mutex<T>);
 
 /// `None` only while a condition is waited for.
-pub(super) struct MutexGuard<'a, T: ?Sized>(Option<explored::MutexGuard<'a, T>>);
+pub(super) struct MutexGuard<'a, T: ?Sized> {
+    held: Option<explored::MutexGuard<'a, T>>,
+    of: &'a explored::Mutex<T>,
+}
+
+impl<T: ?Sized> MutexGuard<'_, T> {
+    /// Lets others run without the lock for a moment.
+    pub(super) fn yield_lock(&mut self) {
+        self.held = None;
+        shuttle::thread::yield_now();
+        self.held = Some(self.of.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
 
 impl<T> Mutex<T> {
     pub(super) const fn new(value: T) -> Self {
@@ -26,28 +38,30 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        let held = Some(self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        MutexGuard { held, of: &self.0 }
     }
 
     pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(MutexGuard(Some(guard))),
-            Err(TryLockError::Poisoned(guard)) => Some(MutexGuard(Some(guard.into_inner()))),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let held = match self.0.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard { held: Some(held), of: &self.0 })
     }
 }
 
 impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        self.0.as_deref().expect("held")
+        self.held.as_deref().expect("held")
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_deref_mut().expect("held")
+        self.held.as_deref_mut().expect("held")
     }
 }
 
@@ -124,8 +138,8 @@ impl Condvar {
     }
 
     pub(super) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.0.take().expect("held");
-        guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+        let held = guard.held.take().expect("held");
+        guard.held = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) -> WaitResult {

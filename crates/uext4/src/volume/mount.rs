@@ -41,6 +41,7 @@ struct Opened {
 }
 
 pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume> {
+    options.check().map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
     let opened = open_device(device, &options)?;
     let report = RecoveryReport {
         transactions: opened.recovered.as_ref().map_or(0, |r| r.transactions),
@@ -168,6 +169,10 @@ fn prepare_journal(
     let config = JournalConfig {
         commit_interval: Duration::from_millis(options.commit_interval_ms),
         images_max: usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX),
+        min_batch_time: Duration::from_micros(options.min_batch_time_us.into()),
+        max_batch_time: Duration::from_micros(options.max_batch_time_us.into()),
+        barrier: options.barrier,
+        async_commit: options.journal_async_commit,
     };
     recovered.prepare(cache, config)
 }

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::Duration;
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{Incompat, Ino, Layout, RawSuperblock};
@@ -106,7 +105,7 @@ impl Rig {
         let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
         let recovered = recover(&shared, &layout, location, false).unwrap();
         let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
-        let config = JournalConfig { commit_interval: Duration::from_secs(5), images_max: 4096 };
+        let config = JournalConfig::default();
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
         let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs).unwrap();

@@ -1,0 +1,234 @@
+//! `uext4 stats`: what a mounted volume tells of itself, or what the log of an image holds.
+//!
+//! A mount answers through an attribute of its root ([`STATS_XATTR`]), also while all that work on
+//! it wait. An image that is not mounted has no counters; its log is read as a replay would read
+//! it, and nothing is written.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use uext4::journal::LogLocation;
+use uext4_fuse::STATS_XATTR;
+use uext4_fuse::stats::{BYTES_MAX, Snapshot};
+use uext4_ondisk::Incompat;
+use uext4_ondisk::journal::replay::{ReplayLimits, ReplayPlan, plan};
+use uext4_ondisk::journal::superblock::JournalLayout;
+
+use crate::failure::{At, Result, Why};
+use crate::figures;
+use crate::image::{self, Access};
+use crate::inspect::Inspected;
+use crate::output::Output;
+use crate::spec::Image;
+
+/// Show counters, latencies and blocked threads of a mount, or the log of an image
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print what happened in every so many seconds, until interrupted
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    interval: Option<Duration>,
+    /// A directory of the mount; or an image file or block device, with @OFFSET for a partition
+    #[arg(value_name = "DIR|IMAGE[@OFFSET]")]
+    place: OsString,
+}
+
+fn parse_seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds.filter(|s| *s >= Duration::from_millis(1)).ok_or("not a number of seconds".to_owned())
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let place = Path::new(&args.place);
+    if is_dir(place) {
+        return match args.interval {
+            None => show(&read(place)?, args.json),
+            Some(interval) => watch(place, interval, args.json),
+        };
+    }
+    let image = Image::parse(&args.place);
+    if args.interval.is_some() {
+        let why = Why::new("an image that is not mounted has nothing that changes");
+        return Err(why.at("stats", &image));
+    }
+    let log = ImageLog::read(&image)?;
+    let mut output = Output::new();
+    match args.json {
+        true => output.json(&log)?,
+        false => output.bytes(log.text().as_bytes())?,
+    }
+    output.finish()
+}
+
+/// Whether the name is a directory. Does not ask a mount for fresh attributes, which could wait.
+fn is_dir(place: &Path) -> bool {
+    let found = rustix::fs::statx(CWD, place, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    // What cannot be looked at may be a mount: then it fails below, with a reason.
+    match found {
+        Ok(found) => FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory,
+        Err(Errno::NOTCONN) => true,
+        Err(_) => false,
+    }
+}
+
+/// What the mount that `dir` is on tells now.
+fn read(dir: &Path) -> Result<Snapshot> {
+    let mut value = vec![0; BYTES_MAX];
+    let len = match rustix::fs::getxattr(dir, STATS_XATTR, &mut value[..]) {
+        Ok(len) => len,
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => {
+            return Err(Why::new("not on a uext4 mount").at("stats", dir.display()));
+        }
+        Err(Errno::ACCESS | Errno::PERM) => {
+            let why = "only root and who mounted it may look";
+            return Err(Why::new(why).at("stats", dir.display()));
+        }
+        Err(error) => return Err(Why::from(error).at("stats", dir.display())),
+    };
+    serde_json::from_slice(&value[..len]).map_err(|error| {
+        let why = format!("the mount is served by another version of uext4 ({error})");
+        Why::new(why).at("stats", dir.display())
+    })
+}
+
+fn show(snapshot: &Snapshot, json: bool) -> Result<()> {
+    let mut output = Output::new();
+    match json {
+        true => output.json(snapshot)?,
+        false => output.bytes(figures::text(snapshot).as_bytes())?,
+    }
+    output.finish()
+}
+
+/// Prints differences, one a line as JSON, until interrupted or the mount is gone.
+fn watch(dir: &Path, interval: Duration, json: bool) -> Result<()> {
+    let mut then = read(dir)?;
+    let mut next = Instant::now();
+    let mut is_first = true;
+    loop {
+        next += interval;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        let now = read(dir)?;
+        let between = figures::difference(&now, &then);
+        let mut output = Output::new();
+        if json {
+            output.json_line(&between)?;
+        } else {
+            let seconds = between.open_for_ns as f64 / 1e9;
+            let gap = if is_first { "" } else { "\n" };
+            output.line(&format!("{gap}in {seconds:.3} seconds:"))?;
+            output.bytes(figures::text(&between).as_bytes())?;
+        }
+        output.finish()?;
+        (then, is_first) = (now, false);
+    }
+}
+
+/// The log of an image that is not mounted. Space is in blocks.
+#[derive(Debug, Serialize)]
+struct ImageLog {
+    block_size: u32,
+    /// Blocks of the journal, its superblock included.
+    journal_blocks: u32,
+    log_blocks: u32,
+    log_used: u32,
+    log_free: u32,
+    /// The file system says that the log must be replayed.
+    needs_recovery: bool,
+    /// Id of the oldest transaction of the log, or of the next one where it is empty.
+    sequence: u32,
+    /// Complete transactions in the log.
+    transactions: u32,
+    /// Blocks that a replay writes home.
+    blocks: usize,
+    /// Blocks that it must not write, since they were freed.
+    revoked: u32,
+    /// Blocks whose images in the log are damaged.
+    damaged: usize,
+}
+
+impl ImageLog {
+    fn read(image: &Image) -> Result<Self> {
+        let device = image::device("stats", image, Access::Read)?;
+        let inspected = Inspected::read(device.clone()).at("stats", image)?;
+        let Some(journal) = inspected.journal().at("stats", image)? else {
+            return Err(Why::new("has no journal").at("stats", image));
+        };
+        let layout = &inspected.layout;
+        let location =
+            LogLocation::find(&*device, layout, &inspected.superblock).at("stats", image)?;
+        let log = JournalLayout::new(&journal.superblock, layout.block_size, location.blocks());
+        let log = log.map_err(|error| Why::new(error.to_string())).at("stats", image)?;
+        let plan = match log.is_empty() {
+            true => None,
+            false => {
+                let limits = ReplayLimits::new(layout.blocks_count);
+                let read = |at: u32, bytes: &mut [u8]| -> std::io::Result<()> {
+                    let mut runs = location.runs.iter();
+                    let run = runs.find(|&&(first, _, len)| at >= first && at - first < len);
+                    let &(first, start, _) = run.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+                    device.read_at(layout.byte_of(start.plus(u64::from(at - first))), bytes)
+                };
+                let plan = plan(&log, limits, read);
+                Some(plan.map_err(|error| Why::new(error.to_string())).at("stats", image)?)
+            }
+        };
+        let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
+        let journal_blocks = location.blocks();
+        Ok(Self::new(&log, plan.as_ref(), layout.block_size, journal_blocks, needs_recovery))
+    }
+
+    fn new(
+        log: &JournalLayout,
+        plan: Option<&ReplayPlan>,
+        block_size: u32,
+        journal_blocks: u32,
+        needs_recovery: bool,
+    ) -> Self {
+        let used = plan.map_or(0, |plan| match plan.next_log_block.checked_sub(log.start) {
+            // As many complete transactions as fill the log end where they began.
+            Some(0) if plan.transactions > 0 => log.len(),
+            Some(used) => used,
+            None => plan.next_log_block + log.len() - log.start,
+        });
+        Self {
+            block_size,
+            journal_blocks,
+            log_blocks: log.len(),
+            log_used: used,
+            log_free: log.len() - used,
+            needs_recovery,
+            sequence: log.sequence.get(),
+            transactions: plan.map_or(0, |plan| plan.transactions),
+            blocks: plan.map_or(0, |plan| plan.writes.len()),
+            revoked: plan.map_or(0, |plan| plan.revoked),
+            damaged: plan.map_or(0, |plan| plan.damaged.len()),
+        }
+    }
+
+    fn text(&self) -> String {
+        let bytes = u64::from(self.journal_blocks) * u64::from(self.block_size);
+        let rows = [
+            ("Journal size", crate::text::human(bytes)),
+            ("Block size", self.block_size.to_string()),
+            ("Log blocks", self.log_blocks.to_string()),
+            ("Log blocks used", self.log_used.to_string()),
+            ("Log blocks free", self.log_free.to_string()),
+            ("Journal sequence", self.sequence.to_string()),
+            ("Needs recovery", if self.needs_recovery { "yes" } else { "no" }.to_owned()),
+            ("Transactions to replay", self.transactions.to_string()),
+            ("Blocks to write home", self.blocks.to_string()),
+            ("Blocks revoked", self.revoked.to_string()),
+            ("Damaged images", self.damaged.to_string()),
+        ];
+        rows.iter().map(|(name, value)| format!("{:<25} {value}\n", format!("{name}:"))).collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! How long a commit that syncs ask for waits until more of them have joined.
+//!
+//! What: the policy of `min_batch_time` and `max_batch_time`. Threads that sync in a loop fall into
+//! two halves, one waiting for T and one for T+1, and each commit then carries half of them. A
+//! short wait after T, for those whom T has woken, brings them together again: twice as many syncs
+//! per commit, and each waits for one commit rather than for two. The wait ends as soon as as many
+//! syncs wait as the last commit woke and found waiting for the next; at the latest after the
+//! average time of a commit, within `min_batch_time` and `max_batch_time`. It counts from the
+//! transaction's first handle, or from the end of the commit before, which is when it could have
+//! begun. A thread that is alone in syncing never waits. Where those who were woken do not come
+//! back, the wait was for nothing; the next ones are then left out, more of them each time.
+//! Locking: waits on the journal's state lock, as the committer does between commits.
+//! Kernel counterpart: `jbd2_journal_stop`, where each syncing thread sleeps for itself, whether
+//! others come or not.
+
+use super::Journal;
+use super::stats::nanos;
+use crate::sync::atomic::Ordering;
+use std::thread::ThreadId;
+use std::time::Duration;
+use uext4_ondisk::Tid;
+
+/// Most waits that are left out in a row.
+const SKIPS_MAX: u32 = 64;
+
+/// What the committer remembers from commit to commit.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// Syncs that the last commit woke, and that waited for the next one then.
+    expected: u32,
+    /// Who asked for the last commit.
+    requester: Option<ThreadId>,
+    /// When the last commit ended, by the journal's clock.
+    ended: u64,
+    /// Waits to leave out, and how many that were the last time.
+    skips: u32,
+    back_off: u32,
+}
+
+/// When a wait ends, by the journal's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Deadlines {
+    /// Not before this.
+    least: u64,
+    /// At the latest.
+    most: u64,
+}
+
+impl Batch {
+    /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
+    pub(super) fn note_end(&mut self, woken: u32, waiting: u32, now: u64) {
+        self.expected = woken.saturating_add(waiting);
+        self.ended = now;
+    }
+
+    /// Whether a commit that `requester` asks for is to wait at all.
+    fn is_worth_it(&mut self, requester: Option<ThreadId>, min: Duration) -> bool {
+        let another = self.requester.is_some() && self.requester != requester;
+        self.requester = requester;
+        if self.expected <= 1 {
+            return another && !min.is_zero();
+        }
+        if self.skips > 0 && min.is_zero() {
+            self.skips -= 1;
+            return false;
+        }
+        true
+    }
+
+    fn deadlines(
+        &self,
+        started: u64,
+        average: Duration,
+        min: Duration,
+        max: Duration,
+    ) -> Deadlines {
+        let start = started.max(self.ended);
+        let least = start.saturating_add(nanos(min.min(max)));
+        Deadlines { least, most: start.saturating_add(nanos(average.max(min).min(max))) }
+    }
+
+    /// Of `missing` syncs that the wait was for `came` came.
+    fn judge(&mut self, missing: u32, came: u32) {
+        if missing == 0 {
+            return;
+        }
+        if came >= missing.div_ceil(2) {
+            self.back_off = 0;
+        } else {
+            self.back_off = (2 * self.back_off).clamp(1, SKIPS_MAX);
+            self.skips = self.back_off;
+        }
+    }
+}
+
+impl Journal {
+    /// Waits until the commit of `tid`, which syncs have asked for, is worth its cost.
+    pub(super) fn gather(&self, batch: &mut Batch, tid: Tid) {
+        let (min, max) = (self.config.min_batch_time, self.config.max_batch_time);
+        let mut state = self.state.lock();
+        let asked = state.requested.is_after(state.durable);
+        if max.is_zero() || !asked || !batch.is_worth_it(state.requester, min) {
+            return;
+        }
+        let begun = self.clock.now();
+        let started = self.moments(tid).started().unwrap_or(begun);
+        let until = batch.deadlines(started, self.stats.average_commit(), min, max);
+        let waiting = || self.syncs.waiting(tid);
+        let at_first = waiting();
+        let missing = batch.expected.saturating_sub(at_first);
+        loop {
+            // The goal first, then the count: see `Syncs::arrive`.
+            self.syncs.set_goal(batch.expected);
+            let is_complete = waiting() >= batch.expected;
+            let now = self.clock.now();
+            let end = if is_complete { until.least } else { until.most };
+            let ends = state.shutdown || state.abort_cause.is_some();
+            if ends || now >= end || !tid.is_after(state.urgent) {
+                break;
+            }
+            let left = Duration::from_nanos(end - now);
+            self.committer_wake.wait_briefly(&mut state, left);
+        }
+        self.syncs.set_goal(0);
+        drop(state);
+        let came = waiting().saturating_sub(at_first);
+        let waited = self.clock.now().saturating_sub(begun);
+        batch.judge(missing, came);
+        if missing > 0 {
+            self.stats.batch_waits.fetch_add(1, Ordering::Relaxed);
+            self.stats.batches_full.fetch_add(u64::from(came >= missing), Ordering::Relaxed);
+            self.stats.batch_wait.add(Duration::from_nanos(waited));
+        }
+    }
+}

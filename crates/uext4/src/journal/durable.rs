@@ -1,0 +1,167 @@
+//! Who waits for a transaction to be durable.
+//!
+//! What: a sync asks for the commit of a transaction and sleeps until that is durable. Only the
+//! first to ask takes the journal's lock; the others find the request made, add themselves to a
+//! count and sleep in a [`Crowd`], from which they wake without any lock of the journal.
+//! Invariants: a waiter counts itself before it asks. `requested` is reset before `empty_closes`
+//! changes, so who misses the one sees the other. What ends a wait is stored before the crowd is
+//! woken.
+
+use super::crowd::Crowd;
+use super::{Journal, State, aborted, later, slot};
+use crate::error::Result;
+use crate::stats::WaitFor;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+use uext4_ondisk::Tid;
+
+/// Syncs that wait, by the low bit of the transaction they wait for.
+#[derive(Debug)]
+pub(super) struct Syncs {
+    crowds: [Crowd; 2],
+    waiting: [AtomicU32; 2],
+    /// The committer wants to be woken when so many wait; 0: it does not.
+    goal: AtomicU32,
+    /// Copy of `State::requested`.
+    requested: AtomicU32,
+    /// How often a transaction was closed, found empty, and opened again.
+    empty_closes: AtomicU64,
+}
+
+impl Syncs {
+    pub(super) fn new(durable: Tid) -> Self {
+        Self {
+            crowds: [Crowd::new(), Crowd::new()],
+            waiting: [AtomicU32::new(0), AtomicU32::new(0)],
+            goal: AtomicU32::new(0),
+            requested: AtomicU32::new(durable.get()),
+            empty_closes: AtomicU64::new(0),
+        }
+    }
+
+    /// How many wait for transaction `tid`.
+    pub(super) fn waiting(&self, tid: Tid) -> u32 {
+        self.waiting[slot(tid)].load(Ordering::SeqCst)
+    }
+
+    /// Transaction `tid` is durable, or the wait for it has ended otherwise. Returns how many
+    /// waited.
+    pub(super) fn wake(&self, tid: Tid) -> u32 {
+        let woken = self.waiting[slot(tid)].swap(0, Ordering::SeqCst);
+        self.crowds[slot(tid)].wake_all();
+        woken
+    }
+
+    /// Every wait is over.
+    pub(super) fn wake_all(&self) {
+        self.crowds.iter().for_each(Crowd::wake_all);
+    }
+
+    /// From now on the one who makes it `goal` waiters wakes the committer. Under the journal's
+    /// lock, by the committer, which looks at the count after this.
+    pub(super) fn set_goal(&self, goal: u32) {
+        self.goal.store(goal, Ordering::SeqCst);
+    }
+
+    /// Counts a waiter; true if it is the one that the committer waits for.
+    fn arrive(&self, tid: Tid) -> bool {
+        let waiting = self.waiting[slot(tid)].fetch_add(1, Ordering::SeqCst) + 1;
+        let goal = self.goal.load(Ordering::SeqCst);
+        goal != 0 && waiting >= goal && self.goal.swap(0, Ordering::SeqCst) != 0
+    }
+}
+
+impl State {
+    /// Nobody asks for a commit any more.
+    pub(super) fn forget_requests(&mut self, syncs: &Syncs) {
+        self.requested = self.durable;
+        syncs.requested.store(self.requested.get(), Ordering::SeqCst);
+        syncs.empty_closes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Journal {
+    /// Whether transaction `tid` is durable.
+    #[must_use]
+    pub fn is_durable(&self, tid: Tid) -> bool {
+        !tid.is_after(Tid(self.durable.load(Ordering::SeqCst)))
+    }
+
+    /// Returns when what transaction `tid` holds now is durable, committing it if it runs.
+    ///
+    /// # Errors
+    /// The journal is aborted before that.
+    pub fn wait_durable(&self, tid: Tid) -> Result<()> {
+        if self.is_durable(tid) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let syncs = &self.syncs;
+        // A transaction that is closed and found empty runs on under its id: then it held nothing
+        // when this call began.
+        let empty_closes = syncs.empty_closes.load(Ordering::SeqCst);
+        let was_empty = || syncs.empty_closes.load(Ordering::SeqCst) != empty_closes;
+        let completes_batch = syncs.arrive(tid);
+        if tid.is_after(Tid(syncs.requested.load(Ordering::SeqCst))) {
+            self.request(tid, Urgency::Batched);
+        } else if completes_batch {
+            drop(self.state.lock());
+            self.committer_wake.notify_one();
+        }
+        {
+            let _wait = self.waits.begin(WaitFor::Commit);
+            syncs.crowds[slot(tid)]
+                .wait(|| self.is_durable(tid) || was_empty() || self.is_aborted());
+        }
+        self.stats.sync_wait.add_since(begun);
+        if self.is_durable(tid) || was_empty() {
+            return Ok(());
+        }
+        Err(self.aborted_error())
+    }
+
+    /// Makes everything durable that has changed so far.
+    ///
+    /// # Errors
+    /// The journal is or gets aborted.
+    pub fn commit_all(&self) -> Result<()> {
+        self.wait_durable(self.word.load().tid)
+    }
+
+    /// Asks for a commit of the running transaction at once, without waiting for it.
+    pub fn request_commit(&self) {
+        self.request(self.word.load().tid, Urgency::AtOnce);
+    }
+
+    pub(super) fn request(&self, tid: Tid, urgency: Urgency) {
+        let mut state = self.state.lock();
+        if urgency == Urgency::AtOnce {
+            state.urgent = later(state.urgent, tid);
+        }
+        if tid.is_after(state.requested) {
+            state.requested = tid;
+            state.requester = Some(std::thread::current().id());
+            self.moments(tid).note_request(&self.clock);
+        }
+        self.syncs.requested.store(state.requested.get(), Ordering::SeqCst);
+        self.committer_wake.notify_one();
+    }
+
+    /// The first cause of the abort, as an error of whoever meets it now.
+    #[must_use]
+    pub fn aborted_error(&self) -> crate::error::Error {
+        match &self.state.lock().abort_cause {
+            Some(cause) => aborted(cause),
+            None => crate::error::Error::new(crate::error::ErrorKind::Aborted, String::new()),
+        }
+    }
+}
+
+/// Whether a commit may wait for syncs of others to join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// It may.
+    Batched,
+    /// Somebody cannot go on before it.
+    AtOnce,
+}

@@ -1,0 +1,149 @@
+//! What a volume tells of itself while its device does not answer.
+//!
+//! Fault model: a flush that does not return. Not covered: a read or write that does not return.
+
+mod common;
+
+use common::{have, mke2fs, new};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use uext4::stats::{SAMPLE, WaitFor};
+use uext4::{FileKind, MountOptions, Volume};
+use uext4_device::{Device, SharedDevice};
+
+/// A device whose flushes wait while it is told so.
+#[derive(Debug)]
+struct Gate {
+    inner: SharedDevice,
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.closed.lock() = closed;
+        self.opened.notify_all();
+    }
+}
+
+impl Device for Gate {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut closed = self.closed.lock();
+        while *closed {
+            self.opened.wait(&mut closed);
+        }
+        drop(closed);
+        self.inner.flush()
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.inner.punch(offset, len)
+    }
+}
+
+/// Opens the gate also when the test fails, or its threads would wait for ever.
+struct Opened<'a>(&'a Gate);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "timed out: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn who_waits_in_fsync_is_seen_until_the_device_answers() {
+    if !have("mke2fs") {
+        return;
+    }
+    let gate = Arc::new(Gate {
+        inner: Arc::new(mke2fs(64, "-b 4096")),
+        closed: Mutex::new(false),
+        opened: Condvar::new(),
+    });
+    let volume = Volume::open(gate.clone() as SharedDevice, MountOptions::default()).unwrap();
+    let root = volume.root().unwrap();
+    let inode = volume.create(&root, b"file", &new(FileKind::Regular, 0o644)).unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    volume.sync().unwrap();
+    assert!(volume.stats().blocked.is_empty());
+    std::thread::scope(|scope| {
+        let opened = Opened(&gate);
+        gate.set(true);
+        file.write_at(0, &[1; 8192]).unwrap();
+        let syncer = std::thread::Builder::new().name("syncer".to_owned());
+        syncer.spawn_scoped(scope, || file.sync(false).unwrap()).unwrap();
+        let waiting = || {
+            let blocked = volume.stats().blocked.into_iter();
+            blocked.filter(|thread| thread.name == "syncer").last()
+        };
+        let for_commit = || waiting().filter(|thread| thread.wait_for == WaitFor::Commit);
+        wait_until("the syncer waits for the commit", || for_commit().is_some());
+        let first = for_commit().unwrap();
+        assert!(first.thread > 0);
+        std::thread::sleep(Duration::from_millis(20));
+        let later = for_commit().expect("still");
+        assert!(later.waited >= first.waited + Duration::from_millis(20), "{first:?} {later:?}");
+        assert_eq!(volume.stats().histogram("fsync").unwrap().count, 0, "not yet over");
+        drop(opened);
+        wait_until("the syncer is done", || waiting().is_none());
+    });
+    let stats = volume.stats();
+    let fsync = stats.histogram("fsync").unwrap();
+    assert_eq!(fsync.count, 1);
+    assert!(fsync.quantile_ns(1.0) >= 20_000_000, "{fsync:?}");
+    volume.close().unwrap();
+}
+
+#[test]
+fn calls_are_counted() {
+    if !have("mke2fs") {
+        return;
+    }
+    let volume = Volume::open(Arc::new(mke2fs(64, "-b 4096")), MountOptions::default()).unwrap();
+    let root = volume.root().unwrap();
+    let inode = volume.create(&root, b"file", &new(FileKind::Regular, 0o644)).unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    let mut page = [0; 4096];
+    for at in 0..2000_u64 {
+        file.write_at(at % 100 * 4096, &[1; 4096]).unwrap();
+        file.read_at(at % 100 * 4096, &mut page).unwrap();
+    }
+    file.append(&[1]).unwrap();
+    volume.sync().unwrap();
+    let stats = volume.stats();
+    let calls = |name| stats.histograms.iter().find(|h| h.0 == name).unwrap().1.calls;
+    assert_eq!((calls("open"), calls("read"), calls("write"), calls("fsync")), (1, 2000, 2001, 0));
+    let timed = stats.histogram("write").unwrap().count;
+    assert!(timed.abs_diff(2001 / u64::from(SAMPLE)) < 60, "{timed}");
+    assert_eq!(stats.number("transactions"), Some(stats.journal.transactions));
+    assert!(stats.number("handles").unwrap() > 0 && stats.number("pages").unwrap() >= 100);
+    assert_eq!(stats.number("pages_dirty"), Some(0));
+    assert!(stats.log.free < stats.log.blocks && stats.log.head != stats.log.tail);
+    volume.close().unwrap();
+}

@@ -62,7 +62,7 @@ impl Output {
     }
 }
 
-fn failed(error: io::Error) -> Failure {
+pub(crate) fn failed(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::OutputClosed,
         _ => Why::from(error).at("output", "standard output"),

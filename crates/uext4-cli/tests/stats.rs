@@ -54,7 +54,7 @@ fn figures_agree_with_what_was_done() {
     let before = stats(&dir);
     let mut file = File::create(mount.path("file")).unwrap();
     for round in 0..ROUNDS {
-        file.write_all(&[round as u8; 5000]).unwrap();
+        file.write_all(&[round as u8; 8192]).unwrap();
         file.sync_all().unwrap();
     }
     let after = stats(&dir);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uext4::{MountOptions, Volume};
-use uext4_device::{Access, FileDevice};
+use uext4_device::{Access, FileDevice, FileOptions};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
@@ -148,24 +148,28 @@ impl Target {
 }
 
 /// Opens a volume in this process, with mount options separated by commas.
-pub(crate) fn open(device: &Path, read_only: bool, options: &str) -> Result<Volume> {
-    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let device = FileDevice::open(device, access, 0).doing("opening the image")?;
-    let mut parsed = parse_options(options)?;
-    parsed.read_only |= read_only;
-    Ok(Volume::open(Arc::new(device), parsed)?)
+pub(crate) fn open(image: &Path, read_only: bool, options: &str) -> Result<Volume> {
+    let (mut options, mut file) = parse_options(options)?;
+    if read_only {
+        options.read_only = true;
+        file.access = Access::ReadOnly;
+    }
+    let device = FileDevice::open_with(image, &file).doing("opening the image")?;
+    Ok(Volume::open(Arc::new(device), options)?)
 }
 
-/// Mount options of uext4, separated by commas.
+/// Mount options of uext4, separated by commas: those of a volume, and those of its device.
 ///
 /// # Errors
 /// The first that uext4 does not know.
-pub fn parse_options(options: &str) -> Result<MountOptions> {
-    let mut parsed = MountOptions::default();
+pub fn parse_options(options: &str) -> Result<(MountOptions, FileOptions)> {
+    let (mut volume, mut file) = (MountOptions::default(), FileOptions::auto(Access::ReadWrite));
     for word in options.split(',').filter(|word| !word.is_empty()) {
-        parsed.parse(word).map_err(|error| Error::new(error.to_string()))?;
+        if !file.parse(word).map_err(Error::new)? {
+            volume.parse(word).map_err(|error| Error::new(error.to_string()))?;
+        }
     }
-    Ok(parsed)
+    Ok((volume, file))
 }
 
 /// A target that is ready for a load.

@@ -154,7 +154,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         }
     });
     print(&summary.to_text());
-    output.map_err(Failure::output)?;
+    output.map_err(crate::output::failed)?;
     ran.map_err(failed)?;
     if failures == 0 { Ok(()) } else { Err(Failure::Reported) }
 }

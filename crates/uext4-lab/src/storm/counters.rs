@@ -5,9 +5,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use uext4::Volume;
+use uext4::stats::Reading;
 
 /// What had been counted at a moment; what cannot be had is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,8 +20,12 @@ pub(crate) struct Counters {
     pub(crate) transactions: Option<u64>,
     /// Handles of those transactions.
     pub(crate) handles: Option<u64>,
-    /// Mean time of a commit, in microseconds.
-    pub(crate) commit_mean_us: Option<f64>,
+    /// Time of a commit as jbd2 averages it, in microseconds.
+    pub(crate) commit_average_us: Option<f64>,
+    /// Time of all commits, in microseconds.
+    pub(crate) commit_us: Option<f64>,
+    /// Time that threads waited for space in the log, in microseconds.
+    pub(crate) log_space_wait_us: Option<f64>,
 }
 
 impl Counters {
@@ -44,23 +48,45 @@ impl Counters {
 
     /// Adds what a volume of this process counts.
     pub(crate) fn with_volume(self, volume: &Volume) -> Self {
-        let stats = volume.space().journal().stats();
+        let stats = volume.stats();
+        let us = |reading: &Reading| reading.sum_ns as f64 / 1000.0;
+        // By cause, in as many histograms as there are places to wait.
+        let waits: Vec<f64> = stats
+            .histograms
+            .iter()
+            .filter(|(name, _)| name.contains("log_space"))
+            .map(|(_, reading)| us(&reading.timed))
+            .collect();
         Self {
-            transactions: Some(stats.commits.load(Ordering::Relaxed)),
-            handles: Some(stats.handles.load(Ordering::Relaxed)),
+            transactions: stats.number("transactions"),
+            handles: stats.number("handles"),
+            commit_us: stats.histogram("commit").map(us),
+            log_space_wait_us: (!waits.is_empty()).then(|| waits.iter().sum()),
             ..self
         }
     }
 
-    /// What came after `before`; means are those of the later moment.
+    /// What came after `before`; the average of jbd2 is that of the later moment.
     pub(crate) fn since(self, before: Self) -> Self {
         let between = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        let time = |now: Option<f64>, then: Option<f64>| Some(now? - then?);
         Self {
             flushes: between(self.flushes, before.flushes),
             context_switches: between(self.context_switches, before.context_switches),
             transactions: between(self.transactions, before.transactions),
             handles: between(self.handles, before.handles),
-            commit_mean_us: self.commit_mean_us,
+            commit_average_us: self.commit_average_us,
+            commit_us: time(self.commit_us, before.commit_us),
+            log_space_wait_us: time(self.log_space_wait_us, before.log_space_wait_us),
+        }
+    }
+
+    /// Time of a commit: the mean where all are known, else jbd2's moving average at the end.
+    pub(crate) fn commit_mean_us(&self) -> Option<f64> {
+        let transactions = self.transactions.filter(|&count| count > 0);
+        match (self.commit_us, transactions) {
+            (Some(us), Some(count)) if us > 0.0 => Some(us / count as f64),
+            _ => self.commit_average_us,
         }
     }
 
@@ -100,7 +126,7 @@ fn parse_info(text: &str) -> Counters {
     Counters {
         transactions,
         handles: transactions.zip(handles).map(|(count, mean)| count * mean),
-        commit_mean_us: number("average transaction commit time").map(|us| us as f64),
+        commit_average_us: number("average transaction commit time").map(|us| us as f64),
         ..Counters::default()
     }
 }
@@ -128,7 +154,7 @@ average:
     fn what_jbd2_says_is_understood() {
         let info = parse_info(INFO);
         assert_eq!((info.transactions, info.handles), (Some(24), Some(24 * 73)));
-        assert_eq!((info.handles_per_txn(), info.commit_mean_us), (Some(73.0), Some(13521.0)));
+        assert_eq!((info.handles_per_txn(), info.commit_mean_us()), (Some(73.0), Some(13521.0)));
         assert_eq!(parse_info(""), Counters::default());
         let fresh = parse_info("0 transactions (0 requested), each up to 8192 blocks\n");
         assert_eq!(info.since(fresh).handles_per_txn(), Some(73.0));

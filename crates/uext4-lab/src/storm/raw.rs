@@ -1,43 +1,33 @@
 //! The floor: the same bytes with the same flushes, batched by hand, without a file system.
 //!
 //! What: a thread that syncs hands its write to the batch that gathers, and waits. One of those who
-//! wait makes a batch durable while the next one gathers: all its writes at once, several in
-//! flight, past the page cache; then one flush. Where the data becomes part of its file only by a
-//! transaction (E0: a range that was only allocated), a record of 4 KiB follows and a second flush:
-//! what the commit of one transaction for all of them takes at least. Overwritten data (E3) needs
-//! no transaction.
+//! wait makes a batch durable while the next one gathers: all its writes at once, past the page
+//! cache and by io_uring where those can be had; then one flush. Where the data becomes part of its
+//! file only by a transaction (E0: a range that was only allocated), a record of 4 KiB follows and
+//! a second flush: what the commit of one transaction for all of them takes at least. Overwritten
+//! data (E3) needs no transaction.
 //! Invariants: a thread returns when a flush that began after its write ended has succeeded. Of
 //! writes to one place in a batch the last one counts.
-//! Locking: `state` is held for moments, never over I/O; `queue` belongs to the writers.
+//! Locking: `state` is held for moments, never over I/O.
 
-use std::fs::{File, OpenOptions};
-use std::io::IoSlice;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::OFlags;
-use rustix::io::{Errno, pwritev};
+use uext4_device::{Access, Caching, Device, FileDevice, FileOptions, Submission, WriteRun};
 
 use crate::error::{Doing, Error, Result};
 use crate::storm::content::{LAID_OUT, stamp};
 use crate::storm::shape::{BLOCK, Shape};
 use crate::storm::sink::{Cell, Sink};
 
-/// Writes in flight.
-const WRITERS: usize = 8;
-/// Blocks that are written by one call at most: 1 MiB.
-const RUN_BLOCKS: usize = 64;
 /// What direct I/O needs at most, in bytes.
 const ALIGNMENT: usize = 4096;
 const RECORD_BYTES: usize = 4096;
 
 /// A device that threads write to in batches.
 pub(crate) struct Raw {
-    shared: Arc<Shared>,
-    writers: Vec<JoinHandle<()>>,
+    device: FileDevice,
     state: Mutex<State>,
     /// Waiters for a batch, by the low bit of its number.
     done: [Condvar; 2],
@@ -63,23 +53,7 @@ struct State {
     error: Option<String>,
 }
 
-struct Shared {
-    file: File,
-    queue: Mutex<Queue>,
-    work: Condvar,
-    idle: Condvar,
-}
-
-#[derive(Default)]
-struct Queue {
-    runs: Vec<Vec<Pending>>,
-    /// Runs that are queued or being written.
-    open: usize,
-    error: Option<String>,
-    end: bool,
-}
-
-/// A block that direct I/O can take.
+/// A block that direct I/O takes as it is.
 struct Aligned {
     bytes: Vec<u8>,
     start: usize,
@@ -102,25 +76,15 @@ impl Aligned {
 impl Raw {
     /// Opens an image or a block device, and lays the shared file out if the shape has one.
     pub(crate) fn open(path: &Path, shape: &Shape) -> Result<Self> {
-        let open = |flags: OFlags| {
-            let flags = i32::try_from(flags.bits()).unwrap_or(0);
-            OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+        let options = FileOptions {
+            caching: Caching::Direct,
+            submission: Submission::Uring,
+            ..FileOptions::new(Access::ReadWrite)
         };
-        let file = open(OFlags::DIRECT)
-            .or_else(|_| open(OFlags::empty()))
-            .doing(format_args!("opening {}", path.display()))?;
-        let queue = Mutex::new(Queue::default());
-        let shared = Arc::new(Shared { file, queue, work: Condvar::new(), idle: Condvar::new() });
-        let writers = (0..WRITERS)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || shared.write_runs())
-            })
-            .collect();
+        let device = FileDevice::open_with(path, &options).doing("opening the image")?;
         let record = (!shape.shared).then(|| file_start(shape, shape.files()));
         let raw = Self {
-            shared,
-            writers,
+            device,
             state: Mutex::default(),
             done: [Condvar::new(), Condvar::new()],
             record,
@@ -202,7 +166,9 @@ impl Raw {
         batch.dedup_by_key(|(offset, _)| *offset);
         batch.reverse();
         self.syncs.fetch_add(syncs, Ordering::Relaxed);
-        self.write_batch(runs_of(batch))?;
+        let bufs: Vec<&[u8]> = batch.iter().map(|(_, data)| data.get()).collect();
+        let runs = runs_of(&batch, &bufs);
+        self.device.write_many(&runs).doing("raw write")?;
         self.flush()?;
         if let Some(record) = self.record {
             self.write(record, &Aligned::new(&[0x5a; RECORD_BYTES]))?;
@@ -212,98 +178,28 @@ impl Raw {
         Ok(())
     }
 
-    /// Writes runs by the writers, but a single one at once.
-    fn write_batch(&self, mut runs: Vec<Vec<Pending>>) -> Result<()> {
-        if let [run] = &runs[..] {
-            return self.shared.write_run(run).doing("raw write");
-        }
-        let mut queue = lock(&self.shared.queue);
-        queue.open += runs.len();
-        queue.runs.append(&mut runs);
-        self.shared.work.notify_all();
-        while queue.open > 0 {
-            queue = self.shared.idle.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        queue.error.as_ref().map_or(Ok(()), |error| Err(Error::new(error.clone())))
-    }
-
     fn write(&self, offset: u64, data: &Aligned) -> Result<()> {
-        self.shared.file.write_all_at(data.get(), offset).doing("raw write")
+        self.device.write_at(offset, data.get()).doing("raw write")
     }
 
     fn flush(&self) -> Result<()> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.shared.file.sync_data().doing("raw flush")
+        self.device.flush().doing("raw flush")
     }
 }
 
-impl Drop for Raw {
-    fn drop(&mut self) {
-        lock(&self.shared.queue).end = true;
-        self.shared.work.notify_all();
-        for writer in self.writers.drain(..) {
-            // It does nothing that could panic and has no result.
-            let _ = writer.join();
-        }
-    }
-}
-
-impl Shared {
-    fn write_runs(&self) {
-        let mut queue = lock(&self.queue);
-        loop {
-            if let Some(run) = queue.runs.pop() {
-                drop(queue);
-                let result = self.write_run(&run);
-                queue = lock(&self.queue);
-                queue.open -= 1;
-                if let Err(error) = result {
-                    queue.error = Some(format!("raw write: {error}"));
-                }
-                if queue.open == 0 {
-                    self.idle.notify_all();
-                }
-            } else if queue.end {
-                return;
-            } else {
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-    }
-
-    /// Writes blocks that follow one another.
-    fn write_run(&self, run: &[Pending]) -> std::io::Result<()> {
-        let Some(&(mut at, _)) = run.first() else { return Ok(()) };
-        let mut slices: Vec<IoSlice<'_>> =
-            run.iter().map(|(_, data)| IoSlice::new(data.get())).collect();
-        let mut rest = &mut slices[..];
-        while !rest.is_empty() {
-            match pwritev(&self.file, rest, at) {
-                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    at += count as u64;
-                    IoSlice::advance_slices(&mut rest, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Cuts sorted writes into runs that follow one another.
-fn runs_of(batch: Vec<Pending>) -> Vec<Vec<Pending>> {
-    let mut runs: Vec<Vec<Pending>> = Vec::new();
-    for (offset, data) in batch {
-        match runs.last_mut() {
-            Some(run)
-                if run.len() < RUN_BLOCKS
-                    && run.last().is_some_and(|(at, last)| at + last.len as u64 == offset) =>
-            {
-                run.push((offset, data));
-            }
-            _ => runs.push(vec![(offset, data)]),
+/// Joins sorted writes that follow one another.
+fn runs_of<'a>(batch: &[Pending], bufs: &'a [&'a [u8]]) -> Vec<WriteRun<'a>> {
+    let mut runs: Vec<WriteRun<'a>> = Vec::new();
+    let mut first = 0;
+    for next in 1..=batch.len() {
+        let last = next - 1;
+        let goes_on = batch
+            .get(next)
+            .is_some_and(|(offset, _)| batch[last].0 + batch[last].1.len as u64 == *offset);
+        if !goes_on {
+            runs.push(WriteRun { offset: batch[first].0, bufs: &bufs[first..next] });
+            first = next;
         }
     }
     runs

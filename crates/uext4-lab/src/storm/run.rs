@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uext4::Volume;
-use uext4_device::{Access, FileDevice, MeteredDevice};
+use uext4_device::{FileDevice, MeteredDevice};
 
 use crate::check;
 use crate::error::{Doing, Error, Result};
@@ -264,9 +264,9 @@ impl Bench<'_> {
     }
 
     fn play_library(&self, player: &Player, medium: &Medium) -> Result<(Outcome, Figures)> {
-        let device = FileDevice::open(medium.path(), Access::ReadWrite, 0);
-        let device = Arc::new(device.doing("opening the image")?);
-        let options = target::parse_options(&player.options)?;
+        let (options, file) = target::parse_options(&player.options)?;
+        let device = FileDevice::open_with(medium.path(), &file).doing("opening the image")?;
+        let device = Arc::new(device);
         // A loop device counts its flushes itself, for every side alike.
         let meter = medium.loop_device().is_none().then(|| MeteredDevice::new(device.clone()));
         let meter = meter.map(Arc::new);
@@ -390,6 +390,7 @@ fn measure(
         return Err(Error::new("nothing was written in the time"));
     }
     let (operations, syncs) = (outcome.operations as f64, outcome.syncs as f64);
+    let sync_us = outcome.sync.mean_us * syncs;
     let per = |count: Option<u64>, of: f64| count.map(|count| count as f64 / of);
     let figures = [
         ("iops", Some(operations / outcome.seconds)),
@@ -401,9 +402,10 @@ fn measure(
         ("write_latency_p99_us", Some(outcome.write.p99_us)),
         ("write_latency_max_us", Some(outcome.write.max_us)),
         ("handles_per_txn", counted.handles_per_txn()),
-        ("commit_mean_us", counted.commit_mean_us),
+        ("commit_mean_us", counted.commit_mean_us()),
         ("flushes_per_fsync", per(counted.flushes, syncs)),
         ("context_switches_per_op", per(counted.context_switches, operations)),
+        ("log_space_wait_share", counted.log_space_wait_us.map(|us| us / sync_us)),
         ("cpu_s", cpu),
         ("peak_rss_kib", peak_rss_kib().map(|kib| kib as f64)),
         ("operations", Some(operations)),

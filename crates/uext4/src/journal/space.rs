@@ -9,7 +9,7 @@ use uext4_ondisk::Tid;
 pub struct LogSpace {
     /// Blocks of the log.
     pub blocks: u32,
-    /// Blocks that hold nothing that a crash would need.
+    /// Blocks that hold nothing that a crash would need; one of them is never written.
     pub free: u32,
     /// Next block to be written.
     pub head: u32,
@@ -38,7 +38,7 @@ impl Journal {
         let (tail_tid, tail) = state.ring.oldest().unwrap_or((running.tid, state.ring.head));
         LogSpace {
             blocks: if self.map.is_empty() { 0 } else { self.map.len() },
-            free: if self.map.is_empty() { 0 } else { state.ring.free },
+            free: if self.map.is_empty() { 0 } else { state.ring.free + 1 },
             head: state.ring.head,
             tail,
             tail_tid,

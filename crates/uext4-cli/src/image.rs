@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use uext4::{MountOptions, Volume};
-use uext4_device::{FileDevice, SharedDevice};
+use uext4_device::{FileDevice, FileOptions, SharedDevice};
 
-use crate::failure::{At, Failure, Result, Why};
+use crate::failure::{At, Failure, Result, Why, say};
 use crate::spec::Image;
 
 /// What a verb will do with an image.
@@ -17,14 +17,35 @@ pub(crate) enum Access {
     Write,
 }
 
+impl From<Access> for uext4_device::Access {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Read => Self::ReadOnly,
+            Access::Write => Self::ReadWrite,
+        }
+    }
+}
+
 /// Opens the device of `image`.
 pub(crate) fn device(verb: &str, image: &Image, access: Access) -> Result<SharedDevice> {
-    let access = match access {
-        Access::Read => uext4_device::Access::ReadOnly,
-        Access::Write => uext4_device::Access::ReadWrite,
-    };
-    match FileDevice::open(&image.path, access, image.offset) {
-        Ok(device) => Ok(Arc::new(device)),
+    device_with(verb, image, &FileOptions::new(access.into()))
+}
+
+/// Opens the device of `image` as the options say, at the place that `image` names. What it must do
+/// without is told on standard error.
+pub(crate) fn device_with(
+    verb: &str,
+    image: &Image,
+    options: &FileOptions,
+) -> Result<SharedDevice> {
+    let options = FileOptions { offset: image.offset, ..*options };
+    match FileDevice::open_with(&image.path, &options) {
+        Ok(device) => {
+            if let Some(notice) = device.notice() {
+                say(&format!("{verb}: {image}: {notice}"));
+            }
+            Ok(Arc::new(device))
+        }
         // Its message names the image itself.
         Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
     }

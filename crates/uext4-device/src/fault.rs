@@ -281,6 +281,19 @@ mod tests {
         assert_eq!(all, [1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 3, 3, 0, 0, 0]);
     }
 
+    /// The writes of one call are requests of their own: any of them can be the one that fails.
+    #[test]
+    fn each_of_several_writes_is_counted_and_can_fail() {
+        let device = device();
+        device.arm(plan(Operation::Write, 2, Times::Once, Fault::Io));
+        let run = |offset| crate::WriteRun { offset, bufs: &[&[5]] };
+        assert!(device.write_many(&[run(0), run(1), run(2)]).is_err());
+        assert_eq!(device.count(Operation::Write), 2);
+        let mut all = [0; 3];
+        device.read_at(0, &mut all).unwrap();
+        assert_eq!(all, [5, 0, 0]);
+    }
+
     #[test]
     fn exactly_one_of_many_threads_is_struck() {
         let device = device();

@@ -202,12 +202,13 @@ impl FileDevice {
         let wanted = match caching {
             Caching::Buffered => false,
             Caching::Direct => true,
-            Caching::Auto => self.block_device && !self.read_only,
+            Caching::Auto => !self.read_only,
         };
         if !wanted {
             return;
         }
-        match Direct::start(&self.file, self.start, self.len) {
+        let try_sizes = caching == Caching::Direct;
+        match Direct::start(&self.file, self.start, self.len, try_sizes) {
             Ok(direct) => {
                 self.direct = Some(direct);
                 if self.fua.is_some() {

@@ -1,6 +1,7 @@
 //! Tests of the file device.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use super::*;
@@ -256,4 +257,66 @@ fn parallel_writers_flushes_and_readers() {
             });
         }
     });
+}
+
+/// The system refuses io_uring: the device works as before and says so, once, and only if asked.
+#[test]
+fn without_io_uring_writes_go_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[0; 65536]);
+    for (errno, word) in [(libc::EPERM, "not allowed"), (libc::ENOSYS, "kernel has none")] {
+        let submission = Submission::Uring;
+        let options = FileOptions { submission, ..FileOptions::new(Access::ReadWrite) };
+        let device = FileDevice::open_where(&path, &options, Some(errno)).unwrap();
+        assert!(!device.uses_uring());
+        let notice = device.notice().unwrap();
+        assert!(notice.contains(word) && notice.lines().count() == 1, "{notice}");
+        let runs = [(0, [&b"one"[..]]), (512, [&b"two"[..]])];
+        let runs = runs.each_ref().map(|(offset, bufs)| WriteRun { offset: *offset, bufs });
+        device.write_many(&runs).unwrap();
+        device.flush().unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((&bytes[..3], &bytes[512..515]), (&b"one"[..], &b"two"[..]));
+        fs::write(&path, [0; 65536]).unwrap();
+    }
+    let options = FileOptions::new(Access::ReadWrite);
+    let device = FileDevice::open_where(&path, &options, Some(libc::EPERM)).unwrap();
+    assert_eq!(device.notice(), None);
+}
+
+/// Rings close late; the image must be free at once.
+#[test]
+fn a_closed_device_leaves_nothing_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[0; 1 << 20]);
+    let submission = Submission::Uring;
+    let options = FileOptions { submission, ..FileOptions::auto(Access::ReadWrite) };
+    for _ in 0..200 {
+        let device = FileDevice::open_with(&path, &options).unwrap();
+        let bytes = [3; 4096];
+        let bufs = [&bytes[..]];
+        let runs: Vec<_> =
+            (0..64).map(|run| WriteRun { offset: run * 8192, bufs: &bufs }).collect();
+        device.write_many(&runs).unwrap();
+    }
+}
+
+/// A store without direct I/O, or an image that no unit divides: through the page cache; told only
+/// to who asked for direct.
+#[test]
+fn where_direct_io_cannot_be_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[0; 1000]);
+    let with = |caching| {
+        let options = FileOptions { caching, ..FileOptions::new(Access::ReadWrite) };
+        FileDevice::open_with(&path, &options).unwrap()
+    };
+    let device = with(Caching::Direct);
+    assert!(!device.is_direct());
+    assert!(device.notice().unwrap().ends_with("using the page cache"));
+    device.write_at(990, b"to the end").unwrap();
+    assert!(device.write_at(991, b"to the end").is_err());
+    drop(device);
+    assert_eq!(with(Caching::Auto).notice(), None);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1000);
 }

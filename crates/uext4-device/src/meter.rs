@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::{Device, SharedDevice, total_len};
+use crate::device::{Device, SharedDevice, WriteRun, total_len};
 
 /// Wraps a device and counts what is done to it.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ struct Counters {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     writes: AtomicU64,
+    submissions: AtomicU64,
     written_bytes: AtomicU64,
     fua_writes: AtomicU64,
     flushes: AtomicU64,
@@ -37,6 +38,8 @@ pub struct MeterReading {
     pub read_bytes: u64,
     /// Writes, FUA ones included; a vectored one counts once.
     pub writes: u64,
+    /// Calls that wrote: as `writes`, but the writes of one [`Device::write_many`] count once.
+    pub submissions: u64,
     /// Bytes written, FUA ones included.
     pub written_bytes: u64,
     /// FUA writes. On a file each may cost what a flush costs.
@@ -65,6 +68,7 @@ impl MeteredDevice {
             reads: get(&counters.reads),
             read_bytes: get(&counters.read_bytes),
             writes: get(&counters.writes),
+            submissions: get(&counters.submissions),
             written_bytes: get(&counters.written_bytes),
             fua_writes: get(&counters.fua_writes),
             flushes: get(&counters.flushes),
@@ -87,6 +91,17 @@ impl MeteredDevice {
         }
         result
     }
+
+    /// Counts one call that made so many writes.
+    fn count_writes(&self, result: io::Result<()>, writes: usize, bytes: usize) -> io::Result<()> {
+        let counters = &self.counters;
+        let amounts = [
+            (&counters.writes, writes),
+            (&counters.submissions, 1),
+            (&counters.written_bytes, bytes),
+        ];
+        self.count(result, &amounts)
+    }
 }
 
 impl MeterReading {
@@ -97,6 +112,7 @@ impl MeterReading {
             reads: self.reads.saturating_sub(earlier.reads),
             read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
             writes: self.writes.saturating_sub(earlier.writes),
+            submissions: self.submissions.saturating_sub(earlier.submissions),
             written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
             fua_writes: self.fua_writes.saturating_sub(earlier.fua_writes),
             flushes: self.flushes.saturating_sub(earlier.flushes),
@@ -123,14 +139,18 @@ impl Device for MeteredDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         let result = self.inner.write_at(offset, buf);
-        let counters = &self.counters;
-        self.count(result, &[(&counters.writes, 1), (&counters.written_bytes, buf.len())])
+        self.count_writes(result, 1, buf.len())
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
         let result = self.inner.write_vectored_at(offset, bufs);
-        let counters = &self.counters;
-        self.count(result, &[(&counters.writes, 1), (&counters.written_bytes, total_len(bufs))])
+        self.count_writes(result, 1, total_len(bufs))
+    }
+
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        let result = self.inner.write_many(writes);
+        let bytes = writes.iter().map(|run| total_len(run.bufs)).sum();
+        self.count_writes(result, writes.len(), bytes)
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
@@ -148,6 +168,7 @@ impl Device for MeteredDevice {
         let counters = &self.counters;
         let amounts = [
             (&counters.writes, 1),
+            (&counters.submissions, 1),
             (&counters.fua_writes, 1),
             (&counters.written_bytes, buf.len()),
         ];
@@ -177,6 +198,8 @@ mod tests {
         device.write_at(0, &[1; 10]).unwrap();
         device.write_vectored_at(0, &[&[1; 5], &[2; 6]]).unwrap();
         device.write_fua(0, &[1; 100]).unwrap();
+        let run = |offset| WriteRun { offset, bufs: &[b"ab", b"c"] };
+        device.write_many(&[run(0), run(10)]).unwrap();
         let middle = device.read_meter();
         device.read_at(0, &mut [0; 7]).unwrap();
         device.read_vectored_at(0, &mut [&mut [0; 3], &mut [0; 4]]).unwrap();
@@ -188,8 +211,9 @@ mod tests {
         let want = MeterReading {
             reads: 2,
             read_bytes: 14,
-            writes: 3,
-            written_bytes: 121,
+            writes: 5,
+            submissions: 4,
+            written_bytes: 127,
             fua_writes: 1,
             flushes: 1,
             punches: 1,

@@ -20,7 +20,8 @@ pub enum Caching {
     Buffered,
     /// Past it (`O_DIRECT`). Where the store cannot, through it, and the device's notice says so.
     Direct,
-    /// Direct for a block device that is open for writing, buffered for everything else; no notice.
+    /// Direct when open for writing, where the store states how (a block device; a file system
+    /// that answers `STATX_DIOALIGN`); else buffered, without a notice.
     #[default]
     Auto,
 }

@@ -99,8 +99,9 @@ mod tests {
     #[test]
     fn long_runs_are_cut_and_empty_ones_vanish() {
         let long = vec![0; PIECE_MAX + 10];
+        let bufs: [&[u8]; 4] = [b"", &long[..7], &long, b""];
         let mut pieces = Pieces::default();
-        pieces.add(5, &WriteRun { offset: 0, bufs: &[b"", &long[..7], &long, b""] }, None);
+        pieces.add(5, &WriteRun { offset: 0, bufs: &bufs }, None);
         pieces.add(9, &WriteRun { offset: 0, bufs: &[b""] }, None);
         pieces.add(8, &WriteRun { offset: 0, bufs: &[b"x"] }, None);
         let end = 5 + PIECE_MAX as u64;

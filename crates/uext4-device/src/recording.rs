@@ -323,6 +323,17 @@ mod tests {
         assert_eq!(bytes(&recording.state_with(1, &[5, 4])), [0, 7, 7, 4]);
     }
 
+    /// A crash may keep any of the writes of one call and lose the others.
+    #[test]
+    fn each_of_several_writes_is_an_event() {
+        let device = RecordingDevice::over(MemoryDevice::new(4096));
+        let run = |offset| crate::WriteRun { offset, bufs: &[&[1], &[2]] };
+        device.write_many(&[run(0), run(2)]).unwrap();
+        let recording = device.recording();
+        assert_eq!(recording.unflushed_after(None), [0, 1]);
+        assert_eq!(bytes(&recording.state_with(0, &[1])), [0, 0, 1, 2]);
+    }
+
     #[test]
     fn a_state_is_the_callers_to_change() {
         let recording = sample();

@@ -24,6 +24,7 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
+use uext4_device::FileOptions;
 use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
 use crate::failure::{At, Failure, Result, Why, say};
@@ -52,31 +53,42 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
+/// The options of a mount, by whose they are.
+struct Options {
+    engine: MountOptions,
+    fuse: FuseOptions,
+    device: FileOptions,
+}
+
 /// What the daemon writes when the mount answers.
 const READY: &[u8] = b"R";
 
 /// Runs the verb.
 pub(crate) fn run(args: Args) -> Result<()> {
-    let (engine, fuse) = parse_options(&args)?;
-    if fuse.remount {
-        return remount(&args.dir, &fuse).at("mount", args.dir.display());
+    let options = parse_options(&args)?;
+    if options.fuse.remount {
+        return remount(&args.dir, &options.fuse).at("mount", args.dir.display());
     }
-    if args.foreground || args.detached { serve(&args, engine, fuse) } else { start_daemon() }
+    if args.foreground || args.detached { serve(&args, options) } else { start_daemon() }
 }
 
-fn parse_options(args: &Args) -> Result<(MountOptions, FuseOptions)> {
+fn parse_options(args: &Args) -> Result<Options> {
     let (mut engine, mut fuse) = (MountOptions::default(), FuseOptions::default());
+    let mut device = FileOptions::auto(Access::Write.into());
     let wrong = |why: String| Failure::line(&format!("mount: {why}"));
     let ro = args.read_only.then_some("ro");
     let words = args.options.iter().flat_map(|list| list.split(',')).chain(ro);
     for word in words.filter(|word| !word.is_empty()) {
+        if device.parse(word).map_err(wrong)? {
+            continue;
+        }
         let taken = fuse.parse(word).map_err(wrong)?;
         if taken != Word::Taken {
             engine.parse(word).map_err(|error| wrong(error.to_string()))?;
         }
     }
     fuse.check(rustix::process::geteuid().is_root()).map_err(wrong)?;
-    Ok((engine, fuse))
+    Ok(Options { engine, fuse, device })
 }
 
 /// Whether the words behind the program's name are those that mount.fuse(8) gives: an image, which
@@ -125,7 +137,8 @@ fn start_daemon() -> Result<()> {
 }
 
 /// Opens, mounts, serves, closes.
-fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result<()> {
+fn serve(args: &Args, options: Options) -> Result<()> {
+    let Options { mut engine, mut fuse, device } = options;
     if args.detached {
         rustix::process::setsid().at("mount", "setsid")?;
     }
@@ -140,7 +153,7 @@ fn serve(args: &Args, mut engine: MountOptions, mut fuse: FuseOptions) -> Result
     let write_protected = !engine.read_only && !is_writable(&spec.path);
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
-    let volume = open(&spec, engine)?;
+    let volume = open(&spec, engine, device)?;
     if write_protected {
         // As mount(8) does.
         say(&format!("mount: {spec}: write-protected, mounted read-only"));
@@ -182,9 +195,10 @@ fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-fn open(spec: &Image, options: MountOptions) -> Result<Volume> {
+fn open(spec: &Image, options: MountOptions, mut device: FileOptions) -> Result<Volume> {
     let access = if options.read_only { Access::Read } else { Access::Write };
-    let device = image::device("mount", spec, access)?;
+    device.access = access.into();
+    let device = image::device_with("mount", spec, &device)?;
     Volume::open(device, options).at("mount", spec)
 }
 

@@ -10,8 +10,10 @@
 //! largest commit fits in the log.** Joiners never write, flush or checkpoint.
 //! Kernel counterpart: `fs/jbd2`.
 
+mod admission;
 mod checkpoint;
 mod commit;
+mod counters;
 mod flush;
 mod handle;
 mod join;
@@ -22,18 +24,21 @@ mod recovery;
 mod transaction;
 mod word;
 
+pub use admission::Reserved;
+pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
 pub use recovery::{Recovered, recover};
 
 use crate::cache::Cache;
+use crate::config::{CheckpointMode, CreditMode, JoinMode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plant::{self, Fault};
+use crate::stats::{Histogram, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
-use join::{Grant, JoinQueue};
+use crate::sync::{Condvar, Mutex};
+use join::JoinQueue;
 use log::{LogMap, Ring};
 use record::RecordFormat;
 use std::sync::{Arc, OnceLock, Weak};
@@ -69,6 +74,12 @@ pub struct JournalConfig {
     pub commit_interval: Duration,
     /// Images waiting to go home, in blocks, above which a checkpoint starts.
     pub images_max: usize,
+    /// How handles wait to join.
+    pub join: JoinMode,
+    /// How handles count credits.
+    pub credits: CreditMode,
+    /// Who frees log space.
+    pub checkpoint: CheckpointMode,
 }
 
 /// Counters since the mount.
@@ -82,8 +93,17 @@ pub struct JournalStats {
     pub blocks_logged: AtomicU64,
     /// Handles that had to wait to join.
     pub joins_waited: AtomicU64,
-    /// Checkpoints made.
+    /// Checkpoints made, by whomever: each is one batch of home writes, one flush after them, and
+    /// at most one move of the tail.
     pub checkpoints: AtomicU64,
+    /// Of these, made by joiners that found no room (`checkpoint=inline`).
+    pub checkpoints_forced: AtomicU64,
+    /// Blocks that checkpoints wrote home.
+    pub checkpoint_blocks: AtomicU64,
+    /// How long checkpoints took.
+    pub checkpoint_time: Histogram,
+    /// How joining went.
+    pub admission: Arc<AdmissionStats>,
 }
 
 /// The journal of a mounted volume.
@@ -116,6 +136,7 @@ pub struct Journal {
     abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stats: JournalStats,
+    waits: Arc<Waits>,
 }
 
 #[derive(Debug)]
@@ -133,28 +154,6 @@ struct State {
 }
 
 impl Journal {
-    /// Starts a handle that brings at most `credits` blocks into the running transaction. Waits
-    /// while that transaction is closing or full.
-    ///
-    /// # Errors
-    /// The journal is aborted, or the need is larger than any transaction.
-    pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        let rank = RankGuard::enter(LockRank::Handle);
-        if credits > self.credits_max {
-            let context = format!("a handle of {credits} blocks, at most {}", self.credits_max);
-            return Err(Error::new(ErrorKind::Internal, context));
-        }
-        if self.is_aborted() {
-            return Err(self.aborted_error());
-        }
-        self.stats.handles.fetch_add(1, Ordering::Relaxed);
-        let tid = match self.word.join(credits, self.credits_max) {
-            Ok(tid) => tid,
-            Err(_) => self.wait_to_join(credits)?,
-        };
-        Ok(Handle::joined(self, tid, credits, rank))
-    }
-
     /// Runs `operation` in a handle of `credits`. An operation that fails after its first change
     /// aborts the journal.
     ///
@@ -165,7 +164,14 @@ impl Journal {
         credits: u32,
         operation: impl FnOnce(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut handle = self.start(credits)?;
+        self.run_in(self.start(credits)?, operation)
+    }
+
+    fn run_in<T>(
+        &self,
+        mut handle: Handle<'_>,
+        operation: impl FnOnce(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
         let result = operation(&mut handle);
         if let Err(error) = &result
             && handle.has_changed()
@@ -197,6 +203,12 @@ impl Journal {
     #[must_use]
     pub fn stats(&self) -> &JournalStats {
         &self.stats
+    }
+
+    /// Who waits for the journal, and others of the volume.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Says who keeps count of space, and takes freed blocks back. Once.
@@ -255,10 +267,7 @@ impl Journal {
 
     /// Asks for a commit of the running transaction without waiting for it.
     pub fn request_commit(&self) {
-        let tid = self.word.load().tid;
-        let mut state = self.state.lock();
-        state.requested = later(state.requested, tid);
-        self.committer_wake.notify_one();
+        self.request_commit_of(self.word.load().tid);
     }
 
     /// Whether the journal is aborted: no change reaches the device any more.
@@ -298,47 +307,6 @@ impl Journal {
 
     fn transaction(&self, tid: Tid) -> &Transaction {
         &self.transactions[slot(tid)]
-    }
-
-    fn extend(&self, more: u32) -> bool {
-        self.word.extend(more, self.credits_max)
-    }
-
-    fn try_join(&self, need: u32) -> Option<Grant> {
-        if self.is_aborted() {
-            return Some(Grant::Aborted);
-        }
-        self.word.join(need, self.credits_max).ok().map(Grant::Joined)
-    }
-
-    fn wait_to_join(&self, credits: u32) -> Result<Tid> {
-        self.stats.joins_waited.fetch_add(1, Ordering::Relaxed);
-        let grant = match self.queue.join_or_enqueue(credits, || self.try_join(credits)) {
-            Ok(grant) => grant,
-            Err(waiter) => {
-                // A full transaction makes room by being committed. One that is closed grants
-                // when the next opens.
-                self.request_commit();
-                waiter.wait()
-            }
-        };
-        match grant {
-            Grant::Joined(tid) => Ok(tid),
-            Grant::Aborted => Err(self.aborted_error()),
-        }
-    }
-
-    /// A handle ends.
-    fn stop(&self, unused: u32) {
-        let after = self.word.leave(unused);
-        if after.closed {
-            if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
-                let _state = self.state.lock();
-                self.committer_wake.notify_one();
-            }
-        } else if !self.queue.is_empty() {
-            self.queue.grant_while(|need| self.try_join(need));
-        }
     }
 }
 

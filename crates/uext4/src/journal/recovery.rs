@@ -13,7 +13,9 @@ use super::transaction::Transaction;
 use super::word::{CREDITS_MAX, TransactionWord};
 use super::{Journal, JournalConfig, JournalStats, State};
 use crate::cache::Cache;
+use crate::config::{CheckpointMode, CreditMode, JoinMode};
 use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32};
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::{Arc, OnceLock};
@@ -132,8 +134,8 @@ fn log_rule(log_block: u32, why: &'static str) -> Error {
     CorruptKind::Rule { what: "journal", why }.at(Place::LogBlock(log_block)).into()
 }
 
-/// Aborts the journal when one of its threads panics, so that nobody waits for it for ever.
-struct AbortOnPanic<'a>(&'a Journal);
+/// Aborts the journal when one of its threads, or one that does their work, panics, so that nobody waits for it for ever.
+pub(super) struct AbortOnPanic<'a>(pub(super) &'a Journal);
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
@@ -213,7 +215,13 @@ impl Journal {
         let map = LogMap::new(cache.device().clone(), block_size, Vec::new(), 0, LOG_BLOCKS_MIN);
         let superblock = RawJournalSuperblock::zeroed();
         let format = RecordFormat::new(superblock.format(), 0);
-        let config = JournalConfig { commit_interval: std::time::Duration::MAX, images_max: 0 };
+        let config = JournalConfig {
+            commit_interval: std::time::Duration::MAX,
+            images_max: 0,
+            join: JoinMode::Fifo,
+            credits: CreditMode::Exact,
+            checkpoint: CheckpointMode::Background,
+        };
         let journal = Self::assemble(cache, config, map, format, superblock, Tid(1));
         journal.aborted.store(true, crate::sync::atomic::Ordering::Release);
         journal.state.lock().abort_cause = Some(Error::new(ErrorKind::ReadOnly, String::new()));
@@ -245,11 +253,14 @@ impl Journal {
             shutdown: false,
             abort_cause: None,
         };
+        let stats = JournalStats::default();
+        let waits = Arc::new(Waits::default());
+        let admission = Arc::clone(&stats.admission);
         Arc::new(Self {
             cache: Arc::clone(cache),
             config,
             word: TransactionWord::new(tid),
-            queue: JoinQueue::new(),
+            queue: JoinQueue::new(config.join, credits_max, admission, Arc::clone(&waits)),
             transactions: [Transaction::new(), Transaction::new()],
             credits_max,
             commit_blocks_max: if superblock.s_maxlen.get() == 0 {
@@ -271,7 +282,8 @@ impl Journal {
             space_keeper: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
-            stats: JournalStats::default(),
+            stats,
+            waits,
         })
     }
 
@@ -347,7 +359,7 @@ impl Journal {
             return Err(self.aborted_error());
         }
         self.commit_all()?;
-        self.checkpoint()?;
+        self.checkpoint_all()?;
         let next = self.state.lock().durable.next();
         let mut superblock = self.superblock.lock();
         superblock.s_start.set(0);

@@ -167,6 +167,9 @@ fn prepare_journal(
     let config = JournalConfig {
         commit_interval: Duration::from_millis(options.commit_interval_ms),
         images_max: usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX),
+        join: options.journal_join,
+        credits: options.journal_credits,
+        checkpoint: options.checkpoint,
     };
     recovered.prepare(cache, config)
 }

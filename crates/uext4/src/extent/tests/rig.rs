@@ -5,6 +5,7 @@
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
+use crate::config::{CheckpointMode, CreditMode, JoinMode};
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
 use crate::journal::{Handle, Journal, JournalConfig, LogLocation, SpaceKeeper, recover};
@@ -106,7 +107,13 @@ impl Rig {
         let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
         let recovered = recover(&shared, &layout, location, false).unwrap();
         let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
-        let config = JournalConfig { commit_interval: Duration::from_secs(5), images_max: 4096 };
+        let config = JournalConfig {
+            commit_interval: Duration::from_secs(5),
+            images_max: 4096,
+            join: JoinMode::Fifo,
+            credits: CreditMode::Exact,
+            checkpoint: CheckpointMode::Background,
+        };
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
         let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs).unwrap();

@@ -4,7 +4,7 @@
 //! oldest transaction whose image of it is not at home: the log's tail cannot pass that one.
 //! Invariants: images enter only when their transaction is durable, so the checkpointer may
 //! write any of them. A block that is freed leaves when the freeing transaction is durable and
-//! *before* the block can be used again; if a checkpoint of it is under way, the caller waits.
+//! *before* the block can be used again; if its home write is under way, the caller waits.
 //! Locking: one leaf lock, never held over I/O.
 
 use crate::sync::{Condvar, LockRank, Mutex};
@@ -21,8 +21,8 @@ pub(crate) struct LoggedImages {
 #[derive(Debug, Default)]
 struct Inner {
     images: BTreeMap<BlockNo, Logged>,
-    /// A batch is being written home.
-    writing: bool,
+    /// A batch is being written home: the images whose oldest transaction is not after this one.
+    writing: Option<Tid>,
 }
 
 #[derive(Debug)]
@@ -71,31 +71,33 @@ impl LoggedImages {
         }
     }
 
-    /// Drops blocks whose freeing is durable; on return no write of them is under way.
+    /// Drops blocks whose freeing is durable; on return no write of them is under way. One that is
+    /// in the device's cache is harmless: the block's next content is written after it.
     pub(crate) fn cancel(&self, blocks: impl Iterator<Item = BlockNo>) {
         let mut inner = self.inner.lock();
-        let mut dropped = false;
+        let mut is_written = false;
         for block in blocks {
-            dropped |= inner.images.remove(&block).is_some();
+            let dropped = inner.images.remove(&block);
+            is_written |= dropped.is_some_and(|logged| inner.writes(&logged));
         }
-        while dropped && inner.writing {
+        while is_written && inner.writing.is_some() {
             self.batch_done.wait(&mut inner);
         }
     }
 
     /// The checkpointer is gone: nobody may wait for it.
     pub(crate) fn give_up(&self) {
-        self.inner.lock().writing = false;
-        self.batch_done.notify_all();
+        self.batch_written();
     }
 
-    /// Everything that can go home now, in device order. Ends with [`LoggedImages::end_batch`].
-    pub(crate) fn begin_batch(&self) -> Vec<Homebound> {
+    /// What goes home next, in device order: the images that the oldest transactions need, so many
+    /// of these that there are about `most` images, but at least one. The home writes end with
+    /// [`LoggedImages::batch_written`], the batch with [`LoggedImages::end_batch`].
+    pub(crate) fn begin_batch(&self, most: usize) -> Vec<Homebound> {
         let mut inner = self.inner.lock();
-        inner.writing = true;
-        let images = &inner.images;
-        images
-            .iter()
+        inner.writing = inner.batch_end(most);
+        let taken = inner.images.iter().filter(|(_, logged)| inner.writes(logged));
+        taken
             .map(|(&block, logged)| Homebound {
                 block,
                 image: Arc::clone(&logged.image),
@@ -104,30 +106,50 @@ impl LoggedImages {
             .collect()
     }
 
+    /// The home writes of the batch have ended, well or not.
+    pub(crate) fn batch_written(&self) {
+        self.inner.lock().writing = None;
+        self.batch_done.notify_all();
+    }
+
     /// The batch is at home and flushed (`done`), or has failed. Returns the oldest transaction
     /// that still has an image here.
     pub(crate) fn end_batch(&self, batch: &[Homebound], done: bool) -> Option<Tid> {
         let mut inner = self.inner.lock();
-        inner.writing = false;
         if done {
             for home in batch {
                 let Some(logged) = inner.images.get_mut(&home.block) else { continue };
                 if logged.latest == home.latest {
                     inner.images.remove(&home.block);
-                } else {
+                } else if !logged.oldest.is_after(home.latest) {
                     // Logged again meanwhile: all up to the written version is at home.
                     logged.oldest = home.latest.next();
                 }
             }
         }
-        self.batch_done.notify_all();
-        let mut oldest: Option<Tid> = None;
-        for logged in inner.images.values() {
-            if oldest.is_none_or(|o| o.is_after(logged.oldest)) {
-                oldest = Some(logged.oldest);
-            }
-        }
-        oldest
+        inner.oldest()
+    }
+}
+
+impl Inner {
+    /// Whether the batch that is being written holds this image.
+    fn writes(&self, logged: &Logged) -> bool {
+        self.writing.is_some_and(|end| !logged.oldest.is_after(end))
+    }
+
+    fn oldest(&self) -> Option<Tid> {
+        let ages = self.images.values().map(|logged| logged.oldest);
+        ages.reduce(|oldest, tid| if oldest.is_after(tid) { tid } else { oldest })
+    }
+
+    /// The last transaction of a batch of about `most` images.
+    fn batch_end(&self, most: usize) -> Option<Tid> {
+        let oldest = self.oldest()?;
+        let mut ages: Vec<u32> =
+            self.images.values().map(|l| l.oldest.get().wrapping_sub(oldest.get())).collect();
+        let last = most.clamp(1, ages.len()) - 1;
+        let (_, &mut age, _) = ages.select_nth_unstable(last);
+        Some(Tid(oldest.get().wrapping_add(age)))
     }
 }
 
@@ -143,7 +165,7 @@ mod tests {
     fn a_block_logged_again_during_its_checkpoint_stays() {
         let logged = LoggedImages::default();
         logged.add(Tid(5), [(BlockNo(9), image(1)), (BlockNo(10), image(1))].into_iter());
-        let batch = logged.begin_batch();
+        let batch = logged.begin_batch(10);
         logged.add(Tid(6), [(BlockNo(9), image(2))].into_iter());
         assert_eq!(logged.end_batch(&batch, true), Some(Tid(6)));
         assert_eq!(logged.get(BlockNo(9)).unwrap()[0], 2);
@@ -154,8 +176,48 @@ mod tests {
     fn a_failed_batch_keeps_everything() {
         let logged = LoggedImages::default();
         logged.add(Tid(5), [(BlockNo(9), image(1))].into_iter());
-        let batch = logged.begin_batch();
+        let batch = logged.begin_batch(10);
         assert_eq!(logged.end_batch(&batch, false), Some(Tid(5)));
         assert_eq!(logged.len(), 1);
+    }
+
+    #[test]
+    fn batches_are_whole_transactions_from_the_oldest_on() {
+        let logged = LoggedImages::default();
+        let blocks = |range: std::ops::Range<u64>| range.map(|n| (BlockNo(n), image(1)));
+        logged.add(Tid(u32::MAX), blocks(10..13));
+        logged.add(Tid(0), blocks(0..3));
+        logged.add(Tid(1), blocks(11..14));
+        let taken = |most| -> Vec<u64> {
+            let batch = logged.begin_batch(most);
+            logged.batch_written();
+            batch.iter().map(|home| home.block.get()).collect()
+        };
+        assert_eq!(taken(1), [10, 11, 12]);
+        assert_eq!(taken(4), [0, 1, 2, 10, 11, 12]);
+        assert_eq!(taken(100), [0, 1, 2, 10, 11, 12, 13]);
+        let batch = logged.begin_batch(1);
+        logged.batch_written();
+        assert_eq!(logged.end_batch(&batch, true), Some(Tid(0)));
+        assert_eq!(logged.len(), 4);
+    }
+
+    #[test]
+    fn a_freed_block_waits_for_its_home_write_only() {
+        let logged = Arc::new(LoggedImages::default());
+        logged.add(Tid(5), [(BlockNo(9), image(1)), (BlockNo(10), image(1))].into_iter());
+        let batch = logged.begin_batch(10);
+        logged.add(Tid(6), [(BlockNo(11), image(1))].into_iter());
+        // Not in the batch.
+        logged.cancel([BlockNo(11), BlockNo(12)].into_iter());
+        let other = Arc::clone(&logged);
+        let freed = std::thread::spawn(move || other.cancel([BlockNo(9)].into_iter()));
+        while logged.get(BlockNo(9)).is_some() {
+            std::thread::yield_now();
+        }
+        assert!(!freed.is_finished());
+        logged.batch_written();
+        freed.join().unwrap();
+        assert_eq!(logged.end_batch(&batch, true), None);
     }
 }

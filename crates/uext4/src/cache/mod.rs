@@ -18,7 +18,7 @@ mod seal;
 pub(crate) use buffer::Snapshot;
 pub use buffer::{Buffer, BufferRead, BufferWrite};
 pub use dirty::{DirtyInodes, DirtyMark};
-pub(crate) use logged::LoggedImages;
+pub(crate) use logged::{Homebound, LoggedImages};
 pub use pages::{Page, PageBudget, PageMap};
 pub use seal::{BlockKind, Sealer};
 

@@ -147,6 +147,8 @@ impl Journal {
         drop(state);
         if opened_next {
             self.open_next(tid.next());
+        } else {
+            self.queue.note_shortage();
         }
         phases.end(&self.stats.snapshot);
         let snapshotted_at = phases.0;
@@ -188,19 +190,12 @@ impl Journal {
         self.moments(tid).forget_request();
         // Before the transaction opens again: who joins it then asks for a commit of its own.
         self.state.lock().forget_requests(&self.syncs);
-        self.queue.open_and_grant(|| self.word.reopen(), |need| self.try_join(need));
-        // Whoever found no room now has asked for a commit, which this was.
-        if !self.queue.is_empty() {
-            self.request_commit();
-        }
+        self.open_next(tid);
         self.syncs.wake(tid);
     }
 
-    fn open_next(&self, tid: Tid) {
-        self.queue.open_and_grant(|| self.word.open(tid, 0, 0), |need| self.try_join(need));
-        if !self.queue.is_empty() {
-            self.request_commit();
-        }
+    pub(super) fn open_next(&self, tid: Tid) {
+        self.ask(self.queue.open(&self.word, tid));
     }
 
     /// Puts checksums into the images. Those of bitmaps stand in the group descriptors, so bitmaps
@@ -262,8 +257,7 @@ impl Journal {
             let mut state = self.state.lock();
             state.durable = tid;
             state.requested = later(state.requested, tid);
-            let used = self.map.len() - state.ring.free;
-            used > self.map.len() / 4 || self.cache.logged().len() > self.config.images_max
+            self.is_checkpoint_due(&state)
         };
         self.durable.store(tid.get(), Ordering::SeqCst);
         let waiting = self.syncs.waiting(tid.next());
@@ -277,24 +271,20 @@ impl Journal {
         if let Some(keeper) = self.space_keeper() {
             keeper.freed(contents.freed);
         }
-        if checkpoint || !opened_next {
+        if checkpoint {
             self.request_checkpoint();
         }
-        if !opened_next {
-            self.wait_for_room()?;
-            self.open_next(tid.next());
-        }
-        Ok(())
+        if opened_next { Ok(()) } else { self.open_with_room(tid.next()) }
     }
 
     /// Whether the largest commit fits in the log, and its images in memory.
-    fn has_room(&self, state: &State) -> bool {
+    pub(super) fn has_room(&self, state: &State) -> bool {
         let images_limit = 2 * self.config.images_max.max(self.credits_max as usize);
         state.ring.has_room(self.commit_blocks_max) && self.cache.logged().len() <= images_limit
     }
 
     /// Waits for the checkpointer until there is room.
-    fn wait_for_room(&self) -> Result<()> {
+    pub(super) fn wait_for_room(&self) -> Result<()> {
         let mut state = self.state.lock();
         while !self.has_room(&state) {
             if let Some(cause) = &state.abort_cause {

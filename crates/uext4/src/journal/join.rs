@@ -1,124 +1,494 @@
 //! Who waits to join a transaction.
 //!
-//! What: a queue of joiners with a known need. Handles that end and transactions that open grant
-//! from its head, as long as the head fits: a waiter is woken exactly when it has joined, or when
-//! the journal is aborted.
-//! Order: those who wait join in the order in which they came, and a small need behind a large one
-//! waits for it. Who does not wait yet may overtake them: the fast path takes what fits without a
-//! look at the queue, also between the opening of a transaction and its first grant. Overtaking
-//! ends when the transaction is full or closed; while the queue is not empty, a commit is asked
-//! for, and each transaction that opens grants from the head.
-//! Locking: the queue's lock is a leaf; each waiter sleeps on a lock of its own.
+//! What: joining without waiting is one compare-and-swap on the transaction's word. Whoever that
+//! refuses comes here with a known [`Request`]: a handle with its need, a handle whose credits are
+//! reserved, or a reservation.
+//! Order (`journal_join=fifo`): each kind of request has a line. Handles that end, reservations
+//! that end and transactions that open grant from the heads of the lines, as long as the heads fit:
+//! a waiter is woken exactly when it has what it asked for, or when the journal is aborted. Who
+//! does not wait yet may overtake handles that do: the fast path takes what fits without a look at
+//! the lines. Overtaking ends when the transaction is full or closed; while somebody waits, a
+//! commit is asked for, and each transaction that opens grants from the heads.
+//! Contrast (`journal_join=herd`): all wait on one condition, all are woken at each opportunity,
+//! and each makes the whole attempt again, as with jbd2.
+//! Invariants: `reserved` and the openings of the word change under the queue's lock only, and a
+//! word that is open counts all that is reserved. A handle whose need does not fit beside what is
+//! reserved holds nobody up: whoever has reserved may stand behind it.
+//! Locking: the queue's lock is a leaf but for the waiters' own; nothing is waited for under it.
+//! Kernel counterpart: `add_transaction_credits` and its waits in `fs/jbd2/transaction.c`.
 
+use super::counters::AdmissionStats;
+use super::word::{Moment, Refusal, TransactionWord};
+use crate::config::JoinMode;
+use crate::stats::{Wait, WaitFor, Waits};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 use uext4_ondisk::Tid;
 
-#[derive(Debug)]
-pub(super) struct JoinQueue {
-    waiters: Mutex<VecDeque<Arc<Waiter>>>,
-    /// Length of `waiters`, so that a leaving handle need not take the lock to see it empty.
-    len: AtomicUsize,
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) want: Want,
+    /// Credits.
+    pub(super) need: u32,
 }
 
-#[derive(Debug)]
-pub(super) struct Waiter {
-    need: u32,
-    granted: Mutex<Option<Grant>>,
-    wake: Condvar,
+/// The kinds of requests, in the order in which their lines are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// A handle whose credits are reserved.
+    StartReserved,
+    /// Credits for a handle that starts later.
+    Reserve,
+    /// A handle.
+    Join,
 }
+
+const LINES: [Want; 3] = [Want::StartReserved, Want::Reserve, Want::Join];
 
 /// What ends a wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grant {
-    /// The waiter has joined this transaction.
-    Joined(Tid),
+    /// The handle has joined this transaction.
+    Joined(Moment),
+    /// The credits are reserved.
+    Reserved,
+    /// No transaction is open for want of room in the log: the caller is to make room.
+    MakeRoom,
     /// The journal is aborted.
     Aborted,
 }
 
+/// What [`JoinQueue::enter`] comes to.
+#[derive(Debug)]
+pub(super) enum Entered {
+    /// At once, or in mode `herd` after sleeping.
+    Granted(Grant),
+    /// The caller stands in line: [`Waiter::wait`].
+    InLine(Arc<Waiter>, WaitFor),
+    /// The caller is to enter again.
+    Again,
+}
+
+/// A transaction that somebody in line does not fit into: the caller asks for its commit. Told
+/// once for each opening.
+pub(super) type Ask = Option<Tid>;
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    request: Request,
+    state: Mutex<WaiterState>,
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+struct WaiterState {
+    granted: Option<Grant>,
+    cause: WaitFor,
+}
+
+/// Why no transaction is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shortage {
+    /// One is, or a commit is about to open it.
+    None,
+    /// The log has no room for the next one.
+    Room,
+    /// Nor will it have before joiners make some; this is the next one.
+    RoomByJoiners(Tid),
+}
+
+#[derive(Debug)]
+pub(super) struct JoinQueue {
+    mode: JoinMode,
+    credits_max: u32,
+    inner: Mutex<Inner>,
+    /// Waiters, so that a leaving handle need not take the lock to see that there are none.
+    len: AtomicUsize,
+    /// What all wait on in mode `herd`.
+    opportunity: Condvar,
+    stats: Arc<AdmissionStats>,
+    waits: Arc<Waits>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Waiters of mode `fifo` by [`Want`].
+    lines: [VecDeque<Arc<Waiter>>; 3],
+    gate: Gate,
+    /// In mode `fifo`: somebody has been told to make room.
+    has_worker: bool,
+}
+
+/// What an attempt looks at besides the word.
+#[derive(Debug)]
+struct Gate {
+    /// Credits reserved and not started.
+    reserved: u32,
+    /// How often the word was opened: a transaction that is found empty opens again.
+    openings: u64,
+    /// The opening whose commit somebody has asked for.
+    asked: Option<u64>,
+    /// The latest opening that had to wait for room in the log.
+    was_short: u64,
+    shortage: Shortage,
+    aborted: bool,
+}
+
+/// A joiner of mode `herd` that sleeps.
+struct Sleep<'q> {
+    cause: WaitFor,
+    began: Instant,
+    stats: &'q AdmissionStats,
+    _wait: Wait<'q>,
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.stats.waited.of(self.cause).add_since(self.began);
+    }
+}
+
 impl Waiter {
-    pub(super) fn wait(&self) -> Grant {
-        let mut granted = self.granted.lock();
+    /// Sleeps until there is a grant; with it the last cause of the sleep.
+    pub(super) fn wait(&self) -> (Grant, WaitFor) {
+        let mut state = self.state.lock();
         loop {
-            if let Some(grant) = *granted {
-                return grant;
+            if let Some(grant) = state.granted {
+                return (grant, state.cause);
             }
-            self.wake.wait(&mut granted);
+            self.wake.wait(&mut state);
         }
     }
 
     fn grant(&self, grant: Grant) {
-        *self.granted.lock() = Some(grant);
+        self.state.lock().granted = Some(grant);
         self.wake.notify_one();
     }
 }
 
 impl JoinQueue {
-    pub(super) fn new() -> Self {
-        Self { waiters: Mutex::new(LockRank::Journal, VecDeque::new()), len: AtomicUsize::new(0) }
+    pub(super) fn new(
+        mode: JoinMode,
+        credits_max: u32,
+        stats: Arc<AdmissionStats>,
+        waits: Arc<Waits>,
+    ) -> Self {
+        let gate = Gate {
+            reserved: 0,
+            openings: 0,
+            asked: None,
+            was_short: 0,
+            shortage: Shortage::None,
+            aborted: false,
+        };
+        let inner = Inner { lines: Default::default(), gate, has_worker: false };
+        Self {
+            mode,
+            credits_max,
+            inner: Mutex::new(LockRank::Journal, inner),
+            len: AtomicUsize::new(0),
+            opportunity: Condvar::new(),
+            stats,
+            waits,
+        }
+    }
+
+    /// Most credits that can be reserved: half of the largest transaction, so that handles of their
+    /// own go on beside them.
+    pub(super) const fn reserved_max(&self) -> u32 {
+        self.credits_max / 2
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Joins through `try_join` if nobody is before us, else waits in line. `try_join` runs under
-    /// the queue's lock, so a transaction that opens meanwhile cannot be missed.
-    pub(super) fn join_or_enqueue(
-        &self,
-        need: u32,
-        try_join: impl FnOnce() -> Option<Grant>,
-    ) -> Result<Grant, Arc<Waiter>> {
-        let mut waiters = self.waiters.lock();
-        if waiters.is_empty()
-            && let Some(grant) = try_join()
-        {
-            return Ok(grant);
+    /// Whether joiners are to make room.
+    pub(super) fn is_short(&self) -> bool {
+        self.inner.lock().gate.is_left_to_joiners()
+    }
+
+    /// Grants if it fits now and nobody is before us; else the caller waits. The attempt and the
+    /// beginning of the wait are one under the queue's lock, so no opening is missed.
+    pub(super) fn enter(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
+        match self.mode {
+            JoinMode::Fifo => self.stand_in_line(word, request),
+            JoinMode::Herd => self.run_with_herd(word, request),
         }
+    }
+
+    fn stand_in_line(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
+        let mut inner = self.inner.lock();
+        let line = request.want as usize;
+        let is_held_up = inner.lines[line].iter().any(|w| self.holds_up(&inner.gate, w.request));
+        let cause = if is_held_up {
+            let why = if word.load().closed { Refusal::Closed } else { Refusal::Full };
+            inner.gate.cause(why)
+        } else {
+            match self.attempt(&mut inner.gate, word, request) {
+                Ok(grant) => {
+                    let started = request.want == Want::StartReserved;
+                    let ask = if started { self.serve(&mut inner, word) } else { None };
+                    return (Entered::Granted(grant), ask);
+                }
+                Err(cause) => cause,
+            }
+        };
+        self.stats.refused.of(cause).fetch_add(1, Ordering::Relaxed);
+        if inner.gate.is_left_to_joiners() && !inner.has_worker {
+            inner.has_worker = true;
+            return (Entered::Granted(Grant::MakeRoom), None);
+        }
+        let state = WaiterState { granted: None, cause };
         let waiter = Arc::new(Waiter {
-            need,
-            granted: Mutex::new(LockRank::Leaf, None),
+            request,
+            state: Mutex::new(LockRank::Leaf, state),
             wake: Condvar::new(),
         });
-        waiters.push_back(Arc::clone(&waiter));
-        self.len.store(waiters.len(), Ordering::Release);
-        Err(waiter)
+        inner.lines[line].push_back(Arc::clone(&waiter));
+        self.count(&inner);
+        let ask = inner.gate.ask(cause, word);
+        (Entered::InLine(waiter, cause), ask)
     }
 
-    /// Grants from the head while `try_join(need)` succeeds.
-    pub(super) fn grant_while(&self, mut try_join: impl FnMut(u32) -> Option<Grant>) {
-        let mut waiters = self.waiters.lock();
-        while let Some(head) = waiters.front() {
-            let Some(grant) = try_join(head.need) else { break };
-            head.grant(grant);
-            waiters.pop_front();
+    fn run_with_herd(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
+        let mut inner = self.inner.lock();
+        let mut sleep: Option<Sleep<'_>> = None;
+        loop {
+            let cause = match self.attempt(&mut inner.gate, word, request) {
+                Ok(grant) => {
+                    if request.want == Want::StartReserved {
+                        self.opportunity.notify_all();
+                    }
+                    return (Entered::Granted(grant), None);
+                }
+                Err(cause) => cause,
+            };
+            let ask = inner.gate.ask(cause, word);
+            if ask.is_some() {
+                return (Entered::Again, ask);
+            }
+            self.stats.refused.of(cause).fetch_add(1, Ordering::Relaxed);
+            if inner.gate.is_left_to_joiners() {
+                return (Entered::Granted(Grant::MakeRoom), None);
+            }
+            if sleep.as_ref().is_none_or(|sleep| sleep.cause != cause) {
+                drop(sleep.take());
+                let _wait = self.waits.begin(cause);
+                sleep = Some(Sleep { cause, began: Instant::now(), stats: &self.stats, _wait });
+            }
+            let opening = inner.gate.openings;
+            self.len.fetch_add(1, Ordering::AcqRel);
+            self.opportunity.wait(&mut inner);
+            self.len.fetch_sub(1, Ordering::AcqRel);
+            self.stats.wake_ups.fetch_add(1, Ordering::Relaxed);
+            if inner.gate.was_short > opening
+                && let Some(mut sleep) = sleep.take()
+            {
+                sleep.cause = WaitFor::LogSpace;
+            }
         }
-        self.len.store(waiters.len(), Ordering::Release);
     }
 
-    /// Opens the next transaction through `open`, under the queue's lock, then grants as
-    /// [`JoinQueue::grant_while`].
-    pub(super) fn open_and_grant(
+    /// Whether those behind `request` in its line wait for it.
+    fn holds_up(&self, gate: &Gate, request: Request) -> bool {
+        request.want != Want::Join || gate.reserved + request.need <= self.credits_max
+    }
+
+    fn attempt(
         &self,
-        open: impl FnOnce(),
-        try_join: impl FnMut(u32) -> Option<Grant>,
-    ) {
-        {
-            let _waiters = self.waiters.lock();
-            open();
+        gate: &mut Gate,
+        word: &TransactionWord,
+        request: Request,
+    ) -> Result<Grant, WaitFor> {
+        if gate.aborted {
+            return Ok(Grant::Aborted);
         }
-        self.grant_while(try_join);
+        let Request { want, need } = request;
+        match want {
+            Want::Join => match word.join(need, self.credits_max) {
+                Ok(moment) => Ok(Grant::Joined(moment)),
+                Err(_) if !self.holds_up(gate, request) => Err(WaitFor::ReservedCredits),
+                Err(why) => Err(gate.cause(why)),
+            },
+            // No check of the size: what is reserved is counted already.
+            Want::StartReserved => {
+                let moment = word.join(0, self.credits_max).map_err(|why| gate.cause(why))?;
+                gate.reserved -= need;
+                self.stats.note_reserved(gate.reserved);
+                Ok(Grant::Joined(moment))
+            }
+            Want::Reserve => {
+                if gate.reserved + need > self.reserved_max() {
+                    return Err(WaitFor::ReservedCredits);
+                }
+                match word.count(need, self.credits_max) {
+                    Ok(moment) => self.stats.note_credits(moment.credits),
+                    // The next one to open counts them.
+                    Err(Refusal::Closed) => {}
+                    Err(why) => return Err(gate.cause(why)),
+                }
+                gate.reserved += need;
+                self.stats.note_reserved(gate.reserved);
+                Ok(Grant::Reserved)
+            }
+        }
+    }
+
+    /// Grants from the heads of the lines while they fit.
+    fn serve(&self, inner: &mut Inner, word: &TransactionWord) -> Ask {
+        let mut ask = None;
+        for want in LINES {
+            let mut at = 0;
+            while let Some(waiter) = inner.lines[want as usize].get(at) {
+                match self.attempt(&mut inner.gate, word, waiter.request) {
+                    Ok(grant) => {
+                        waiter.grant(grant);
+                        inner.lines[want as usize].remove(at);
+                    }
+                    Err(_) if !self.holds_up(&inner.gate, waiter.request) => at += 1,
+                    Err(cause) => {
+                        ask = ask.or(inner.gate.ask(cause, word));
+                        break;
+                    }
+                }
+            }
+        }
+        self.count(inner);
+        ask
+    }
+
+    fn count(&self, inner: &Inner) {
+        let len = inner.lines.iter().map(VecDeque::len).sum();
+        self.len.store(len, Ordering::Release);
+    }
+
+    /// There may be room that there was not: credits came back, or a handle ended.
+    pub(super) fn look_again(&self, word: &TransactionWord) -> Ask {
+        let mut inner = self.inner.lock();
+        self.offer(&mut inner, word)
+    }
+
+    fn offer(&self, inner: &mut Inner, word: &TransactionWord) -> Ask {
+        match self.mode {
+            JoinMode::Fifo => self.serve(inner, word),
+            JoinMode::Herd => {
+                self.opportunity.notify_all();
+                None
+            }
+        }
+    }
+
+    /// Opens transaction `tid`: the next one, or the same again if it was empty.
+    pub(super) fn open(&self, word: &TransactionWord, tid: Tid) -> Ask {
+        let mut inner = self.inner.lock();
+        self.open_locked(&mut inner, word, tid, None).1
+    }
+
+    /// Opens the transaction that joiners made room for, unless another one has done it. Whoever
+    /// made room is served first.
+    pub(super) fn open_with_room(
+        &self,
+        word: &TransactionWord,
+        request: Request,
+    ) -> (Option<Grant>, Ask) {
+        let mut inner = self.inner.lock();
+        let Shortage::RoomByJoiners(tid) = inner.gate.shortage else { return (None, None) };
+        self.open_locked(&mut inner, word, tid, Some(request))
+    }
+
+    fn open_locked(
+        &self,
+        inner: &mut Inner,
+        word: &TransactionWord,
+        tid: Tid,
+        first: Option<Request>,
+    ) -> (Option<Grant>, Ask) {
+        word.open(tid, inner.gate.reserved);
+        inner.gate.openings += 1;
+        if inner.gate.shortage != Shortage::None {
+            inner.gate.was_short = inner.gate.openings;
+        }
+        inner.gate.shortage = Shortage::None;
+        inner.has_worker = false;
+        let granted = first.and_then(|r| self.attempt(&mut inner.gate, word, r).ok());
+        (granted, self.offer(inner, word))
+    }
+
+    /// The log has no room for the next transaction. Those who wait, wait for that from now on.
+    pub(super) fn note_shortage(&self) {
+        let mut inner = self.inner.lock();
+        inner.gate.shortage = Shortage::Room;
+        for waiter in inner.lines.iter().flatten() {
+            waiter.state.lock().cause = WaitFor::LogSpace;
+            self.stats.refused.log_space.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Transaction `tid` opens when joiners have made room for it: one of those in line is sent, or
+    /// the next who comes; in mode `herd` everybody.
+    pub(super) fn leave_to_joiners(&self, tid: Tid) {
+        let mut inner = self.inner.lock();
+        inner.gate.shortage = Shortage::RoomByJoiners(tid);
+        if self.mode == JoinMode::Herd {
+            self.opportunity.notify_all();
+        } else if let Some(waiter) = inner.lines.iter_mut().find_map(VecDeque::pop_front) {
+            waiter.grant(Grant::MakeRoom);
+            inner.has_worker = true;
+            self.count(&inner);
+        }
+    }
+
+    /// Reserved credits that no handle will use. `keeps` leaves them with the transaction that
+    /// counts them.
+    pub(super) fn unreserve(&self, word: &TransactionWord, credits: u32, keeps: bool) -> Ask {
+        let mut inner = self.inner.lock();
+        if !keeps {
+            word.uncount(credits);
+        }
+        inner.gate.reserved -= credits;
+        self.stats.note_reserved(inner.gate.reserved);
+        self.offer(&mut inner, word)
     }
 
     /// Ends every wait: the journal is aborted.
     pub(super) fn abort(&self) {
-        let mut waiters = self.waiters.lock();
-        for waiter in waiters.drain(..) {
-            waiter.grant(Grant::Aborted);
+        let mut inner = self.inner.lock();
+        inner.gate.aborted = true;
+        for line in &mut inner.lines {
+            for waiter in line.drain(..) {
+                waiter.grant(Grant::Aborted);
+            }
         }
-        self.len.store(0, Ordering::Release);
+        self.opportunity.notify_all();
+        self.count(&inner);
+    }
+}
+
+impl Gate {
+    fn is_left_to_joiners(&self) -> bool {
+        matches!(self.shortage, Shortage::RoomByJoiners(_))
+    }
+
+    const fn cause(&self, why: Refusal) -> WaitFor {
+        match (why, self.shortage) {
+            (Refusal::Full, _) => WaitFor::TransactionFull,
+            (Refusal::Closed, Shortage::None) => WaitFor::TransactionLocked,
+            (Refusal::Closed, _) => WaitFor::LogSpace,
+        }
+    }
+
+    /// A full transaction makes room by being committed. One that is closed grants when the next
+    /// opens.
+    fn ask(&mut self, cause: WaitFor, word: &TransactionWord) -> Ask {
+        let asks = cause == WaitFor::TransactionFull && self.asked != Some(self.openings);
+        asks.then(|| {
+            self.asked = Some(self.openings);
+            word.load().tid
+        })
     }
 }

@@ -10,9 +10,11 @@
 //! largest commit fits in the log.** Joiners never write, flush or checkpoint.
 //! Kernel counterpart: `fs/jbd2`.
 
+mod admission;
 mod batch;
 mod checkpoint;
 mod commit;
+mod counters;
 mod crowd;
 mod durable;
 mod flush;
@@ -27,6 +29,8 @@ mod stats;
 mod transaction;
 mod word;
 
+pub use admission::Reserved;
+pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
@@ -35,20 +39,20 @@ pub use space::LogSpace;
 pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;
+use crate::config::{CheckpointMode, CreditMode, JoinMode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plant::{self, Fault};
 use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
+use crate::sync::{Condvar, Mutex};
 use durable::Syncs;
-use join::{Grant, JoinQueue};
+use join::JoinQueue;
 use log::{LogMap, Ring};
 use record::RecordFormat;
 use stats::{Clock, Moments};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::Tid;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
@@ -89,6 +93,12 @@ pub struct JournalConfig {
     /// Write the commit block together with the rest of the transaction. Needs a journal with
     /// checksums in its tags; without them it changes nothing.
     pub async_commit: bool,
+    /// How handles wait to join.
+    pub join: JoinMode,
+    /// How handles count credits.
+    pub credits: CreditMode,
+    /// Who frees log space.
+    pub checkpoint: CheckpointMode,
 }
 
 impl Default for JournalConfig {
@@ -100,6 +110,9 @@ impl Default for JournalConfig {
             max_batch_time: Duration::from_millis(15),
             barrier: true,
             async_commit: false,
+            join: JoinMode::Fifo,
+            credits: CreditMode::Exact,
+            checkpoint: CheckpointMode::Background,
         }
     }
 }
@@ -156,29 +169,6 @@ struct State {
 }
 
 impl Journal {
-    /// Starts a handle that brings at most `credits` blocks into the running transaction. Waits
-    /// while that transaction is closing or full.
-    ///
-    /// # Errors
-    /// The journal is aborted, or the need is larger than any transaction.
-    pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        let rank = RankGuard::enter(LockRank::Handle);
-        if credits > self.credits_max {
-            let context = format!("a handle of {credits} blocks, at most {}", self.credits_max);
-            return Err(Error::new(ErrorKind::Internal, context));
-        }
-        if self.is_aborted() {
-            return Err(self.aborted_error());
-        }
-        let tid = match self.word.join(credits, self.credits_max) {
-            Ok(tid) => tid,
-            Err(_) => self.wait_to_join(credits)?,
-        };
-        self.moments(tid).note_start(&self.clock);
-        self.stats.handles.fetch_add(1, Ordering::Relaxed);
-        Ok(Handle::joined(self, tid, credits, rank))
-    }
-
     /// Runs `operation` in a handle of `credits`. An operation that fails after its first change
     /// aborts the journal.
     ///
@@ -189,7 +179,14 @@ impl Journal {
         credits: u32,
         operation: impl FnOnce(&mut Handle<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut handle = self.start(credits)?;
+        self.run_in(self.start(credits)?, operation)
+    }
+
+    fn run_in<T>(
+        &self,
+        mut handle: Handle<'_>,
+        operation: impl FnOnce(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
         let result = operation(&mut handle);
         if let Err(error) = &result
             && handle.has_changed()
@@ -285,51 +282,6 @@ impl Journal {
 
     fn moments(&self, tid: Tid) -> &Moments {
         &self.moments[slot(tid)]
-    }
-
-    fn extend(&self, more: u32) -> bool {
-        self.word.extend(more, self.credits_max)
-    }
-
-    fn try_join(&self, need: u32) -> Option<Grant> {
-        if self.is_aborted() {
-            return Some(Grant::Aborted);
-        }
-        self.word.join(need, self.credits_max).ok().map(Grant::Joined)
-    }
-
-    fn wait_to_join(&self, credits: u32) -> Result<Tid> {
-        self.stats.joins_waited.fetch_add(1, Ordering::Relaxed);
-        let begun = Instant::now();
-        let grant = match self.queue.join_or_enqueue(credits, || self.try_join(credits)) {
-            Ok(grant) => grant,
-            Err(waiter) => {
-                // A full transaction makes room by being committed. One that is closed grants
-                // when the next opens.
-                self.request_commit();
-                waiter.wait()
-            }
-        };
-        match grant {
-            Grant::Joined(tid) => {
-                self.moments(tid).note_wait(begun.elapsed());
-                Ok(tid)
-            }
-            Grant::Aborted => Err(self.aborted_error()),
-        }
-    }
-
-    /// A handle ends.
-    fn stop(&self, unused: u32) {
-        let after = self.word.leave(unused);
-        if after.closed {
-            if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
-                let _state = self.state.lock();
-                self.committer_wake.notify_one();
-            }
-        } else if !self.queue.is_empty() {
-            self.queue.grant_while(|need| self.try_join(need));
-        }
     }
 }
 

@@ -135,8 +135,8 @@ fn log_rule(log_block: u32, why: &'static str) -> Error {
     CorruptKind::Rule { what: "journal", why }.at(Place::LogBlock(log_block)).into()
 }
 
-/// Aborts the journal when one of its threads panics, so that nobody waits for it for ever.
-struct AbortOnPanic<'a>(&'a Journal);
+/// Aborts the journal when one of its threads, or one that does their work, panics, so that nobody waits for it for ever.
+pub(super) struct AbortOnPanic<'a>(pub(super) &'a Journal);
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
@@ -256,11 +256,12 @@ impl Journal {
             abort_cause: None,
         };
         let (stats, waits): (Arc<JournalStats>, Arc<Waits>) = Default::default();
+        let admission = Arc::clone(&stats.admission);
         Arc::new(Self {
             cache: Arc::clone(cache),
             config,
             word: TransactionWord::new(tid),
-            queue: JoinQueue::new(),
+            queue: JoinQueue::new(config.join, credits_max, admission, Arc::clone(&waits)),
             transactions: [Transaction::new(), Transaction::new()],
             credits_max,
             commit_blocks_max: if superblock.s_maxlen.get() == 0 {
@@ -366,7 +367,7 @@ impl Journal {
             return Err(self.aborted_error());
         }
         self.commit_all()?;
-        self.checkpoint()?;
+        self.checkpoint_all()?;
         let next = self.state.lock().durable.next();
         let mut superblock = self.superblock.lock();
         superblock.s_start.set(0);

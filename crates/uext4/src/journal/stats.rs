@@ -6,7 +6,9 @@
 //! Invariants: nothing depends on what stands here but the length of a commit's wait
 //! ([`JournalStats::average_commit`]), which is a guess anyhow.
 
+use super::counters::AdmissionStats;
 use crate::stats::Histogram;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,15 @@ pub struct JournalStats {
     pub log_blocks: AtomicU64,
     /// Handles that had to wait to join.
     pub joins_waited: AtomicU64,
-    /// Checkpoints made.
+    /// Checkpoints made, by whomever: each is one batch of home writes, one flush after them, and
+    /// at most one move of the tail.
     pub checkpoints: AtomicU64,
+    /// Of these, made by joiners that found no room (`checkpoint=inline`).
+    pub checkpoints_forced: AtomicU64,
+    /// Blocks that checkpoints wrote home.
+    pub checkpoint_blocks: AtomicU64,
+    /// How joining went.
+    pub admission: Arc<AdmissionStats>,
     /// Syncs that waited for a commit.
     pub syncs: AtomicU64,
     /// Commits that waited for more syncs to join.

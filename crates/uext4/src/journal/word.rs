@@ -12,7 +12,8 @@ use uext4_ondisk::Tid;
 const CREDIT_BITS: u32 = 17;
 const HANDLE_BITS: u32 = 14;
 const HANDLE_ONE: u64 = 1 << CREDIT_BITS;
-const HANDLES_MAX: u64 = (1 << HANDLE_BITS) - 1;
+/// Most handles that one transaction can have open.
+pub(super) const HANDLES_MAX: u32 = (1 << HANDLE_BITS) - 1;
 const CLOSED: u64 = 1 << (CREDIT_BITS + HANDLE_BITS);
 const TID_SHIFT: u32 = 32;
 
@@ -47,7 +48,7 @@ impl Moment {
         Self {
             tid: Tid((word >> TID_SHIFT) as u32),
             closed: word & CLOSED != 0,
-            handles: ((word >> CREDIT_BITS) & HANDLES_MAX) as u32,
+            handles: (word >> CREDIT_BITS) as u32 & HANDLES_MAX,
             credits: (word & CREDITS_MAX as u64) as u32,
         }
     }
@@ -71,19 +72,36 @@ impl TransactionWord {
     }
 
     /// Adds one handle that may dirty `need` blocks.
-    pub(super) fn join(&self, need: u32, credits_max: u32) -> Result<Tid, Refusal> {
+    pub(super) fn join(&self, need: u32, credits_max: u32) -> Result<Moment, Refusal> {
+        self.add(HANDLE_ONE + u64::from(need), need, credits_max)
+    }
+
+    /// Counts `need` credits of a handle that starts later, in this transaction or another.
+    pub(super) fn count(&self, need: u32, credits_max: u32) -> Result<Moment, Refusal> {
+        self.add(u64::from(need), need, credits_max)
+    }
+
+    /// Takes [`TransactionWord::count`] back, unless the transaction is closed: the next one does
+    /// not count what nobody has.
+    pub(super) fn uncount(&self, credits: u32) {
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+            (!Moment::unpack(word).closed).then(|| word - u64::from(credits))
+        });
+    }
+
+    fn add(&self, delta: u64, need: u32, credits_max: u32) -> Result<Moment, Refusal> {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let now = Moment::unpack(word);
             if now.closed {
                 return Err(Refusal::Closed);
             }
-            if u64::from(now.handles) == HANDLES_MAX || now.credits + need > credits_max {
+            if now.handles == HANDLES_MAX || now.credits + need > credits_max {
                 return Err(Refusal::Full);
             }
-            let joined = word + HANDLE_ONE + u64::from(need);
-            match self.0.compare_exchange_weak(word, joined, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(now.tid),
+            let added = word + delta;
+            match self.0.compare_exchange_weak(word, added, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(Moment::unpack(added)),
                 Err(seen) => word = seen,
             }
         }
@@ -110,15 +128,11 @@ impl TransactionWord {
         Moment::unpack(self.0.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED)
     }
 
-    /// Opens transaction `tid` with the handles that were waiting for it.
-    pub(super) fn open(&self, tid: Tid, handles: u32, credits: u32) {
-        let moment = Moment { tid, closed: false, handles, credits };
+    /// Opens transaction `tid`, the next one or an empty one again, with the credits that are
+    /// reserved.
+    pub(super) fn open(&self, tid: Tid, credits: u32) {
+        let moment = Moment { tid, closed: false, handles: 0, credits };
         self.0.store(moment.pack(), Ordering::Release);
-    }
-
-    /// Opens the same transaction again: it turned out to have nothing to commit.
-    pub(super) fn reopen(&self) {
-        self.0.fetch_and(!CLOSED, Ordering::AcqRel);
     }
 }
 
@@ -129,15 +143,30 @@ mod tests {
     #[test]
     fn join_leave_close_open() {
         let word = TransactionWord::new(Tid(u32::MAX));
-        assert_eq!(word.join(100, 256), Ok(Tid(u32::MAX)));
+        assert_eq!(word.join(100, 256).map(|now| now.tid), Ok(Tid(u32::MAX)));
         assert_eq!(word.join(200, 256), Err(Refusal::Full));
         assert!(word.extend(156, 256) && !word.extend(1, 256));
         assert_eq!(word.close().handles, 1);
         assert_eq!(word.join(1, 256), Err(Refusal::Closed));
         let left = word.leave(246);
         assert_eq!((left.handles, left.credits, left.closed), (0, 10, true));
-        word.open(left.tid.next(), 2, 7);
+        word.open(left.tid.next(), 7);
         let now = word.load();
-        assert_eq!((now.tid, now.handles, now.credits, now.closed), (Tid(0), 2, 7, false));
+        assert_eq!((now.tid, now.handles, now.credits, now.closed), (Tid(0), 0, 7, false));
+    }
+
+    #[test]
+    fn reserved_credits_are_counted_until_the_transaction_closes() {
+        let word = TransactionWord::new(Tid(1));
+        assert_eq!(word.count(200, 256).map(|now| (now.handles, now.credits)), Ok((0, 200)));
+        assert_eq!(word.count(57, 256), Err(Refusal::Full));
+        word.uncount(50);
+        assert_eq!(word.load().credits, 150);
+        // Its own credits are counted already.
+        assert_eq!(word.join(0, 256).map(|now| (now.handles, now.credits)), Ok((1, 150)));
+        word.close();
+        assert_eq!(word.count(1, 256), Err(Refusal::Closed));
+        word.uncount(50);
+        assert_eq!(word.load().credits, 150);
     }
 }

@@ -173,6 +173,9 @@ fn prepare_journal(
         max_batch_time: Duration::from_micros(options.max_batch_time_us.into()),
         barrier: options.barrier,
         async_commit: options.journal_async_commit,
+        join: options.journal_join,
+        credits: options.journal_credits,
+        checkpoint: options.checkpoint,
     };
     recovered.prepare(cache, config)
 }

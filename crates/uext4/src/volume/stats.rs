@@ -8,7 +8,7 @@
 use super::Volume;
 use crate::journal::{Journal, JournalInfo, LogSpace};
 use crate::stats::{Blocked, Histogram, Reading, SampledReading};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a volume tells of itself at a moment.
@@ -65,6 +65,7 @@ impl Volume {
     fn counters(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
         let stats = journal.stats();
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let joins = &stats.admission;
         let (_, metadata_misses) = journal.cache().occupancy();
         vec![
             ("transactions", load(&stats.commits)),
@@ -75,7 +76,14 @@ impl Volume {
             ("log_blocks", load(&stats.log_blocks)),
             ("flushes", stats.flush.read().count),
             ("checkpoints", load(&stats.checkpoints)),
+            ("checkpoints_forced", load(&stats.checkpoints_forced)),
+            ("checkpoint_blocks", load(&stats.checkpoint_blocks)),
             ("joins_waited", load(&stats.joins_waited)),
+            ("joins_refused_locked", load(&joins.refused.locked)),
+            ("joins_refused_full", load(&joins.refused.full)),
+            ("joins_refused_log_space", load(&joins.refused.log_space)),
+            ("joins_refused_reserved", load(&joins.refused.reserved)),
+            ("joiners_woken", load(&joins.wake_ups)),
             ("syncs_waited", load(&stats.syncs)),
             ("commits_batched", load(&stats.batch_waits)),
             ("commits_batched_in_full", load(&stats.batches_full)),
@@ -87,6 +95,8 @@ impl Volume {
         let files = self.inner.vfs.files();
         let (pages, (metadata, _)) = (files.table().budget(), journal.cache().occupancy());
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let joins = &journal.stats().admission;
+        let credits = |number: &AtomicU32| u64::from(number.load(Ordering::Relaxed));
         vec![
             ("cache_bytes_max", files.options().cache_bytes),
             ("page_bytes", u64::from(self.layout().block_size)),
@@ -94,6 +104,9 @@ impl Volume {
             ("pages_dirty", count(pages.dirty())),
             ("metadata_blocks", count(metadata)),
             ("images_not_home", count(journal.cache().logged().len())),
+            ("credits_high_water", credits(&joins.credits_high_water)),
+            ("credits_reserved", credits(&joins.reserved)),
+            ("credits_reserved_high_water", credits(&joins.reserved_high_water)),
         ]
     }
 
@@ -105,8 +118,13 @@ impl Volume {
             ("read", calls.read.read()),
             ("write", calls.write.read()),
         ];
-        let all: [(&'static str, &Histogram); 13] = [
+        let joins = &stats.admission.waited;
+        let all: [(&'static str, &Histogram); 17] = [
             ("fsync", &calls.fsync),
+            ("join_wait_locked", &joins.locked),
+            ("join_wait_full", &joins.full),
+            ("join_wait_log_space", &joins.log_space),
+            ("join_wait_reserved", &joins.reserved),
             ("sync_wait", &stats.sync_wait),
             ("commit", &stats.commit),
             ("commit_batch_wait", &stats.batch_wait),

@@ -11,10 +11,12 @@
 
 mod attributes;
 mod errseq;
+mod single_flight;
 mod table;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
+pub(crate) use single_flight::{SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space};
@@ -53,18 +55,10 @@ pub struct FilePages {
     pub read_ahead_at: u64,
 }
 
-/// What is known about the writeback of a file.
+/// The right to change a file's extent tree and to write its data back: what a holder of the sweep
+/// lock passes on.
 #[derive(Debug, Default)]
-pub struct SweepState {
-    /// Sweeps that have begun.
-    pub started: u64,
-    /// After the last data write.
-    pub written: FlushEpoch,
-    /// Whether data was written since the last known flush.
-    pub unflushed: bool,
-    /// The last sweep failed; its pages are dirty still.
-    pub failed: bool,
-}
+pub struct SweepState(());
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -77,8 +71,10 @@ pub struct Inode {
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     sweep: Mutex<SweepState>,
-    /// Sweeps that have begun, for those who wait for one.
-    pub(crate) sweeps_started: AtomicU64,
+    /// How syncs share sweeps.
+    pub(crate) flight: SingleFlight,
+    /// Taken after the last data write; `None`: none was since the volume was opened.
+    written: Mutex<Option<FlushEpoch>>,
     tree: RwLock<ExtentRoot>,
     xattr: RwLock<()>,
     attributes: Mutex<Attributes>,
@@ -199,11 +195,7 @@ impl Inode {
             read_ahead_at: 0,
         };
         // An inode that was in memory before may have left data written and not flushed.
-        let sweep = SweepState {
-            unflushed: !fresh,
-            written: space.journal().flush_gate().epoch(),
-            ..SweepState::default()
-        };
+        let written = (!fresh).then(|| space.journal().flush_gate().epoch());
         Self {
             space: Arc::clone(space),
             ino,
@@ -211,8 +203,9 @@ impl Inode {
             seed,
             place,
             lock: RwLock::new(rank, ()),
-            sweep: Mutex::new(LockRank::Sweep, sweep),
-            sweeps_started: AtomicU64::new(0),
+            sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            flight: SingleFlight::default(),
+            written: Mutex::new(LockRank::Leaf, written),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
@@ -292,6 +285,22 @@ impl Inode {
         self.sweep.lock()
     }
 
+    /// As [`Inode::sweep`] if nobody has it.
+    pub(crate) fn try_sweep(&self) -> Option<MutexGuard<'_, SweepState>> {
+        self.sweep.try_lock()
+    }
+
+    /// Data of the file has been written: a flush that starts later than `epoch` covers it. To be
+    /// called before the pages count as clean.
+    pub(crate) fn note_written(&self, epoch: FlushEpoch) {
+        *self.written.lock() = Some(epoch);
+    }
+
+    /// What a flush must cover so that all data written so far is durable, if any was.
+    pub(crate) fn written(&self) -> Option<FlushEpoch> {
+        *self.written.lock()
+    }
+
     /// Root of the extent tree.
     #[must_use]
     pub fn tree(&self) -> &RwLock<ExtentRoot> {
@@ -334,10 +343,6 @@ impl Inode {
 
     /// Whether the size is only known in memory yet: a sweep brings it to the inode table, also
     /// where no page is dirty any more.
-    pub(crate) fn has_late_size(&self) -> bool {
-        self.is_size_late(&self.attributes.lock())
-    }
-
     fn is_size_late(&self, attributes: &Attributes) -> bool {
         self.kind == FileKind::Regular && attributes.disk_size < attributes.size
     }

@@ -76,6 +76,9 @@ impl Journal {
             // An operation failed half-way: its transaction must not become durable.
             return Ok(());
         }
+        if let Some(data) = self.ordered_data.get().and_then(std::sync::Weak::upgrade) {
+            data.write(closed.tid)?;
+        }
         self.seal(&mut closed.images);
         self.write_out(&closed)?;
         self.publish(closed)

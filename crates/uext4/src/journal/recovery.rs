@@ -280,6 +280,7 @@ impl Journal {
             checkpointer_wake: Condvar::new(),
             durable_wake: [Condvar::new(), Condvar::new()],
             space_keeper: OnceLock::new(),
+            ordered_data: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
             stats,

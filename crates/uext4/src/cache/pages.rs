@@ -255,14 +255,14 @@ impl PageBudget {
     /// A budget of `bytes` in pages of `block_size` bytes.
     #[must_use]
     pub fn new(bytes: u64, block_size: u32) -> Self {
-        let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX);
+        let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX).max(64);
         Self {
             pages: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
             writeback: AtomicUsize::new(0),
-            pages_max: pages.max(64),
+            pages_max: pages,
             dirty_inodes: DirtyInodes::default(),
-            throttle: Throttle::default(),
+            throttle: Throttle::new(pages / 32),
         }
     }
 

@@ -1,10 +1,10 @@
 //! How fast pages may become dirty.
 //!
 //! What: writeback tells how many pages it has cleaned; a writer that finds much dirty memory takes
-//! a ticket, the number of cleaned pages at which it may go on, and sleeps until that is reached. So
-//! writers are paced by what the device does, without an estimate of its speed: each page that is
-//! made dirty waits for `weight` pages to be cleaned, and the weight grows from 0 at the background
-//! threshold to 2 at the hard limit. Where it is 1, as many pages become clean as dirty.
+//! a ticket, the number of cleaned pages at which it may go on, and sleeps until that is reached.
+//! So writers are paced by what the device does, without an estimate of its speed: each page that
+//! is made dirty waits for `weight` pages to be cleaned, and the weight grows from 0 at the
+//! background threshold to 2 at the hard limit. Where it is 1, as many pages become clean as dirty.
 //! Invariants: tickets are given out in rising order, and exactly those that are reached are woken.
 //! Nobody sleeps while writeback is stalled (a device that fails, an aborted journal) or has ended:
 //! memory is then bounded by what callers write before they look at their errors.
@@ -14,10 +14,6 @@ use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Pages that may be made dirty ahead of what is cleaned: writeback works in batches, and a writer
-/// that waited for each of them would sleep more than it need.
-const BURST_PAGES: u64 = 1024;
 
 /// How soon writeback is tried again where it could clean nothing.
 const RETRY: Duration = Duration::from_secs(1);
@@ -32,6 +28,9 @@ pub struct Throttle {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Pages that may be made dirty ahead of what is cleaned: writeback works in batches, and a
+    /// writer that waited for each of them would sleep more than it need.
+    burst: u64,
     /// Pages cleaned since the volume was opened.
     cleaned: u64,
     /// The latest ticket.
@@ -73,14 +72,14 @@ pub enum Work {
     End,
 }
 
-impl Default for Throttle {
-    fn default() -> Self {
-        let state = Mutex::new(LockRank::Leaf, State::default());
-        Self { state, work: Condvar::new() }
-    }
-}
-
 impl Throttle {
+    /// A throttle that lets `burst_pages` pass ahead of what is cleaned.
+    #[must_use]
+    pub fn new(burst_pages: usize) -> Self {
+        let state = State { burst: burst_pages as u64, ..State::default() };
+        Self { state: Mutex::new(LockRank::Leaf, state), work: Condvar::new() }
+    }
+
     /// Pages were cleaned: who waited for that goes on.
     pub fn cleaned(&self, pages: usize) {
         let mut state = self.state.lock();
@@ -176,7 +175,7 @@ impl State {
     fn ticket(&mut self, pages: usize, weight: f64, excess: usize) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
         let charge = (pages as f64 * weight) as u64;
-        self.due = self.due.max(self.cleaned.saturating_sub(BURST_PAGES)) + charge;
+        self.due = self.due.max(self.cleaned.saturating_sub(self.burst)) + charge;
         // What is too much is so for all who wait: it is charged to nobody.
         if excess > 0 { self.due.max(self.cleaned + excess as u64) } else { self.due }
     }
@@ -198,7 +197,7 @@ mod tests {
 
     #[test]
     fn tickets_are_reached_in_order_by_what_is_cleaned() {
-        let mut state = State::default();
+        let mut state = State { burst: 1024, ..State::default() };
         assert_eq!(state.ticket(2048, 0.0, 0), 0, "nothing is asked at the threshold");
         assert_eq!(state.ticket(2000, 1.0, 0), 2000);
         assert_eq!(state.ticket(500, 2.0, 0), 3000);
@@ -212,7 +211,7 @@ mod tests {
 
     #[test]
     fn writers_wait_for_what_is_cleaned_and_no_longer() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(1024);
         std::thread::scope(|scope| {
             let throttle = &throttle;
             let waits = [100, 200, 300]
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_writeback_that_brings_nothing() {
-        let throttle = Throttle::default();
+        let throttle = Throttle::new(1024);
         assert_eq!(throttle.pace(4096, 1.0, 0, NONE), Paced::Go, "the time runs out");
         for release in [Throttle::stall, Throttle::relax] {
             throttle.cleaned(1);

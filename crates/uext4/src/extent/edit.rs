@@ -152,10 +152,10 @@ fn node_kind(inode: &Inode) -> BlockKind {
     BlockKind::ExtentNode { seed: inode.seed() }
 }
 
-/// Nodes that the edits at `paths`, which ascend, can add. Each edit adds at most two entries to its
-/// leaf, each split one to the level above. A node that may be full is split by the first entry;
-/// what a split in the middle leaves is half full, and what a split at a file's end leaves full is
-/// behind the edits that follow. So another split needs half a node of further entries.
+/// Nodes that the edits at `paths`, which ascend, can add. Each edit adds at most two entries to
+/// its leaf, each split one to the level above. A node that may be full is split by the first
+/// entry; what a split in the middle leaves is half full, and what a split at a file's end leaves
+/// full is behind the edits that follow. So another split needs half a node of further entries.
 fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
     let room = capacity(space, Some(BlockNo(0)));
     let splits = |entries: usize| 1 + entries / (room / 2 - 2);

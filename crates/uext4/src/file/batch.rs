@@ -1,7 +1,8 @@
 //! Dirty pages on their way to the device: taken, and given places there.
 //!
-//! What: a [`Part`] is what one sweep takes of one inode: pages, the blocks that they go to, and the
-//! mappings to be made for them. Several parts, of several inodes, are written and mapped together.
+//! What: a [`Part`] is what one sweep takes of one inode: pages, the blocks that they go to, and
+//! the mappings to be made for them. Several parts, of several inodes, are written and mapped
+//! together.
 //! Invariants: everything that a mapping will make reachable is in the part's runs: the pages, and
 //! zeroes for unwritten neighbours that are converted with them rather than split off. Neighbours
 //! change by nobody else while the sweep lock is held; a page that becomes dirty over one is
@@ -209,9 +210,9 @@ impl Files {
         Ok(())
     }
 
-    /// Small unwritten neighbours of the last conversion in the same extent are zeroed and converted
-    /// with it, as ext4 does, so that writes at random places do not cut an extent into dust.
-    /// `next` is the next page of the part.
+    /// Small unwritten neighbours of the last conversion in the same extent are zeroed and
+    /// converted with it, as ext4 does, so that writes at random places do not cut an extent into
+    /// dust. `next` is the next page of the part.
     fn widen_conversion(
         &self,
         part: &mut Part<'_>,

@@ -1,8 +1,8 @@
 //! Making data reachable: the handles that insert the mappings of what a sweep has written.
 //!
-//! What: as many mappings of as many inodes go into one handle as a part of a transaction takes. What
-//! they dirty is known before the handle starts, block by block, so a block that many share (leaf,
-//! inode table, bitmap) is asked for once.
+//! What: as many mappings of as many inodes go into one handle as a part of a transaction takes.
+//! What they dirty is known before the handle starts, block by block, so a block that many share
+//! (leaf, inode table, bitmap) is asked for once.
 //! Invariants: data has no place behind the size at any commit: each handle sets the size that its
 //! last mapping reaches. Mappings of an inode ascend.
 

@@ -4,8 +4,8 @@
 //! written back with delayed allocation.
 //! Invariants: **data is on the device before its mapping exists**: a sweep takes blocks from the
 //! allocator's memory, writes the data, and only then inserts written extents and the new size in
-//! one handle (but for the contrasts, `ordered` and `unwritten`). **Space is promised before a write
-//! is acknowledged.** What removes blocks holds the
+//! one handle (but for the contrasts, `ordered` and `unwritten`). **Space is promised before a
+//! write is acknowledged.** What removes blocks holds the
 //! file exclusively and its sweep lock, so no write to them is under way.
 //! Locking: file lock, sweep lock, then handles; pages are a leaf for short copies. No lock but
 //! these is held over data I/O.

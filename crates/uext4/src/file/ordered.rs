@@ -2,12 +2,12 @@
 //!
 //! What: here mappings are inserted before their data is written, as the kernel's data=ordered does
 //! without `dioread_nolock`. What was mapped stands on the list of its transaction; the sweep goes
-//! on to write it, and so does the committer of that transaction if it comes first. Either waits for
-//! the other.
-//! Invariants: a transaction is not written to the log before all data on its list is on the device,
-//! so no crash shows what a block held before. Data is a snapshot of pages under writeback: the
-//! committer takes no lock of an inode. A sweep ends only when its data is written, so under the
-//! sweep lock nothing is in flight and blocks can be freed.
+//! on to write it, and so does the committer of that transaction if it comes first. Either waits
+//! for the other.
+//! Invariants: a transaction is not written to the log before all data on its list is on the
+//! device, so no crash shows what a block held before. Data is a snapshot of pages under writeback:
+//! the committer takes no lock of an inode. A sweep ends only when its data is written, so under
+//! the sweep lock nothing is in flight and blocks can be freed.
 //! Locking: leaves, not held over I/O.
 
 use super::Files;

@@ -85,16 +85,16 @@ impl Files {
     /// called before an operation takes locks.
     pub fn trim_inodes(&self) {
         for index in self.table.take_overfull() {
+            let mut unused = Vec::new();
             self.table.for_shard(index, |inode| {
-                if !inode.is_only_ours() || self.is_read_only() {
-                    return;
+                if inode.is_only_ours() && inode.is_dirty() {
+                    unused.push(inode);
                 }
-                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
-                if inode.pages().map.dirty() > 0 {
-                    self.watch_dropped(self.sweep(&inode));
-                }
-                self.watch_dropped(self.write_times(&inode));
             });
+            if !self.is_read_only() {
+                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+                self.watch_dropped(self.write_back_group(&unused));
+            }
         }
     }
 

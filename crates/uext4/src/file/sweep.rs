@@ -4,10 +4,10 @@
 //! submission and whose mappings share handles.
 //! Invariants: pages are written before the handle that makes them reachable starts (but for the
 //! contrasts, see [`super::ordered`] and [`super::unwritten`]). The size that a handle sets is one
-//! that was read before the pages were taken, so all data below it is on the device. Under its sweep
-//! lock an inode's tree changes by nobody else.
-//! Locking: sweep lock; no file lock, so callers go on writing meanwhile (pages are copied). A group
-//! takes sweep locks by trying only: an inode that is being swept goes alone, afterwards.
+//! that was read before the pages were taken, so all data below it is on the device. Under its
+//! sweep lock an inode's tree changes by nobody else.
+//! Locking: sweep lock; no file lock, so callers go on writing meanwhile (pages are copied). A
+//! group takes sweep locks by trying only: an inode that is being swept goes alone, afterwards.
 
 use super::Files;
 use super::batch::Part;
@@ -181,6 +181,15 @@ impl Files {
             self.sweep(inode)?;
         }
         self.write_times(inode)
+    }
+
+    /// Writes back inodes, in groups of a size that suits.
+    pub(super) fn write_back_group(&self, inodes: &[InodeRef]) -> Result<()> {
+        let mut result = Ok(());
+        for group in inodes.chunks(GROUP_INODES / 4) {
+            self.keep_first(&mut result, self.sweep_group(group));
+        }
+        result
     }
 
     /// Writes back data and times of several inodes together.

@@ -32,14 +32,14 @@ impl Files {
         let journal = self.space.journal();
         let place = [pending.first];
         let reserved = journal.reserve(1 + edit_credits(inode))?;
+        let run = pending.take_run();
+        let start = run.start;
         {
             let mut nodes = NodeClaims::for_edits(&self.space, inode, &place, true)?;
             journal.run(3 + edit_credits(inode), |handle| {
                 self.map_one(handle, inode, pending, &mut nodes, true)
             })?;
         }
-        let run = pending.take_run();
-        let start = run.start;
         self.write_runs(vec![run])?;
         inode.note_written(journal.flush_gate().epoch());
         pending.blocks = PendingBlocks::Unwritten(start);

@@ -1,10 +1,10 @@
 //! One sweep for all who sync an inode at the same time.
 //!
 //! What: who comes while a sweep runs waits for the next one, which one of them makes for all.
-//! Invariants: the sweep that serves a caller began after the call did, so it has taken all that was
-//! dirty then. A sweep that failed serves nobody but its leader: the others try for themselves, and
-//! each meets the error. Who waits for a sweep is woken when that one ends, and by no other; one of
-//! those who wait for the next is woken to lead it.
+//! Invariants: the sweep that serves a caller began after the call did, so it has taken all that
+//! was dirty then. A sweep that failed serves nobody but its leader: the others try for themselves,
+//! and each meets the error. Who waits for a sweep is woken when that one ends, and by no other;
+//! one of those who wait for the next is woken to lead it.
 //! Locking: the state comes before `Leaf`, for a wait that begins under it is noted there.
 
 use crate::stats::{WaitFor, Waits};

@@ -68,7 +68,14 @@ pub struct Plan {
 }
 
 /// Mount options that a crash test tries each for itself: every data mode and contrast option.
-pub const CONTRASTS: &[&str] = &["delalloc", "nodelalloc", "noauto_da_alloc"];
+pub const CONTRASTS: &[&str] = &[
+    "delalloc",
+    "nodelalloc",
+    "noauto_da_alloc",
+    "writeback=ordered",
+    "writeback=unwritten",
+    "fsync_batch=rescan",
+];
 
 impl Plan {
     /// The plan of a seed: shape, mount options and length vary.

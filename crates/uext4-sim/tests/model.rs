@@ -170,6 +170,21 @@ fn noauto_da_alloc_is_the_reference() {
     explore(CONTRASTS[2]);
 }
 
+#[test]
+fn ordered_writeback_is_the_reference() {
+    explore(CONTRASTS[3]);
+}
+
+#[test]
+fn unwritten_writeback_is_the_reference() {
+    explore(CONTRASTS[4]);
+}
+
+#[test]
+fn rescanning_syncs_are_the_reference() {
+    explore(CONTRASTS[5]);
+}
+
 /// The same images through the kernel's mount.
 #[test]
 fn the_kernel_shows_the_reference() {

@@ -22,7 +22,7 @@ pub struct Claim {
     start: BlockNo,
     len: u32,
     /// Keeps the bitmap in memory, so that taking the blocks reads nothing.
-    _bitmap: Option<Arc<Buffer>>,
+    bitmap: Option<Arc<Buffer>>,
 }
 
 impl Claim {
@@ -37,6 +37,21 @@ impl Claim {
     #[allow(clippy::len_without_is_empty)] // an empty claim only drops
     pub fn len(&self) -> u32 {
         self.len
+    }
+
+    /// Takes the first `len` blocks as a claim of their own; at most as many as there are.
+    #[must_use]
+    pub fn split_front(&mut self, len: u32) -> Self {
+        let len = len.min(self.len);
+        let front = Self {
+            space: Arc::clone(&self.space),
+            start: self.start,
+            len,
+            bitmap: self.bitmap.clone(),
+        };
+        self.start = self.start.plus(u64::from(len));
+        self.len -= len;
+        front
     }
 }
 
@@ -264,7 +279,7 @@ impl Space {
         group.blocks_claimed(len);
         self.free_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
         let start = self.layout.group_first_block(number).plus(u64::from(bit));
-        Ok(Some(Claim { space: self.shared(), start, len, _bitmap: bitmap }))
+        Ok(Some(Claim { space: self.shared(), start, len, bitmap }))
     }
 
     /// A free run of at least `least` and at most `want` blocks: at the goal, else the first

@@ -5,21 +5,23 @@
 //! cost follows what is dirty and not what is in memory.
 //! Invariants: a mark is set *after* the inode has become dirty, and taken off *before* the inode
 //! is looked at. So an inode that is dirty is on the list, or on one that was taken and whose taker
-//! has not looked at it yet. The taker holds `draining` until it has looked at all: a second one,
-//! who must not miss them, waits.
+//! has not looked at it yet. A taker holds `draining` until it has looked at all, one that takes a
+//! part shared, one that takes everything and must not miss what others took exclusively.
 //! Locking: `draining` comes before every sweep lock; the list is a leaf.
 
 use super::pages::PageBudget;
-use crate::sync::{LockRank, Mutex, MutexGuard};
+use crate::sync::{LockRank, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uext4_ondisk::Ino;
 
-/// The list. A number may stand in it twice, and may be that of an inode that left memory.
+/// The list, the inode that has been dirty for longest first. A number may stand in it twice, and
+/// may be that of an inode that left memory.
 #[derive(Debug)]
 pub struct DirtyInodes {
-    list: Mutex<Vec<Ino>>,
-    draining: Mutex<()>,
+    list: Mutex<VecDeque<Ino>>,
+    draining: RwLock<()>,
 }
 
 /// An inode's way onto the list.
@@ -34,14 +36,21 @@ pub struct DirtyMark {
 #[derive(Debug)]
 pub struct Drain<'a> {
     inodes: Vec<Ino>,
-    _draining: MutexGuard<'a, ()>,
+    _draining: Draining<'a>,
+}
+
+#[derive(Debug)]
+#[allow(dead_code)] // held, never looked at
+enum Draining<'a> {
+    All(RwLockWriteGuard<'a, ()>),
+    Some(RwLockReadGuard<'a, ()>),
 }
 
 impl Default for DirtyInodes {
     fn default() -> Self {
         Self {
-            list: Mutex::new(LockRank::Leaf, Vec::new()),
-            draining: Mutex::new(LockRank::Drain, ()),
+            list: Mutex::new(LockRank::Leaf, VecDeque::new()),
+            draining: RwLock::new(LockRank::Drain, ()),
         }
     }
 }
@@ -49,15 +58,44 @@ impl Default for DirtyInodes {
 impl DirtyInodes {
     /// Takes the whole list, ascending. Waits while somebody else works on one.
     pub fn drain(&self) -> Drain<'_> {
-        let draining = self.draining.lock();
-        let mut inodes = std::mem::take(&mut *self.list.lock());
-        inodes.sort_unstable();
-        inodes.dedup();
-        Drain { inodes, _draining: draining }
+        let draining = Draining::All(self.draining.write());
+        let inodes = std::mem::take(&mut *self.list.lock());
+        Drain::new(inodes.into(), draining)
+    }
+
+    /// Takes the `count` that have been on the list for longest, ascending. Waits while somebody
+    /// works on the whole list.
+    pub fn drain_oldest(&self, count: usize) -> Drain<'_> {
+        let draining = Draining::Some(self.draining.read());
+        let inodes = {
+            let mut list = self.list.lock();
+            let count = count.min(list.len());
+            list.drain(..count).collect()
+        };
+        Drain::new(inodes, draining)
+    }
+
+    /// Numbers on the list.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.lock().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
-impl Drain<'_> {
+impl<'a> Drain<'a> {
+    fn new(mut inodes: Vec<Ino>, draining: Draining<'a>) -> Self {
+        // Neighbours in the inode table share its blocks, and their data is allocated together.
+        inodes.sort_unstable();
+        inodes.dedup();
+        Self { inodes, _draining: draining }
+    }
+
     /// The numbers.
     #[must_use]
     pub fn inodes(&self) -> &[Ino] {
@@ -81,7 +119,7 @@ impl DirtyMark {
         // The swap orders this with `take`: either it finds the mark taken off, or the taker looks
         // at the inode later than now.
         if !self.listed.swap(true, Ordering::AcqRel) {
-            self.budget.dirty_inodes().list.lock().push(self.ino);
+            self.budget.dirty_inodes().list.lock().push_back(self.ino);
         }
     }
 
@@ -109,5 +147,17 @@ mod tests {
         nine.set();
         drop(drain);
         assert_eq!(budget.dirty_inodes().drain().inodes(), [Ino(9)]);
+    }
+
+    #[test]
+    fn the_oldest_leave_first() {
+        let budget = Arc::new(PageBudget::new(1 << 20, 4096));
+        for ino in [9, 5, 7] {
+            DirtyMark::new(Ino(ino), Arc::clone(&budget)).set();
+        }
+        let list = budget.dirty_inodes();
+        assert_eq!(list.drain_oldest(2).inodes(), [Ino(5), Ino(9)]);
+        assert_eq!(list.drain_oldest(2).inodes(), [Ino(7)]);
+        assert!(list.is_empty());
     }
 }

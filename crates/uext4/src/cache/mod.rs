@@ -14,13 +14,15 @@ mod dirty;
 mod logged;
 mod pages;
 mod seal;
+mod throttle;
 
 pub(crate) use buffer::Snapshot;
 pub use buffer::{Buffer, BufferRead, BufferWrite};
-pub use dirty::{DirtyInodes, DirtyMark};
+pub use dirty::{DirtyInodes, DirtyMark, Drain};
 pub(crate) use logged::{Homebound, LoggedImages};
 pub use pages::{Page, PageBudget, PageMap};
 pub use seal::{BlockKind, Sealer};
+pub use throttle::{Paced, Throttle, Work};
 
 use crate::error::{Error, Result};
 use crate::plant::{self, Fault};

@@ -7,6 +7,7 @@
 //! extent, whose conversion may need room in the extent tree.
 
 use super::dirty::{DirtyInodes, DirtyMark};
+use super::throttle::Throttle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -155,20 +156,24 @@ impl PageMap {
         page.writeback = true;
         self.dirty -= 1;
         self.mark.budget().dirty.fetch_sub(1, Ordering::Relaxed);
+        self.mark.budget().writeback.fetch_add(1, Ordering::Relaxed);
         Some(Arc::clone(&page.data))
     }
 
-    /// The page is on the device and mapped (`done`), or has to be tried again.
-    pub fn end_writeback(&mut self, at: FileBlock, done: bool) {
-        let Some(page) = self.pages.get_mut(&at) else { return };
+    /// The page is on the device and mapped (`done`), or has to be tried again. Returns whether it
+    /// held a promise of a block, and whether it lay over an unwritten extent, and does no more.
+    pub fn end_writeback(&mut self, at: FileBlock, done: bool) -> (bool, bool) {
+        let Some(page) = self.pages.get_mut(&at) else { return (false, false) };
         page.writeback = false;
+        self.mark.budget().writeback.fetch_sub(1, Ordering::Relaxed);
         if done {
-            page.reserved = false;
-            page.converting = false;
-        } else if !page.dirty {
+            return (std::mem::take(&mut page.reserved), std::mem::take(&mut page.converting));
+        }
+        if !page.dirty {
             page.dirty = true;
             note_dirty(&mut self.dirty, &self.mark);
         }
+        (false, false)
     }
 
     /// Drops the pages from `from` up to `end` (exclusive), dirty or not. None may be under
@@ -240,20 +245,24 @@ impl Drop for PageMap {
 pub struct PageBudget {
     pages: AtomicUsize,
     dirty: AtomicUsize,
+    writeback: AtomicUsize,
     pages_max: usize,
     dirty_inodes: DirtyInodes,
+    throttle: Throttle,
 }
 
 impl PageBudget {
     /// A budget of `bytes` in pages of `block_size` bytes.
     #[must_use]
     pub fn new(bytes: u64, block_size: u32) -> Self {
-        let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX);
+        let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX).max(64);
         Self {
             pages: AtomicUsize::new(0),
             dirty: AtomicUsize::new(0),
-            pages_max: pages.max(64),
+            writeback: AtomicUsize::new(0),
+            pages_max: pages,
             dirty_inodes: DirtyInodes::default(),
+            throttle: Throttle::new(pages / 32),
         }
     }
 
@@ -287,16 +296,49 @@ impl PageBudget {
         self.pages().saturating_sub(self.pages_max - self.pages_max / 16)
     }
 
-    /// Whether writers should wait for writeback: dirty pages are half of the budget.
+    /// Where writers wait for writeback.
     #[must_use]
-    pub fn is_too_dirty(&self) -> bool {
-        self.dirty() > self.pages_max / 2
+    pub fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 
-    /// Whether writeback should start: dirty pages are a quarter of the budget.
+    /// Pages above which writeback starts: a quarter of the budget.
+    #[must_use]
+    pub fn background_limit(&self) -> usize {
+        self.pages_max / 4
+    }
+
+    /// Pages, dirty or under writeback, at which writers wait: half of the budget.
+    #[must_use]
+    pub fn hard_limit(&self) -> usize {
+        self.pages_max / 2
+    }
+
+    /// Most pages that a sweep takes at a time, so that who waits for it sees progress.
+    #[must_use]
+    pub fn batch_pages(&self) -> usize {
+        (self.pages_max / 8).clamp(64, 2048)
+    }
+
+    /// Pages that are dirty or under writeback: none of them can be evicted.
+    #[must_use]
+    pub fn unclean(&self) -> usize {
+        self.dirty() + self.writeback.load(Ordering::Relaxed)
+    }
+
+    /// Whether writeback should work.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.dirty() > self.pages_max / 4
+        self.dirty() > self.background_limit()
+    }
+
+    /// How many pages are to be cleaned for each that is made dirty now: 0 up to the background
+    /// limit, 2 at the hard limit.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        let over = self.unclean().saturating_sub(self.background_limit());
+        let range = self.hard_limit() - self.background_limit();
+        2.0 * (over as f64 / range as f64).min(1.0)
     }
 }
 

@@ -120,6 +120,17 @@ impl NodeClaims {
         Ok(nodes)
     }
 
+    /// Blocks in memory that the edits change, the inode's among them; some may be named twice.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockNo> {
+        self.pins.iter().map(|buffer| buffer.block())
+    }
+
+    /// Worst case of the blocks that new nodes dirty: themselves, their bitmaps, and descriptors.
+    #[must_use]
+    pub fn new_node_credits(&self) -> u32 {
+        3 * u32::try_from(self.claims.len()).unwrap_or(u32::MAX / 3)
+    }
+
     fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
         let mut claim = self.claims.pop().ok_or_else(|| {
             Error::new(ErrorKind::Internal, "an extent edit needs more nodes than were claimed")
@@ -141,27 +152,36 @@ fn node_kind(inode: &Inode) -> BlockKind {
     BlockKind::ExtentNode { seed: inode.seed() }
 }
 
-/// Each edit adds at most two entries to its leaf, each split one to the level above. A leaf may
-/// be split by each edit that goes to it: what a split at a file's end leaves behind is full.
+/// Nodes that the edits at `paths`, which ascend, can add. Each edit adds at most two entries to
+/// its leaf, each split one to the level above. A node that may be full is split by the first
+/// entry; what a split in the middle leaves is half full, and what a split at a file's end leaves
+/// full is behind the edits that follow. So another split needs half a node of further entries.
 fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
-    let entries = 2 * paths.len();
-    let mut needed = 0;
-    for path in paths {
-        if path.extents.len() + entries <= capacity(space, path.leaf_block) {
+    let room = capacity(space, Some(BlockNo(0)));
+    let splits = |entries: usize| 1 + entries / (room / 2 - 2);
+    let mut full_leaves = Vec::new();
+    for edits in paths.chunk_by(|a, b| a.leaf_block == b.leaf_block) {
+        let (path, entries) = (&edits[0], 2 * edits.len());
+        let after = path.extents.len() + entries;
+        if after <= capacity(space, path.leaf_block) {
             continue;
         }
         if path.leaf_block.is_none() {
-            // The root moves down into a block that has room for all edits of one handle.
-            return Ok(2);
+            // The root moves down into a block.
+            return Ok(if after <= room { 1 } else { 2 + splits(entries) });
         }
-        needed += 1;
-        let is_full =
-            |level: &&Level| level.children.len() + entries > capacity(space, level.block);
+        full_leaves.push((path, splits(entries)));
+    }
+    // Leaves that are split may hang on one node.
+    let coming: usize = full_leaves.iter().map(|(_, new)| new).sum();
+    let mut needed = coming;
+    for (path, new) in full_leaves {
+        let is_full = |level: &&Level| level.children.len() + coming > capacity(space, level.block);
         let full = path.levels.iter().rev().take_while(is_full).count();
         if full == path.levels.len() && path.depth >= MAX_DEPTH {
             return Err(too_deep(inode));
         }
-        needed += full;
+        needed += full * splits(new);
     }
     Ok(needed)
 }

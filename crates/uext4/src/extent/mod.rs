@@ -75,10 +75,22 @@ impl Mapping {
 /// # Errors
 /// A corrupt tree; a device failure.
 pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
+    Ok(lookup_extent(space, inode, at)?.0)
+}
+
+/// As [`lookup`], with the whole extent that block `at` lies in, if it does.
+///
+/// # Errors
+/// As [`lookup`].
+pub fn lookup_extent(
+    space: &Space,
+    inode: &Inode,
+    at: FileBlock,
+) -> Result<(Mapping, Option<Extent>)> {
     let root = inode.tree().read();
     if !inode.attributes().flags.contains(InodeFlags::EXTENTS) {
         drop(root);
-        return crate::extent::block_map::lookup(space, inode, at);
+        return Ok((crate::extent::block_map::lookup(space, inode, at)?, None));
     }
     let mut bound = FileBlock::END;
     let at_inode = |kind: CorruptKind| kind.at(Place::Inode(inode.ino()));
@@ -88,9 +100,9 @@ pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
     let mut depth = node.depth;
     loop {
         let child = match step {
-            Step::Mapping(mapping) => {
+            Step::Mapping(mapping, extent) => {
                 check(space, &mapping)?;
-                return Ok(mapping);
+                return Ok((mapping, extent));
             }
             Step::Down(child) => child,
         };
@@ -122,7 +134,7 @@ pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> 
 
 enum Step {
     Down(ExtentIndex),
-    Mapping(Mapping),
+    Mapping(Mapping, Option<Extent>),
 }
 
 /// One level down towards `at`, or the answer. `bound` is where the next subtree begins.
@@ -137,7 +149,7 @@ fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Ste
             match position {
                 Some(position) => Step::Down(ExtentIndex::from(&entries[position])),
                 // Before the first subtree there is nothing.
-                None => Step::Mapping(hole(at, *bound)),
+                None => Step::Mapping(hole(at, *bound), None),
             }
         }
         ExtentEntries::Leaf(entries) => {
@@ -145,10 +157,8 @@ fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Ste
                 *bound = Extent::from(after).first;
             }
             let extent = position.map(|p| Extent::from(&entries[p])).filter(|e| e.contains(at));
-            Step::Mapping(match extent {
-                Some(extent) => inside(&extent, at),
-                None => hole(at, *bound),
-            })
+            let mapping = extent.map_or_else(|| hole(at, *bound), |extent| inside(&extent, at));
+            Step::Mapping(mapping, extent)
         }
     }
 }

@@ -99,8 +99,9 @@ impl Files {
         self.finish_range(inode, size)
     }
 
-    /// Gives every hole in `first .. last` unwritten blocks; the size follows up to `size`.
-    fn fill_holes(
+    /// Gives every hole in `first .. last` unwritten blocks; the size follows up to `size`. The
+    /// caller holds the sweep lock.
+    pub(super) fn fill_holes(
         &self,
         inode: &Inode,
         first: FileBlock,

@@ -4,15 +4,19 @@
 //! written back with delayed allocation.
 //! Invariants: **data is on the device before its mapping exists**: a sweep takes blocks from the
 //! allocator's memory, writes the data, and only then inserts written extents and the new size in
-//! one handle. **Space is promised before a write is acknowledged.** What removes blocks holds the
+//! one handle (but for the contrasts, `ordered` and `unwritten`). **Space is promised before a
+//! write is acknowledged.** What removes blocks holds the
 //! file exclusively and its sweep lock, so no write to them is under way.
 //! Locking: file lock, sweep lock, then handles; pages are a leaf for short copies. No lock but
 //! these is held over data I/O.
 //! Kernel counterpart: `fs/ext4/inode.c`, `mm/filemap.c`, `fs/fs-writeback.c`.
 
 mod allocate;
+mod batch;
 mod damage;
 mod delete;
+mod mapping;
+mod ordered;
 mod orphan;
 mod read;
 mod reclaim;
@@ -21,10 +25,12 @@ mod seek;
 mod sweep;
 mod sync;
 mod truncate;
+mod unwritten;
 mod write;
 
 pub use allocate::AllocateMode;
 pub use damage::{Damage, PanicHook};
+pub use ordered::OrderedWrites;
 pub use orphan::{ORPHAN_CREDITS, Orphans};
 pub use seek::Seek;
 
@@ -53,6 +59,10 @@ pub struct Files {
     reclaim_hand: AtomicUsize,
     /// One reclaimer is enough.
     reclaiming: AtomicBool,
+    /// A block of them.
+    zeroes: Arc<[u8]>,
+    /// Data that commits wait for.
+    ordered: Arc<OrderedWrites>,
 }
 
 impl Files {
@@ -66,7 +76,13 @@ impl Files {
         options: MountOptions,
         read_only: bool,
     ) -> Self {
+        let block_size = space.layout().block_size;
+        let device = Arc::clone(space.cache().device());
+        let ordered = Arc::new(OrderedWrites::new(device, u64::from(block_size)));
+        space.journal().set_ordered_data(&ordered);
         Self {
+            zeroes: vec![0; block_size as usize].into(),
+            ordered,
             space,
             table,
             orphans,

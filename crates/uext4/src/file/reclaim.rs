@@ -1,12 +1,19 @@
 //! Keeping memory within its budget.
 //!
-//! What: readers and writers that find the page cache over its budget evict clean pages; writers
-//! that find too many dirty ones write back. Who brings inodes into a table that is full of
-//! inodes with something to write writes that.
+//! What: readers and writers that find the page cache over its budget evict clean pages. Writers
+//! that find much dirty memory ask the flusher for writeback and are slowed down by what it does;
+//! they write back nothing themselves. Who brings inodes into a table that is full of inodes with
+//! something to write writes that.
 
 use super::Files;
+use crate::cache::Paced;
 use crate::inode::InodeRef;
+use crate::stats::WaitFor;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Longest wait of a writer below the hard limit.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Files {
     /// Evicts clean pages when there are more than the budget allows, and some more, so that the
@@ -36,25 +43,33 @@ impl Files {
         self.reclaiming.store(false, Ordering::Release);
     }
 
-    /// Writes back when dirty pages fill too much of the cache: the caller's own inode first.
-    pub(super) fn balance_dirty(&self, inode: &InodeRef) {
+    /// Paces a writer that has written `bytes`: below the background limit it goes on at once, from
+    /// there on it waits the longer the more is dirty, and at the hard limit until there is room.
+    /// The caller holds no sweep lock and no handle; a file lock it may hold, for the flusher takes
+    /// none.
+    pub(super) fn pace_writer(&self, bytes: usize) {
         let budget = self.table.budget();
-        if !budget.is_too_dirty() {
+        if budget.unclean() <= budget.background_limit() {
             return;
         }
-        // Failures are recorded with each inode, for those who sync it.
-        self.watch_dropped(self.sweep(inode));
-        if budget.is_too_dirty() {
-            self.sweep_everything();
+        let mut pages = bytes.div_ceil(self.block_size() as usize);
+        let _wait = self.space.journal().waits().begin(WaitFor::DirtyLimit);
+        loop {
+            let excess = budget.unclean().saturating_sub(budget.hard_limit());
+            let paced = budget.throttle().pace(pages, budget.weight(), excess, PAUSE_MAX);
+            if paced == Paced::Stalled || budget.unclean() <= budget.hard_limit() {
+                return;
+            }
+            // What is too much is under writeback by others who sync.
+            pages = 0;
+            crate::sync::thread::pause();
         }
     }
 
-    /// Keeps one large write from filling the cache with its own pages. The caller holds the file.
-    pub(super) fn limit_own_pages(&self, inode: &InodeRef) {
-        if self.table.budget().is_too_dirty() {
-            // Recorded with the inode; what was written so far is in memory still.
-            self.watch_dropped(self.sweep(inode));
-        }
+    /// Keeps one large write from filling the cache with its own pages. The caller holds the file;
+    /// `bytes` were written since the last time.
+    pub(super) fn limit_own_pages(&self, inode: &InodeRef, bytes: usize) {
+        self.pace_writer(bytes);
         self.reclaim();
         // What is left is our own, which nobody else evicts while we write.
         let excess = self.table.budget().excess();
@@ -70,25 +85,21 @@ impl Files {
     /// called before an operation takes locks.
     pub fn trim_inodes(&self) {
         for index in self.table.take_overfull() {
+            let mut unused = Vec::new();
             self.table.for_shard(index, |inode| {
-                if !inode.is_only_ours() || self.is_read_only() {
-                    return;
+                if inode.is_only_ours() && inode.is_dirty() {
+                    unused.push(inode);
                 }
-                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
-                if inode.pages().map.dirty() > 0 {
-                    self.watch_dropped(self.sweep(&inode));
-                }
-                self.watch_dropped(self.write_times(&inode));
             });
+            if !self.is_read_only() {
+                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+                self.watch_dropped(self.write_back_group(&unused));
+            }
         }
     }
 
     /// Writes back every file, as far as it goes.
     pub(super) fn sweep_everything(&self) {
-        self.for_dirty(|inode| {
-            if inode.pages().map.dirty() > 0 {
-                self.watch_dropped(self.sweep(inode));
-            }
-        });
+        self.watch_dropped(self.write_back_all());
     }
 }

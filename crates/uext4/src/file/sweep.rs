@@ -1,48 +1,29 @@
-//! Writeback: dirty pages of one inode to the device, then their mapping.
+//! Writeback: dirty pages to the device, then their mapping.
 //!
-//! Invariants: pages are written before the handle that makes them reachable starts. The size
-//! that a handle sets is one that was read before the pages were taken, so all data below it is on
-//! the device. Under its sweep lock an inode's tree changes by nobody else.
-//! Locking: sweep lock; no file lock, so callers go on writing meanwhile (pages are copied).
+//! What: a sweep writes back one inode; a group sweep many, whose data goes to the device in one
+//! submission and whose mappings share handles.
+//! Invariants: pages are written before the handle that makes them reachable starts (but for the
+//! contrasts, see [`super::ordered`] and [`super::unwritten`]). The size that a handle sets is one
+//! that was read before the pages were taken, so all data below it is on the device. Under its
+//! sweep lock an inode's tree changes by nobody else.
+//! Locking: sweep lock; no file lock, so callers go on writing meanwhile (pages are copied). A
+//! group takes sweep locks by trying only: an inode that is being swept goes alone, afterwards.
 
 use super::Files;
-use crate::alloc::Claim;
-use crate::error::{Error, Result};
-use crate::extent::{Edit, NodeClaims, State, edit_credits, lookup};
-use crate::inode::{Inode, InodeRef, SweepState};
+use super::batch::Part;
+use crate::cache::Drain;
+use crate::config::{FsyncBatch, WritebackMode};
+use crate::error::Result;
+use crate::inode::{Inode, InodeRef, SweepState, Turn};
 use crate::plant::{self, Fault};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
-use uext4_ondisk::{BlockNo, FileBlock};
+use uext4_ondisk::{FileBlock, FileKind};
 
-/// Most pages that are taken at a time.
-const BATCH_PAGES: usize = 2048;
-/// Most buffers in one device write.
-const IO_PAGES: usize = 512;
-/// Most extents that one handle inserts; fewer where the journal is small or the tree deep.
-const EDITS_PER_HANDLE: u32 = 8;
-
-/// Pages on their way to the device.
-struct Batch {
-    pages: Vec<(FileBlock, Arc<[u8]>)>,
-    /// Size of the file before the pages were taken.
-    size: u64,
-    /// No dirty page is left.
-    is_last: bool,
-}
-
-/// A mapping to be made when the data is on the device.
-struct Pending {
-    first: FileBlock,
-    len: u32,
-    blocks: PendingBlocks,
-}
-
-enum PendingBlocks {
-    Claimed(Claim),
-    Unwritten(BlockNo),
-}
+/// Most inodes that are swept together.
+const GROUP_INODES: usize = 256;
+/// Files with more dirty pages go alone.
+const GROUPED_PAGES: usize = 256;
+/// Pages that a sweep of `fsync_batch=rescan` takes at a time, as the kernel's page vectors held.
+const RESCAN_PAGES: usize = 15;
 
 impl Files {
     /// Writes back everything of an inode that is dirty now. A failure is recorded for those who
@@ -55,40 +36,32 @@ impl Files {
         self.sweep_locked(inode, &mut state)
     }
 
-    /// As [`Files::sweep`], but returns at once if a sweep that began after this call has ended
-    /// meanwhile: it has taken everything that was dirty at the call.
+    /// As [`Files::sweep`], but one sweep serves all callers that came before it began.
     pub(super) fn sweep_shared(&self, inode: &InodeRef) -> Result<()> {
-        let seen = inode.sweeps_started.load(Ordering::Acquire);
-        let mut state = inode.sweep();
-        if state.started > seen && !state.failed {
-            return Ok(());
+        if self.options.fsync_batch == FsyncBatch::Rescan {
+            return self.sweep(inode);
         }
-        self.sweep_locked(inode, &mut state)
+        match inode.flight.take_turn(self.space.journal().waits()) {
+            Turn::Served => Ok(()),
+            Turn::Leads(lead) => self.sweep(inode).map(|()| lead.succeed()),
+        }
     }
 
-    pub(super) fn sweep_locked(&self, inode: &Inode, state: &mut SweepState) -> Result<()> {
-        state.started += 1;
-        state.failed = false;
-        inode.sweeps_started.store(state.started, Ordering::Release);
+    pub(super) fn sweep_locked(&self, inode: &Inode, _lock: &mut SweepState) -> Result<()> {
+        let rescans = self.options.fsync_batch == FsyncBatch::Rescan;
+        let most = if rescans { RESCAN_PAGES } else { self.table.budget().batch_pages() };
         let mut from = FileBlock(0);
         loop {
-            let batch = self.take_batch(inode, from);
-            let Some(&(last, _)) = batch.pages.last() else {
-                return self.catch_up_size(inode, batch.size);
+            let part = self.take_batch(inode, from, most);
+            let Some(&(last, _)) = part.pages.last() else {
+                return self.catch_up_size(inode, part.size);
             };
-            let written = self.write_batch(inode, &batch);
-            let mut pages = inode.pages();
-            for (at, _) in &batch.pages {
-                pages.map.end_writeback(*at, written.is_ok());
-            }
-            drop(pages);
-            if let Err(error) = written {
-                state.failed = true;
-                inode.errors.record(error.clone());
-                return Err(error);
-            }
-            self.recount_reservation(inode, &batch);
-            if batch.is_last {
+            let is_last = part.is_last && !rescans;
+            let mut parts = [part];
+            let written = self.write_parts(&mut parts, false);
+            self.end_parts(&parts, written.is_ok());
+            written.inspect_err(|error| inode.errors.record(error.clone()))?;
+            if is_last {
                 return Ok(());
             }
             from = last.plus(1);
@@ -105,170 +78,165 @@ impl Files {
         self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))
     }
 
-    /// Takes dirty pages from `from` to the end of the file. Those behind it belong to a write that
-    /// has not set its size yet: mapped now, they would stand behind the end if we crashed.
-    fn take_batch(&self, inode: &Inode, from: FileBlock) -> Batch {
-        let size = inode.size();
-        let mut pages = inode.pages();
-        if pages.map.dirty() == 0 {
-            return Batch { pages: Vec::new(), size, is_last: true };
-        }
-        let mut dirty: Vec<FileBlock> = pages
-            .map
-            .range(from, self.block_from(size))
-            .filter(|(_, page)| page.dirty)
-            .map(|(at, _)| at)
-            .take(BATCH_PAGES + 1)
-            .collect();
-        let is_last = dirty.len() <= BATCH_PAGES;
-        dirty.truncate(BATCH_PAGES);
-        let taken = dirty
-            .into_iter()
-            .filter_map(|at| pages.map.begin_writeback(at).map(|data| (at, data)))
-            .collect();
-        Batch { pages: taken, size, is_last }
-    }
-
-    fn write_batch(&self, inode: &Inode, batch: &Batch) -> Result<()> {
-        let mut pending = Vec::new();
-        let mut late = Vec::new();
-        let mut rest = &batch.pages[..];
-        while let Some(&(first, _)) = rest.first() {
-            let run = contiguous(rest).min(IO_PAGES);
-            let mapping = lookup(&self.space, inode, first)?;
-            let len = run.min(mapping.len as usize);
-            let (start, len) = match mapping.state {
-                State::Written(block) => (block, len),
-                State::Unwritten(block) => {
-                    let blocks = PendingBlocks::Unwritten(block);
-                    pending.push(Pending { first, len: len as u32, blocks });
-                    (block, len)
-                }
-                State::Hole => {
-                    let want = (len as u32).min(MAX_UNWRITTEN_LEN);
-                    let claim =
-                        self.space.claim_reserved(self.goal(inode, first, &pending)?, want)?;
-                    let (start, len) = (claim.start(), claim.len());
-                    let blocks = PendingBlocks::Claimed(claim);
-                    pending.push(Pending { first, len, blocks });
-                    (start, len as usize)
-                }
-            };
-            if plant::is(Fault::MappingBeforeData) {
-                late.push((start, &rest[..len]));
-            } else {
-                self.write_pages(start, &rest[..len])?;
+    /// Writes and maps what was taken, one after the other as the mode wants it.
+    fn write_parts(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
+        self.plan_parts(parts)?;
+        let mode = self.options.writeback;
+        let (mut runs, mut late) = (Vec::new(), Vec::new());
+        for part in &mut *parts {
+            runs.append(&mut part.overwrites);
+            if mode == WritebackMode::Mapped {
+                let to = if plant::is(Fault::MappingBeforeData) { &mut late } else { &mut runs };
+                to.extend(part.pending.iter_mut().map(|pending| pending.take_run()));
             }
-            rest = &rest[len..];
         }
-        inode.note_written(self.space.journal().flush_gate().epoch());
-        let swept_to = match (batch.is_last, batch.pages.last()) {
-            (false, Some((last, _))) => (u64::from(last.get()) + 1) * self.block_size(),
-            _ => u64::MAX,
-        };
-        self.map_pending(inode, pending, batch.size.min(swept_to))?;
+        self.write_runs(runs)?;
+        self.note_written(parts);
+        if mode == WritebackMode::Unwritten {
+            self.write_and_convert(parts)?;
+        }
+        self.map_parts(parts, times)?;
         if plant::is(Fault::MappingBeforeData) {
             self.space.journal().commit_all()?;
         }
-        late.into_iter().try_for_each(|(start, pages)| self.write_pages(start, pages))
+        self.write_runs(late)
     }
 
-    fn write_pages(&self, start: BlockNo, pages: &[(FileBlock, Arc<[u8]>)]) -> Result<()> {
-        let views: Vec<&[u8]> = pages.iter().map(|(_, data)| &**data).collect();
-        self.space
-            .cache()
-            .device()
-            .write_vectored_at(start.get() * self.block_size(), &views)
-            .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
-            .map_err(|e| Error::io(format!("writing block {start}"), e))
-    }
-
-    /// Where the blocks of a hole would best be: behind the block before it.
-    pub(super) fn next_to(&self, inode: &Inode, first: FileBlock) -> Result<BlockNo> {
-        let Some(before) = first.get().checked_sub(1) else { return Ok(inode.goal()) };
-        match lookup(&self.space, inode, FileBlock(before))?.state {
-            State::Written(block) | State::Unwritten(block) => Ok(block.plus(1)),
-            State::Hole => Ok(inode.goal().plus(u64::from(before))),
+    /// What was written so far is covered by flushes that start now.
+    pub(super) fn note_written(&self, parts: &[Part<'_>]) {
+        let epoch = self.space.journal().flush_gate().epoch();
+        for part in parts.iter().filter(|part| !part.pages.is_empty()) {
+            part.inode.note_written(epoch);
         }
     }
 
-    fn goal(&self, inode: &Inode, first: FileBlock, pending: &[Pending]) -> Result<BlockNo> {
-        match pending.last() {
-            Some(Pending { first: f, len, blocks: PendingBlocks::Claimed(claim) })
-                if f.plus(*len) == first =>
-            {
-                Ok(claim.start().plus(u64::from(claim.len())))
+    /// The pages are on the device and mapped (`done`), or dirty as before.
+    fn end_parts(&self, parts: &[Part<'_>], done: bool) {
+        let mut cleaned = 0;
+        for part in parts.iter().filter(|part| !part.pages.is_empty()) {
+            let mut pages = part.inode.pages();
+            let (mut reserved, mut converting) = (pages.reserved, pages.converting);
+            for (at, _) in &part.pages {
+                let (had_promise, converted) = pages.map.end_writeback(*at, done);
+                reserved = reserved.saturating_sub(u32::from(had_promise));
+                converting = converting.saturating_sub(u32::from(converted));
             }
-            _ => self.next_to(inode, first),
+            // A smaller promise cannot fail.
+            let smaller = self.set_reservation(&mut pages, reserved, converting);
+            debug_assert!(smaller.is_ok(), "a promise grew by writeback");
+            cleaned += part.pages.len();
+        }
+        if done && cleaned > 0 {
+            self.table.budget().throttle().cleaned(cleaned);
         }
     }
 
-    /// Inserts the mappings of data that is on the device, and the size it reaches.
-    fn map_pending(&self, inode: &Inode, mut pending: Vec<Pending>, size: u64) -> Result<()> {
-        while !pending.is_empty() {
-            let each = 2 + edit_credits(inode);
-            let most = (self.space.journal().credits_max() / 2 / each).clamp(1, EDITS_PER_HANDLE);
-            let rest = pending.split_off(pending.len().min(most as usize));
-            let places: Vec<FileBlock> = pending.iter().map(|p| p.first).collect();
-            let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, true)?;
-            let credits = 1 + each * places.len() as u32;
-            // Data has no place behind the size at any commit: the size follows each handle.
-            let reached = match (rest.is_empty(), pending.last()) {
-                (false, Some(last)) => {
-                    size.min(u64::from(last.first.plus(last.len).get()) * self.block_size())
-                }
-                _ => size,
-            };
-            self.space.journal().run(credits, |handle| {
-                for run in &mut pending {
-                    let new = match &mut run.blocks {
-                        PendingBlocks::Claimed(claim) => self.space.take(handle, claim, run.len)?,
-                        PendingBlocks::Unwritten(block) => *block,
-                    };
-                    let new =
-                        Extent { first: run.first, len: run.len, start: new, unwritten: false };
-                    let edit = Edit { first: run.first, end: new.end(), new: Some(new) };
-                    edit.apply(&self.space, handle, inode, &mut nodes)?;
-                }
-                self.set_disk_size(inode, handle, reached)
-            })?;
-            pending = rest;
-        }
-        self.catch_up_size(inode, size)
-    }
-
-    fn set_disk_size(
+    /// Writes back the inodes of a drain that `wants` picks, data and times. The first failure is
+    /// the caller's; failures of data are recorded with their inodes, too.
+    pub(super) fn write_back_drained(
         &self,
-        inode: &Inode,
-        handle: &mut crate::journal::Handle<'_>,
-        size: u64,
+        drain: &Drain<'_>,
+        wants: impl Fn(&InodeRef) -> bool,
     ) -> Result<()> {
-        inode.note_data_change(handle);
-        inode.update(handle, |attributes| {
-            // The file may have been cut by a caller that waits for this sweep to end.
-            attributes.disk_size = attributes.disk_size.max(size.min(attributes.size));
-        })
-    }
-
-    /// Pages that were written hold no promise any more, unless they became dirty over a new
-    /// hole since.
-    fn recount_reservation(&self, inode: &Inode, _batch: &Batch) {
-        let mut pages = inode.pages();
-        let (mut reserved, mut converting) = (0, 0);
-        if pages.map.dirty() > 0 {
-            for (_, page) in pages.map.range(FileBlock(0), FileBlock::END) {
-                reserved += u32::from(page.reserved);
-                converting += u32::from(page.converting);
+        let mut result = Ok(());
+        let mut group = Vec::new();
+        let mut pages = 0;
+        for &ino in drain.inodes() {
+            // One that has left memory was clean.
+            let Some(inode) = self.table.find(ino) else { continue };
+            inode.dirty.take();
+            if !wants(&inode) {
+                mark_if_dirty(&inode);
+                continue;
+            }
+            let dirty = inode.pages().map.dirty();
+            if dirty > GROUPED_PAGES {
+                self.keep_first(&mut result, self.write_back_one(&inode));
+                mark_if_dirty(&inode);
+                continue;
+            }
+            pages += dirty;
+            group.push(inode);
+            if group.len() == GROUP_INODES || pages >= self.table.budget().batch_pages() {
+                self.keep_first(&mut result, self.sweep_group(&group));
+                group.drain(..).for_each(|inode| mark_if_dirty(&inode));
+                pages = 0;
             }
         }
-        // A smaller promise cannot fail.
-        let smaller = self.set_reservation(&mut pages, reserved, converting);
-        debug_assert!(smaller.is_ok(), "a promise grew by writeback");
+        self.keep_first(&mut result, self.sweep_group(&group));
+        group.iter().for_each(mark_if_dirty);
+        result
+    }
+
+    fn keep_first(&self, first: &mut Result<()>, next: Result<()>) {
+        if first.is_ok() {
+            *first = next;
+        } else {
+            self.watch_dropped(next);
+        }
+    }
+
+    fn write_back_one(&self, inode: &InodeRef) -> Result<()> {
+        if inode.kind() == FileKind::Regular {
+            self.sweep(inode)?;
+        }
+        self.write_times(inode)
+    }
+
+    /// Writes back inodes, in groups of a size that suits.
+    pub(super) fn write_back_group(&self, inodes: &[InodeRef]) -> Result<()> {
+        let mut result = Ok(());
+        for group in inodes.chunks(GROUP_INODES / 4) {
+            self.keep_first(&mut result, self.sweep_group(group));
+        }
+        result
+    }
+
+    /// Writes back data and times of several inodes together.
+    fn sweep_group(&self, inodes: &[InodeRef]) -> Result<()> {
+        let alone = self.sweep_those_free(inodes);
+        let mut result = Ok(());
+        for inode in alone {
+            self.keep_first(&mut result, self.write_back_one(inode));
+        }
+        result
+    }
+
+    /// Sweeps those that nobody else sweeps. Returns what is left: these, and all if something
+    /// failed, since whose failure it is shows when each goes alone.
+    fn sweep_those_free<'a>(&self, inodes: &'a [InodeRef]) -> Vec<&'a InodeRef> {
+        let mut alone = Vec::new();
+        let (mut locks, mut parts) = (Vec::new(), Vec::new());
+        for inode in inodes {
+            if inode.kind() != FileKind::Regular {
+                parts.push(Part::of_attributes(inode));
+                continue;
+            }
+            let Some(lock) = inode.try_sweep() else {
+                alone.push(inode);
+                continue;
+            };
+            let part = self.take_batch(inode, FileBlock(0), 2 * GROUPED_PAGES);
+            if !part.is_last {
+                alone.push(inode);
+            }
+            locks.push(lock);
+            parts.push(part);
+        }
+        let written = self.write_parts(&mut parts, true);
+        self.end_parts(&parts, written.is_ok());
+        match written {
+            Ok(()) => alone,
+            Err(error) => {
+                self.watch_dropped::<()>(Err(error));
+                inodes.iter().collect()
+            }
+        }
     }
 }
 
-/// Pages at the start of `pages` that follow each other.
-fn contiguous(pages: &[(FileBlock, Arc<[u8]>)]) -> usize {
-    let first = pages[0].0.get();
-    pages.iter().zip(first..).take_while(|((at, _), want)| at.get() == *want).count()
+fn mark_if_dirty(inode: &InodeRef) {
+    if inode.is_dirty() {
+        inode.dirty.set();
+    }
 }

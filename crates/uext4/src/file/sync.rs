@@ -9,6 +9,9 @@ use crate::error::Result;
 use crate::inode::InodeRef;
 use uext4_ondisk::{FileKind, InodeFlags};
 
+/// Inodes that background writeback takes off the list at a time.
+const DRAIN_INODES: usize = 1024;
+
 impl Files {
     /// Makes an inode durable: data and, unless `data_only`, every attribute.
     ///
@@ -67,41 +70,13 @@ impl Files {
         self.space.journal().run(1, |handle| inode.update(handle, |_| ()))
     }
 
-    /// Writes back every inode that is dirty now.
+    /// Writes back every inode that is dirty now, and returns when whoever else does so is done,
+    /// too. The caller holds no sweep lock and no handle.
     ///
     /// # Errors
     /// The first failure; the others are written back all the same.
     pub fn write_back_all(&self) -> Result<()> {
-        let mut result = Ok(());
-        self.for_dirty(|inode| {
-            let one = || {
-                if inode.kind() == FileKind::Regular {
-                    self.sweep(inode)?;
-                }
-                self.write_times(inode)
-            };
-            // The first failure is the caller's.
-            match one() {
-                Err(error) if result.is_ok() => result = Err(error),
-                one => self.watch_dropped(one),
-            }
-        });
-        result
-    }
-
-    /// Visits every inode that is dirty now, and returns when whoever else does so is done, too.
-    /// The caller holds no sweep lock and no handle.
-    pub(super) fn for_dirty(&self, mut visit: impl FnMut(&InodeRef)) {
-        let drain = self.table.budget().dirty_inodes().drain();
-        for &ino in drain.inodes() {
-            // One that has left memory was clean.
-            let Some(inode) = self.table.find(ino) else { continue };
-            inode.dirty.take();
-            visit(&inode);
-            if inode.is_dirty() {
-                inode.dirty.set();
-            }
-        }
+        self.write_back_drained(&self.table.budget().dirty_inodes().drain(), |_| true)
     }
 
     /// Makes everything on the volume durable.
@@ -122,20 +97,38 @@ impl Files {
     /// changed times into a transaction, and deletes what was unlinked while this looked at it.
     pub fn write_back_expired(&self) {
         let now = self.clock_ms();
-        self.for_dirty(|inode| {
+        let drain = self.table.budget().dirty_inodes().drain();
+        let written = self.write_back_drained(&drain, |inode| {
             let (dirty, since) = {
                 let pages = inode.pages();
                 (pages.map.dirty() > 0, pages.dirty_since_ms)
             };
-            let expired = now.saturating_sub(since) >= self.options.dirty_expire_ms;
-            // Failures are recorded: of a sweep with the inode, of a handle with the journal.
-            if expired && (dirty || inode.has_late_size()) {
-                self.watch_dropped(self.sweep(inode));
-            }
-            if !dirty || expired {
-                self.watch_dropped(self.write_times(inode));
-            }
+            !dirty || now.saturating_sub(since) >= self.options.dirty_expire_ms
         });
+        drop(drain);
+        // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+        self.watch_dropped(written);
         self.watch_dropped(self.delete_unlinked());
+    }
+
+    /// Writes back, the oldest first, until less is dirty than the background limit. Writers that
+    /// wait go on as it does, and whenever it can do no more for them.
+    pub fn write_back_background(&self) {
+        let budget = self.table.budget();
+        let throttle = budget.throttle();
+        while budget.is_dirty() && !throttle.has_ended() {
+            let before = throttle.progress();
+            let mut left = budget.dirty_inodes().len();
+            while left > 0 && budget.is_dirty() && !throttle.has_ended() {
+                let drain = budget.dirty_inodes().drain_oldest(DRAIN_INODES);
+                left = left.saturating_sub(drain.inodes().len().max(1));
+                self.watch_dropped(self.write_back_drained(&drain, |_| true));
+            }
+            if throttle.progress() == before {
+                throttle.stall();
+                return;
+            }
+        }
+        throttle.relax();
     }
 }

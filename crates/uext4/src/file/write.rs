@@ -64,7 +64,9 @@ impl Files {
             match self.write_chunk(inode, at, &buf[done..done + len]) {
                 Ok(()) => {
                     done += len;
-                    self.limit_own_pages(inode);
+                    if done < buf.len() {
+                        self.limit_own_pages(inode, len);
+                    }
                 }
                 Err(error) if done == 0 => return Err(error),
                 // What came before the error is written, and said so.
@@ -96,10 +98,7 @@ impl Files {
 
     /// Writeback that a write brings with it.
     fn after_write(&self, inode: &InodeRef, written: usize) -> Result<()> {
-        if !self.options().delalloc && written > 0 {
-            self.sweep(inode)?;
-        }
-        self.balance_dirty(inode);
+        self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
         self.reclaim();
         self.honour_sync_flag(inode)
     }
@@ -141,8 +140,11 @@ impl Files {
     ) -> Result<()> {
         let mut swept = false;
         loop {
-            let fresh = self.fresh_blocks(inode, first, last)?;
-            match self.try_copy(inode, &fresh, first, last, offset, buf) {
+            let copied = self
+                .allocate_at_write(inode, first, last)
+                .and_then(|()| self.fresh_blocks(inode, first, last))
+                .and_then(|fresh| self.try_copy(inode, &fresh, first, last, offset, buf));
+            match copied {
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
                     // Promises are worst cases: writing back turns them into what is needed, and
                     // freed blocks come back with a commit.
@@ -157,6 +159,16 @@ impl Files {
                 other => return other,
             }
         }
+    }
+
+    /// With `nodelalloc`, holes get unwritten blocks before they are written into; writeback then
+    /// only converts them, as in ext4.
+    fn allocate_at_write(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<()> {
+        if self.options().delalloc {
+            return Ok(());
+        }
+        let _sweep = inode.sweep();
+        self.fill_holes(inode, first, last, None)
     }
 
     /// Blocks of the range whose page is not in memory, or is clean over something unwritten.

@@ -11,10 +11,12 @@
 
 mod attributes;
 mod errseq;
+mod single_flight;
 mod table;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
+pub(crate) use single_flight::{SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space};
@@ -53,14 +55,10 @@ pub struct FilePages {
     pub read_ahead_at: u64,
 }
 
-/// What is known about the writeback of a file.
+/// The right to change a file's extent tree and to write its data back: what a holder of the sweep
+/// lock passes on.
 #[derive(Debug, Default)]
-pub struct SweepState {
-    /// Sweeps that have begun.
-    pub started: u64,
-    /// The last sweep failed; its pages are dirty still.
-    pub failed: bool,
-}
+pub struct SweepState(());
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -73,10 +71,10 @@ pub struct Inode {
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     sweep: Mutex<SweepState>,
+    /// How syncs share sweeps.
+    pub(crate) flight: SingleFlight,
     /// Taken after the last data write; `None`: none was since the volume was opened.
     written: Mutex<Option<FlushEpoch>>,
-    /// Sweeps that have begun, for those who wait for one.
-    pub(crate) sweeps_started: AtomicU64,
     tree: RwLock<ExtentRoot>,
     xattr: RwLock<()>,
     attributes: Mutex<Attributes>,
@@ -206,8 +204,8 @@ impl Inode {
             place,
             lock: RwLock::new(rank, ()),
             sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            flight: SingleFlight::default(),
             written: Mutex::new(LockRank::Leaf, written),
-            sweeps_started: AtomicU64::new(0),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
@@ -287,6 +285,11 @@ impl Inode {
         self.sweep.lock()
     }
 
+    /// As [`Inode::sweep`] if nobody has it.
+    pub(crate) fn try_sweep(&self) -> Option<MutexGuard<'_, SweepState>> {
+        self.sweep.try_lock()
+    }
+
     /// Data of the file has been written: a flush that starts later than `epoch` covers it. To be
     /// called before the pages count as clean.
     pub(crate) fn note_written(&self, epoch: FlushEpoch) {
@@ -340,10 +343,6 @@ impl Inode {
 
     /// Whether the size is only known in memory yet: a sweep brings it to the inode table, also
     /// where no page is dirty any more.
-    pub(crate) fn has_late_size(&self) -> bool {
-        self.is_size_late(&self.attributes.lock())
-    }
-
     fn is_size_late(&self, attributes: &Attributes) -> bool {
         self.kind == FileKind::Regular && attributes.disk_size < attributes.size
     }

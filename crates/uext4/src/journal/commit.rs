@@ -107,6 +107,10 @@ impl Journal {
             return Ok(());
         }
         let mut phases = Phases(Instant::now());
+        if let Some(data) = self.ordered_data.get().and_then(std::sync::Weak::upgrade) {
+            data.write(closed.tid)?;
+            phases.end(&self.stats.data_flush);
+        }
         self.seal(&mut closed.images);
         phases.end(&self.stats.seal);
         self.write_out(&closed, &mut phases)?;

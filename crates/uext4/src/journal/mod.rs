@@ -68,6 +68,16 @@ pub trait SpaceKeeper: Send + Sync + std::fmt::Debug {
     fn freed(&self, freed: Vec<Freed>);
 }
 
+/// Who keeps data that was mapped before it was written (`writeback=ordered`).
+pub trait OrderedData: Send + Sync + std::fmt::Debug {
+    /// Returns when all data that transaction `tid` mapped is on the device. Called by the
+    /// committer when no handle of that transaction is open, before it writes the log.
+    ///
+    /// # Errors
+    /// A device failure: the transaction must not become durable.
+    fn write(&self, tid: Tid) -> Result<()>;
+}
+
 /// Who is told the cause when the journal is aborted.
 pub struct AbortObserver(Box<dyn Fn(&Error) + Send + Sync>);
 
@@ -146,6 +156,7 @@ pub struct Journal {
     moments: [Moments; 2],
     clock: Clock,
     space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
+    ordered_data: OnceLock<Weak<dyn OrderedData>>,
     abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     stats: Arc<JournalStats>,
@@ -237,6 +248,13 @@ impl Journal {
         let weak: Weak<T> = Arc::downgrade(keeper);
         let first = self.space_keeper.set(weak).is_ok();
         assert!(first, "a volume has one space");
+    }
+
+    /// Says who keeps ordered data. Once.
+    pub fn set_ordered_data<T: OrderedData + 'static>(&self, keeper: &Arc<T>) {
+        let weak: Weak<T> = Arc::downgrade(keeper);
+        let first = self.ordered_data.set(weak).is_ok();
+        assert!(first, "a volume keeps its ordered data in one place");
     }
 
     /// Says who is told of an abort: once, by the thread that aborts, which may hold locks and an

@@ -288,6 +288,7 @@ impl Journal {
             moments: Default::default(),
             clock: Clock::new(),
             space_keeper: OnceLock::new(),
+            ordered_data: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
             stats,

@@ -1,63 +1,57 @@
-//! The thread that writes old dirty data back.
+//! The thread that writes dirty data back: what is old, and what is too much.
 
+use crate::cache::Work;
 use crate::error::{Error, Result};
 use crate::file::Files;
 use crate::sync::thread::JoinHandle;
-use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How often it looks.
+/// How often it looks for what is old.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// A running flusher; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Flusher {
-    stop: Arc<Stop>,
+    files: Arc<Files>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Stop {
-    stopped: Mutex<bool>,
-    wake: Condvar,
 }
 
 impl Flusher {
     pub(super) fn start(files: &Arc<Files>) -> Result<Self> {
-        let stop =
-            Arc::new(Stop { stopped: Mutex::new(LockRank::Leaf, false), wake: Condvar::new() });
         let files = Arc::clone(files);
-        let seen = Arc::clone(&stop);
+        let seen = Arc::clone(&files);
         let thread = crate::sync::thread::Builder::new()
             .name("uext4-flush".to_owned())
-            .spawn(move || run(&files, &seen))
+            .spawn(move || run(&seen))
             .map_err(|e| Error::io("starting thread uext4-flush", e))?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { files, thread: Some(thread) })
     }
 }
 
-fn run(files: &Files, stop: &Stop) {
+fn run(files: &Files) {
+    let throttle = files.table().budget().throttle();
+    let mut next_period = Instant::now() + PERIOD;
     loop {
-        {
-            let mut stopped = stop.stopped.lock();
-            if !*stopped {
-                stop.wake.wait_for(&mut stopped, PERIOD);
-            }
-            if *stopped {
-                return;
-            }
+        let left = next_period.saturating_duration_since(Instant::now());
+        if throttle.wait_for_work(left) == Work::End {
+            return;
         }
-        if !files.is_read_only() {
+        if files.is_read_only() {
+            throttle.stall();
+            continue;
+        }
+        if Instant::now() >= next_period {
             files.write_back_expired();
+            next_period = Instant::now() + PERIOD;
         }
+        files.write_back_background();
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        *self.stop.stopped.lock() = true;
-        self.stop.wake.notify_all();
+        self.files.table().budget().throttle().end();
         if let Some(thread) = self.thread.take() {
             // A flusher that panicked has nothing to tell: writeback errors stand with inodes.
             let _ = thread.join();

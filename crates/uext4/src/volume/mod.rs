@@ -13,6 +13,7 @@ mod stats;
 mod superblock;
 
 use crate::alloc::Space;
+use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::dir::DirEntry;
 use crate::error::{Error, ErrorKind, Result};
@@ -179,6 +180,12 @@ impl Volume {
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
         self.inner.vfs.files().space()
+    }
+
+    /// Cached pages against their limits, for those who measure.
+    #[must_use]
+    pub fn page_budget(&self) -> &PageBudget {
+        self.inner.vfs.files().table().budget()
     }
 
     /// The root directory.

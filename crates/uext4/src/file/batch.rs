@@ -1,0 +1,337 @@
+//! Dirty pages on their way to the device: taken, and given places there.
+//!
+//! What: a [`Part`] is what one sweep takes of one inode: pages, the blocks that they go to, and
+//! the mappings to be made for them. Several parts, of several inodes, are written and mapped
+//! together.
+//! Invariants: everything that a mapping will make reachable is in the part's runs: the pages, and
+//! zeroes for unwritten neighbours that are converted with them rather than split off. Neighbours
+//! change by nobody else while the sweep lock is held; a page that becomes dirty over one is
+//! written later, over what is then a written extent.
+
+use super::Files;
+use crate::alloc::Claim;
+use crate::config::WritebackMode;
+use crate::error::{Error, Result};
+use crate::extent::{State, lookup, lookup_extent};
+use crate::inode::Inode;
+use crate::plant::{self, Fault};
+use std::sync::Arc;
+use uext4_device::WriteRun;
+use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
+use uext4_ondisk::{BlockNo, FileBlock};
+
+/// Most buffers in one device write.
+const IO_PAGES: usize = 512;
+/// Files of at most this many new blocks get them from one claim with their neighbours.
+const POOLED_PAGES: u32 = 16;
+/// Most blocks that are claimed at a time for several files.
+const POOL_PAGES: u32 = 1024;
+
+/// What one sweep takes of one inode.
+pub(super) struct Part<'a> {
+    pub(super) inode: &'a Inode,
+    pub(super) pages: Vec<(FileBlock, Arc<[u8]>)>,
+    /// Pages that hold a promise of a block.
+    reserved: u32,
+    /// Size that the mappings may reach: all data below it is written, or part of this.
+    pub(super) size: u64,
+    /// No dirty page was left.
+    pub(super) is_last: bool,
+    /// Data that goes where data is.
+    pub(super) overwrites: Vec<Run>,
+    pub(super) pending: Vec<Pending>,
+}
+
+/// Blocks that follow each other on the device.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) start: BlockNo,
+    pub(super) data: Vec<Arc<[u8]>>,
+}
+
+/// A mapping to be made.
+pub(super) struct Pending {
+    pub(super) first: FileBlock,
+    pub(super) len: u32,
+    pub(super) blocks: PendingBlocks,
+    /// What is written there; empty once it is.
+    pub(super) data: Vec<Arc<[u8]>>,
+}
+
+pub(super) enum PendingBlocks {
+    Claimed(Claim),
+    Unwritten(BlockNo),
+}
+
+/// Blocks claimed for several small files of a group.
+#[derive(Default)]
+pub(super) struct Pool {
+    claim: Option<Claim>,
+    goal: Option<BlockNo>,
+    /// Blocks that files of the group still want.
+    wanted: u32,
+}
+
+impl Pending {
+    pub(super) fn start(&self) -> BlockNo {
+        match &self.blocks {
+            PendingBlocks::Claimed(claim) => claim.start(),
+            PendingBlocks::Unwritten(start) => *start,
+        }
+    }
+
+    pub(super) fn end(&self) -> FileBlock {
+        self.first.plus(self.len)
+    }
+
+    /// The data, for writing it.
+    pub(super) fn take_run(&mut self) -> Run {
+        Run { start: self.start(), data: std::mem::take(&mut self.data) }
+    }
+
+    fn append(&mut self, data: impl IntoIterator<Item = Arc<[u8]>>) {
+        let before = self.data.len();
+        self.data.extend(data);
+        self.len += (self.data.len() - before) as u32;
+    }
+}
+
+impl<'a> Part<'a> {
+    /// Nothing but the inode itself.
+    pub(super) fn of_attributes(inode: &'a Inode) -> Self {
+        Self {
+            inode,
+            pages: Vec::new(),
+            reserved: 0,
+            size: 0,
+            is_last: true,
+            overwrites: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+}
+
+impl Files {
+    /// Takes at most `most` dirty pages from `from` to the end of the file. Those behind it belong
+    /// to a write that has not set its size yet: mapped now, they would stand behind the end if we
+    /// crashed.
+    pub(super) fn take_batch<'a>(
+        &self,
+        inode: &'a Inode,
+        from: FileBlock,
+        most: usize,
+    ) -> Part<'a> {
+        let size = inode.size();
+        let mut part = Part { size, ..Part::of_attributes(inode) };
+        let mut pages = inode.pages();
+        if pages.map.dirty() == 0 {
+            return part;
+        }
+        let mut dirty: Vec<FileBlock> = pages
+            .map
+            .range(from, self.block_from(size))
+            .filter(|(_, page)| page.dirty)
+            .map(|(at, _)| at)
+            .take(most + 1)
+            .collect();
+        part.is_last = dirty.len() <= most;
+        dirty.truncate(most);
+        part.reserved = pages.reserved;
+        part.pages = dirty
+            .into_iter()
+            .filter_map(|at| pages.map.begin_writeback(at).map(|data| (at, data)))
+            .collect();
+        if let (false, Some((last, _))) = (part.is_last, part.pages.last()) {
+            part.size = size.min((u64::from(last.get()) + 1) * self.block_size());
+        }
+        part
+    }
+
+    /// Finds the places of all pages.
+    pub(super) fn plan_parts(&self, parts: &mut [Part<'_>]) -> Result<()> {
+        let mut pool = Pool::default();
+        for index in 0..parts.len() {
+            let pooled = parts.len() > 1 && parts[index].is_pooled();
+            if pooled && pool.goal != Some(parts[index].inode.goal()) {
+                let goal = parts[index].inode.goal();
+                let near =
+                    parts[index..].iter().filter(|p| p.is_pooled() && p.inode.goal() == goal);
+                let wanted = near.map(|part| part.reserved).sum();
+                pool = Pool { claim: None, goal: Some(goal), wanted };
+            }
+            self.plan_part(&mut parts[index], pooled.then_some(&mut pool))?;
+        }
+        Ok(())
+    }
+
+    fn plan_part(&self, part: &mut Part<'_>, mut pool: Option<&mut Pool>) -> Result<()> {
+        let pages = std::mem::take(&mut part.pages);
+        let planned = self.plan_pages(part, &pages, &mut pool);
+        part.pages = pages;
+        planned
+    }
+
+    fn plan_pages(
+        &self,
+        part: &mut Part<'_>,
+        pages: &[(FileBlock, Arc<[u8]>)],
+        pool: &mut Option<&mut Pool>,
+    ) -> Result<()> {
+        let mut rest = pages;
+        while let Some(&(first, _)) = rest.first() {
+            let (mapping, extent) = lookup_extent(&self.space, part.inode, first)?;
+            let mut len = contiguous(rest).min(mapping.len as usize);
+            let claim = match mapping.state {
+                State::Hole => {
+                    let want = (len as u32).min(MAX_UNWRITTEN_LEN);
+                    let claim = self.claim_for(part, first, want, pool)?;
+                    len = claim.len() as usize;
+                    Some(claim)
+                }
+                _ => None,
+            };
+            let (here, behind) = rest.split_at(len);
+            let data = here.iter().map(|(_, data)| Arc::clone(data)).collect();
+            match (mapping.state, claim) {
+                (State::Written(start), _) => part.overwrites.push(Run { start, data }),
+                (State::Unwritten(start), _) => {
+                    let blocks = PendingBlocks::Unwritten(start);
+                    part.pending.push(Pending { first, len: len as u32, blocks, data });
+                    let next = behind.first().map(|(at, _)| *at);
+                    self.widen_conversion(part, &extent, next);
+                }
+                (State::Hole, claim) => {
+                    let blocks = PendingBlocks::Claimed(claim.expect("claimed for a hole"));
+                    part.pending.push(Pending { first, len: len as u32, blocks, data });
+                }
+            }
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Small unwritten neighbours of the last conversion in the same extent are zeroed and
+    /// converted with it, as ext4 does, so that writes at random places do not cut an extent into
+    /// dust. `next` is the next page of the part.
+    fn widen_conversion(
+        &self,
+        part: &mut Part<'_>,
+        extent: &Option<Extent>,
+        next: Option<FileBlock>,
+    ) {
+        let most = u64::from(self.options.extent_max_zeroout) / self.block_size();
+        let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
+        if self.options.writeback == WritebackMode::Unwritten {
+            part.pending.push(last);
+            return;
+        }
+        let zeroes = |count: u32| std::iter::repeat_n(Arc::clone(&self.zeroes), count as usize);
+        let is_small = |gap: u32| u64::from(gap) <= most;
+        let before = part.pending.last_mut().filter(|before| before.first >= extent.first);
+        let gap = last.first.get() - before.as_ref().map_or(extent.first, |b| b.end()).get();
+        match before {
+            Some(before) if is_small(gap) => {
+                before.append(zeroes(gap));
+                before.append(std::mem::take(&mut last.data));
+                last = part.pending.pop().expect("the one before");
+            }
+            None if is_small(gap) && gap > 0 => {
+                last.data.splice(0..0, zeroes(gap));
+                last.first = extent.first;
+                last.len += gap;
+                last.blocks = PendingBlocks::Unwritten(extent.start);
+            }
+            _ => {}
+        }
+        let gap = extent.end().get() - last.end().get();
+        let is_alone = next.is_none_or(|next| next >= extent.end());
+        // Behind the end of the file there is no data to be.
+        if is_alone && is_small(gap) && extent.end() <= self.block_from(part.size) {
+            last.append(zeroes(gap));
+        }
+        part.pending.push(last);
+    }
+
+    fn claim_for(
+        &self,
+        part: &Part<'_>,
+        first: FileBlock,
+        want: u32,
+        pool: &mut Option<&mut Pool>,
+    ) -> Result<Claim> {
+        let Some(pool) = pool else {
+            let goal = self.goal(part.inode, first, &part.pending)?;
+            return self.space.claim_reserved(goal, want);
+        };
+        let claim = match &mut pool.claim {
+            Some(claim) if claim.len() > 0 => claim,
+            empty => {
+                let wanted = pool.wanted.clamp(want, POOL_PAGES.max(want));
+                empty.insert(self.space.claim_reserved(part.inode.goal(), wanted)?)
+            }
+        };
+        let front = claim.split_front(want);
+        pool.wanted = pool.wanted.saturating_sub(front.len());
+        Ok(front)
+    }
+
+    /// Where the blocks of a hole would best be: behind the block before it.
+    pub(super) fn next_to(&self, inode: &Inode, first: FileBlock) -> Result<BlockNo> {
+        let Some(before) = first.get().checked_sub(1) else { return Ok(inode.goal()) };
+        match lookup(&self.space, inode, FileBlock(before))?.state {
+            State::Written(block) | State::Unwritten(block) => Ok(block.plus(1)),
+            State::Hole => Ok(inode.goal().plus(u64::from(before))),
+        }
+    }
+
+    fn goal(&self, inode: &Inode, first: FileBlock, pending: &[Pending]) -> Result<BlockNo> {
+        match pending.last() {
+            Some(before) if before.end() == first => Ok(before.start().plus(u64::from(before.len))),
+            _ => self.next_to(inode, first),
+        }
+    }
+
+    /// Gives all runs to the device at once; what follows each other goes in one write.
+    pub(super) fn write_runs(&self, mut runs: Vec<Run>) -> Result<()> {
+        if runs.is_empty() {
+            return Ok(());
+        }
+        runs.sort_unstable_by_key(|run| run.start);
+        let views: Vec<&[u8]> = runs.iter().flat_map(|run| &run.data).map(|data| &**data).collect();
+        let mut writes: Vec<WriteRun<'_>> = Vec::with_capacity(runs.len());
+        let (mut from, mut to, mut start, mut next) = (0, 0, runs[0].start, runs[0].start);
+        let flush = |from: usize, to: usize, start: BlockNo, writes: &mut Vec<_>| {
+            let offset = start.get() * self.block_size();
+            writes.push(WriteRun { offset, bufs: &views[from..to] });
+        };
+        for run in &runs {
+            let len = run.data.len();
+            if run.start != next || (to > from && to - from + len > IO_PAGES) {
+                flush(from, to, start, &mut writes);
+                (from, start) = (to, run.start);
+            }
+            to += len;
+            next = run.start.plus(len as u64);
+        }
+        flush(from, to, start, &mut writes);
+        self.space
+            .cache()
+            .device()
+            .write_many(&writes)
+            .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
+            .map_err(|e| Error::io(format!("writing {} runs from block {start}", writes.len()), e))
+    }
+}
+
+impl Part<'_> {
+    /// A new small file: its blocks may stand beside those of its neighbours.
+    fn is_pooled(&self) -> bool {
+        (1..=POOLED_PAGES).contains(&self.reserved) && self.inode.attributes().sectors == 0
+    }
+}
+
+/// Pages at the start of `pages` that follow each other.
+fn contiguous(pages: &[(FileBlock, Arc<[u8]>)]) -> usize {
+    let first = pages[0].0.get();
+    pages.iter().zip(first..).take_while(|((at, _), want)| at.get() == *want).count()
+}

@@ -76,6 +76,7 @@ fn parse_options(args: &Args) -> Result<(MountOptions, FuseOptions)> {
         }
     }
     fuse.check(rustix::process::geteuid().is_root()).map_err(wrong)?;
+    engine.check().map_err(wrong)?;
     Ok((engine, fuse))
 }
 

@@ -187,6 +187,43 @@ fn damage_in_complete_transactions_is_told() {
     assert_eq!(log.plan().unwrap().transactions, 0);
 }
 
+/// With async_commit the commit block may be there and anything before it missing.
+#[test]
+fn a_torn_transaction_of_an_asynchronous_commit_never_happened() {
+    for checksum in [JournalChecksum::V2, JournalChecksum::V3] {
+        let mut log = Log::new(checksum, true, 1);
+        log.layout.async_commit = true;
+        log.transaction(&[(10, 1)], &[]);
+        let torn = log.next;
+        let commit = log.transaction(&[(10, 2), (11, 2)], &[12]);
+        assert_eq!(log.result(&log.plan().unwrap()), BTreeMap::from([(10, 2), (11, 2)]));
+        // Revoke block, descriptor, images, commit block: each missing, each torn.
+        for at in torn..=commit {
+            let whole = log.blocks[at as usize].clone();
+            for from in [0, BLOCK / 2] {
+                log.blocks[at as usize][from..].fill(0x55);
+                let plan = log.plan().unwrap();
+                assert_eq!(log.result(&plan), BTreeMap::from([(10, 1)]), "block {at} from {from}");
+                assert_eq!((plan.transactions, plan.revoked), (1, 0));
+                assert!(plan.damaged.is_empty());
+                log.blocks[at as usize].clone_from(&whole);
+            }
+        }
+        // The next transaction was written when this one was durable: that is damage.
+        log.transaction(&[(13, 3)], &[]);
+        log.blocks[commit as usize - 1][7] ^= 1;
+        let at = commit - 1;
+        assert!(
+            matches!(log.plan(), Err(ReplayError::Corrupt { log_block, .. }) if log_block == at)
+        );
+        log.blocks[commit as usize - 1][7] ^= 1;
+        log.blocks[commit as usize][BLOCK - 1] ^= 1;
+        assert!(
+            matches!(log.plan(), Err(ReplayError::Corrupt { log_block, .. }) if log_block == commit)
+        );
+    }
+}
+
 #[test]
 fn a_stale_descriptor_under_an_older_commit_ends_the_log() {
     let mut log = Log::new(JournalChecksum::V3, true, 1);

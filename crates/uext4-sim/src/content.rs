@@ -9,6 +9,7 @@
 //! or what any later operation made of it ([`check`]). The size lies between the smallest and the
 //! largest since that sync: writeback of a range may be cut anywhere.
 
+use crate::model::Rules;
 use crate::operation::{Id, Operation};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -165,7 +166,6 @@ impl FileBytes {
 }
 
 /// Checks a recovered file against what it held at the last completed sync and the effects since.
-/// `sizes_were_had`: see [`crate::model::Rules`].
 ///
 /// # Errors
 /// What is wrong, with the place and what stands there.
@@ -174,7 +174,7 @@ pub fn check(
     synced: &Content,
     later: &[Effect],
     found: &FileBytes,
-    sizes_were_had: bool,
+    rules: Rules,
 ) -> Result<(), String> {
     let sizes = later.iter().map(|effect| effect.size).chain([synced.size]);
     let (least, most) =
@@ -184,13 +184,17 @@ pub fn check(
     }
     // Writeback and allocation may be cut between blocks, but nowhere else.
     let had = found.size == synced.size || later.iter().any(|effect| effect.size == found.size);
-    if sizes_were_had && !had && !found.size.is_multiple_of(BLOCK_BYTES_MIN) {
+    if rules.sizes_were_had && !had && !found.size.is_multiple_of(BLOCK_BYTES_MIN) {
         return Err(format!("size {} is one that the file never had", found.size));
     }
     for range in segments(synced, later, found.size) {
+        let is_late = |effect: &Effect| effect.range.contains(&range.start);
+        if rules.data_may_be_late && later.iter().any(is_late) {
+            continue;
+        }
         let mut allowed = vec![synced.at(range.start)];
         for effect in later {
-            if effect.range.contains(&range.start) && !allowed.contains(&effect.generation) {
+            if is_late(effect) && !allowed.contains(&effect.generation) {
                 allowed.push(effect.generation);
             }
         }
@@ -249,6 +253,8 @@ mod tests {
     use super::*;
 
     const ID: Id = 0x10_0007;
+    const RULES: Rules =
+        Rules { sizes_were_had: true, renames_carry_data: true, data_may_be_late: false };
 
     fn write(offset: u64, len: u64, generation: u32) -> Operation {
         Operation::Write { id: ID, offset, len, generation, append: false }
@@ -296,12 +302,12 @@ mod tests {
             apply(&mut content, &Operation::Resize { id: ID, size: 50 }),
             apply(&mut content, &write(70, 10, 3)),
         ];
-        check(ID, &synced, &later, &bytes_of(&synced), true).unwrap();
-        check(ID, &synced, &later, &bytes_of(&content), true).unwrap();
+        check(ID, &synced, &later, &bytes_of(&synced), RULES).unwrap();
+        check(ID, &synced, &later, &bytes_of(&content), RULES).unwrap();
         // A mixture: the new bytes without the truncation.
         let mut mixed = synced.clone();
         apply(&mut mixed, &write(70, 10, 3));
-        check(ID, &synced, &later, &bytes_of(&mixed), true).unwrap();
+        check(ID, &synced, &later, &bytes_of(&mixed), RULES).unwrap();
     }
 
     #[test]
@@ -310,16 +316,26 @@ mod tests {
         apply(&mut content, &write(0, 100, 1));
         let mut found = bytes_of(&content);
         found.data[0].1[50] = 0;
-        let error = check(ID, &content, &[], &found, true).unwrap_err();
+        let error = check(ID, &content, &[], &found, RULES).unwrap_err();
         assert!(error.starts_with("byte 50 (and 0 more"), "{error}");
         found = FileBytes { size: 100, data: Vec::new() };
-        assert!(check(ID, &content, &[], &found, true).unwrap_err().contains("are a hole"));
+        assert!(check(ID, &content, &[], &found, RULES).unwrap_err().contains("are a hole"));
         found = FileBytes { size: 99, data: Vec::new() };
-        assert!(check(ID, &content, &[], &found, true).unwrap_err().starts_with("size 99"));
+        assert!(check(ID, &content, &[], &found, RULES).unwrap_err().starts_with("size 99"));
         // Bytes of a generation that was overwritten before the sync.
         let stale = bytes_of(&content);
         apply(&mut content, &write(10, 10, 2));
-        assert!(check(ID, &content, &[], &stale, true).unwrap_err().starts_with("byte 10 "));
+        assert!(check(ID, &content, &[], &stale, RULES).unwrap_err().starts_with("byte 10 "));
+        // What has been written since the sync may be anything if data may be late, and no more.
+        let late = Rules { data_may_be_late: true, ..RULES };
+        let synced = content.clone();
+        let later = [apply(&mut content, &write(20, 10, 3))];
+        found = bytes_of(&synced);
+        found.data[0].1[25] = 0xa5;
+        check(ID, &synced, &later, &found, RULES).unwrap_err();
+        check(ID, &synced, &later, &found, late).unwrap();
+        found.data[0].1[30] = 0xa5;
+        check(ID, &synced, &later, &found, late).unwrap_err();
     }
 
     #[test]

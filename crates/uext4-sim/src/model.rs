@@ -67,6 +67,10 @@ pub struct Rules {
     pub renames_carry_data: bool,
     /// A size is one that the file had, or a multiple of a block. Images of the kernel show others.
     pub sizes_were_had: bool,
+    /// Mappings may be durable before their data (`journal_async_commit`): what was written since
+    /// the last sync may show anything. Only uext4's own recovery is judged then, for others take
+    /// a torn transaction for a damaged log.
+    pub data_may_be_late: bool,
 }
 
 /// A sync that had returned: thread and place in its history.
@@ -226,9 +230,7 @@ impl ThreadHistory {
         let pasts = self.pasts(&floor);
         for (id, seen) in files {
             let result = match pasts.get(&id) {
-                Some((synced, later)) => {
-                    content::check(id, synced, later, &seen.content, rules.sizes_were_had)
-                }
+                Some((synced, later)) => content::check(id, synced, later, &seen.content, rules),
                 // Not identified yet: the load writes only afterwards.
                 None if id >> THREAD_SHIFT == 0 && seen.content.size == 0 => Ok(()),
                 None => Err("nobody made this file".into()),

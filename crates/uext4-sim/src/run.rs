@@ -68,6 +68,7 @@ pub struct Plan {
 }
 
 /// Mount options that a crash test tries each for itself: every data mode and contrast option.
+/// Words that need each other are one, with a comma.
 pub const CONTRASTS: &[&str] = &[
     "delalloc",
     "nodelalloc",
@@ -75,6 +76,7 @@ pub const CONTRASTS: &[&str] = &[
     "writeback=ordered",
     "writeback=unwritten",
     "fsync_batch=rescan",
+    "journal_async_commit,data=writeback",
 ];
 
 impl Plan {
@@ -146,7 +148,9 @@ impl Plan {
             ..MountOptions::default()
         };
         plan.contrast = contrast;
-        plan.options.parse(contrast).expect("a mount option");
+        for word in contrast.split(',') {
+            plan.options.parse(word).expect("a mount option");
+        }
         plan.category = category;
         plan.threads = [1, 1, 2, 3][rng.random_range(0..4)];
         // Most runs go round the log once; some several times.
@@ -418,9 +422,11 @@ impl<'a> Load<'a> {
     }
 
     fn history(self) -> History {
-        let carries = self.plan.options.auto_da_alloc;
+        let late = self.plan.options.journal_async_commit;
+        let carries = self.plan.options.auto_da_alloc && !late;
         let threads = self.threads.into_iter().map(|(_, history)| history).collect();
-        let rules = Rules { renames_carry_data: carries, sizes_were_had: true };
+        let rules =
+            Rules { renames_carry_data: carries, sizes_were_had: true, data_may_be_late: late };
         History { threads, rules }
     }
 }

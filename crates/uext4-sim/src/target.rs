@@ -7,10 +7,14 @@
 
 use crate::content::{self, Effect, FileBytes};
 use crate::generator::Generator;
-use crate::model::{Entry, Mark, ThreadHistory};
+use crate::model::{Entry, Mark, Rules, ThreadHistory};
 use crate::namespace::Namespace;
 use crate::operation::{Id, Operation};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of a volume that has not crashed.
+const EXACT: Rules =
+    Rules { renames_carry_data: true, sizes_were_had: true, data_may_be_late: false };
 
 /// Why an operation was not done.
 #[derive(Debug)]
@@ -111,7 +115,7 @@ pub fn act(
 fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), Refusal> {
     let found = target.read(generator.names(), id)?;
     let Some(content) = generator.content(id) else { return Ok(()) };
-    content::check(id, content, &[], &found, true).map_err(Refusal::Fault)
+    content::check(id, content, &[], &found, EXACT).map_err(Refusal::Fault)
 }
 
 fn fault(history: &ThreadHistory, operation: &Operation, why: &str) -> String {
@@ -133,7 +137,7 @@ fn settle(
         Ok(found) => found,
         Err(refusal) => return Err(format!("reading after it met no space: {refusal:?}")),
     };
-    if content::check(id, &content, &[], &found, true).is_ok() {
+    if content::check(id, &content, &[], &found, EXACT).is_ok() {
         return Ok(None);
     }
     let happened = match operation {
@@ -145,6 +149,6 @@ fn settle(
     if let Some(effect) = Effect::of(&happened, content.size) {
         changed.apply(&effect);
     }
-    content::check(id, &changed, &[], &found, true)?;
+    content::check(id, &changed, &[], &found, EXACT)?;
     Ok(Some(happened))
 }

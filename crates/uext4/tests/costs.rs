@@ -5,9 +5,10 @@
 mod common;
 
 use common::{have, mke2fs, new};
-use std::sync::Arc;
-use uext4::{FileKind, MountOptions, Volume};
-use uext4_device::{MeteredDevice, SharedDevice};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+use uext4::{FileKind, MountOptions, OpenFile, Volume};
+use uext4_device::{Device, MemoryDevice, MeteredDevice, SharedDevice};
 
 #[test]
 fn flushes_and_fua_writes_of_each_call() {
@@ -61,4 +62,121 @@ fn flushes_and_fua_writes_of_each_call() {
     assert_eq!(nothing.writes, 0, "{nothing:?}");
     drop((file, inode, root));
     volume.close().unwrap();
+}
+
+/// A device whose flushes take so long that all who are about to sync arrive meanwhile.
+#[derive(Debug)]
+struct SlowFlush(MemoryDevice);
+
+impl Device for SlowFlush {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(offset, buf)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        std::thread::sleep(Duration::from_millis(100));
+        self.0.flush()
+    }
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        self.0.write_fua(offset, buf)
+    }
+    fn punch(&self, offset: u64, len: u64) -> std::io::Result<bool> {
+        self.0.punch(offset, len)
+    }
+}
+
+const SYNCERS: usize = 24;
+
+fn open(words: &[&str]) -> Option<(Arc<MeteredDevice>, Volume, Vec<OpenFile>)> {
+    if !have("mke2fs") {
+        return None;
+    }
+    let mut options = MountOptions {
+        commit_interval_ms: 900_000,
+        dirty_expire_ms: 900_000,
+        ..MountOptions::default()
+    };
+    words.iter().for_each(|word| options.parse(word).unwrap());
+    let device = Arc::new(MeteredDevice::new(Arc::new(SlowFlush(mke2fs(64, "-b 4096")))));
+    let volume = Volume::open(device.clone() as SharedDevice, options).unwrap();
+    let root = volume.root().unwrap();
+    let files = (0..SYNCERS)
+        .map(|n| {
+            let name = format!("f{n}");
+            let inode = volume.create(&root, name.as_bytes(), &new(FileKind::Regular, 0o644));
+            let file = volume.open_file(&inode.unwrap()).unwrap();
+            file.write_at(0, &[1; 4096]).unwrap();
+            file
+        })
+        .collect();
+    volume.sync().unwrap();
+    Some((device, volume, files))
+}
+
+/// All files are overwritten and synced at the same time; returns flushes and FUA writes.
+fn sync_together(device: &MeteredDevice, files: &[OpenFile], data_only: bool) -> (u64, u64) {
+    let before = device.read_meter();
+    let together = Barrier::new(files.len());
+    std::thread::scope(|scope| {
+        for file in files {
+            scope.spawn(|| {
+                file.write_at(0, &[2; 4096]).unwrap();
+                together.wait();
+                file.sync(data_only).unwrap();
+            });
+        }
+    });
+    let spent = device.read_meter().since(&before);
+    (spent.flushes, spent.fua_writes)
+}
+
+/// Who arrives together shares: at most the commit, or flush, that the first began, and one more.
+#[test]
+fn syncs_that_arrive_together_share_flushes_and_commits() {
+    let Some((device, volume, files)) = open(&[]) else { return };
+    let (flushes, fua) = sync_together(&device, &files, true);
+    assert!((1..=2).contains(&flushes) && fua == 0, "fdatasync: {flushes} flushes, {fua} FUA");
+    // Their times are in no transaction yet.
+    let (flushes, fua) = sync_together(&device, &files, false);
+    assert!((1..=2).contains(&flushes) && fua == flushes, "fsync: {flushes} flushes, {fua} FUA");
+    // The second time the committer knows how many come.
+    let (flushes, fua) = sync_together(&device, &files, false);
+    assert!((1..=2).contains(&flushes) && fua == flushes, "fsync: {flushes} flushes, {fua} FUA");
+    let info = volume.space().journal().info();
+    assert!(info.requested > 0 && info.requested <= info.transactions, "{info:?}");
+    assert!(info.average_commit >= Duration::from_millis(50), "{info:?}");
+    assert!(volume.space().journal().waits().blocked().is_empty());
+    drop(files);
+    volume.close().unwrap();
+}
+
+#[test]
+fn options_that_save_flushes() {
+    let Some((device, volume, files)) = open(&["journal_async_commit", "data=writeback"]) else {
+        return;
+    };
+    assert_eq!(sync_together(&device, &files[..1], false), (1, 0));
+    drop(files);
+    volume.close().unwrap();
+    let Some((device, volume, files)) = open(&["barrier=0"]) else { return };
+    assert_eq!(sync_together(&device, &files, false), (0, 0));
+    assert_eq!(sync_together(&device, &files, true), (0, 0));
+    drop(files);
+    volume.close().unwrap();
+}
+
+#[test]
+fn an_asynchronous_commit_is_refused_with_ordered_data() {
+    let options = MountOptions { journal_async_commit: true, ..MountOptions::default() };
+    let error = Volume::open(Arc::new(MemoryDevice::new(1 << 20)), options).unwrap_err();
+    assert!(matches!(error.kind(), uext4::ErrorKind::InvalidArgument), "{error:?}");
+    assert!(error.to_string().contains("journal_async_commit"), "{error}");
 }

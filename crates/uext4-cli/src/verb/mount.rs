@@ -88,6 +88,7 @@ fn parse_options(args: &Args) -> Result<Options> {
         }
     }
     fuse.check(rustix::process::geteuid().is_root()).map_err(wrong)?;
+    engine.check().map_err(wrong)?;
     Ok(Options { engine, fuse, device })
 }
 

@@ -7,7 +7,10 @@
 //! Where the log ends (as in jbd2, `fs/jbd2/recovery.c`):
 //! - at a block that is no log block, has another transaction id than expected, or an unknown type;
 //! - at a commit block whose checksum is wrong: that transaction and all after it never happened.
-//!   With async_commit jbd2 reads on to say which commits failed; what it replays is the same.
+//! - With async_commit (and checksum v2 or v3) a commit block may be on the medium before the rest
+//!   of its transaction: a transaction with a wrong checksum anywhere, in descriptor, revoke block,
+//!   image or commit block, never happened, and ends the log. Unless the next transaction begins
+//!   behind it: that was written when this one was durable, so the log is damaged, an error.
 //! - A descriptor or revoke block with a wrong checksum may be left over from an older life of the
 //!   log. Judgement waits for the commit block of its transaction: an older commit time than that
 //!   of the transaction before ends the log, a newer one makes the log damaged, an error.
@@ -209,6 +212,8 @@ struct Cursor {
     suspect: Option<(u32, CorruptKind)>,
     /// CRC-32 of the open transaction (checksum v1).
     crc: u32,
+    /// First image of the open transaction with a wrong checksum (async_commit only).
+    torn: Option<u32>,
 }
 
 impl Cursor {
@@ -241,7 +246,9 @@ where
         committed: 0,
         suspect: None,
         crc: !0,
+        torn: None,
     };
+    let may_tear = layout.async_commit && layout.format.has_crc32c();
     while cursor.left > 0 {
         let log_block = cursor.next;
         reader.load(log_block)?;
@@ -252,6 +259,9 @@ where
         match kind {
             BlockType::Descriptor | BlockType::Revoke => {
                 let sound = verify_tail(&reader.block, &layout.format);
+                if may_tear && sound.is_err() {
+                    break;
+                }
                 if let (Err(kind), None) = (sound, cursor.suspect) {
                     cursor.suspect = Some((log_block, kind));
                 }
@@ -261,7 +271,7 @@ where
                 }
             }
             BlockType::Commit => {
-                if !judge_commit(reader, &mut cursor, &mut found)? {
+                if !judge_commit(reader, &mut cursor, &mut found, log_block)? {
                     break;
                 }
             }
@@ -283,6 +293,9 @@ where
     R: FnMut(u32, &mut [u8]) -> Result<(), E>,
 {
     let layout = reader.layout;
+    if layout.async_commit && layout.format.has_crc32c() {
+        return verify_images(reader, cursor);
+    }
     let count = crate::num::len32(tags(&reader.block, &layout.format).count());
     if layout.format.checksum != JournalChecksum::V1 {
         return Ok(cursor.advance(layout, count));
@@ -299,11 +312,56 @@ where
     Ok(true)
 }
 
+/// As [`skip_images`] where the commit block says nothing about them.
+fn verify_images<E, R>(
+    reader: &mut Reader<'_, R>,
+    cursor: &mut Cursor,
+) -> Result<bool, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    let layout = reader.layout;
+    let found: Vec<_> = tags(&reader.block, &layout.format).collect();
+    for tag in found {
+        if cursor.left == 0 {
+            return Ok(false);
+        }
+        let log_block = cursor.next;
+        reader.load(log_block)?;
+        if cursor.torn.is_none() && !tag.matches(&layout.format, cursor.tid, &reader.block) {
+            cursor.torn = Some(log_block);
+        }
+        cursor.advance(layout, 1);
+    }
+    Ok(true)
+}
+
+/// Whether the next transaction begins where the scan stands.
+fn goes_on<E, R>(reader: &mut Reader<'_, R>, cursor: &Cursor) -> Result<bool, ReplayError<E>>
+where
+    E: std::error::Error + 'static,
+    R: FnMut(u32, &mut [u8]) -> Result<(), E>,
+{
+    if cursor.left == 0 {
+        return Ok(false);
+    }
+    reader.load(cursor.next)?;
+    let format = &reader.layout.format;
+    Ok(match header(&reader.block) {
+        Some((BlockType::Descriptor | BlockType::Revoke, tid)) => {
+            tid == cursor.tid.next() && verify_tail(&reader.block, format).is_ok()
+        }
+        _ => false,
+    })
+}
+
 /// Judges the commit block in the buffer; returns whether the log goes on after it.
 fn judge_commit<E, R>(
-    reader: &Reader<'_, R>,
+    reader: &mut Reader<'_, R>,
     cursor: &mut Cursor,
     found: &mut Scan,
+    commit_at: u32,
 ) -> Result<bool, ReplayError<E>>
 where
     E: std::error::Error + 'static,
@@ -320,7 +378,17 @@ where
     let sum_fits = format.checksum != JournalChecksum::V1
         || commit.v1 == (CHECKSUM_CRC32, CHECKSUM_CRC32_SIZE, cursor.crc)
         || commit.v1 == (0, 0, 0);
-    if !sum_fits || verify_commit(&reader.block, format).is_err() {
+    let fits = sum_fits && verify_commit(&reader.block, format).is_ok();
+    if !fits && !(reader.layout.async_commit && format.has_crc32c()) {
+        return Ok(false);
+    }
+    if !fits || cursor.torn.is_some() {
+        let log_block = cursor.torn.unwrap_or(commit_at);
+        if goes_on(reader, cursor)? {
+            let why = "is damaged, and a later one is not";
+            let kind = CorruptKind::Rule { what: "journal transaction", why };
+            return Err(ReplayError::Corrupt { log_block, kind });
+        }
         return Ok(false);
     }
     cursor.tid = cursor.tid.next();

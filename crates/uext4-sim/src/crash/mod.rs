@@ -116,6 +116,27 @@ pub fn judge_run(
     failed.map(|()| judged.judged)
 }
 
+/// Judges the states of a run under the weaker fault model of `barrier=0`: the process or the
+/// machine ends, but the medium has all writes in order up to some point. Every `step`th of them.
+///
+/// # Errors
+/// The machinery failed.
+pub fn judge_in_order(
+    run: &Run,
+    seed: u64,
+    judge: &dyn Judge,
+    step: usize,
+) -> Result<Judged, String> {
+    let mut judged = RunJudge::new(run, judge, Samples::default());
+    let mut failed = Ok(());
+    let mut rng = StdRng::seed_from_u64(seed);
+    window::prefixes(&run.recording, step, &mut |state| {
+        failed = judged.judge(&state, &mut rng).map(drop);
+        failed.is_ok()
+    });
+    failed.map(|()| judged.judged)
+}
+
 fn keep(effort: &Effort, seed: u64, state: &window::CrashState) {
     let Some(folder) = &effort.keep else { return };
     let name: String =

@@ -227,6 +227,30 @@ impl<'a> Windows<'a> {
     }
 }
 
+/// The states of a medium that keeps the order of writes and promises nothing more: every `step`th
+/// prefix of the recording, and the whole. Calls `visit` until it says no.
+pub(super) fn prefixes(
+    recording: &Recording,
+    step: usize,
+    visit: &mut dyn FnMut(CrashState) -> bool,
+) {
+    let device = recording.base().snapshot();
+    let events = recording.events();
+    for (place, event) in events.iter().enumerate() {
+        pieces(event, Tear::Whole).iter().for_each(|piece| piece.apply(&device));
+        let moment = place + 1;
+        if moment % step != 0 && moment != events.len() {
+            continue;
+        }
+        let device = device.snapshot();
+        let digest = digest::of_image(&device);
+        let name = format!("0..{moment} in order");
+        if !visit(CrashState { device, moment, digest, name }) {
+            return;
+        }
+    }
+}
+
 /// Events before this place are promised by a flush that had returned by `moment`.
 pub(super) fn durable_before(events: &[Event], moment: usize) -> usize {
     events[..moment]

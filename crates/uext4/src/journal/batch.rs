@@ -119,7 +119,9 @@ impl Journal {
                 break;
             }
             let left = Duration::from_nanos(end - now);
-            self.committer_wake.wait_briefly(&mut state, left);
+            if self.committer_wake.wait_briefly(&mut state, left) {
+                break;
+            }
         }
         self.syncs.set_goal(0);
         drop(state);

@@ -463,8 +463,8 @@ impl Filesystem for Adapter {
             }
             let file = server.ops.files.remove(handle.0);
             reply.ok();
-            // Nobody waits for a release: what it brings with it comes after the answer. A writeback
-            // failure stays with the inode for whoever syncs it.
+            // Nobody waits for a release: what it brings with it comes after the answer. A failure
+            // of the writeback stays with the inode for whoever syncs it.
             if let Some(file) = file.filter(|_| can_write(flags.0)) {
                 let _ = file.flush();
             }

@@ -6,8 +6,9 @@
 //! between nothing and, in one run of deletions with eight workers on two processors, half of the
 //! time. So a worker that finds enough others at the queue rests, and is called back when one takes
 //! a request and leaves nobody there.
-//! Who takes a request and leaves nobody, with nobody to call, is the last one: it must not wait, or
-//! no request would be answered until somebody is done, not even one that asks what all wait for.
+//! Who takes a request and leaves nobody, with nobody to call, is the last one: it must not wait,
+//! or no request would be answered until somebody is done, not even one that asks what all wait
+//! for.
 //! Invariant: while a worker rests, another stands at the queue, or is on its way there.
 //! Locking: a leaf mutex for resting and calling; a request that needs neither touches a counter.
 

@@ -68,7 +68,15 @@ pub struct Plan {
 }
 
 /// Mount options that a crash test tries each for itself: every data mode and contrast option.
-pub const CONTRASTS: &[&str] = &["delalloc", "nodelalloc", "noauto_da_alloc"];
+pub const CONTRASTS: &[&str] = &[
+    "delalloc",
+    "nodelalloc",
+    "noauto_da_alloc",
+    "journal_join=herd",
+    "journal_credits=worst",
+    "checkpoint=inline",
+    "journal_join=herd,journal_credits=worst,checkpoint=inline",
+];
 
 impl Plan {
     /// The plan of a seed: shape, mount options and length vary.
@@ -139,7 +147,9 @@ impl Plan {
             ..MountOptions::default()
         };
         plan.contrast = contrast;
-        plan.options.parse(contrast).expect("a mount option");
+        for word in contrast.split(',') {
+            plan.options.parse(word).expect("a mount option");
+        }
         plan.category = category;
         plan.threads = [1, 1, 2, 3][rng.random_range(0..4)];
         // Most runs go round the log once; some several times.

@@ -77,6 +77,10 @@ pub const CONTRASTS: &[&str] = &[
     "writeback=unwritten",
     "fsync_batch=rescan",
     "journal_async_commit,data=writeback",
+    "journal_join=herd",
+    "journal_credits=worst",
+    "checkpoint=inline",
+    "journal_join=herd,journal_credits=worst,checkpoint=inline",
 ];
 
 impl Plan {

@@ -171,6 +171,88 @@ fn abort() {
     });
 }
 
+/// Joins, commits, checkpoints and a failing device together, with reserved handles: everybody gets
+/// in or is told, nobody waits for ever, and what is on the device recovers.
+fn admission(words: &'static str, nth: u64) {
+    let medium = Arc::new(IMAGE.snapshot());
+    let faulty = Arc::new(FaultDevice::new(medium.clone()));
+    let mut options = MountOptions { cache_bytes: 256 << 10, ..MountOptions::default() };
+    for word in words.split(',') {
+        options.parse(word).expect("a mount option");
+    }
+    let volume = Volume::open(faulty.clone(), options).expect("the image opens");
+    faulty.reset();
+    // In one of three the device works to the end.
+    if !nth.is_multiple_of(3) {
+        let operation = if nth.is_multiple_of(2) { Operation::Flush } else { Operation::Write };
+        let (times, fault) = (Times::Onwards, Fault::Io);
+        faulty.arm(FaultPlan { operation, nth: nth / 2 % 23 + 1, times, fault });
+    }
+    let threads: Vec<_> = (0..3)
+        .map(|n| {
+            let volume = volume.clone();
+            thread::spawn(move || enter_in_every_way(&volume, n))
+        })
+        .collect();
+    let results: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    let closed = volume.close();
+    assert!(faulty.struck() == 0 || failed > 0 || closed.is_err());
+    assert!(faulty.struck() > 0 || failed == 0 && closed.is_ok(), "{results:?} {closed:?}");
+    faulty.reset();
+    open(medium.clone()).close().unwrap();
+    let found = CheckerAfterErrors.findings(&medium).expect("the checker works");
+    assert_eq!(found, [""; 0]);
+}
+
+/// Needs of half a transaction, of a whole one, and small ones, reserved and not.
+fn enter_in_every_way(volume: &Volume, thread: u32) -> uext4::Result<()> {
+    let journal = volume.space().journal();
+    let root = volume.root()?;
+    let reserved = journal.reserve(journal.reserved_max() - 20 * thread)?;
+    let inode = create(volume, &root, &format!("f{thread}"))?;
+    reserved.run(|handle| inode.update(handle, |a| a.mode = a.mode & !0o777 | 0o600))?;
+    let tid = journal.run(journal.credits_max() - thread, |handle| {
+        inode.update(handle, |_| ())?;
+        Ok(handle.tid())
+    })?;
+    if thread == 1 {
+        journal.wait_durable(tid)?;
+    }
+    drop(journal.reserve(5)?);
+    volume.open_file(&inode)?.sync(false)
+}
+
+fn explore_admission(words: &'static str) {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NTH: AtomicU64 = AtomicU64::new(0);
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    explore(move || {
+        // Each commit leaves no room for the next.
+        #[cfg(feature = "plant")]
+        uext4::plant::set(Some(uext4::plant::Fault::TinyLog));
+        admission(words, NTH.fetch_add(1, Ordering::Relaxed));
+        #[cfg(feature = "plant")]
+        uext4::plant::set(None);
+    });
+}
+
+#[test]
+fn admission_in_line_with_a_checkpointer() {
+    explore_admission("journal_join=fifo,checkpoint=background");
+}
+
+#[test]
+fn admission_of_a_herd_that_checkpoints() {
+    explore_admission("journal_join=herd,journal_credits=worst,checkpoint=inline");
+}
+
+#[test]
+fn admission_in_line_with_checkpoints_by_joiners() {
+    explore_admission("journal_join=fifo,journal_credits=worst,checkpoint=inline");
+}
+
 /// Blocks are claimed, freed and claimed again by several threads: none twice.
 #[test]
 fn allocator() {
@@ -297,20 +379,37 @@ fn names_are_linearizable() {
 }
 
 /// The canary: without the wake-up by the last handle a commit waits for ever under some schedule.
-///
-/// In a process of its own, which a deadlock inside may end in any way but well.
 #[cfg(feature = "plant")]
 #[test]
 fn a_lost_wake_up_is_found() {
-    const ROLE: &str = "UEXT4_SCHEDULES_CANARY";
-    if std::env::var_os(ROLE).is_some() {
+    expect_deadlock("a_lost_wake_up_is_found", || {
         uext4::plant::set(Some(uext4::plant::Fault::LostWakeUp));
         explore_now(joining, 2_000);
+    });
+}
+
+/// Joiners that made room open the next transaction and do not tell those in line. (With exact
+/// credits the next handle that ends would tell them.)
+#[cfg(feature = "plant")]
+#[test]
+fn a_lost_opening_is_found() {
+    expect_deadlock("a_lost_opening_is_found", || {
+        uext4::plant::set(Some(uext4::plant::Fault::LostOpening));
+        explore_now(|| admission("journal_credits=worst,checkpoint=inline", 0), 2_000);
+    });
+}
+
+/// In a process of its own, which a deadlock inside may end in any way but well.
+#[cfg(feature = "plant")]
+fn expect_deadlock(test: &str, planted: impl FnOnce()) {
+    const ROLE: &str = "UEXT4_SCHEDULES_CANARY";
+    if std::env::var_os(ROLE).is_some() {
+        planted();
         return;
     }
     let program = std::env::current_exe().expect("this program");
     let output = std::process::Command::new(program)
-        .args(["--exact", "a_lost_wake_up_is_found", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(ROLE, "1")
         .output()
         .expect("it runs");

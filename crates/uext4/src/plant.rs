@@ -27,6 +27,10 @@ pub enum Fault {
     LostWakeUp,
     /// A failed write of file data is taken for a good one.
     SwallowedError,
+    /// No mistake: each commit leaves no room in the log, so that schedules meet that often.
+    TinyLog,
+    /// Joiners that made room open the next transaction and tell nobody. As `TinyLog` besides.
+    LostOpening,
 }
 
 /// Whether this fault is switched on.

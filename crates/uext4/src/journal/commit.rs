@@ -257,6 +257,8 @@ impl Journal {
         // Before the number advances, for the checkpointer moves the tail past what is durable
         // and not here.
         self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
+        let images_now = self.cache.logged().len() as u64;
+        self.stats.images_high_water.fetch_max(images_now, Ordering::Relaxed);
         let checkpoint = {
             let mut state = self.state.lock();
             state.durable = tid;
@@ -283,6 +285,10 @@ impl Journal {
 
     /// Whether the largest commit fits in the log, and its images in memory.
     pub(super) fn has_room(&self, state: &State) -> bool {
+        let tiny = plant::is(Fault::TinyLog) || plant::is(Fault::LostOpening);
+        if tiny && state.ring.free + 1 < self.map.len() {
+            return false;
+        }
         let images_limit = 2 * self.config.images_max.max(self.credits_max as usize);
         state.ring.has_room(self.commit_blocks_max) && self.cache.logged().len() <= images_limit
     }

@@ -20,6 +20,7 @@
 use super::counters::AdmissionStats;
 use super::word::{Moment, Refusal, TransactionWord};
 use crate::config::JoinMode;
+use crate::plant::{self, Fault};
 use crate::stats::{Wait, WaitFor, Waits};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, LockRank, Mutex};
@@ -416,6 +417,9 @@ impl JoinQueue {
         inner.gate.shortage = Shortage::None;
         inner.has_worker = false;
         let granted = first.and_then(|r| self.attempt(&mut inner.gate, word, r).ok());
+        if granted.is_some() && plant::is(Fault::LostOpening) {
+            return (granted, None);
+        }
         (granted, self.offer(inner, word))
     }
 
@@ -492,3 +496,6 @@ impl Gate {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,8 @@
 //! On disk: jbd2, as Documentation/filesystems/ext4 describes it.
 //! Invariants: **a transaction is closed, drained, snapshotted, and only then is the next one
 //! opened**, so no image holds a change of a later transaction. **A transaction opens only when the
-//! largest commit fits in the log.** Joiners never write, flush or checkpoint.
+//! largest commit fits in the log.** Joiners never write, flush or checkpoint (but for a contrast
+//! option).
 //! Kernel counterpart: `fs/jbd2`.
 
 mod admission;

@@ -326,7 +326,8 @@ impl Journal {
     /// # Errors
     /// The journal was or gets aborted; then the log stays as it is, to be replayed.
     pub fn close(&self) -> Result<()> {
-        let emptied = self.empty_log();
+        // Who waits for room that is not made is to be told.
+        let emptied = self.empty_log().inspect_err(|error| self.abort(error.clone()));
         {
             let mut state = self.state.lock();
             state.shutdown = true;

@@ -36,6 +36,8 @@ pub struct JournalStats {
     pub checkpoints_forced: AtomicU64,
     /// Blocks that checkpoints wrote home.
     pub checkpoint_blocks: AtomicU64,
+    /// Most images that waited in memory to go home.
+    pub images_high_water: AtomicU64,
     /// How joining went.
     pub admission: Arc<AdmissionStats>,
     /// Syncs that waited for a commit.

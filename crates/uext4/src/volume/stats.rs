@@ -96,6 +96,7 @@ impl Volume {
         let (pages, (metadata, _)) = (files.table().budget(), journal.cache().occupancy());
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let joins = &journal.stats().admission;
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let credits = |number: &AtomicU32| u64::from(number.load(Ordering::Relaxed));
         vec![
             ("cache_bytes_max", files.options().cache_bytes),
@@ -104,6 +105,7 @@ impl Volume {
             ("pages_dirty", count(pages.dirty())),
             ("metadata_blocks", count(metadata)),
             ("images_not_home", count(journal.cache().logged().len())),
+            ("images_not_home_high_water", load(&journal.stats().images_high_water)),
             ("credits_high_water", credits(&joins.credits_high_water)),
             ("credits_reserved", credits(&joins.reserved)),
             ("credits_reserved_high_water", credits(&joins.reserved_high_water)),

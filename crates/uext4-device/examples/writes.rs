@@ -23,8 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("buffered uring", Caching::Buffered, Submission::Uring),
         ("direct uring", Caching::Direct, Submission::Uring),
     ] {
-        let options =
-            FileOptions { caching, submission, ..FileOptions::new(Access::ReadWrite) };
+        let options = FileOptions { caching, submission, ..FileOptions::new(Access::ReadWrite) };
         let device = FileDevice::open_with(Path::new(&path), &options)?;
         if let Some(notice) = device.notice() {
             println!("{name}: {notice}");

@@ -40,7 +40,12 @@ pub(crate) fn check_kind(path: &Path, found: &Metadata) -> Result<(), OpenError>
 }
 
 /// Takes the advisory lock: alone for a writer, shared for a reader. Never waits long.
-pub(crate) fn lock(path: &Path, file: &File, writing: bool, block_device: bool) -> Result<(), OpenError> {
+pub(crate) fn lock(
+    path: &Path,
+    file: &File,
+    writing: bool,
+    block_device: bool,
+) -> Result<(), OpenError> {
     let operation = if writing {
         FlockOperation::NonBlockingLockExclusive
     } else {

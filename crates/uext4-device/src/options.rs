@@ -66,12 +66,7 @@ impl FileOptions {
     /// The whole file, through the page cache, one request after the other.
     #[must_use]
     pub fn new(access: Access) -> FileOptions {
-        FileOptions {
-            access,
-            offset: 0,
-            caching: Caching::Buffered,
-            submission: Submission::Pread,
-        }
+        FileOptions { access, offset: 0, caching: Caching::Buffered, submission: Submission::Pread }
     }
 
     /// What fits the image best: [`Caching::Auto`] and [`Submission::Auto`].

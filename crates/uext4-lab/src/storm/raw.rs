@@ -246,6 +246,7 @@ mod tests {
     use super::*;
     use crate::storm::content;
     use crate::storm::generator::{self, Limits};
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 

@@ -198,7 +198,7 @@ impl Files {
                     let blocks = PendingBlocks::Unwritten(start);
                     part.pending.push(Pending { first, len: len as u32, blocks, data });
                     let next = behind.first().map(|(at, _)| *at);
-                    self.widen_conversion(part, &extent, next);
+                    self.widen_conversion(part, extent, next);
                 }
                 (State::Hole, claim) => {
                     let blocks = PendingBlocks::Claimed(claim.expect("claimed for a hole"));
@@ -216,7 +216,7 @@ impl Files {
     fn widen_conversion(
         &self,
         part: &mut Part<'_>,
-        extent: &Option<Extent>,
+        extent: Option<Extent>,
         next: Option<FileBlock>,
     ) {
         let most = u64::from(self.options.extent_max_zeroout) / self.block_size();

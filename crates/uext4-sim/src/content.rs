@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Smallest block of the format.
-const BLOCK_BYTES_MIN: u64 = 1024;
+pub const BLOCK_BYTES_MIN: u64 = 1024;
 
 /// The eight bytes that repeat through what one write puts into a file. None of them is zero.
 #[must_use]
@@ -53,6 +53,13 @@ pub struct Effect {
 }
 
 impl Effect {
+    /// Whether a crash shows it wholly or not at all where data is journaled.
+    fn is_one_handle(&self, whole_max: u64) -> bool {
+        let is_write = self.generation != 0;
+        let cuts = self.range.end == u64::MAX;
+        cuts || (is_write && self.range.end - self.range.start <= whole_max)
+    }
+
     /// Effect of `operation` on a file of `size` bytes; `None` for operations on anything else.
     #[must_use]
     pub fn of(operation: &Operation, size: u64) -> Option<Effect> {
@@ -201,6 +208,40 @@ pub fn check(
     Ok(())
 }
 
+/// As [`check`] where data goes through the journal: the file is as it was at one moment since the
+/// sync, or in the middle of one operation that takes several handles. Truncations, and writes of at
+/// most `whole_max` bytes, are no such operations.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_moment(
+    id: Id,
+    synced: &Content,
+    later: &[Effect],
+    found: &FileBytes,
+    whole_max: u64,
+) -> Result<(), String> {
+    check(id, synced, later, found, true)?;
+    let mut moment = synced.clone();
+    let is = |moment: &Content, during: &[Effect]| check(id, moment, during, found, true).is_ok();
+    if is(&moment, &[]) {
+        return Ok(());
+    }
+    for effect in later {
+        if !effect.is_one_handle(whole_max) && is(&moment, std::slice::from_ref(effect)) {
+            return Ok(());
+        }
+        moment.apply(effect);
+        if is(&moment, &[]) {
+            return Ok(());
+        }
+    }
+    let moments = later.len() + 1;
+    Err(format!(
+        "each byte is one that the file held, but all together at none of {moments} moments"
+    ))
+}
+
 /// Ranges below `size` inside which every byte has the same past.
 fn segments(synced: &Content, later: &[Effect], size: u64) -> Vec<Range<u64>> {
     let mut bounds: Vec<u64> = later
@@ -320,6 +361,32 @@ mod tests {
         let stale = bytes_of(&content);
         apply(&mut content, &write(10, 10, 2));
         assert!(check(ID, &content, &[], &stale, true).unwrap_err().starts_with("byte 10 "));
+    }
+
+    #[test]
+    fn journaled_content_is_of_one_moment() {
+        let mut content = Content::default();
+        apply(&mut content, &write(0, 9000, 1));
+        let synced = content.clone();
+        let small = apply(&mut content, &write(100, 2000, 2));
+        let after_small = content.clone();
+        let large = apply(&mut content, &write(0, 8192, 3));
+        let later = [small, large];
+        let passes =
+            |content: &Content| check_moment(ID, &synced, &later, &bytes_of(content), 4096).is_ok();
+        assert!(passes(&synced) && passes(&after_small) && passes(&content));
+        // The large write up to a block.
+        let mut part = after_small.clone();
+        apply(&mut part, &write(0, 4096, 3));
+        assert!(passes(&part));
+        // Half of the small one, and the large one without it.
+        let mut torn = synced.clone();
+        apply(&mut torn, &write(100, 924, 2));
+        assert!(!passes(&torn));
+        let mut reordered = synced.clone();
+        apply(&mut reordered, &write(4096, 4096, 3));
+        assert!(!passes(&reordered));
+        check(ID, &synced, &later, &bytes_of(&torn), true).unwrap();
     }
 
     #[test]

@@ -22,6 +22,7 @@ use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use uext4::config::DataMode;
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{
     Device, FaultDevice, FaultPlan, MemoryDevice, Recording, RecordingDevice, SharedDevice,
@@ -68,7 +69,7 @@ pub struct Plan {
 }
 
 /// Mount options that a crash test tries each for itself: every data mode and contrast option.
-pub const CONTRASTS: &[&str] = &["delalloc", "nodelalloc", "noauto_da_alloc"];
+pub const CONTRASTS: &[&str] = &["delalloc", "nodelalloc", "noauto_da_alloc", "data=journal"];
 
 impl Plan {
     /// The plan of a seed: shape, mount options and length vary.
@@ -413,7 +414,12 @@ impl<'a> Load<'a> {
     fn history(self) -> History {
         let carries = self.plan.options.auto_da_alloc;
         let threads = self.threads.into_iter().map(|(_, history)| history).collect();
-        let rules = Rules { renames_carry_data: carries, sizes_were_had: true };
+        let journaled = self.plan.options.data_mode == DataMode::Journal;
+        let rules = Rules {
+            renames_carry_data: carries,
+            sizes_were_had: true,
+            whole_writes: journaled.then(|| 4 * u64::from(self.plan.shape.block_size)),
+        };
         History { threads, rules }
     }
 }

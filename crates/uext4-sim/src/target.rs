@@ -5,7 +5,7 @@
 //! through the system calls of a mounted one ([`crate::HostTarget`]). [`act`] is the loop of one
 //! thread: choose, perform, write down.
 
-use crate::content::{self, Effect, FileBytes};
+use crate::content::{self, BLOCK_BYTES_MIN, Effect, FileBytes};
 use crate::generator::Generator;
 use crate::model::{Entry, Mark, ThreadHistory};
 use crate::namespace::Namespace;
@@ -136,15 +136,34 @@ fn settle(
     if content::check(id, &content, &[], &found, true).is_ok() {
         return Ok(None);
     }
-    let happened = match operation {
-        // It allocates from its start on and leaves what it has when space ends.
-        Operation::Allocate { .. } => Operation::Resize { id, size: found.size },
-        other => other.clone(),
-    };
-    let mut changed = content.clone();
-    if let Some(effect) = Effect::of(&happened, content.size) {
-        changed.apply(&effect);
+    let mut result = Ok(None);
+    for happened in parts_of(operation, id, found.size) {
+        let mut changed = content.clone();
+        if let Some(effect) = Effect::of(&happened, content.size) {
+            changed.apply(&effect);
+        }
+        match content::check(id, &changed, &[], &found, true) {
+            Ok(()) => return Ok(Some(happened)),
+            Err(why) => result = Err(why),
+        }
     }
-    content::check(id, &changed, &[], &found, true)?;
-    Ok(Some(happened))
+    result
+}
+
+/// What an operation that met no space may have done; the whole last.
+fn parts_of(operation: &Operation, id: Id, size: u64) -> Vec<Operation> {
+    match *operation {
+        // It allocates from its start on and leaves what it has when space ends.
+        Operation::Allocate { .. } => vec![Operation::Resize { id, size }],
+        // One that takes several handles ends at a block.
+        Operation::Write { id, offset, len, generation, append } => {
+            let first = offset / BLOCK_BYTES_MIN + 1;
+            let ends = (first..).map(|block| block * BLOCK_BYTES_MIN - offset);
+            ends.take_while(|&part| part < len)
+                .chain([len])
+                .map(|len| Operation::Write { id, offset, len, generation, append })
+                .collect()
+        }
+        _ => vec![operation.clone()],
+    }
 }

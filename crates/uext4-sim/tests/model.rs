@@ -170,6 +170,11 @@ fn noauto_da_alloc_is_the_reference() {
     explore(CONTRASTS[2]);
 }
 
+#[test]
+fn journaled_data_is_the_reference() {
+    explore(CONTRASTS[3]);
+}
+
 /// The same images through the kernel's mount.
 #[test]
 fn the_kernel_shows_the_reference() {

@@ -13,6 +13,7 @@
 mod allocate;
 mod damage;
 mod delete;
+mod journaled;
 mod orphan;
 mod read;
 mod reclaim;

@@ -12,6 +12,7 @@
 
 mod checkpoint;
 mod commit;
+mod data;
 mod flush;
 mod handle;
 mod join;
@@ -33,14 +34,15 @@ use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex, RankGuard};
+use data::LoggedData;
 use join::{Grant, JoinQueue};
 use log::{LogMap, Ring};
 use record::RecordFormat;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use transaction::Transaction;
-use uext4_ondisk::Tid;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
+use uext4_ondisk::{BlockNo, Tid};
 use word::TransactionWord;
 
 /// Who keeps count of space.
@@ -93,6 +95,8 @@ pub struct Journal {
     config: JournalConfig,
     word: TransactionWord,
     queue: JoinQueue,
+    /// File data that the log may bring back.
+    data: LoggedData,
     /// Running and committing transaction, by the low bit of their id.
     transactions: [Transaction; 2],
     credits_max: u32,
@@ -185,6 +189,14 @@ impl Journal {
     #[must_use]
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// Those of `len` blocks from `start` that hold file data of which the log has an image, be it
+    /// of the running transaction, ascending: what frees them must revoke them
+    /// ([`Handle::forget`]). All others are at home, and no replay touches them.
+    #[must_use]
+    pub fn logged_data(&self, start: BlockNo, len: u32) -> Vec<BlockNo> {
+        self.data.within(start, len)
     }
 
     /// Flushes of the device.

@@ -5,6 +5,7 @@
 //! log is empty.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
+use super::data::LoggedData;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, Ring};
@@ -250,6 +251,7 @@ impl Journal {
             config,
             word: TransactionWord::new(tid),
             queue: JoinQueue::new(),
+            data: LoggedData::default(),
             transactions: [Transaction::new(), Transaction::new()],
             credits_max,
             commit_blocks_max: if superblock.s_maxlen.get() == 0 {

@@ -41,6 +41,7 @@ struct Opened {
 }
 
 pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume> {
+    options.check().map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
     let opened = open_device(device, &options)?;
     let report = RecoveryReport {
         transactions: opened.recovered.as_ref().map_or(0, |r| r.transactions),

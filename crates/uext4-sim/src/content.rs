@@ -209,8 +209,8 @@ pub fn check(
 }
 
 /// As [`check`] where data goes through the journal: the file is as it was at one moment since the
-/// sync, or in the middle of one operation that takes several handles. Truncations, and writes of at
-/// most `whole_max` bytes, are no such operations.
+/// sync, or in the middle of one operation that takes several handles. Truncations, and writes of
+/// at most `whole_max` bytes, are no such operations.
 ///
 /// # Errors
 /// As [`check`].

@@ -146,8 +146,8 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     faults.extend(oracle::expect_clean(&copies[0]).err().map(|e| format!("after uext4: {e}")));
     let features = if features.is_empty() { "default features" } else { features };
     let what = format!(
-        "seed {seed}: {block_size}-byte blocks, {features}, {data}, frozen after {} ms, {} operations, {} \
-         syncs before",
+        "seed {seed}: {block_size}-byte blocks, {features}, {data}, frozen after {} ms, {} \
+         operations, {} syncs before",
         delay.as_millis(),
         history.len(),
         marks.len()

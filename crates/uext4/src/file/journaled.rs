@@ -5,9 +5,9 @@
 //! wholly or not at all, and the writes of a thread in their order. Nothing is delayed: there are
 //! no dirty pages, writeback finds nothing to do, fsync is a commit.
 //! Invariants: a page of such a file is clean, and is what its block is; the block's newest bytes
-//! stand in its buffer, else in the images on their way home, else at home ([`Files::read`] looks in
-//! that order). Such a block is never written in place. What is freed is revoked if the log has
-//! an image of it, else a replay would put that over the block's next user.
+//! stand in its buffer, else in the images on their way home, else at home; reads look in that
+//! order ([`Files::newer_images`]). Such a block is never written in place. What is freed is
+//! revoked if the log has an image of it, else a replay would put that over the block's next user.
 //! Locking: file lock exclusively, then the sweep lock; what a handle puts in is made before it
 //! starts, so the handle only exchanges images.
 //! Kernel counterpart: `ext4_journalled_write_end` in `fs/ext4/inode.c`.

@@ -1,13 +1,13 @@
 //! Blocks of file data that have an image in the log.
 //!
-//! What: for each block whose data went through the journal, the latest transaction that did it, for
-//! as long as the log reaches back to that one. Metadata is not listed: whoever frees it revokes it
-//! always. Data need be revoked only where a replay could bring an old image back, and a file of
-//! gigabytes has a few such blocks.
-//! Invariants: a block is listed from before its transaction can close until the tail is durably past
-//! that, or until it is revoked. That an image is at home is not enough: the log keeps it, and would
-//! replay it over whatever stands there by then, until the tail has passed it. So the list is never
-//! longer than the log.
+//! What: for each block whose data went through the journal, the latest transaction that did it,
+//! for as long as the log reaches back to that one. Metadata is not listed: whoever frees it
+//! revokes it always. Data need be revoked only where a replay could bring an old image back, and a
+//! file of gigabytes has a few such blocks.
+//! Invariants: a block is listed from before its transaction can close until the tail is durably
+//! past that, or until it is revoked. That an image is at home is not enough: the log keeps it, and
+//! would replay it over whatever stands there by then, until the tail has passed it. So the list is
+//! never longer than the log.
 //! Locking: one leaf lock, for look-ups only.
 
 use crate::sync::{LockRank, Mutex};

@@ -131,9 +131,9 @@ impl<'j> Handle<'j> {
         Ok(buffer)
     }
 
-    /// A block of metadata or journaled data is freed: no image of it may be replayed or written home any more. Costs
-    /// one credit, which bounds the revoke records of a transaction. The caller frees the block
-    /// itself through the allocator.
+    /// A block of metadata or journaled data is freed: no image of it may be replayed or written
+    /// home any more. Costs one credit, which bounds the revoke records of a transaction. The
+    /// caller frees the block itself through the allocator.
     ///
     /// # Errors
     /// As [`Handle::write`].

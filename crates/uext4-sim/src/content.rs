@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Smallest block of the format.
-const BLOCK_BYTES_MIN: u64 = 1024;
+pub const BLOCK_BYTES_MIN: u64 = 1024;
 
 /// The eight bytes that repeat through what one write puts into a file. None of them is zero.
 #[must_use]
@@ -54,6 +54,13 @@ pub struct Effect {
 }
 
 impl Effect {
+    /// Whether a crash shows it wholly or not at all where data is journaled.
+    fn is_one_handle(&self, whole_max: u64) -> bool {
+        let is_write = self.generation != 0;
+        let cuts = self.range.end == u64::MAX;
+        cuts || (is_write && self.range.end - self.range.start <= whole_max)
+    }
+
     /// Effect of `operation` on a file of `size` bytes; `None` for operations on anything else.
     #[must_use]
     pub fn of(operation: &Operation, size: u64) -> Option<Effect> {
@@ -205,6 +212,42 @@ pub fn check(
     Ok(())
 }
 
+/// As [`check`] where data goes through the journal: the file is as it was at one moment since the
+/// sync, or in the middle of one operation that takes several handles. Truncations, and writes of
+/// at most `whole_max` bytes, are no such operations.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_moment(
+    id: Id,
+    synced: &Content,
+    later: &[Effect],
+    found: &FileBytes,
+    whole_max: u64,
+) -> Result<(), String> {
+    check(id, synced, later, found, Rules::EXACT)?;
+    let mut moment = synced.clone();
+    let is = |moment: &Content, during: &[Effect]| {
+        check(id, moment, during, found, Rules::EXACT).is_ok()
+    };
+    if is(&moment, &[]) {
+        return Ok(());
+    }
+    for effect in later {
+        if !effect.is_one_handle(whole_max) && is(&moment, std::slice::from_ref(effect)) {
+            return Ok(());
+        }
+        moment.apply(effect);
+        if is(&moment, &[]) {
+            return Ok(());
+        }
+    }
+    let moments = later.len() + 1;
+    Err(format!(
+        "each byte is one that the file held, but all together at none of {moments} moments"
+    ))
+}
+
 /// Ranges below `size` inside which every byte has the same past.
 fn segments(synced: &Content, later: &[Effect], size: u64) -> Vec<Range<u64>> {
     let mut bounds: Vec<u64> = later
@@ -253,8 +296,6 @@ mod tests {
     use super::*;
 
     const ID: Id = 0x10_0007;
-    const RULES: Rules =
-        Rules { sizes_were_had: true, renames_carry_data: true, data_may_be_late: false };
 
     fn write(offset: u64, len: u64, generation: u32) -> Operation {
         Operation::Write { id: ID, offset, len, generation, append: false }
@@ -302,12 +343,12 @@ mod tests {
             apply(&mut content, &Operation::Resize { id: ID, size: 50 }),
             apply(&mut content, &write(70, 10, 3)),
         ];
-        check(ID, &synced, &later, &bytes_of(&synced), RULES).unwrap();
-        check(ID, &synced, &later, &bytes_of(&content), RULES).unwrap();
+        check(ID, &synced, &later, &bytes_of(&synced), Rules::EXACT).unwrap();
+        check(ID, &synced, &later, &bytes_of(&content), Rules::EXACT).unwrap();
         // A mixture: the new bytes without the truncation.
         let mut mixed = synced.clone();
         apply(&mut mixed, &write(70, 10, 3));
-        check(ID, &synced, &later, &bytes_of(&mixed), RULES).unwrap();
+        check(ID, &synced, &later, &bytes_of(&mixed), Rules::EXACT).unwrap();
     }
 
     #[test]
@@ -316,26 +357,54 @@ mod tests {
         apply(&mut content, &write(0, 100, 1));
         let mut found = bytes_of(&content);
         found.data[0].1[50] = 0;
-        let error = check(ID, &content, &[], &found, RULES).unwrap_err();
+        let error = check(ID, &content, &[], &found, Rules::EXACT).unwrap_err();
         assert!(error.starts_with("byte 50 (and 0 more"), "{error}");
         found = FileBytes { size: 100, data: Vec::new() };
-        assert!(check(ID, &content, &[], &found, RULES).unwrap_err().contains("are a hole"));
+        assert!(check(ID, &content, &[], &found, Rules::EXACT).unwrap_err().contains("are a hole"));
         found = FileBytes { size: 99, data: Vec::new() };
-        assert!(check(ID, &content, &[], &found, RULES).unwrap_err().starts_with("size 99"));
+        assert!(check(ID, &content, &[], &found, Rules::EXACT).unwrap_err().starts_with("size 99"));
         // Bytes of a generation that was overwritten before the sync.
         let stale = bytes_of(&content);
         apply(&mut content, &write(10, 10, 2));
-        assert!(check(ID, &content, &[], &stale, RULES).unwrap_err().starts_with("byte 10 "));
+        assert!(
+            check(ID, &content, &[], &stale, Rules::EXACT).unwrap_err().starts_with("byte 10 ")
+        );
         // What has been written since the sync may be anything if data may be late, and no more.
-        let late = Rules { data_may_be_late: true, ..RULES };
+        let late = Rules { data_may_be_late: true, ..Rules::EXACT };
         let synced = content.clone();
         let later = [apply(&mut content, &write(20, 10, 3))];
         found = bytes_of(&synced);
         found.data[0].1[25] = 0xa5;
-        check(ID, &synced, &later, &found, RULES).unwrap_err();
+        check(ID, &synced, &later, &found, Rules::EXACT).unwrap_err();
         check(ID, &synced, &later, &found, late).unwrap();
         found.data[0].1[30] = 0xa5;
         check(ID, &synced, &later, &found, late).unwrap_err();
+    }
+
+    #[test]
+    fn journaled_content_is_of_one_moment() {
+        let mut content = Content::default();
+        apply(&mut content, &write(0, 9000, 1));
+        let synced = content.clone();
+        let small = apply(&mut content, &write(100, 2000, 2));
+        let after_small = content.clone();
+        let large = apply(&mut content, &write(0, 8192, 3));
+        let later = [small, large];
+        let passes =
+            |content: &Content| check_moment(ID, &synced, &later, &bytes_of(content), 4096).is_ok();
+        assert!(passes(&synced) && passes(&after_small) && passes(&content));
+        // The large write up to a block.
+        let mut part = after_small.clone();
+        apply(&mut part, &write(0, 4096, 3));
+        assert!(passes(&part));
+        // Half of the small one, and the large one without it.
+        let mut torn = synced.clone();
+        apply(&mut torn, &write(100, 924, 2));
+        assert!(!passes(&torn));
+        let mut reordered = synced.clone();
+        apply(&mut reordered, &write(4096, 4096, 3));
+        assert!(!passes(&reordered));
+        check(ID, &synced, &later, &bytes_of(&torn), Rules::EXACT).unwrap();
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! one by uext4, one by e2fsck; the trees are compared, content, modes, owners, times, attributes
 //! and link counts, and uext4's also with what the load had synced before the freeze.
 //!
+//! Half of the images are of mounts with `data=journal`, whose logs hold file data.
+//!
 //! # Not covered
 //! Loss of what the outer file system's page cache held.
 
@@ -83,6 +85,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     let block_size = [1024, 4096][rng.random_range(0..2)];
     let features = ["", "orphan_file,metadata_csum_seed"][rng.random_range(0..2)];
     let delay = Duration::from_millis(rng.random_range(50..2000));
+    let data = ["data=ordered", "data=journal"][rng.random_range(0..2)];
 
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
     let outer_image = folder.path().join("outer.img");
@@ -97,7 +100,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     }
     make(&image, INNER_MIB, &options)?;
     let point = folder.path().join("mnt");
-    let inner = KernelMount::start(&image, &point, false)?;
+    let inner = KernelMount::start_with(&image, &point, data)?;
     set_up(&point)?;
 
     let copy = folder.path().join("copy.img");
@@ -143,8 +146,8 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     faults.extend(oracle::expect_clean(&copies[0]).err().map(|e| format!("after uext4: {e}")));
     let features = if features.is_empty() { "default features" } else { features };
     let what = format!(
-        "seed {seed}: {block_size}-byte blocks, {features}, frozen after {} ms, {} operations, {} \
-         syncs before",
+        "seed {seed}: {block_size}-byte blocks, {features}, {data}, frozen after {} ms, {} \
+         operations, {} syncs before",
         delay.as_millis(),
         history.len(),
         marks.len()

@@ -17,6 +17,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::sync::Arc;
+use uext4::config::DataMode;
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, OpenFile, Owner, SetAttr, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 
@@ -34,6 +35,8 @@ pub struct Shape {
     pub block_size: u32,
     /// Blocks are allocated at write-back.
     pub delalloc: bool,
+    /// `data=`.
+    pub data_mode: DataMode,
     /// Dirty data is written back after this time, in milliseconds.
     pub dirty_expire_ms: u64,
     /// Longest file, in bytes.
@@ -45,7 +48,7 @@ pub struct Shape {
 }
 
 /// The shapes that a run goes through.
-pub const SHAPES: [Shape; 5] = [
+pub const SHAPES: [Shape; 7] = [
     Shape { name: "4 KiB blocks", ..PLAIN },
     Shape { name: "1 KiB blocks, eager write-back", block_size: 1024, dirty_expire_ms: 1, ..PLAIN },
     Shape { name: "no delayed allocation", delalloc: false, ..PLAIN },
@@ -57,12 +60,22 @@ pub const SHAPES: [Shape; 5] = [
         ..PLAIN
     },
     Shape { name: "whole blocks", align: 4096, dirty_expire_ms: 5, ..PLAIN },
+    Shape { name: "journaled data", data_mode: DataMode::Journal, ..PLAIN },
+    Shape {
+        name: "journaled data, a long sparse file",
+        data_mode: DataMode::Journal,
+        block_size: 1024,
+        file_max: 6 << 20,
+        operation_max: 300_000,
+        ..PLAIN
+    },
 ];
 
 const PLAIN: Shape = Shape {
     name: "",
     block_size: 4096,
     delalloc: true,
+    data_mode: DataMode::Ordered,
     dirty_expire_ms: 100,
     file_max: 256 << 10,
     operation_max: 64 << 10,
@@ -200,6 +213,7 @@ impl Rig {
         uext4_mkfs::format(&device, &format).map_err(|error| format!("mkfs: {error}"))?;
         let options = MountOptions {
             delalloc: shape.delalloc,
+            data_mode: shape.data_mode,
             dirty_expire_ms: shape.dirty_expire_ms,
             commit_interval_ms: 200,
             cache_bytes: MountOptions::CACHE_BYTES_MIN,

@@ -9,7 +9,7 @@
 //!   handle, and handles of one thread follow each other. So a recovered volume shows, for each
 //!   thread, exactly the state after its first *n* operations, for one *n* not below the floor.
 //! - **Content**: each byte is what it was at the file's floor or what any later operation made of
-//!   it (see [`crate::content`]).
+//!   it (see [`crate::content`]). Where data is journaled, it is the content of one moment.
 //!
 //! # Floors
 //! | sync | durable |
@@ -71,6 +71,20 @@ pub struct Rules {
     /// the last sync may show anything. Only uext4's own recovery is judged then, for others take
     /// a torn transaction for a damaged log.
     pub data_may_be_late: bool,
+    /// Data is journaled (`data=journal`): content is that of one moment of the file, no earlier
+    /// than the names found beside it; a write of at most so many bytes is one handle, whatever
+    /// the free space looks like.
+    pub whole_writes: Option<u64>,
+}
+
+impl Rules {
+    /// Of a volume that has not crashed.
+    pub const EXACT: Self = Self {
+        renames_carry_data: true,
+        sizes_were_had: true,
+        data_may_be_late: false,
+        whole_writes: None,
+    };
 }
 
 /// A sync that had returned: thread and place in its history.
@@ -218,6 +232,8 @@ impl ThreadHistory {
         let mut faults = Vec::new();
         let mut floor = floor.clone();
         match self.check_names(floor.names, &found) {
+            // Names and data go through one journal, in the order of the operations.
+            Ok(count) if rules.whole_writes.is_some() => floor.all = floor.all.max(count),
             Ok(count) if rules.renames_carry_data => self.raise_renamed(count, &mut floor),
             Ok(_) => {}
             Err(differences) => faults = differences,
@@ -230,7 +246,12 @@ impl ThreadHistory {
         let pasts = self.pasts(&floor);
         for (id, seen) in files {
             let result = match pasts.get(&id) {
-                Some((synced, later)) => content::check(id, synced, later, &seen.content, rules),
+                Some((synced, later)) => match rules.whole_writes {
+                    Some(whole_max) => {
+                        content::check_moment(id, synced, later, &seen.content, whole_max)
+                    }
+                    None => content::check(id, synced, later, &seen.content, rules),
+                },
                 // Not identified yet: the load writes only afterwards.
                 None if id >> THREAD_SHIFT == 0 && seen.content.size == 0 => Ok(()),
                 None => Err("nobody made this file".into()),

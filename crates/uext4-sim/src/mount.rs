@@ -171,9 +171,17 @@ impl KernelMount {
     /// # Errors
     /// What mount(8) said.
     pub fn start(image: &Path, point: &Path, read_only: bool) -> Result<KernelMount, String> {
+        Self::start_with(image, point, if read_only { "ro" } else { "rw" })
+    }
+
+    /// As [`KernelMount::start`] with mount options.
+    ///
+    /// # Errors
+    /// What mount(8) said.
+    pub fn start_with(image: &Path, point: &Path, options: &str) -> Result<KernelMount, String> {
         fs::create_dir_all(point).map_err(|e| format!("{}: {e}", point.display()))?;
-        let options = if read_only { "loop,noatime,ro" } else { "loop,noatime" };
-        run(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(image).arg(point))?;
+        let options = format!("loop,noatime,{options}");
+        run(Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(point))?;
         Ok(KernelMount { point: point.to_owned() })
     }
 

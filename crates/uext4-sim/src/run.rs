@@ -22,6 +22,7 @@ use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use uext4::config::DataMode;
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{
     Device, FaultDevice, FaultPlan, MemoryDevice, Recording, RecordingDevice, SharedDevice,
@@ -73,6 +74,7 @@ pub const CONTRASTS: &[&str] = &[
     "delalloc",
     "nodelalloc",
     "noauto_da_alloc",
+    "data=journal",
     "writeback=ordered",
     "writeback=unwritten",
     "fsync_batch=rescan",
@@ -429,8 +431,13 @@ impl<'a> Load<'a> {
         let late = self.plan.options.journal_async_commit;
         let carries = self.plan.options.auto_da_alloc && !late;
         let threads = self.threads.into_iter().map(|(_, history)| history).collect();
-        let rules =
-            Rules { renames_carry_data: carries, sizes_were_had: true, data_may_be_late: late };
+        let journaled = self.plan.options.data_mode == DataMode::Journal;
+        let rules = Rules {
+            renames_carry_data: carries,
+            sizes_were_had: true,
+            data_may_be_late: late,
+            whole_writes: journaled.then(|| 4 * u64::from(self.plan.shape.block_size)),
+        };
         History { threads, rules }
     }
 }

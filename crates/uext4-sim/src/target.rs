@@ -5,16 +5,12 @@
 //! through the system calls of a mounted one ([`crate::HostTarget`]). [`act`] is the loop of one
 //! thread: choose, perform, write down.
 
-use crate::content::{self, Effect, FileBytes};
+use crate::content::{self, BLOCK_BYTES_MIN, Effect, FileBytes};
 use crate::generator::Generator;
 use crate::model::{Entry, Mark, Rules, ThreadHistory};
 use crate::namespace::Namespace;
 use crate::operation::{Id, Operation};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Of a volume that has not crashed.
-const EXACT: Rules =
-    Rules { renames_carry_data: true, sizes_were_had: true, data_may_be_late: false };
 
 /// Why an operation was not done.
 #[derive(Debug)]
@@ -115,7 +111,7 @@ pub fn act(
 fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), Refusal> {
     let found = target.read(generator.names(), id)?;
     let Some(content) = generator.content(id) else { return Ok(()) };
-    content::check(id, content, &[], &found, EXACT).map_err(Refusal::Fault)
+    content::check(id, content, &[], &found, Rules::EXACT).map_err(Refusal::Fault)
 }
 
 fn fault(history: &ThreadHistory, operation: &Operation, why: &str) -> String {
@@ -137,18 +133,37 @@ fn settle(
         Ok(found) => found,
         Err(refusal) => return Err(format!("reading after it met no space: {refusal:?}")),
     };
-    if content::check(id, &content, &[], &found, EXACT).is_ok() {
+    if content::check(id, &content, &[], &found, Rules::EXACT).is_ok() {
         return Ok(None);
     }
-    let happened = match operation {
-        // It allocates from its start on and leaves what it has when space ends.
-        Operation::Allocate { .. } => Operation::Resize { id, size: found.size },
-        other => other.clone(),
-    };
-    let mut changed = content.clone();
-    if let Some(effect) = Effect::of(&happened, content.size) {
-        changed.apply(&effect);
+    let mut result = Ok(None);
+    for happened in parts_of(operation, id, found.size) {
+        let mut changed = content.clone();
+        if let Some(effect) = Effect::of(&happened, content.size) {
+            changed.apply(&effect);
+        }
+        match content::check(id, &changed, &[], &found, Rules::EXACT) {
+            Ok(()) => return Ok(Some(happened)),
+            Err(why) => result = Err(why),
+        }
     }
-    content::check(id, &changed, &[], &found, EXACT)?;
-    Ok(Some(happened))
+    result
+}
+
+/// What an operation that met no space may have done; the whole last.
+fn parts_of(operation: &Operation, id: Id, size: u64) -> Vec<Operation> {
+    match *operation {
+        // It allocates from its start on and leaves what it has when space ends.
+        Operation::Allocate { .. } => vec![Operation::Resize { id, size }],
+        // One that takes several handles ends at a block.
+        Operation::Write { id, offset, len, generation, append } => {
+            let first = offset / BLOCK_BYTES_MIN + 1;
+            let ends = (first..).map(|block| block * BLOCK_BYTES_MIN - offset);
+            ends.take_while(|&part| part < len)
+                .chain([len])
+                .map(|len| Operation::Write { id, offset, len, generation, append })
+                .collect()
+        }
+        _ => vec![operation.clone()],
+    }
 }

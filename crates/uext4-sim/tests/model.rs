@@ -172,17 +172,22 @@ fn noauto_da_alloc_is_the_reference() {
 
 #[test]
 fn ordered_writeback_is_the_reference() {
-    explore(CONTRASTS[3]);
+    explore("writeback=ordered");
 }
 
 #[test]
 fn unwritten_writeback_is_the_reference() {
-    explore(CONTRASTS[4]);
+    explore("writeback=unwritten");
 }
 
 #[test]
 fn rescanning_syncs_are_the_reference() {
-    explore(CONTRASTS[5]);
+    explore("fsync_batch=rescan");
+}
+
+#[test]
+fn journaled_data_is_the_reference() {
+    explore("data=journal");
 }
 
 /// The same images through the kernel's mount.

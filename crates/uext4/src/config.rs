@@ -33,7 +33,8 @@ pub enum DataMode {
     /// As [`DataMode::Ordered`] here, where data is written before its mapping exists; ext4
     /// promises less. It is what `journal_async_commit` needs.
     Writeback,
-    /// Data goes through the journal with its mapping.
+    /// Data goes through the journal with its mapping. Blocks are allocated at write, whatever
+    /// [`MountOptions::delalloc`] says, and [`MountOptions::writeback`] has no effect.
     Journal,
 }
 
@@ -104,6 +105,8 @@ pub struct MountOptions {
     pub no_recovery: bool,
     /// Allocate blocks when data is written back rather than when it is written.
     pub delalloc: bool,
+    /// `delalloc` was given by its word, rather than by default.
+    pub delalloc_given: bool,
     /// Data mode.
     pub data_mode: DataMode,
     /// `auto_da_alloc`: rename over a file and close after truncation write the data first.
@@ -144,6 +147,7 @@ impl Default for MountOptions {
             errors: None,
             no_recovery: false,
             delalloc: true,
+            delalloc_given: false,
             data_mode: DataMode::Ordered,
             auto_da_alloc: true,
             cache_bytes: 256 << 20,
@@ -201,8 +205,8 @@ impl MountOptions {
             ("nodiratime", None) => self.nodiratime = true,
             ("diratime", None) => self.nodiratime = false,
             ("norecovery" | "noload", None) => self.no_recovery = true,
-            ("delalloc", None) => self.delalloc = true,
-            ("nodelalloc", None) => self.delalloc = false,
+            ("delalloc", None) => (self.delalloc, self.delalloc_given) = (true, true),
+            ("nodelalloc", None) => (self.delalloc, self.delalloc_given) = (false, false),
             ("auto_da_alloc", None) => self.auto_da_alloc = true,
             ("noauto_da_alloc", None) => self.auto_da_alloc = false,
             ("user_xattr" | "acl" | "block_validity", None) => {}
@@ -298,6 +302,9 @@ impl MountOptions {
                         commit block may be durable before the data"
                 .to_owned());
         }
+        if self.delalloc_given && self.data_mode == DataMode::Journal {
+            return Err("mount option 'delalloc': not with data=journal".to_owned());
+        }
         Ok(())
     }
 }
@@ -338,6 +345,13 @@ mod tests {
     fn async_commit_needs_another_data_mode() {
         assert!(check(&["journal_async_commit"]).unwrap().check().is_err());
         assert!(check(&["journal_async_commit", "data=writeback"]).unwrap().check().is_ok());
+    }
+
+    #[test]
+    fn journaled_data_is_not_delayed() {
+        assert!(check(&["data=journal"]).unwrap().check().is_ok());
+        assert!(check(&["data=journal", "delalloc"]).unwrap().check().is_err());
+        assert!(check(&["delalloc", "nodelalloc", "data=journal"]).unwrap().check().is_ok());
     }
 
     #[test]

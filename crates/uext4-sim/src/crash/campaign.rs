@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 pub struct Campaign {
     /// First seed of each category.
     pub seed: u64,
+    /// From one seed of a category to the next: as many as there are contrasts keep to one of them.
+    pub seed_step: u64,
     /// Seeds of each category; 0: as long as there is time.
     pub rounds: u64,
     /// The categories.
@@ -85,6 +87,7 @@ impl Campaign {
         let categories = CATEGORIES.to_vec();
         Campaign {
             seed,
+            seed_step: 1,
             rounds: 0,
             categories,
             effort,
@@ -92,6 +95,15 @@ impl Campaign {
             tells: false,
             plant: Plant::None,
         }
+    }
+
+    /// Only seeds of the contrast option `word`, from the first one on; false if there is none.
+    pub fn keep_to(&mut self, word: &str) -> bool {
+        let count = CONTRASTS.len() as u64;
+        let is = |seed: &u64| CONTRASTS[(seed % count) as usize] == word;
+        let Some(seed) = (self.seed..self.seed + count).find(is) else { return false };
+        (self.seed, self.seed_step) = (seed, count);
+        true
     }
 
     /// Runs it.
@@ -190,7 +202,7 @@ impl Progress {
         };
         let begun = self.begun.get_mut(&category)?;
         *begun += 1;
-        Some((category, campaign.seed + *begun - 1))
+        Some((category, campaign.seed + (*begun - 1) * campaign.seed_step))
     }
 }
 

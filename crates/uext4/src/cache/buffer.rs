@@ -75,6 +75,11 @@ impl Buffer {
         BufferRead { state: self.state.read() }
     }
 
+    /// The bytes, if they are in memory.
+    pub(super) fn image(&self) -> Option<Arc<[u8]>> {
+        self.is_ready().then(|| Arc::clone(&self.state.read().image))
+    }
+
     pub(super) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -91,6 +96,11 @@ impl Buffer {
             self.ready.store(true, Ordering::Release);
         }
         Ok(true)
+    }
+
+    /// Its bytes were put in by their owner; nobody needs to load it any more.
+    pub(crate) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
     }
 
     /// The same block cannot be two kinds of structure: a hostile image says so, or a damaged one.
@@ -167,6 +177,11 @@ impl BufferWrite<'_> {
 
     pub(crate) fn set_transaction(&mut self, tid: Option<Tid>) {
         self.state.transaction = tid;
+    }
+
+    /// Exchanges all the bytes, without copying the old ones for whoever holds them.
+    pub(crate) fn replace(&mut self, image: Arc<[u8]>) {
+        self.state.image = image;
     }
 
     /// The checksum of `slot` is to be computed at commit.

@@ -170,6 +170,28 @@ impl Cache {
         buffer
     }
 
+    /// The buffer of a block that its owner is about to replace as a whole; the block is not read
+    /// for that. Such a buffer is the first to be evicted: file data must not push out metadata.
+    ///
+    /// # Errors
+    /// The block is in use as a structure of another kind.
+    pub(crate) fn for_replacement(&self, block: BlockNo, kind: BlockKind) -> Result<Arc<Buffer>> {
+        let buffer = self.find_or_add(block, kind);
+        if !buffer.is_ready() {
+            buffer.take_touch();
+        }
+        buffer.expect_kind(kind)?;
+        Ok(buffer)
+    }
+
+    /// The newest bytes of a block, if they are in memory: in its buffer, or on their way home.
+    /// Without either they are at home by the time this returns, and stay there unless somebody
+    /// changes the block.
+    pub(crate) fn newest(&self, block: BlockNo) -> Option<Arc<[u8]>> {
+        let buffer = self.shard(block).lock().buffers.get(&block).map(Arc::clone);
+        buffer.and_then(|buffer| buffer.image()).or_else(|| self.logged.get(block))
+    }
+
     /// Forgets a block that has been freed.
     pub(crate) fn remove(&self, block: BlockNo) -> Option<Arc<Buffer>> {
         self.shard(block).lock().buffers.remove(&block)

@@ -125,6 +125,20 @@ impl PageMap {
         }
     }
 
+    /// Puts in what the journal has taken, in place of a clean page or none.
+    pub fn put_journaled(&mut self, at: FileBlock, data: Arc<[u8]>) {
+        match self.pages.entry(at) {
+            std::collections::btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(Page::clean(data));
+                self.mark.budget().pages.fetch_add(1, Ordering::Relaxed);
+            }
+            std::collections::btree_map::Entry::Occupied(mut there) => {
+                debug_assert!(there.get().is_evictable(), "journaled pages are never dirty");
+                *there.get_mut() = Page::clean(data);
+            }
+        }
+    }
+
     /// Puts a new dirty page in. None may be there.
     pub fn insert_dirty(&mut self, at: FileBlock, data: Arc<[u8]>) -> &mut Page {
         let page = Page { dirty: true, ..Page::clean(data) };

@@ -59,6 +59,8 @@ pub enum BlockKind {
     },
     /// Journaled without a checksum (target of a slow symbolic link).
     Plain,
+    /// Data of a regular file, where that goes through the journal.
+    Data,
 }
 
 impl BlockKind {
@@ -95,6 +97,7 @@ impl fmt::Display for BlockKind {
             Self::Xattr => "xattr",
             Self::Orphan { .. } => "orphan file",
             Self::Plain => "symlink",
+            Self::Data => "data",
         })
     }
 }
@@ -154,7 +157,10 @@ impl Sealer {
     /// Whether blocks of this kind change when they are sealed.
     pub(crate) fn has_own_checksum(&self, kind: BlockKind) -> bool {
         match kind {
-            BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) | BlockKind::Plain => false,
+            BlockKind::BlockBitmap(_)
+            | BlockKind::InodeBitmap(_)
+            | BlockKind::Plain
+            | BlockKind::Data => false,
             BlockKind::GroupDescs { .. } => self.checksums().has_group_checksum(),
             // The attribute block's hash is part of the format with or without checksums, and
             // is kept by the xattr layer.
@@ -174,7 +180,8 @@ impl Sealer {
             BlockKind::Superblock
             | BlockKind::GroupDescs { .. }
             | BlockKind::InodeTable { .. }
-            | BlockKind::Plain => Ok(()),
+            | BlockKind::Plain
+            | BlockKind::Data => Ok(()),
             BlockKind::BlockBitmap(group) | BlockKind::InodeBitmap(group) => {
                 return self.verify_bitmap(group, kind, bytes);
             }
@@ -214,7 +221,10 @@ impl Sealer {
             BlockKind::DirIndex { seed } => htree::seal_dx(bytes, seed),
             BlockKind::Xattr => xattr::seal_xattr_block(bytes, self.checksums(), block),
             BlockKind::Orphan { seed } => orphan::seal_orphan_block(bytes, seed, block),
-            BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) | BlockKind::Plain => {}
+            BlockKind::BlockBitmap(_)
+            | BlockKind::InodeBitmap(_)
+            | BlockKind::Plain
+            | BlockKind::Data => {}
         }
     }
 

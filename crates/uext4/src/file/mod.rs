@@ -1,7 +1,7 @@
 //! Content of files: reading, writing, writeback, truncation, space.
 //!
 //! What: [`Files`] does to inodes what callers ask of their content. Data is cached in pages and
-//! written back with delayed allocation.
+//! written back with delayed allocation; where data is journaled it is never dirty (`journaled`).
 //! Invariants: **data is on the device before its mapping exists**: a sweep takes blocks from the
 //! allocator's memory, writes the data, and only then inserts written extents and the new size in
 //! one handle (but for the contrasts, `ordered` and `unwritten`). **Space is promised before a
@@ -15,6 +15,7 @@ mod allocate;
 mod batch;
 mod damage;
 mod delete;
+mod journaled;
 mod mapping;
 mod ordered;
 mod orphan;

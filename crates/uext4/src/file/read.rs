@@ -3,13 +3,14 @@
 //! Locking: the file's lock shared; device reads happen under it and under nothing else. A page
 //! that is missing cannot become dirty meanwhile, for writers hold the file exclusively; so what
 //! is on the device where pages are missing is what the file holds, and may be read past the cache.
+//! Where data goes through the journal, what is newer than on the device is laid over that.
 
 use super::Files;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::inode::Inode;
 use std::sync::Arc;
-use uext4_ondisk::FileBlock;
+use uext4_ondisk::{BlockNo, FileBlock};
 
 /// A sequential reader's window, in bytes.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
@@ -109,12 +110,12 @@ impl Files {
         let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
         if is_whole || buf.len() >= DIRECT_READ_BYTES {
             let run_end = run_end.min(last);
-            self.read_direct(at, run_end, block.get(), offset, buf)?;
+            self.read_direct(inode, at, run_end, block, offset, buf)?;
             return Ok(run_end);
         }
         let most = u32::try_from(READ_CHUNK_BYTES / self.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
-        let images = self.read_blocks(block.get(), run_end.get() - at.get())?;
+        let images = self.read_blocks(inode, block, run_end.get() - at.get())?;
         let mut pages = inode.pages();
         let mut next = at;
         for image in images {
@@ -131,33 +132,50 @@ impl Files {
     /// where the caller wants them.
     fn read_direct(
         &self,
+        inode: &Inode,
         first: FileBlock,
         end: FileBlock,
-        start: u64,
+        start: BlockNo,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
         let first_byte = u64::from(first.get()) * self.block_size();
         let from = first_byte.max(offset);
         let to = (u64::from(end.get()) * self.block_size()).min(offset + buf.len() as u64);
-        let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
-        self.space
-            .cache()
-            .device()
-            .read_at(start * self.block_size() + (from - first_byte), into)
-            .map_err(|e| Error::io(format!("reading block {start}"), e))
+        let count = end.get() - first.get();
+        let newer = self.newer_images(inode, start, count);
+        if newer.len() < count as usize {
+            let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            self.space
+                .cache()
+                .device()
+                .read_at(start.get() * self.block_size() + (from - first_byte), into)
+                .map_err(|e| Error::io(format!("reading block {start}"), e))?;
+        }
+        for (at, image) in newer {
+            self.copy_out(first.plus(at), &image, offset, buf);
+        }
+        Ok(())
     }
 
     /// Reads `count` blocks from block `start` of the device.
-    fn read_blocks(&self, start: u64, count: u32) -> Result<Vec<Arc<[u8]>>> {
+    fn read_blocks(&self, inode: &Inode, start: BlockNo, count: u32) -> Result<Vec<Arc<[u8]>>> {
         let block_size = self.block_size() as usize;
+        let newer = self.newer_images(inode, start, count);
+        if newer.len() == count as usize {
+            return Ok(newer.into_iter().map(|(_, image)| image).collect());
+        }
         let mut bytes = vec![0; block_size * count as usize];
         self.space
             .cache()
             .device()
-            .read_at(start * self.block_size(), &mut bytes)
+            .read_at(start.get() * self.block_size(), &mut bytes)
             .map_err(|e| Error::io(format!("reading block {start}"), e))?;
-        Ok(bytes.chunks_exact(block_size).map(Arc::from).collect())
+        let mut images: Vec<Arc<[u8]>> = bytes.chunks_exact(block_size).map(Arc::from).collect();
+        for (at, image) in newer {
+            images[at as usize] = image;
+        }
+        Ok(images)
     }
 
     /// The page at `at` for changing a part of it: read, or zeroes where nothing is written.
@@ -166,7 +184,7 @@ impl Files {
             return Ok(());
         }
         let image = match lookup(&self.space, inode, at)?.state {
-            State::Written(block) => self.read_blocks(block.get(), 1)?.remove(0),
+            State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => vec![0; self.block_size() as usize].into(),
         };
         inode.pages().map.insert_clean(at, image);

@@ -69,9 +69,12 @@ impl Files {
         let _pin = inode.table_block()?;
         // What can fail comes before anything is lost, be it in memory.
         let mut cut = self.plan_removal(inode, keep, FileBlock::END)?;
-        let tail = self.zero_tail(inode, size)?;
+        let (tail, patch) = match self.is_journaled(inode) {
+            true => (false, self.plan_tail(inode, size)?),
+            false => (self.zero_tail(inode, size)?, None),
+        };
         let is_whole = cut.is_last && !tail;
-        let credits = 1 + ORPHAN_CREDITS + if is_whole { cut.credits } else { 0 };
+        let credits = 2 + ORPHAN_CREDITS + if is_whole { cut.credits } else { 0 };
         self.space.journal().run(credits, |handle| {
             inode.note_data_change(handle);
             if !is_whole {
@@ -84,8 +87,10 @@ impl Files {
                 attributes.disk_size = size;
                 attributes.touch_content();
             })?;
+            patch.iter().try_for_each(|patch| patch.apply(handle))?;
             if is_whole { self.remove_planned(handle, inode, &mut cut) } else { Ok(()) }
         })?;
+        Self::show(inode, patch);
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             return Ok(());
@@ -123,7 +128,7 @@ impl Files {
     }
 
     /// Zeroes bytes `from .. to` of one block in memory, where there is data; true if it must be
-    /// written.
+    /// written. Journaled data is in a transaction on return.
     pub(super) fn zero_in_block(
         &self,
         inode: &Inode,
@@ -131,6 +136,10 @@ impl Files {
         from: u64,
         to: u64,
     ) -> Result<bool> {
+        if self.is_journaled(inode) {
+            self.zero_journaled(inode, at, from, to)?;
+            return Ok(false);
+        }
         let is_dirty = inode.pages().map.peek(at).is_some_and(|page| page.dirty || page.writeback);
         if !is_dirty {
             match lookup(&self.space, inode, at)?.state {
@@ -200,6 +209,7 @@ impl Files {
         let mut removal = Removal { credits: 1, next: first, is_last: false, ..Removal::nothing() };
         let is_metadata = inode.kind() != FileKind::Regular;
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
+        let mut revokes_left = self.revokes_per_handle();
         let edit = edit_credits(inode);
         let most = self.space.journal().credits_max() / 2;
         let mut at = first;
@@ -225,10 +235,18 @@ impl Files {
                 return Ok(removal);
             }
             let most_blocks = (groups_max.max(3) - 2).saturating_mul(per_group);
-            let is_whole = mapping.len <= most_blocks;
+            let mut is_whole = mapping.len <= most_blocks;
             if !is_whole {
                 // From its end: what is left of the extent is one piece, and needs no new entry.
                 mapping = mapping.last_part(most_blocks);
+            }
+            if !is_metadata {
+                let Some(revokes) = self.cut_to_revokes(&mut mapping, revokes_left) else {
+                    return Ok(removal);
+                };
+                revokes_left -= revokes.count;
+                removal.credits += revokes.count;
+                is_whole &= !revokes.was_cut;
             }
             removal.credits += edit + 2 * (mapping.len / per_group + 2);
             removal.runs.push(mapping);
@@ -256,6 +274,10 @@ impl Files {
                 if is_metadata {
                     for i in 0..u64::from(len) {
                         handle.forget(start.plus(i))?;
+                    }
+                } else {
+                    for block in self.space.journal().logged_data(start, len) {
+                        handle.forget(block)?;
                     }
                 }
                 self.space.free(handle, start, len)?;

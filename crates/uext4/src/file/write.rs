@@ -56,13 +56,19 @@ impl Files {
         let end = offset.saturating_add(buf.len() as u64);
         self.check_end(end)?;
         self.check_append_only(inode, offset, buf)?;
+        let journaled = self.is_journaled(inode);
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
             let in_chunk = WRITE_CHUNK_BYTES - at % WRITE_CHUNK_BYTES;
             let len = (buf.len() - done).min(in_chunk as usize);
-            match self.write_chunk(inode, at, &buf[done..done + len]) {
-                Ok(()) => {
+            let written = if journaled {
+                self.write_journaled(inode, at, &buf[done..])
+            } else {
+                self.write_chunk(inode, at, &buf[done..done + len]).map(|()| len)
+            };
+            match written {
+                Ok(len) => {
                     done += len;
                     if done < buf.len() {
                         self.limit_own_pages(inode, len);
@@ -241,7 +247,7 @@ impl Files {
     }
 
     /// A page that nothing stands on yet: zeroes around what is written.
-    fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
+    pub(super) fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
         let page_start = u64::from(at.get()) * self.block_size();
         let whole = page_start.checked_sub(offset).and_then(|from| {
             let from = usize::try_from(from).ok()?;
@@ -255,7 +261,7 @@ impl Files {
         page
     }
 
-    fn copy_in(&self, at: FileBlock, page: &mut [u8], offset: u64, buf: &[u8]) {
+    pub(super) fn copy_in(&self, at: FileBlock, page: &mut [u8], offset: u64, buf: &[u8]) {
         let page_start = u64::from(at.get()) * self.block_size();
         let from = page_start.max(offset);
         let to = (page_start + self.block_size()).min(offset + buf.len() as u64);

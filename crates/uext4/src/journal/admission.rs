@@ -9,9 +9,9 @@
 //! commit or a writer waits for ends whatever else is full.
 //! Kernel counterpart: `start_this_handle`, reserved handles in `fs/jbd2/transaction.c`.
 
+use super::durable::Urgency;
 use super::join::{Ask, Entered, Grant, Request, Want};
 use super::word::{HANDLES_MAX, Moment};
-use super::durable::Urgency;
 use super::{Handle, Journal};
 use crate::config::CreditMode;
 use crate::error::{Error, ErrorKind, Result};

@@ -309,6 +309,7 @@ impl Journal {
 
     /// The tail is durably past blocks that can be used again.
     pub(super) fn tail_moved(&self, tail: Tail) {
+        self.data.tail_moved(tail.tid);
         self.state.lock().ring.release(tail.gained);
         self.committer_wake.notify_all();
     }

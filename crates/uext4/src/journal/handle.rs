@@ -88,15 +88,37 @@ impl<'j> Handle<'j> {
         slot: u32,
     ) -> Result<BufferWrite<'b>> {
         let mut guard = buffer.write();
-        if guard.transaction() != Some(self.tid) {
+        self.bring_in(buffer, &mut guard)?;
+        guard.unseal(slot);
+        Ok(guard)
+    }
+
+    /// True if the transaction did not have the block.
+    fn bring_in(&mut self, buffer: &Arc<Buffer>, guard: &mut BufferWrite<'_>) -> Result<bool> {
+        let is_new = guard.transaction() != Some(self.tid);
+        if is_new {
             debug_assert!(guard.transaction().is_none(), "a closed transaction was snapshotted");
             self.take_credit(buffer.block())?;
             guard.set_transaction(Some(self.tid));
             self.journal.transaction(self.tid).add_buffer(Arc::clone(buffer));
         }
         self.changed = true;
-        guard.unseal(slot);
-        Ok(guard)
+        Ok(is_new)
+    }
+
+    /// Exchanges the content of a block of file data, which from now on goes home through the log.
+    /// No bytes are copied.
+    ///
+    /// # Errors
+    /// As [`Handle::write`].
+    pub fn replace_data(&mut self, buffer: &Arc<Buffer>, image: Arc<[u8]>) -> Result<()> {
+        let mut guard = buffer.write();
+        if self.bring_in(buffer, &mut guard)? {
+            self.journal.data.note(buffer.block(), self.tid);
+        }
+        guard.replace(image);
+        buffer.set_ready();
+        Ok(())
     }
 
     /// A zeroed block that this operation has allocated as metadata.
@@ -109,9 +131,9 @@ impl<'j> Handle<'j> {
         Ok(buffer)
     }
 
-    /// A metadata block is freed: no image of it may be replayed or written home any more. Costs
-    /// one credit, which bounds the revoke records of a transaction. The caller frees the block
-    /// itself through the allocator.
+    /// A block of metadata or journaled data is freed: no image of it may be replayed or written
+    /// home any more. Costs one credit, which bounds the revoke records of a transaction. The
+    /// caller frees the block itself through the allocator.
     ///
     /// # Errors
     /// As [`Handle::write`].
@@ -121,6 +143,7 @@ impl<'j> Handle<'j> {
         if let Some(buffer) = self.journal.cache().remove(block) {
             buffer.write().set_transaction(None);
         }
+        self.journal.data.forget(block);
         self.journal.transaction(self.tid).revoke(block);
         Ok(())
     }

@@ -17,6 +17,7 @@ mod checkpoint;
 mod commit;
 mod counters;
 mod crowd;
+mod data;
 mod durable;
 mod flush;
 mod handle;
@@ -46,6 +47,7 @@ use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex};
+use data::LoggedData;
 use durable::Syncs;
 use join::JoinQueue;
 use log::{LogMap, Ring};
@@ -55,8 +57,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
 use transaction::Transaction;
-use uext4_ondisk::Tid;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
+use uext4_ondisk::{BlockNo, Tid};
 use word::TransactionWord;
 
 /// Who keeps count of space.
@@ -135,6 +137,8 @@ pub struct Journal {
     config: JournalConfig,
     word: TransactionWord,
     queue: JoinQueue,
+    /// File data that the log may bring back.
+    data: LoggedData,
     /// Running and committing transaction, by the low bit of their id.
     transactions: [Transaction; 2],
     credits_max: u32,
@@ -218,6 +222,14 @@ impl Journal {
     #[must_use]
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// Those of `len` blocks from `start` that hold file data of which the log has an image, be it
+    /// of the running transaction, ascending: what frees them must revoke them
+    /// ([`Handle::forget`]). All others are at home, and no replay touches them.
+    #[must_use]
+    pub fn logged_data(&self, start: BlockNo, len: u32) -> Vec<BlockNo> {
+        self.data.within(start, len)
     }
 
     /// Flushes of the device.

@@ -5,6 +5,7 @@
 //! log is empty.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
+use super::data::LoggedData;
 use super::durable::Syncs;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
@@ -262,6 +263,7 @@ impl Journal {
             config,
             word: TransactionWord::new(tid),
             queue: JoinQueue::new(config.join, credits_max, admission, Arc::clone(&waits)),
+            data: LoggedData::default(),
             transactions: [Transaction::new(), Transaction::new()],
             credits_max,
             commit_blocks_max: if superblock.s_maxlen.get() == 0 {

@@ -44,7 +44,8 @@ pub struct NewInode {
 fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
     let all = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
     match kind {
-        FileKind::Directory => flags & (all | InodeFlags::DIRSYNC),
+        FileKind::Directory => flags & (all | InodeFlags::DIRSYNC | InodeFlags::JOURNAL_DATA),
+        FileKind::Regular => flags & (all | InodeFlags::JOURNAL_DATA),
         _ => flags & all,
     }
 }

@@ -1,0 +1,323 @@
+//! Data that goes through the journal: `data=journal`, and files with the JOURNAL_DATA flag.
+//!
+//! What: a block of such a file is journaled like one of metadata: its new image joins the handle
+//! that inserts its mapping and sets size and times. So a crash shows a write that fits one handle
+//! wholly or not at all, and the writes of a thread in their order. Nothing is delayed: there are
+//! no dirty pages, writeback finds nothing to do, fsync is a commit.
+//! Invariants: a page of such a file is clean, and is what its block is; the block's newest bytes
+//! stand in its buffer, else in the images on their way home, else at home; reads look in that
+//! order ([`Files::newer_images`]). Such a block is never written in place. What is freed is
+//! revoked if the log has an image of it, else a replay would put that over the block's next user.
+//! Locking: file lock exclusively, then the sweep lock; what a handle puts in is made before it
+//! starts, so the handle only exchanges images.
+//! Kernel counterpart: `ext4_journalled_write_end` in `fs/ext4/inode.c`.
+
+use super::Files;
+use crate::alloc::Claim;
+use crate::cache::{BlockKind, Buffer};
+use crate::config::DataMode;
+use crate::error::{ErrorKind, Result};
+use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
+use crate::inode::{Inode, InodeRef};
+use crate::journal::Handle;
+use crate::plant::{self, Fault};
+use std::sync::Arc;
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{BlockNo, FileBlock, FileKind, InodeFlags};
+
+/// Most bytes of data that one handle brings; less where the journal is small.
+const DATA_BYTES_PER_HANDLE: u64 = 1 << 20;
+/// A handle brings at most this part of a transaction in data: others want to join as well.
+const DATA_SHARE: u32 = 4;
+/// A handle asks for at most this part of a transaction, mappings and all.
+const CREDIT_SHARE: u32 = 2;
+/// Fewest revokes that one handle makes room for.
+const REVOKES_PER_HANDLE_MIN: u32 = 32;
+
+/// The next content of one block of a file.
+pub(super) struct Patch {
+    at: FileBlock,
+    buffer: Arc<Buffer>,
+    image: Arc<[u8]>,
+}
+
+impl Patch {
+    /// Costs one credit.
+    pub(super) fn apply(&self, handle: &mut Handle<'_>) -> Result<()> {
+        handle.replace_data(&self.buffer, Arc::clone(&self.image))
+    }
+}
+
+/// What a removal revokes of a run.
+pub(super) struct Revokes {
+    pub(super) count: u32,
+    /// The run was cut to its last part, that it be no more.
+    pub(super) was_cut: bool,
+}
+
+/// What one handle writes.
+struct Chunk {
+    patches: Vec<Patch>,
+    maps: Vec<Map>,
+    nodes: NodeClaims,
+    credits: u32,
+    /// Byte of the file behind it.
+    end: u64,
+}
+
+/// A run that becomes written.
+struct Map {
+    first: FileBlock,
+    len: u32,
+    blocks: MapBlocks,
+}
+
+enum MapBlocks {
+    Claimed(Claim),
+    Unwritten(BlockNo),
+}
+
+impl Files {
+    /// Whether the data of a file goes through the journal. Does not change while it is in memory.
+    pub(super) fn is_journaled(&self, inode: &Inode) -> bool {
+        inode.kind() == FileKind::Regular
+            && (self.options.data_mode == DataMode::Journal
+                || inode.attributes().flags.contains(InodeFlags::JOURNAL_DATA))
+    }
+
+    /// Writes the front of `buf` at byte `offset`, as much as fits one handle; returns how much.
+    /// The caller holds the file exclusively.
+    ///
+    /// # Errors
+    /// As [`Files::write`]; nothing is written then.
+    pub(super) fn write_journaled(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        buf: &[u8],
+    ) -> Result<usize> {
+        match self.try_write_journaled(inode, offset, buf) {
+            Err(error) if *error.kind() == ErrorKind::NoSpace => {
+                // Unlinked files hold blocks, and the promises of others are worst cases.
+                self.watch_dropped(self.delete_unlinked());
+                self.sweep_everything();
+                self.try_write_journaled(inode, offset, buf)
+            }
+            other => other,
+        }
+    }
+
+    fn try_write_journaled(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
+        let _sweep = inode.sweep();
+        let Chunk { patches, mut maps, mut nodes, credits, end } =
+            self.plan_chunk(inode, offset, buf)?;
+        self.space.journal().run(credits, |handle| {
+            for map in &mut maps {
+                let start = match &mut map.blocks {
+                    MapBlocks::Claimed(claim) => self.space.take(handle, claim, map.len)?,
+                    MapBlocks::Unwritten(start) => *start,
+                };
+                let new = Extent { first: map.first, len: map.len, start, unwritten: false };
+                let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
+                edit.apply(&self.space, handle, inode, &mut nodes)?;
+            }
+            patches.iter().try_for_each(|patch| patch.apply(handle))?;
+            inode.note_data_change(handle);
+            inode.update(handle, |attributes| {
+                attributes.size = attributes.size.max(end);
+                attributes.disk_size = attributes.size;
+                attributes.touch_content();
+            })
+        })?;
+        Self::show(inode, patches);
+        Ok(usize::try_from(end - offset).unwrap_or(usize::MAX))
+    }
+
+    /// Pages follow what a handle has put into their blocks.
+    pub(super) fn show(inode: &Inode, patches: impl IntoIterator<Item = Patch>) {
+        let mut pages = inode.pages();
+        for patch in patches {
+            pages.map.put_journaled(patch.at, patch.image);
+        }
+    }
+
+    /// Claims and reads what writing the front of `buf` takes.
+    fn plan_chunk(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<Chunk> {
+        let credits_max = self.space.journal().credits_max();
+        let most_credits = credits_max / CREDIT_SHARE;
+        let most_blocks = u32::try_from(DATA_BYTES_PER_HANDLE / self.block_size())
+            .unwrap_or(u32::MAX)
+            // One more for a write that begins and ends inside a block.
+            .saturating_add(1)
+            .min(credits_max / DATA_SHARE);
+        let first = self.block_at(offset);
+        let wanted_end = offset + buf.len() as u64;
+        let last = self.block_from(wanted_end).min(first.plus(most_blocks.max(1)));
+        let per_map = 2 + edit_credits(inode);
+
+        let mut chunk = Chunk {
+            patches: Vec::new(),
+            maps: Vec::new(),
+            nodes: NodeClaims::default(),
+            credits: 1,
+            end: wanted_end,
+        };
+        let mut at = first;
+        while at < last {
+            let mapping = lookup(&self.space, inode, at)?;
+            let is_mapped = matches!(mapping.state, State::Written(_));
+            let overhead = if is_mapped { 0 } else { per_map };
+            let room = most_credits.saturating_sub(chunk.credits + overhead);
+            if room == 0 && at > first {
+                break;
+            }
+            let len = mapping.len.min(last.get() - at.get()).min(room.max(1));
+            let (start, len) = match mapping.state {
+                State::Written(start) => (start, len),
+                State::Unwritten(start) => {
+                    let blocks = MapBlocks::Unwritten(start);
+                    chunk.maps.push(Map { first: at, len, blocks });
+                    (start, len)
+                }
+                State::Hole => {
+                    let claim = self.space.claim(self.claim_goal(inode, at, &chunk)?, len)?;
+                    let (start, len) = (claim.start(), claim.len());
+                    chunk.maps.push(Map { first: at, len, blocks: MapBlocks::Claimed(claim) });
+                    (start, len)
+                }
+            };
+            for i in 0..len {
+                let block = start.plus(u64::from(i));
+                let patch = self.plan_patch(inode, at.plus(i), block, is_mapped, offset, buf)?;
+                chunk.patches.push(patch);
+            }
+            chunk.credits += overhead + len;
+            at = at.plus(len);
+        }
+        chunk.end = wanted_end.min(u64::from(at.get()) * self.block_size());
+        let places: Vec<FileBlock> = chunk.maps.iter().map(|map| map.first).collect();
+        chunk.nodes = NodeClaims::for_edits(&self.space, inode, &places, false)?;
+        Ok(chunk)
+    }
+
+    /// Behind what was claimed last, if that is what stands before `at`.
+    fn claim_goal(&self, inode: &Inode, at: FileBlock, chunk: &Chunk) -> Result<BlockNo> {
+        match chunk.maps.last() {
+            Some(Map { first, len, blocks: MapBlocks::Claimed(claim) })
+                if first.plus(*len) == at =>
+            {
+                Ok(claim.start().plus(u64::from(*len)))
+            }
+            _ => self.next_to(inode, at),
+        }
+    }
+
+    /// The block with its part of the caller's bytes. Where nothing is written yet, and behind the
+    /// end of the file, there is nothing to keep.
+    fn plan_patch(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        block: BlockNo,
+        is_written: bool,
+        offset: u64,
+        buf: &[u8],
+    ) -> Result<Patch> {
+        let cache = self.space.cache();
+        let from = u64::from(at.get()) * self.block_size();
+        let is_covered = offset <= from && from + self.block_size() <= offset + buf.len() as u64;
+        if is_covered || !is_written || from >= inode.size() {
+            let buffer = cache.for_replacement(block, BlockKind::Data)?;
+            return Ok(Patch { at, buffer, image: self.new_page(at, offset, buf) });
+        }
+        let buffer = cache.read(block, BlockKind::Data)?;
+        let mut image: Arc<[u8]> = buffer.read()[..].into();
+        self.copy_in(at, Arc::make_mut(&mut image), offset, buf);
+        Ok(Patch { at, buffer, image })
+    }
+
+    /// Zeroes bytes `from .. to` of one block, where something is written, in a handle of its own.
+    /// The caller holds file and sweep lock.
+    pub(super) fn zero_journaled(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
+        let Some(patch) = self.plan_zeroes(inode, at, from, to)? else { return Ok(()) };
+        let _pin = inode.table_block()?;
+        self.space.journal().run(2, |handle| {
+            patch.apply(handle)?;
+            inode.note_data_change(handle);
+            inode.update(handle, |attributes| attributes.touch_content())
+        })?;
+        Self::show(inode, [patch]);
+        Ok(())
+    }
+
+    /// Zeroes behind byte `size` of its block, for the handle that cuts the file to that.
+    pub(super) fn plan_tail(&self, inode: &Inode, size: u64) -> Result<Option<Patch>> {
+        let within = size % self.block_size();
+        if within == 0 || plant::is(Fault::UnzeroedTail) {
+            return Ok(None);
+        }
+        self.plan_zeroes(inode, self.block_at(size), within, self.block_size())
+    }
+
+    fn plan_zeroes(
+        &self,
+        inode: &Inode,
+        at: FileBlock,
+        from: u64,
+        to: u64,
+    ) -> Result<Option<Patch>> {
+        let State::Written(block) = lookup(&self.space, inode, at)?.state else {
+            return Ok(None);
+        };
+        let buffer = self.space.cache().read(block, BlockKind::Data)?;
+        let mut image: Arc<[u8]> = buffer.read()[..].into();
+        Arc::make_mut(&mut image)[from as usize..to as usize].fill(0);
+        Ok(Some(Patch { at, buffer, image }))
+    }
+
+    /// Those of `count` blocks from `start` whose bytes may be newer than at home, with those
+    /// bytes, by their distance from `start`. Whoever reads the device afterwards, and lays these
+    /// over it, has what the file holds: the caller holds the file, so nothing becomes newer.
+    pub(super) fn newer_images(
+        &self,
+        inode: &Inode,
+        start: BlockNo,
+        count: u32,
+    ) -> Vec<(u32, Arc<[u8]>)> {
+        if !self.is_journaled(inode) {
+            return Vec::new();
+        }
+        let distance = |block: BlockNo| u32::try_from(block.get() - start.get()).unwrap_or(0);
+        let logged = self.space.journal().logged_data(start, count);
+        let newest = |block| Some((distance(block), self.space.cache().newest(block)?));
+        logged.into_iter().filter_map(newest).collect()
+    }
+
+    /// Most revokes of data in one handle: a transaction is to have room for many.
+    pub(super) fn revokes_per_handle(&self) -> u32 {
+        (self.space.journal().credits_max() / 8).max(REVOKES_PER_HANDLE_MIN)
+    }
+
+    /// Cuts a run that is to be freed, from its front, until no more than `most` of its blocks have
+    /// to be revoked. `None` if that leaves nothing.
+    pub(super) fn cut_to_revokes(&self, mapping: &mut Mapping, most: u32) -> Option<Revokes> {
+        let (State::Written(start) | State::Unwritten(start)) = mapping.state else {
+            return Some(Revokes { count: 0, was_cut: false });
+        };
+        let logged = self.space.journal().logged_data(start, mapping.len);
+        let count = u32::try_from(logged.len()).unwrap_or(u32::MAX);
+        if count <= most {
+            return Some(Revokes { count, was_cut: false });
+        }
+        let first_kept = logged.get((count - most) as usize)?;
+        let skipped = u32::try_from(first_kept.get() - start.get()).unwrap_or(0);
+        *mapping = mapping.last_part(mapping.len - skipped);
+        Some(Revokes { count: most, was_cut: true })
+    }
+}

@@ -62,8 +62,8 @@ fn the_log_wraps() {
     assert!(judged.faults.is_empty(), "{plan}: {:#?}", judged.faults);
 }
 
-/// Without barriers nothing is flushed between opening and closing, and a medium that keeps the order
-/// of writes loses nothing synced. Not covered, and not promised: a medium that reorders.
+/// Without barriers nothing is flushed between opening and closing, and a medium that keeps the
+/// order of writes loses nothing synced. Not covered, and not promised: a medium that reorders.
 #[test]
 fn without_barriers_the_order_of_writes_is_enough() {
     for (seed, category) in (0..).zip(CATEGORIES) {

@@ -379,7 +379,8 @@ where
         || commit.v1 == (CHECKSUM_CRC32, CHECKSUM_CRC32_SIZE, cursor.crc)
         || commit.v1 == (0, 0, 0);
     let fits = sum_fits && verify_commit(&reader.block, format).is_ok();
-    if !fits && !(reader.layout.async_commit && format.has_crc32c()) {
+    let may_tear = reader.layout.async_commit && format.has_crc32c();
+    if !fits && !may_tear {
         return Ok(false);
     }
     if !fits || cursor.torn.is_some() {

@@ -63,7 +63,7 @@ fn work(volume: &Volume, thread: u32) {
                 .unwrap(),
             _ => {}
         }
-        if (round + thread) % 3 != 0 {
+        if !(round + thread).is_multiple_of(3) {
             file.sync(false).unwrap();
         }
     }

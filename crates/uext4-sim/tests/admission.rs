@@ -25,7 +25,6 @@ struct Told {
     refused: [u64; 4],
     waited: [u64; 4],
     wake_ups: u64,
-    joins_waited: u64,
     checkpoints: u64,
     forced: u64,
     reserved_high_water: u32,
@@ -64,7 +63,7 @@ fn work(volume: &Volume, thread: u32) {
                 .unwrap(),
             _ => {}
         }
-        if (round + thread) % 3 != 0 {
+        if !(round + thread).is_multiple_of(3) {
             file.sync(false).unwrap();
         }
     }
@@ -126,7 +125,6 @@ fn read(volume: &Volume) -> Told {
         refused: admission.refused.each().map(|(_, count)| count.load(Relaxed)),
         waited: admission.waited.each().map(|(_, histogram)| histogram.read().count),
         wake_ups: admission.wake_ups.load(Relaxed),
-        joins_waited: stats.joins_waited.load(Relaxed),
         checkpoints: stats.checkpoints.load(Relaxed),
         forced: stats.checkpoints_forced.load(Relaxed),
         reserved_high_water: admission.reserved_high_water.load(Relaxed),

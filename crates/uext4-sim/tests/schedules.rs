@@ -388,14 +388,13 @@ fn a_lost_wake_up_is_found() {
     });
 }
 
-/// Joiners that made room open the next transaction and do not tell those in line. (With exact
-/// credits the next handle that ends would tell them.)
+/// Room is left to joiners to make, and none of those in line is told.
 #[cfg(feature = "plant")]
 #[test]
-fn a_lost_opening_is_found() {
-    expect_deadlock("a_lost_opening_is_found", || {
-        uext4::plant::set(Some(uext4::plant::Fault::LostOpening));
-        explore_now(|| admission("journal_credits=worst,checkpoint=inline", 0), 2_000);
+fn an_unsent_joiner_is_found() {
+    expect_deadlock("an_unsent_joiner_is_found", || {
+        uext4::plant::set(Some(uext4::plant::Fault::UnsentJoiner));
+        explore_now(|| admission("checkpoint=inline", 0), 2_000);
     });
 }
 

@@ -29,8 +29,8 @@ pub enum Fault {
     SwallowedError,
     /// No mistake: each commit leaves no room in the log, so that schedules meet that often.
     TinyLog,
-    /// Joiners that made room open the next transaction and tell nobody. As `TinyLog` besides.
-    LostOpening,
+    /// Nobody in line is sent to make room in the log. As `TinyLog` besides.
+    UnsentJoiner,
 }
 
 /// Whether this fault is switched on.

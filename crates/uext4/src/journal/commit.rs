@@ -285,7 +285,7 @@ impl Journal {
 
     /// Whether the largest commit fits in the log, and its images in memory.
     pub(super) fn has_room(&self, state: &State) -> bool {
-        let tiny = plant::is(Fault::TinyLog) || plant::is(Fault::LostOpening);
+        let tiny = plant::is(Fault::TinyLog) || plant::is(Fault::UnsentJoiner);
         if tiny && state.ring.free + 1 < self.map.len() {
             return false;
         }

@@ -417,9 +417,6 @@ impl JoinQueue {
         inner.gate.shortage = Shortage::None;
         inner.has_worker = false;
         let granted = first.and_then(|r| self.attempt(&mut inner.gate, word, r).ok());
-        if granted.is_some() && plant::is(Fault::LostOpening) {
-            return (granted, None);
-        }
         (granted, self.offer(inner, word))
     }
 
@@ -440,6 +437,8 @@ impl JoinQueue {
         inner.gate.shortage = Shortage::RoomByJoiners(tid);
         if self.mode == JoinMode::Herd {
             self.opportunity.notify_all();
+        } else if plant::is(Fault::UnsentJoiner) {
+            // The next who comes would be sent, if somebody came.
         } else if let Some(waiter) = inner.lines.iter_mut().find_map(VecDeque::pop_front) {
             waiter.grant(Grant::MakeRoom);
             inner.has_worker = true;

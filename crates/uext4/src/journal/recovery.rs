@@ -136,7 +136,8 @@ fn log_rule(log_block: u32, why: &'static str) -> Error {
     CorruptKind::Rule { what: "journal", why }.at(Place::LogBlock(log_block)).into()
 }
 
-/// Aborts the journal when one of its threads, or one that does their work, panics, so that nobody waits for it for ever.
+/// Aborts the journal when one of its threads panics, or one that does their work, so that nobody
+/// waits for it for ever.
 pub(super) struct AbortOnPanic<'a>(pub(super) &'a Journal);
 
 impl Drop for AbortOnPanic<'_> {

@@ -284,23 +284,6 @@ fn without_io_uring_writes_go_one_by_one() {
     assert_eq!(device.notice(), None);
 }
 
-/// Rings close late; the image must be free at once.
-#[test]
-fn a_closed_device_leaves_nothing_held() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = image(&folder, &[0; 1 << 20]);
-    let submission = Submission::Uring;
-    let options = FileOptions { submission, ..FileOptions::auto(Access::ReadWrite) };
-    for _ in 0..200 {
-        let device = FileDevice::open_with(&path, &options).unwrap();
-        let bytes = [3; 4096];
-        let bufs = [&bytes[..]];
-        let runs: Vec<_> =
-            (0..64).map(|run| WriteRun { offset: run * 8192, bufs: &bufs }).collect();
-        device.write_many(&runs).unwrap();
-    }
-}
-
 /// A store without direct I/O, or an image that no unit divides: through the page cache; told only
 /// to who asked for direct.
 #[test]

@@ -35,7 +35,8 @@ fn ways(offset: u64) -> impl Iterator<Item = FileOptions> {
 
 /// Where regions end: no two threads write the same byte, but they share sectors and pages.
 fn region(thread: usize, len: usize) -> std::ops::Range<usize> {
-    let border = |at: usize| if at % THREADS == 0 { at / THREADS * len } else { at * len / 4 + 77 };
+    let border =
+        |at: usize| if at.is_multiple_of(THREADS) { at / THREADS * len } else { at * len / 4 + 77 };
     border(thread)..border(thread + 1)
 }
 

@@ -74,7 +74,8 @@ fn figures_agree_with_what_was_done() {
     let text = String::from_utf8(run_ok([OsStr::new("stats"), dir.as_os_str()])).unwrap();
     let first = format!("{} transactions (", number(&after, "/jbd2/transactions"));
     assert!(text.starts_with(&first), "{text}");
-    for word in ["each up to ", "us average transaction commit time\n", "\nfsync: 20 times, mean "] {
+    for word in ["each up to ", "us average transaction commit time\n", "\nfsync: 20 times, mean "]
+    {
         assert!(text.contains(word), "no {word:?} in {text}");
     }
     // Any directory of the mount will do, and an image on the mount is an image.
@@ -267,11 +268,8 @@ fn a_mount_answers_while_all_its_workers_wait() {
     };
     fs::create_dir(&dir).unwrap();
     let file = FileDevice::open(&image, Access::ReadWrite, 0).expect("the image");
-    let gate = Arc::new(Gate {
-        inner: Arc::new(file),
-        closed: Mutex::new(false),
-        opened: Condvar::new(),
-    });
+    let gate =
+        Arc::new(Gate { inner: Arc::new(file), closed: Mutex::new(false), opened: Condvar::new() });
     let volume = Volume::open(gate.clone() as SharedDevice, MountOptions::default()).unwrap();
     let options = FuseOptions { threads: Some(WORKERS), ..FuseOptions::default() };
     let session = Session::start(volume.clone(), &dir, &options).unwrap();

@@ -1,15 +1,16 @@
 //! The lab: loads that show how fast uext4 is, beside its peers on the same machine.
 //!
-//! What: a [`Load`] is an experiment or something a user does all day; a [`Target`] is what it is done on: the
-//! library in this process, a uext4 mount, the kernel's ext4 on a loop device, fuse2fs, no file system. [`run`]
-//! takes the targets in turns and hands each figure to its caller as a [`Measurement`].
+//! What: a [`Load`] is an experiment or something a user does all day; a [`Target`] is what it is
+//! done on: the library in this process, a uext4 mount, the kernel's ext4 on a loop device,
+//! fuse2fs, no file system. [`run`] takes the targets in turns and hands each figure to its
+//! caller as a [`Measurement`].
 //!
 //! Invariants:
 //! - All sides start from the same bytes and do the same operations; the clock stops when the
 //!   result is on the image (unmounted, daemon ended, image synced), for every side.
-//! - After each run the image is checked by e2fsck, where that is installed, and by uext4-fsck, and
-//!   read back; a figure from an image that is not clean, or does not hold what the load put there, is
-//!   never handed out.
+//! - After each run the image is checked by e2fsck, where that is installed, and by uext4-fsck,
+//!   and read back; a figure from an image that is not clean, or does not hold what the load put
+//!   there, is never handed out.
 //! - A peer that the machine cannot run is named with the reason.
 //! - Whatever was mounted, attached or written is gone when the run ends, in success and failure.
 

@@ -24,7 +24,7 @@ enum Action {
     /// List the loads
     List,
     /// Run loads; each target takes its turn in each round
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// A process of a load
     #[command(hide = true)]
     Worker { args: Vec<OsString> },

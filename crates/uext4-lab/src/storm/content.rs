@@ -61,7 +61,9 @@ pub(crate) fn stamp(data: &mut [u8], thread: u32, block: u32, write: u64) {
     for (number, sector) in (0_u64..).zip(data.chunks_mut(SECTOR)) {
         let place = (u64::from(block) << 16) | number;
         for (word, bytes) in [u64::from(thread), place, write].iter().zip(sector.chunks_mut(8)) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
+            for (byte, shift) in bytes.iter_mut().zip((0..64).step_by(8)) {
+                *byte = (word >> shift & 0xff) as u8;
+            }
         }
     }
 }
@@ -70,11 +72,9 @@ pub(crate) fn stamp(data: &mut [u8], thread: u32, block: u32, write: u64) {
 fn read_stamp(data: &[u8], block: u32) -> Option<(u32, u64)> {
     let mut found = None;
     for (number, sector) in (0_u64..).zip(data.chunks(SECTOR)) {
-        let mut words = sector.chunks(8).map(|bytes| {
-            let mut word = [0; 8];
-            word.copy_from_slice(bytes);
-            u64::from_ne_bytes(word)
-        });
+        let mut words = sector
+            .chunks(8)
+            .map(|bytes| bytes.iter().rev().fold(0_u64, |word, &byte| word << 8 | u64::from(byte)));
         let (thread, place, write) = (words.next()?, words.next()?, words.next()?);
         let here = (u32::try_from(thread).ok()?, write);
         if place != (u64::from(block) << 16) | number || found.is_some_and(|seen| seen != here) {

@@ -95,8 +95,12 @@ impl OrderedWrites {
 impl OrderedData for OrderedWrites {
     fn write(&self, tid: Tid) -> Result<()> {
         let jobs = std::mem::take(&mut *self.list(tid).lock());
-        // All of them: whoever waits for one must be told.
-        jobs.iter().fold(Ok(()), |result, job| result.and(self.write_job(job)))
+        let mut result = Ok(());
+        for job in &jobs {
+            // All of them: whoever waits for one must be told.
+            result = result.and(self.write_job(job));
+        }
+        result
     }
 }
 

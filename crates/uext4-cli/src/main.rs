@@ -17,6 +17,7 @@ mod inspect;
 mod json;
 mod output;
 mod progress;
+mod runs;
 mod signature;
 mod spec;
 mod text;
@@ -27,7 +28,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::verb::{cat, cp, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync, umount};
+use crate::verb::{
+    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, sync,
+    umount,
+};
 
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
@@ -48,6 +52,9 @@ enum Verb {
     Ls(ls::Args),
     Cat(cat::Args),
     Stat(stat::Args),
+    Extents(extents::Args),
+    Frag(frag::Args),
+    Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
     Rm(rm::Args),
@@ -71,6 +78,9 @@ fn main() -> ExitCode {
         Verb::Ls(args) => ls::run(&args),
         Verb::Cat(args) => cat::run(&args),
         Verb::Stat(args) => stat::run(&args),
+        Verb::Extents(args) => extents::run(&args),
+        Verb::Frag(args) => frag::run(&args),
+        Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Rm(args) => rm::run(&args),

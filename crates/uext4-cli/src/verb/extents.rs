@@ -113,16 +113,20 @@ struct RowShape {
 
 impl Listing {
     /// Where a run would lie that did not break with the one before: as far behind it on the device
-    /// as in the file. `None` if it lies there, or begins the file.
+    /// as in the file. `None` if it lies there, or begins the file, or follows the run before on
+    /// the device although not in the file: that needs no seek either.
     fn expected(&self, index: usize) -> Option<u64> {
         let run = self.runs[index];
-        let want = match index.checked_sub(1).map(|before| self.runs[before]) {
-            Some(before) => before.physical + (run.logical - before.logical),
+        let (want, behind) = match index.checked_sub(1).map(|before| self.runs[before]) {
+            Some(before) => {
+                (before.physical + (run.logical - before.logical), before.physical + before.len)
+            }
             // As filefrag: a file that begins with a hole is expected from block 0 on.
-            None => run.logical,
+            None => (run.logical, 0),
         };
         let begins = index == 0 && run.logical == 0;
-        (!begins && want != run.physical).then_some(want)
+        let breaks = !begins && run.physical != want && run.physical != behind;
+        breaks.then_some(want)
     }
 
     /// Extents as filefrag counts them: those that lie elsewhere than expected, and the first.
@@ -243,16 +247,17 @@ mod tests {
     #[test]
     fn the_table_is_that_of_filefrag() {
         let listing = listing(
-            49 * 4096,
+            60 * 4096,
             &[
                 (0, 33_280, 1, false),
                 (1, 33_290, 2, false),
                 (3, 33_292, 7, true),
                 (40, 33_329, 2, false),
-                (42, 32_848, 20, true),
+                (52, 33_331, 1, false),
+                (53, 32_848, 20, true),
             ],
         );
-        let rows: Vec<String> = (0..5).map(|index| listing.row(index)).collect();
+        let rows: Vec<String> = (0..6).map(|index| listing.row(index)).collect();
         let text = format!("{}\n{}", listing.header(), rows.join("\n"));
         let want = "
  ext:     logical_offset:        physical_offset: length:   expected: flags:
@@ -260,7 +265,8 @@ mod tests {
    1:        1..       2:      33290..     33291:      2:      33281:
    2:        3..       9:      33292..     33298:      7:             unwritten
    3:       40..      41:      33329..     33330:      2:
-   4:       42..      61:      32848..     32867:     20:      33331: last,unwritten,eof";
+   4:       52..      52:      33331..     33331:      1:
+   5:       53..      72:      32848..     32867:     20:      33332: last,unwritten,eof";
         assert_eq!(text, want[1..]);
         assert_eq!(listing.breaks(), 3);
     }

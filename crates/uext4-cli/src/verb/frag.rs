@@ -2,7 +2,8 @@
 //!
 //! A file's extents now are its runs ([`runs`]), the best number is one for each part of the size
 //! of a flex group. Its score grows with the surplus in percent of its blocks: eightfold up to 10,
-//! from there slowly up to 100. Every name counts; files of size 0 and those in `lost+found` do not.
+//! from there slowly up to 100. Every name counts; files of size 0 and those in `lost+found` do
+//! not.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;

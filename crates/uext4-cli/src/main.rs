@@ -18,6 +18,7 @@ mod inspect;
 mod json;
 mod output;
 mod progress;
+mod runs;
 mod signature;
 mod spec;
 mod text;
@@ -29,7 +30,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::verb::{
-    cat, cp, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, stats, sync, umount,
+    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, stats,
+    sync, umount,
 };
 
 /// ext4 in user space: work on images without root and without the kernel's driver
@@ -52,6 +54,9 @@ enum Verb {
     Cat(cat::Args),
     Stat(stat::Args),
     Stats(stats::Args),
+    Extents(extents::Args),
+    Frag(frag::Args),
+    Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
     Rm(rm::Args),
@@ -76,6 +81,9 @@ fn main() -> ExitCode {
         Verb::Cat(args) => cat::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Stats(args) => stats::run(&args),
+        Verb::Extents(args) => extents::run(&args),
+        Verb::Frag(args) => frag::run(&args),
+        Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
         Verb::Rm(args) => rm::run(&args),

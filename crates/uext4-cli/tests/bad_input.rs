@@ -17,9 +17,10 @@ use common::{Scratch, at, run, run_fails, run_ok};
 fn every_verb(image: &Path, want: &str) {
     let scratch = Scratch::new();
     let out = scratch.path("out");
-    for verb in ["ls", "cat", "stat", "rm", "mkdir"] {
+    for verb in ["ls", "cat", "stat", "extents", "frag", "rm", "mkdir"] {
         run_fails([OsString::from(verb), at(image, "/x")], want);
     }
+    run_fails([OsString::from("freefrag"), image.into()], want);
     run_fails([OsString::from("mv"), at(image, "/x"), at(image, "/y")], want);
     run_fails([OsString::from("cp"), at(image, "/x"), out.into()], want);
     run_fails([OsString::from("cp"), "/etc/hostname".into(), at(image, "/x")], want);

@@ -21,6 +21,7 @@ pub mod vfs;
 pub mod volume;
 pub mod xattr;
 
+pub use alloc::FreeRun;
 pub use config::MountOptions;
 pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
@@ -30,4 +31,5 @@ pub use vfs::{Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetT
 pub use volume::{RecoveryReport, StatFs, Volume, VolumeStats};
 pub use xattr::Mode as XattrMode;
 
-pub use uext4_ondisk::{BlockNo, FileKind, GroupNo, Ino, Timestamp};
+pub use uext4_ondisk::extent::Extent;
+pub use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, Timestamp};

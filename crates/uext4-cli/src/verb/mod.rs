@@ -2,6 +2,9 @@
 
 pub(crate) mod cat;
 pub(crate) mod cp;
+pub(crate) mod extents;
+pub(crate) mod frag;
+pub(crate) mod freefrag;
 pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod lab;

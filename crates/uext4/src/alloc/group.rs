@@ -140,7 +140,8 @@ impl GroupState {
         Ok(self.busy_inodes.insert(busy))
     }
 
-    fn read_block_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
+    /// A copy of the journaled block bitmap, checked against the descriptor.
+    pub(super) fn read_block_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
         let layout = cache.layout();
         let blocks = layout.blocks_in_group(group);
         if self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {

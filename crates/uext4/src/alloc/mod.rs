@@ -12,12 +12,14 @@
 //! Kernel counterpart: `fs/ext4/mballoc.c`, `fs/ext4/ialloc.c`.
 
 mod block;
+mod free_runs;
 mod group;
 mod inode;
 mod reserve;
 mod zone;
 
 pub use block::Claim;
+pub use free_runs::FreeRun;
 pub use inode::{INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
 

@@ -10,8 +10,10 @@ use crate::alloc::Space;
 use crate::cache::BlockKind;
 use crate::error::Result;
 use crate::inode::Inode;
+use std::collections::HashSet;
 use uext4_ondisk::block_map::{BlockPath, direct, entry, path};
-use uext4_ondisk::{BlockNo, FileBlock};
+use uext4_ondisk::extent::{Extent, MAX_WRITTEN_LEN};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Ino, Place};
 
 pub(super) fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
     let block_size = space.layout().block_size;
@@ -46,4 +48,97 @@ fn rest_of_subtree(per_block: u32, steps: &[u32]) -> u32 {
         size *= per_block;
     }
     u32::try_from(size - before).unwrap_or(u32::MAX)
+}
+
+/// Slots of `i_block`.
+const SLOTS: u32 = 15;
+
+/// Calls `visit` with the runs of a block map from block `from` on, until it returns false. Runs
+/// are as long as those of an extent can be.
+pub(super) fn list(
+    space: &Space,
+    inode: &Inode,
+    from: FileBlock,
+    visit: &mut dyn FnMut(Extent) -> bool,
+) -> Result<()> {
+    let map = inode.attributes().block_map;
+    let per_block = u64::from(space.layout().block_size / 4);
+    let nodes = HashSet::new();
+    let mut walk = Walk { space, ino: inode.ino(), per_block, from, visit, nodes, run: None };
+    let mut first = 0;
+    for slot in 0..SLOTS {
+        // The last three slots lead to blocks by one, two and three levels.
+        let levels = slot.saturating_sub(SLOTS - 4);
+        if !walk.subtree(direct(&map, slot), levels, first)? {
+            return Ok(());
+        }
+        first += per_block.pow(levels);
+    }
+    if let Some(last) = walk.run.take() {
+        (walk.visit)(last);
+    }
+    Ok(())
+}
+
+/// A walk over a block map in the order of the file.
+struct Walk<'a> {
+    space: &'a Space,
+    ino: Ino,
+    /// Block numbers in an indirect block.
+    per_block: u64,
+    from: FileBlock,
+    visit: &'a mut dyn FnMut(Extent) -> bool,
+    /// Indirect blocks seen. Each has one place: without this rule a hostile map of a few blocks
+    /// could name billions.
+    nodes: HashSet<BlockNo>,
+    /// The run that may go on.
+    run: Option<Extent>,
+}
+
+impl Walk<'_> {
+    /// Walks what `block` leads to by `levels` indirect blocks: blocks of the file from `first`
+    /// on. False if the visitor has had enough.
+    fn subtree(&mut self, block: BlockNo, levels: u32, first: u64) -> Result<bool> {
+        let span = self.per_block.pow(levels);
+        let is_before = first + span <= u64::from(self.from.get());
+        let is_past = first >= u64::from(FileBlock::END.get());
+        if block == BlockNo(0) || is_before || is_past {
+            return Ok(true);
+        }
+        self.space.check_run(block, 1)?;
+        if levels == 0 {
+            return Ok(self.push(FileBlock(u32::try_from(first).unwrap_or(u32::MAX)), block));
+        }
+        if !self.nodes.insert(block) {
+            let kind = CorruptKind::Rule { what: "indirect block", why: "has two places" };
+            return Err(kind.at(Place::InodeBlock(self.ino, block)).into());
+        }
+        // A copy: the visitor is not called with the block locked.
+        let buffer = self.space.cache().read(block, BlockKind::Plain)?;
+        let bytes: Box<[u8]> = (&*buffer.read()).into();
+        let below = span / self.per_block;
+        let mut at = first;
+        for index in 0..u32::try_from(self.per_block).unwrap_or(u32::MAX) {
+            if !self.subtree(entry(&bytes, index), levels - 1, at)? {
+                return Ok(false);
+            }
+            at += below;
+        }
+        Ok(true)
+    }
+
+    fn push(&mut self, at: FileBlock, block: BlockNo) -> bool {
+        let new = Extent { first: at, len: 1, start: block, unwritten: false };
+        match &mut self.run {
+            Some(run)
+                if run.end() == at
+                    && run.start.plus(u64::from(run.len)) == block
+                    && run.len < MAX_WRITTEN_LEN =>
+            {
+                run.len += 1;
+                true
+            }
+            run => run.replace(new).is_none_or(|done| (self.visit)(done)),
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Extent trees: which block of a file stands where.
 //!
-//! What: [`lookup`] for readers; [`Edit`] for whoever changes a tree; [`Growth`] for directories.
+//! What: [`lookup`] for readers, [`list`] for those who want all of it; [`Edit`] for whoever
+//! changes a tree; [`Growth`] for directories.
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
 //! blocks; depth at most 5.
 //! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
@@ -14,10 +15,12 @@
 
 mod edit;
 mod growth;
+mod list;
 mod path;
 
 pub use edit::{Edit, NodeClaims, Removed, edit_credits};
 pub use growth::{Growth, claim_growth, grow, grow_credits};
+pub use list::list;
 
 use crate::alloc::Space;
 use crate::cache::BlockKind;

@@ -250,6 +250,12 @@ impl Inode {
         }
     }
 
+    /// Whether an extent tree maps its blocks, if it has any; else a block map of ext2 and ext3.
+    #[must_use]
+    pub fn has_extent_tree(&self) -> bool {
+        self.attributes().flags.contains(uext4_ondisk::InodeFlags::EXTENTS)
+    }
+
     /// Symbolic links shorter than this have their target in the inode.
     pub const FAST_SYMLINK_MAX: u64 = 60;
 

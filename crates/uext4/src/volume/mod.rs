@@ -12,11 +12,12 @@ mod mount;
 mod stats;
 mod superblock;
 
-use crate::alloc::Space;
+use crate::alloc::{FreeRun, Space};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::dir::DirEntry;
 use crate::error::{Error, ErrorKind, Result};
+use crate::extent;
 use crate::inode::InodeRef;
 use crate::sync::Mutex;
 use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr, Vfs};
@@ -28,7 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
-use uext4_ondisk::{GroupNo, Ino, Layout, RawGroupDesc, RawSuperblock};
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{FileBlock, GroupNo, Ino, Layout, RawGroupDesc, RawSuperblock};
 
 /// A mounted file system. Clones share it.
 #[derive(Clone, Debug)]
@@ -152,6 +154,31 @@ impl Volume {
     #[must_use]
     pub fn group_desc(&self, group: GroupNo) -> RawGroupDesc {
         self.space().group_desc(group)
+    }
+
+    /// The free runs of a group in ascending order, as the journal will have them: whatever has
+    /// been mapped or freed counts, cached data without a place does not. Groups can be asked for
+    /// by several threads at a time.
+    ///
+    /// # Errors
+    /// See [`Space::free_runs`].
+    pub fn free_runs(&self, group: GroupNo) -> Result<Vec<FreeRun>> {
+        self.watch(self.space().free_runs(group))
+    }
+
+    /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until
+    /// it returns false. Cached data without a place on the device is not in it: sync first to see
+    /// that too. Inodes without blocks (devices, short symbolic links) have none.
+    ///
+    /// # Errors
+    /// See [`extent::list`].
+    pub fn extents(
+        &self,
+        inode: &InodeRef,
+        from: FileBlock,
+        visit: &mut dyn FnMut(Extent) -> bool,
+    ) -> Result<()> {
+        self.watch(extent::list(self.space(), inode, from, visit))
     }
 
     /// Whether changes are refused.

@@ -99,8 +99,8 @@ fn who_waits_in_fsync_is_seen_until_the_device_answers() {
         let syncer = std::thread::Builder::new().name("syncer".to_owned());
         syncer.spawn_scoped(scope, || file.sync(false).unwrap()).unwrap();
         let waiting = || {
-            let blocked = volume.stats().blocked.into_iter();
-            blocked.filter(|thread| thread.name == "syncer").last()
+            let mut blocked = volume.stats().blocked.into_iter();
+            blocked.rfind(|thread| thread.name == "syncer")
         };
         let for_commit = || waiting().filter(|thread| thread.wait_for == WaitFor::Commit);
         wait_until("the syncer waits for the commit", || for_commit().is_some());

@@ -16,6 +16,7 @@ use crate::config::{FsyncBatch, WritebackMode};
 use crate::error::Result;
 use crate::inode::{Inode, InodeRef, SweepState, Turn};
 use crate::plant::{self, Fault};
+use std::time::Duration;
 use uext4_ondisk::{FileBlock, FileKind};
 
 /// Most inodes that are swept together.
@@ -41,7 +42,8 @@ impl Files {
         if self.options.fsync_batch == FsyncBatch::Rescan {
             return self.sweep(inode);
         }
-        match inode.flight.take_turn(self.space.journal().waits()) {
+        let patience = Duration::from_micros(self.options.max_batch_time_us.into());
+        match inode.flight.take_turn(self.space.journal().waits(), patience) {
             Turn::Served => Ok(()),
             Turn::Leads(lead) => self.sweep(inode).map(|()| lead.succeed()),
         }

@@ -122,8 +122,9 @@ impl Files {
         self.reserve_and_copy(inode, first, last, offset, buf)?;
         let mut attributes = inode.attributes();
         attributes.size = attributes.size.max(end);
-        attributes.touch_content();
-        inode.note_times(&mut attributes);
+        if attributes.touch_content_anew() {
+            inode.note_times(&mut attributes);
+        }
         Ok(())
     }
 

@@ -9,7 +9,6 @@
 //! it is the content. Times may be ahead of the slot (`times_dirty`); all else is written in the
 //! handle that changes it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
 use uext4_ondisk::inode::xattr_offset;
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
 
@@ -195,18 +194,23 @@ impl Attributes {
         self.touch();
         self.ctime = self.mtime;
     }
+
+    /// As [`Attributes::touch_content`], unless the times say so already; true if they did not.
+    pub(crate) fn touch_content_anew(&mut self) -> bool {
+        let now = now();
+        let is_new = self.mtime != now || self.ctime != now;
+        if is_new {
+            self.touch_content();
+        }
+        is_new
+    }
 }
 
-/// The current time.
+/// The current time, as the kernel's file systems take it: that of the last tick of its clock, some
+/// milliseconds ago at most. So a file that is written and synced many times in a tick has new
+/// times once, and most of its syncs need no transaction.
 #[must_use]
 pub fn now() -> Timestamp {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanos: since.subsec_nanos(),
-        },
-        Err(before) => {
-            Timestamp { secs: -i64::try_from(before.duration().as_secs()).unwrap_or(0), nanos: 0 }
-        }
-    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { secs: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }

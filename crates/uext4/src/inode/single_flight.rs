@@ -1,14 +1,21 @@
 //! One sweep for all who sync an inode at the same time.
 //!
 //! What: who comes while a sweep runs waits for the next one, which one of them makes for all.
+//! Threads that sync one file in a loop fall into two halves, one in the flush of its sweep while the
+//! other sweeps. So the leader waits a moment for those whom the last sweep served: together they
+//! need half as many sweeps and flushes. It waits for no longer than a round takes, and for nobody
+//! if the last sweep served one caller and none waited behind it; where those who were waited for
+//! did not come, some of the next waits are left out.
 //! Invariants: the sweep that serves a caller began after the call did, so it has taken all that
 //! was dirty then. A sweep that failed serves nobody but its leader: the others try for themselves,
 //! and each meets the error. Who waits for a sweep is woken when that one ends, and by no other;
 //! one of those who wait for the next is woken to lead it.
 //! Locking: the state comes before `Leaf`, for a wait that begins under it is noted there.
 
+use crate::journal::Patience;
 use crate::stats::{WaitFor, Waits};
-use crate::sync::{Condvar, LockRank, Mutex};
+use crate::sync::{Condvar, LockRank, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Who sweeps, and who waits for it.
 #[derive(Debug)]
@@ -16,6 +23,8 @@ pub(crate) struct SingleFlight {
     state: Mutex<State>,
     /// By the low bit of the sweep's number.
     ended: [Condvar; 2],
+    /// As many have come as the leader waits for.
+    gathered: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -25,6 +34,16 @@ struct State {
     started: u64,
     /// Number of the latest sweep that succeeded.
     completed: u64,
+    /// Callers that the running sweep serves, its leader included.
+    served: u32,
+    /// Callers that want the next sweep, its leader included.
+    waiting: u32,
+    /// Callers that the leader waits for; 0: it does not wait.
+    goal: u32,
+    patience: Patience,
+    /// When the latest sweep began, and the moving average of the time between two.
+    began: Option<Instant>,
+    round: Duration,
 }
 
 /// What a caller is to do.
@@ -49,16 +68,21 @@ impl Default for SingleFlight {
         Self {
             state: Mutex::new(LockRank::Table, State::default()),
             ended: [Condvar::new(), Condvar::new()],
+            gathered: Condvar::new(),
         }
     }
 }
 
 impl SingleFlight {
     /// Returns when a sweep that began after this call has succeeded, or when the caller is to make
-    /// one.
-    pub(crate) fn take_turn(&self, waits: &Waits) -> Turn<'_> {
+    /// one. A leader waits for others for at most `patience_max`.
+    pub(crate) fn take_turn(&self, waits: &Waits, patience_max: Duration) -> Turn<'_> {
         let mut state = self.state.lock();
         let wanted = state.started + 1;
+        state.waiting += 1;
+        if state.waiting == state.goal {
+            self.gathered.notify_one();
+        }
         let mut wait = None;
         loop {
             if state.completed >= wanted {
@@ -66,11 +90,37 @@ impl SingleFlight {
             }
             if !state.running {
                 state.running = true;
+                self.gather(&mut state, patience_max);
                 state.started += 1;
+                state.served = std::mem::take(&mut state.waiting);
                 return Turn::Leads(Lead { flight: self, number: state.started, succeeded: false });
             }
             wait.get_or_insert_with(|| waits.begin(WaitFor::Sweep));
             self.ended_of(wanted.max(state.started)).wait(&mut state);
+        }
+    }
+
+    /// Waits for those who are likely to come in a moment. The sweep has not begun: it serves all
+    /// who come meanwhile.
+    fn gather(&self, state: &mut MutexGuard<'_, State>, patience_max: Duration) {
+        let limit = state.round.min(patience_max);
+        let (at_first, expected) = (state.waiting, state.patience.expected());
+        if at_first < expected && !limit.is_zero() && state.patience.is_worth_it() {
+            let deadline = Instant::now() + limit;
+            state.goal = expected;
+            while state.waiting < expected {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() || self.gathered.wait_briefly(state, left) {
+                    break;
+                }
+            }
+            state.goal = 0;
+            let came = state.waiting - at_first;
+            state.patience.judge(expected - at_first, came);
+        }
+        let now = Instant::now();
+        if let Some(began) = state.began.replace(now) {
+            state.round = (3 * state.round + (now - began)) / 4;
         }
     }
 
@@ -90,6 +140,8 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut state = self.flight.state.lock();
         state.running = false;
+        let expected = state.served + state.waiting;
+        state.patience.expect(expected);
         if self.succeeded {
             state.completed = self.number;
         }
@@ -103,6 +155,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    const PATIENCE: Duration = Duration::from_millis(5);
+
     /// Each thread raises a mark; a sweep covers the mark as it was when the sweep began. Nobody
     /// may return before a sweep covers theirs. Every third sweep fails.
     #[test]
@@ -115,7 +169,9 @@ mod tests {
                     for _ in 0..300 {
                         let mine = dirty.fetch_add(1, Ordering::SeqCst) + 1;
                         loop {
-                            let Turn::Leads(lead) = flight.take_turn(&waits) else { break };
+                            let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else {
+                                break;
+                            };
                             let seen = dirty.load(Ordering::SeqCst);
                             std::thread::yield_now();
                             if sweeps.fetch_add(1, Ordering::SeqCst) % 3 != 0 {
@@ -130,5 +186,15 @@ mod tests {
             }
         });
         assert!(waits.blocked().is_empty());
+    }
+
+    #[test]
+    fn who_is_alone_never_waits() {
+        let (flight, waits) = (SingleFlight::default(), Waits::default());
+        for _ in 0..4 {
+            let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else { panic!() };
+            lead.succeed();
+            assert!(flight.state.lock().patience.expected() <= 1);
+        }
     }
 }

@@ -26,12 +26,18 @@ const SKIPS_MAX: u32 = 64;
 /// What the committer remembers from commit to commit.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Syncs that the last commit woke, and that waited for the next one then.
-    expected: u32,
+    /// Expects those whom the last commit woke, and those who waited for the next one then.
+    patience: Patience,
     /// Who asked for the last commit.
     requester: Option<ThreadId>,
     /// When the last commit ended, by the journal's clock.
     ended: u64,
+}
+
+/// Whether it pays to wait for those who came the last time.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    expected: u32,
     /// Waits to leave out, and how many that were the last time.
     skips: u32,
     back_off: u32,
@@ -49,7 +55,7 @@ struct Deadlines {
 impl Batch {
     /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
     pub(super) fn note_end(&mut self, woken: u32, waiting: u32, now: u64) {
-        self.expected = woken.saturating_add(waiting);
+        self.patience.expect(woken.saturating_add(waiting));
         self.ended = now;
     }
 
@@ -57,14 +63,10 @@ impl Batch {
     fn is_worth_it(&mut self, requester: Option<ThreadId>, min: Duration) -> bool {
         let another = self.requester.is_some() && self.requester != requester;
         self.requester = requester;
-        if self.expected <= 1 {
+        if self.patience.expected() <= 1 {
             return another && !min.is_zero();
         }
-        if self.skips > 0 && min.is_zero() {
-            self.skips -= 1;
-            return false;
-        }
-        true
+        !min.is_zero() || self.patience.is_worth_it()
     }
 
     fn deadlines(
@@ -78,9 +80,28 @@ impl Batch {
         let least = start.saturating_add(nanos(min.min(max)));
         Deadlines { least, most: start.saturating_add(nanos(average.max(min).min(max))) }
     }
+}
 
-    /// Of `missing` syncs that the wait was for `came` came.
-    fn judge(&mut self, missing: u32, came: u32) {
+impl Patience {
+    /// So many are likely to come again.
+    pub(crate) fn expect(&mut self, count: u32) {
+        self.expected = count;
+    }
+
+    /// How many are likely to come.
+    pub(crate) fn expected(&self) -> u32 {
+        self.expected
+    }
+
+    /// Whether to wait for them this time.
+    pub(crate) fn is_worth_it(&mut self) -> bool {
+        let is_left_out = self.skips > 0;
+        self.skips = self.skips.saturating_sub(1);
+        !is_left_out
+    }
+
+    /// Of `missing` that the wait was for `came` came.
+    pub(crate) fn judge(&mut self, missing: u32, came: u32) {
         if missing == 0 {
             return;
         }
@@ -107,11 +128,11 @@ impl Journal {
         let until = batch.deadlines(started, self.stats.average_commit(), min, max);
         let waiting = || self.syncs.waiting(tid);
         let at_first = waiting();
-        let missing = batch.expected.saturating_sub(at_first);
+        let missing = batch.patience.expected().saturating_sub(at_first);
         loop {
             // The goal first, then the count: see `Syncs::arrive`.
-            self.syncs.set_goal(batch.expected);
-            let is_complete = waiting() >= batch.expected;
+            self.syncs.set_goal(batch.patience.expected());
+            let is_complete = waiting() >= batch.patience.expected();
             let now = self.clock.now();
             let end = if is_complete { until.least } else { until.most };
             let ends = state.shutdown || state.abort_cause.is_some();
@@ -127,7 +148,7 @@ impl Journal {
         drop(state);
         let came = waiting().saturating_sub(at_first);
         let waited = self.clock.now().saturating_sub(begun);
-        batch.judge(missing, came);
+        batch.patience.judge(missing, came);
         if missing > 0 {
             self.stats.batch_waits.fetch_add(1, Ordering::Relaxed);
             self.stats.batches_full.fetch_add(u64::from(came >= missing), Ordering::Relaxed);

@@ -32,6 +32,7 @@ mod transaction;
 mod word;
 
 pub use admission::Reserved;
+pub(crate) use batch::Patience;
 pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};

@@ -5,7 +5,6 @@
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
-use crate::config::{CheckpointMode, CreditMode, JoinMode};
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
 use crate::journal::{Handle, Journal, JournalConfig, LogLocation, SpaceKeeper, recover};

@@ -8,7 +8,7 @@ use common::{have, mke2fs, new};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use uext4::{FileKind, MountOptions, OpenFile, Volume};
-use uext4_device::{Device, MemoryDevice, MeteredDevice, SharedDevice};
+use uext4_device::{Device, MemoryDevice, MeteredDevice, SharedDevice, WriteRun};
 
 #[test]
 fn flushes_and_fua_writes_of_each_call() {
@@ -34,7 +34,10 @@ fn flushes_and_fua_writes_of_each_call() {
         assert_eq!((spent.flushes, spent.fua_writes), (flushes, fua), "{what}: {spent:?}");
         spent
     };
+    // Times are those of the clock's last tick: the next write has new ones.
+    let new_tick = || std::thread::sleep(Duration::from_millis(30));
     let write = |byte: u8| {
+        new_tick();
         file.write_at(0, &[byte; 8192]).unwrap();
     };
     let nothing = cost("write, create, rename, unlink", 0, 0, &|| {
@@ -53,6 +56,21 @@ fn flushes_and_fua_writes_of_each_call() {
         write(3);
         file.sync(true).unwrap();
     });
+    let mtime = || volume.attr(&inode).mtime;
+    let in_one_tick = (0..1000).any(|_| {
+        write(4);
+        file.sync(false).unwrap();
+        let before = mtime();
+        file.write_at(0, &[5; 8192]).unwrap();
+        let is_same = mtime() == before;
+        if is_same {
+            cost("fsync after an overwrite in the same tick", 1, 0, &|| file.sync(false).unwrap());
+        }
+        is_same
+    });
+    assert!(in_one_tick, "two writes never met in a tick");
+    write(3);
+    file.sync(true).unwrap();
     // The times of that overwrite are not durable yet.
     cost("fsync of times alone", 1, 1, &|| file.sync(false).unwrap());
     let nothing = cost("fsync and fdatasync of what is durable", 0, 0, &|| {
@@ -64,7 +82,8 @@ fn flushes_and_fua_writes_of_each_call() {
     volume.close().unwrap();
 }
 
-/// A device whose flushes take so long that all who are about to sync arrive meanwhile.
+/// A device whose flushes and data writes take so long that all who are about to sync arrive
+/// meanwhile.
 #[derive(Debug)]
 struct SlowFlush(MemoryDevice);
 
@@ -80,6 +99,10 @@ impl Device for SlowFlush {
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
         self.0.write_at(offset, buf)
+    }
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> std::io::Result<()> {
+        std::thread::sleep(Duration::from_millis(50));
+        self.0.write_many(writes)
     }
     fn flush(&self) -> std::io::Result<()> {
         std::thread::sleep(Duration::from_millis(100));
@@ -155,6 +178,35 @@ fn syncs_that_arrive_together_share_flushes_and_commits() {
     assert!(info.average_commit >= Duration::from_millis(50), "{info:?}");
     assert!(volume.space().journal().waits().blocked().is_empty());
     drop(files);
+    volume.close().unwrap();
+}
+
+/// One file each: as many sweeps as processors go alone, the others together. Fault model: each
+/// sync submits its own data, or a member of a group is left out.
+#[test]
+fn syncs_of_many_files_share_submissions_and_handles() {
+    let Some((device, volume, files)) = open(&[]) else { return };
+    let alone = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
+    let handles = || volume.stats().number("handles").unwrap();
+    let (before, handles_before) = (device.read_meter(), handles());
+    sync_together(&device, &files, false);
+    let spent = device.read_meter().since(&before);
+    // Beside the data: the log, twice at most, with its commit block.
+    let most = alone + 8;
+    if most < SYNCERS {
+        assert!(spent.submissions <= most as u64, "{spent:?}");
+        assert!(handles() - handles_before <= 2 * most as u64, "{} handles", handles());
+    }
+    drop(files);
+    volume.abandon();
+    let volume = Volume::open(device as SharedDevice, MountOptions::default()).unwrap();
+    let root = volume.root().unwrap();
+    for n in 0..SYNCERS {
+        let inode = volume.lookup(&root, format!("f{n}").as_bytes()).unwrap();
+        let mut data = [0; 4096];
+        assert_eq!(volume.open_file(&inode).unwrap().read_at(0, &mut data).unwrap(), 4096);
+        assert_eq!(data, [2; 4096], "file {n}");
+    }
     volume.close().unwrap();
 }
 

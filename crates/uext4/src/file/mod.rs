@@ -13,6 +13,7 @@
 
 mod allocate;
 mod batch;
+mod convoy;
 mod damage;
 mod delete;
 mod journaled;
@@ -52,6 +53,8 @@ pub struct Files {
     orphans: Orphans,
     damage: Arc<Damage>,
     options: MountOptions,
+    /// Sweeps for syncs.
+    convoy: convoy::Convoy,
     read_only: AtomicBool,
     /// Nothing of this volume was ever changed.
     opened_read_only: bool,
@@ -89,6 +92,7 @@ impl Files {
             orphans,
             damage,
             options,
+            convoy: convoy::Convoy::default(),
             read_only: AtomicBool::new(read_only),
             opened_read_only: read_only,
             started: Instant::now(),

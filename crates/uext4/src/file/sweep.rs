@@ -20,7 +20,7 @@ use std::time::Duration;
 use uext4_ondisk::{FileBlock, FileKind};
 
 /// Most inodes that are swept together.
-const GROUP_INODES: usize = 256;
+pub(super) const GROUP_INODES: usize = 256;
 /// Files with more dirty pages go alone.
 const GROUPED_PAGES: usize = 256;
 /// Pages that a sweep of `fsync_batch=rescan` takes at a time, as the kernel's page vectors held.
@@ -45,7 +45,13 @@ impl Files {
         let patience = Duration::from_micros(self.options.max_batch_time_us.into());
         match inode.flight.take_turn(self.space.journal().waits(), patience) {
             Turn::Served => Ok(()),
-            Turn::Leads(lead) => self.sweep(inode).map(|()| lead.succeed()),
+            Turn::Leads(lead) => {
+                let swept = match self.options.writeback {
+                    WritebackMode::Mapped => self.sweep_in_convoy(inode),
+                    WritebackMode::Ordered | WritebackMode::Unwritten => self.sweep(inode),
+                };
+                swept.map(|()| lead.succeed())
+            }
         }
     }
 
@@ -206,7 +212,7 @@ impl Files {
 
     /// Sweeps those that nobody else sweeps. Returns what is left: these, and all if something
     /// failed, since whose failure it is shows when each goes alone.
-    fn sweep_those_free<'a>(&self, inodes: &'a [InodeRef]) -> Vec<&'a InodeRef> {
+    pub(super) fn sweep_those_free<'a>(&self, inodes: &'a [InodeRef]) -> Vec<&'a InodeRef> {
         let mut alone = Vec::new();
         let (mut locks, mut parts) = (Vec::new(), Vec::new());
         for inode in inodes {

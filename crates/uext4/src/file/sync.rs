@@ -35,10 +35,7 @@ impl Files {
             journal.wait_durable(tid)?;
         }
         // The commit's flush most often covers the data, too.
-        match written {
-            Some(epoch) if !journal.flush_gate().has_covered(epoch) => journal.flush_gate().flush(),
-            _ => Ok(()),
-        }
+        written.map_or(Ok(()), |epoch| journal.flush_gate().cover(epoch))
     }
 
     /// What a change of a file with the SYNC flag does at its end. The caller holds no lock.

@@ -1,11 +1,11 @@
 //! One sweep for all who sync an inode at the same time.
 //!
 //! What: who comes while a sweep runs waits for the next one, which one of them makes for all.
-//! Threads that sync one file in a loop fall into two halves, one in the flush of its sweep while the
-//! other sweeps. So the leader waits a moment for those whom the last sweep served: together they
-//! need half as many sweeps and flushes. It waits for no longer than a round takes, and for nobody
-//! if the last sweep served one caller and none waited behind it; where those who were waited for
-//! did not come, some of the next waits are left out.
+//! Threads that sync one file in a loop fall into two halves, one in the flush of its sweep while
+//! the other sweeps. So the leader waits a moment for those whom the last sweep served: together
+//! they need half as many sweeps and flushes. It waits for no longer than a round takes, and for
+//! nobody if the last sweep served one caller and none waited behind it; where those who were
+//! waited for did not come, some of the next waits are left out.
 //! Invariants: the sweep that serves a caller began after the call did, so it has taken all that
 //! was dirty then. A sweep that failed serves nobody but its leader: the others try for themselves,
 //! and each meets the error. Who waits for a sweep is woken when that one ends, and by no other;

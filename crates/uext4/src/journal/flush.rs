@@ -87,10 +87,19 @@ impl FlushGate {
     /// # Errors
     /// The device failed, now or at an earlier flush.
     pub fn flush(&self) -> Result<()> {
-        if !self.flushes {
+        self.cover(self.epoch())
+    }
+
+    /// Returns when a flush that started after `epoch` has succeeded; one that runs will do, if it
+    /// started after that.
+    ///
+    /// # Errors
+    /// As [`FlushGate::flush`].
+    pub fn cover(&self, epoch: FlushEpoch) -> Result<()> {
+        if self.has_covered(epoch) {
             return Ok(());
         }
-        let wanted = match self.take_lead()? {
+        let wanted = match self.take_lead(epoch)? {
             Turn::Leads => return self.perform(),
             Turn::Follows(wanted) => wanted,
         };
@@ -106,13 +115,16 @@ impl FlushGate {
 
     /// Finds out who performs the flush that the caller needs. If it is the caller, waits for the
     /// flush that runs.
-    fn take_lead(&self) -> Result<Turn> {
+    fn take_lead(&self, epoch: FlushEpoch) -> Result<Turn> {
         {
             let mut state = self.state.lock();
-            // None that runs will do. Who leads the next has not started it: that needs our lock.
-            let wanted = self.started.load(Ordering::SeqCst) + 1;
+            // Who leads the next flush has not started it: that needs our lock.
+            let started = self.started.load(Ordering::SeqCst);
+            if state.running && started > epoch.0 {
+                return Ok(Turn::Follows(started));
+            }
             if state.has_leader && state.failed.is_none() {
-                return Ok(Turn::Follows(wanted));
+                return Ok(Turn::Follows(started + 1));
             }
             if !state.running {
                 return self.lead(&mut state);

@@ -8,8 +8,8 @@
 //! that was dirty then. An inode that the group could not take, or a group that failed, serves
 //! nobody: each sweeps for itself, and meets its own error. A leader that panics lets the others
 //! go.
-//! Locking: the caller holds no lock and no handle. The line is a leaf; each who stands in it sleeps
-//! on a lock of its own.
+//! Locking: the caller holds no lock and no handle. The line is a leaf; each who stands in it
+//! sleeps on a lock of its own.
 
 use super::Files;
 use super::sweep::GROUP_INODES;

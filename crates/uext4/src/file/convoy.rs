@@ -12,13 +12,15 @@
 //! sleeps on a lock of its own.
 
 use super::Files;
-use super::sweep::GROUP_INODES;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::stats::WaitFor;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Most inodes of a group.
+const GROUP_MAX: usize = 1024;
 
 /// The line, and how many sweep.
 #[derive(Debug)]
@@ -105,7 +107,7 @@ impl<'a> Lane<'a> {
     /// The lane of one who was called to lead, with those who stand in line behind.
     fn of_leader(convoy: &'a Convoy) -> Self {
         let mut line = convoy.line.lock();
-        let count = line.waiting.len().min(GROUP_INODES - 1);
+        let count = line.waiting.len().min(GROUP_MAX - 1);
         Self { convoy, followers: line.waiting.drain(..count).collect() }
     }
 

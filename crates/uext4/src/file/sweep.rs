@@ -20,7 +20,7 @@ use std::time::Duration;
 use uext4_ondisk::{FileBlock, FileKind};
 
 /// Most inodes that are swept together.
-pub(super) const GROUP_INODES: usize = 256;
+const GROUP_INODES: usize = 256;
 /// Files with more dirty pages go alone.
 const GROUPED_PAGES: usize = 256;
 /// Pages that a sweep of `fsync_batch=rescan` takes at a time, as the kernel's page vectors held.

@@ -128,7 +128,12 @@ impl Journal {
         let until = batch.deadlines(started, self.stats.average_commit(), min, max);
         let waiting = || self.syncs.waiting(tid);
         let at_first = waiting();
-        let missing = batch.patience.expected().saturating_sub(at_first);
+        let expected = batch.patience.expected();
+        if min.is_zero() && u64::from(at_first) * 4 >= u64::from(expected) * 3 {
+            // Those who are still missing are not worth the time of those who are here.
+            return;
+        }
+        let missing = expected.saturating_sub(at_first);
         loop {
             // The goal first, then the count: see `Syncs::arrive`.
             self.syncs.set_goal(batch.patience.expected());

@@ -219,6 +219,10 @@ impl Files {
         extent: Option<Extent>,
         next: Option<FileBlock>,
     ) {
+        if self.options.journal_async_commit {
+            // The mapping may be durable before the zeroes, in a range that was durably zero.
+            return;
+        }
         let most = u64::from(self.options.extent_max_zeroout) / self.block_size();
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
         if self.options.writeback == WritebackMode::Unwritten {

@@ -207,5 +207,6 @@ fn the_herd_wakes_as_a_whole() {
         assert_eq!(count(|end| matches!(end, Entered::Again)), 1);
         assert_eq!(count(|end| matches!(end, Entered::Granted(Grant::Aborted))), 2);
     });
-    assert!(rig.stats.wake_ups.load(std::sync::atomic::Ordering::Relaxed) >= 6);
+    // Two more if those who did not get in slept again before the abort.
+    assert!(rig.stats.wake_ups.load(std::sync::atomic::Ordering::Relaxed) >= 4);
 }

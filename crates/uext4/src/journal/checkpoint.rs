@@ -196,9 +196,14 @@ impl Journal {
             }
             let round = self.checkpoint_locked(By::Joiner);
             drop(one);
-            if let Err(error) = round {
-                self.abort(error.clone());
-                break Err(error);
+            match round {
+                // Others have to go on before there is something to write home.
+                Ok(0) => crate::sync::thread::pause(),
+                Ok(_) => {}
+                Err(error) => {
+                    self.abort(error.clone());
+                    break Err(error);
+                }
             }
         };
         self.stats.admission.waited.log_space.add_since(began);

@@ -196,6 +196,11 @@ impl Journal {
         self.state.lock().forget_requests(&self.syncs);
         self.open_next(tid);
         self.syncs.wake(tid);
+        if !self.queue.is_empty() {
+            // Somebody still does not fit and asks again: what is in the way is reserved, and
+            // whoever has reserved must get the time to go on.
+            crate::sync::thread::pause();
+        }
     }
 
     pub(super) fn open_next(&self, tid: Tid) {

@@ -1,7 +1,8 @@
 //! Device flushes, shared by all who need one.
 //!
-//! What: a flush covers every write that completed before it *started*. A caller that arrives while
-//! one runs needs the next; the first of them will perform it, the others wait for it to end.
+//! What: a flush covers every write that completed before it *started*. A caller whose writes ended
+//! before the one that runs waits for that; others need the next, which the first of them will
+//! perform while the rest wait for it to end.
 //! Invariants: a failed flush is latched; nothing is durable after it. With `barrier=0` no flush is
 //! sent, and everything counts as covered.
 //! Locking: `state` is a leaf and held for a few instructions. Who waits for the end of a flush

@@ -15,7 +15,7 @@
 //! | sync | durable |
 //! |---|---|
 //! | fsync of a file | its content; names and attributes up to the last operation on that inode |
-//! | fdatasync of a file | its content; names up to its creation |
+//! | fdatasync of a file | its content; names up to its creation; not the owner set after it |
 //! | fsync of a directory | names up to the last operation on it or in it |
 //! | sync of the volume | everything of every thread that had returned before the sync began |
 //!
@@ -176,11 +176,9 @@ impl History {
                     }
                 }
                 Operation::Sync { id, data_only } => {
-                    let names = history.floor_of(mark.index, |operation| match operation {
-                        Operation::Create { .. } | Operation::Identify { .. } => {
-                            operation.touches(*id)
-                        }
-                        _ => !data_only && operation.touches(*id),
+                    let names = history.floor_of(mark.index, |operation| {
+                        let counts = !data_only || matches!(operation, Operation::Create { .. });
+                        counts && operation.touches(*id)
                     });
                     floors[at].names = floors[at].names.max(names);
                     let file = floors[at].files.entry(*id).or_default();

@@ -18,6 +18,8 @@ pub enum Category {
     ReplaceUnsynced,
     /// Append and fdatasync, as a log does.
     Append,
+    /// The same by so many threads that their syncs go together.
+    Storm,
     /// Files are cut and extended.
     Truncate,
     /// Overwrites of blocks that are allocated and unwritten, and of holes.
@@ -45,6 +47,7 @@ pub const CATEGORIES: &[Category] = &[
     Category::ReplaceSynced,
     Category::ReplaceUnsynced,
     Category::Append,
+    Category::Storm,
     Category::Truncate,
     Category::Unwritten,
     Category::Punch,
@@ -65,6 +68,7 @@ impl Category {
             Self::ReplaceSynced => "replace-synced",
             Self::ReplaceUnsynced => "replace-unsynced",
             Self::Append => "append",
+            Self::Storm => "storm",
             Self::Truncate => "truncate",
             Self::Unwritten => "unwritten",
             Self::Punch => "punch",

@@ -158,7 +158,10 @@ impl Plan {
             plan.options.parse(word).expect("a mount option");
         }
         plan.category = category;
-        plan.threads = [1, 1, 2, 3][rng.random_range(0..4)];
+        plan.threads = match category {
+            Category::Storm => 12,
+            _ => [1, 1, 2, 3][rng.random_range(0..4)],
+        };
         // Most runs go round the log once; some several times.
         let operations = if rng.random_ratio(1, 10) { 500..=700 } else { 100..=260 };
         plan.operations = rng.random_range(operations) / plan.threads as usize;

@@ -99,6 +99,11 @@ fn a_mapping_before_its_data() {
     must_find(Fault::MappingBeforeData, &[Category::Append, Category::ReplaceSynced]);
 }
 
+#[test]
+fn a_group_that_is_let_go_before_its_commit() {
+    must_find(Fault::HastyCompany, &[Category::Storm]);
+}
+
 /// Found by the mutation of metadata blocks, not by crashes.
 #[test]
 fn an_unchecked_checksum() {

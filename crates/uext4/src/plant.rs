@@ -27,6 +27,8 @@ pub enum Fault {
     LostWakeUp,
     /// A failed write of file data is taken for a good one.
     SwallowedError,
+    /// Who sweeps for a group lets it go before the commit that it needs.
+    HastyCompany,
     /// No mistake: each commit leaves no room in the log, so that schedules meet that often.
     TinyLog,
     /// Nobody in line is sent to make room in the log. As `TinyLog` besides.

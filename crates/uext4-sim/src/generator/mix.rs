@@ -116,7 +116,7 @@ pub(super) fn choices(category: Category) -> &'static [Choice] {
     match category {
         Category::ReplaceSynced => REPLACE_SYNCED,
         Category::ReplaceUnsynced => REPLACE_UNSYNCED,
-        Category::Append => APPEND,
+        Category::Append | Category::Storm => APPEND,
         Category::Truncate => TRUNCATE,
         Category::Unwritten => UNWRITTEN,
         Category::Punch => PUNCH,

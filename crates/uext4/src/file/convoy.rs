@@ -1,19 +1,23 @@
 //! Syncs of different inodes that sweep together.
 //!
-//! What: a few sweeps for syncs run at a time, one for each processor. Who comes while all of them
-//! do stands in line; when one ends, the first in line sweeps the inodes of all who stand there as
-//! one group: their data goes to the device in one submission, their mappings share handles, and
-//! each of them sleeps once. A sync that meets no other goes straight through.
+//! What: a few sweeps for syncs run at a time, one more than processors. Who comes while all of
+//! them do stands in line; when one ends, the first in line sweeps the inodes of all who stand
+//! there as one group: their data goes to the device in one submission, their mappings share
+//! handles. It passes the lane on, waits for the commit and the flush that they all need, and only
+//! then wakes them: each of them sleeps once. A sync that meets no other goes straight through.
 //! Invariants: the group that serves an inode was taken after its caller came, so it finds all
 //! that was dirty then. An inode that the group could not take, or a group that failed, serves
-//! nobody: each sweeps for itself, and meets its own error. A leader that panics lets the others
-//! go.
+//! nobody: each sweeps for itself, and meets its own error. A leader that panics, or whose wait
+//! fails, lets the others go on for themselves.
 //! Locking: the caller holds no lock and no handle. The line is a leaf; each who stands in it
 //! sleeps on a lock of its own.
 
 use super::Files;
+use super::sweep::Swept;
 use crate::error::Result;
-use crate::inode::InodeRef;
+use crate::inode::{InodeRef, Lead};
+use crate::journal::later;
+use crate::plant::{self, Fault};
 use crate::stats::WaitFor;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
@@ -39,6 +43,9 @@ struct Line {
 #[derive(Debug)]
 struct Ticket {
     inode: InodeRef,
+    data_only: bool,
+    /// Number of the sweep of the inode that its caller leads.
+    sweep: u64,
     call: Mutex<Option<Call>>,
     wake: Condvar,
 }
@@ -48,8 +55,8 @@ struct Ticket {
 enum Call {
     /// Sweep all who stand in line.
     Lead,
-    /// Your inode has been swept.
-    Served,
+    /// Your inode has been brought as far as this.
+    Served(Swept),
     /// Sweep for yourself.
     Alone,
 }
@@ -63,14 +70,20 @@ struct Lane<'a> {
 
 impl Default for Convoy {
     fn default() -> Self {
-        let lanes = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
+        // A sweep waits for the device half of its time.
+        let lanes = std::thread::available_parallelism().map_or(3, |n| n.get() + 1);
         Self { line: Mutex::new(LockRank::Leaf, Line::default()), lanes }
     }
 }
 
 impl Convoy {
     /// A lane, if one is free; else a place in line.
-    fn enter(&self, inode: &InodeRef) -> std::result::Result<Lane<'_>, Arc<Ticket>> {
+    fn enter(
+        &self,
+        inode: &InodeRef,
+        data_only: bool,
+        sweep: u64,
+    ) -> std::result::Result<Lane<'_>, Arc<Ticket>> {
         let mut line = self.line.lock();
         if line.running < self.lanes {
             line.running += 1;
@@ -78,6 +91,8 @@ impl Convoy {
         }
         let ticket = Arc::new(Ticket {
             inode: inode.clone(),
+            data_only,
+            sweep,
             call: Mutex::new(LockRank::Leaf, None),
             wake: Condvar::new(),
         });
@@ -111,12 +126,12 @@ impl<'a> Lane<'a> {
         Self { convoy, followers: line.waiting.drain(..count).collect() }
     }
 
-    /// Tells a follower; others are told when the lane ends.
-    fn served(&mut self, alone: &[&InodeRef]) {
-        for ticket in self.followers.drain(..) {
-            let is_alone = alone.iter().any(|inode| inode.ino() == ticket.inode.ino());
-            ticket.tell(if is_alone { Call::Alone } else { Call::Served });
-        }
+    /// Passes the lane on. Those who are `alone` are told; the others are the caller's company.
+    fn end(mut self, alone: &[&InodeRef]) -> Company {
+        let is_alone = |ticket: &Ticket| alone.iter().any(|i| i.ino() == ticket.inode.ino());
+        let (left, served) = self.followers.drain(..).partition(|ticket| is_alone(ticket));
+        self.followers = left;
+        Company(served)
     }
 }
 
@@ -135,35 +150,102 @@ impl Drop for Lane<'_> {
     }
 }
 
+/// Followers whose inodes have been swept. Dropped, it lets them go on for themselves.
+struct Company(Vec<Arc<Ticket>>);
+
+impl Company {
+    fn tell(&mut self, swept: Swept) {
+        self.0.drain(..).for_each(|ticket| ticket.tell(Call::Served(swept)));
+    }
+}
+
+impl Drop for Company {
+    fn drop(&mut self) {
+        self.tell(Swept::Written);
+    }
+}
+
 impl Files {
     /// Writes back everything of an inode that is dirty now, with those who sync others meanwhile.
+    /// The caller leads the sweep of the inode.
     ///
     /// # Errors
     /// As [`Files::sweep`].
-    pub(super) fn sweep_in_convoy(&self, inode: &InodeRef) -> Result<()> {
-        let ticket = match self.convoy.enter(inode) {
-            Ok(_lane) => return self.sweep(inode),
-            Err(ticket) => ticket,
-        };
-        let call = {
-            let _wait = self.space.journal().waits().begin(WaitFor::Sweep);
-            ticket.wait()
+    pub(super) fn sweep_in_convoy(
+        &self,
+        inode: &InodeRef,
+        data_only: bool,
+        lead: Lead<'_>,
+    ) -> Result<Swept> {
+        let call = match self.convoy.enter(inode, data_only, lead.number()) {
+            Ok(_lane) => {
+                self.sweep(inode)?;
+                lead.succeed();
+                return Ok(Swept::Written);
+            }
+            Err(ticket) => {
+                let _wait = self.space.journal().waits().begin(WaitFor::Sweep);
+                (ticket.wait(), ticket)
+            }
         };
         match call {
-            Call::Served => Ok(()),
-            Call::Alone => self.sweep(inode),
-            Call::Lead => {
-                let mut lane = Lane::of_leader(&self.convoy);
-                let group: Vec<InodeRef> = std::iter::once(inode)
-                    .chain(lane.followers.iter().map(|ticket| &ticket.inode))
-                    .cloned()
-                    .collect();
-                let alone = self.sweep_those_free(&group);
-                lane.served(&alone);
-                let is_alone = alone.iter().any(|other| other.ino() == inode.ino());
-                drop(lane);
-                if is_alone { self.sweep(inode) } else { Ok(()) }
+            (Call::Served(swept), _) => return Ok(swept),
+            (Call::Lead, ticket) => {
+                if let Some(swept) = self.sweep_convoy(&ticket)? {
+                    return Ok(swept);
+                }
             }
+            (Call::Alone, _) => {}
         }
+        self.sweep(inode)?;
+        lead.succeed();
+        Ok(Swept::Written)
+    }
+
+    /// Sweeps the inodes of all who stand in line, and makes them durable; `None` if the leader's
+    /// own was not among those that could be swept.
+    fn sweep_convoy(&self, own: &Arc<Ticket>) -> Result<Option<Swept>> {
+        let lane = Lane::of_leader(&self.convoy);
+        let group: Vec<InodeRef> = std::iter::once(own)
+            .chain(&lane.followers)
+            .map(|ticket| ticket.inode.clone())
+            .collect();
+        let alone = self.sweep_those_free(&group);
+        let is_alone = alone.iter().any(|other| other.ino() == own.inode.ino());
+        let mut company = lane.end(&alone);
+        for ticket in &company.0 {
+            ticket.inode.flight.succeed(ticket.sweep);
+        }
+        if is_alone {
+            return Ok(None);
+        }
+        own.inode.flight.succeed(own.sweep);
+        if plant::is(Fault::HastyCompany) {
+            company.tell(Swept::Durable);
+        }
+        self.make_durable(own, &company)?;
+        company.tell(Swept::Durable);
+        Ok(Some(Swept::Durable))
+    }
+
+    /// What each of them would do for itself after the sweep, with one wait for all.
+    fn make_durable(&self, own: &Ticket, company: &Company) -> Result<()> {
+        let (mut newest, mut written) = (None, None);
+        let tickets = || std::iter::once(own).chain(company.0.iter().map(|ticket| &**ticket));
+        for ticket in tickets() {
+            written = written.max(ticket.inode.written());
+            if !ticket.data_only {
+                self.write_times(&ticket.inode)?;
+            }
+            newest = match (newest, ticket.inode.sync_tid(ticket.data_only)) {
+                (Some(newest), Some(tid)) => Some(later(newest, tid)),
+                (newest, tid) => newest.or(tid),
+            };
+        }
+        let journal = self.space.journal();
+        if let Some(tid) = newest {
+            journal.wait_durable_for(tid, company.0.len() as u32 + 1)?;
+        }
+        written.map_or(Ok(()), |epoch| journal.flush_gate().cover(epoch))
     }
 }

@@ -26,6 +26,15 @@ const GROUPED_PAGES: usize = 256;
 /// Pages that a sweep of `fsync_batch=rescan` takes at a time, as the kernel's page vectors held.
 const RESCAN_PAGES: usize = 15;
 
+/// How far a shared sweep has brought an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swept {
+    /// What was dirty is on the device and mapped.
+    Written,
+    /// And that is durable, as are the attributes that the caller asked for.
+    Durable,
+}
+
 impl Files {
     /// Writes back everything of an inode that is dirty now. A failure is recorded for those who
     /// sync.
@@ -38,19 +47,20 @@ impl Files {
     }
 
     /// As [`Files::sweep`], but one sweep serves all callers that came before it began.
-    pub(super) fn sweep_shared(&self, inode: &InodeRef) -> Result<()> {
+    pub(super) fn sweep_shared(&self, inode: &InodeRef, data_only: bool) -> Result<Swept> {
         if self.options.fsync_batch == FsyncBatch::Rescan {
-            return self.sweep(inode);
+            return self.sweep(inode).map(|()| Swept::Written);
         }
         let patience = Duration::from_micros(self.options.max_batch_time_us.into());
         match inode.flight.take_turn(self.space.journal().waits(), patience) {
-            Turn::Served => Ok(()),
+            Turn::Served => Ok(Swept::Written),
             Turn::Leads(lead) => {
-                let swept = match self.options.writeback {
-                    WritebackMode::Mapped => self.sweep_in_convoy(inode),
-                    WritebackMode::Ordered | WritebackMode::Unwritten => self.sweep(inode),
-                };
-                swept.map(|()| lead.succeed())
+                if self.options.writeback == WritebackMode::Mapped {
+                    return self.sweep_in_convoy(inode, data_only, lead);
+                }
+                self.sweep(inode)?;
+                lead.succeed();
+                Ok(Swept::Written)
             }
         }
     }

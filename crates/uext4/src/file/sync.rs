@@ -5,6 +5,7 @@
 //! own only when such a flush is known to have succeeded.
 
 use super::Files;
+use super::sweep::Swept;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use uext4_ondisk::{FileKind, InodeFlags};
@@ -21,8 +22,10 @@ impl Files {
         if self.opened_read_only {
             return Ok(());
         }
-        if inode.kind() == FileKind::Regular {
-            self.sweep_shared(inode)?;
+        if inode.kind() == FileKind::Regular
+            && self.sweep_shared(inode, data_only)? == Swept::Durable
+        {
+            return Ok(());
         }
         // What a flush must cover for this call: what others write from now on is theirs to wait
         // for.

@@ -16,7 +16,7 @@ mod table;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use single_flight::{SingleFlight, Turn};
+pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space};

@@ -124,12 +124,39 @@ impl SingleFlight {
         }
     }
 
+    /// Sweep `number` is over, and everything is on the device and mapped. Its leader sleeps and
+    /// need do nothing more.
+    pub(crate) fn succeed(&self, number: u64) {
+        self.end(number, true);
+    }
+
+    /// Ends a sweep, once.
+    fn end(&self, number: u64, succeeded: bool) {
+        let mut state = self.state.lock();
+        if !state.running || state.started != number {
+            return;
+        }
+        state.running = false;
+        let expected = state.served + state.waiting;
+        state.patience.expect(expected);
+        if succeeded {
+            state.completed = number;
+        }
+        self.ended_of(number).notify_all();
+        self.ended_of(number + 1).notify_one();
+    }
+
     fn ended_of(&self, number: u64) -> &Condvar {
         &self.ended[usize::from(number % 2 == 1)]
     }
 }
 
 impl Lead<'_> {
+    /// The number by which somebody else can end the sweep: [`SingleFlight::succeed`].
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The sweep is over, and everything is on the device and mapped.
     pub(crate) fn succeed(mut self) {
         self.succeeded = true;
@@ -138,15 +165,7 @@ impl Lead<'_> {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        let mut state = self.flight.state.lock();
-        state.running = false;
-        let expected = state.served + state.waiting;
-        state.patience.expect(expected);
-        if self.succeeded {
-            state.completed = self.number;
-        }
-        self.flight.ended_of(self.number).notify_all();
-        self.flight.ended_of(self.number + 1).notify_one();
+        self.flight.end(self.number, self.succeeded);
     }
 }
 

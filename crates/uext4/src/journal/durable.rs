@@ -63,9 +63,9 @@ impl Syncs {
         self.goal.store(goal, Ordering::SeqCst);
     }
 
-    /// Counts a waiter; true if it is the one that the committer waits for.
-    fn arrive(&self, tid: Tid) -> bool {
-        let waiting = self.waiting[slot(tid)].fetch_add(1, Ordering::SeqCst) + 1;
+    /// Counts waiters; true if with them all have come that the committer waits for.
+    fn arrive(&self, tid: Tid, count: u32) -> bool {
+        let waiting = self.waiting[slot(tid)].fetch_add(count, Ordering::SeqCst) + count;
         let goal = self.goal.load(Ordering::SeqCst);
         goal != 0 && waiting >= goal && self.goal.swap(0, Ordering::SeqCst) != 0
     }
@@ -92,6 +92,11 @@ impl Journal {
     /// # Errors
     /// The journal is aborted before that.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
+        self.wait_durable_for(tid, 1)
+    }
+
+    /// As [`Journal::wait_durable`] on behalf of `count` syncs.
+    pub(crate) fn wait_durable_for(&self, tid: Tid, count: u32) -> Result<()> {
         if self.is_durable(tid) {
             return Ok(());
         }
@@ -101,7 +106,7 @@ impl Journal {
         // when this call began.
         let empty_closes = syncs.empty_closes.load(Ordering::SeqCst);
         let was_empty = || syncs.empty_closes.load(Ordering::SeqCst) != empty_closes;
-        let completes_batch = syncs.arrive(tid);
+        let completes_batch = syncs.arrive(tid, count);
         if tid.is_after(Tid(syncs.requested.load(Ordering::SeqCst))) {
             self.request(tid, Urgency::Batched);
         } else if completes_batch {

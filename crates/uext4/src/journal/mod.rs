@@ -317,7 +317,8 @@ impl Journal {
     }
 }
 
-fn later(a: Tid, b: Tid) -> Tid {
+/// The later of two transactions.
+pub(crate) fn later(a: Tid, b: Tid) -> Tid {
     if b.is_after(a) { b } else { a }
 }
 

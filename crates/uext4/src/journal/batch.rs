@@ -8,7 +8,9 @@
 //! average time of a commit, within `min_batch_time` and `max_batch_time`. It counts from the
 //! transaction's first handle, or from the end of the commit before, which is when it could have
 //! begun. A thread that is alone in syncing never waits. Where those who were woken do not come
-//! back, the wait was for nothing; the next ones are then left out, more of them each time.
+//! back, the wait was for nothing; the next ones are then left out, more of them each time. And
+//! where syncs need nothing newer than what is on its way (overwrites in one tick of the clock that
+//! file times have) no halves form: a wait is left out now and then to see that.
 //! Locking: waits on the journal's state lock, as the committer does between commits.
 //! Kernel counterpart: `jbd2_journal_stop`, where each syncing thread sleeps for itself, whether
 //! others come or not.
@@ -23,15 +25,33 @@ use uext4_ondisk::Tid;
 /// Most waits that are left out in a row.
 const SKIPS_MAX: u32 = 64;
 
+/// A wait is left out after so many, to see whether halves form without it.
+const LOOK_EVERY: u32 = 16;
+/// Least number of waits that are left out where none formed.
+const RESTS_MIN: u32 = 4;
+
 /// What the committer remembers from commit to commit.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// Expects those whom the last commit woke, and those who waited for the next one then.
     patience: Patience,
+    halves: Halves,
     /// Who asked for the last commit.
     requester: Option<ThreadId>,
     /// When the last commit ended, by the journal's clock.
     ended: u64,
+}
+
+/// Whether syncs fall into halves when no commit waits for them.
+#[derive(Debug, Default)]
+struct Halves {
+    /// Waits since the last look.
+    waits: u32,
+    /// Whether the commit that is made now did not wait, so that its end tells.
+    looks: bool,
+    /// Waits to leave out yet, and how many that were at first.
+    rests: u32,
+    back_off: u32,
 }
 
 /// Whether it pays to wait for those who came the last time.
@@ -56,6 +76,7 @@ impl Batch {
     /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
     pub(super) fn note_end(&mut self, woken: u32, waiting: u32, now: u64) {
         self.patience.expect(woken.saturating_add(waiting));
+        self.halves.note_end(woken, waiting);
         self.ended = now;
     }
 
@@ -66,7 +87,7 @@ impl Batch {
         if self.patience.expected() <= 1 {
             return another && !min.is_zero();
         }
-        !min.is_zero() || self.patience.is_worth_it()
+        !min.is_zero() || (self.halves.are_likely() && self.patience.is_worth_it())
     }
 
     fn deadlines(
@@ -79,6 +100,32 @@ impl Batch {
         let start = started.max(self.ended);
         let least = start.saturating_add(nanos(min.min(max)));
         Deadlines { least, most: start.saturating_add(nanos(average.max(min).min(max))) }
+    }
+}
+
+impl Halves {
+    /// Whether the next commit is to wait.
+    fn are_likely(&mut self) -> bool {
+        self.waits += 1;
+        self.looks = self.rests > 0 || self.waits >= LOOK_EVERY;
+        if self.looks {
+            self.rests = self.rests.saturating_sub(1);
+            self.waits = 0;
+        }
+        !self.looks
+    }
+
+    /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
+    fn note_end(&mut self, woken: u32, waiting: u32) {
+        if !std::mem::take(&mut self.looks) {
+            return;
+        }
+        if u64::from(waiting) * 4 >= u64::from(woken) {
+            (self.rests, self.back_off) = (0, 0);
+        } else if self.rests == 0 {
+            self.back_off = (2 * self.back_off).clamp(RESTS_MIN, SKIPS_MAX);
+            self.rests = self.back_off;
+        }
     }
 }
 
@@ -159,5 +206,32 @@ impl Journal {
             self.stats.batches_full.fetch_add(u64::from(came >= missing), Ordering::Relaxed);
             self.stats.batch_wait.add(Duration::from_nanos(waited));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commits that wait, of `count`, when `waiting` of 16 syncs need the next one.
+    fn waits(count: u32, waiting: u32) -> u32 {
+        let mut halves = Halves::default();
+        (0..count)
+            .map(|_| {
+                let waits = halves.are_likely();
+                halves.note_end(16 - waiting, waiting);
+                u32::from(waits)
+            })
+            .sum()
+    }
+
+    #[test]
+    fn commits_wait_where_halves_form() {
+        assert!(waits(1_000, 8) > 900);
+    }
+
+    #[test]
+    fn commits_do_not_wait_where_none_form() {
+        assert!(waits(1_000, 0) < 250);
     }
 }

@@ -7,8 +7,9 @@
 //! Invariants: stock and cells together never exceed the blocks that are free and not promised;
 //! they may fall short of it for a moment. Who finds too little collects all the cells into the
 //! stock, under a lock, before it says so: as long as a promise stands, nobody else got the blocks.
-//! What moves between stock and cells moves under that lock. A cell is below zero between the claim
-//! of promised blocks and the return of the promise.
+//! What moves between stock and cells moves under that lock. Whoever claims what was promised to it
+//! takes the number a second time, until it gives its promise back: that may bring the stock below
+//! zero, never a cell; and while the stock is, nothing is taken from cells without the lock.
 //! Locking: `refill` is a leaf.
 
 use crate::sync::atomic::{AtomicI64, Ordering};
@@ -70,8 +71,7 @@ impl Available {
     /// Takes `want` blocks, or what there is if that is at least `least` (one or more); returns how
     /// many, 0 for none.
     pub(super) fn take(&self, want: i64, least: i64) -> i64 {
-        let enough = |now: i64| (now >= want).then_some(now - want);
-        if self.cell().fetch_update(Ordering::AcqRel, Ordering::Acquire, enough).is_ok() {
+        if self.take_from_cell(want) {
             return want;
         }
         let _refill = self.refill.lock();
@@ -81,12 +81,7 @@ impl Available {
             self.cell().fetch_add(lease, Ordering::AcqRel);
             return want;
         }
-        for cell in self.cells.iter() {
-            if cell.0.load(Ordering::Acquire) != 0 {
-                let all = cell.0.swap(0, Ordering::AcqRel);
-                self.stock.fetch_add(all, Ordering::AcqRel);
-            }
-        }
+        self.collect();
         let taken = self.stock.load(Ordering::Acquire).min(want);
         if taken < least.max(1) {
             return 0;
@@ -95,8 +90,40 @@ impl Available {
         taken
     }
 
-    /// Gives blocks back; or takes them, if `blocks` is negative, from whoever has promised them and
-    /// gives that promise back next.
+    /// Takes blocks, whether there are so many or not: for whoever has claimed what was promised to
+    /// it, and gives the promise back next.
+    pub(super) fn take_promised(&self, blocks: i64) {
+        if !self.take_from_cell(blocks) {
+            let _refill = self.refill.lock();
+            self.collect();
+            self.stock.fetch_sub(blocks, Ordering::AcqRel);
+        }
+    }
+
+    fn take_from_cell(&self, want: i64) -> bool {
+        let enough = |now: i64| (now >= want).then_some(now - want);
+        let cell = self.cell();
+        if cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, enough).is_err() {
+            return false;
+        }
+        // Looked at afterwards: what was in the cell may be the blocks that the stock lacks.
+        let is_there = self.stock.load(Ordering::SeqCst) >= 0;
+        if !is_there {
+            cell.fetch_add(want, Ordering::AcqRel);
+        }
+        is_there
+    }
+
+    /// Brings all cells into the stock. The caller holds the lock.
+    fn collect(&self) {
+        for cell in self.cells.iter() {
+            if cell.0.load(Ordering::Acquire) != 0 {
+                self.stock.fetch_add(cell.0.swap(0, Ordering::AcqRel), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Gives blocks back.
     pub(super) fn give(&self, blocks: i64) {
         if blocks == 0 {
             return;
@@ -139,9 +166,14 @@ mod tests {
         assert_eq!(all.take(10_001, 10_001), 0);
         assert_eq!(all.take(20_000, 1), 10_000);
         assert_eq!(all.take(1, 1), 0);
-        all.give(-5);
-        all.give(5);
-        assert_eq!(all.total(), 0);
+        all.take_promised(5);
+        std::thread::scope(|scope| {
+            scope.spawn(|| all.give(3));
+        });
+        all.give(1);
+        assert_eq!(all.take(1, 1), 0, "one short of the promise");
+        all.give(2);
+        assert_eq!((all.take(1, 1), all.total()), (1, 0));
     }
 
     /// Threads that want more than there is: never is more given out, and who is alone gets all.

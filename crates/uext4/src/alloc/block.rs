@@ -114,7 +114,7 @@ impl Space {
         loop {
             if let Some(claim) = self.search(goal, want)? {
                 // The reservation that the caller gives back for it.
-                self.shared.available.give(-i64::from(claim.len()));
+                self.shared.available.take_promised(i64::from(claim.len()));
                 return Ok(claim);
             }
             if self.reclaim_pending()? {

@@ -105,7 +105,7 @@ impl Space {
         self.claim_in(group, state, bit, len).map(Some)
     }
 
-    fn claim_in(
+    pub(super) fn claim_in(
         &self,
         group: &Arc<Group>,
         mut state: MutexGuard<'_, GroupState>,

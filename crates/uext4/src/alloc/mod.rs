@@ -24,6 +24,9 @@ mod prefetch;
 mod reserve;
 mod zone;
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
+
 pub use block::Claim;
 pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
 pub use free_runs::FreeRun;

@@ -294,12 +294,16 @@ impl Search<'_> {
         for (mut from, to) in [(self.group, self.groups), (0, self.group)] {
             while let Some(number) = index.next(order, from, to) {
                 self.considered += 1;
+                from = number + 1;
+                let least = if let Take::Longest(least) = take { least } else { self.want };
+                if self.space.groups[number as usize].longest_run() < least {
+                    continue;
+                }
                 let found = self.try_group(number, take, Busy::PassOver)?;
                 misses += 1;
                 if found.is_some() || misses == misses_max {
                     return Ok(found);
                 }
-                from = number + 1;
             }
         }
         Ok(None)

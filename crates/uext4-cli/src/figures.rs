@@ -246,6 +246,7 @@ average:
                 waited_ns: 1_234_000_000,
             }],
             blocked_left_out: 2,
+            ..Snapshot::default()
         }
     }
 

@@ -4,25 +4,89 @@
 //! do not follow the bitmaps; blocks with two owners; counts that drift. Not covered: crashes (the
 //! crash kit), interleavings one by one (the schedules).
 
-use super::free_map::{FreeMap, order_of};
-use super::{AllocStats, Claim, Criterion, Space};
+use super::free_map::{FreeMap, ORDERS, order_of};
+use super::{AllocStats, Claim, Criterion, Reservation, Space};
+use crate::cache::Cache;
 use crate::config::{AllocOptions, FreeMode, StreamGoal};
-use crate::extent::rig::{Folder, Rig, make_image};
+use crate::error::Result;
+use crate::journal::{Handle, Journal, JournalConfig, LogLocation, recover};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use uext4_device::MemoryDevice;
-use uext4_ondisk::{BlockNo, GroupNo};
+use uext4_device::{Device, MemoryDevice, SharedDevice};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use uext4_ondisk::{BlockNo, GroupNo, Incompat, Layout, RawSuperblock};
+
+/// Space and journal of an image in memory.
+struct Rig {
+    space: Arc<Space>,
+    journal: Arc<Journal>,
+    device: Arc<MemoryDevice>,
+    superblock: RawSuperblock,
+}
+
+/// Runs a tool of e2fsprogs; `None`, said aloud, when it is not installed.
+fn tool(name: &str, args: &[&str]) -> Option<bool> {
+    let path = format!("/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap_or_default());
+    match Command::new(name).args(args).env("PATH", path).output() {
+        Ok(output) => Some(output.status.success()),
+        Err(error) => {
+            eprintln!("skipped: {name}: {error}");
+            None
+        }
+    }
+}
 
 /// Eight groups of 8,192 blocks of 1 KiB; the journal is in the first half of group 2, other
 /// metadata in group 0 and in the first 258 blocks of odd ones.
-fn rig(options: AllocOptions) -> Option<(Folder, Rig)> {
-    let folder = Folder::new();
-    let image = make_image(&folder, "64M", &["-b", "1024"])?;
-    let device = MemoryDevice::load(&image).unwrap();
-    let rig = Rig::open_with(device, &image, options);
-    assert_eq!(rig.space.layout().group_count, 8);
-    Some((folder, rig))
+fn rig(options: AllocOptions) -> Option<Rig> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let image = path.to_str().unwrap();
+    assert!(tool("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "1024", image, "64M"])?);
+    let device = Arc::new(MemoryDevice::load(&path).unwrap());
+    let shared: SharedDevice = device.clone();
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
+    let superblock = RawSuperblock::read(&bytes).unwrap();
+    let layout = Arc::new(Layout::new(&superblock, Some(device.len())).unwrap());
+    assert_eq!(layout.group_count, 8);
+    let location = LogLocation::find(&*device, &layout, &superblock).unwrap();
+    let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
+    let recovered = recover(&shared, &layout, location, false).unwrap();
+    let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
+    let journal = recovered.prepare(&cache, JournalConfig::default()).unwrap();
+    journal.begin().unwrap();
+    let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
+    Some(Rig { space, journal, device, superblock })
+}
+
+impl Rig {
+    fn run<T>(
+        &self,
+        credits: u32,
+        operation: impl FnOnce(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.journal.run(credits, operation)
+    }
+
+    /// Closes the journal; e2fsck must find nothing wrong with the image.
+    fn close_and_check(self) {
+        self.journal.close().unwrap();
+        let mut superblock = self.superblock;
+        let blocks = self.space.shared.journaled_blocks.sum();
+        superblock.set_free_blocks_count(u64::try_from(blocks).unwrap());
+        let recover = superblock.s_feature_incompat.get() & !Incompat::RECOVER.bits();
+        superblock.s_feature_incompat.set(recover);
+        superblock.seal();
+        self.device.write_at(SUPERBLOCK_OFFSET, superblock.bytes()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        self.device.save(&path).unwrap();
+        assert_ne!(tool("e2fsck", &["-fn", path.to_str().unwrap()]), Some(false));
+    }
 }
 
 fn block(space: &Space, group: u32, bit: u32) -> BlockNo {
@@ -79,7 +143,7 @@ fn verify(space: &Space) {
             average = fresh.free().checked_div(fresh.fragments()).unwrap_or(0);
         }
         let at = number.get();
-        for order in 0..super::free_map::ORDERS as u32 {
+        for order in 0..ORDERS as u32 {
             let stands = |run: u32| (run > 0 && order_of(run) == order).then_some(at);
             assert_eq!(space.shared.by_longest.next(order, at, at + 1), stands(longest));
             assert_eq!(space.shared.by_average.next(order, at, at + 1), stands(average));
@@ -116,7 +180,7 @@ fn expect(
 
 #[test]
 fn at_the_goal() {
-    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let _filled = fill(space, 5..6, &[(5, 1000, 100)]);
     // On from there, as far as it goes, if that is an eighth of it or more.
@@ -132,7 +196,7 @@ fn at_the_goal() {
 
 #[test]
 fn power_of_two_aligned() {
-    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let _filled = fill(space, 3..5, &[(3, 1003, 20), (4, 1003, 8), (4, 2008, 8)]);
     let by = Some(Criterion::PowerOfTwoAligned);
@@ -145,7 +209,7 @@ fn power_of_two_aligned() {
 
 #[test]
 fn goal_length_takes_the_best_of_the_first_runs() {
-    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let holes = [(3, 100, 60), (3, 200, 5), (3, 300, 12), (3, 400, 11), (3, 500, 90)];
     let _filled = fill(space, 3..4, &holes);
@@ -158,7 +222,7 @@ fn goal_length_takes_the_best_of_the_first_runs() {
 
 #[test]
 fn best_available_and_any() {
-    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     // The shorter run is at the goal's group; 300 trimmed by three orders is 32.
     let holes = [(2, 5100, 40), (6, 100, 200), (7, 1010, 20)];
@@ -174,7 +238,7 @@ fn best_available_and_any() {
 #[test]
 fn without_the_index_groups_are_gone_over() {
     let options = AllocOptions { optimize_scan: false, ..AllocOptions::default() };
-    let Some((_folder, rig)) = rig(options) else { return };
+    let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     // Group 5 has the run, but its average is below.
     let holes = [(1, 1100, 40), (5, 1100, 50), (5, 1200, 1), (5, 1300, 1)];
@@ -192,7 +256,7 @@ fn without_the_index_groups_are_gone_over() {
 fn groups_come_in_order_and_wrap() {
     for max_linear_groups in [0, 4] {
         let options = AllocOptions { max_linear_groups, ..AllocOptions::default() };
-        let Some((_folder, rig)) = rig(options) else { return };
+        let Some(rig) = rig(options) else { return };
         let space = &rig.space;
         let holes: Vec<_> = [1, 2, 4, 6, 7].map(|group| (group, 5120, 64)).into();
         let _filled = fill(space, 0..8, &holes);
@@ -210,7 +274,7 @@ fn groups_come_in_order_and_wrap() {
 fn a_busy_group_is_passed_over_or_waited_for() {
     for trylock in [true, false] {
         let options = AllocOptions { trylock, ..AllocOptions::default() };
-        let Some((_folder, rig)) = rig(options) else { return };
+        let Some(rig) = rig(options) else { return };
         let space = &rig.space;
         let _filled = fill(space, 3..5, &[(3, 512, 64), (4, 512, 64)]);
         let held = space.groups[3].lock();
@@ -239,7 +303,7 @@ fn a_busy_group_is_passed_over_or_waited_for() {
 #[test]
 fn streams_share_a_goal_if_told_to() {
     let options = AllocOptions { stream_goal: StreamGoal::Global, ..AllocOptions::default() };
-    let Some((_folder, rig)) = rig(options) else { return };
+    let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     let _filled = fill(space, 2..3, &[]);
     let first = space.claim(block(space, 6, 0), 32).unwrap();
@@ -254,7 +318,7 @@ fn streams_share_a_goal_if_told_to() {
 #[test]
 fn long_requests_are_aligned_to_the_stripe() {
     let options = AllocOptions { stripe: 48, ..AllocOptions::default() };
-    let Some((_folder, rig)) = rig(options) else { return };
+    let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     let _filled = fill(space, 4..5, &[(4, 1001, 600)]);
     let claim = space.claim(block(space, 4, 0), 100).unwrap();
@@ -277,7 +341,7 @@ fn no_block_has_two_owners() {
         ..good.clone()
     };
     for (options, seed) in [(good, 1), (bad, 2)] {
-        let Some((_folder, rig)) = rig(options) else { return };
+        let Some(rig) = rig(options) else { return };
         let blocks = usize::try_from(rig.space.layout().blocks_count).unwrap();
         let owned: Vec<AtomicBool> = (0..blocks).map(|_| AtomicBool::new(false)).collect();
         let before = rig.space.free_counts();
@@ -341,7 +405,7 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
                 rig.run(4, |handle| space.free(handle, start, len)).unwrap();
             }
             _ => {
-                let mut promise = super::Reservation::none(space);
+                let mut promise = Reservation::none(space);
                 let _ = promise.try_set(rng.random_range(1..5_000));
             }
         }

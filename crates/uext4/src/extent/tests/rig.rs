@@ -96,14 +96,6 @@ impl Rig {
 
     /// Opens a copy of `image`, perhaps a changed one.
     pub(crate) fn open_device(device: MemoryDevice, image: impl AsRef<Path>) -> Self {
-        Self::open_with(device, image, AllocOptions::default())
-    }
-
-    pub(crate) fn open_with(
-        device: MemoryDevice,
-        image: impl AsRef<Path>,
-        options: AllocOptions,
-    ) -> Self {
         let device = Arc::new(device);
         let shared: SharedDevice = device.clone();
         let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -117,6 +109,7 @@ impl Rig {
         let config = JournalConfig::default();
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
+        let options = AllocOptions::default();
         let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
         let inodes = InodeTable::new(Arc::clone(&space), Arc::clone(&budget), 1000);

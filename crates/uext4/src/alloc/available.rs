@@ -103,10 +103,13 @@ impl Available {
     fn take_from_cell(&self, want: i64) -> bool {
         let enough = |now: i64| (now >= want).then_some(now - want);
         let cell = self.cell();
+        if self.stock.load(Ordering::Acquire) < 0 {
+            return false;
+        }
         if cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, enough).is_err() {
             return false;
         }
-        // Looked at afterwards: what was in the cell may be the blocks that the stock lacks.
+        // And again afterwards: what was in the cell may be the blocks that the stock lacks by now.
         let is_there = self.stock.load(Ordering::SeqCst) >= 0;
         if !is_there {
             cell.fetch_add(want, Ordering::AcqRel);

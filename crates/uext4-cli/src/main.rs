@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand};
 
 use crate::verb::{
     cat, cp, extents, frag, freefrag, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, stats,
-    sync, umount,
+    sync, trim, umount,
 };
 
 /// ext4 in user space: work on images without root and without the kernel's driver
@@ -48,6 +48,7 @@ enum Verb {
     Mount(mount::Args),
     Umount(umount::Args),
     Sync(sync::Args),
+    Trim(trim::Args),
     Fsck(fsck::Args),
     Info(info::Args),
     Ls(ls::Args),
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Mount(args) => mount::run(args),
         Verb::Umount(args) => umount::run(&args),
         Verb::Sync(args) => sync::run(&args),
+        Verb::Trim(args) => trim::run(&args),
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),

@@ -28,27 +28,93 @@ pub const SHIFT_UNIT: u32 = 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are those of the system calls
 pub enum Step {
-    Create { at: At },
-    Mkdir { at: At },
-    Symlink { at: At, len: u16 },
-    Link { from: At, to: At },
-    Unlink { at: At },
-    Rmdir { at: At },
-    Rename { from: At, to: At, how: u8 },
-    Write { at: At, offset: u32, len: u16, byte: u8 },
-    Resize { at: At, size: u32 },
-    Allocate { at: At, offset: u32, len: u16, keep_size: bool },
-    Punch { at: At, offset: u32, len: u16 },
-    Zero { at: At, offset: u32, len: u16, keep_size: bool },
-    Unshare { at: At, offset: u32, len: u16, keep_size: bool },
+    Create {
+        at: At,
+    },
+    Mkdir {
+        at: At,
+    },
+    Symlink {
+        at: At,
+        len: u16,
+    },
+    Link {
+        from: At,
+        to: At,
+    },
+    Unlink {
+        at: At,
+    },
+    Rmdir {
+        at: At,
+    },
+    Rename {
+        from: At,
+        to: At,
+        how: u8,
+    },
+    Write {
+        at: At,
+        offset: u32,
+        len: u16,
+        byte: u8,
+    },
+    Resize {
+        at: At,
+        size: u32,
+    },
+    Allocate {
+        at: At,
+        offset: u32,
+        len: u16,
+        keep_size: bool,
+    },
+    Punch {
+        at: At,
+        offset: u32,
+        len: u16,
+    },
+    Zero {
+        at: At,
+        offset: u32,
+        len: u16,
+        keep_size: bool,
+    },
+    Unshare {
+        at: At,
+        offset: u32,
+        len: u16,
+        keep_size: bool,
+    },
     /// In units of [`SHIFT_UNIT`].
-    Collapse { at: At, first: u8, count: u8 },
+    Collapse {
+        at: At,
+        first: u8,
+        count: u8,
+    },
     /// Likewise.
-    Insert { at: At, first: u8, count: u8 },
-    SetXattr { at: At, name: u8, len: u16 },
-    RemoveXattr { at: At, name: u8 },
-    Chmod { at: At, mode: u16 },
-    Fsync { at: At, data_only: bool },
+    Insert {
+        at: At,
+        first: u8,
+        count: u8,
+    },
+    SetXattr {
+        at: At,
+        name: u8,
+        len: u16,
+    },
+    RemoveXattr {
+        at: At,
+        name: u8,
+    },
+    Chmod {
+        at: At,
+        mode: u16,
+    },
+    Fsync {
+        at: At,
+        data_only: bool,
+    },
     Sync,
     Remount,
 }

@@ -307,7 +307,11 @@ fn the_kernel_does_the_same() {
         let want = fallocate(&theirs, flags, at, len).map_err(|errno| errno.raw_os_error());
         let got = ours.allocate(mode, at, len).map_err(|error| error.errno());
         assert_eq!(got, want, "{round}: {mode:?} of {len} bytes at {at}, size {size}");
-        if want.is_ok() { done += 1 } else { refused += 1 }
+        if want.is_ok() {
+            done += 1
+        } else {
+            refused += 1
+        }
         let mut bytes = [Vec::new(), Vec::new()];
         bytes[0].resize(volume.attr(ours.inode()).size as usize, 0);
         bytes[1].resize(theirs.metadata().unwrap().len() as usize, 0);

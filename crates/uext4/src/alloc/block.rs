@@ -26,6 +26,11 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// Of blocks that are marked busy and will never be taken.
+    pub(super) fn of_free_run(space: Arc<Space>, start: BlockNo, len: u32) -> Self {
+        Self { space, start, len, bitmap: None }
+    }
+
     /// First block.
     #[must_use]
     pub fn start(&self) -> BlockNo {
@@ -166,6 +171,9 @@ impl Space {
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.pending_blocks.fetch_add(i64::from(here), Ordering::AcqRel);
+            if plant::is(Fault::EarlyDiscard) {
+                self.discard_freed(&[freed]);
+            }
             if plant::is(Fault::EarlyReuse) {
                 self.release(freed);
             } else {

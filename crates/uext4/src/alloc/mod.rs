@@ -16,12 +16,14 @@ mod free_runs;
 mod group;
 mod inode;
 mod reserve;
+mod trim;
 mod zone;
 
 pub use block::Claim;
 pub use free_runs::FreeRun;
 pub use inode::{INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
+pub use trim::{DiscardHook, DiscardStats, Discards};
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
@@ -73,6 +75,8 @@ pub struct Space {
     pending_blocks: AtomicI64,
     /// Where the next directory of the top level goes.
     directory_spread: AtomicU32,
+    /// What the device is told of free blocks.
+    discards: Discards,
 }
 
 /// Free space as statfs(2) counts it.
@@ -121,6 +125,7 @@ impl Space {
             reserved_blocks: AtomicI64::new(0),
             pending_blocks: AtomicI64::new(0),
             directory_spread: AtomicU32::new(0),
+            discards: Discards::default(),
             journal: Arc::clone(&journal),
         });
         journal.set_space_keeper(&space);
@@ -202,6 +207,7 @@ impl Space {
         if self.pending_blocks.load(Ordering::Acquire) <= 0 {
             return Ok(false);
         }
+        self.discards.wait();
         self.journal.commit_all()?;
         Ok(true)
     }
@@ -233,6 +239,7 @@ impl SpaceKeeper for Space {
 
     fn freed(&self, mut freed: Vec<Freed>) {
         freed.sort_unstable();
+        self.discard_freed(&freed);
         for run in freed {
             self.release(run);
         }

@@ -44,11 +44,8 @@ impl Files {
         // A block keeps its data and changes its place: no page may wait for either.
         self.sweep_locked(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
-        let shift = Shift {
-            from: last,
-            end: FileBlock::END,
-            by: Distance::Down(last.get() - first.get()),
-        };
+        let shift =
+            Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
         let new_size = size - (end - offset);
         if self.collapse_in_one(inode, first, &shift, new_size)? {
             return Ok(());
@@ -157,7 +154,8 @@ impl Files {
         tail: Option<Extent>,
         new_size: u64,
     ) -> Result<()> {
-        let places: Vec<FileBlock> = tail.map(|tail| [tail.first; 2]).into_iter().flatten().collect();
+        let places: Vec<FileBlock> =
+            tail.map(|tail| [tail.first; 2]).into_iter().flatten().collect();
         let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, false)?;
         let pins = ShiftPins::read(&self.space, inode, part.iter().chain(&places).copied())?;
         let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };

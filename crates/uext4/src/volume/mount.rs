@@ -114,6 +114,9 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let recorded_error = recovered.as_ref().is_some_and(|r| r.recorded_error);
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
     let space = Space::open(Arc::clone(&cache), Arc::clone(&journal), &raw, &journal_runs)?;
+    if options.discard {
+        space.discards().discard_on_free();
+    }
     let overhead = overhead_blocks(&layout, &journal_runs);
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;

@@ -83,6 +83,7 @@ pub const CONTRASTS: &[&str] = &[
     "journal_credits=worst",
     "checkpoint=inline",
     "journal_join=herd,journal_credits=worst,checkpoint=inline",
+    "discard",
 ];
 
 impl Plan {

@@ -1,11 +1,13 @@
 //! The ioctls of discarding: of a block device, and of a file system that is mounted.
 //!
 //! # Soundness
-//! Each passes the address of one value of the size that the request's number names, alive for the
-//! call; the kernel reads it, and with `FITRIM` writes it. It keeps no address.
+//! Each request passes the address of one value of the size that its number names, alive for the
+//! call; the kernel reads it, and with `FITRIM` writes it. It keeps no address. Numbers are in the
+//! machine's own order of bytes.
 
 use std::fs::File;
 use std::io;
+use std::mem::transmute;
 use std::os::fd::AsRawFd;
 
 /// `BLKDISCARD` (linux/fs.h): `_IO(0x12, 119)`, with two numbers, offset and length in bytes.
@@ -36,22 +38,18 @@ impl TrimRange {
     /// The structure as a process of this machine passes it; `None` if the length is another.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<TrimRange> {
-        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let [start, len, min_len] = words else { return None };
-        let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
-        Some(TrimRange { start: word(start), len: word(len), min_len: word(min_len) })
+        let bytes: [u8; Self::BYTES] = bytes.try_into().ok()?;
+        // SAFETY: both are 24 bytes, and every value of each is one of the other.
+        let [start, len, min_len] = unsafe { transmute::<[u8; Self::BYTES], [u64; 3]>(bytes) };
+        Some(TrimRange { start, len, min_len })
     }
 
     /// The structure as a process of this machine expects it.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
         let words = [self.start, self.len, self.min_len];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        bytes
+        // SAFETY: both are 24 bytes, and every value of each is one of the other.
+        unsafe { transmute::<[u64; 3], [u8; Self::BYTES]>(words) }
     }
 }
 

@@ -1,5 +1,9 @@
 //! Mount options, as ext4 and mount(8) name them.
 
+mod alloc;
+
+pub use alloc::{AllocOptions, FreeMode, StreamGoal};
+
 use std::fmt;
 
 /// When reading updates the access time.
@@ -137,6 +141,8 @@ pub struct MountOptions {
     pub fsync_batch: FsyncBatch,
     /// Tell the device which blocks are freed, when their freeing is durable.
     pub discard: bool,
+    /// The block allocator.
+    pub alloc: AllocOptions,
 }
 
 impl Default for MountOptions {
@@ -165,6 +171,7 @@ impl Default for MountOptions {
             checkpoint: CheckpointMode::Background,
             fsync_batch: FsyncBatch::Single,
             discard: false,
+            alloc: AllocOptions::default(),
         }
     }
 }
@@ -238,6 +245,7 @@ impl MountOptions {
                 self.extent_max_zeroout = kib.saturating_mul(1024);
             }
             _ if self.contrast(name, value).map_err(error)? => {}
+            _ if self.alloc.take(name, value).map_err(error)? => {}
             ("errors", Some("continue")) => self.errors = Some(OnError::Continue),
             ("errors", Some("remount-ro")) => self.errors = Some(OnError::RemountReadOnly),
             ("errors", Some("panic")) => self.errors = Some(OnError::Panic),
@@ -347,6 +355,14 @@ mod tests {
     }
 
     #[test]
+    fn words_of_the_allocator_are_taken() {
+        let words = ["mb_optimize_scan=0", "stripe=16", "mb_free=global", "mb_reserve=off"];
+        let alloc = check(&words).unwrap().alloc;
+        assert!(!alloc.optimize_scan && !alloc.reserve && alloc.trylock);
+        assert_eq!((alloc.stripe, alloc.free), (16, FreeMode::Global));
+    }
+
+    #[test]
     fn async_commit_needs_another_data_mode() {
         assert!(check(&["journal_async_commit"]).unwrap().check().is_err());
         assert!(check(&["journal_async_commit", "data=writeback"]).unwrap().check().is_ok());
@@ -370,6 +386,10 @@ mod tests {
             ("data=x", "one of ordered, writeback, journal"),
             ("writeback", "one of mapped, ordered, unwritten"),
             ("barrier=2", "0 or 1"),
+            ("mb_trylock", "0 or 1"),
+            ("mb_order2_req=17", "0 to 16"),
+            ("mb_stream_req=x", "not a number"),
+            ("mb_free=none", "one of sharded, global"),
         ] {
             let error = check(&[word]).unwrap_err();
             assert_eq!(error.to_string(), format!("mount option '{word}': {why}"));

@@ -16,7 +16,7 @@ use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::fmt;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use uext4_ondisk::{BlockNo, GroupNo, bitmap};
 
 /// Called with why the first discard failed.
@@ -108,15 +108,18 @@ impl Discards {
 struct Held<'a> {
     space: &'a Space,
     claim: Option<Claim>,
+    number: GroupNo,
     start: BlockNo,
     len: u32,
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // In this order: at no moment do the blocks count nowhere.
+        // In this order: at no moment do the blocks count nowhere, and who finds nothing pending
+        // sees that there was a release.
         drop(self.claim.take());
-        self.space.pending_blocks.fetch_sub(i64::from(self.len), Ordering::AcqRel);
+        self.space.releases.fetch_add(1, Ordering::AcqRel);
+        self.space.count_pending(self.number, -i64::from(self.len));
     }
 }
 
@@ -206,25 +209,25 @@ impl Space {
         let Part { number, from, to } = part;
         let group = &self.groups[number.get() as usize];
         let mut state = group.lock();
-        let busy = state.busy(&self.cache, number)?;
+        let busy = group.map(&mut state, &self.cache)?.busy();
         let Some((bit, len)) = bitmap::free_runs(busy, from, to).find(|&(_, len)| len >= least)
         else {
             return Ok(None);
         };
         // As for every other claim: what is promised to others is not to be had.
-        let allowed = self.promise(i64::from(len), i64::from(least));
-        let Ok(len) = u32::try_from(allowed) else { return Ok(None) };
-        if len == 0 {
+        let allowed = self.shared.available.take(i64::from(len), i64::from(least));
+        let Some(len) = u32::try_from(allowed).ok().filter(|&len| len > 0) else {
             return Ok(None);
-        }
-        bitmap::set_range(busy, bit, len);
-        group.blocks_claimed(len);
-        self.pending_blocks.fetch_add(i64::from(len), Ordering::AcqRel);
-        self.free_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
-        self.reserved_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
+        };
+        group.claim(&mut state, bit, len);
+        self.count_pending(number, i64::from(len));
         let start = self.layout.group_first_block(number).plus(u64::from(bit));
-        let claim = Some(Claim::of_free_run(self.shared(), start, len));
-        Ok(Some((Held { space: self, claim, start, len }, bit + len)))
+        let claim = Some(Claim::new(Arc::clone(group), start, bit, len, None));
+        Ok(Some((Held { space: self, claim, number, start, len }, bit + len)))
+    }
+
+    fn count_pending(&self, number: GroupNo, blocks: i64) {
+        self.shared.pending_blocks.add(number.get() as usize, blocks);
     }
 
     fn discard(&self, start: BlockNo, len: u32) -> Result<()> {
@@ -241,14 +244,15 @@ impl Space {
         }
     }
 
-    /// With `-o discard`: these runs, in ascending order, have been freed durably and cannot be
-    /// claimed yet. Whether the device forgets them is its affair: failures are counted, the first
+    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the device forgets them is its affair: failures are counted, the first
     /// is told.
     pub(super) fn discard_freed(&self, freed: &[Freed]) {
         if !self.discards.on_free.load(Ordering::Relaxed) {
             return;
         }
-        let mut rest = freed.iter().copied();
+        let mut freed = freed.to_vec();
+        freed.sort_unstable();
+        let mut rest = freed.into_iter();
         let mut run = rest.next();
         while let Some(Freed { start, mut len }) = run {
             run = rest.next();

@@ -5,6 +5,7 @@
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
 use crate::journal::{Handle, Journal, JournalConfig, LogLocation, SpaceKeeper, recover};
@@ -108,7 +109,8 @@ impl Rig {
         let config = JournalConfig::default();
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
-        let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs).unwrap();
+        let options = AllocOptions::default();
+        let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
         let inodes = InodeTable::new(Arc::clone(&space), Arc::clone(&budget), 1000);
         let image = image.as_ref().to_owned();

@@ -32,7 +32,7 @@ use clap::{Parser, Subcommand};
 
 use crate::verb::{
     cat, cp, extents, frag, freefrag, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, stats,
-    sync, umount,
+    sync, trim, umount,
 };
 
 /// ext4 in user space: work on images without root and without the kernel's driver
@@ -49,6 +49,7 @@ enum Verb {
     Mount(mount::Args),
     Umount(umount::Args),
     Sync(sync::Args),
+    Trim(trim::Args),
     Fsck(fsck::Args),
     Info(info::Args),
     Ls(ls::Args),
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Mount(args) => mount::run(args),
         Verb::Umount(args) => umount::run(&args),
         Verb::Sync(args) => sync::run(&args),
+        Verb::Trim(args) => trim::run(&args),
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),

@@ -100,6 +100,16 @@ pub trait Device: Send + Sync + Debug {
     /// As [`Device::write_at`].
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool>;
 
+    /// Says that nobody needs the bytes of a range any more: the device may forget them, at once,
+    /// later or in part, and until it is written again the range reads as anything. `Ok(false)`:
+    /// the device cannot, and nothing changed.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`].
+    fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.punch(offset, len)
+    }
+
     /// Whether the whole device is known to read as zeroes, as a just created sparse file does.
     /// False after the first write.
     fn fresh_zeroes(&self) -> bool {

@@ -217,6 +217,13 @@ impl Device for FaultDevice {
         }
     }
 
+    fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
+        match self.next(Operation::Write) {
+            None => self.inner.discard(offset, len),
+            Some(fault) => Err(fault.error()),
+        }
+    }
+
     fn fresh_zeroes(&self) -> bool {
         self.inner.fresh_zeroes()
     }

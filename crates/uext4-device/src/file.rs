@@ -20,7 +20,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,6 +38,11 @@ use crate::piece::Pieces;
 use crate::rings::Rings;
 use crate::vectored::{read_all_vectored, write_all_vectored};
 
+/// Of the kernel's page cache.
+const PAGE_BYTES: u64 = 4096;
+/// Largest unit of a store that is taken seriously: some name the size of good requests there.
+const DISCARD_UNIT_MAX: u64 = 64 << 10;
+
 /// A regular file or block device, from an offset to its end.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -49,6 +54,9 @@ pub struct FileDevice {
     start: u64,
     len: u64,
     block_device: bool,
+    /// What can be given back at least, in bytes: a block of the file system that holds the file,
+    /// or a page.
+    discard_unit: u64,
     read_only: bool,
     fresh: AtomicBool,
     flushes: GroupFlush,
@@ -304,6 +312,7 @@ impl FileDevice {
         len: u64,
         fresh: bool,
     ) -> FileDevice {
+        let store_block = file.metadata().map_or(0, |found| found.blksize());
         let fua = if read_only { None } else { reopen(&file, libc::O_DSYNC).map(Mutex::new) };
         FileDevice {
             path: path.to_path_buf(),
@@ -312,6 +321,7 @@ impl FileDevice {
             start,
             len,
             block_device,
+            discard_unit: store_block.clamp(PAGE_BYTES, DISCARD_UNIT_MAX),
             read_only,
             fresh: AtomicBool::new(fresh),
             flushes: GroupFlush::default(),
@@ -417,6 +427,27 @@ impl Device for FileDevice {
             // A block device refuses a range that its sectors do not divide.
             Err(Errno::INVAL) if self.block_device => Ok(false),
             Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
+        check_write(self.len, self.read_only, offset, len)?;
+        // A part of a unit of the store cannot be given back. To zero it instead would bring it
+        // into the page cache, next to what may just be written past that.
+        let (from, to) = (self.start + offset, self.start + offset + len);
+        let (from, to) = (from.next_multiple_of(self.discard_unit), to - to % self.discard_unit);
+        if from >= to {
+            return Ok(true);
+        }
+        if !self.block_device {
+            return self.punch(from - self.start, to - from);
+        }
+        match crate::ioctl::discard_blocks(&self.file, from, to - from) {
+            Ok(()) => Ok(true),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOTTY) => Ok(false),
+                _ => Err(error),
+            },
         }
     }
 

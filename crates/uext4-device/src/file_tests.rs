@@ -303,3 +303,25 @@ fn where_direct_io_cannot_be_it_is_not() {
     assert_eq!(with(Caching::Auto).notice(), None);
     assert_eq!(fs::metadata(&path).unwrap().len(), 1000);
 }
+
+#[test]
+fn what_is_discarded_becomes_a_hole_in_whole_units() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[7; 1 << 20]);
+    let device = FileDevice::open(&path, Access::ReadWrite, 0).unwrap();
+    device.flush().unwrap();
+    let used = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap());
+    let before = used();
+    if !device.discard(1, (1 << 20) - 2).unwrap() {
+        println!("skipped: the temporary folder's file system cannot punch holes");
+        return;
+    }
+    assert!(used() < before / 2, "{} of {before} sectors are left", used());
+    let (mut first, mut last) = ([0; 4096], [0; 4096]);
+    device.read_at(0, &mut first).unwrap();
+    device.read_at((1 << 20) - 4096, &mut last).unwrap();
+    assert_eq!((first, last), ([7; 4096], [7; 4096]), "parts of units stay");
+    // Nothing to give back is no failure.
+    assert!(device.discard(100, 50).unwrap());
+    assert!(device.discard(1 << 20, 1).is_err());
+}

@@ -9,8 +9,8 @@
 //! # Invariants
 //! - A device never changes its length.
 //! - A request is served whole or fails; one that reaches past the end fails and changes nothing.
-//! - This is the only engine crate in which `unsafe` may stand, and in it only the module `ring`
-//!   has any.
+//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules `ring`
+//!   and `ioctl` have any.
 
 #![deny(unsafe_code)]
 
@@ -21,6 +21,8 @@ mod direct;
 mod fault;
 mod file;
 mod group_flush;
+#[allow(unsafe_code, reason = "ioctl(2) takes an address")]
+mod ioctl;
 mod loop_backing;
 mod memory;
 mod meter;
@@ -39,6 +41,7 @@ mod vectored;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use file::FileDevice;
+pub use ioctl::{FITRIM, TrimRange, trim_mounted};
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;

@@ -180,6 +180,12 @@ impl Device for MeteredDevice {
         self.count(result, &[(&self.counters.punches, 1)])
     }
 
+    /// Counts as a punch.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let result = self.inner.discard(offset, len);
+        self.count(result, &[(&self.counters.punches, 1)])
+    }
+
     fn fresh_zeroes(&self) -> bool {
         self.inner.fresh_zeroes()
     }

@@ -5,7 +5,7 @@
 //! assumes a device with a volatile write cache that keeps the contract of [`Device`]:
 //!
 //! - A write is put into the log **when it has completed**, as one event, with the bytes given. A
-//!   vectored write is one event; so is a punch.
+//!   vectored write is one event; so is a punch, and a discard, which is recorded as one.
 //! - A flush is put into the log **at the place where it started**, and marked complete when it has
 //!   returned `Ok`. It guarantees exactly the events that stand before it. A write that was in
 //!   flight when the flush started, and completed before the flush ended, stands after the flush:

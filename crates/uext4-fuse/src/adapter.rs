@@ -11,11 +11,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
+use uext4_device::{FITRIM, TrimRange};
 
 use crate::STATS_XATTR;
 use crate::convert;
@@ -649,6 +650,27 @@ impl Filesystem for Adapter {
     ) {
         self.serve(move |server| {
             reply_empty(server.ops.fallocate(handle.0, offset, length, mode), reply);
+        });
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        _node: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        input: &[u8],
+        _output_len: u32,
+        reply: ReplyIoctl,
+    ) {
+        let range = TrimRange::from_bytes(input).filter(|_| command == FITRIM);
+        // ENOTTY is what callers take for "no such request".
+        let Some(range) = range else { return reply.error(Errno::ENOTTY) };
+        let uid = request.uid();
+        self.serve(move |server| match server.trim(uid, range) {
+            Ok(done) => reply.ioctl(0, &done.to_bytes()),
+            Err(failure) => reply.error(failure.errno()),
         });
     }
 

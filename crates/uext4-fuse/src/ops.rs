@@ -208,6 +208,11 @@ impl Ops {
             // fallocate(2) demands KEEP_SIZE with it; the kernel has checked.
             libc::FALLOC_FL_PUNCH_HOLE => AllocateMode::PunchHole,
             libc::FALLOC_FL_ZERO_RANGE => AllocateMode::ZeroRange { keep_size },
+            // The FUSE clients of kernels so far refuse the rest themselves. One that lets them
+            // through has to see to its page cache first, as it does for the modes above.
+            libc::FALLOC_FL_UNSHARE_RANGE => AllocateMode::UnshareRange { keep_size },
+            libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => AllocateMode::CollapseRange,
+            libc::FALLOC_FL_INSERT_RANGE if !keep_size => AllocateMode::InsertRange,
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         Ok(self.file(handle)?.allocate(mode, offset, len)?)

@@ -11,6 +11,7 @@ use fuser::{
     ReplyEntry, ReplyWrite,
 };
 use uext4::{ErrorKind, InodeRef, Volume};
+use uext4_device::TrimRange;
 
 use crate::convert;
 use crate::failure::Answer;
@@ -69,6 +70,15 @@ impl Server {
             return Err(Errno::EACCES.into());
         }
         stats::encode(&self.ops.volume)
+    }
+
+    /// Discards what is free, for root and who mounted; the length becomes what was discarded.
+    pub(crate) fn trim(&self, uid: u32, range: TrimRange) -> Answer<TrimRange> {
+        if uid != 0 && uid != self.uid {
+            return Err(Errno::EPERM.into());
+        }
+        let TrimRange { start, len, min_len } = range;
+        Ok(TrimRange { len: self.ops.volume.trim(start, len, min_len)?, ..range })
     }
 
     /// Writes and answers.

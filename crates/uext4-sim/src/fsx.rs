@@ -18,7 +18,9 @@ use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::sync::Arc;
 use uext4::config::DataMode;
-use uext4::{AllocateMode, FileKind, MountOptions, NewInode, OpenFile, Owner, SetAttr, Volume};
+use uext4::{
+    AllocateMode, ErrorKind, FileKind, MountOptions, NewInode, OpenFile, Owner, SetAttr, Volume,
+};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 
 /// Name of the file, at the root.
@@ -115,6 +117,8 @@ enum Operation {
     Punch { at: u64, len: u64 },
     Allocate { at: u64, len: u64, keep_size: bool },
     Zero { at: u64, len: u64, keep_size: bool },
+    Collapse { at: u64, len: u64 },
+    Insert { at: u64, len: u64 },
     Seek { at: u64 },
     Sync { data_only: bool },
     Reopen,
@@ -161,6 +165,9 @@ fn exercise(shape: &Shape, seed: u64, operations: u64, plant: bool) -> Result<Ta
 
 fn pick(shape: &Shape, size: u64, rng: &mut StdRng) -> Operation {
     let aligned = |n: u64| n / shape.align * shape.align;
+    // Some that are refused, too.
+    let block = if rng.random_bool(0.9) { u64::from(shape.block_size) } else { shape.align };
+    let blocks = |n: u64| n / block * block;
     let at = aligned(rng.random_range(0..shape.file_max));
     let most = shape.operation_max.min(shape.file_max - at);
     // Short ones, too, at which most edges are.
@@ -177,6 +184,10 @@ fn pick(shape: &Shape, size: u64, rng: &mut StdRng) -> Operation {
         600..700 => Operation::Truncate { to: at },
         700..780 => Operation::Punch { at: inside, len },
         780..850 => Operation::Allocate { at, len, keep_size },
+        890..905 => Operation::Collapse { at: blocks(inside), len: blocks(len) },
+        905..920 if size + len < shape.file_max => {
+            Operation::Insert { at: blocks(inside), len: blocks(len) }
+        }
         850..920 => Operation::Zero { at, len, keep_size },
         920..960 => Operation::Seek { at: inside },
         960..980 => Operation::Sync { data_only: rng.random() },
@@ -193,6 +204,7 @@ struct Rig {
     /// Absent only while the volume is reopened.
     open: Option<(Volume, OpenFile)>,
     model: Vec<u8>,
+    block_size: u32,
     tally: Tally,
 }
 
@@ -224,6 +236,7 @@ impl Rig {
             options,
             open: None,
             model: Vec::new(),
+            block_size: shape.block_size,
             tally: Tally::default(),
         };
         let volume = rig.volume()?;
@@ -288,6 +301,19 @@ impl Rig {
                 self.extend(at + len, keep_size);
                 self.clear(at, len);
             }
+            Operation::Collapse { at, len } => {
+                let size = self.model.len() as u64;
+                if self.shift(AllocateMode::CollapseRange, at, len, at + len < size)? {
+                    self.model.drain(at as usize..(at + len) as usize);
+                }
+            }
+            Operation::Insert { at, len } => {
+                let size = self.model.len() as u64;
+                if self.shift(AllocateMode::InsertRange, at, len, at < size)? {
+                    let at = at as usize;
+                    self.model.splice(at..at, std::iter::repeat_n(0, len as usize));
+                }
+            }
             Operation::Seek { at } => return self.seek(at),
             Operation::Sync { data_only } => self.file()?.sync(data_only).map_err(say)?,
             Operation::Reopen => {
@@ -312,6 +338,17 @@ impl Rig {
             self.model[at..end].copy_from_slice(bytes);
         }
         Ok(())
+    }
+
+    /// Whether the range was moved, which it must be if `fits` and it consists of whole blocks.
+    fn shift(&self, mode: AllocateMode, at: u64, len: u64, fits: bool) -> Result<bool, String> {
+        let block = u64::from(self.block_size);
+        let allowed = fits && len > 0 && at.is_multiple_of(block) && len.is_multiple_of(block);
+        match self.file()?.allocate(mode, at, len) {
+            Ok(()) if allowed => Ok(true),
+            Err(error) if !allowed && *error.kind() == ErrorKind::InvalidArgument => Ok(false),
+            other => Err(format!("{mode:?}, allowed {allowed}: {other:?}")),
+        }
     }
 
     fn extend(&mut self, end: u64, keep_size: bool) {

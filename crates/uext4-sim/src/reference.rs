@@ -21,26 +21,100 @@ pub struct At {
     pub name: u8,
 }
 
+/// The block size of the volumes that steps are done on, in bytes.
+pub const SHIFT_UNIT: u32 = 1024;
+
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are those of the system calls
 pub enum Step {
-    Create { at: At },
-    Mkdir { at: At },
-    Symlink { at: At, len: u16 },
-    Link { from: At, to: At },
-    Unlink { at: At },
-    Rmdir { at: At },
-    Rename { from: At, to: At, how: u8 },
-    Write { at: At, offset: u32, len: u16, byte: u8 },
-    Resize { at: At, size: u32 },
-    Allocate { at: At, offset: u32, len: u16, keep_size: bool },
-    Punch { at: At, offset: u32, len: u16 },
-    Zero { at: At, offset: u32, len: u16, keep_size: bool },
-    SetXattr { at: At, name: u8, len: u16 },
-    RemoveXattr { at: At, name: u8 },
-    Chmod { at: At, mode: u16 },
-    Fsync { at: At, data_only: bool },
+    Create {
+        at: At,
+    },
+    Mkdir {
+        at: At,
+    },
+    Symlink {
+        at: At,
+        len: u16,
+    },
+    Link {
+        from: At,
+        to: At,
+    },
+    Unlink {
+        at: At,
+    },
+    Rmdir {
+        at: At,
+    },
+    Rename {
+        from: At,
+        to: At,
+        how: u8,
+    },
+    Write {
+        at: At,
+        offset: u32,
+        len: u16,
+        byte: u8,
+    },
+    Resize {
+        at: At,
+        size: u32,
+    },
+    Allocate {
+        at: At,
+        offset: u32,
+        len: u16,
+        keep_size: bool,
+    },
+    Punch {
+        at: At,
+        offset: u32,
+        len: u16,
+    },
+    Zero {
+        at: At,
+        offset: u32,
+        len: u16,
+        keep_size: bool,
+    },
+    Unshare {
+        at: At,
+        offset: u32,
+        len: u16,
+        keep_size: bool,
+    },
+    /// In units of [`SHIFT_UNIT`].
+    Collapse {
+        at: At,
+        first: u8,
+        count: u8,
+    },
+    /// Likewise.
+    Insert {
+        at: At,
+        first: u8,
+        count: u8,
+    },
+    SetXattr {
+        at: At,
+        name: u8,
+        len: u16,
+    },
+    RemoveXattr {
+        at: At,
+        name: u8,
+    },
+    Chmod {
+        at: At,
+        mode: u16,
+    },
+    Fsync {
+        at: At,
+        data_only: bool,
+    },
     Sync,
     Remount,
 }
@@ -173,6 +247,9 @@ impl Reference {
             | Step::Allocate { at, .. }
             | Step::Punch { at, .. }
             | Step::Zero { at, .. }
+            | Step::Unshare { at, .. }
+            | Step::Collapse { at, .. }
+            | Step::Insert { at, .. }
             | Step::Fsync { at, .. } => self.file(*at).is_some(),
             Step::SetXattr { at, .. } | Step::RemoveXattr { at, .. } | Step::Chmod { at, .. } => {
                 let inode = self.find(*at);
@@ -231,7 +308,8 @@ impl Reference {
             Step::Resize { at, size } => {
                 self.file(at).ok_or(Refused)?.data.resize(size as usize, 0)
             }
-            Step::Allocate { at, offset, len, keep_size } => {
+            Step::Allocate { at, offset, len, keep_size }
+            | Step::Unshare { at, offset, len, keep_size } => {
                 let (_, end) = range(offset, len);
                 let data = &mut self.file(at).ok_or(Refused)?.data;
                 data.resize(if keep_size { data.len() } else { data.len().max(end) }, 0);
@@ -248,6 +326,22 @@ impl Reference {
                 data.resize(if keep_size { data.len() } else { data.len().max(end) }, 0);
                 let end = end.min(data.len());
                 data[start.min(end)..end].fill(0);
+            }
+            Step::Collapse { at, first, count } => {
+                let (start, len) = shift_range(first, count);
+                let data = &mut self.file(at).ok_or(Refused)?.data;
+                if start + len >= data.len() {
+                    return Err(Refused);
+                }
+                data.drain(start..start + len);
+            }
+            Step::Insert { at, first, count } => {
+                let (start, len) = shift_range(first, count);
+                let data = &mut self.file(at).ok_or(Refused)?.data;
+                if start >= data.len() {
+                    return Err(Refused);
+                }
+                data.splice(start..start, std::iter::repeat_n(0, len));
             }
             _ => {}
         }
@@ -418,6 +512,19 @@ pub fn perform(volume: &Volume, before: &Reference, step: &Step) -> uext4::Resul
         Step::Zero { at, offset, len, keep_size } => {
             allocate(at, AllocateMode::ZeroRange { keep_size }, offset, len)
         }
+        Step::Unshare { at, offset, len, keep_size } => {
+            allocate(at, AllocateMode::UnshareRange { keep_size }, offset, len)
+        }
+        Step::Collapse { at, first, count } => {
+            let (start, len) = shift_range(first, count);
+            let file = volume.open_file(&inode(at)?)?;
+            file.allocate(AllocateMode::CollapseRange, start as u64, len as u64)
+        }
+        Step::Insert { at, first, count } => {
+            let (start, len) = shift_range(first, count);
+            let file = volume.open_file(&inode(at)?)?;
+            file.allocate(AllocateMode::InsertRange, start as u64, len as u64)
+        }
         Step::SetXattr { at, name, len } => {
             let value = vec![b'v'; usize::from(len % 200)];
             volume.xattr_set(&inode(at)?, &xattr_name(name), &value, XattrMode::Any)
@@ -431,6 +538,12 @@ pub fn perform(volume: &Volume, before: &Reference, step: &Step) -> uext4::Resul
         Step::Sync => volume.sync(),
         Step::Remount => Ok(()),
     }
+}
+
+/// Offset and length in bytes.
+fn shift_range(first: u8, count: u8) -> (usize, usize) {
+    let unit = SHIFT_UNIT as usize;
+    (usize::from(first) * unit, usize::from(count).max(1) * unit)
 }
 
 fn walk(volume: &Volume, path: &[Vec<u8>]) -> uext4::Result<InodeRef> {

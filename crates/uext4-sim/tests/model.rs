@@ -18,7 +18,7 @@ use uext4_device::MemoryDevice;
 use uext4_sim::crash::{Checker, Judge};
 use uext4_sim::mount::{KernelMount, why_no_loop};
 use uext4_sim::oracle::image_folder;
-use uext4_sim::reference::{At, Node, Reference, Step, Tree, perform, tree};
+use uext4_sim::reference::{At, Node, Reference, SHIFT_UNIT, Step, Tree, perform, tree};
 use uext4_sim::run::{CONTRASTS, Shape, make};
 
 const CASES: u32 = 1_500;
@@ -47,6 +47,12 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (at(), place(), len()).prop_map(|(at, offset, len)| Step::Punch { at, offset, len }),
         2 => (at(), place(), len(), any::<bool>())
             .prop_map(|(at, offset, len, keep_size)| Step::Zero { at, offset, len, keep_size }),
+        1 => (at(), place(), len(), any::<bool>())
+            .prop_map(|(at, offset, len, keep_size)| Step::Unshare { at, offset, len, keep_size }),
+        3 => (at(), 0_u8..14, 1_u8..6)
+            .prop_map(|(at, first, count)| Step::Collapse { at, first, count }),
+        3 => (at(), 0_u8..14, 1_u8..6)
+            .prop_map(|(at, first, count)| Step::Insert { at, first, count }),
         2 => (at(), any::<u8>(), any::<u16>())
             .prop_map(|(at, name, len)| Step::SetXattr { at, name, len }),
         1 => (at(), any::<u8>()).prop_map(|(at, name)| Step::RemoveXattr { at, name }),
@@ -141,7 +147,7 @@ fn run(base: &MemoryDevice, contrast: &str, steps: &[Step]) -> Result<MemoryDevi
 }
 
 fn explore(contrast: &str) {
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let shape = Shape { block_size: SHIFT_UNIT, journal_mib: 1, image_mib: 8, features: "" };
     let base = make(&shape, 5).expect("an image");
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -197,7 +203,7 @@ fn the_kernel_shows_the_reference() {
         println!("skipped: the kernel cannot mount images here: {why}");
         return;
     }
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let shape = Shape { block_size: SHIFT_UNIT, journal_mib: 1, image_mib: 8, features: "" };
     let base = make(&shape, 6).expect("an image");
     let folder = image_folder().expect("a folder");
     let mut runner = TestRunner::deterministic();

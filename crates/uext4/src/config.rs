@@ -139,6 +139,8 @@ pub struct MountOptions {
     pub checkpoint: CheckpointMode,
     /// How syncs of one inode meet.
     pub fsync_batch: FsyncBatch,
+    /// Tell the device which blocks are freed, when their freeing is durable.
+    pub discard: bool,
     /// The block allocator.
     pub alloc: AllocOptions,
 }
@@ -168,6 +170,7 @@ impl Default for MountOptions {
             journal_credits: CreditMode::Exact,
             checkpoint: CheckpointMode::Background,
             fsync_batch: FsyncBatch::Single,
+            discard: false,
             alloc: AllocOptions::default(),
         }
     }
@@ -214,6 +217,8 @@ impl MountOptions {
             ("norecovery" | "noload", None) => self.no_recovery = true,
             ("delalloc", None) => (self.delalloc, self.delalloc_given) = (true, true),
             ("nodelalloc", None) => (self.delalloc, self.delalloc_given) = (false, false),
+            ("discard", None) => self.discard = true,
+            ("nodiscard", None) => self.discard = false,
             ("auto_da_alloc", None) => self.auto_da_alloc = true,
             ("noauto_da_alloc", None) => self.auto_da_alloc = false,
             ("user_xattr" | "acl" | "block_validity", None) => {}

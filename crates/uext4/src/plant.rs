@@ -33,6 +33,10 @@ pub enum Fault {
     TinyLog,
     /// Nobody in line is sent to make room in the log. As `TinyLog` besides.
     UnsentJoiner,
+    /// A trim gives its blocks back before it discards them.
+    UnclaimedTrim,
+    /// Freed blocks are discarded before the transaction that freed them is durable.
+    EarlyDiscard,
 }
 
 /// Whether this fault is switched on.

@@ -14,7 +14,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-mkfs", &["uext4-ondisk", "uext4-device", "uext4"]),
     // Never the engine: a bug there must not hide from its own checker.
     ("uext4-fsck", &["uext4-ondisk", "uext4-device"]),
-    ("uext4-fuse", &["uext4", "uext4-ondisk"]),
+    // The structure of FITRIM stands beside the ioctl itself.
+    ("uext4-fuse", &["uext4", "uext4-ondisk", "uext4-device"]),
     (
         "uext4-cli",
         &[

@@ -17,4 +17,5 @@ pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod sync;
+pub(crate) mod trim;
 pub(crate) mod umount;

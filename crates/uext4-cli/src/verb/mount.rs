@@ -169,6 +169,11 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         say(&format!("mount: {named}: {error}: ended by errors=panic"));
         std::process::abort();
     });
+    let named = spec.to_string();
+    volume.set_discard_hook(move |why| {
+        // Once: files are as safe without.
+        say(&format!("mount: {named}: discard: {why}"));
+    });
     let session = match Session::start(volume.clone(), &args.dir, &fuse) {
         Ok(session) => session,
         Err(error) => {

@@ -188,6 +188,9 @@ impl Space {
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.shared.pending_blocks.add(number.get() as usize, i64::from(here));
+            if plant::is(Fault::EarlyDiscard) {
+                self.discard_freed(&[freed]);
+            }
             if plant::is(Fault::EarlyReuse) {
                 self.release_in_group(number, &[freed]);
             } else {

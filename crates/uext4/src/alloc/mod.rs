@@ -22,6 +22,7 @@ mod inode;
 mod order_index;
 mod prefetch;
 mod reserve;
+mod trim;
 mod zone;
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -32,6 +33,7 @@ pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, Group
 pub use free_runs::FreeRun;
 pub use inode::{INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
+pub use trim::{DiscardHook, DiscardStats, Discards};
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::AllocOptions;
@@ -86,6 +88,8 @@ pub struct Space {
     all_frees: Mutex<()>,
     /// Where the next directory of the top level goes.
     directory_spread: AtomicU32,
+    /// What the device is told of free blocks.
+    discards: Discards,
 }
 
 /// Free space as statfs(2) counts it.
@@ -146,6 +150,7 @@ impl Space {
             last_stream: AtomicU64::new(0),
             all_frees: Mutex::new(LockRank::Frees, ()),
             directory_spread: AtomicU32::new(0),
+            discards: Discards::default(),
             journal: Arc::clone(&journal),
         });
         journal.set_space_keeper(&space);
@@ -225,6 +230,7 @@ impl Space {
         if self.shared.pending_blocks.sum() <= 0 {
             return Ok(false);
         }
+        self.discards.wait();
         self.journal.commit_all()?;
         Ok(true)
     }
@@ -255,6 +261,7 @@ impl SpaceKeeper for Space {
     }
 
     fn freed(&self, freed: Vec<Freed>) {
+        self.discard_freed(&freed);
         self.release(freed);
     }
 }

@@ -1,7 +1,8 @@
 //! Extent trees: which block of a file stands where.
 //!
 //! What: [`lookup`] for readers, [`list`] for those who want all of it; [`Edit`] for whoever
-//! changes a tree; [`Growth`] for directories.
+//! changes a tree; [`Shift`] for whoever moves a part of one along its file; [`Growth`] for
+//! directories.
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
 //! blocks; depth at most 5.
 //! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
@@ -17,10 +18,12 @@ mod edit;
 mod growth;
 mod list;
 mod path;
+mod shift;
 
 pub use edit::{Edit, NodeClaims, Removed, edit_credits};
 pub use growth::{Growth, claim_growth, grow, grow_credits};
 pub use list::list;
+pub use shift::{Distance, Shift, ShiftPins, leaves_from};
 
 use crate::alloc::Space;
 use crate::cache::BlockKind;

@@ -1,4 +1,5 @@
-//! fallocate(2): allocating, punching and zeroing ranges.
+//! fallocate(2): allocating, punching and zeroing ranges; [`super::shift`] has those that move
+//! what is behind them.
 //!
 //! Invariants: every handle leaves a valid file, so a range that is cut short by an error or a
 //! crash is a shorter range, nothing worse.
@@ -28,14 +29,29 @@ pub enum AllocateMode {
         /// The size stays, even if the range ends behind it.
         keep_size: bool,
     },
+    /// The range has blocks of its own, so that writing it cannot run out of space. Files share no
+    /// blocks in ext4, so that is what [`AllocateMode::Allocate`] does; the kernel's ext4 has not
+    /// got it.
+    UnshareRange {
+        /// The size stays, even if the range ends behind it.
+        keep_size: bool,
+    },
+    /// The range is taken out, and what is behind it moves to where it began. Offset and length
+    /// are multiples of the block size; the range ends before the end of the file.
+    CollapseRange,
+    /// A hole as long as the range comes in at its offset, and what is there moves behind it.
+    /// Offset and length are multiples of the block size; the offset is before the end of the
+    /// file.
+    InsertRange,
 }
 
 impl Files {
-    /// Allocates, punches or zeroes `len` bytes from byte `offset` of a regular file.
+    /// Does `mode` to `len` bytes from byte `offset` of a regular file.
     ///
     /// # Errors
     /// `NoSpace` (what was allocated by then stays), `FileTooBig`, `InvalidArgument`, `ReadOnly`;
-    /// a device failure.
+    /// `NotPermitted` for immutable files, and for append-only ones unless the mode is to
+    /// allocate; `Unsupported` for files that have a block map; a device failure.
     pub fn allocate(
         &self,
         inode: &InodeRef,
@@ -71,10 +87,12 @@ impl Files {
         let _exclusive = inode.lock().write();
         let mut state = inode.sweep();
         match mode {
-            AllocateMode::Allocate { keep_size } => {
+            AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
                 self.allocate_range(inode, &mut state, offset, end, keep_size)
             }
             AllocateMode::PunchHole => self.punch(inode, &mut state, offset, end),
+            AllocateMode::CollapseRange => self.collapse(inode, &mut state, offset, end),
+            AllocateMode::InsertRange => self.insert(inode, &mut state, offset, end),
             AllocateMode::ZeroRange { keep_size } => {
                 self.zero_range(inode, &mut state, offset, end, keep_size)
             }

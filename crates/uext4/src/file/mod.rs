@@ -24,6 +24,7 @@ mod read;
 mod reclaim;
 mod reserve;
 mod seek;
+mod shift;
 mod sweep;
 mod sync;
 mod truncate;

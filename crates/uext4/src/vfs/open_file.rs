@@ -78,10 +78,11 @@ impl OpenFile {
         }
     }
 
-    /// Allocates, punches or zeroes a range of bytes.
+    /// fallocate(2): allocates, punches, zeroes, takes out or puts in a range of bytes.
     ///
     /// # Errors
-    /// `NoSpace`, `FileTooBig`, `InvalidArgument`, `ReadOnly`; a device failure.
+    /// `NoSpace`, `FileTooBig`, `InvalidArgument`, `NotPermitted`, `Unsupported`, `ReadOnly`; a
+    /// device failure.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.expect_file()?;
         self.watch(|files| files.allocate(&self.inode, mode, offset, len))

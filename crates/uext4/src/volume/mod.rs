@@ -12,7 +12,7 @@ mod mount;
 mod stats;
 mod superblock;
 
-use crate::alloc::{FreeRun, Space};
+use crate::alloc::{DiscardStats, FreeRun, Space};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::dir::DirEntry;
@@ -164,6 +164,29 @@ impl Volume {
     /// See [`Space::free_runs`].
     pub fn free_runs(&self, group: GroupNo) -> Result<Vec<FreeRun>> {
         self.watch(self.space().free_runs(group))
+    }
+
+    /// Tells the device which blocks are free in the `len` bytes from byte `start`, in runs of at
+    /// least `min_len` bytes; returns how many bytes it was told. A file that holds the image gets
+    /// holes there. Others go on meanwhile.
+    ///
+    /// # Errors
+    /// `ReadOnly`; else see [`Space::trim`].
+    pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
+        self.inner.vfs.files().check_writable()?;
+        self.watch(self.space().trim(start, len, min_len))
+    }
+
+    /// What the device was told of free blocks, by [`Volume::trim`] and with `-o discard`.
+    #[must_use]
+    pub fn discard_stats(&self) -> DiscardStats {
+        self.space().discards().stats()
+    }
+
+    /// Has `hook` called with the reason when a discard fails for the first time, on whatever
+    /// thread met it; it must not use the volume. The first hook stays.
+    pub fn set_discard_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
+        self.space().discards().set_hook(Box::new(hook));
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until

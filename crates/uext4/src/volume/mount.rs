@@ -115,6 +115,9 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
     let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
     let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;
+    if options.discard {
+        space.discards().discard_on_free();
+    }
     let overhead = overhead_blocks(&layout, &journal_runs);
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;

@@ -83,6 +83,7 @@ impl Volume {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let joins = &stats.admission;
         let (_, metadata_misses) = journal.cache().occupancy();
+        let discards = self.discard_stats();
         vec![
             ("transactions", load(&stats.commits)),
             ("transactions_requested", load(&stats.requested)),
@@ -104,6 +105,9 @@ impl Volume {
             ("commits_batched", load(&stats.batch_waits)),
             ("commits_batched_in_full", load(&stats.batches_full)),
             ("metadata_reads", metadata_misses),
+            ("discards", discards.requests),
+            ("discard_bytes", discards.bytes),
+            ("discards_failed", discards.failures),
         ]
     }
 

@@ -1,0 +1,100 @@
+//! `uext4 trim`: the device of an image, or of a mount, is told which blocks are free.
+//!
+//! A mount is asked by the ioctl of fstrim(8), whatever file system it is of; an image is opened. A
+//! file that holds an image gets holes where its file system is free. What is printed is what
+//! `fstrim -v` prints.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+
+use uext4_device::{TrimRange, trim_mounted};
+
+use crate::failure::{At, Result, Why};
+use crate::image::{self, Access};
+use crate::output::Output;
+use crate::spec::{Image, parse_size};
+
+/// Discard the free blocks of an image or a mount, so that they take no space
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to begin, in bytes or with K, M, G or T
+    #[arg(short = 'o', long, visible_alias = "offset", value_name = "BYTES", value_parser = size)]
+    start: Option<u64>,
+    /// How much of the file system to go through
+    #[arg(short, long, value_name = "BYTES", value_parser = size)]
+    length: Option<u64>,
+    /// Leave shorter free runs alone
+    #[arg(short, long, visible_alias = "minimum", value_name = "BYTES", value_parser = size)]
+    min: Option<u64>,
+    /// Image file or block device, or a directory of a mount
+    #[arg(value_name = "IMAGE[@OFFSET]|DIR")]
+    place: OsString,
+}
+
+fn size(word: &str) -> std::result::Result<u64, String> {
+    parse_size(word).ok_or_else(|| "not a size (like 64M)".to_owned())
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let range = TrimRange {
+        start: args.start.unwrap_or(0),
+        len: args.length.unwrap_or(u64::MAX),
+        min_len: args.min.unwrap_or(0),
+    };
+    let place = Path::new(&args.place);
+    let bytes = match place.is_dir() {
+        true => trim_mount(place, range).at("trim", place.display())?,
+        false => trim_image(&Image::parse(&args.place), range)?,
+    };
+    let mut output = Output::new();
+    let line = format!("{}: {} ({bytes} bytes) trimmed", place.display(), words(bytes));
+    output.line(&line)?;
+    output.finish()
+}
+
+fn trim_mount(dir: &Path, range: TrimRange) -> std::result::Result<u64, Why> {
+    Ok(trim_mounted(&File::open(dir)?, range)?)
+}
+
+fn trim_image(image: &Image, range: TrimRange) -> Result<u64> {
+    let volume = image::volume("trim", image, Access::Write)?;
+    let TrimRange { start, len, min_len } = range;
+    let trimmed = volume.trim(start, len, min_len).at("trim", image);
+    image::close("trim", image, volume)?;
+    trimmed
+}
+
+/// A size as fstrim(8) says it: `1.5 GiB`, `512 B`.
+fn words(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = bytes.checked_ilog2().unwrap_or(0) / 10;
+    let name = UNITS[unit as usize];
+    let mut whole = bytes >> (10 * unit);
+    if unit == 0 {
+        return format!("{whole} {name}");
+    }
+    // In thousandths of 1024, rounded to one digit.
+    let rest = bytes >> (10 * (unit - 1)) & 1023;
+    let mut tenths = (rest * 10 + 512) / 1024;
+    if tenths == 10 {
+        (whole, tenths) = (whole + 1, 0);
+    }
+    match tenths {
+        0 => format!("{whole} {name}"),
+        _ => format!("{whole}.{tenths} {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn sizes_are_told_as_fstrim_tells_them() {
+        let told = [0, 512, 1024, 1536, 10 << 20, (3 << 30) + (1 << 28)].map(words);
+        assert_eq!(told, ["0 B", "512 B", "1 KiB", "1.5 KiB", "10 MiB", "3.3 GiB"]);
+        assert_eq!(words((1 << 20) - 1), "1024 KiB");
+    }
+}

@@ -1,0 +1,96 @@
+//! The ioctls of discarding: of a block device, and of a file system that is mounted.
+//!
+//! # Soundness
+//! Each request passes the address of one value of the size that its number names, alive for the
+//! call; the kernel reads it, and with `FITRIM` writes it. It keeps no address. Numbers are in the
+//! machine's own order of bytes.
+
+use std::fs::File;
+use std::io;
+use std::mem::transmute;
+use std::os::fd::AsRawFd;
+
+/// `BLKDISCARD` (linux/fs.h): `_IO(0x12, 119)`, with two numbers, offset and length in bytes.
+const BLKDISCARD: libc::c_ulong = 0x1277;
+/// `FITRIM` (linux/fs.h): `_IOWR('X', 121, struct fstrim_range)`.
+pub const FITRIM: u32 = 0xc018_5879;
+
+/// `struct fstrim_range`: what of a file system to trim, in bytes. It comes back with the number
+/// of bytes that were trimmed as its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct TrimRange {
+    /// First byte.
+    pub start: u64,
+    /// Length.
+    pub len: u64,
+    /// Free runs that are shorter stay as they are.
+    pub min_len: u64,
+}
+
+impl TrimRange {
+    /// Length of its bytes.
+    pub const BYTES: usize = 24;
+
+    /// The whole file system, every free block.
+    pub const ALL: TrimRange = TrimRange { start: 0, len: u64::MAX, min_len: 0 };
+
+    /// The structure as a process of this machine passes it; `None` if the length is another.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<TrimRange> {
+        let bytes: [u8; Self::BYTES] = bytes.try_into().ok()?;
+        // SAFETY: both are 24 bytes, and every value of each is one of the other.
+        let [start, len, min_len] = unsafe { transmute::<[u8; Self::BYTES], [u64; 3]>(bytes) };
+        Some(TrimRange { start, len, min_len })
+    }
+
+    /// The structure as a process of this machine expects it.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let words = [self.start, self.len, self.min_len];
+        // SAFETY: both are 24 bytes, and every value of each is one of the other.
+        unsafe { transmute::<[u64; 3], [u8; Self::BYTES]>(words) }
+    }
+}
+
+/// Discards a range of a block device; what it holds afterwards is anybody's guess.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the device cannot; `EINVAL` for a range that its sectors do not divide.
+pub(crate) fn discard_blocks(device: &File, offset: u64, len: u64) -> io::Result<()> {
+    let range = [offset, len];
+    // SAFETY: the file is open; the kernel reads the two numbers, which live past the call.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Asks the file system that `dir` is a directory of to discard what is free in it; returns how
+/// many bytes it did.
+///
+/// # Errors
+/// What the file system says: `EOPNOTSUPP` or `ENOTTY` if it cannot, `EPERM`, `EINVAL`, `EROFS`.
+pub fn trim_mounted(dir: &File, mut range: TrimRange) -> io::Result<u64> {
+    // SAFETY: the file is open; the kernel reads and writes the structure, of the layout and size
+    // that the request names, which lives past the call and is borrowed for it alone.
+    let result = unsafe { libc::ioctl(dir.as_raw_fd(), FITRIM as _, &raw mut range) };
+    if result == 0 { Ok(range.len) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structure_is_that_of_the_kernel() {
+        assert_eq!(size_of::<TrimRange>(), TrimRange::BYTES);
+        let range = TrimRange { start: 1, len: u64::MAX, min_len: 4096 };
+        assert_eq!(TrimRange::from_bytes(&range.to_bytes()), Some(range));
+        assert_eq!(TrimRange::from_bytes(&[0; 23]), None);
+    }
+
+    #[test]
+    fn a_file_is_no_block_device() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(discard_blocks(&file, 0, 4096).is_err());
+    }
+}

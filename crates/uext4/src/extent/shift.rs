@@ -1,0 +1,221 @@
+//! Moving extents along their file: what collapsing and inserting ranges does to a tree.
+//!
+//! What: a [`Shift`] adds a distance to the place of every extent that begins in a range of the
+//! file. Nothing moves on the device, and no node comes or goes: entries and keys change where
+//! they stand, about 340 extents a block of 4 KiB, so one handle shifts most files whole.
+//! Invariants: the caller has made room: what extents move over is a hole, no extent crosses the
+//! start of the range, and its end is the end of the file or the start of a leaf.
+//! Kernel counterpart: `ext4_ext_shift_extents`.
+
+use super::path::Path;
+use crate::alloc::Space;
+use crate::cache::{BlockKind, Buffer};
+use crate::error::Result;
+use crate::inode::{ExtentRoot, Inode};
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::extent::{Extent, ExtentIndex, ExtentNode, write_index, write_leaf};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
+
+/// How far extents move, in blocks, and to which side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    /// Towards the start of the file.
+    Down(u32),
+    /// Towards its end.
+    Up(u32),
+}
+
+/// A change of the place of the extents that begin in `from .. end`.
+#[derive(Clone, Copy, Debug)]
+pub struct Shift {
+    /// First block of the file.
+    pub from: FileBlock,
+    /// The block after the last.
+    pub end: FileBlock,
+    /// How far they move.
+    pub by: Distance,
+}
+
+/// The nodes that a shift changes, held in memory.
+#[derive(Debug)]
+pub struct ShiftPins {
+    pins: Vec<Arc<Buffer>>,
+    /// What [`Shift::apply`] costs, the inode included.
+    pub credits: u32,
+}
+
+/// Where the leaves begin that have a place for blocks from `from` on: `from` itself, then the key
+/// of each leaf behind it. The caller holds the lock under which the tree changes.
+///
+/// # Errors
+/// A corrupt tree; a device failure.
+pub fn leaves_from(space: &Space, inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
+    let mut leaves = Vec::new();
+    let mut next = Some(from);
+    while let Some(at) = next {
+        leaves.push(at);
+        let root = inode.tree().read();
+        next = Path::to(space, inode, &root, at)?.next_leaf.filter(|&leaf| leaf > at);
+    }
+    Ok(leaves)
+}
+
+impl ShiftPins {
+    /// Reads the nodes on the ways to `places`, one in each leaf that changes, and the inode's
+    /// block. No handle may be open.
+    ///
+    /// # Errors
+    /// A corrupt tree; a device failure.
+    pub fn read(
+        space: &Space,
+        inode: &Inode,
+        places: impl IntoIterator<Item = FileBlock>,
+    ) -> Result<Self> {
+        let root = inode.tree().read();
+        let mut nodes = Vec::new();
+        for at in places {
+            nodes.extend(Path::to(space, inode, &root, at)?.nodes());
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut pins = vec![inode.table_block()?];
+        for node in nodes {
+            pins.push(space.cache().read(node, node_kind(inode))?);
+        }
+        let credits = u32::try_from(pins.len()).unwrap_or(u32::MAX);
+        Ok(Self { pins, credits })
+    }
+
+    /// Blocks held.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.pins.len()
+    }
+}
+
+impl Shift {
+    /// Moves the extents.
+    ///
+    /// # Errors
+    /// The journal is aborted; the tree is corrupt.
+    pub fn apply(&self, space: &Space, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let mut root = inode.tree().write();
+        let mut entries = {
+            let blocks = 0..space.layout().blocks_count;
+            let node = ExtentNode::parse(&root.bytes, None, blocks)
+                .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
+            Entries::of(&node)
+        };
+        let mut work = Work { shift: self, space, handle, inode };
+        if work.shift_entries(&mut entries, FileBlock::END)? {
+            entries.write(&mut root.bytes);
+            let root: &ExtentRoot = &root;
+            inode.update_root(work.handle, root, 0)?;
+        }
+        Ok(())
+    }
+
+    fn is_moved(&self, at: FileBlock) -> bool {
+        self.from <= at && at < self.end
+    }
+
+    fn moved(&self, at: FileBlock) -> FileBlock {
+        match self.by {
+            Distance::Down(blocks) => FileBlock(at.get() - blocks),
+            Distance::Up(blocks) => at.plus(blocks),
+        }
+    }
+}
+
+/// What stands in a node.
+enum Entries {
+    Leaf(Vec<Extent>),
+    /// With the depth of the node.
+    Index(u16, Vec<ExtentIndex>),
+}
+
+impl Entries {
+    fn of(node: &ExtentNode<'_>) -> Self {
+        match node.depth {
+            0 => Self::Leaf(node.extents().collect()),
+            depth => Self::Index(depth, node.children().collect()),
+        }
+    }
+
+    /// As many entries as before go into the node that they came from.
+    fn write(&self, bytes: &mut [u8]) {
+        let fits = match self {
+            Self::Leaf(extents) => write_leaf(bytes, extents),
+            Self::Index(depth, children) => write_index(bytes, *depth, children),
+        };
+        assert!(fits, "a shift adds no entries");
+    }
+
+    fn first(&self) -> Option<FileBlock> {
+        match self {
+            Self::Leaf(extents) => extents.first().map(|extent| extent.first),
+            Self::Index(_, children) => children.first().map(|child| child.first),
+        }
+    }
+}
+
+struct Work<'a, 'j> {
+    shift: &'a Shift,
+    space: &'a Space,
+    handle: &'a mut Handle<'j>,
+    inode: &'a Inode,
+}
+
+impl Work<'_, '_> {
+    /// Moves what is below a node that ends before `bound`; true if an entry of the node changed.
+    fn shift_entries(&mut self, entries: &mut Entries, bound: FileBlock) -> Result<bool> {
+        let mut is_changed = false;
+        match entries {
+            Entries::Leaf(extents) => {
+                for extent in extents.iter_mut().filter(|e| self.shift.is_moved(e.first)) {
+                    extent.first = self.shift.moved(extent.first);
+                    is_changed = true;
+                }
+            }
+            Entries::Index(depth, children) => {
+                for index in 0..children.len() {
+                    let end = children.get(index + 1).map_or(bound, |next| next.first);
+                    let child = &mut children[index];
+                    if end <= self.shift.from || child.first >= self.shift.end {
+                        continue;
+                    }
+                    let first = self.shift_node(child.child, *depth - 1, end)?;
+                    is_changed |= first.is_some_and(|first| first != child.first);
+                    child.first = first.unwrap_or(child.first);
+                }
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// Moves what is below a block of the tree; returns where it begins now.
+    fn shift_node(
+        &mut self,
+        block: BlockNo,
+        depth: u16,
+        bound: FileBlock,
+    ) -> Result<Option<FileBlock>> {
+        self.space.check_run(block, 1)?;
+        let buffer = self.space.cache().read(block, node_kind(self.inode))?;
+        let mut entries = {
+            let here = |kind: CorruptKind| kind.at(Place::InodeBlock(self.inode.ino(), block));
+            let blocks = 0..self.space.layout().blocks_count;
+            let bytes = buffer.read();
+            Entries::of(&ExtentNode::parse(&bytes, Some(depth), blocks).map_err(here)?)
+        };
+        if self.shift_entries(&mut entries, bound)? {
+            entries.write(&mut self.handle.write(&buffer)?);
+        }
+        Ok(entries.first())
+    }
+}
+
+fn node_kind(inode: &Inode) -> BlockKind {
+    BlockKind::ExtentNode { seed: inode.seed() }
+}

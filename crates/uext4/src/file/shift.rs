@@ -1,0 +1,233 @@
+//! fallocate(2) that moves content: taking ranges out of files and putting ranges in.
+//!
+//! What: everything cached reaches its blocks first; then the mapping behind the range changes its
+//! place in the file, in the extent tree alone. The blocks of a range that is taken out are freed
+//! as by a punch.
+//! Invariants: one handle does it all, so a crash shows the file before or after, unless that
+//! handle were too large: a range of more than four extents is first punched, by a chain of
+//! handles; and where more leaves must change than [`LEAVES_PART`] of a transaction, each handle
+//! moves as many, from the range on when they move down, from the end when they move up, so that
+//! they never move over each other. A crash between two of those handles leaves a hole of the
+//! range's length where the last one stopped, with the larger of the two sizes; nothing is lost.
+//! Locking: file lock exclusively, then the sweep lock.
+//! Kernel counterpart: `ext4_collapse_range`, `ext4_insert_range`.
+
+use super::Files;
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{
+    Distance, Edit, NodeClaims, Shift, ShiftPins, edit_credits, leaves_from, list, lookup_extent,
+};
+use crate::inode::{Inode, SweepState};
+use crate::journal::Handle;
+use uext4_ondisk::FileBlock;
+use uext4_ondisk::extent::Extent;
+
+/// Leaves that one handle moves, as a part of the largest transaction. With the index nodes over
+/// them they are less than half of one, however deep the tree is.
+const LEAVES_PART: u32 = 16;
+
+impl Files {
+    /// Takes `offset .. end` out. The caller holds file and sweep lock.
+    pub(super) fn collapse(
+        &self,
+        inode: &Inode,
+        state: &mut SweepState,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
+        let size = inode.size();
+        self.check_whole_blocks(offset, end)?;
+        if end >= size {
+            let context = format!("the range ends at {end}, not before the file's {size} bytes");
+            return Err(Error::new(ErrorKind::InvalidArgument, context));
+        }
+        // A block keeps its data and changes its place: no page may wait for either.
+        self.sweep_locked(inode, state)?;
+        let (first, last) = (self.block_at(offset), self.block_at(end));
+        let shift =
+            Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
+        let new_size = size - (end - offset);
+        if self.collapse_in_one(inode, first, &shift, new_size)? {
+            return Ok(());
+        }
+        self.remove_range(inode, first, last)?;
+        self.discard_pages(inode, first, FileBlock::END);
+        let leaves = leaves_from(&self.space, inode, last)?;
+        let mut parts = leaves.chunks(self.leaves_max()).peekable();
+        while let Some(part) = parts.next() {
+            let end = parts.peek().map_or(FileBlock::END, |next| next[0]);
+            let is_last = parts.peek().is_none();
+            let joint = [FileBlock(first.get().saturating_sub(1)), first];
+            let places = part.iter().chain(&joint).copied();
+            let pins = ShiftPins::read(&self.space, inode, places)?;
+            let shift = Shift { from: part[0], end, ..shift };
+            self.space.journal().run(pins.credits + edit_credits(inode), |handle| {
+                shift.apply(&self.space, handle, inode)?;
+                if is_last {
+                    self.join(handle, inode, first)?;
+                }
+                Self::change_shifted(handle, inode, if is_last { new_size } else { size })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks from `first` up to the shift and makes the shift, if one handle can do
+    /// both; false if it cannot.
+    fn collapse_in_one(
+        &self,
+        inode: &Inode,
+        first: FileBlock,
+        shift: &Shift,
+        new_size: u64,
+    ) -> Result<bool> {
+        let leaves = leaves_from(&self.space, inode, shift.from)?;
+        if leaves.len() > self.leaves_max() {
+            return Ok(false);
+        }
+        let mut cut = self.plan_removal(inode, first, shift.from)?;
+        let joint = FileBlock(first.get().saturating_sub(1));
+        let places = leaves.into_iter().chain([joint]);
+        let pins = ShiftPins::read(&self.space, inode, places)?;
+        let credits = cut.credits + pins.credits + edit_credits(inode) + 1;
+        if !cut.is_last || credits > self.space.journal().credits_max() / 2 {
+            return Ok(false);
+        }
+        self.space.journal().run(credits, |handle| {
+            self.remove_planned(handle, inode, &mut cut)?;
+            shift.apply(&self.space, handle, inode)?;
+            self.join(handle, inode, first)?;
+            Self::change_shifted(handle, inode, new_size)
+        })?;
+        self.discard_pages(inode, first, FileBlock::END);
+        Ok(true)
+    }
+
+    /// Puts a hole in at `offset .. end`. The caller holds file and sweep lock.
+    pub(super) fn insert(
+        &self,
+        inode: &Inode,
+        state: &mut SweepState,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
+        let size = inode.size();
+        self.check_whole_blocks(offset, end)?;
+        if offset >= size {
+            let context = format!("offset {offset} is not inside the file's {size} bytes");
+            return Err(Error::new(ErrorKind::InvalidArgument, context));
+        }
+        let new_size = size.saturating_add(end - offset);
+        self.check_end(new_size)?;
+        self.sweep_locked(inode, state)?;
+        let at = self.block_at(offset);
+        let blocks = self.block_at(end).get() - at.get();
+        // An extent that crosses the place is cut there: its tail is taken out and comes back
+        // behind the hole.
+        let crossing = lookup_extent(&self.space, inode, at)?.1.filter(|e| e.first < at);
+        let from = crossing.map_or(at, |extent| extent.end());
+        self.check_shift_up(inode, from, blocks)?;
+        let tail = crossing.map(|extent| Extent {
+            first: at,
+            len: extent.end().get() - at.get(),
+            start: extent.start.plus(u64::from(at.get() - extent.first.get())),
+            ..extent
+        });
+        self.discard_pages(inode, at, FileBlock::END);
+        let leaves = leaves_from(&self.space, inode, from)?;
+        let mut upper = FileBlock::END;
+        for part in leaves.chunks(self.leaves_max()).rev() {
+            let shift = Shift { from: part[0], end: upper, by: Distance::Up(blocks) };
+            upper = part[0];
+            let tail = tail.filter(|_| upper == from);
+            self.shift_up(inode, &shift, part, tail, new_size)?;
+        }
+        Ok(())
+    }
+
+    /// One handle of an insertion; the last one cuts the crossing extent.
+    fn shift_up(
+        &self,
+        inode: &Inode,
+        shift: &Shift,
+        part: &[FileBlock],
+        tail: Option<Extent>,
+        new_size: u64,
+    ) -> Result<()> {
+        let places: Vec<FileBlock> =
+            tail.map(|tail| [tail.first; 2]).into_iter().flatten().collect();
+        let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, false)?;
+        let pins = ShiftPins::read(&self.space, inode, part.iter().chain(&places).copied())?;
+        let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };
+        self.space.journal().run(pins.credits + edits + 1, |handle| {
+            let mut edit = |handle: &mut Handle<'_>, first, end, new| {
+                let edit = Edit { first, end, new };
+                edit.apply(&self.space, handle, inode, &mut nodes).map(drop)
+            };
+            if let Some(tail) = tail {
+                edit(handle, tail.first, tail.end(), None)?;
+            }
+            shift.apply(&self.space, handle, inode)?;
+            if let (Some(tail), Distance::Up(blocks)) = (tail, shift.by) {
+                let moved = Extent { first: tail.first.plus(blocks), ..tail };
+                edit(handle, moved.first, moved.end(), Some(moved))?;
+            }
+            Self::change_shifted(handle, inode, new_size)
+        })
+    }
+
+    /// Makes one extent of two that continue each other since what was between them at `at` has
+    /// gone.
+    fn join(&self, handle: &mut Handle<'_>, inode: &Inode, at: FileBlock) -> Result<()> {
+        let Some(before) = at.get().checked_sub(1) else { return Ok(()) };
+        let extent = |at| lookup_extent(&self.space, inode, at).map(|(_, extent)| extent);
+        let (Some(left), Some(right)) = (extent(FileBlock(before))?, extent(at)?) else {
+            return Ok(());
+        };
+        let continues = right.first == at
+            && left.unwritten == right.unwritten
+            && left.start.plus(u64::from(left.len)) == right.start
+            && left.len + right.len <= Extent::max_len(left.unwritten);
+        if continues {
+            let edit = Edit { first: at, end: right.end(), new: Some(right) };
+            edit.apply(&self.space, handle, inode, &mut NodeClaims::default())?;
+        }
+        Ok(())
+    }
+
+    fn change_shifted(handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
+        inode.note_data_change(handle);
+        inode.update(handle, |attributes| {
+            attributes.size = size;
+            attributes.disk_size = size;
+            attributes.touch_content();
+        })
+    }
+
+    fn leaves_max(&self) -> usize {
+        (self.space.journal().credits_max() / LEAVES_PART).max(1) as usize
+    }
+
+    fn check_whole_blocks(&self, offset: u64, end: u64) -> Result<()> {
+        let block_size = self.block_size();
+        if offset.is_multiple_of(block_size) && end.is_multiple_of(block_size) {
+            return Ok(());
+        }
+        let context = format!("offset and length must be multiples of {block_size} bytes");
+        Err(Error::new(ErrorKind::InvalidArgument, context))
+    }
+
+    /// Blocks behind the end of the file, which fallocate may have left there, have a place too.
+    fn check_shift_up(&self, inode: &Inode, from: FileBlock, blocks: u32) -> Result<()> {
+        let mut end = from;
+        list(&self.space, inode, from, &mut |extent| {
+            end = end.max(extent.end());
+            true
+        })?;
+        if u64::from(end.get()) + u64::from(blocks) <= self.space.layout().max_file_blocks() {
+            return Ok(());
+        }
+        let context = format!("blocks up to {end} cannot move by {blocks}");
+        Err(Error::new(ErrorKind::InvalidArgument, context))
+    }
+}

@@ -26,6 +26,8 @@ pub(crate) struct Counters {
     pub(crate) commit_us: Option<f64>,
     /// Time that threads waited for space in the log, in microseconds.
     pub(crate) log_space_wait_us: Option<f64>,
+    /// Locks of the allocator that were held when somebody wanted them.
+    pub(crate) contended: Option<u64>,
 }
 
 impl Counters {
@@ -78,6 +80,7 @@ impl Counters {
             commit_average_us: self.commit_average_us,
             commit_us: time(self.commit_us, before.commit_us),
             log_space_wait_us: time(self.log_space_wait_us, before.log_space_wait_us),
+            contended: between(self.contended, before.contended),
         }
     }
 

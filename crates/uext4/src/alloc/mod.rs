@@ -15,12 +15,14 @@ mod block;
 mod free_runs;
 mod group;
 mod inode;
+mod inode_map;
 mod reserve;
+mod spread;
 mod zone;
 
 pub use block::Claim;
 pub use free_runs::FreeRun;
-pub use inode::{INODE_CREDITS, InodeClaim};
+pub use inode::{Child, INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
 
 use crate::cache::{BlockKind, Buffer, Cache};
@@ -28,6 +30,7 @@ use crate::error::Result;
 use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
 use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use group::Group;
+use inode_map::InodeMaps;
 use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{
@@ -71,7 +74,8 @@ pub struct Space {
     reserved_blocks: AtomicI64,
     /// Blocks freed whose freeing is not durable.
     pending_blocks: AtomicI64,
-    /// Where the next directory of the top level goes.
+    inode_maps: InodeMaps,
+    /// Flex group that the next directory of the top level would like.
     directory_spread: AtomicU32,
 }
 
@@ -100,6 +104,8 @@ impl Space {
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
+        let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
+        let inode_maps = InodeMaps::new(layout.group_count, directories);
         let groups = descs.groups.into_iter().map(Group::new).collect();
         let own_inodes = own_inodes(&layout, superblock);
         let space = Arc::new_cyclic(|this| Self {
@@ -120,6 +126,7 @@ impl Space {
             free_blocks: AtomicI64::new(free_blocks),
             reserved_blocks: AtomicI64::new(0),
             pending_blocks: AtomicI64::new(0),
+            inode_maps,
             directory_spread: AtomicU32::new(0),
             journal: Arc::clone(&journal),
         });

@@ -1,7 +1,7 @@
 //! Creating files, directories and special files; hard links.
 
 use super::{Device, Vfs, add_subdirectory, expect_directory};
-use crate::alloc::{INODE_CREDITS, InodeClaim};
+use crate::alloc::{Child, INODE_CREDITS, InodeClaim};
 use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
@@ -13,7 +13,7 @@ use crate::xattr;
 use crate::xattr::acl::Acl;
 use std::sync::Arc;
 use uext4_ondisk::inode::LINK_MAX;
-use uext4_ondisk::{FileKind, InodeFlags, RawInode};
+use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode};
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -48,6 +48,15 @@ fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
         FileKind::Regular => flags & (all | InodeFlags::JOURNAL_DATA),
         _ => flags & all,
     }
+}
+
+/// Where an inode of that kind belongs.
+fn child(dir: &Inode, kind: FileKind) -> Child {
+    if kind != FileKind::Directory {
+        return Child::File;
+    }
+    let is_top = dir.ino() == Ino::ROOT || dir.attributes().flags.contains(InodeFlags::TOPDIR);
+    if is_top { Child::TopDirectory } else { Child::Directory }
 }
 
 /// An inode that is ready to be linked into a directory.
@@ -171,7 +180,7 @@ impl Vfs {
         blocks: u32,
     ) -> Result<Prepared> {
         let space = self.files.space();
-        let claim = space.claim_inode(dir.ino(), kind == FileKind::Directory)?;
+        let claim = space.claim_inode(dir.ino(), child(dir, kind))?;
         let budget = self.files.table().budget();
         let inode = Arc::new(Inode::create(space, budget, claim.ino(), kind, attributes)?);
         let growth = match blocks {

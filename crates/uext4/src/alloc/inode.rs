@@ -53,6 +53,9 @@ pub enum Child {
     TopDirectory,
 }
 
+/// Free inodes that count as many: more than calls at a time.
+const MANY_INODES: i64 = 4096;
+
 /// Credits of [`Space::take_inode`] and [`Space::free_inode`]: bitmap and descriptor.
 pub const INODE_CREDITS: u32 = 2;
 
@@ -81,6 +84,12 @@ impl Space {
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
+    }
+
+    /// Whether inodes are so many that one more claim takes nobody the last one.
+    #[must_use]
+    pub fn has_many_inodes(&self) -> bool {
+        self.journaled_inodes.load(Ordering::Relaxed) > MANY_INODES
     }
 
     /// Journals a claimed inode as used.

@@ -97,6 +97,8 @@ fn the_library_runs_both_forms_and_each_variant_everywhere() {
             let found = value(&figures, ("E1b", None), side, metric);
             assert!(found.is_some_and(|value| value > 0.0), "{variant} {metric}");
         }
+        let contended = value(&figures, ("E1a", Some("own")), side, "contended_per_kop");
+        assert!(contended.is_some(), "{variant}");
         // As many appends as the files have blocks, whatever the variant.
         let blocks = (((1_u64 << 30) as f64 * 0.002) as u64).div_ceil(4096);
         let made = value(&figures, ("E1b", None), side, "operations");

@@ -64,6 +64,7 @@ impl Counters {
             handles: stats.number("handles"),
             commit_us: stats.histogram("commit").map(us),
             log_space_wait_us: (!waits.is_empty()).then(|| waits.iter().sum()),
+            contended: Some(volume.alloc_stats().contended),
             ..self
         }
     }

@@ -6,10 +6,11 @@ use std::path::Path;
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
 use uext4_device::{Access, FileDevice};
 
+use crate::append::neighbour_distance_kib;
 use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::library;
-use crate::load::{SMALL_FILE_DIRS, Start, Work};
+use crate::load::{SmallFiles, Start, Work};
 use crate::target;
 use crate::tree::{self, Body, Content, Tree};
 use crate::worker::dir_name;
@@ -23,40 +24,47 @@ pub(crate) enum Expected {
     Tree,
     /// No tree.
     NoTree,
-    /// This many small files in each of their directories.
-    Files(u32),
+    /// The small files in their directories, and so many of each directory that are there.
+    Files(SmallFiles),
 }
 
 impl Expected {
     /// What a load leaves behind.
-    pub(crate) fn after(work: Work, files_per_dir: u32) -> Self {
+    pub(crate) fn after(work: Work, files: SmallFiles) -> Self {
         match work {
             Work::Unpack | Work::ReadTree | Work::Build => Self::Tree,
             Work::RemoveTree => Self::NoTree,
-            Work::Create | Work::Stat => Self::Files(files_per_dir),
-            Work::Unlink => Self::Files(0),
-            // What these leave is judged block by block: see `storm::content`.
-            Work::SyncOwn | Work::SyncShared => Self::NoTree,
+            Work::Create | Work::Stat => Self::Files(files),
+            Work::Unlink => Self::Files(SmallFiles { per_dir: 0, ..files }),
+            // What these leave is judged block by block: see `storm::content`, `append::run`.
+            Work::SyncOwn | Work::SyncShared | Work::Recycle | Work::Fill => Self::NoTree,
         }
     }
 
     /// What a load finds.
-    pub(crate) fn before(start: Start, files_per_dir: u32) -> Self {
+    pub(crate) fn before(start: Start, files: SmallFiles) -> Self {
         match start {
             Start::Nothing | Start::Empty => Self::NoTree,
             Start::Tree => Self::Tree,
-            Start::Files => Self::Files(files_per_dir),
+            Start::Files | Start::SharedFiles => Self::Files(files),
         }
     }
 }
 
-/// Checks an image that nobody has open, and that it holds what it must.
+/// Checks an image that nobody has open, and that it holds what it must. Of small files it tells
+/// how far apart they lie: the mean distance in a directory, in KiB.
 ///
 /// # Errors
 /// Says what is wrong with it.
-pub(crate) fn image(image: &Path, expected: Expected, tree: &Tree) -> Result<()> {
+pub(crate) fn image(image: &Path, expected: Expected, tree: &Tree) -> Result<Option<f64>> {
     let volume = clean(image)?;
-    let found = content(&volume, expected, tree);
+    let found = content(&volume, expected, tree).and_then(|()| match expected {
+        Expected::Files(files) => {
+            let dirs: Vec<String> = (0..files.dirs).map(dir_name).collect();
+            neighbour_distance_kib(&volume, &dirs)
+        }
+        _ => Ok(None),
+    });
     volume.close()?;
     found
 }
@@ -102,16 +110,16 @@ fn content(volume: &Volume, expected: Expected, tree: &Tree) -> Result<()> {
             Err(error) => Err(error.into()),
             Ok(_) => Err(Error::new("the tree is still there")),
         },
-        Expected::Files(count) => (0..SMALL_FILE_DIRS).try_for_each(|number| {
+        Expected::Files(files) => (0..files.dirs).try_for_each(|number| {
             let dir = volume.lookup(&root, dir_name(number).as_bytes())?;
             let found = library::children(volume, &dir)?;
             for (name, _) in &found {
                 library::stat_small(volume, &dir, name)?;
             }
-            if found.len() == count as usize {
+            if found.len() == files.per_dir as usize {
                 return Ok(());
             }
-            Err(Error::new(format!("{} small files, not {count}", found.len())))
+            Err(Error::new(format!("{} small files, not {}", found.len(), files.per_dir)))
         }),
         Expected::Tree => whole_tree(volume, &root, tree),
     }

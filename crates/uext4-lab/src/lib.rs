@@ -16,10 +16,12 @@
 
 #![forbid(unsafe_code)]
 
+mod append;
 mod archive;
 mod check;
 mod command;
 mod error;
+mod gate;
 mod library;
 mod load;
 mod machine;
@@ -34,8 +36,9 @@ mod target;
 mod tree;
 pub mod worker;
 
+pub use append::Ageing;
 pub use error::{Error, Result};
-pub use load::{LOADS, Load};
+pub use load::{Form, LOADS, Load};
 pub use machine::describe as describe_machine;
 pub use plan::{Event, Plan, run};
 pub use report::{Measurement, Summary};

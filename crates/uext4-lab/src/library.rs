@@ -14,7 +14,7 @@ use uext4::{
 
 use crate::archive::{MemberKind, Reader};
 use crate::error::{Doing, Error, Result};
-use crate::load::{SMALL_FILE_BYTES, SMALL_FILE_DIRS};
+use crate::load::{SMALL_FILE_BYTES, SmallFiles};
 use crate::worker::{dir_name, file_name};
 
 const COPY_BYTES: usize = 1 << 20;
@@ -194,26 +194,26 @@ pub(crate) fn remove_tree(volume: &Volume, dir: &InodeRef, name: &[u8]) -> Resul
 }
 
 /// Makes the directories of the small files.
-pub(crate) fn make_dirs(volume: &Volume) -> Result<()> {
+pub(crate) fn make_dirs(volume: &Volume, files: SmallFiles) -> Result<()> {
     let root = volume.root()?;
-    for number in 0..SMALL_FILE_DIRS {
+    for number in 0..files.dirs {
         create(volume, &root, dir_name(number).as_bytes(), FileKind::Directory, 0o755)?;
     }
     Ok(())
 }
 
-/// Does something with each small file, the directories divided among `threads` threads.
+/// Does something with each small file, divided among `threads` threads.
 pub(crate) fn for_small_files(
     volume: &Volume,
     threads: u32,
-    files_per_dir: u32,
+    files: SmallFiles,
     each: impl Fn(&Volume, &InodeRef, &[u8]) -> Result<()> + Sync,
 ) -> Result<()> {
     let work = |thread: u32| -> Result<()> {
         let root = volume.root()?;
-        for number in (thread..SMALL_FILE_DIRS).step_by(threads as usize) {
+        for (number, part) in files.part(thread, threads) {
             let dir = volume.lookup(&root, dir_name(number).as_bytes())?;
-            for file in 0..files_per_dir {
+            for file in part {
                 each(volume, &dir, file_name(file).as_bytes())?;
             }
         }

@@ -1,5 +1,7 @@
 //! The loads, as data.
 
+use std::ops::Range;
+
 use crate::target::Target;
 
 /// What a load does; [`crate::library`] and [`crate::mounted`] say how on each kind of target.
@@ -23,6 +25,45 @@ pub(crate) enum Work {
     SyncOwn,
     /// Threads write and fsync, all in one small file.
     SyncShared,
+    /// Threads grow files by fallocate and cut them off, for a time.
+    Recycle,
+    /// Threads grow a file each by fallocate to its full length.
+    Fill,
+}
+
+/// A form of a load that has several: `form` of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// E1a: each thread cuts its own file off. M4 and M6: directories divided among the threads;
+    /// results do not name it then.
+    Own,
+    /// E1a: another thread cuts off, and files are synced.
+    Foreign,
+    /// M4 and M6: all threads work in one directory.
+    Shared,
+    /// E1b: on a file system that was filled and rewritten at random.
+    Aged,
+}
+
+impl Form {
+    const ALL: [Self; 4] = [Self::Own, Self::Foreign, Self::Shared, Self::Aged];
+
+    /// Its name in commands and results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Foreign => "foreign",
+            Self::Shared => "shared",
+            Self::Aged => "aged",
+        }
+    }
+
+    /// The form of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|form| form.name() == name)
+    }
 }
 
 /// What the image holds before the clock starts.
@@ -36,6 +77,8 @@ pub(crate) enum Start {
     Tree,
     /// The small files.
     Files,
+    /// As many small files, all in one directory.
+    SharedFiles,
 }
 
 /// A load and how it is measured.
@@ -45,7 +88,7 @@ pub struct Load {
     pub id: &'static str,
     /// What it does, in a line.
     pub what: &'static str,
-    /// `wall_s`, `ops_per_s` or `iops`.
+    /// `wall_s`, `ops_per_s`, `bytes_per_s` or `iops`.
     pub metric: &'static str,
     /// Numbers of processes (mounts) or threads (library) it is run with.
     pub threads: &'static [u32],
@@ -70,12 +113,24 @@ impl Load {
         matches!(self.work, Work::SyncOwn | Work::SyncShared)
     }
 
+    /// Whether threads allocate and the layout counts, too.
+    #[must_use]
+    pub const fn is_allocation(&self) -> bool {
+        matches!(self.work, Work::Recycle | Work::Fill)
+    }
+
+    /// Whether it is run with variants of uext4: all of them meet in one table.
+    #[must_use]
+    pub const fn takes_variants(&self) -> bool {
+        self.is_sync() || self.is_allocation()
+    }
+
     /// Most processes or threads that it can be run with.
     #[must_use]
     pub const fn threads_max(&self) -> u32 {
         match self.work {
             Work::Create | Work::Stat | Work::Unlink => SMALL_FILE_DIRS,
-            Work::SyncOwn | Work::SyncShared => SYNC_THREADS_MAX,
+            Work::SyncOwn | Work::SyncShared | Work::Recycle | Work::Fill => SYNC_THREADS_MAX,
             _ => 1,
         }
     }
@@ -96,6 +151,31 @@ pub(crate) const SMALL_FILES: u32 = 60_000;
 /// Directories that the small files are divided among: at least the most processes of a load, so
 /// that one process and two leave the same file system.
 pub(crate) const SMALL_FILE_DIRS: u32 = 60;
+/// How the small files lie in directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SmallFiles {
+    pub(crate) dirs: u32,
+    pub(crate) per_dir: u32,
+}
+
+impl SmallFiles {
+    pub(crate) fn count(self) -> u32 {
+        self.dirs * self.per_dir
+    }
+
+    /// Those that one of several workers goes through, directory by directory: whole directories,
+    /// or a part of the only one.
+    pub(crate) fn part(self, worker: u32, workers: u32) -> impl Iterator<Item = (u32, Range<u32>)> {
+        let workers = workers.max(1);
+        let shared = self.dirs == 1;
+        let share = self.per_dir.div_ceil(workers);
+        let part = (worker * share).min(self.per_dir)..((worker + 1) * share).min(self.per_dir);
+        let files = if shared { part } else { 0..self.per_dir };
+        let first = if shared { 0 } else { worker };
+        (first..self.dirs).step_by(workers as usize).map(move |dir| (dir, files.clone()))
+    }
+}
+
 /// Bytes of a small file.
 pub(crate) const SMALL_FILE_BYTES: usize = 4096;
 /// Passes of M5 over files that were looked at before.
@@ -111,6 +191,26 @@ pub static LOADS: &[Load] = &[
         block_bytes: 16 << 10,
         space_bytes: 60_300_000_000,
         work: Work::SyncOwn,
+        start: Start::Nothing,
+    },
+    Load {
+        id: "E1a",
+        what: "fallocate2: threads append 8 KiB by fallocate up to 1 MiB, cut off, again (2 forms)",
+        metric: "ops_per_s",
+        threads: &[1, 2, 4, 8, 16, 32, 64],
+        block_bytes: 8 << 10,
+        space_bytes: 2 << 30,
+        work: Work::Recycle,
+        start: Start::Nothing,
+    },
+    Load {
+        id: "E1b",
+        what: "append-frag: threads append 4 KiB by fallocate to 1 GiB each (--aged: when aged)",
+        metric: "bytes_per_s",
+        threads: &[64],
+        block_bytes: 4 << 10,
+        space_bytes: 3 << 30,
+        work: Work::Fill,
         start: Start::Nothing,
     },
     Load {
@@ -200,10 +300,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn workers_share_all_small_files() {
+        for (dirs, per_dir) in [(60, 8), (1, 481)] {
+            for workers in [1, 2, 7] {
+                let files = SmallFiles { dirs, per_dir };
+                let mut seen: Vec<_> = (0..workers)
+                    .flat_map(|worker| files.part(worker, workers))
+                    .flat_map(|(dir, files)| files.map(move |file| (dir, file)))
+                    .collect();
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len(), files.count() as usize, "{dirs} {workers}");
+            }
+        }
+    }
+
+    #[test]
     fn loads_fit_their_directories() {
         for load in LOADS {
             assert!(load.threads.iter().all(|&n| n <= load.threads_max()), "{}", load.id);
-            assert!(matches!(load.metric, "wall_s" | "ops_per_s" | "iops"));
+            assert!(matches!(load.metric, "wall_s" | "ops_per_s" | "bytes_per_s" | "iops"));
             assert!(std::ptr::eq(Load::find(&load.id.to_lowercase()).unwrap(), load));
         }
     }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
-use crate::load::SMALL_FILE_DIRS;
+use crate::load::SmallFiles;
 use crate::tree;
 use crate::worker::{Verb, dir_name};
 
@@ -33,8 +33,8 @@ fn top(dir: &Path) -> String {
 }
 
 /// Makes the directories of the small files.
-pub(crate) fn make_dirs(dir: &Path) -> Result<()> {
-    (0..SMALL_FILE_DIRS)
+pub(crate) fn make_dirs(dir: &Path, files: SmallFiles) -> Result<()> {
+    (0..files.dirs)
         .try_for_each(|number| fs::create_dir(dir.join(dir_name(number))))
         .doing("making directories")
 }
@@ -50,7 +50,7 @@ impl Workers {
         program: &Path,
         verb: Verb,
         dir: &Path,
-        files_per_dir: u32,
+        files: SmallFiles,
         count: u32,
     ) -> Result<Self> {
         let mut workers = Self { running: Vec::new() };
@@ -58,7 +58,7 @@ impl Workers {
             let mut child = Command::new(program)
                 .args(["lab", "worker", verb.name()])
                 .arg(dir)
-                .args([files_per_dir, part, count].map(|number| number.to_string()))
+                .args([files.dirs, files.per_dir, part, count].map(|number| number.to_string()))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()

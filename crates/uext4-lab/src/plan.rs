@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::append::{self, Ageing};
 use crate::error::{Error, Result};
-use crate::load::Load;
+use crate::load::{Form, Load, Work};
 use crate::report::Measurement;
 use crate::run::Runner;
 use crate::stage::{Route, Store};
@@ -32,13 +33,19 @@ pub struct Plan {
     pub scale: f64,
     /// Numbers of threads instead of the loads' own.
     pub threads: Vec<u32>,
-    /// How long a turn of a load that syncs is to take.
+    /// How long a turn of a load that syncs, or of E1a, is to take.
     pub duration: Duration,
     /// Operations of each thread of E0 instead of as many as uext4 does in `duration`.
     pub operations: Option<u32>,
-    /// Mount options of uext4, separated by commas, that loads that sync are run with beside the
-    /// default.
+    /// Mount options of uext4, separated by commas, that loads that sync or allocate are run with
+    /// beside the default.
     pub variants: Vec<String>,
+    /// Forms of the loads that have several; empty: both of E1a, directories divided in M4 and M6.
+    pub forms: Vec<Form>,
+    /// Whether E1b runs on an aged file system.
+    pub aged: bool,
+    /// How that is aged.
+    pub ageing: Ageing,
     /// Sizes of the journal of E0, in MiB.
     pub journals: Vec<u32>,
     /// The uext4 command, for mounts and worker processes.
@@ -61,6 +68,9 @@ impl Default for Plan {
             duration: Duration::from_secs(10),
             operations: None,
             variants: Vec::new(),
+            forms: Vec::new(),
+            aged: false,
+            ageing: Ageing::default(),
             journals: vec![storm::JOURNAL_MIB],
             command: None,
             stop: Arc::default(),
@@ -73,6 +83,25 @@ impl Plan {
     #[must_use]
     pub fn threads_of(&self, load: &Load) -> Vec<u32> {
         if self.threads.is_empty() { load.threads.to_vec() } else { self.threads.clone() }
+    }
+
+    /// Forms that a load is run in; `None`: the only one, or the usual one.
+    pub(crate) fn forms_of(&self, load: &Load) -> Vec<Option<Form>> {
+        let asked = |form: &Form| self.forms.contains(form);
+        match load.work {
+            Work::Recycle => {
+                let both = [Form::Own, Form::Foreign];
+                let some: Vec<_> = both.iter().copied().filter(asked).collect();
+                let forms = if some.is_empty() { both.to_vec() } else { some };
+                forms.into_iter().map(Some).collect()
+            }
+            Work::Fill => vec![self.aged.then_some(Form::Aged)],
+            Work::Create | Work::Unlink if asked(&Form::Shared) => {
+                let usual = asked(&Form::Own).then_some(None);
+                usual.into_iter().chain([Some(Form::Shared)]).collect()
+            }
+            _ => vec![None],
+        }
     }
 
     /// # Errors
@@ -132,6 +161,10 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
             storm::run(plan, load, &takers, tell)?;
             continue;
         }
+        if load.is_allocation() {
+            append::run(plan, load, &takers, tell)?;
+            continue;
+        }
         if runner.is_none() {
             runner = Some(Runner::new(plan)?);
         }
@@ -155,6 +188,7 @@ pub(crate) struct Figure {
 pub(crate) struct Turn {
     pub(crate) load: &'static Load,
     pub(crate) target: Target,
+    pub(crate) form: Option<Form>,
     pub(crate) threads: u32,
     pub(crate) round: u32,
 }
@@ -169,6 +203,7 @@ impl Plan {
             path: self.route.name(),
             threads: turn.threads,
             bs: turn.load.block_bytes,
+            form: turn.form.map(Form::name),
             metric: figure.metric,
             value: figure.value,
             unit: crate::report::unit(figure.metric),

@@ -25,6 +25,9 @@ pub struct Measurement {
     pub threads: u32,
     /// Bytes of one read or write of the load; 0 where programs choose.
     pub bs: u32,
+    /// The form of a load that has several; no key where there is nothing to tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub form: Option<&'static str>,
     /// What was measured.
     pub metric: &'static str,
     /// The figure.
@@ -42,10 +45,10 @@ impl Measurement {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// What it is compared within: for loads that sync, everything with the same journal; else the
-    /// same variant, which there is a part of the load.
+    /// What it is compared within: for loads that take variants, everything with the same journal;
+    /// else the same variant, which there is a part of the load.
     fn group(&self) -> &str {
-        if Load::find(self.experiment).is_some_and(Load::is_sync) {
+        if Load::find(self.experiment).is_some_and(Load::takes_variants) {
             self.variant.rsplit(',').next().filter(|part| is_journal(part)).unwrap_or(DEFAULT)
         } else {
             &self.variant
@@ -61,7 +64,19 @@ impl Measurement {
 
     /// Whether it is one of the figures that sides are compared by.
     fn is_headline(&self) -> bool {
-        matches!(self.metric, "wall_s" | "ops_per_s" | "iops" | "latency_p99_us")
+        matches!(
+            self.metric,
+            "wall_s"
+                | "ops_per_s"
+                | "bytes_per_s"
+                | "iops"
+                | "latency_p99_us"
+                | "extents_per_file"
+                | "free_extent_mean_kib"
+                | "aged_extents_per_file"
+                | "aged_free_extent_mean_kib"
+                | "neighbour_distance_kib"
+        )
     }
 }
 
@@ -77,9 +92,10 @@ fn is_journal(part: &str) -> bool {
 pub(crate) fn unit(metric: &str) -> &'static str {
     match metric {
         "ops_per_s" | "iops" => "1/s",
-        "peak_rss_kib" => "KiB",
+        "bytes_per_s" => "B/s",
         "wall_s" | "cpu_s" => "s",
         _ if metric.ends_with("_us") => "us",
+        _ if metric.ends_with("_kib") => "KiB",
         _ => "1",
     }
 }
@@ -90,8 +106,8 @@ pub struct Summary {
     measurements: Vec<Measurement>,
 }
 
-/// Experiment, group, threads and place among the metrics.
-type Row<'a> = (&'static str, &'a str, u32, usize);
+/// Experiment, form, group, threads and place among the metrics.
+type Row<'a> = (&'static str, &'static str, &'a str, u32, usize);
 
 /// A row of a table: a target in a variant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,13 +140,15 @@ impl Summary {
         let mut rows: BTreeMap<Row<'_>, Vec<&Measurement>> = BTreeMap::new();
         for m in &self.measurements {
             let place = metrics.iter().position(|metric| *metric == m.metric).unwrap_or(0);
-            rows.entry((m.experiment, m.group(), m.threads, place)).or_default().push(m);
+            let form = m.form.unwrap_or_default();
+            rows.entry((m.experiment, form, m.group(), m.threads, place)).or_default().push(m);
         }
         let mut text = String::new();
-        for ((experiment, group, threads, place), figures) in rows {
+        for ((experiment, form, group, threads, place), figures) in rows {
             let metric = metrics[place];
-            let _ =
-                writeln!(text, "{experiment} {group}, {threads} x, {metric} ({})", unit(metric));
+            let load = format!("{experiment} {form}");
+            let (load, unit) = (load.trim_end(), unit(metric));
+            let _ = writeln!(text, "{load} {group}, {threads} x, {metric} ({unit})");
             table(&mut text, metric, &figures);
         }
         text
@@ -176,7 +194,10 @@ fn by_round(figures: &[&Measurement], side: &Side) -> BTreeMap<u32, f64> {
 }
 
 fn times_as_good(metric: &str, own: f64, peer: f64) -> f64 {
-    let less_is_better = metric == "wall_s" || metric.ends_with("_us");
+    let less_is_better = metric == "wall_s"
+        || metric.ends_with("_us")
+        || metric.ends_with("extents_per_file")
+        || metric == "neighbour_distance_kib";
     if less_is_better { peer / own } else { own / peer }
 }
 
@@ -205,8 +226,8 @@ impl Spread {
     fn show(self, metric: &str) -> String {
         let show = |value: f64| match metric {
             "ratio" => format!("{value:.2}x"),
-            "ops_per_s" | "iops" | "peak_rss_kib" | "operations" => format!("{value:.0}"),
-            _ if metric.ends_with("_us") => format!("{value:.0}"),
+            "ops_per_s" | "bytes_per_s" | "iops" | "operations" => format!("{value:.0}"),
+            _ if metric.ends_with("_us") || metric.ends_with("_kib") => format!("{value:.0}"),
             "flushes_per_fsync" | "log_space_wait_share" => format!("{value:.4}"),
             _ => format!("{value:.2}"),
         };
@@ -227,6 +248,7 @@ mod tests {
             path: "natural",
             threads: 1,
             bs: 0,
+            form: None,
             metric: "wall_s",
             value,
             unit: unit("wall_s"),

@@ -9,7 +9,7 @@ use crate::check::{self, Expected};
 use crate::command;
 use crate::error::{Doing, Error, Result};
 use crate::library;
-use crate::load::{Load, SMALL_FILE_DIRS, SMALL_FILES, Start, WARM_PASSES, Work};
+use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
 use crate::machine;
 use crate::mounted::{self, Workers};
 use crate::plan::{Event, Figure, Plan, Turn};
@@ -50,17 +50,13 @@ impl<'a> Runner<'a> {
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
         let plan = self.plan;
-        for threads in plan.threads_of(load) {
-            for round in 1..=plan.rounds {
-                for &target in targets {
-                    plan.go_on()?;
-                    tell(Event::Turn { load, target, variant: "default", threads, round });
-                    match self.turn(load, target, threads) {
-                        Ok(figures) => figures.iter().for_each(|figure| {
-                            let turn = Turn { load, target, threads, round };
-                            tell(Event::Measured(&plan.measurement(turn, figure)));
-                        }),
-                        Err(error) => tell(Event::Failed(load, target, error)),
+        for form in plan.forms_of(load) {
+            for threads in plan.threads_of(load) {
+                for round in 1..=plan.rounds {
+                    for &target in targets {
+                        plan.go_on()?;
+                        let turn = Turn { load, target, form, threads, round };
+                        self.tell_turn(turn, tell);
                     }
                 }
             }
@@ -68,25 +64,46 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn files_per_dir(&self) -> u32 {
-        (scaled(SMALL_FILES, self.plan.scale) / SMALL_FILE_DIRS).max(8)
+    fn tell_turn(&mut self, turn: Turn, tell: &mut dyn FnMut(Event<'_>)) {
+        let Turn { load, target, threads, round, .. } = turn;
+        tell(Event::Turn { load, target, variant: "default", threads, round });
+        match self.turn(turn) {
+            Ok(figures) => figures.iter().for_each(|figure| {
+                tell(Event::Measured(&self.plan.measurement(turn, figure)));
+            }),
+            Err(error) => tell(Event::Failed(load, target, error)),
+        }
+    }
+
+    fn small_files(&self, form: Option<Form>) -> SmallFiles {
+        let per_dir = (scaled(SMALL_FILES, self.plan.scale) / SMALL_FILE_DIRS).max(8);
+        match form {
+            Some(Form::Shared) => SmallFiles { dirs: 1, per_dir: per_dir * SMALL_FILE_DIRS },
+            _ => SmallFiles { dirs: SMALL_FILE_DIRS, per_dir },
+        }
     }
 
     /// One load on one target, from a fresh image to a checked one.
-    fn turn(&mut self, load: &Load, target: Target, threads: u32) -> Result<Vec<Figure>> {
+    fn turn(&mut self, turn: Turn) -> Result<Vec<Figure>> {
+        let Turn { load, target, form, threads, .. } = turn;
+        let files = self.small_files(form);
         let image = self.stage.image("turn");
         if load.work == Work::Build {
             return self.build(target, &image);
         }
-        let base = self.base(load.start)?;
+        let start = match (load.start, form) {
+            (Start::Files, Some(Form::Shared)) => Start::SharedFiles,
+            (start, _) => start,
+        };
+        let base = self.base(start)?;
         stage::copy_image(&base, &image)?;
         stage::drop_cached(&image)?;
         let medium = target.medium(&image, self.plan.route)?;
         let side = target.start(self.plan, &self.stage, &medium, "")?;
-        let job = self.prepare(load.work, &side, threads)?;
+        let job = self.prepare(load.work, files, &side, threads)?;
         let cpu = machine::processor_seconds();
         let began = Instant::now();
-        let mut laps = self.work(load.work, &side, job, threads)?;
+        let mut laps = self.work(load.work, files, &side, job, threads)?;
         let peak = side.peak_rss_kib();
         side.end()?;
         medium.sync()?;
@@ -96,10 +113,14 @@ impl<'a> Runner<'a> {
         }
         let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
         medium.release()?;
-        let expected = Expected::after(load.work, self.files_per_dir());
-        check::image(&image, expected, &self.tree)?;
+        let expected = Expected::after(load.work, files);
+        let distance = check::image(&image, expected, &self.tree)?;
         let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
-        let extra = [("cpu_s", cpu), ("peak_rss_kib", peak.map(|kib| kib as f64))];
+        let extra = [
+            ("cpu_s", cpu),
+            ("peak_rss_kib", peak.map(|kib| kib as f64)),
+            ("neighbour_distance_kib", distance.filter(|_| load.work == Work::Create)),
+        ];
         figures.extend(extra.into_iter().filter_map(|(metric, value)| {
             Some(Figure { variant: DEFAULT.into(), metric, value: value? })
         }));
@@ -107,7 +128,13 @@ impl<'a> Runner<'a> {
     }
 
     /// What has to be there before the clock starts.
-    fn prepare(&self, work: Work, side: &Side, threads: u32) -> Result<Option<Workers>> {
+    fn prepare(
+        &self,
+        work: Work,
+        files: SmallFiles,
+        side: &Side,
+        threads: u32,
+    ) -> Result<Option<Workers>> {
         let verb = match work {
             Work::Create => Verb::Create,
             Work::Stat => Verb::Stat,
@@ -116,8 +143,8 @@ impl<'a> Runner<'a> {
         };
         if verb == Verb::Create {
             match side {
-                Side::Library(volume) => library::make_dirs(volume)?,
-                Side::Mount(mount) => mounted::make_dirs(mount.dir())?,
+                Side::Library(volume) => library::make_dirs(volume, files)?,
+                Side::Mount(mount) => mounted::make_dirs(mount.dir(), files)?,
             }
         }
         match side {
@@ -126,7 +153,7 @@ impl<'a> Runner<'a> {
                 let program = self.plan.command.as_deref();
                 let program =
                     program.ok_or_else(|| Error::new("the uext4 command is not at hand"))?;
-                Workers::start(program, verb, mount.dir(), self.files_per_dir(), threads).map(Some)
+                Workers::start(program, verb, mount.dir(), files, threads).map(Some)
             }
         }
     }
@@ -135,12 +162,12 @@ impl<'a> Runner<'a> {
     fn work(
         &self,
         work: Work,
+        files: SmallFiles,
         side: &Side,
         mut workers: Option<Workers>,
         threads: u32,
     ) -> Result<Vec<Lap>> {
-        let files = self.files_per_dir();
-        let operations = u64::from(files * SMALL_FILE_DIRS);
+        let operations = u64::from(files.count());
         let archive = self.stage.source("tree.tar");
         let mut pass = || match (side, &mut workers) {
             (Side::Mount(_), Some(workers)) => workers.pass(),
@@ -184,7 +211,8 @@ impl<'a> Runner<'a> {
                 return Ok(vec![fresh, warm]);
             }
             (Work::Create | Work::Unlink, _) => pass()?,
-            (Work::Build | Work::SyncOwn | Work::SyncShared, _) => {
+            (Work::Build, _)
+            | (Work::SyncOwn | Work::SyncShared | Work::Recycle | Work::Fill, _) => {
                 return Err(Error::new("not a load of this kind"));
             }
         }
@@ -248,7 +276,7 @@ impl<'a> Runner<'a> {
         }
         let image = self.stage.image(&format!("base-{start:?}"));
         self.stage.format(&image)?;
-        let files = self.files_per_dir();
+        let files = self.small_files((start == Start::SharedFiles).then_some(Form::Shared));
         if start != Start::Empty {
             let has_kernel = Target::Kernel.obstacle(self.plan).is_none();
             let maker = if has_kernel && self.plan.command.is_some() {
@@ -262,8 +290,8 @@ impl<'a> Runner<'a> {
                 (Start::Tree, Side::Library(volume)) => library::unpack(volume, &archive)?,
                 (Start::Tree, Side::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
                 _ => {
-                    let workers = self.prepare(Work::Create, &side, 1)?;
-                    self.work(Work::Create, &side, workers, 1)?;
+                    let workers = self.prepare(Work::Create, files, &side, 1)?;
+                    self.work(Work::Create, files, &side, workers, 1)?;
                 }
             }
             side.end()?;

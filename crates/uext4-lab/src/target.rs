@@ -68,6 +68,9 @@ impl Target {
             Work::Build => matches!(self, Self::Uext4 | Self::Mke2fs),
             Work::SyncOwn => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
             Work::SyncShared => self != Self::Mke2fs,
+            Work::Recycle | Work::Fill => {
+                matches!(self, Self::Uext4 | Self::Uext4Mount | Self::Kernel)
+            }
             _ => !matches!(self, Self::Mke2fs | Self::Raw),
         }
     }

@@ -1,6 +1,6 @@
 //! A process of M4 to M6 on a mount.
 //!
-//! What: `uext4 lab worker VERB DIR FILES PART PARTS` does one pass over its part of the small
+//! What: `uext4 lab worker VERB DIR DIRS FILES PART PARTS` does one pass over its part of the small
 //! files for each byte that it reads, and answers each with a byte. So processes start before the
 //! clock does, and all at once.
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
 
 use crate::error::{Doing, Error, Result};
-use crate::load::{SMALL_FILE_BYTES, SMALL_FILE_DIRS};
+use crate::load::{SMALL_FILE_BYTES, SmallFiles};
 
 /// What a worker does with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,8 @@ pub fn serve(args: &[OsString]) -> Result<()> {
         .ok_or_else(wrong)?;
     let numbers: Option<Vec<u32>> =
         numbers.iter().map(|number| number.to_str()?.parse().ok()).collect();
-    let Some(&[files, part, parts]) = numbers.as_deref() else { return Err(wrong()) };
+    let Some(&[dirs, per_dir, part, parts]) = numbers.as_deref() else { return Err(wrong()) };
+    let files = SmallFiles { dirs, per_dir };
     let dir = PathBuf::from(dir);
     let mut byte = [0];
     while io::stdin().read(&mut byte).doing("worker: input")? == 1 {
@@ -66,14 +67,14 @@ pub fn serve(args: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-fn pass(verb: Verb, top: &Path, files: u32, part: u32, parts: u32) -> Result<()> {
+fn pass(verb: Verb, top: &Path, files: SmallFiles, part: u32, parts: u32) -> Result<()> {
     let data = [0x5a; SMALL_FILE_BYTES];
-    for number in (part..SMALL_FILE_DIRS).step_by(parts.max(1) as usize) {
+    for (number, files) in files.part(part, parts) {
         let path = top.join(dir_name(number));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&path, flags, Mode::empty())
             .doing(format_args!("opening {}", path.display()))?;
-        for file in 0..files {
+        for file in files {
             let name = file_name(file);
             one(verb, &dir, &name, &data).doing(format_args!(
                 "{} {}/{name}",

@@ -9,7 +9,7 @@ use uext4_lab::{Event, LOADS, Measurement, Plan, Target, run};
 
 fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
     Plan {
-        loads: LOADS.iter().filter(|load| !load.is_sync()).collect(),
+        loads: LOADS.iter().filter(|load| !load.takes_variants()).collect(),
         targets: targets.to_vec(),
         folder: Some(folder),
         rounds: 1,
@@ -35,7 +35,7 @@ fn measure(plan: &Plan) -> Vec<Measurement> {
 
 /// Every load gave its figures on `target`.
 fn assert_complete(figures: &[Measurement], target: Target) {
-    for load in LOADS.iter().filter(|load| !load.is_sync() && target.takes(load)) {
+    for load in LOADS.iter().filter(|load| !load.takes_variants() && target.takes(load)) {
         for &threads in load.threads {
             let found = figures.iter().any(|figure| {
                 let place = (figure.experiment, figure.target, figure.threads, figure.metric);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use uext4_lab::{Event, LOADS, Load, Plan, Route, Store, Summary, Target};
+use uext4_lab::{Ageing, Event, Form, LOADS, Load, Plan, Route, Store, Summary, Target};
 
 use crate::failure::{At, Failure, Result, Why, say};
 
@@ -53,16 +53,29 @@ struct RunArgs {
     /// Numbers of threads, separated by commas, instead of the loads' own
     #[arg(long, value_delimiter = ',')]
     threads: Vec<String>,
-    /// How long a turn of E0 (on uext4) and E3 is to take
+    /// How long a turn of E0 (on uext4), E1a and E3 is to take
     #[arg(long, default_value = "10")]
     seconds: String,
     /// Writes of each thread of E0, instead of as many as uext4 makes in that time
     #[arg(long)]
     ops: Option<String>,
-    /// Mount options of uext4, separated by commas, that E0 and E3 are run with beside the default;
+    /// Mount options of uext4, separated by commas, that E0 to E3 are run with beside the default;
     /// several times for several variants
     #[arg(long)]
     variant: Vec<String>,
+    /// Forms, separated by commas: own and foreign of E1a (both if none is named), own and shared
+    /// of M4 and M6
+    #[arg(long, value_delimiter = ',')]
+    form: Vec<String>,
+    /// E1b on a file system that was filled to 85 % and rewritten at random
+    #[arg(long)]
+    aged: bool,
+    /// Bytes that --aged rewrites, by those that it fills
+    #[arg(long, default_value = "1")]
+    churn: String,
+    /// Where the chance of --aged begins
+    #[arg(long, default_value_t = 5)]
+    seed: u64,
     /// Journals of E0, in MiB, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "128")]
     journal: Vec<String>,
@@ -80,6 +93,7 @@ struct RunArgs {
 /// Journals that mke2fs makes of blocks of 4 KiB, in MiB.
 const JOURNAL_MIB: std::ops::RangeInclusive<u32> = 4..=40_000;
 const SECONDS_MAX: f64 = 86_400.0;
+const CHURN_MAX: f64 = 1000.0;
 
 /// Runs the verb.
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -95,7 +109,7 @@ fn list() -> Result<()> {
     let mut row = |cells: [&str; 7]| {
         let [id, metric, threads, block, space, peers, what] = cells;
         let line =
-            format!("{id:<3} {metric:<9} {threads:>7} {block:>6} {space:>8}  {peers:<19} {what}");
+            format!("{id:<3} {metric:<11} {threads:>16} {block:>6} {space:>8}  {peers:<19} {what}");
         writeln!(out, "{line}").at("lab", "output")
     };
     row(["id", "metric", "threads", "bytes", "space", "peers", "what"])?;
@@ -178,6 +192,9 @@ fn plan(args: &RunArgs) -> Result<Plan> {
     for variant in &args.variant {
         uext4_lab::parse_options(variant).map_err(failed)?;
     }
+    let form = |name: &String| Form::find(name).ok_or_else(|| wrong("form", name));
+    let churn = args.churn.parse().ok().filter(|churn| (0.0..=CHURN_MAX).contains(churn));
+    let churn = churn.ok_or_else(|| Why::new("churn must be 0 to 1,000").at("lab", &args.churn))?;
     let seconds = args.seconds.parse().ok().filter(|s| *s > 0.0 && *s <= SECONDS_MAX);
     let seconds = seconds.ok_or_else(|| {
         Why::new("seconds must be above 0 and at most 86,400").at("lab", &args.seconds)
@@ -196,6 +213,9 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         duration: Duration::from_secs_f64(seconds),
         operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
         variants: args.variant.clone(),
+        forms: args.form.iter().map(form).collect::<Result<_>>()?,
+        aged: args.aged,
+        ageing: Ageing { churn, seed: args.seed, ..Ageing::default() },
         journals: numbers(
             &args.journal,
             |mib| JOURNAL_MIB.contains(&mib),

@@ -26,6 +26,8 @@ pub(crate) struct Counters {
     pub(crate) commit_us: Option<f64>,
     /// Time that threads waited for space in the log, in microseconds.
     pub(crate) log_space_wait_us: Option<f64>,
+    /// Locks of the allocator that were held when somebody wanted them.
+    pub(crate) contended: Option<u64>,
 }
 
 impl Counters {
@@ -62,6 +64,7 @@ impl Counters {
             handles: stats.number("handles"),
             commit_us: stats.histogram("commit").map(us),
             log_space_wait_us: (!waits.is_empty()).then(|| waits.iter().sum()),
+            contended: Some(volume.alloc_stats().contended),
             ..self
         }
     }
@@ -78,6 +81,7 @@ impl Counters {
             commit_average_us: self.commit_average_us,
             commit_us: time(self.commit_us, before.commit_us),
             log_space_wait_us: time(self.log_space_wait_us, before.log_space_wait_us),
+            contended: between(self.contended, before.contended),
         }
     }
 

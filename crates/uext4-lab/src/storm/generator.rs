@@ -6,11 +6,11 @@
 //! the sink and two flags.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
+use crate::gate::Gate;
 use crate::storm::content::{Places, stamp};
 use crate::storm::shape::{BLOCK, Shape};
 use crate::storm::sink::{Cell, Sink};
@@ -179,62 +179,6 @@ fn one(cell: &dyn Cell, block: u32, thread: u32, data: &mut [u8], part: &mut Par
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Holds threads until all are ready.
-#[derive(Default)]
-struct Gate {
-    state: Mutex<GateState>,
-    arrival: Condvar,
-    opening: Condvar,
-}
-
-#[derive(Default)]
-struct GateState {
-    /// Threads that have come here, or never will.
-    arrived: u32,
-    opened: Option<Instant>,
-}
-
-impl Gate {
-    /// Waits for the start; returns its time.
-    fn wait(&self) -> Instant {
-        let mut state = self.lock();
-        state.arrived += 1;
-        self.arrival.notify_one();
-        loop {
-            if let Some(opened) = state.opened {
-                return opened;
-            }
-            state = self.opening.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// A thread ends: if it has not waited here, nobody shall wait for it.
-    fn arrive_late(&self) {
-        let mut state = self.lock();
-        if state.opened.is_none() {
-            state.arrived += 1;
-            self.arrival.notify_one();
-        }
-    }
-
-    /// Lets the threads go when `count` have arrived; returns that time.
-    fn open(&self, count: u32) -> Instant {
-        let mut state = self.lock();
-        while state.arrived < count {
-            state = self.arrival.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        let now = Instant::now();
-        state.opened = Some(now);
-        self.opening.notify_all();
-        now
-    }
-
-    fn lock(&self) -> MutexGuard<'_, GateState> {
-        // What it guards is whole at every moment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@
 
 mod base;
 mod content;
-mod counters;
+pub(crate) mod counters;
 mod fio;
 mod generator;
 mod raw;

@@ -91,7 +91,7 @@ pub(crate) fn run(
             for round in 1..=plan.rounds {
                 for player in &players {
                     plan.go_on()?;
-                    let turn = Turn { load, target: player.target, threads, round };
+                    let turn = Turn { load, target: player.target, form: None, threads, round };
                     bench.tell_turn(player, turn, tell);
                 }
             }

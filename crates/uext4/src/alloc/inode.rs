@@ -1,8 +1,9 @@
 //! Allocating and freeing inodes.
 //!
-//! Policy: a file goes to its directory's group, or the nearest with a free inode. A directory of
-//! the top level goes to the next group round the volume with free inodes and blocks above the
-//! average; one below stays near its parent unless that group is crowded.
+//! Policy: a file goes to its directory's group, else to the next one with a free inode, those of
+//! the same flex group first. Directories are spread: see [`super::spread`].
+//! Locking: claiming takes a leaf lock of the group for a few instructions. The group's own lock is
+//! taken for the journaled bitmap and the descriptor, within the handle.
 
 use super::Space;
 use crate::cache::Buffer;
@@ -36,51 +37,59 @@ impl Drop for InodeClaim {
         if self.taken {
             return;
         }
-        let mut state = self.space.groups[self.group.get() as usize].lock();
-        if let Some(busy) = &mut state.busy_inodes {
-            bitmap::clear(busy, self.index);
-        }
+        self.space.with_known_inodes(self.group, |busy| busy.release(self.index));
     }
 }
+
+/// What an inode is claimed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Child {
+    /// Anything but a directory.
+    File,
+    /// A directory.
+    Directory,
+    /// A directory of the top level, or one whose parent is marked as the top of hierarchies that
+    /// have nothing to do with each other.
+    TopDirectory,
+}
+
+/// Free inodes that count as many: more than calls at a time.
+const MANY_INODES: i64 = 4096;
 
 /// Credits of [`Space::take_inode`] and [`Space::free_inode`]: bitmap and descriptor.
 pub const INODE_CREDITS: u32 = 2;
 
 impl Space {
-    /// Claims an inode number for a child of a directory that lives in group `parent`.
+    /// Claims an inode number for a child of the directory `parent`.
     ///
     /// # Errors
     /// `NoSpace` if no inode is free; a corrupt bitmap; a device failure.
-    pub fn claim_inode(&self, parent: Ino, is_directory: bool) -> Result<InodeClaim> {
+    pub fn claim_inode(&self, parent: Ino, child: Child) -> Result<InodeClaim> {
         let near = self.layout.group_of_ino(parent).map_or(GroupNo(0), |(group, _)| group);
-        let first = if is_directory { self.group_for_directory(parent, near) } else { near };
-        let count = self.layout.group_count;
-        for step in 0..count {
-            let group = GroupNo((first.get() + step) % count);
+        let first = match child {
+            Child::File => near,
+            Child::Directory => self.group_for_directory(near),
+            Child::TopDirectory => self.group_for_top_directory(near),
+        };
+        let flex = self.flex_of(first);
+        let rest = (flex.end..self.layout.group_count).chain(0..flex.start);
+        let order = (first.get()..flex.end).chain(flex.start..first.get()).chain(rest);
+        for group in order.map(GroupNo) {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some(claim) = self.claim_inode_in(group)? {
-                return Ok(claim);
+            if let Some((index, bitmap)) = self.claim_number(group)? {
+                let space = self.shared();
+                return Ok(InodeClaim { space, group, index, taken: false, _bitmap: bitmap });
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
     }
 
-    fn claim_inode_in(&self, number: GroupNo) -> Result<Option<InodeClaim>> {
-        let mut state = self.groups[number.get() as usize].lock();
-        let layout = &self.layout;
-        let bitmap = state.inode_bitmap(&self.cache, number)?;
-        let busy = state.busy_inodes(&self.cache, number)?;
-        // Inodes below the first ordinary one are reserved, whatever the bitmap says.
-        let reserved = layout.first_ino.get().saturating_sub(1);
-        let from = if number.get() == 0 { reserved.min(layout.inodes_per_group) } else { 0 };
-        let Some(index) = bitmap::find_next_zero(busy, from, layout.inodes_per_group) else {
-            return Ok(None);
-        };
-        bitmap::set(busy, index);
-        let space = self.shared();
-        Ok(Some(InodeClaim { space, group: number, index, taken: false, _bitmap: bitmap }))
+    /// Whether inodes are so many that one more claim takes nobody the last one.
+    #[must_use]
+    pub fn has_many_inodes(&self) -> bool {
+        self.journaled_inodes.load(Ordering::Relaxed) > MANY_INODES
     }
 
     /// Journals a claimed inode as used.
@@ -111,6 +120,10 @@ impl Space {
         self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
         self.write_desc(handle, claim.group, &desc)?;
         group.note_inodes(&state, 0);
+        self.with_known_inodes(claim.group, |busy| busy.note_block(desc.inode_bitmap()));
+        if is_directory {
+            self.inode_maps.count_directory(true);
+        }
         claim.taken = true;
         Ok(())
     }
@@ -140,7 +153,6 @@ impl Space {
             self.layout.group_of_ino(ino).ok_or_else(|| invalid("number out of range"))?;
         let group = &self.groups[number.get() as usize];
         let mut state = group.lock();
-        state.busy_inodes(&self.cache, number)?;
         let buffer = state.inode_bitmap_for_change(handle, &self.cache, number)?;
         if !bitmap::test(&buffer.read(), index) {
             return Err(invalid("to be freed is free already").into());
@@ -154,8 +166,9 @@ impl Space {
         let desc = *desc;
         self.journaled_inodes.fetch_add(1, Ordering::AcqRel);
         self.write_desc(handle, number, &desc)?;
-        if let Some(busy) = &mut state.busy_inodes {
-            bitmap::clear(busy, index);
+        self.with_known_inodes(number, |busy| busy.release(index));
+        if is_directory {
+            self.inode_maps.count_directory(false);
         }
         group.note_inodes(&state, 0);
         Ok(())
@@ -167,35 +180,6 @@ impl Space {
     /// A corrupt bitmap; a device failure.
     pub fn is_inode_used(&self, ino: Ino) -> Result<bool> {
         let Some((number, index)) = self.layout.group_of_ino(ino) else { return Ok(false) };
-        let mut state = self.groups[number.get() as usize].lock();
-        Ok(bitmap::test(state.busy_inodes(&self.cache, number)?, index))
-    }
-
-    fn group_for_directory(&self, parent: Ino, near: GroupNo) -> GroupNo {
-        let count = u64::from(self.layout.group_count);
-        let sum = |of: fn(&super::Group) -> u32| {
-            self.groups.iter().map(|g| u64::from(of(g))).sum::<u64>() / count
-        };
-        let inodes_average = sum(super::Group::free_inodes);
-        let blocks_average = sum(super::Group::free_blocks);
-        let dirs_average = sum(super::Group::used_dirs);
-        let top_level = parent == Ino::ROOT;
-        let start = if top_level {
-            self.directory_spread.fetch_add(1, Ordering::Relaxed) % self.layout.group_count
-        } else {
-            near.get()
-        };
-        // Below the top level a group may hold more than its share before it counts as crowded.
-        let slack = if top_level { 1 } else { 4 };
-        (0..self.layout.group_count)
-            .map(|step| GroupNo((start + step) % self.layout.group_count))
-            .find(|number| {
-                let group = &self.groups[number.get() as usize];
-                group.free_inodes() > 0
-                    && u64::from(group.free_inodes()) * slack >= inodes_average
-                    && u64::from(group.free_blocks()) * slack >= blocks_average
-                    && (top_level || u64::from(group.used_dirs()) <= dirs_average + 255)
-            })
-            .unwrap_or(near)
+        self.with_busy_inodes(number, |busy| busy.is_used(index))
     }
 }

@@ -19,9 +19,11 @@ mod free_map;
 mod free_runs;
 mod group;
 mod inode;
+mod inode_map;
 mod order_index;
 mod prefetch;
 mod reserve;
+mod spread;
 mod trim;
 mod zone;
 
@@ -31,7 +33,7 @@ mod tests;
 pub use block::Claim;
 pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
 pub use free_runs::FreeRun;
-pub use inode::{INODE_CREDITS, InodeClaim};
+pub use inode::{Child, INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
 pub use trim::{DiscardHook, DiscardStats, Discards};
 
@@ -43,6 +45,7 @@ use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
 use available::{Available, Sharded};
 use group::{Group, Shared};
+use inode_map::InodeMaps;
 use order_index::OrderIndex;
 use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
@@ -86,7 +89,8 @@ pub struct Space {
     last_stream: AtomicU64,
     /// Taken for each free (`mb_free=global`).
     all_frees: Mutex<()>,
-    /// Where the next directory of the top level goes.
+    inode_maps: InodeMaps,
+    /// Flex group that the next directory of the top level would like.
     directory_spread: AtomicU32,
     /// What the device is told of free blocks.
     discards: Discards,
@@ -118,6 +122,8 @@ impl Space {
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
+        let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
+        let inode_maps = InodeMaps::new(layout.group_count, directories);
         let shared = Arc::new(Shared {
             options,
             by_longest: OrderIndex::new(layout.group_count),
@@ -149,6 +155,7 @@ impl Space {
             releases: AtomicU64::new(0),
             last_stream: AtomicU64::new(0),
             all_frees: Mutex::new(LockRank::Frees, ()),
+            inode_maps,
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
             journal: Arc::clone(&journal),

@@ -5,6 +5,7 @@
 //! the middle (the journal's tests), damaged images.
 
 use super::{Insertion, init, init_credits, is_empty, lookup, parent_entry, read};
+use crate::alloc::Child;
 use crate::cache::BlockKind;
 use crate::error::{ErrorKind, Result};
 use crate::extent;
@@ -52,7 +53,7 @@ impl Rig {
     /// Makes a directory.
     fn mkdir(&mut self, parent: &Inode, name: &[u8]) -> Result<InodeRef> {
         let insertion = Insertion::plan(&self.space, parent, name)?;
-        let mut claim = self.space.claim_inode(parent.ino(), true)?;
+        let mut claim = self.space.claim_inode(parent.ino(), Child::Directory)?;
         let mut attributes = Attributes::new(self.space.layout(), FileKind::Directory, 0o755, 7);
         attributes.links = 2;
         let kind = FileKind::Directory;

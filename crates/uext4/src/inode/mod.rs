@@ -119,6 +119,15 @@ impl SlotPlace {
     }
 }
 
+/// The block of the inode table that an inode lies in.
+///
+/// # Errors
+/// `NotFound` for a number that does not exist; `Corrupt`; a device failure.
+pub(crate) fn table_block_of(space: &Space, ino: Ino) -> Result<Arc<Buffer>> {
+    let place = SlotPlace::of(space, ino)?;
+    space.cache().read(place.block, place.kind())
+}
+
 impl Inode {
     /// Reads an inode that is in use.
     ///

@@ -1,19 +1,19 @@
 //! Creating files, directories and special files; hard links.
 
 use super::{Device, Vfs, add_subdirectory, expect_directory};
-use crate::alloc::{INODE_CREDITS, InodeClaim};
+use crate::alloc::{Child, INODE_CREDITS, InodeClaim};
 use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, claim_growth};
-use crate::inode::{Attributes, Inode, InodeRef};
+use crate::inode::{self, Attributes, Inode, InodeRef};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use crate::xattr;
 use crate::xattr::acl::Acl;
 use std::sync::Arc;
 use uext4_ondisk::inode::LINK_MAX;
-use uext4_ondisk::{FileKind, InodeFlags, RawInode};
+use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode};
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -50,6 +50,22 @@ fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
     }
 }
 
+/// Where an inode of that kind belongs.
+fn child(dir: &Inode, kind: FileKind) -> Child {
+    if kind != FileKind::Directory {
+        return Child::File;
+    }
+    let is_top = dir.ino() == Ino::ROOT || dir.attributes().flags.contains(InodeFlags::TOPDIR);
+    if is_top { Child::TopDirectory } else { Child::Directory }
+}
+
+/// A number that an inode will have.
+pub(super) struct Claimed {
+    claim: InodeClaim,
+    /// Its table block.
+    pin: Arc<Buffer>,
+}
+
 /// An inode that is ready to be linked into a directory.
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
@@ -71,13 +87,26 @@ impl Vfs {
         }
         Self::check_name(name)?;
         self.files.trim_inodes();
-        let created = self.create_locked(dir, name, new)?;
+        // Before the directory is locked: others in it do not wait for that. Not where the last
+        // inodes go, which somebody whose name exists must not hold even for a moment. A failure is
+        // told below, where it comes after what is wrong with the name.
+        let early = match self.files.space().has_many_inodes() {
+            true => self.claim_child(dir, new.kind).ok(),
+            false => None,
+        };
+        let created = self.create_locked(dir, name, new, early)?;
         self.files.honour_dirsync_flags(&[dir])?;
         Ok(created)
     }
 
-    fn create_locked(&self, dir: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        let _exclusive = dir.lock().write();
+    fn create_locked(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        new: &NewInode,
+        early: Option<Claimed>,
+    ) -> Result<InodeRef> {
+        let _exclusive = dir.lock().write_soon();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(self.files.space(), dir, name)?;
         let default = self.default_acl(dir)?;
@@ -94,7 +123,8 @@ impl Vfs {
             self.check_links(dir)?;
             attributes.links = 2;
         }
-        let prepared = self.prepare(dir, new.kind, attributes, u32::from(is_directory))?;
+        let claimed = early.map_or_else(|| self.claim_child(dir, new.kind), Ok)?;
+        let prepared = self.prepare(claimed, new.kind, attributes, u32::from(is_directory))?;
         let inode = Arc::clone(&prepared.inode);
         let access = inherited.and_then(|inherited| inherited.access);
         let default = default.filter(|_| is_directory);
@@ -162,23 +192,29 @@ impl Vfs {
         attributes
     }
 
-    /// Claims a number and `blocks` blocks for a new inode.
+    /// Claims a number for an inode in `dir`, and reads its table block.
+    pub(super) fn claim_child(&self, dir: &Inode, kind: FileKind) -> Result<Claimed> {
+        let space = self.files.space();
+        let claim = space.claim_inode(dir.ino(), child(dir, kind))?;
+        let pin = inode::table_block_of(space, claim.ino())?;
+        Ok(Claimed { claim, pin })
+    }
+
+    /// Claims `blocks` blocks for a new inode.
     pub(super) fn prepare(
         &self,
-        dir: &Inode,
+        Claimed { claim, pin }: Claimed,
         kind: FileKind,
         attributes: Attributes,
         blocks: u32,
     ) -> Result<Prepared> {
         let space = self.files.space();
-        let claim = space.claim_inode(dir.ino(), kind == FileKind::Directory)?;
         let budget = self.files.table().budget();
         let inode = Arc::new(Inode::create(space, budget, claim.ino(), kind, attributes)?);
         let growth = match blocks {
             0 => None,
             blocks => Some(claim_growth(space, &inode, blocks)?),
         };
-        let pin = inode.table_block()?;
         Ok(Prepared { inode, claim, pin, growth })
     }
 

@@ -54,7 +54,8 @@ impl Vfs {
         if !is_slow {
             attributes.block_map[..target.len()].copy_from_slice(target);
         }
-        let prepared = self.prepare(dir, FileKind::Symlink, attributes, u32::from(is_slow))?;
+        let claimed = self.claim_child(dir, FileKind::Symlink)?;
+        let prepared = self.prepare(claimed, FileKind::Symlink, attributes, u32::from(is_slow))?;
         self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
             let block = grow(space, handle, inode, growth, FileBlock(0))?;

@@ -1,0 +1,158 @@
+//! Busy inodes: who takes which number, before and beside the journal.
+//!
+//! What: a bitmap for each group, read at the first use: the journaled inode bitmap, plus numbers
+//! that are claimed and not journaled yet. The lowest free number of a group is taken first: a
+//! table that was never initialised is used from its begin, and what lies behind the last inode in
+//! use need not be read by anybody.
+//! Invariants: busy contains journaled. No bit below `first_free` is clear.
+//! Locking: a leaf for each group, held for a few instructions; never while something is read. A
+//! group's own lock may be held above it, which orders the first use and the frees.
+
+use super::Space;
+use crate::cache::{BlockKind, Buffer};
+use crate::error::Result;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{LockRank, Mutex};
+use std::sync::Arc;
+use uext4_ondisk::{BlockNo, GroupFlags, GroupNo, bitmap};
+
+/// Busy inodes of all groups.
+#[derive(Debug)]
+pub(super) struct InodeMaps {
+    groups: Box<[Mutex<Option<Busy>>]>,
+    /// Directories of the volume.
+    directories: AtomicU64,
+}
+
+/// Busy inodes of a group.
+#[derive(Debug)]
+pub(super) struct Busy {
+    bits: Box<[u8]>,
+    first_free: u32,
+    /// Block of the journaled bitmap; `None` before the group was first used.
+    block: Option<BlockNo>,
+}
+
+impl InodeMaps {
+    pub(super) fn new(groups: u32, directories: u64) -> Self {
+        let group = |_| Mutex::new(LockRank::Leaf, None);
+        Self { groups: (0..groups).map(group).collect(), directories: AtomicU64::new(directories) }
+    }
+
+    pub(super) fn directories(&self) -> u64 {
+        self.directories.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_directory(&self, made: bool) {
+        if made {
+            self.directories.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.directories.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Busy {
+    pub(super) fn is_used(&self, index: u32) -> bool {
+        bitmap::test(&self.bits, index)
+    }
+
+    /// Takes the lowest free number from `from` on.
+    fn claim(&mut self, from: u32, per_group: u32) -> Option<u32> {
+        let found = bitmap::find_next_zero(&self.bits, self.first_free.max(from), per_group);
+        if let Some(index) = found {
+            bitmap::set(&mut self.bits, index);
+        }
+        // Free numbers below `from` are nobody's.
+        self.first_free = found.map_or(per_group, |index| index.saturating_add(1));
+        found
+    }
+
+    pub(super) fn release(&mut self, index: u32) {
+        bitmap::clear(&mut self.bits, index);
+        self.first_free = self.first_free.min(index);
+    }
+
+    /// The group has a bitmap on the device from now on.
+    pub(super) fn note_block(&mut self, block: BlockNo) {
+        self.block = Some(block);
+    }
+}
+
+impl Space {
+    /// Does something with the busy inodes of a group, which are read first if that is their first
+    /// use. The caller holds no group lock.
+    pub(super) fn with_busy_inodes<T>(
+        &self,
+        group: GroupNo,
+        work: impl FnOnce(&mut Busy) -> T,
+    ) -> Result<T> {
+        let slot = &self.inode_maps.groups[group.get() as usize];
+        if let Some(busy) = &mut *slot.lock() {
+            return Ok(work(busy));
+        }
+        // Whoever else comes here meanwhile waits for the group, and nobody changes the journaled
+        // bitmap while it is copied.
+        let mut state = self.groups[group.get() as usize].lock();
+        if slot.lock().is_none() {
+            state.busy_inodes(&self.cache, group)?;
+            let bits = state.busy_inodes.take().unwrap_or_default();
+            let unused = state.desc.flags().contains(GroupFlags::INODE_UNINIT);
+            let block = (!unused).then(|| state.desc.inode_bitmap());
+            *slot.lock() = Some(Busy { bits, first_free: 0, block });
+        }
+        drop(state);
+        let mut busy = slot.lock();
+        Ok(work(busy.as_mut().expect("it was read, and nobody forgets it")))
+    }
+
+    /// As [`Space::with_busy_inodes`] where they are in memory; for those who hold the group.
+    pub(super) fn with_known_inodes(&self, group: GroupNo, work: impl FnOnce(&mut Busy)) {
+        if let Some(busy) = &mut *self.inode_maps.groups[group.get() as usize].lock() {
+            work(busy);
+        }
+    }
+
+    /// Takes the lowest free number of a group, and keeps its journaled bitmap in memory. `None`:
+    /// there is none, or the group is not initialised and has no bitmap yet.
+    pub(super) fn claim_number(
+        &self,
+        group: GroupNo,
+    ) -> Result<Option<(u32, Option<Arc<Buffer>>)>> {
+        let per_group = self.layout.inodes_per_group;
+        // Inodes below the first ordinary one are reserved, whatever the bitmap says.
+        let reserved = self.layout.first_ino.get().saturating_sub(1);
+        let from = if group.get() == 0 { reserved.min(per_group) } else { 0 };
+        let claimed = self.with_busy_inodes(group, |busy| {
+            let index = busy.claim(from, per_group)?;
+            Some((index, busy.block))
+        })?;
+        let Some((index, block)) = claimed else { return Ok(None) };
+        let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
+        match block.map(read).transpose() {
+            Ok(bitmap) => Ok(Some((index, bitmap))),
+            Err(error) => {
+                self.with_known_inodes(group, |busy| busy.release(index));
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_number_goes_first_and_comes_back() {
+        let mut busy = Busy { bits: vec![0_u8; 8].into(), first_free: 0, block: None };
+        let taken: Vec<_> = (0..4).map(|_| busy.claim(10, 16)).collect();
+        assert_eq!(taken, [Some(10), Some(11), Some(12), Some(13)]);
+        busy.release(11);
+        assert!(!busy.is_used(11) && busy.is_used(12));
+        assert_eq!((busy.claim(10, 16), busy.claim(10, 16)), (Some(11), Some(14)));
+        assert_eq!((busy.claim(10, 16), busy.claim(10, 16)), (Some(15), None));
+        busy.release(15);
+        assert_eq!(busy.claim(10, 16), Some(15));
+    }
+}

@@ -31,6 +31,10 @@ pub enum Fault {
     TinyLog,
     /// Nobody in line is sent to make room in the log. As `TinyLog` besides.
     UnsentJoiner,
+    /// Blocks that an earlier transaction has taken go back into a window at once.
+    LateRecycling,
+    /// Windows are not given back when space runs out.
+    HoardedWindows,
 }
 
 /// Whether this fault is switched on.

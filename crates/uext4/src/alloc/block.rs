@@ -53,6 +53,16 @@ impl Claim {
         self.len -= len;
         front
     }
+
+    /// Takes in a claim that goes on where this one ends; else that one comes back.
+    pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
+        let group = |claim: &Self| claim.space.layout.group_of(claim.start).map(|(group, _)| group);
+        if self.start.plus(u64::from(self.len)) != next.start || group(self) != group(&next) {
+            return Some(next);
+        }
+        self.len += std::mem::take(&mut next.len);
+        None
+    }
 }
 
 impl Drop for Claim {
@@ -175,6 +185,20 @@ impl Space {
             left -= here;
         }
         Ok(())
+    }
+
+    /// Frees blocks of a file into a claim: nobody else can take them meanwhile. The run lies in one
+    /// group. Costs two credits.
+    pub(super) fn free_to_claim(
+        &self,
+        handle: &mut Handle<'_>,
+        start: BlockNo,
+        len: u32,
+    ) -> Result<Claim> {
+        let (number, bit) = self.locate(start)?;
+        self.free_in_group(handle, number, bit, len)?;
+        let bitmap = self.groups[number.get() as usize].lock().block_bitmap(&self.cache, number)?;
+        Ok(Claim { space: self.shared(), start, len, bitmap })
     }
 
     /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
@@ -313,7 +337,7 @@ impl Space {
         Ok((longest.1 >= least).then_some(longest))
     }
 
-    fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
+    pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
         self.layout.group_of(block).ok_or_else(|| {
             let why = "lies outside the file system";
             CorruptKind::Rule { what: "block", why }.at(Place::Block(block)).into()

@@ -16,12 +16,14 @@ mod free_runs;
 mod group;
 mod inode;
 mod reserve;
+mod window;
 mod zone;
 
 pub use block::Claim;
 pub use free_runs::FreeRun;
 pub use inode::{INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
+pub use window::{Draw, Need, Window, WindowStats};
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::Result;
@@ -71,6 +73,8 @@ pub struct Space {
     reserved_blocks: AtomicI64,
     /// Blocks freed whose freeing is not durable.
     pending_blocks: AtomicI64,
+    /// What streams hold ahead.
+    windows: window::Windows,
     /// Where the next directory of the top level goes.
     directory_spread: AtomicU32,
 }
@@ -120,6 +124,7 @@ impl Space {
             free_blocks: AtomicI64::new(free_blocks),
             reserved_blocks: AtomicI64::new(0),
             pending_blocks: AtomicI64::new(0),
+            windows: window::Windows::new(),
             directory_spread: AtomicU32::new(0),
             journal: Arc::clone(&journal),
         });
@@ -167,11 +172,11 @@ impl Space {
         self.groups[group.get() as usize].inode_table
     }
 
-    /// Free blocks and inodes now.
+    /// Free blocks and inodes now. Blocks that are claimed, in a window or for an operation under
+    /// way, are free until they are taken.
     #[must_use]
     pub fn free_counts(&self) -> FreeCounts {
-        let blocks = self.free_blocks.load(Ordering::Relaxed)
-            + self.pending_blocks.load(Ordering::Relaxed)
+        let blocks = self.journaled_blocks.load(Ordering::Relaxed)
             - self.reserved_blocks.load(Ordering::Relaxed);
         let inodes = self.groups.iter().map(|g| u64::from(g.free_inodes())).sum();
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
@@ -197,8 +202,12 @@ impl Space {
         ino < self.layout.first_ino || self.own_inodes.contains(&ino)
     }
 
-    /// Waits until blocks freed so far can be used; false if there are none.
+    /// Takes the windows back, or else waits until blocks freed so far can be used; false if there
+    /// are none.
     fn reclaim_pending(&self) -> Result<bool> {
+        if self.give_back_windows() {
+            return Ok(true);
+        }
         if self.pending_blocks.load(Ordering::Acquire) <= 0 {
             return Ok(false);
         }

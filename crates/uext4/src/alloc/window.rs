@@ -30,7 +30,7 @@ const FIRST_BLOCKS: u32 = 16;
 /// How much larger each following window is.
 const GROWTH: u32 = 4;
 /// A window holds at most this part of the free blocks.
-const SHARE: i64 = 64;
+const SHARE: i64 = 32;
 const SHARD_COUNT: usize = 16;
 
 /// Blocks held for a stream, or for the small files of a group.
@@ -231,9 +231,7 @@ impl Inner {
 
     fn note_taken(&mut self, tid: Tid, start: BlockNo, len: u32) {
         match &mut self.fresh {
-            Some(fresh)
-                if fresh.tid == tid && fresh.start.plus(u64::from(fresh.len)) == start =>
-            {
+            Some(fresh) if fresh.tid == tid && fresh.start.plus(u64::from(fresh.len)) == start => {
                 fresh.len += len;
             }
             fresh => *fresh = Some(Fresh { tid, start, len }),
@@ -365,8 +363,7 @@ impl Space {
         }
         // What is claimed ahead must leave what others were promised alone.
         let taken = if extra > 0 { self.promise(i64::from(extra), 1) } else { 0 };
-        let claim =
-            self.claim_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
+        let claim = self.claim_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
         self.reserved_blocks.fetch_sub(taken, Ordering::AcqRel);
         claim
     }

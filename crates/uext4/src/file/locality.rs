@@ -35,7 +35,8 @@ impl Localities {
     pub(super) fn claim(&self, space: &Space, inode: &Inode, want: u32) -> Result<Claim> {
         let key = inode.group().get();
         let window = &self.slots[(key % SLOT_COUNT) as usize];
-        let need = Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), promised: true };
+        let need =
+            Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), promised: true };
         space.claim_from(window, need, false)
     }
 }

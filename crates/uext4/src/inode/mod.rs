@@ -28,7 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
-    BlockNo, CorruptKind, FileKind, GroupNo, Ino, Place, RawInode, extent::write_header, inode::verify_inode,
+    BlockNo, CorruptKind, FileKind, GroupNo, Ino, Place, RawInode, extent::write_header,
+    inode::verify_inode,
 };
 
 /// Groups over which the files of one group are spread at most.

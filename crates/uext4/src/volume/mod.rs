@@ -12,7 +12,7 @@ mod mount;
 mod stats;
 mod superblock;
 
-use crate::alloc::{FreeRun, Space};
+use crate::alloc::{FreeRun, Space, WindowStats};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::dir::DirEntry;
@@ -164,6 +164,12 @@ impl Volume {
     /// See [`Space::free_runs`].
     pub fn free_runs(&self, group: GroupNo) -> Result<Vec<FreeRun>> {
         self.watch(self.space().free_runs(group))
+    }
+
+    /// Counts of the windows that streams hold.
+    #[must_use]
+    pub fn window_stats(&self) -> WindowStats {
+        self.space().window_stats()
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until

@@ -178,11 +178,14 @@ fn small_files_of_a_directory_lie_together() {
     let device = Arc::new(mke2fs(128, "-b 1024 -g 8192 -O ^flex_bg"));
     let volume = mount(&device);
     let root = volume.root().unwrap();
-    let dirs: Vec<InodeRef> = ["a", "b"]
-        .map(|name| volume.create(&root, name.as_bytes(), &new(FileKind::Directory, 0o755)))
-        .into_iter()
-        .map(Result::unwrap)
-        .collect();
+    let dir = |n| {
+        let name = format!("d{n}");
+        volume.create(&root, name.as_bytes(), &new(FileKind::Directory, 0o755)).unwrap()
+    };
+    let group = |dir: &InodeRef| volume.layout().group_of_ino(dir.ino()).unwrap().0;
+    let first = dir(0);
+    let other = (1..64).map(dir).find(|dir| group(dir) != group(&first)).unwrap();
+    let dirs = [first, other];
     std::thread::scope(|scope| {
         for thread in 0..2_usize {
             let (volume, dirs) = (&volume, &dirs);
@@ -214,7 +217,7 @@ fn small_files_of_a_directory_lie_together() {
     finish(volume, &device);
 }
 
-/// What a transaction takes and frees is taken again: a file that grows and is cut a thousand times
+/// What a transaction takes and frees is taken again: a file that grows and is cut hundreds of times
 /// over needs no other blocks, no commit, and no memory for frees that wait.
 #[test]
 fn append_and_cut_go_round_in_the_same_blocks() {
@@ -226,16 +229,18 @@ fn append_and_cut_go_round_in_the_same_blocks() {
         let device = Arc::new(mke2fs(16, &format!("-b 1024 -m 0 -J size=4 {groups}")));
         let volume = mount_with(&device, options("commit=300"));
         let root = volume.root().unwrap();
-        let file = create(&volume, &root, "f");
+        // Each begins somewhere else.
+        let files: Vec<OpenFile> =
+            (0..10).map(|n| create(&volume, &root, &format!("f{n}"))).collect();
         let before = free_blocks(&volume);
-        for _ in 0..1000 {
-            (0..64).for_each(|n| file.allocate(GROW, n * 8192, 8192).unwrap());
-            cut(&volume, &file);
+        for file in files.iter().cycle().take(300) {
+            (0..192).for_each(|n| file.allocate(GROW, n * 8192, 8192).unwrap());
+            cut(&volume, file);
             assert_eq!(free_blocks(&volume), before);
         }
         let recycled = volume.window_stats().recycled_blocks;
-        assert!(recycled > 400_000, "only {recycled} of 512,000 blocks went round");
-        drop((file, root));
+        assert!(recycled > 440_000, "only {recycled} of 460,800 blocks went round");
+        drop((files, root));
         finish(volume, &device);
     }
 }

@@ -49,8 +49,8 @@ struct Inner {
     /// Blocks of the last window.
     size: u32,
     users: u32,
-    /// What the transaction has taken for the file last; see [`Space::free_or_recycle`].
-    fresh: Option<Fresh>,
+    /// What the transaction has taken for the file; see [`Space::free_or_recycle`].
+    fresh: Fresh,
 }
 
 #[derive(Debug)]
@@ -63,12 +63,11 @@ enum State {
     Recalled,
 }
 
-/// A run that a transaction has taken.
-#[derive(Clone, Copy, Debug)]
+/// The latest runs that a transaction has taken.
+#[derive(Debug, Default)]
 struct Fresh {
-    tid: Tid,
-    start: BlockNo,
-    len: u32,
+    tid: Option<Tid>,
+    runs: Vec<(BlockNo, u32)>,
 }
 
 /// What a stream asks for.
@@ -150,7 +149,8 @@ impl Window {
     /// An empty window that nobody uses.
     #[must_use]
     pub fn new() -> Self {
-        let inner = Inner { state: State::Empty, key: 0, size: 0, users: 0, fresh: None };
+        let inner =
+            Inner { state: State::Empty, key: 0, size: 0, users: 0, fresh: Fresh::default() };
         Self { inner: Mutex::new(LockRank::Leaf, inner), listed: AtomicBool::new(false) }
     }
 
@@ -197,22 +197,7 @@ impl Window {
     /// The transaction of `handle` has taken a run for the file that this is the window of, and no
     /// data is on its way there.
     pub fn note_taken(&self, handle: &Handle<'_>, start: BlockNo, len: u32) {
-        self.inner.lock().note_taken(handle.tid(), start, len);
-    }
-
-    /// What of a run the running transaction has taken, and forgets that.
-    fn forget_fresh(&self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
-        let mut inner = self.inner.lock();
-        let is_of = |fresh: &Fresh| fresh.tid == tid || plant::is(Fault::LateRecycling);
-        let fresh = inner.fresh.filter(is_of)?;
-        let from = fresh.start.max(start);
-        let end = fresh.start.get() + u64::from(fresh.len);
-        let to = end.min(start.get() + u64::from(len));
-        let part = u32::try_from(to.checked_sub(from.get())?).ok().filter(|&part| part > 0)?;
-        // Files are cut from their end; what remains of anything else is not worth knowing.
-        let left = u32::try_from(from.get() - fresh.start.get()).unwrap_or(0);
-        inner.fresh = (left > 0).then_some(Fresh { len: left, ..fresh });
-        Some((from, part))
+        self.inner.lock().fresh.note(handle.tid(), start, len);
     }
 }
 
@@ -228,14 +213,51 @@ impl Inner {
             }
         }
     }
+}
 
-    fn note_taken(&mut self, tid: Tid, start: BlockNo, len: u32) {
-        match &mut self.fresh {
-            Some(fresh) if fresh.tid == tid && fresh.start.plus(u64::from(fresh.len)) == start => {
-                fresh.len += len;
-            }
-            fresh => *fresh = Some(Fresh { tid, start, len }),
+impl Fresh {
+    /// Most runs that are kept in mind: those of a larger file wait for the commit when it is cut.
+    const RUNS_MAX: usize = 16;
+
+    fn note(&mut self, tid: Tid, start: BlockNo, len: u32) {
+        if self.tid.replace(tid) != Some(tid) {
+            self.runs.clear();
         }
+        match self.runs.last_mut() {
+            Some((last, count)) if last.plus(u64::from(*count)) == start => *count += len,
+            _ => {
+                if self.runs.len() == Self::RUNS_MAX {
+                    self.runs.remove(0);
+                }
+                self.runs.push((start, len));
+            }
+        }
+    }
+
+    /// What of a run transaction `tid` has taken, and forgets that.
+    fn forget(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
+        if self.tid != Some(tid) && !plant::is(Fault::LateRecycling) {
+            return None;
+        }
+        let end = start.get() + u64::from(len);
+        self.runs
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(index, &(first, count))| {
+                let from = first.max(start);
+                let to = end.min(first.get() + u64::from(count));
+                let part =
+                    u32::try_from(to.checked_sub(from.get())?).ok().filter(|&part| part > 0)?;
+                Some((index, from, part))
+            })
+            .map(|(index, from, part)| {
+                // Files are cut from their end; what remains of anything else is not worth knowing.
+                let left = from.get() - self.runs[index].0.get();
+                self.runs[index].1 = u32::try_from(left).unwrap_or(0);
+                self.runs.retain(|&(_, count)| count > 0);
+                (from, part)
+            })
     }
 }
 
@@ -283,7 +305,7 @@ impl Drop for Draw<'_> {
             let mut inner = self.window.inner.lock();
             inner.key += self.taken;
             if let Some((tid, start)) = self.fresh {
-                inner.note_taken(tid, start, self.taken);
+                inner.fresh.note(tid, start, self.taken);
             }
             let is_wanted = matches!(inner.state, State::Out) && inner.users > 0;
             let kept = rest.take_if(|rest| is_wanted && rest.len() > 0);
@@ -421,7 +443,7 @@ impl Space {
         len: u32,
     ) -> Result<()> {
         let enabled = self.windows.enabled.load(Ordering::Relaxed);
-        let fresh = window.forget_fresh(handle.tid(), start, len).filter(|_| enabled);
+        let fresh = window.inner.lock().fresh.forget(handle.tid(), start, len).filter(|_| enabled);
         let Some((from, part)) = fresh else { return self.free(handle, start, len) };
         let before = u32::try_from(from.get() - start.get()).unwrap_or(0);
         if before > 0 {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::mballoc;
 use uext4_fuse::stats::{Jbd2, Latencies, Named, Snapshot};
 
 /// What happened between two moments; levels, log and blocked threads are those of `now`. If `now`
@@ -10,11 +11,7 @@ pub(crate) fn difference(now: &Snapshot, then: &Snapshot) -> Snapshot {
     if now.open_for_ns < then.open_for_ns {
         return now.clone();
     }
-    let counters = now.counters.0.iter().map(|(name, value)| {
-        let before = then.counters.get(name).copied().unwrap_or(0);
-        (name.clone(), value.saturating_sub(before))
-    });
-    let counters = Named(counters.collect());
+    let counters = counters_between(&now.counters, &then.counters);
     let histograms = now.histograms.0.iter().map(|(name, latencies)| {
         let between = then.histograms.get(name).map(|before| latencies_between(latencies, before));
         (name.clone(), between.unwrap_or_else(|| latencies.clone()))
@@ -23,9 +20,20 @@ pub(crate) fn difference(now: &Snapshot, then: &Snapshot) -> Snapshot {
         open_for_ns: now.open_for_ns - then.open_for_ns,
         jbd2: jbd2_between(&now.jbd2, &then.jbd2, &counters),
         histograms: Named(histograms.collect()),
+        mb_stats: counters_between(&now.mb_stats, &then.mb_stats),
         counters,
         ..now.clone()
     }
+}
+
+fn counters_between(now: &Named<u64>, then: &Named<u64>) -> Named<u64> {
+    let between = now.0.iter().map(|(name, value)| {
+        // How many there are, rather than how often something happened.
+        let is_level = matches!(name.as_str(), "groups" | "buddies_generated");
+        let before = if is_level { 0 } else { then.get(name).copied().unwrap_or(0) };
+        (name.clone(), value.saturating_sub(before))
+    });
+    Named(between.collect())
 }
 
 fn latencies_between(now: &Latencies, then: &Latencies) -> Latencies {
@@ -99,6 +107,7 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
             histogram(&mut text, name, latencies);
         }
     }
+    mballoc::text(&mut text, snapshot);
     blocked(&mut text, snapshot);
     text
 }

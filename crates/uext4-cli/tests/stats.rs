@@ -58,6 +58,10 @@ fn figures_agree_with_what_was_done() {
         file.sync_all().unwrap();
     }
     let after = stats(&dir);
+    // Each round's blocks were searched for, and the groups that they came from have lines.
+    let got = |path| number(&after, path) - number(&before, path);
+    assert!(got("/mb_stats/reqs") >= 1 && got("/mb_stats/success") == got("/mb_stats/reqs"));
+    assert!(number(&after, "/mb_groups/0/free") > 0, "{after:#}");
     let grown = |path: &str| number(&after, path) - number(&before, path);
     assert_eq!(grown("/histograms/fsync/calls"), ROUNDS);
     assert_eq!(grown("/histograms/fsync/timed"), ROUNDS);

@@ -2,7 +2,7 @@
 //!
 //! What: [`Snapshot`] is [`VolumeStats`] with owned names, to be written and read as JSON. The
 //! value of an extended attribute is limited, so what is long is cut: the list of blocked threads
-//! first, the steps of the histograms if that is not enough.
+//! and that of groups first, the steps of the histograms if that is not enough.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,8 +10,9 @@ use std::marker::PhantomData;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use uext4::VolumeStats;
+use uext4::alloc::{AllocStats, Criterion, GroupStats};
 use uext4::stats::{Reading, SampledReading};
+use uext4::{Volume, VolumeStats};
 
 #[cfg(doc)]
 use crate::STATS_XATTR;
@@ -35,6 +36,12 @@ pub struct Snapshot {
     pub log: Log,
     /// Latencies.
     pub histograms: Named<Latencies>,
+    /// What `/proc/fs/ext4/*/mb_stats` tells, and more of the kind.
+    pub mb_stats: Named<u64>,
+    /// What `mb_groups` tells, of groups that have been needed.
+    pub mb_groups: Vec<MbGroup>,
+    /// Groups that have been needed and are not in the list.
+    pub mb_groups_left_out: usize,
     /// Threads that sleep in the engine, the longest wait first.
     pub blocked: Vec<Blocked>,
     /// Threads that sleep and are not in the list.
@@ -124,6 +131,23 @@ pub struct Latencies {
     pub steps: Vec<(u64, u64)>,
 }
 
+/// A line of `mb_groups`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MbGroup {
+    /// Its number.
+    pub group: u32,
+    /// Free blocks.
+    pub free: u32,
+    /// Free runs.
+    pub frags: u32,
+    /// The first free block of the group.
+    pub first: u32,
+    /// Blocks of the longest free run.
+    pub longest: u32,
+    /// Free chunks of each power of two, aligned to their size.
+    pub chunks: Vec<u32>,
+}
+
 /// A thread that sleeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
@@ -179,9 +203,51 @@ impl From<&VolumeStats> for Snapshot {
                 credits_max: log.credits_max,
             },
             histograms: Named(stats.histograms.iter().map(histogram).collect()),
+            mb_stats: mb_stats(&stats.alloc),
+            mb_groups: Vec::new(),
+            mb_groups_left_out: 0,
             blocked: stats.blocked.iter().map(Blocked::from).collect(),
             blocked_left_out: 0,
         }
+    }
+}
+
+/// By the names of the kernel, as far as it has the figure.
+fn mb_stats(stats: &AllocStats) -> Named<u64> {
+    let mut all = vec![("reqs".to_owned(), stats.requests + stats.goal_hits)];
+    let mut add = |name: &str, value: u64| all.push((name.to_owned(), value));
+    add("success", stats.successes + stats.goal_hits);
+    for (criterion, figures) in Criterion::ALL.iter().zip(&stats.criteria) {
+        let name = criterion.name();
+        add(&format!("{name}_hits"), figures.hits);
+        add(&format!("{name}_groups_considered"), figures.groups_considered);
+        add(&format!("{name}_useless_loops"), figures.useless_loops);
+    }
+    add("extents_scanned", stats.extents_scanned);
+    add("goal_hits", stats.goal_hits);
+    add("len_goal_hits", stats.length_hits);
+    add("busy_skips", stats.busy_skips);
+    add("contended", stats.contended);
+    add("prefetched", stats.prefetched);
+    add("window_hits", stats.window_hits);
+    add("windows_given_back", stats.windows_given_back);
+    add("buddies_generated", stats.groups_loaded);
+    add("groups", stats.groups);
+    Named(all)
+}
+
+impl MbGroup {
+    fn new(stats: &GroupStats) -> Option<Self> {
+        let runs = stats.runs?;
+        let orders = runs.chunks.iter().rposition(|chunks| *chunks > 0).map_or(0, |last| last + 1);
+        Some(Self {
+            group: stats.group,
+            free: stats.free,
+            frags: runs.fragments,
+            first: runs.first,
+            longest: runs.longest,
+            chunks: runs.chunks[..orders].to_vec(),
+        })
     }
 }
 
@@ -237,6 +303,12 @@ impl Snapshot {
 
     /// Leaves something out; false if there is nothing more to leave out.
     fn shorten(&mut self) -> bool {
+        let groups = self.mb_groups.len() / 2;
+        if groups >= 8 {
+            self.mb_groups_left_out += self.mb_groups.len() - groups;
+            self.mb_groups.truncate(groups);
+            return true;
+        }
         let keep = self.blocked.len() / 2;
         if keep >= 8 {
             self.blocked_left_out += self.blocked.len() - keep;
@@ -253,9 +325,17 @@ impl Snapshot {
     }
 }
 
+/// Most groups of a snapshot: summing one up takes some microseconds.
+const GROUPS_MAX: usize = 256;
+
 /// The value of the attribute.
-pub(crate) fn encode(stats: &VolumeStats) -> Answer<Vec<u8>> {
-    Snapshot::from(stats).to_json(BYTES_MAX).map_err(|_| fuser::Errno::EIO.into())
+pub(crate) fn encode(volume: &Volume) -> Answer<Vec<u8>> {
+    let mut snapshot = Snapshot::from(&volume.stats());
+    let groups = volume.group_stats();
+    snapshot.mb_groups = groups.filter_map(|g| MbGroup::new(&g)).take(GROUPS_MAX).collect();
+    let loaded = usize::try_from(volume.alloc_stats().groups_loaded).unwrap_or(usize::MAX);
+    snapshot.mb_groups_left_out = loaded.saturating_sub(snapshot.mb_groups.len());
+    snapshot.to_json(BYTES_MAX).map_err(|_| fuser::Errno::EIO.into())
 }
 
 fn nanos(duration: std::time::Duration) -> u64 {

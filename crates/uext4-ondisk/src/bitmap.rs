@@ -17,7 +17,8 @@ fn bits_of(map: &[u8]) -> u32 {
 }
 
 /// The 64 bits from `word * 64` on; bits past the slice are set.
-fn word_at(map: &[u8], word: u32) -> u64 {
+#[must_use]
+pub fn word_at(map: &[u8], word: u32) -> u64 {
     let at = idx(word).saturating_mul(8);
     let rest = map.get(at..).unwrap_or_default();
     if let Some(bytes) = rest.first_chunk::<8>() {

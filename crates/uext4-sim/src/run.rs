@@ -83,6 +83,8 @@ pub const CONTRASTS: &[&str] = &[
     "journal_credits=worst",
     "checkpoint=inline",
     "journal_join=herd,journal_credits=worst,checkpoint=inline",
+    "mb_optimize_scan=0",
+    "mb_optimize_scan=0,mb_trylock=0,mb_stream_goal=global,mb_free=global,mb_reserve=off",
 ];
 
 impl Plan {

@@ -286,26 +286,28 @@ fn allocator() {
     });
 }
 
+/// An image with 14 free blocks.
+static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| {
+    let device = Arc::new(IMAGE.snapshot());
+    let volume = open(device.clone());
+    let root = volume.root().unwrap();
+    for name in ["w0", "w1", "taker"] {
+        create(&volume, &root, name).unwrap();
+    }
+    let fill = create(&volume, &root, "fill").unwrap();
+    volume.sync().unwrap();
+    let blocks = volume.stat_fs().blocks_free - 14;
+    let file = volume.open_file(&fill).unwrap();
+    file.allocate(AllocateMode::Allocate { keep_size: false }, 0, blocks * 1024).unwrap();
+    drop((fill, root, file));
+    volume.close().unwrap();
+    device.snapshot()
+});
+
 /// On a nearly full volume: a write that was acknowledged finds its blocks, whoever claims others
 /// meanwhile.
 #[test]
 fn promises() {
-    static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| {
-        let device = Arc::new(IMAGE.snapshot());
-        let volume = open(device.clone());
-        let root = volume.root().unwrap();
-        for name in ["w0", "w1", "taker"] {
-            create(&volume, &root, name).unwrap();
-        }
-        let fill = create(&volume, &root, "fill").unwrap();
-        volume.sync().unwrap();
-        let blocks = volume.stat_fs().blocks_free - 14;
-        let file = volume.open_file(&fill).unwrap();
-        file.allocate(AllocateMode::Allocate { keep_size: false }, 0, blocks * 1024).unwrap();
-        drop((fill, root, file));
-        volume.close().unwrap();
-        device.snapshot()
-    });
     explore(|| {
         let device = Arc::new(FULL.snapshot());
         let volume = open(device.clone());
@@ -337,6 +339,68 @@ fn promises() {
         }
         volume.close().unwrap();
         expect_clean(&device);
+    });
+}
+
+/// On a nearly full volume: claims, frees that the next claim needs back, promises and commits.
+/// What was promised is there, a volume is full only if it is, and the counts do not drift.
+fn little_space(words: &'static str) {
+    let device = Arc::new(FULL.snapshot());
+    let mut options = MountOptions { cache_bytes: 256 << 10, ..MountOptions::default() };
+    words.split(',').for_each(|word| options.parse(word).expect("a mount option"));
+    let volume = Volume::open(device.clone(), options).expect("the image opens");
+    let root = volume.root().unwrap();
+    let file_of = |name: &str| {
+        let inode = volume.lookup(&root, name.as_bytes()).unwrap();
+        (volume.clone(), inode)
+    };
+    let mut threads = Vec::new();
+    let (of, inode) = file_of("w0");
+    threads.push(thread::spawn(move || {
+        let file = of.open_file(&inode).unwrap();
+        for _ in 0..2 {
+            // Others have at most eight of the fourteen; what is freed comes back.
+            let mode = AllocateMode::Allocate { keep_size: false };
+            file.allocate(mode, 0, 5 * 1024).expect("there is space");
+            let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+            of.set_attr(&inode, &cut).unwrap();
+        }
+    }));
+    let (of, inode) = file_of("w1");
+    threads.push(thread::spawn(move || {
+        let file = of.open_file(&inode).unwrap();
+        if file.write_at(0, &[5; 1_000]).is_ok() {
+            file.sync(false).expect("space was promised");
+        }
+    }));
+    let of = volume.clone();
+    threads.push(thread::spawn(move || {
+        let mut promise = uext4::alloc::Reservation::none(of.space());
+        let _ = promise.try_set(3);
+        of.space().journal().commit_all().unwrap();
+        promise.try_set(1).expect("less than before");
+    }));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    volume.sync().unwrap();
+    let free = volume.stat_fs().blocks_free;
+    volume.close().unwrap();
+    expect_clean(&device);
+    let volume = open(device);
+    assert_eq!(volume.stat_fs().blocks_free, free);
+    volume.close().unwrap();
+}
+
+#[test]
+fn allocate_free_reserve_and_commit() {
+    explore(|| little_space("mb_free=sharded"));
+}
+
+#[test]
+fn allocate_free_reserve_and_commit_by_the_contrast() {
+    explore(|| {
+        little_space("mb_free=global,mb_trylock=0,mb_optimize_scan=0,mb_stream_goal=global")
     });
 }
 

@@ -1,12 +1,9 @@
-//! Claiming, taking and freeing blocks.
-//!
-//! Policy: from the goal's group on, a first pass takes only a run of the whole length from a
-//! group that nobody holds; a second takes what there is, still skipping held groups; the last
-//! waits for each group.
+//! Claiming, taking and freeing blocks. Where they come from: `criteria.rs`.
 
 use super::Space;
-use super::group::{Group, GroupState};
+use super::group::Group;
 use crate::cache::Buffer;
+use crate::config::FreeMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::{Freed, Handle};
 use crate::plant::{self, Fault};
@@ -18,14 +15,26 @@ use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 /// back.
 #[derive(Debug)]
 pub struct Claim {
-    space: Arc<Space>,
+    group: Arc<Group>,
     start: BlockNo,
+    /// The first block's place in its group.
+    bit: u32,
     len: u32,
     /// Keeps the bitmap in memory, so that taking the blocks reads nothing.
     bitmap: Option<Arc<Buffer>>,
 }
 
 impl Claim {
+    pub(super) fn new(
+        group: Arc<Group>,
+        start: BlockNo,
+        bit: u32,
+        len: u32,
+        bitmap: Option<Arc<Buffer>>,
+    ) -> Self {
+        Self { group, start, bit, len, bitmap }
+    }
+
     /// First block.
     #[must_use]
     pub fn start(&self) -> BlockNo {
@@ -44,48 +53,45 @@ impl Claim {
     pub fn split_front(&mut self, len: u32) -> Self {
         let len = len.min(self.len);
         let front = Self {
-            space: Arc::clone(&self.space),
+            group: Arc::clone(&self.group),
             start: self.start,
+            bit: self.bit,
             len,
             bitmap: self.bitmap.clone(),
         };
-        self.start = self.start.plus(u64::from(len));
-        self.len -= len;
+        self.cut_front(len);
         front
     }
 
     /// Takes in a claim that goes on where this one ends; else that one comes back.
     pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
-        let group = |claim: &Self| claim.space.layout.group_of(claim.start).map(|(group, _)| group);
-        if self.start.plus(u64::from(self.len)) != next.start || group(self) != group(&next) {
+        let is_next = self.start.plus(u64::from(self.len)) == next.start;
+        if !is_next || !Arc::ptr_eq(&self.group, &next.group) {
             return Some(next);
         }
         self.len += std::mem::take(&mut next.len);
         None
+    }
+
+    fn cut_front(&mut self, len: u32) {
+        self.start = self.start.plus(u64::from(len));
+        self.bit += len;
+        self.len -= len;
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.len > 0 {
-            self.space.unclaim(Freed { start: self.start, len: self.len });
+            let group = &self.group;
+            group.release(&mut group.lock(), self.bit, self.len);
+            group.shared.available.give(i64::from(self.len));
         }
     }
 }
 
 /// Longest wait for promised blocks, in pauses of about a millisecond.
 const CLAIM_WAITS_MAX: u32 = 200;
-
-/// How choosy a pass over the groups is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
-    /// The whole length, in a group nobody holds.
-    Whole,
-    /// Any run, in a group nobody holds.
-    Any,
-    /// Any run; waits for the group.
-    Last,
-}
 
 impl Space {
     /// Claims one run of at most `want` blocks near `goal`. Not to be called with a handle open:
@@ -95,10 +101,12 @@ impl Space {
     /// `NoSpace`; a corrupt bitmap; a device failure.
     pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         loop {
+            let releases = self.releases.load(Ordering::Acquire);
             if let Some(claim) = self.claim_unreserved(goal, want)? {
                 return Ok(claim);
             }
-            if !self.reclaim_pending()? {
+            // What was released while we searched counts as pending no more.
+            if !self.reclaim_pending()? && self.releases.load(Ordering::Acquire) == releases {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         }
@@ -115,6 +123,8 @@ impl Space {
         let mut waits = 0;
         loop {
             if let Some(claim) = self.search(goal, want)? {
+                // The reservation that the caller gives back for it.
+                self.shared.available.take_promised(i64::from(claim.len()));
                 return Ok(claim);
             }
             if self.reclaim_pending()? {
@@ -130,13 +140,14 @@ impl Space {
 
     /// Leaves alone what is promised to cached data.
     fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
-        // Promised to ourselves while we search, so that no promise to others is broken.
-        let taken = self.promise(i64::from(want), 1);
+        // Taken while we search, so that no promise to others is broken.
+        let taken = self.shared.available.take(i64::from(want), 1);
         if taken == 0 {
             return Ok(None);
         }
         let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
-        self.reserved_blocks.fetch_sub(taken, Ordering::AcqRel);
+        let got = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Claim::len);
+        self.shared.available.give(taken - i64::from(got));
         found
     }
 
@@ -148,17 +159,27 @@ impl Space {
     pub fn take(&self, handle: &mut Handle<'_>, claim: &mut Claim, len: u32) -> Result<BlockNo> {
         assert!(len > 0 && len <= claim.len, "taking {len} of {} claimed blocks", claim.len);
         let start = claim.start;
-        let (number, bit) = self.locate(start)?;
-        let mut state = self.groups[number.get() as usize].lock();
-        let buffer = state.block_bitmap_for_change(handle, &self.cache, number)?;
-        bitmap::set_range(&mut handle.write(&buffer)?, bit, len);
+        let group = &claim.group;
+        let mut state = group.lock();
+        let buffer = match claim.bitmap.take() {
+            Some(buffer) => buffer,
+            None => state.block_bitmap_for_change(handle, &self.cache, group.number)?,
+        };
+        bitmap::set_range(&mut handle.write(&buffer)?, claim.bit, len);
         let free = state.desc.free_blocks().saturating_sub(len);
         state.desc.set_free_blocks(free);
-        self.journaled_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
-        self.write_desc(handle, number, &state.desc)?;
-        claim.start = start.plus(u64::from(len));
-        claim.len -= len;
+        self.note_journaled(group.number, -i64::from(len));
+        self.write_desc(handle, group.number, &state.desc)?;
+        drop(state);
+        claim.bitmap = Some(buffer);
+        claim.cut_front(len);
         Ok(start)
+    }
+
+    /// Free blocks of the journaled bitmap of a group change. Counted by group, whose lock the
+    /// caller holds.
+    fn note_journaled(&self, number: GroupNo, blocks: i64) {
+        self.shared.journaled_blocks.add(number.get() as usize, blocks);
     }
 
     /// Frees blocks of a file. They stay busy until the transaction is durable. Costs two
@@ -173,11 +194,12 @@ impl Space {
         while left > 0 {
             let (number, bit) = self.locate(at)?;
             let here = left.min(self.layout.blocks_in_group(number) - bit);
+            let _all = self.lock_all_frees();
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
-            self.pending_blocks.fetch_add(i64::from(here), Ordering::AcqRel);
+            self.shared.pending_blocks.add(number.get() as usize, i64::from(here));
             if plant::is(Fault::EarlyReuse) {
-                self.release(freed);
+                self.release_in_group(number, &[freed]);
             } else {
                 handle.freed(freed);
             }
@@ -197,8 +219,9 @@ impl Space {
     ) -> Result<Claim> {
         let (number, bit) = self.locate(start)?;
         self.free_in_group(handle, number, bit, len)?;
-        let bitmap = self.groups[number.get() as usize].lock().block_bitmap(&self.cache, number)?;
-        Ok(Claim { space: self.shared(), start, len, bitmap })
+        let group = &self.groups[number.get() as usize];
+        let bitmap = group.lock().block_bitmap(&self.cache, number)?;
+        Ok(Claim::new(Arc::clone(group), start, bit, len, bitmap))
     }
 
     /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
@@ -213,8 +236,9 @@ impl Space {
         while left > 0 {
             let (number, bit) = self.locate(at)?;
             let here = left.min(self.layout.blocks_in_group(number) - bit);
-            let mut state = self.groups[number.get() as usize].lock();
-            let is_used = bitmap::all_set(state.busy(&self.cache, number)?, bit, here);
+            let group = &self.groups[number.get() as usize];
+            let mut state = group.lock();
+            let is_used = bitmap::all_set(group.map(&mut state, &self.cache)?.busy(), bit, here);
             let buffer = state.block_bitmap(&self.cache, number)?;
             if !is_used || buffer.as_ref().is_some_and(|b| !bitmap::all_set(&b.read(), bit, here)) {
                 return Err(free_already(number));
@@ -233,8 +257,9 @@ impl Space {
         bit: u32,
         len: u32,
     ) -> Result<()> {
-        let mut state = self.groups[number.get() as usize].lock();
-        state.busy(&self.cache, number)?;
+        let group = &self.groups[number.get() as usize];
+        let mut state = group.lock();
+        group.map(&mut state, &self.cache)?;
         let buffer = state.block_bitmap_for_change(handle, &self.cache, number)?;
         if !bitmap::all_set(&buffer.read(), bit, len) {
             return Err(free_already(number));
@@ -242,99 +267,49 @@ impl Space {
         bitmap::clear_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks() + len;
         state.desc.set_free_blocks(free);
-        self.journaled_blocks.fetch_add(i64::from(len), Ordering::AcqRel);
+        self.note_journaled(number, i64::from(len));
         self.write_desc(handle, number, &state.desc)
     }
 
-    /// The freeing of a run is durable: it can be claimed.
-    pub(super) fn release(&self, run: Freed) {
-        self.pending_blocks.fetch_sub(i64::from(run.len), Ordering::AcqRel);
-        self.unclaim(run);
-    }
-
-    fn unclaim(&self, run: Freed) {
-        let Ok((number, bit)) = self.locate(run.start) else { return };
-        let group = &self.groups[number.get() as usize];
-        let mut state = group.lock();
-        if let Some(busy) = &mut state.busy {
-            bitmap::clear_range(busy, bit, run.len);
+    /// The freeing of runs is durable: they can be claimed.
+    pub(super) fn release(&self, mut freed: Vec<Freed>) {
+        let group_of = |run: &Freed| self.locate(run.start).map_or(GroupNo(0), |(group, _)| group);
+        match self.shared.options.free {
+            FreeMode::Sharded => {
+                freed.sort_unstable();
+                freed.chunk_by(|a, b| group_of(a) == group_of(b)).for_each(|runs| {
+                    self.release_in_group(group_of(&runs[0]), &joined(runs));
+                });
+            }
+            FreeMode::Global => freed.into_iter().for_each(|run| {
+                let _all = self.lock_all_frees();
+                self.release_in_group(group_of(&run), &[run]);
+            }),
         }
-        group.blocks_released(run.len);
-        self.free_blocks.fetch_add(i64::from(run.len), Ordering::AcqRel);
     }
 
-    fn search(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
-        let (goal_group, goal_bit) = self.layout.group_of(goal).unwrap_or((GroupNo(0), 0));
-        for pass in [Pass::Whole, Pass::Any, Pass::Last] {
-            let count = self.layout.group_count;
-            for step in 0..count {
-                let number = GroupNo((goal_group.get() + step) % count);
-                let from = if step == 0 { goal_bit } else { 0 };
-                if let Some(claim) = self.search_group(number, from, want, pass)? {
-                    return Ok(Some(claim));
+    /// Runs of one group, in ascending order.
+    fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
+        let group = &self.groups[number.get() as usize];
+        let first = self.layout.group_first_block(number).get();
+        let mut blocks = 0;
+        group.change(&mut group.lock(), |map| {
+            for run in runs {
+                if let Ok(bit) = u32::try_from(run.start.get() - first) {
+                    map.release(bit, run.len);
+                    blocks += i64::from(run.len);
                 }
             }
-        }
-        Ok(None)
+        });
+        self.shared.available.give(blocks);
+        // In this order: who finds nothing pending sees that there was a release.
+        self.releases.fetch_add(1, Ordering::AcqRel);
+        self.shared.pending_blocks.add(number.get() as usize, -blocks);
     }
 
-    fn search_group(
-        &self,
-        number: GroupNo,
-        from: u32,
-        want: u32,
-        pass: Pass,
-    ) -> Result<Option<Claim>> {
-        let group = &self.groups[number.get() as usize];
-        let blocks = self.layout.blocks_in_group(number);
-        let least = if pass == Pass::Whole { want.min(blocks / 2) } else { 1 };
-        if group.free_blocks() < least || group.largest_run() < least {
-            return Ok(None);
-        }
-        let state = if pass == Pass::Last { Some(group.lock()) } else { group.try_lock() };
-        let Some(mut state) = state else { return Ok(None) };
-        let Some((bit, len)) = self.find_run(group, &mut state, number, from, want, least)? else {
-            return Ok(None);
-        };
-        let bitmap = state.block_bitmap(&self.cache, number)?;
-        if let Some(busy) = &mut state.busy {
-            bitmap::set_range(busy, bit, len);
-        }
-        group.blocks_claimed(len);
-        self.free_blocks.fetch_sub(i64::from(len), Ordering::AcqRel);
-        let start = self.layout.group_first_block(number).plus(u64::from(bit));
-        Ok(Some(Claim { space: self.shared(), start, len, bitmap }))
-    }
-
-    /// A free run of at least `least` and at most `want` blocks: at the goal, else the first
-    /// long enough after it, else the longest.
-    fn find_run(
-        &self,
-        group: &Group,
-        state: &mut GroupState,
-        number: GroupNo,
-        from: u32,
-        want: u32,
-        least: u32,
-    ) -> Result<Option<(u32, u32)>> {
-        let blocks = self.layout.blocks_in_group(number);
-        let busy = state.busy(&self.cache, number)?;
-        let mut longest = (0, 0);
-        for (begin, end) in [(from, blocks), (0, from)] {
-            for (bit, len) in bitmap::free_runs(busy, begin, end) {
-                if len >= want || (bit == from && len >= least) {
-                    return Ok(Some((bit, len.min(want))));
-                }
-                if len > longest.1 {
-                    longest = (bit, len);
-                }
-            }
-        }
-        if from == 0 {
-            // Only a search that did not cut a run in two knows the longest.
-            group.note_largest_run(longest.1);
-        }
-        Ok((longest.1 >= least).then_some(longest))
+    /// With `mb_free=global`: the one lock of all frees.
+    fn lock_all_frees(&self) -> Option<crate::sync::MutexGuard<'_, ()>> {
+        (self.shared.options.free == FreeMode::Global).then(|| self.all_frees.lock())
     }
 
     pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
@@ -348,4 +323,16 @@ impl Space {
 fn free_already(number: GroupNo) -> Error {
     let why = "a block to be freed is free already";
     CorruptKind::Rule { what: "block bitmap", why }.at(Place::Group(number)).into()
+}
+
+/// Ascending runs, with those that follow each other made one.
+fn joined(runs: &[Freed]) -> Vec<Freed> {
+    let mut joined: Vec<Freed> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if last.start.plus(u64::from(last.len)) == run.start => last.len += run.len,
+            _ => joined.push(*run),
+        }
+    }
+    joined
 }

@@ -3,29 +3,59 @@
 //! On disk: a descriptor, a block bitmap, an inode bitmap. Lazily initialised groups (flags
 //! `BLOCK_UNINIT`, `INODE_UNINIT`) have no bitmap on the device yet; its content follows from the
 //! layout, and it is written when the group is first used.
-//! Invariants: see the module above. `largest_run` is never below the longest run of blocks that
-//! are not busy, so a group can be skipped without its lock.
+//! Invariants: see the module above. What can be read of a group without its lock follows its map
+//! before the lock is let go; before the map is there it follows the descriptor, as if all free
+//! blocks were one run.
+//! Locking: a group knows what all groups share, so that a claim needs nothing but its group: no
+//! count of references that all threads change.
 
+use super::available::{Available, Sharded};
+use super::counters::{Count, Counters};
+use super::free_map::{FreeMap, order_of};
+use super::order_index::OrderIndex;
 use crate::cache::{BlockKind, Buffer, Cache};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use uext4_ondisk::{
     BlockNo, CorruptKind, GroupFlags, GroupNo, Layout, Place, RawGroupDesc, bitmap,
 };
 
+/// What all groups of a volume share.
 #[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: AllocOptions,
+    /// Groups by the power of two of their longest free run.
+    pub(super) by_longest: OrderIndex,
+    /// Groups by the power of two of their average free run.
+    pub(super) by_average: OrderIndex,
+    /// Blocks that are free and promised to nobody.
+    pub(super) available: Available,
+    /// Free blocks as the journaled bitmaps have them, over all groups.
+    pub(super) journaled_blocks: Sharded,
+    /// Blocks freed whose freeing is not durable.
+    pub(super) pending_blocks: Sharded,
+    pub(super) counters: Counters,
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Group {
+    pub(super) number: GroupNo,
     /// First block of the inode table; never changes.
     pub(super) inode_table: BlockNo,
+    pub(super) shared: Arc<Shared>,
     /// Blocks not busy.
     free_blocks: AtomicU32,
     free_inodes: AtomicU32,
     used_dirs: AtomicU32,
-    /// Upper bound of the longest run of blocks that are not busy.
-    largest_run: AtomicU32,
+    /// Longest run of blocks that are not busy.
+    longest_run: AtomicU32,
+    /// Runs of blocks that are not busy.
+    fragments: AtomicU32,
     state: Mutex<GroupState>,
 }
 
@@ -34,29 +64,51 @@ pub(super) struct GroupState {
     /// As journaled.
     pub(super) desc: RawGroupDesc,
     /// Busy blocks; read at the first use.
-    pub(super) busy: Option<Box<[u8]>>,
+    pub(super) map: Option<FreeMap>,
     /// Busy inodes; read at the first use.
     pub(super) busy_inodes: Option<Box<[u8]>>,
+    /// Where the group stands in the indexes by longest and by average run.
+    orders: [Option<u32>; 2],
+    /// The journaled block bitmap, while somebody keeps it in memory.
+    block_bitmap: Weak<Buffer>,
     /// Bitmaps that were made since the mount. Who claimed before that could not hold them.
     made: [Option<Arc<Buffer>>; 2],
 }
 
 impl Group {
-    pub(super) fn new(desc: RawGroupDesc) -> Self {
-        Self {
+    pub(super) fn new(number: GroupNo, desc: RawGroupDesc, shared: &Arc<Shared>) -> Self {
+        let group = Self {
+            number,
             inode_table: desc.inode_table(),
+            shared: Arc::clone(shared),
             free_blocks: AtomicU32::new(desc.free_blocks()),
             free_inodes: AtomicU32::new(desc.free_inodes()),
             used_dirs: AtomicU32::new(desc.used_dirs()),
-            largest_run: AtomicU32::new(desc.free_blocks()),
+            longest_run: AtomicU32::new(0),
+            fragments: AtomicU32::new(0),
             state: Mutex::new(
                 LockRank::Group,
-                GroupState { desc, busy: None, busy_inodes: None, made: [None, None] },
+                GroupState {
+                    desc,
+                    map: None,
+                    busy_inodes: None,
+                    orders: [None, None],
+                    block_bitmap: Weak::new(),
+                    made: [None, None],
+                },
             ),
-        }
+        };
+        let free = desc.free_blocks();
+        group.publish(&mut group.state.lock(), free, free, u32::from(free > 0));
+        group
     }
 
+    /// Waits for the group.
     pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
+        if let Some(state) = self.state.try_lock() {
+            return state;
+        }
+        self.shared.counters.add(Count::Contended, 1);
         self.state.lock()
     }
 
@@ -76,25 +128,61 @@ impl Group {
         self.used_dirs.load(Ordering::Relaxed)
     }
 
-    pub(super) fn largest_run(&self) -> u32 {
-        self.largest_run.load(Ordering::Relaxed)
+    pub(super) fn longest_run(&self) -> u32 {
+        self.longest_run.load(Ordering::Relaxed)
     }
 
-    /// A search of the whole bitmap found no run longer than this. Caller holds the lock.
-    pub(super) fn note_largest_run(&self, blocks: u32) {
-        self.largest_run.store(blocks, Ordering::Relaxed);
+    /// Blocks of the average free run.
+    pub(super) fn average_run(&self) -> u32 {
+        self.free_blocks().checked_div(self.fragments.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// `count` blocks became busy. Caller holds the lock.
-    pub(super) fn blocks_claimed(&self, count: u32) {
-        self.free_blocks.fetch_sub(count, Ordering::Relaxed);
+    /// The busy blocks, read from the device at the first use.
+    pub(super) fn map<'s>(
+        &self,
+        state: &'s mut GroupState,
+        cache: &Cache,
+    ) -> Result<&'s mut FreeMap> {
+        if state.map.is_none() {
+            let busy = state.read_block_bitmap(cache, self.number)?;
+            let map = FreeMap::new(busy, cache.layout().blocks_in_group(self.number));
+            self.publish(state, map.free(), map.longest(), map.fragments());
+            self.shared.counters.add(Count::Loaded, 1);
+            state.map = Some(map);
+        }
+        Ok(state.map.as_mut().expect("put in above"))
     }
 
-    /// `count` blocks are no longer busy. Caller holds the lock.
-    pub(super) fn blocks_released(&self, count: u32) {
-        let free = self.free_blocks.fetch_add(count, Ordering::Relaxed) + count;
-        // The freed run may join its neighbours: only the number of free blocks bounds it.
-        self.largest_run.store(free, Ordering::Relaxed);
+    /// Free blocks become busy. The map is in memory.
+    pub(super) fn claim(&self, state: &mut GroupState, bit: u32, len: u32) {
+        self.change(state, |map| map.claim(bit, len));
+    }
+
+    /// Busy blocks become free.
+    pub(super) fn release(&self, state: &mut GroupState, bit: u32, len: u32) {
+        self.change(state, |map| map.release(bit, len));
+    }
+
+    /// Changes the map, and then what is known of it without the lock.
+    pub(super) fn change(&self, state: &mut GroupState, change: impl FnOnce(&mut FreeMap)) {
+        let Some(map) = &mut state.map else { return };
+        change(map);
+        let (free, longest, fragments) = (map.free(), map.longest(), map.fragments());
+        self.publish(state, free, longest, fragments);
+    }
+
+    fn publish(&self, state: &mut GroupState, free: u32, longest: u32, fragments: u32) {
+        self.free_blocks.store(free, Ordering::Relaxed);
+        self.longest_run.store(longest, Ordering::Relaxed);
+        self.fragments.store(fragments, Ordering::Relaxed);
+        let average = free.checked_div(fragments).unwrap_or(0);
+        let orders = [longest, average].map(|run| (run > 0).then(|| order_of(run)));
+        if orders != state.orders {
+            let group = self.number.get();
+            self.shared.by_longest.set(group, state.orders[0], orders[0]);
+            self.shared.by_average.set(group, state.orders[1], orders[1]);
+            state.orders = orders;
+        }
     }
 
     /// An inode became busy or free. Caller holds the lock.
@@ -105,15 +193,6 @@ impl Group {
 }
 
 impl GroupState {
-    /// The busy bitmap, read from the device at the first use.
-    pub(super) fn busy(&mut self, cache: &Cache, group: GroupNo) -> Result<&mut [u8]> {
-        let busy = match self.busy.take() {
-            Some(busy) => busy,
-            None => self.read_block_bitmap(cache, group)?,
-        };
-        Ok(self.busy.insert(busy))
-    }
-
     /// The busy inodes, read from the device at the first use.
     pub(super) fn busy_inodes(&mut self, cache: &Cache, group: GroupNo) -> Result<&mut [u8]> {
         let busy = match self.busy_inodes.take() {
@@ -166,14 +245,20 @@ impl GroupState {
     /// The journaled block bitmap: whoever holds it needs no read to change it. `None`: the group
     /// was never used.
     pub(super) fn block_bitmap(
-        &self,
+        &mut self,
         cache: &Cache,
         group: GroupNo,
     ) -> Result<Option<Arc<Buffer>>> {
         if self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
             return Ok(None);
         }
-        cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group)).map(Some)
+        if let Some(buffer) = self.block_bitmap.upgrade() {
+            // The block's one buffer as long as anybody holds it.
+            return Ok(Some(buffer));
+        }
+        let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
+        self.block_bitmap = Arc::downgrade(&buffer);
+        Ok(Some(buffer))
     }
 
     /// The journaled inode bitmap, likewise.
@@ -195,15 +280,15 @@ impl GroupState {
         cache: &Cache,
         group: GroupNo,
     ) -> Result<Arc<Buffer>> {
-        let block = self.desc.block_bitmap();
-        let kind = BlockKind::BlockBitmap(group);
-        if !self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
-            return cache.read(block, kind);
+        if let Some(buffer) = self.block_bitmap(cache, group)? {
+            return Ok(buffer);
         }
-        let buffer = handle.create(block, kind)?;
+        let block = self.desc.block_bitmap();
+        let buffer = handle.create(block, BlockKind::BlockBitmap(group))?;
         let initial = initial_block_bitmap(cache.layout(), group, &self.desc);
         handle.write(&buffer)?.copy_from_slice(&initial);
         self.desc.set_flags(self.desc.flags() - GroupFlags::BLOCK_UNINIT);
+        self.block_bitmap = Arc::downgrade(&buffer);
         self.made[0] = Some(Arc::clone(&buffer));
         Ok(buffer)
     }

@@ -11,25 +11,39 @@
 //! read under it.
 //! Kernel counterpart: `fs/ext4/mballoc.c`, `fs/ext4/ialloc.c`.
 
+mod available;
 mod block;
+mod counters;
+mod criteria;
+mod free_map;
 mod free_runs;
 mod group;
 mod inode;
+mod order_index;
+mod prefetch;
 mod reserve;
 mod window;
 mod zone;
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
+
 pub use block::Claim;
+pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
 pub use free_runs::FreeRun;
 pub use inode::{INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
 pub use window::{Draw, Need, Window, WindowStats};
 
 use crate::cache::{BlockKind, Buffer, Cache};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
-use crate::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use group::Group;
+use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{LockRank, Mutex};
+use available::{Available, Sharded};
+use group::{Group, Shared};
+use order_index::OrderIndex;
 use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{
@@ -58,21 +72,20 @@ pub struct Space {
     journal: Arc<Journal>,
     layout: Arc<Layout>,
     hash_info: HashInfo,
-    groups: Box<[Group]>,
+    groups: Box<[Arc<Group>]>,
+    shared: Arc<Shared>,
     desc_buffers: Box<[Arc<Buffer>]>,
     zone: SystemZone,
     /// Inodes of the file system's own files above the reserved ones, 0 where there is none.
     own_inodes: [Ino; 3],
-    /// Free blocks as the journaled bitmaps have them, over all groups.
-    journaled_blocks: AtomicI64,
-    /// Free inodes, likewise.
+    /// Free inodes as the journaled bitmaps have them, over all groups.
     journaled_inodes: AtomicI64,
-    /// Blocks not busy, over all groups.
-    free_blocks: AtomicI64,
-    /// Blocks promised to data that is not written back yet.
-    reserved_blocks: AtomicI64,
-    /// Blocks freed whose freeing is not durable.
-    pending_blocks: AtomicI64,
+    /// How often frees have become usable.
+    releases: AtomicU64,
+    /// Where the last stream got blocks (`mb_stream_goal=global`).
+    last_stream: AtomicU64,
+    /// Taken for each free (`mb_free=global`).
+    all_frees: Mutex<()>,
     /// What streams hold ahead.
     windows: window::Windows,
     /// Where the next directory of the top level goes.
@@ -98,13 +111,25 @@ impl Space {
         journal: Arc<Journal>,
         superblock: &RawSuperblock,
         journal_runs: &[(BlockNo, u32)],
+        options: AllocOptions,
     ) -> Result<Arc<Self>> {
         let layout = Arc::clone(cache.layout());
         let descs = read_descs(&cache)?;
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
-        let groups = descs.groups.into_iter().map(Group::new).collect();
+        let shared = Arc::new(Shared {
+            options,
+            by_longest: OrderIndex::new(layout.group_count),
+            by_average: OrderIndex::new(layout.group_count),
+            available: Available::new(free_blocks),
+            journaled_blocks: Sharded::new(free_blocks),
+            pending_blocks: Sharded::new(0),
+            counters: Counters::new(),
+        });
+        let groups = (0..).map(GroupNo).zip(descs.groups);
+        let groups = groups.map(|(number, desc)| Arc::new(Group::new(number, desc, &shared)));
+        let groups = groups.collect();
         let own_inodes = own_inodes(&layout, superblock);
         let space = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -116,14 +141,14 @@ impl Space {
             cache,
             layout,
             groups,
+            shared,
             desc_buffers: descs.buffers,
             zone,
             own_inodes,
-            journaled_blocks: AtomicI64::new(free_blocks),
             journaled_inodes: AtomicI64::new(free_inodes),
-            free_blocks: AtomicI64::new(free_blocks),
-            reserved_blocks: AtomicI64::new(0),
-            pending_blocks: AtomicI64::new(0),
+            releases: AtomicU64::new(0),
+            last_stream: AtomicU64::new(0),
+            all_frees: Mutex::new(LockRank::Frees, ()),
             windows: window::Windows::new(),
             directory_spread: AtomicU32::new(0),
             journal: Arc::clone(&journal),
@@ -172,12 +197,11 @@ impl Space {
         self.groups[group.get() as usize].inode_table
     }
 
-    /// Free blocks and inodes now. Blocks that are claimed, in a window or for an operation under
-    /// way, are free until they are taken.
+    /// Free blocks and inodes now. Blocks in windows are free until they are taken.
     #[must_use]
     pub fn free_counts(&self) -> FreeCounts {
-        let blocks = self.journaled_blocks.load(Ordering::Relaxed)
-            - self.reserved_blocks.load(Ordering::Relaxed);
+        let blocks =
+            self.shared.available.total() + self.shared.pending_blocks.sum() + self.window_blocks();
         let inodes = self.groups.iter().map(|g| u64::from(g.free_inodes())).sum();
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
     }
@@ -208,7 +232,7 @@ impl Space {
         if self.give_back_windows() {
             return Ok(true);
         }
-        if self.pending_blocks.load(Ordering::Acquire) <= 0 {
+        if self.shared.pending_blocks.sum() <= 0 {
             return Ok(false);
         }
         self.journal.commit_all()?;
@@ -235,16 +259,13 @@ impl Space {
 
 impl SpaceKeeper for Space {
     fn journaled_free(&self) -> (u64, u32) {
-        let blocks = self.journaled_blocks.load(Ordering::Acquire);
+        let blocks = self.shared.journaled_blocks.sum();
         let inodes = self.journaled_inodes.load(Ordering::Acquire);
         (u64::try_from(blocks).unwrap_or(0), u32::try_from(inodes).unwrap_or(0))
     }
 
-    fn freed(&self, mut freed: Vec<Freed>) {
-        freed.sort_unstable();
-        for run in freed {
-            self.release(run);
-        }
+    fn freed(&self, freed: Vec<Freed>) {
+        self.release(freed);
     }
 }
 

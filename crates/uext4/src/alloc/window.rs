@@ -15,7 +15,7 @@
 //! ([`Space::draw`]) and puts the rest back.
 //! Kernel counterpart: preallocation in `fs/ext4/mballoc.c`.
 
-use super::{Claim, Space};
+use super::{Claim, Count, Space};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -101,7 +101,6 @@ pub struct WindowStats {
 /// All windows of a volume.
 #[derive(Debug)]
 pub(super) struct Windows {
-    enabled: AtomicBool,
     shards: Box<[Mutex<Vec<Weak<Window>>>]>,
     /// Windows that are not empty.
     held: AtomicUsize,
@@ -114,13 +113,16 @@ impl Windows {
     pub(super) fn new() -> Self {
         let shard = || Mutex::new(LockRank::Leaf, Vec::new());
         Self {
-            enabled: AtomicBool::new(true),
             shards: (0..SHARD_COUNT).map(|_| shard()).collect(),
             held: AtomicUsize::new(0),
             filled: AtomicU64::new(0),
             recalled: AtomicU64::new(0),
             recycled_blocks: AtomicU64::new(0),
         }
+    }
+
+    fn of_shard(shard: &Mutex<Vec<Weak<Window>>>) -> Vec<Arc<Window>> {
+        shard.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Puts a window on the list, once.
@@ -320,11 +322,6 @@ impl Drop for Draw<'_> {
 }
 
 impl Space {
-    /// Whether streams hold blocks ahead (`mb_reserve`). To be called before the first allocation.
-    pub fn use_windows(&self, enabled: bool) {
-        self.windows.enabled.store(enabled, Ordering::Relaxed);
-    }
-
     /// Counts of windows.
     #[must_use]
     pub fn window_stats(&self) -> WindowStats {
@@ -355,10 +352,11 @@ impl Space {
                     self.windows.held.fetch_sub(1, Ordering::AcqRel);
                 }
                 inner.key += if moves { front.len() } else { 0 };
+                self.shared.counters.add(Count::WindowHits, 1);
                 return Ok(front);
             }
             let size = match inner.size {
-                _ if inner.users == 0 || !self.windows.enabled.load(Ordering::Relaxed) => 0,
+                _ if inner.users == 0 || !self.shared.options.reserve => 0,
                 _ if need.ahead > 0 => need.ahead,
                 0 => FIRST_BLOCKS,
                 size if goes_on => (size * GROWTH).min(MAX_UNWRITTEN_LEN),
@@ -378,15 +376,16 @@ impl Space {
 
     /// Claims what is wanted and up to `size` blocks together.
     fn claim_ahead(&self, need: Need, size: u32) -> Result<Claim> {
-        let share = u32::try_from(self.available() / SHARE).unwrap_or(u32::MAX);
+        let share = u32::try_from(self.shared.available.total() / SHARE).unwrap_or(u32::MAX);
         let extra = size.min(share).saturating_sub(need.want);
         if !need.promised {
             return self.claim(need.goal, need.want + extra);
         }
         // What is claimed ahead must leave what others were promised alone.
-        let taken = if extra > 0 { self.promise(i64::from(extra), 1) } else { 0 };
+        let available = &self.shared.available;
+        let taken = if extra > 0 { available.take(i64::from(extra), 1) } else { 0 };
         let claim = self.claim_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
-        self.reserved_blocks.fetch_sub(taken, Ordering::AcqRel);
+        available.give(taken);
         claim
     }
 
@@ -418,6 +417,7 @@ impl Space {
         let State::Held(claim) = std::mem::replace(&mut inner.state, State::Out) else {
             unreachable!("looked at above")
         };
+        self.shared.counters.add(Count::WindowHits, 1);
         Some(Draw { space: self, window, claim: Some(claim), taken: 0, fresh: None })
     }
 
@@ -442,8 +442,12 @@ impl Space {
         start: BlockNo,
         len: u32,
     ) -> Result<()> {
-        let enabled = self.windows.enabled.load(Ordering::Relaxed);
-        let fresh = window.inner.lock().fresh.forget(handle.tid(), start, len).filter(|_| enabled);
+        let fresh = window
+            .inner
+            .lock()
+            .fresh
+            .forget(handle.tid(), start, len)
+            .filter(|_| self.shared.options.reserve);
         let Some((from, part)) = fresh else { return self.free(handle, start, len) };
         let before = u32::try_from(from.get() - start.get()).unwrap_or(0);
         if before > 0 {
@@ -501,8 +505,7 @@ impl Space {
         }
         let (mut found, mut out) = (false, false);
         for shard in &self.windows.shards {
-            let windows: Vec<_> = shard.lock().iter().filter_map(Weak::upgrade).collect();
-            for window in windows {
+            for window in Windows::of_shard(shard) {
                 let claim = {
                     let mut inner = window.inner.lock();
                     inner.size /= GROWTH;
@@ -511,7 +514,9 @@ impl Space {
                     claim
                 };
                 found |= claim.is_some();
-                self.windows.recalled.fetch_add(u64::from(claim.is_some()), Ordering::Relaxed);
+                let given = u64::from(claim.is_some());
+                self.shared.counters.add(Count::WindowsGivenBack, given);
+                self.windows.recalled.fetch_add(given, Ordering::Relaxed);
                 self.let_go(claim);
             }
         }
@@ -528,9 +533,9 @@ impl Space {
         drop(claim);
     }
 
-    /// Blocks that are free and promised to nobody.
-    fn available(&self) -> i64 {
-        let promised = self.reserved_blocks.load(Ordering::Relaxed);
-        (self.free_blocks.load(Ordering::Relaxed) - promised).max(0)
+    /// What all windows hold, but for those that somebody takes from now.
+    pub(super) fn window_blocks(&self) -> i64 {
+        let windows = self.windows.shards.iter().flat_map(Windows::of_shard);
+        windows.map(|window| i64::from(window.blocks())).sum()
     }
 }

@@ -87,7 +87,6 @@ impl Files {
         let device = Arc::clone(space.cache().device());
         let ordered = Arc::new(OrderedWrites::new(device, u64::from(block_size)));
         space.journal().set_ordered_data(&ordered);
-        space.use_windows(options.alloc.reserve);
         Self {
             localities: locality::Localities::new(options.alloc.group_prealloc),
             zeroes: vec![0; block_size as usize].into(),

@@ -113,7 +113,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let journal_runs = journal_runs(recovered.as_ref());
     let recorded_error = recovered.as_ref().is_some_and(|r| r.recorded_error);
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
-    let space = Space::open(Arc::clone(&cache), Arc::clone(&journal), &raw, &journal_runs)?;
+    let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
+    let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;
     let overhead = overhead_blocks(&layout, &journal_runs);
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;

@@ -6,6 +6,7 @@
 //! answers while everybody else waits.
 
 use super::Volume;
+use crate::alloc::{AllocStats, GroupStats};
 use crate::journal::{Journal, JournalInfo, LogSpace};
 use crate::stats::{Blocked, Histogram, Reading, SampledReading};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,6 +27,8 @@ pub struct VolumeStats {
     pub levels: Vec<(&'static str, u64)>,
     /// Latencies. Where not all calls are timed the first number is that of all calls.
     pub histograms: Vec<(&'static str, SampledReading)>,
+    /// The block allocator.
+    pub alloc: AllocStats,
     /// Threads that sleep in the engine, the longest wait first.
     pub blocked: Vec<Blocked>,
 }
@@ -58,8 +61,21 @@ impl Volume {
             counters: self.counters(journal),
             levels: self.levels(journal),
             histograms: self.histograms(journal),
+            alloc: self.alloc_stats(),
             blocked: journal.waits().blocked(),
         }
+    }
+
+    /// Figures of the block allocator, as in `/proc/fs/ext4/*/mb_stats`. Waits for nobody.
+    #[must_use]
+    pub fn alloc_stats(&self) -> AllocStats {
+        self.space().alloc_stats()
+    }
+
+    /// Figures of each group, as in `mb_groups`. Waits for nobody: what is not in memory, or held
+    /// by somebody, tells its free blocks only.
+    pub fn group_stats(&self) -> impl Iterator<Item = GroupStats> + '_ {
+        self.space().group_stats()
     }
 
     fn counters(&self, journal: &Journal) -> Vec<(&'static str, u64)> {

@@ -5,6 +5,7 @@
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
 use crate::journal::{Handle, Journal, JournalConfig, LogLocation, SpaceKeeper, recover};
@@ -95,6 +96,14 @@ impl Rig {
 
     /// Opens a copy of `image`, perhaps a changed one.
     pub(crate) fn open_device(device: MemoryDevice, image: impl AsRef<Path>) -> Self {
+        Self::open_with(device, image, AllocOptions::default())
+    }
+
+    pub(crate) fn open_with(
+        device: MemoryDevice,
+        image: impl AsRef<Path>,
+        options: AllocOptions,
+    ) -> Self {
         let device = Arc::new(device);
         let shared: SharedDevice = device.clone();
         let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -108,7 +117,7 @@ impl Rig {
         let config = JournalConfig::default();
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
-        let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs).unwrap();
+        let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
         let inodes = InodeTable::new(Arc::clone(&space), Arc::clone(&budget), 1000);
         let image = image.as_ref().to_owned();

@@ -1,0 +1,200 @@
+//! How many blocks are free and promised to nobody.
+//!
+//! What: whoever claims blocks or promises them to cached data takes their number from here first,
+//! and gives back what it did not get. One counter would be a cache line that all processors
+//! write; so most of the time a thread takes from and gives to a cell of its own, which has a lease
+//! on a part of the stock.
+//! Invariants: stock and cells together never exceed the blocks that are free and not promised;
+//! they may fall short of it for a moment. Who finds too little collects all the cells into the
+//! stock, under a lock, before it says so: as long as a promise stands, nobody else got the blocks.
+//! What moves between stock and cells moves under that lock. Whoever claims what was promised to it
+//! takes the number a second time, until it gives its promise back: that may bring the stock below
+//! zero, never a cell; and while the stock is, nothing is taken from cells without the lock.
+//! Locking: `refill` is a leaf.
+
+use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{LockRank, Mutex, thread};
+
+/// Most blocks of a lease.
+const LEASE: i64 = 4096;
+
+/// Counters that many threads change, summed up when they are read.
+#[derive(Debug)]
+pub(super) struct Sharded {
+    cells: Box<[Cell]>,
+}
+
+/// On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cell(AtomicI64);
+
+impl Sharded {
+    /// Starts at `value`.
+    pub(super) fn new(value: i64) -> Self {
+        let cells: Box<[Cell]> = (0..thread::slots()).map(|_| Cell::default()).collect();
+        cells[0].0.store(value, Ordering::Relaxed);
+        Self { cells }
+    }
+
+    /// Adds to the cell that `slot` falls on.
+    pub(super) fn add(&self, slot: usize, value: i64) {
+        self.cells[slot % self.cells.len()].0.fetch_add(value, Ordering::AcqRel);
+    }
+
+    /// The sum; exact while nobody adds.
+    pub(super) fn sum(&self) -> i64 {
+        self.cells.iter().map(|cell| cell.0.load(Ordering::Acquire)).sum()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Available {
+    stock: AtomicI64,
+    cells: Box<[Cell]>,
+    refill: Mutex<()>,
+}
+
+impl Available {
+    pub(super) fn new(blocks: i64) -> Self {
+        Self {
+            stock: AtomicI64::new(blocks),
+            cells: (0..thread::slots()).map(|_| Cell::default()).collect(),
+            refill: Mutex::new(LockRank::Leaf, ()),
+        }
+    }
+
+    fn cell(&self) -> &AtomicI64 {
+        &self.cells[thread::slot() % self.cells.len()].0
+    }
+
+    /// Takes `want` blocks, or what there is if that is at least `least` (one or more); returns how
+    /// many, 0 for none.
+    pub(super) fn take(&self, want: i64, least: i64) -> i64 {
+        if self.take_from_cell(want) {
+            return want;
+        }
+        let _refill = self.refill.lock();
+        let lease = (self.stock.load(Ordering::Acquire) / (4 * self.cells.len() as i64)).min(LEASE);
+        if lease > 0 && self.stock.load(Ordering::Acquire) >= want + lease {
+            self.stock.fetch_sub(want + lease, Ordering::AcqRel);
+            self.cell().fetch_add(lease, Ordering::AcqRel);
+            return want;
+        }
+        self.collect();
+        let taken = self.stock.load(Ordering::Acquire).min(want);
+        if taken < least.max(1) {
+            return 0;
+        }
+        self.stock.fetch_sub(taken, Ordering::AcqRel);
+        taken
+    }
+
+    /// Takes blocks, whether there are so many or not: for whoever has claimed what was promised to
+    /// it, and gives the promise back next.
+    pub(super) fn take_promised(&self, blocks: i64) {
+        if !self.take_from_cell(blocks) {
+            let _refill = self.refill.lock();
+            self.collect();
+            self.stock.fetch_sub(blocks, Ordering::AcqRel);
+        }
+    }
+
+    fn take_from_cell(&self, want: i64) -> bool {
+        let enough = |now: i64| (now >= want).then_some(now - want);
+        let cell = self.cell();
+        if cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, enough).is_err() {
+            return false;
+        }
+        // Looked at afterwards: what was in the cell may be the blocks that the stock lacks.
+        let is_there = self.stock.load(Ordering::SeqCst) >= 0;
+        if !is_there {
+            cell.fetch_add(want, Ordering::AcqRel);
+        }
+        is_there
+    }
+
+    /// Brings all cells into the stock. The caller holds the lock.
+    fn collect(&self) {
+        for cell in self.cells.iter() {
+            if cell.0.load(Ordering::Acquire) != 0 {
+                self.stock.fetch_add(cell.0.swap(0, Ordering::AcqRel), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Gives blocks back.
+    pub(super) fn give(&self, blocks: i64) {
+        if blocks == 0 {
+            return;
+        }
+        let cell = self.cell();
+        if cell.fetch_add(blocks, Ordering::AcqRel) + blocks <= 2 * LEASE {
+            return;
+        }
+        let _refill = self.refill.lock();
+        let surplus = |now: i64| (now > LEASE).then_some(LEASE);
+        if let Ok(before) = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, surplus) {
+            self.stock.fetch_add(before - LEASE, Ordering::AcqRel);
+        }
+    }
+
+    /// All of them.
+    pub(super) fn total(&self) -> i64 {
+        let _refill = self.refill.lock();
+        let cells: i64 = self.cells.iter().map(|cell| cell.0.load(Ordering::Acquire)).sum();
+        self.stock.load(Ordering::Acquire) + cells
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_cells_of_others_is_found() {
+        let all = Available::new(10_000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    assert_eq!(all.take(10, 10), 10);
+                    all.give(10);
+                });
+            }
+        });
+        assert_eq!(all.total(), 10_000);
+        assert_eq!(all.take(10_001, 10_001), 0);
+        assert_eq!(all.take(20_000, 1), 10_000);
+        assert_eq!(all.take(1, 1), 0);
+        all.take_promised(5);
+        std::thread::scope(|scope| {
+            scope.spawn(|| all.give(3));
+        });
+        all.give(1);
+        assert_eq!(all.take(1, 1), 0, "one short of the promise");
+        all.give(2);
+        assert_eq!((all.take(1, 1), all.total()), (1, 0));
+    }
+
+    /// Threads that want more than there is: never is more given out, and who is alone gets all.
+    #[test]
+    fn never_more_than_there_is() {
+        const BLOCKS: i64 = 100;
+        let (all, out) = (Available::new(BLOCKS), AtomicI64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (all, out) = (&all, &out);
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        let got = all.take(1 + (round * 7 + thread) % 60, 1);
+                        let now = out.fetch_add(got, Ordering::SeqCst) + got;
+                        assert!(now <= BLOCKS, "{now}");
+                        out.fetch_sub(got, Ordering::SeqCst);
+                        all.give(got);
+                    }
+                });
+            }
+        });
+        assert_eq!(all.take(BLOCKS, BLOCKS), BLOCKS);
+    }
+}

@@ -1,0 +1,239 @@
+//! What the allocator counts, and what it tells of itself.
+//!
+//! What: [`Counters`] are kept in cells, one for each processor, so that counting shares nothing;
+//! [`AllocStats`] is their sum, named as in `/proc/fs/ext4/*/mb_stats`; [`GroupStats`] is a line of
+//! `mb_groups`.
+
+use super::Space;
+use super::free_map::ORDERS;
+use crate::sync::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
+use uext4_ondisk::bitmap;
+
+/// Ways to choose a group, in the order in which they are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Criterion {
+    /// A power of two, aligned to it.
+    PowerOfTwoAligned,
+    /// The whole length, from a group whose average free run is as long.
+    GoalLengthFast,
+    /// The longest run there is, if it is not too much shorter.
+    BestAvailable,
+    /// The whole length, group by group.
+    GoalLengthSlow,
+    /// Any run; waits for groups that others hold.
+    AnyFree,
+}
+
+const CRITERIA: usize = 5;
+
+impl Criterion {
+    /// All, in order.
+    pub const ALL: [Self; CRITERIA] = [
+        Self::PowerOfTwoAligned,
+        Self::GoalLengthFast,
+        Self::BestAvailable,
+        Self::GoalLengthSlow,
+        Self::AnyFree,
+    ];
+
+    /// Its name in `mb_stats`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PowerOfTwoAligned => "cr_p2_aligned",
+            Self::GoalLengthFast => "cr_goal_fast",
+            Self::BestAvailable => "cr_best_avail",
+            Self::GoalLengthSlow => "cr_goal_slow",
+            Self::AnyFree => "cr_any_free",
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Count {
+    /// Searches.
+    Requests = 3 * CRITERIA,
+    /// Searches that found blocks.
+    Successes,
+    /// Searches that got blocks at their goal.
+    GoalHits,
+    /// Searches that got all the blocks that they wanted.
+    LengthHits,
+    /// Free runs that were looked at one after the other.
+    ExtentsScanned,
+    /// Groups that were passed over because somebody held them.
+    BusySkips,
+    /// Acquisitions of a group's lock that had to wait.
+    Contended,
+    /// Bitmaps read ahead of a search.
+    Prefetched,
+    /// Bitmaps summed up in memory.
+    Loaded,
+    /// Requests that a reservation window served.
+    WindowHits,
+    /// Windows given back before they were used up.
+    WindowsGivenBack,
+}
+
+const COUNTS: usize = Count::WindowsGivenBack as usize + 1;
+
+/// The allocator's counters.
+#[derive(Debug)]
+pub struct Counters {
+    cells: Box<[Cell]>,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cell([AtomicU64; COUNTS]);
+
+impl Counters {
+    pub(super) fn new() -> Self {
+        Self { cells: (0..thread::slots()).map(|_| Cell::default()).collect() }
+    }
+
+    /// Counts `number` more.
+    pub fn add(&self, count: Count, number: u64) {
+        self.add_at(count as usize, number);
+    }
+
+    fn add_at(&self, index: usize, number: u64) {
+        let cell = &self.cells[thread::slot() % self.cells.len()];
+        cell.0[index].fetch_add(number, Ordering::Relaxed);
+    }
+
+    /// A criterion was tried.
+    pub(super) fn add_tried(&self, criterion: Criterion, groups: u64, found: bool) {
+        let at = 3 * criterion as usize;
+        self.add_at(at, groups);
+        self.add_at(if found { at + 1 } else { at + 2 }, 1);
+    }
+
+    fn sum(&self, index: usize) -> u64 {
+        self.cells.iter().map(|cell| cell.0[index].load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Figures of one criterion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CriterionStats {
+    /// Searches that it found blocks for.
+    pub hits: u64,
+    /// Groups that it looked at.
+    pub groups_considered: u64,
+    /// Searches that it found nothing for.
+    pub useless_loops: u64,
+}
+
+/// Figures of the allocator since the volume was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocStats {
+    /// Searches for blocks.
+    pub requests: u64,
+    /// Searches that found some.
+    pub successes: u64,
+    /// By [`Criterion`].
+    pub criteria: [CriterionStats; CRITERIA],
+    /// Free runs that were looked at one after the other.
+    pub extents_scanned: u64,
+    /// Searches that got blocks at their goal.
+    pub goal_hits: u64,
+    /// Searches that got all that they wanted.
+    pub length_hits: u64,
+    /// Groups that were passed over because somebody held them.
+    pub busy_skips: u64,
+    /// Acquisitions of a group's lock that had to wait.
+    pub contended: u64,
+    /// Bitmaps read ahead of a search.
+    pub prefetched: u64,
+    /// Groups whose bitmap is in memory and summed up.
+    pub groups_loaded: u64,
+    /// All groups.
+    pub groups: u64,
+    /// Requests that a reservation window served.
+    pub window_hits: u64,
+    /// Windows given back before they were used up.
+    pub windows_given_back: u64,
+}
+
+/// A line of `mb_groups`. Blocks are file-system blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupStats {
+    /// Its number.
+    pub group: u32,
+    /// Blocks that are not busy.
+    pub free: u32,
+    /// `None`: the bitmap has not been needed so far, or somebody holds the group.
+    pub runs: Option<RunStats>,
+}
+
+/// How the free blocks of a group lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunStats {
+    /// Free runs.
+    pub fragments: u32,
+    /// The first free block, counted from the start of the group; the number of blocks if none is.
+    pub first: u32,
+    /// Blocks of the longest free run.
+    pub longest: u32,
+    /// Free chunks of each power of two, aligned to their size.
+    pub chunks: [u32; ORDERS],
+}
+
+impl Space {
+    /// The allocator's counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Figures of the allocator. Waits for nobody.
+    #[must_use]
+    pub fn alloc_stats(&self) -> AllocStats {
+        let counters = self.counters();
+        let sum = |count: Count| counters.sum(count as usize);
+        AllocStats {
+            requests: sum(Count::Requests),
+            successes: sum(Count::Successes),
+            criteria: Criterion::ALL.map(|criterion| {
+                let at = 3 * criterion as usize;
+                CriterionStats {
+                    groups_considered: counters.sum(at),
+                    hits: counters.sum(at + 1),
+                    useless_loops: counters.sum(at + 2),
+                }
+            }),
+            extents_scanned: sum(Count::ExtentsScanned),
+            goal_hits: sum(Count::GoalHits),
+            length_hits: sum(Count::LengthHits),
+            busy_skips: sum(Count::BusySkips),
+            contended: sum(Count::Contended),
+            prefetched: sum(Count::Prefetched),
+            groups_loaded: sum(Count::Loaded),
+            groups: self.layout.group_count.into(),
+            window_hits: sum(Count::WindowHits),
+            windows_given_back: sum(Count::WindowsGivenBack),
+        }
+    }
+
+    /// Figures of each group. Waits for nobody: a group that somebody holds tells its free blocks
+    /// only.
+    pub fn group_stats(&self) -> impl Iterator<Item = GroupStats> + '_ {
+        (0..).zip(&self.groups).map(|(number, group)| {
+            let state = group.try_lock();
+            let map = state.as_ref().and_then(|state| state.map.as_ref());
+            let blocks = self.layout.blocks_in_group(uext4_ondisk::GroupNo(number));
+            let runs = map.map(|map| RunStats {
+                fragments: map.fragments(),
+                first: bitmap::find_next_zero(map.busy(), 0, blocks).unwrap_or(blocks),
+                longest: map.longest(),
+                chunks: map.chunks(),
+            });
+            GroupStats { group: number, free: group.free_blocks(), runs }
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Reading bitmaps ahead of a search that goes over the groups one by one.
+//!
+//! What: the bitmaps of the next groups are read into the cache by several threads at a time, so
+//! that a search on a volume just mounted does not wait for one read after the other. A group is
+//! summed up when it is needed.
+//! Locking: the locks of the groups are tried, and let go before anything is read.
+
+use super::Space;
+use super::counters::Count;
+use crate::cache::BlockKind;
+use uext4_ondisk::{BlockNo, GroupFlags, GroupNo};
+
+/// Groups that are read ahead at a time.
+pub(super) const GROUPS: u32 = 32;
+
+/// Threads that read.
+const THREADS: usize = 4;
+
+impl Space {
+    /// Reads the bitmaps of `count` groups from `first` on that are not in memory. Errors are left
+    /// to who needs the group.
+    pub(super) fn prefetch(&self, first: u32, count: u32) {
+        let groups = (0..count).map(|step| GroupNo((first + step) % self.layout.group_count));
+        let wanted: Vec<_> = groups.filter_map(|g| Some((self.missing_bitmap(g)?, g))).collect();
+        // The first one is read by the search itself.
+        let Some((_, ahead)) = wanted.split_first().filter(|(_, ahead)| !ahead.is_empty()) else {
+            return;
+        };
+        self.shared.counters.add(Count::Prefetched, ahead.len() as u64);
+        let read = |groups: &[(BlockNo, GroupNo)]| {
+            for &(block, group) in groups {
+                let _ = self.cache.read(block, BlockKind::BlockBitmap(group));
+            }
+        };
+        // The schedule explorer knows no scopes.
+        if cfg!(feature = "shuttle") {
+            return read(ahead);
+        }
+        std::thread::scope(|scope| {
+            for part in ahead.chunks(ahead.len().div_ceil(THREADS)) {
+                let thread = std::thread::Builder::new().name("uext4-prefetch".to_owned());
+                // Without threads each bitmap is read when it is needed.
+                let _ = thread.spawn_scoped(scope, || read(part));
+            }
+        });
+    }
+
+    /// The bitmap of a group that is not in memory and has been written.
+    fn missing_bitmap(&self, number: GroupNo) -> Option<BlockNo> {
+        let state = self.groups[number.get() as usize].try_lock()?;
+        let is_there = !state.desc.flags().contains(GroupFlags::BLOCK_UNINIT);
+        (state.map.is_none() && is_there).then(|| state.desc.block_bitmap())
+    }
+}

@@ -1,0 +1,361 @@
+//! Criteria in situations that claims build, and many threads at once.
+//!
+//! Fault model: a criterion that takes from the wrong place or is left out; sums and indexes that
+//! do not follow the bitmaps; blocks with two owners; counts that drift. Not covered: crashes (the
+//! crash kit), interleavings one by one (the schedules).
+
+use super::free_map::{FreeMap, order_of};
+use super::{AllocStats, Claim, Criterion, Space};
+use crate::config::{AllocOptions, FreeMode, StreamGoal};
+use crate::extent::rig::{Folder, Rig, make_image};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::atomic::{AtomicBool, Ordering};
+use uext4_device::MemoryDevice;
+use uext4_ondisk::{BlockNo, GroupNo};
+
+/// Eight groups of 8,192 blocks of 1 KiB; the journal is in the first half of group 2, other
+/// metadata in group 0 and in the first 258 blocks of odd ones.
+fn rig(options: AllocOptions) -> Option<(Folder, Rig)> {
+    let folder = Folder::new();
+    let image = make_image(&folder, "64M", &["-b", "1024"])?;
+    let device = MemoryDevice::load(&image).unwrap();
+    let rig = Rig::open_with(device, &image, options);
+    assert_eq!(rig.space.layout().group_count, 8);
+    Some((folder, rig))
+}
+
+fn block(space: &Space, group: u32, bit: u32) -> BlockNo {
+    space.layout().group_first_block(GroupNo(group)).plus(u64::from(bit))
+}
+
+/// Claims all that is free in the groups, but for `holes` (group, bit, length).
+fn fill(space: &Space, groups: std::ops::Range<u32>, holes: &[(u32, u32, u32)]) -> Vec<Claim> {
+    for number in groups.clone() {
+        let group = &space.groups[number as usize];
+        group.map(&mut group.lock(), &space.cache).unwrap();
+    }
+    let mut claims = Vec::new();
+    for number in groups {
+        let mut bit = 0;
+        while bit < space.layout().blocks_in_group(GroupNo(number)) {
+            let hole = holes.iter().find(|hole| hole.0 == number && hole.1 == bit);
+            if let Some(&(_, _, len)) = hole {
+                bit += len;
+                continue;
+            }
+            let group = &space.groups[number as usize];
+            let next = holes.iter().filter(|hole| hole.0 == number && hole.1 > bit);
+            let most = next.map(|hole| hole.1 - bit).min().unwrap_or(u32::MAX / 2);
+            let len = group.lock().map.as_ref().unwrap().free_at(bit, most);
+            if len == 0 {
+                bit += 1;
+                continue;
+            }
+            assert_eq!(space.shared.available.take(len.into(), len.into()), i64::from(len));
+            let claim = space.claim_in(group, group.lock(), bit, len).unwrap();
+            claims.push(claim);
+            bit += len;
+        }
+    }
+    claims
+}
+
+/// Sums, indexes and counts agree with the bitmaps; nobody claims or promises meanwhile.
+fn verify(space: &Space) {
+    let mut free = 0;
+    for group in &space.groups {
+        let number = group.number;
+        let state = group.lock();
+        free += i64::from(group.free_blocks());
+        let blocks = space.layout().blocks_in_group(number);
+        let (mut longest, mut average) = (group.free_blocks(), group.free_blocks());
+        if let Some(map) = &state.map {
+            let fresh = FreeMap::new(map.busy().into(), blocks);
+            let sums = |map: &FreeMap| (map.free(), map.fragments(), map.longest());
+            assert_eq!(sums(map), sums(&fresh), "group {number}");
+            assert_eq!((group.free_blocks(), group.longest_run()), (fresh.free(), fresh.longest()));
+            longest = fresh.longest();
+            average = fresh.free().checked_div(fresh.fragments()).unwrap_or(0);
+        }
+        let at = number.get();
+        for order in 0..super::free_map::ORDERS as u32 {
+            let stands = |run: u32| (run > 0 && order_of(run) == order).then_some(at);
+            assert_eq!(space.shared.by_longest.next(order, at, at + 1), stands(longest));
+            assert_eq!(space.shared.by_average.next(order, at, at + 1), stands(average));
+        }
+    }
+    assert_eq!(space.shared.available.total(), free);
+}
+
+fn hits(stats: &AllocStats, criterion: Criterion) -> u64 {
+    stats.criteria[criterion as usize].hits
+}
+
+/// Where a request is served from, by which criterion (`None`: the goal).
+#[track_caller]
+fn expect(
+    space: &Space,
+    goal: (u32, u32),
+    want: u32,
+    by: Option<Criterion>,
+    found: (u32, u32, u32),
+) -> Claim {
+    let before = space.alloc_stats();
+    // Not cut to what is available, as a request without a promise is.
+    let claim = space.claim_reserved(block(space, goal.0, goal.1), want).unwrap();
+    let (group, bit) = space.layout().group_of(claim.start()).unwrap();
+    assert_eq!((group.get(), bit, claim.len()), found);
+    let after = space.alloc_stats();
+    let used: Vec<_> =
+        Criterion::ALL.into_iter().filter(|&c| hits(&after, c) > hits(&before, c)).collect();
+    assert_eq!(used, by.into_iter().collect::<Vec<_>>());
+    assert_eq!(after.goal_hits - before.goal_hits, u64::from(by.is_none()));
+    claim
+}
+
+#[test]
+fn at_the_goal() {
+    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let space = &rig.space;
+    let _filled = fill(space, 5..6, &[(5, 1000, 100)]);
+    // On from there, as far as it goes, if that is an eighth of it or more.
+    let first = expect(space, (5, 1000), 60, None, (5, 1000, 60));
+    let second = expect(space, (5, 1060), 64, None, (5, 1060, 40));
+    drop((first, second));
+    // In the middle of free blocks nothing is gone on from.
+    let claim = space.claim(block(space, 5, 1050), 64).unwrap();
+    assert_ne!(claim.start(), block(space, 5, 1050));
+    drop(claim);
+    verify(space);
+}
+
+#[test]
+fn power_of_two_aligned() {
+    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let space = &rig.space;
+    let _filled = fill(space, 3..5, &[(3, 1003, 20), (4, 1003, 8), (4, 2008, 8)]);
+    let by = Some(Criterion::PowerOfTwoAligned);
+    let _first = expect(space, (3, 0), 8, by, (3, 1008, 8));
+    let _second = expect(space, (4, 0), 8, by, (4, 2008, 8));
+    // Below 2^mb_order2_req alignment is not asked for.
+    let _third = expect(space, (3, 0), 2, Some(Criterion::GoalLengthFast), (3, 1003, 2));
+    verify(space);
+}
+
+#[test]
+fn goal_length_takes_the_best_of_the_first_runs() {
+    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let space = &rig.space;
+    let holes = [(3, 100, 60), (3, 200, 5), (3, 300, 12), (3, 400, 11), (3, 500, 90)];
+    let _filled = fill(space, 3..4, &holes);
+    let by = Some(Criterion::GoalLengthFast);
+    let first = expect(space, (3, 0), 11, by, (3, 400, 11));
+    let second = expect(space, (3, 0), 11, by, (3, 300, 11));
+    drop((first, second));
+    verify(space);
+}
+
+#[test]
+fn best_available_and_any() {
+    let Some((_folder, rig)) = rig(AllocOptions::default()) else { return };
+    let space = &rig.space;
+    // The shorter run is at the goal's group; 300 trimmed by three orders is 32.
+    let holes = [(2, 5100, 40), (6, 100, 200), (7, 1010, 20)];
+    let _filled = fill(space, 0..8, &holes);
+    let first = expect(space, (2, 0), 300, Some(Criterion::BestAvailable), (6, 100, 200));
+    let second = expect(space, (2, 0), 300, Some(Criterion::BestAvailable), (2, 5100, 40));
+    let third = expect(space, (2, 0), 300, Some(Criterion::AnyFree), (7, 1010, 20));
+    assert!(space.claim(block(space, 2, 0), 1).is_err(), "nothing is left");
+    drop((first, second, third));
+    verify(space);
+}
+
+#[test]
+fn without_the_index_groups_are_gone_over() {
+    let options = AllocOptions { optimize_scan: false, ..AllocOptions::default() };
+    let Some((_folder, rig)) = rig(options) else { return };
+    let space = &rig.space;
+    // Group 5 has the run, but its average is below.
+    let holes = [(1, 1100, 40), (5, 1100, 50), (5, 1200, 1), (5, 1300, 1)];
+    let _filled = fill(space, 0..8, &holes);
+    let by = Some(Criterion::GoalLengthSlow);
+    let first = expect(space, (6, 0), 50, by, (5, 1100, 50));
+    // Never the best available: the first group that has anything.
+    let second = expect(space, (0, 0), 45, Some(Criterion::AnyFree), (1, 1100, 40));
+    drop((first, second));
+    verify(space);
+}
+
+/// From the goal's group on, round the end of the volume.
+#[test]
+fn groups_come_in_order_and_wrap() {
+    for max_linear_groups in [0, 4] {
+        let options = AllocOptions { max_linear_groups, ..AllocOptions::default() };
+        let Some((_folder, rig)) = rig(options) else { return };
+        let space = &rig.space;
+        let holes: Vec<_> = [1, 2, 4, 6, 7].map(|group| (group, 5120, 64)).into();
+        let _filled = fill(space, 0..8, &holes);
+        let mut claims = Vec::new();
+        for group in [4, 6, 7, 1, 2] {
+            let by = Some(Criterion::PowerOfTwoAligned);
+            claims.push(expect(space, (3, 9), 64, by, (group, 5120, 64)));
+        }
+        drop(claims);
+        verify(space);
+    }
+}
+
+#[test]
+fn a_busy_group_is_passed_over_or_waited_for() {
+    for trylock in [true, false] {
+        let options = AllocOptions { trylock, ..AllocOptions::default() };
+        let Some((_folder, rig)) = rig(options) else { return };
+        let space = &rig.space;
+        let _filled = fill(space, 3..5, &[(3, 512, 64), (4, 512, 64)]);
+        let held = space.groups[3].lock();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let claimer = scope.spawn(|| {
+                let claim = space.claim(block(space, 3, 0), 64).unwrap();
+                done.store(true, Ordering::SeqCst);
+                claim.start()
+            });
+            if !trylock {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                assert!(!done.load(Ordering::SeqCst), "it waits");
+                drop(held);
+                assert_eq!(claimer.join().unwrap(), block(space, 3, 512));
+                return;
+            }
+            assert_eq!(claimer.join().unwrap(), block(space, 4, 512));
+            drop(held);
+        });
+        let stats = space.alloc_stats();
+        assert_eq!((stats.busy_skips > 0, stats.contended > 0), (trylock, !trylock), "{stats:?}");
+    }
+}
+
+#[test]
+fn streams_share_a_goal_if_told_to() {
+    let options = AllocOptions { stream_goal: StreamGoal::Global, ..AllocOptions::default() };
+    let Some((_folder, rig)) = rig(options) else { return };
+    let space = &rig.space;
+    let _filled = fill(space, 2..3, &[]);
+    let first = space.claim(block(space, 6, 0), 32).unwrap();
+    // At its goal nothing is free: on where the last stream ended.
+    let second = space.claim(block(space, 2, 700), 32).unwrap();
+    assert_eq!(second.start(), first.start().plus(32));
+    // No stream: near its goal.
+    let third = space.claim(block(space, 5, 0), 2).unwrap();
+    assert_eq!(space.layout().group_of(third.start()).unwrap().0, GroupNo(5));
+}
+
+#[test]
+fn long_requests_are_aligned_to_the_stripe() {
+    let options = AllocOptions { stripe: 48, ..AllocOptions::default() };
+    let Some((_folder, rig)) = rig(options) else { return };
+    let space = &rig.space;
+    let _filled = fill(space, 4..5, &[(4, 1001, 600)]);
+    let claim = space.claim(block(space, 4, 0), 100).unwrap();
+    assert_eq!(space.layout().group_of(claim.start()).unwrap().0, GroupNo(4));
+    assert_eq!(claim.start().get() % 48, 0);
+    let short = space.claim(block(space, 4, 0), 47).unwrap();
+    assert_ne!(short.start().get() % 48, 0);
+}
+
+/// Threads claim, take, free, give back and promise; each block has at most one owner at a time,
+/// from its claim until it is given back or the freeing is durable.
+#[test]
+fn no_block_has_two_owners() {
+    let good = AllocOptions::default();
+    let bad = AllocOptions {
+        optimize_scan: false,
+        trylock: false,
+        stream_goal: StreamGoal::Global,
+        free: FreeMode::Global,
+        ..good.clone()
+    };
+    for (options, seed) in [(good, 1), (bad, 2)] {
+        let Some((_folder, rig)) = rig(options) else { return };
+        let blocks = usize::try_from(rig.space.layout().blocks_count).unwrap();
+        let owned: Vec<AtomicBool> = (0..blocks).map(|_| AtomicBool::new(false)).collect();
+        let before = rig.space.free_counts();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (rig, owned) = (&rig, &owned);
+                scope.spawn(move || stress(rig, owned, StdRng::seed_from_u64(seed << 8 | thread)));
+            }
+        });
+        rig.journal.commit_all().unwrap();
+        // The committer gives frees back after it has woken us.
+        while rig.space.shared.pending_blocks.sum() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(rig.space.free_counts(), before);
+        verify(&rig.space);
+        rig.close_and_check();
+    }
+}
+
+fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
+    let space = &rig.space;
+    let set = |start: BlockNo, len: u32, to: bool| {
+        for at in start.get()..start.get() + u64::from(len) {
+            let was = owned[usize::try_from(at).unwrap()].swap(to, Ordering::SeqCst);
+            assert_ne!(was, to, "block {at}");
+        }
+    };
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut taken: Vec<(BlockNo, u32)> = Vec::new();
+    for _ in 0..1_500 {
+        match rng.random_range(0..10) {
+            // Mostly small, now and then nearly all there is.
+            0..=3 => {
+                let want = 1 + (rng.random::<u32>() >> rng.random_range(18..32));
+                let goal = BlockNo(rng.random_range(1..owned.len() as u64));
+                let Ok(claim) = space.claim(goal, want) else { continue };
+                assert!(claim.len() <= want);
+                set(claim.start(), claim.len(), true);
+                claims.push(claim);
+            }
+            4 => {
+                for claim in claims.drain(..claims.len() / 2) {
+                    set(claim.start(), claim.len(), false);
+                }
+            }
+            5 | 6 => {
+                let Some(mut claim) = claims.pop() else { continue };
+                let len = rng.random_range(1..=claim.len());
+                let start = rig.run(4, |handle| space.take(handle, &mut claim, len)).unwrap();
+                taken.push((start, len));
+                if claim.len() > 0 {
+                    claims.push(claim.split_front(claim.len()));
+                }
+            }
+            7 | 8 => {
+                let Some((start, len)) = taken.pop() else { continue };
+                let _pins = space.pin_run(start, len).unwrap();
+                // From here on it may be anybody's as soon as that is durable.
+                set(start, len, false);
+                rig.run(4, |handle| space.free(handle, start, len)).unwrap();
+            }
+            _ => {
+                let mut promise = super::Reservation::none(space);
+                let _ = promise.try_set(rng.random_range(1..5_000));
+            }
+        }
+        // What is given back is nobody's before the claim is dropped.
+        while claims.len() > 40 {
+            let claim = claims.swap_remove(rng.random_range(0..claims.len()));
+            set(claim.start(), claim.len(), false);
+        }
+    }
+    for claim in claims {
+        set(claim.start(), claim.len(), false);
+    }
+    for (start, len) in taken {
+        set(start, len, false);
+        rig.run(4, |handle| space.free(handle, start, len)).unwrap();
+    }
+}

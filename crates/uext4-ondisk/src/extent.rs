@@ -371,6 +371,18 @@ pub fn write_leaf(bytes: &mut [u8], extents: &[Extent]) -> bool {
     write_node(bytes, 0, extents.len(), extents.iter().map(|e| zerocopy::transmute!(e.to_raw())))
 }
 
+/// Writes entry `index` of a leaf anew. Returns false, having changed nothing, when the leaf has no
+/// such entry.
+pub fn write_extent(bytes: &mut [u8], index: usize, extent: &Extent) -> bool {
+    let entries = RawExtentHeader::ref_from_prefix(bytes).map_or(0, |h| h.eh_entries.get());
+    let slot = bytes.chunks_exact_mut(ENTRY_SIZE).skip(1).take(usize::from(entries)).nth(index);
+    let raw: [u8; ENTRY_SIZE] = zerocopy::transmute!(extent.to_raw());
+    slot.is_some_and(|slot| {
+        slot.copy_from_slice(&raw);
+        true
+    })
+}
+
 /// Writes a whole index node; `depth` is at least 1. See [`write_leaf`].
 pub fn write_index(bytes: &mut [u8], depth: u16, children: &[ExtentIndex]) -> bool {
     let raw = children.iter().map(|c| zerocopy::transmute!(c.to_raw()));

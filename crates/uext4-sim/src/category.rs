@@ -36,6 +36,9 @@ pub enum Category {
     Xattrs,
     /// A directory that grows through splits of its index, to the second level.
     Htree,
+    /// Open files are allocated, written, cut to nothing and allocated again, with a sync here and
+    /// there: what a transaction takes and frees is taken again at once.
+    Recycle,
     /// The volume is nearly full: every operation may be refused.
     NoSpace,
     /// All operations.
@@ -56,6 +59,7 @@ pub const CATEGORIES: &[Category] = &[
     Category::Links,
     Category::Xattrs,
     Category::Htree,
+    Category::Recycle,
     Category::NoSpace,
     Category::Mix,
 ];
@@ -77,6 +81,7 @@ impl Category {
             Self::Links => "links",
             Self::Xattrs => "xattrs",
             Self::Htree => "htree",
+            Self::Recycle => "recycle",
             Self::NoSpace => "no-space",
             Self::Mix => "mix",
         }

@@ -85,6 +85,11 @@ fn a_freed_block_reused_too_early() {
 }
 
 #[test]
+fn a_block_of_an_earlier_transaction_recycled() {
+    must_find(Fault::LateRecycling, &[Category::Recycle]);
+}
+
+#[test]
 fn a_wrong_link_count() {
     must_find(Fault::WrongLinkCount, &[Category::Links]);
 }

@@ -37,6 +37,10 @@ pub enum Fault {
     UnclaimedTrim,
     /// Freed blocks are discarded before the transaction that freed them is durable.
     EarlyDiscard,
+    /// Blocks that an earlier transaction has taken go back into a window at once.
+    LateRecycling,
+    /// Windows are not given back when space runs out.
+    HoardedWindows,
 }
 
 /// Whether this fault is switched on.

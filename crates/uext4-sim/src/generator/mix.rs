@@ -96,6 +96,8 @@ const HTREE: &[Choice] = &[
     (2, Generator::rename),
     (1, Generator::sync),
 ];
+const RECYCLE: &[Choice] =
+    &[(2, Generator::create_held), (8, Generator::recycle), (1, Generator::release)];
 /// No punching and zeroing: a refused one may have done a part, which nobody could tell.
 const NO_SPACE: &[Choice] = &[
     (8, Generator::create),
@@ -125,6 +127,7 @@ pub(super) fn choices(category: Category) -> &'static [Choice] {
         Category::Links => LINKS,
         Category::Xattrs => XATTRS,
         Category::Htree => HTREE,
+        Category::Recycle => RECYCLE,
         Category::NoSpace => NO_SPACE,
         Category::Mix => ALL,
     }
@@ -317,6 +320,47 @@ impl Generator {
             self.pending.push_back(Operation::Resize { id, size: 10 });
         }
         Some(first)
+    }
+
+    fn create_held(&mut self) -> Option<Operation> {
+        let first = self.create_file()?;
+        if let Operation::Create { id, .. } = first {
+            self.pending.push_back(Operation::Hold { id });
+        }
+        Some(first)
+    }
+
+    /// Allocate or write, perhaps make that durable, cut to nothing, the same again.
+    fn recycle(&mut self) -> Option<Operation> {
+        let held: Vec<Id> = self.held.iter().copied().collect();
+        let id = self.one_of(&held)?;
+        for _ in 0..self.rng.random_range(1..=3) {
+            let mut end = 0;
+            for _ in 0..self.rng.random_range(1..=3) {
+                let len = self.rng.random_range(1..=self.limits.file_bytes / 3);
+                self.pending.push_back(Operation::Allocate {
+                    id,
+                    offset: end,
+                    len,
+                    keep_size: false,
+                });
+                end += len;
+            }
+            if self.rng.random_bool(0.7) {
+                let generation = self.next_generation;
+                self.next_generation += 1;
+                let write = Operation::Write { id, offset: 0, len: end, generation, append: false };
+                self.pending.push_back(write);
+            }
+            if self.rng.random_bool(0.4) {
+                self.pending.push_back(Operation::Sync { id, data_only: false });
+            }
+            self.pending.push_back(Operation::Resize { id, size: 0 });
+        }
+        let write = self.write_into(id, 0);
+        self.pending.push_back(write);
+        self.pending.push_back(Operation::Sync { id, data_only: true });
+        self.pending.pop_front()
     }
 
     fn release(&mut self) -> Option<Operation> {

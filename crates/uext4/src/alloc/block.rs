@@ -63,6 +63,16 @@ impl Claim {
         front
     }
 
+    /// Takes in a claim that goes on where this one ends; else that one comes back.
+    pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
+        let is_next = self.start.plus(u64::from(self.len)) == next.start;
+        if !is_next || !Arc::ptr_eq(&self.group, &next.group) {
+            return Some(next);
+        }
+        self.len += std::mem::take(&mut next.len);
+        None
+    }
+
     fn cut_front(&mut self, len: u32) {
         self.start = self.start.plus(u64::from(len));
         self.bit += len;
@@ -202,6 +212,21 @@ impl Space {
         Ok(())
     }
 
+    /// Frees blocks of a file into a claim: nobody else can take them meanwhile. The run lies in one
+    /// group. Costs two credits.
+    pub(super) fn free_to_claim(
+        &self,
+        handle: &mut Handle<'_>,
+        start: BlockNo,
+        len: u32,
+    ) -> Result<Claim> {
+        let (number, bit) = self.locate(start)?;
+        self.free_in_group(handle, number, bit, len)?;
+        let group = &self.groups[number.get() as usize];
+        let bitmap = group.lock().block_bitmap(&self.cache, number)?;
+        Ok(Claim::new(Arc::clone(group), start, bit, len, bitmap))
+    }
+
     /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
     /// called before the handle.
     ///
@@ -290,7 +315,7 @@ impl Space {
         (self.shared.options.free == FreeMode::Global).then(|| self.all_frees.lock())
     }
 
-    fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
+    pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
         self.layout.group_of(block).ok_or_else(|| {
             let why = "lies outside the file system";
             CorruptKind::Rule { what: "block", why }.at(Place::Block(block)).into()

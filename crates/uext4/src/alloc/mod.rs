@@ -25,6 +25,7 @@ mod prefetch;
 mod reserve;
 mod spread;
 mod trim;
+mod window;
 mod zone;
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -36,6 +37,7 @@ pub use free_runs::FreeRun;
 pub use inode::{Child, INODE_CREDITS, InodeClaim};
 pub use reserve::Reservation;
 pub use trim::{DiscardHook, DiscardStats, Discards};
+pub use window::{Draw, Need, Window, WindowStats};
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::AllocOptions;
@@ -90,6 +92,8 @@ pub struct Space {
     /// Taken for each free (`mb_free=global`).
     all_frees: Mutex<()>,
     inode_maps: InodeMaps,
+    /// What streams hold ahead.
+    windows: window::Windows,
     /// Flex group that the next directory of the top level would like.
     directory_spread: AtomicU32,
     /// What the device is told of free blocks.
@@ -156,6 +160,7 @@ impl Space {
             last_stream: AtomicU64::new(0),
             all_frees: Mutex::new(LockRank::Frees, ()),
             inode_maps,
+            windows: window::Windows::new(),
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
             journal: Arc::clone(&journal),
@@ -204,10 +209,11 @@ impl Space {
         self.groups[group.get() as usize].inode_table
     }
 
-    /// Free blocks and inodes now.
+    /// Free blocks and inodes now. Blocks in windows are free until they are taken.
     #[must_use]
     pub fn free_counts(&self) -> FreeCounts {
-        let blocks = self.shared.available.total() + self.shared.pending_blocks.sum();
+        let blocks =
+            self.shared.available.total() + self.shared.pending_blocks.sum() + self.window_blocks();
         let inodes = self.groups.iter().map(|g| u64::from(g.free_inodes())).sum();
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
     }
@@ -232,8 +238,12 @@ impl Space {
         ino < self.layout.first_ino || self.own_inodes.contains(&ino)
     }
 
-    /// Waits until blocks freed so far can be used; false if there are none.
+    /// Takes the windows back, or else waits until blocks freed so far can be used; false if there
+    /// are none.
     fn reclaim_pending(&self) -> Result<bool> {
+        if self.give_back_windows() {
+            return Ok(true);
+        }
         if self.shared.pending_blocks.sum() <= 0 {
             return Ok(false);
         }

@@ -1,8 +1,8 @@
 //! Extent trees: which block of a file stands where.
 //!
 //! What: [`lookup`] for readers, [`list`] for those who want all of it; [`Edit`] for whoever
-//! changes a tree; [`Shift`] for whoever moves a part of one along its file; [`Growth`] for
-//! directories.
+//! changes a tree, [`Spot::lengthen`] for the most frequent change; [`Shift`] for whoever moves a
+//! part of one along its file; [`Growth`] for directories.
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
 //! blocks; depth at most 5.
 //! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
@@ -16,12 +16,14 @@
 
 mod edit;
 mod growth;
+mod lengthen;
 mod list;
 mod path;
 mod shift;
 
 pub use edit::{Edit, NodeClaims, Removed, edit_credits};
 pub use growth::{Growth, claim_growth, grow, grow_credits};
+pub use lengthen::Spot;
 pub use list::list;
 pub use shift::{Distance, Shift, ShiftPins, leaves_from};
 
@@ -93,10 +95,20 @@ pub fn lookup_extent(
     inode: &Inode,
     at: FileBlock,
 ) -> Result<(Mapping, Option<Extent>)> {
+    let spot = find(space, inode, at)?;
+    Ok((spot.mapping, spot.before().filter(|extent| extent.contains(at))))
+}
+
+/// As [`lookup`], with what stands before block `at` in the same leaf.
+///
+/// # Errors
+/// As [`lookup`].
+pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
     let root = inode.tree().read();
     if !inode.attributes().flags.contains(InodeFlags::EXTENTS) {
         drop(root);
-        return Ok((crate::extent::block_map::lookup(space, inode, at)?, None));
+        let mapping = crate::extent::block_map::lookup(space, inode, at)?;
+        return Ok(Spot { mapping, before: None, leaf: None });
     }
     let mut bound = FileBlock::END;
     let at_inode = |kind: CorruptKind| kind.at(Place::Inode(inode.ino()));
@@ -104,11 +116,12 @@ pub fn lookup_extent(
     let node = ExtentNode::parse(&root.bytes, None, blocks.clone()).map_err(at_inode)?;
     let mut step = step_down(&node, at, &mut bound);
     let mut depth = node.depth;
+    let mut leaf = None;
     loop {
         let child = match step {
-            Step::Mapping(mapping, extent) => {
+            Step::Mapping(mapping, before) => {
                 check(space, &mapping)?;
-                return Ok((mapping, extent));
+                return Ok(Spot { mapping, before, leaf });
             }
             Step::Down(child) => child,
         };
@@ -116,11 +129,14 @@ pub fn lookup_extent(
         space.check_run(child.child, 1)?;
         let kind = BlockKind::ExtentNode { seed: inode.seed() };
         let buffer = space.cache().read(child.child, kind)?;
-        let bytes = buffer.read();
-        let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
-        let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
-        node.check_place(child.first, bound).map_err(here)?;
-        step = step_down(&node, at, &mut bound);
+        step = {
+            let bytes = buffer.read();
+            let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
+            let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
+            node.check_place(child.first, bound).map_err(here)?;
+            step_down(&node, at, &mut bound)
+        };
+        leaf = Some(buffer);
     }
 }
 
@@ -140,7 +156,7 @@ pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> 
 
 enum Step {
     Down(ExtentIndex),
-    Mapping(Mapping, Option<Extent>),
+    Mapping(Mapping, Option<(usize, Extent)>),
 }
 
 /// One level down towards `at`, or the answer. `bound` is where the next subtree begins.
@@ -162,9 +178,10 @@ fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Ste
             if let Some(after) = entries.get(next) {
                 *bound = Extent::from(after).first;
             }
-            let extent = position.map(|p| Extent::from(&entries[p])).filter(|e| e.contains(at));
+            let before = position.map(|p| (p, Extent::from(&entries[p])));
+            let extent = before.map(|(_, extent)| extent).filter(|extent| extent.contains(at));
             let mapping = extent.map_or_else(|| hole(at, *bound), |extent| inside(&extent, at));
-            Step::Mapping(mapping, extent)
+            Step::Mapping(mapping, before)
         }
     }
 }

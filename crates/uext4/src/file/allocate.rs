@@ -6,13 +6,16 @@
 //! Locking: file lock exclusively, then the sweep lock.
 
 use super::Files;
-use crate::alloc::Claim;
+use crate::alloc::{Claim, Need};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
-use crate::inode::{Inode, InodeRef, SweepState};
+use crate::extent::{Edit, Mapping, NodeClaims, Spot, State, edit_credits, find, lookup};
+use crate::inode::{Attributes, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
+
+/// Bitmap and group descriptor of what is taken.
+const TAKE_CREDITS: u32 = 2;
 
 /// What is done to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,17 +131,55 @@ impl Files {
     ) -> Result<()> {
         let mut at = first;
         while at < last {
-            let mapping = lookup(&self.space, inode, at)?;
+            let spot = find(&self.space, inode, at)?;
+            let mapping = spot.mapping;
             if mapping.state != State::Hole {
                 at = mapping.end();
                 continue;
             }
             let hole = mapping.len.min(last.get() - at.get()).min(MAX_UNWRITTEN_LEN);
-            let goal = self.next_to(inode, at)?;
-            let claim = self.space.claim(goal, hole)?;
+            if let Some(next) = self.lengthen(inode, &spot, hole, size)? {
+                at = next;
+                continue;
+            }
+            let goal = spot.continuation(&self.space).unwrap_or_else(|| inode.stream_goal());
+            let claim = if mapping.end() == FileBlock::END {
+                let key = at.get();
+                let need = Need { key, want: hole, ahead: 0, goal, promised: false };
+                self.space.claim_from(&inode.window, need, true)?
+            } else {
+                self.space.claim(goal, hole)?
+            };
             at = self.insert_unwritten(inode, at, claim, size)?;
         }
         Ok(())
+    }
+
+    /// Lengthens the unwritten extent that ends at a hole of `hole` blocks, if the inode's window
+    /// goes on there; returns the block behind.
+    fn lengthen(
+        &self,
+        inode: &Inode,
+        spot: &Spot,
+        hole: u32,
+        size: Option<u64>,
+    ) -> Result<Option<FileBlock>> {
+        let at = spot.mapping.first;
+        let is_next = |before: &Extent| before.unwritten && before.end() == at;
+        let Some(before) = spot.before().filter(is_next) else { return Ok(None) };
+        let Some(mut draw) = self.space.draw(&inode.window, at.get()) else { return Ok(None) };
+        let len = hole.min(MAX_UNWRITTEN_LEN - before.len).min(draw.len());
+        if len == 0 || draw.start() != before.start.plus(u64::from(before.len)) {
+            return Ok(None);
+        }
+        let next = at.plus(len);
+        let reached = size.map(|size| size.min(u64::from(next.get()) * self.block_size()));
+        let table = inode.table_block()?;
+        self.space.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
+            draw.take(handle, len)?;
+            spot.lengthen(handle, inode, &table, len, |a| Self::note_range(a, reached))
+        })?;
+        Ok(Some(next))
     }
 
     /// Maps a claim at `at`; returns the block behind it.
@@ -152,8 +193,9 @@ impl Files {
         let len = claim.len();
         let mut nodes = NodeClaims::for_edits(&self.space, inode, &[at], false)?;
         let reached = size.map(|size| size.min(u64::from(at.plus(len).get()) * self.block_size()));
-        self.space.journal().run(3 + edit_credits(inode), |handle| {
+        self.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
             let start = self.space.take(handle, &mut claim, len)?;
+            inode.window.note_taken(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };
             let edit = Edit { first: at, end: new.end(), new: Some(new) };
             edit.apply(&self.space, handle, inode, &mut nodes)?;
@@ -164,13 +206,15 @@ impl Files {
 
     fn change_range(handle: &mut Handle<'_>, inode: &Inode, size: Option<u64>) -> Result<()> {
         inode.note_data_change(handle);
-        inode.update(handle, |attributes| {
-            if let Some(size) = size.filter(|&size| size > attributes.size) {
-                attributes.size = size;
-                attributes.disk_size = size;
-            }
-            attributes.touch_content();
-        })
+        inode.update(handle, |attributes| Self::note_range(attributes, size))
+    }
+
+    fn note_range(attributes: &mut Attributes, size: Option<u64>) {
+        if let Some(size) = size.filter(|&size| size > attributes.size) {
+            attributes.size = size;
+            attributes.disk_size = size;
+        }
+        attributes.touch_content();
     }
 
     /// A change of a range is complete.

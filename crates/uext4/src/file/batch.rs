@@ -9,10 +9,10 @@
 //! written later, over what is then a written extent.
 
 use super::Files;
-use crate::alloc::Claim;
+use crate::alloc::{Claim, Need};
 use crate::config::WritebackMode;
 use crate::error::{Error, Result};
-use crate::extent::{State, lookup, lookup_extent};
+use crate::extent::{Spot, State, find};
 use crate::inode::Inode;
 use crate::plant::{self, Fault};
 use std::sync::Arc;
@@ -22,17 +22,13 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
-/// Files of at most this many new blocks get them from one claim with their neighbours.
-const POOLED_PAGES: u32 = 16;
-/// Most blocks that are claimed at a time for several files.
-const POOL_PAGES: u32 = 1024;
+/// Files of fewer blocks begin where their group begins, larger ones at a place of their own.
+const LONE_BLOCKS: u32 = 256;
 
 /// What one sweep takes of one inode.
 pub(super) struct Part<'a> {
     pub(super) inode: &'a Inode,
     pub(super) pages: Vec<(FileBlock, Arc<[u8]>)>,
-    /// Pages that hold a promise of a block.
-    reserved: u32,
     /// Size that the mappings may reach: all data below it is written, or part of this.
     pub(super) size: u64,
     /// No dirty page was left.
@@ -61,15 +57,6 @@ pub(super) struct Pending {
 pub(super) enum PendingBlocks {
     Claimed(Claim),
     Unwritten(BlockNo),
-}
-
-/// Blocks claimed for several small files of a group.
-#[derive(Default)]
-pub(super) struct Pool {
-    claim: Option<Claim>,
-    goal: Option<BlockNo>,
-    /// Blocks that files of the group still want.
-    wanted: u32,
 }
 
 impl Pending {
@@ -102,7 +89,6 @@ impl<'a> Part<'a> {
         Self {
             inode,
             pages: Vec::new(),
-            reserved: 0,
             size: 0,
             is_last: true,
             overwrites: Vec::new(),
@@ -136,7 +122,6 @@ impl Files {
             .collect();
         part.is_last = dirty.len() <= most;
         dirty.truncate(most);
-        part.reserved = pages.reserved;
         part.pages = dirty
             .into_iter()
             .filter_map(|at| pages.map.begin_writeback(at).map(|data| (at, data)))
@@ -149,42 +134,25 @@ impl Files {
 
     /// Finds the places of all pages.
     pub(super) fn plan_parts(&self, parts: &mut [Part<'_>]) -> Result<()> {
-        let mut pool = Pool::default();
-        for index in 0..parts.len() {
-            let pooled = parts.len() > 1 && parts[index].is_pooled();
-            if pooled && pool.goal != Some(parts[index].inode.goal()) {
-                let goal = parts[index].inode.goal();
-                let near =
-                    parts[index..].iter().filter(|p| p.is_pooled() && p.inode.goal() == goal);
-                let wanted = near.map(|part| part.reserved).sum();
-                pool = Pool { claim: None, goal: Some(goal), wanted };
-            }
-            self.plan_part(&mut parts[index], pooled.then_some(&mut pool))?;
+        for part in parts {
+            let pages = std::mem::take(&mut part.pages);
+            let planned = self.plan_pages(part, &pages);
+            part.pages = pages;
+            planned?;
         }
         Ok(())
     }
 
-    fn plan_part(&self, part: &mut Part<'_>, mut pool: Option<&mut Pool>) -> Result<()> {
-        let pages = std::mem::take(&mut part.pages);
-        let planned = self.plan_pages(part, &pages, &mut pool);
-        part.pages = pages;
-        planned
-    }
-
-    fn plan_pages(
-        &self,
-        part: &mut Part<'_>,
-        pages: &[(FileBlock, Arc<[u8]>)],
-        pool: &mut Option<&mut Pool>,
-    ) -> Result<()> {
+    fn plan_pages(&self, part: &mut Part<'_>, pages: &[(FileBlock, Arc<[u8]>)]) -> Result<()> {
         let mut rest = pages;
         while let Some(&(first, _)) = rest.first() {
-            let (mapping, extent) = lookup_extent(&self.space, part.inode, first)?;
+            let spot = find(&self.space, part.inode, first)?;
+            let mapping = spot.mapping;
             let mut len = contiguous(rest).min(mapping.len as usize);
             let claim = match mapping.state {
                 State::Hole => {
                     let want = (len as u32).min(MAX_UNWRITTEN_LEN);
-                    let claim = self.claim_for(part, first, want, pool)?;
+                    let claim = self.claim_for(part, &spot, want)?;
                     len = claim.len() as usize;
                     Some(claim)
                 }
@@ -198,7 +166,7 @@ impl Files {
                     let blocks = PendingBlocks::Unwritten(start);
                     part.pending.push(Pending { first, len: len as u32, blocks, data });
                     let next = behind.first().map(|(at, _)| *at);
-                    self.widen_conversion(part, extent, next);
+                    self.widen_conversion(part, spot.before(), next);
                 }
                 (State::Hole, claim) => {
                     let blocks = PendingBlocks::Claimed(claim.expect("claimed for a hole"));
@@ -256,42 +224,40 @@ impl Files {
         part.pending.push(last);
     }
 
-    fn claim_for(
-        &self,
-        part: &Part<'_>,
-        first: FileBlock,
-        want: u32,
-        pool: &mut Option<&mut Pool>,
-    ) -> Result<Claim> {
-        let Some(pool) = pool else {
-            let goal = self.goal(part.inode, first, &part.pending)?;
-            return self.space.claim_reserved(goal, want);
-        };
-        let claim = match &mut pool.claim {
-            Some(claim) if claim.len() > 0 => claim,
-            empty => {
-                let wanted = pool.wanted.clamp(want, POOL_PAGES.max(want));
-                empty.insert(self.space.claim_reserved(part.inode.goal(), wanted)?)
-            }
-        };
-        let front = claim.split_front(want);
-        pool.wanted = pool.wanted.saturating_sub(front.len());
-        Ok(front)
-    }
-
-    /// Where the blocks of a hole would best be: behind the block before it.
-    pub(super) fn next_to(&self, inode: &Inode, first: FileBlock) -> Result<BlockNo> {
-        let Some(before) = first.get().checked_sub(1) else { return Ok(inode.goal()) };
-        match lookup(&self.space, inode, FileBlock(before))?.state {
-            State::Written(block) | State::Unwritten(block) => Ok(block.plus(1)),
-            State::Hole => Ok(inode.goal().plus(u64::from(before))),
+    /// Claims for a hole: small files side by side, files that are open and grow from a window of
+    /// their own, of all others what they need.
+    fn claim_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Claim> {
+        let (inode, first) = (part.inode, spot.mapping.first);
+        let blocks = self.block_from(part.size).get();
+        if blocks < self.options.alloc.stream_req {
+            return self.localities.claim(&self.space, inode, want);
         }
+        let goal = self.goal(part, spot).unwrap_or_else(|| {
+            if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() }
+        });
+        if spot.mapping.end() == FileBlock::END && inode.window.is_open() {
+            let need = Need { key: first.get(), want, ahead: 0, goal, promised: true };
+            return self.space.claim_from(&inode.window, need, true);
+        }
+        self.space.claim_reserved(goal, want)
     }
 
-    fn goal(&self, inode: &Inode, first: FileBlock, pending: &[Pending]) -> Result<BlockNo> {
-        match pending.last() {
-            Some(before) if before.end() == first => Ok(before.start().plus(u64::from(before.len))),
-            _ => self.next_to(inode, first),
+    /// Where the blocks of a hole would best be: where what stands before it leads to.
+    pub(super) fn next_to(&self, inode: &Inode, first: FileBlock) -> Result<BlockNo> {
+        let spot = find(&self.space, inode, first)?;
+        Ok(spot.continuation(&self.space).unwrap_or_else(|| inode.goal()))
+    }
+
+    /// Likewise, with what the part has placed already.
+    fn goal(&self, part: &Part<'_>, spot: &Spot) -> Option<BlockNo> {
+        let first = spot.mapping.first;
+        match part.pending.last() {
+            Some(last) if spot.before().is_none_or(|before| before.first < last.first) => {
+                let at = last.start().plus(u64::from(first.get() - last.first.get()));
+                let end = last.start().plus(u64::from(last.len));
+                Some(if at.get() < self.space.layout().blocks_count { at } else { end })
+            }
+            _ => spot.continuation(&self.space),
         }
     }
 
@@ -324,13 +290,6 @@ impl Files {
             .write_many(&writes)
             .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
             .map_err(|e| Error::io(format!("writing {} runs from block {start}", writes.len()), e))
-    }
-}
-
-impl Part<'_> {
-    /// A new small file: its blocks may stand beside those of its neighbours.
-    fn is_pooled(&self) -> bool {
-        (1..=POOLED_PAGES).contains(&self.reserved) && self.inode.attributes().sectors == 0
     }
 }
 

@@ -17,6 +17,7 @@ mod convoy;
 mod damage;
 mod delete;
 mod journaled;
+mod locality;
 mod mapping;
 mod ordered;
 mod orphan;
@@ -54,6 +55,8 @@ pub struct Files {
     orphans: Orphans,
     damage: Arc<Damage>,
     options: MountOptions,
+    /// Where small files lie.
+    localities: locality::Localities,
     /// Sweeps for syncs.
     convoy: convoy::Convoy,
     read_only: AtomicBool,
@@ -86,6 +89,7 @@ impl Files {
         let ordered = Arc::new(OrderedWrites::new(device, u64::from(block_size)));
         space.journal().set_ordered_data(&ordered);
         Self {
+            localities: locality::Localities::new(options.alloc.group_prealloc),
             zeroes: vec![0; block_size as usize].into(),
             ordered,
             space,

@@ -8,6 +8,7 @@
 
 use super::{Files, ORPHAN_CREDITS};
 use crate::cache::Buffer;
+use crate::config::WritebackMode;
 use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
 use crate::inode::{Inode, InodeRef, SweepState};
@@ -91,6 +92,7 @@ impl Files {
             if is_whole { self.remove_planned(handle, inode, &mut cut) } else { Ok(()) }
         })?;
         Self::show(inode, patch);
+        inode.window.rewind(keep.get());
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             return Ok(());
@@ -271,6 +273,7 @@ impl Files {
             let edit = Edit { first: run.first, end: run.end(), new: None };
             let removed = edit.apply(&self.space, handle, inode, &mut removal.nodes)?;
             for (start, len) in removed.runs {
+                let mut is_logged = is_metadata;
                 if is_metadata {
                     for i in 0..u64::from(len) {
                         handle.forget(start.plus(i))?;
@@ -278,9 +281,15 @@ impl Files {
                 } else {
                     for block in self.space.journal().logged_data(start, len) {
                         handle.forget(block)?;
+                        is_logged = true;
                     }
                 }
-                self.space.free(handle, start, len)?;
+                // Ordered data may still be on its way to where it was mapped.
+                if is_logged || self.options.writeback == WritebackMode::Ordered {
+                    self.space.free(handle, start, len)?;
+                } else {
+                    self.space.free_or_recycle(handle, &inode.window, start, len)?;
+                }
             }
         }
         Ok(())

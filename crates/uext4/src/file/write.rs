@@ -154,8 +154,9 @@ impl Files {
             match copied {
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
                     // Promises are worst cases: writing back turns them into what is needed, and
-                    // freed blocks come back with a commit.
-                    if !swept {
+                    // freed blocks come back with a commit. Others may hold more than they need.
+                    if self.space.give_back_windows() {
+                    } else if !swept {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;

@@ -19,7 +19,7 @@ pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
 
-use crate::alloc::{Reservation, Space};
+use crate::alloc::{Reservation, Space, Window};
 use crate::cache::{BlockKind, Buffer, DirtyMark, PageBudget, PageMap};
 use crate::error::{ErrorKind, Result};
 use crate::journal::{FlushEpoch, Handle};
@@ -28,8 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
-    BlockNo, CorruptKind, FileKind, Ino, Place, RawInode, extent::write_header, inode::verify_inode,
+    BlockNo, CorruptKind, FileKind, GroupNo, Ino, Place, RawInode, extent::write_header,
+    inode::verify_inode,
 };
+
+/// Groups over which the files of one group are spread at most.
+const FLEX_GROUPS_MAX: u32 = 64;
+/// The golden ratio's fraction, of 2^32.
+const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
 /// Root of an extent tree: `i_block`.
 #[derive(Debug)]
@@ -79,6 +85,8 @@ pub struct Inode {
     xattr: RwLock<()>,
     attributes: Mutex<Attributes>,
     pages: Mutex<FilePages>,
+    /// Blocks held for it while somebody has it open.
+    pub(crate) window: Arc<Window>,
     /// Set whenever pages or times become dirty.
     pub(crate) dirty: Arc<DirtyMark>,
     /// Writeback failures, for those who sync.
@@ -219,6 +227,7 @@ impl Inode {
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
+            window: Arc::new(Window::new()),
             dirty,
             errors: ErrorSequence::default(),
             changed_in: TidCell::default(),
@@ -280,13 +289,33 @@ impl Inode {
         &self.space
     }
 
-    /// Where its first block would best be: its group, at a place of its own so that the files of
-    /// a directory do not start in one spot.
+    /// The group that it stands in.
+    #[must_use]
+    pub fn group(&self) -> GroupNo {
+        self.space.layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
+    }
+
+    /// Where its first block would best be, if it is small: where its group begins, with the other
+    /// files of its directory.
     #[must_use]
     pub fn goal(&self) -> BlockNo {
+        self.space.layout().group_first_block(self.group())
+    }
+
+    /// Where its first block would best be, if many more are to come: at a place of its own in its
+    /// flex group, so that the files of a directory have room to grow side by side. Multiples of
+    /// the golden ratio lie as evenly as can be, however many there are.
+    #[must_use]
+    pub fn stream_goal(&self) -> BlockNo {
         let layout = self.space.layout();
-        let group = layout.group_of_ino(self.ino).map_or(uext4_ondisk::GroupNo(0), |(g, _)| g);
-        layout.group_first_block(group)
+        let per_flex = layout.groups_per_flex.clamp(1, FLEX_GROUPS_MAX);
+        let group = self.group().get();
+        let first = group - group % per_flex;
+        let start = layout.group_first_block(GroupNo(first)).get();
+        let groups = u64::from(per_flex.min(layout.group_count - first));
+        let blocks = groups * u64::from(layout.blocks_per_group);
+        let turn = u64::from(self.ino.get().wrapping_mul(GOLDEN_RATIO));
+        BlockNo((start + ((turn * blocks) >> 32)).min(layout.blocks_count - 1))
     }
 
     /// Lock of a directory's content, or of a file's content and size.
@@ -382,11 +411,21 @@ impl Inode {
         change: impl FnOnce(&mut Attributes) -> T,
     ) -> Result<T> {
         let buffer = self.table_block()?;
+        self.update_in(handle, &buffer, change)
+    }
+
+    /// As [`Inode::update`] by who has [`Inode::table_block`] at hand.
+    pub(crate) fn update_in<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        buffer: &Arc<Buffer>,
+        change: impl FnOnce(&mut Attributes) -> T,
+    ) -> Result<T> {
         let layout = self.space.layout();
         let size = layout.inode_size as usize;
         let mut attributes = self.attributes.lock();
         let result = change(&mut attributes);
-        let mut bytes = handle.write_slot(&buffer, self.place.slot)?;
+        let mut bytes = handle.write_slot(buffer, self.place.slot)?;
         let at = self.place.slot as usize * size;
         let fresh = self.fresh.swap(false, Ordering::Relaxed);
         attributes

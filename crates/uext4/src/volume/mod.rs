@@ -12,7 +12,7 @@ mod mount;
 mod stats;
 mod superblock;
 
-use crate::alloc::{DiscardStats, FreeRun, Space};
+use crate::alloc::{DiscardStats, FreeRun, Space, WindowStats};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::dir::DirEntry;
@@ -187,6 +187,12 @@ impl Volume {
     /// thread met it; it must not use the volume. The first hook stays.
     pub fn set_discard_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.space().discards().set_hook(Box::new(hook));
+    }
+
+    /// Counts of the windows that streams hold.
+    #[must_use]
+    pub fn window_stats(&self) -> WindowStats {
+        self.space().window_stats()
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until

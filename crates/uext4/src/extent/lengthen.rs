@@ -1,0 +1,82 @@
+//! Making an extent longer in place: what a stream does that continues where it ended.
+//!
+//! What: [`super::find`] gives the [`Spot`] of a block; if an extent ends there and its next blocks
+//! continue it on the device too, its entry gets a new length. No node is added, split or freed,
+//! and no key changes, so nothing is claimed and the path is not walked again.
+//! Invariants: as for [`super::Edit`]: the spot was found under the lock under which the tree
+//! changes, and that is still held.
+
+use super::Mapping;
+use crate::alloc::Space;
+use crate::cache::Buffer;
+use crate::error::Result;
+use crate::inode::{Attributes, Inode};
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::BlockNo;
+use uext4_ondisk::extent::{Extent, write_extent};
+
+/// Where a block of a file stands in the tree, or would.
+#[derive(Debug)]
+pub struct Spot {
+    /// Its state.
+    pub mapping: Mapping,
+    /// The last extent of the leaf that begins at or before the block, and its place there.
+    pub(super) before: Option<(usize, Extent)>,
+    /// The leaf; `None`: the root.
+    pub(super) leaf: Option<Arc<Buffer>>,
+}
+
+impl Spot {
+    /// Worst case of blocks that [`Spot::lengthen`] dirties: leaf and inode.
+    pub const CREDITS: u32 = 2;
+
+    /// The extent that block lies in, or that stands before it in the same leaf.
+    #[must_use]
+    pub fn before(&self) -> Option<Extent> {
+        self.before.map(|(_, extent)| extent)
+    }
+
+    /// Where on the device the block would stand if it continued what is before it, at its
+    /// distance; `None` if there is nothing, or the device ends before.
+    #[must_use]
+    pub fn continuation(&self, space: &Space) -> Option<BlockNo> {
+        let before = self.before()?;
+        let distance = self.mapping.first.get() - before.first.get();
+        let at = before.start.plus(u64::from(distance));
+        let end = before.start.plus(u64::from(before.len));
+        Some(if at.get() < space.layout().blocks_count { at } else { end })
+    }
+
+    /// Adds `len` blocks to the extent before, which ends at the block and may be so long; `table`
+    /// is the inode's [`Inode::table_block`]. `change` may change other attributes at once.
+    ///
+    /// # Errors
+    /// Those of [`Handle::write`].
+    pub fn lengthen(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        table: &Arc<Buffer>,
+        len: u32,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<()> {
+        let (index, before) = self.before.expect("who lengthens an extent has looked at it");
+        assert!(before.end() == self.mapping.first, "the extent does not end at the spot");
+        let longer = Extent { len: before.len + len, ..before };
+        assert!(longer.len <= Extent::max_len(longer.unwritten), "an extent of {}", longer.len);
+        let mut root = inode.tree().write();
+        if let Some(leaf) = &self.leaf {
+            assert!(write_extent(&mut handle.write(leaf)?, index, &longer));
+        } else {
+            assert!(write_extent(&mut root.bytes, index, &longer));
+        }
+        let sectors = u64::from(len) * u64::from(inode.space().layout().block_size / 512);
+        inode.note_data_change(handle);
+        inode.update_in(handle, table, |attributes| {
+            attributes.block_map = root.bytes;
+            attributes.sectors += sectors;
+            change(attributes);
+        })
+    }
+}

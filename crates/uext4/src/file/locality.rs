@@ -1,0 +1,42 @@
+//! Blocks of small files, side by side.
+//!
+//! What: the small files of a block group take their blocks from one window that they share. A
+//! directory's files have their inodes in one group, so they come to lie together, whichever
+//! thread writes them; groups of processors, as the kernel has them, mix the files of all
+//! directories that a processor writes to.
+//! Invariants: a slot is used by one group at a time; another that needs it takes it over.
+//! Locking: windows only; several sweeps may use one.
+
+use crate::alloc::{Claim, Need, Space, Window};
+use crate::error::Result;
+use crate::inode::Inode;
+use std::sync::Arc;
+
+const SLOT_COUNT: u32 = 64;
+
+#[derive(Debug)]
+pub(super) struct Localities {
+    slots: Box<[Arc<Window>]>,
+    /// Blocks that a window holds at first.
+    blocks: u32,
+}
+
+impl Localities {
+    pub(super) fn new(blocks: u32) -> Self {
+        let slot = |_| {
+            let window = Window::new();
+            window.open();
+            Arc::new(window)
+        };
+        Self { slots: (0..SLOT_COUNT).map(slot).collect(), blocks }
+    }
+
+    /// Claims promised blocks for an inode of a small file.
+    pub(super) fn claim(&self, space: &Space, inode: &Inode, want: u32) -> Result<Claim> {
+        let key = inode.group().get();
+        let window = &self.slots[(key % SLOT_COUNT) as usize];
+        let need =
+            Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), promised: true };
+        space.claim_from(window, need, false)
+    }
+}

@@ -1,0 +1,279 @@
+//! Reservation windows: what streams hold ahead, where they come to lie, who gets it back.
+//!
+//! Fault model: no free block; a crash whose device has all that was written so far. Layout is
+//! looked at in the extent lists, the image is e2fsck's to judge. Not covered: the speed.
+
+mod common;
+
+use common::{assert_clean, have, mke2fs, mount, mount_with, new};
+use std::sync::Arc;
+use uext4::{AllocateMode, ErrorKind, InodeRef, MountOptions, OpenFile, SetAttr, Volume};
+use uext4_device::MemoryDevice;
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{FileBlock, FileKind};
+
+const GROW: AllocateMode = AllocateMode::Allocate { keep_size: false };
+
+fn create(volume: &Volume, dir: &InodeRef, name: &str) -> OpenFile {
+    let inode = volume.create(dir, name.as_bytes(), &new(FileKind::Regular, 0o644)).unwrap();
+    volume.open_file(&inode).unwrap()
+}
+
+fn extents(volume: &Volume, inode: &InodeRef) -> Vec<Extent> {
+    let mut all = Vec::new();
+    volume
+        .extents(inode, FileBlock(0), &mut |extent| {
+            all.push(extent);
+            true
+        })
+        .unwrap();
+    all
+}
+
+/// Pieces on the device: what continues the one before is none of its own.
+fn pieces(volume: &Volume, inode: &InodeRef) -> usize {
+    let all = extents(volume, inode);
+    let goes_on = |w: &[Extent]| w[0].start.plus(u64::from(w[0].len)) == w[1].start;
+    all.len() - all.windows(2).filter(|w| goes_on(w)).count()
+}
+
+fn cut(volume: &Volume, file: &OpenFile) {
+    volume.set_attr(file.inode(), &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+}
+
+fn free_blocks(volume: &Volume) -> u64 {
+    volume.stat_fs().blocks_free
+}
+
+fn options(words: &str) -> MountOptions {
+    let mut options = MountOptions::default();
+    words.split_whitespace().for_each(|word| options.parse(word).unwrap());
+    options
+}
+
+fn finish(volume: Volume, device: &MemoryDevice) {
+    volume.close().unwrap();
+    assert_clean(device);
+}
+
+/// Files that grow side by side until the volume is nearly full; the most pieces of one.
+fn side_by_side(words: &str, append: impl Fn(&OpenFile, u64)) -> usize {
+    let device = Arc::new(mke2fs(192, "-b 4096 -m 0 -J size=8"));
+    let volume = mount_with(&device, options(words));
+    let root = volume.root().unwrap();
+    let files: Vec<OpenFile> = (0..8).map(|n| create(&volume, &root, &format!("f{n}"))).collect();
+    // Eight files of 18 MiB in 175: they meet.
+    for n in 0..18 * 256 / 2 {
+        files.iter().for_each(|file| append(file, n * 8192));
+    }
+    files.iter().for_each(|file| file.sync(false).unwrap());
+    let most = files.iter().map(|file| pieces(&volume, file.inode())).max().unwrap();
+    drop((files, root));
+    // But for what small files of the two groups share.
+    assert!(volume.window_stats().held <= 2, "closed files hold nothing");
+    finish(volume, &device);
+    most
+}
+
+#[test]
+fn appenders_side_by_side_lie_in_few_pieces() {
+    if !have("mke2fs") {
+        return;
+    }
+    let allocate = |file: &OpenFile, at: u64| file.allocate(GROW, at, 8192).unwrap();
+    let write = |file: &OpenFile, at: u64| {
+        file.write_at(at, &[7; 8192]).unwrap();
+        if at % (64 * 8192) == 0 {
+            file.sync(true).unwrap();
+        }
+    };
+    let (held, bare) = (side_by_side("", allocate), side_by_side("mb_reserve=off", allocate));
+    println!("fallocate: {held} pieces, {bare} without windows");
+    assert!(held <= 20, "{held} pieces of 18 MiB");
+    assert!(bare > 4 * held, "without windows there are only {bare} pieces");
+    let written = side_by_side("", write);
+    println!("written: {written} pieces");
+    assert!(written <= 20, "{written} pieces of 18 MiB");
+}
+
+/// One file takes the last block while others hold windows: by fallocate, and by writing.
+#[test]
+fn windows_are_given_back_before_anything_fails() {
+    if !have("mke2fs") {
+        return;
+    }
+    for written in [false, true] {
+        let device = Arc::new(mke2fs(64, "-b 1024 -m 0 -g 8192"));
+        let volume = mount(&device);
+        let root = volume.root().unwrap();
+        let holders: Vec<OpenFile> =
+            (0..40).map(|n| create(&volume, &root, &format!("f{n}"))).collect();
+        for (n, holder) in (0..).zip(&holders) {
+            (0..4).for_each(|i| holder.allocate(GROW, i * 20 * 1024, 20 * 1024).unwrap());
+            assert!(volume.window_stats().held > n, "an open file that grows holds a window");
+        }
+        let full = create(&volume, &root, "full");
+        let mut at = 0;
+        let error = loop {
+            let done = match written {
+                true => full.write_at(at, &[1; 1024]).map(drop),
+                false => full.allocate(GROW, at, 1024),
+            };
+            match done {
+                Ok(()) => at += 1024,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(*error.kind(), ErrorKind::NoSpace);
+        // A page that is written promises itself and five nodes of its tree.
+        let left = free_blocks(&volume);
+        assert!(left <= if written { 5 } else { 0 }, "{left} blocks were left unused");
+        assert!(volume.window_stats().recalled > 0);
+        full.sync(false).unwrap();
+        // Nobody took what others have: they go on once there is space.
+        cut(&volume, &full);
+        holders.iter().for_each(|file| file.allocate(GROW, 80 * 1024, 20 * 1024).unwrap());
+        drop((holders, full, root));
+        finish(volume, &device);
+    }
+}
+
+#[test]
+fn statfs_counts_what_windows_hold_as_free() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(64, "-b 4096"));
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    let file = create(&volume, &root, "f");
+    let before = free_blocks(&volume);
+    for n in 0..10 {
+        file.allocate(GROW, n * 4096, 4096).unwrap();
+        assert_eq!(free_blocks(&volume), before - n - 1);
+    }
+    assert_eq!(volume.window_stats().held, 1);
+    let second = volume.open_file(file.inode()).unwrap();
+    drop(file);
+    assert_eq!(volume.window_stats().held, 1, "somebody has it open");
+    drop(second);
+    assert_eq!((volume.window_stats().held, free_blocks(&volume)), (0, before - 10));
+    // What is written back after the last close holds nothing.
+    let late = create(&volume, &root, "late");
+    late.write_at(0, &[1; 100 << 10]).unwrap();
+    drop(late);
+    volume.sync().unwrap();
+    assert_eq!(volume.window_stats().held, 0);
+    drop(root);
+    finish(volume, &device);
+}
+
+/// Small files of two directories in different groups, written in turns by two threads: those of
+/// one directory lie together.
+#[test]
+fn small_files_of_a_directory_lie_together() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(128, "-b 1024 -g 8192 -O ^flex_bg"));
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    let dir = |n| {
+        let name = format!("d{n}");
+        volume.create(&root, name.as_bytes(), &new(FileKind::Directory, 0o755)).unwrap()
+    };
+    let group = |dir: &InodeRef| volume.layout().group_of_ino(dir.ino()).unwrap().0;
+    let first = dir(0);
+    let other = (1..64).map(dir).find(|dir| group(dir) != group(&first)).unwrap();
+    let dirs = [first, other];
+    std::thread::scope(|scope| {
+        for thread in 0..2_usize {
+            let (volume, dirs) = (&volume, &dirs);
+            scope.spawn(move || {
+                for n in 0..200_usize {
+                    let file = create(volume, &dirs[(n + thread) % 2], &format!("{thread}-{n}"));
+                    file.write_at(0, &vec![3; 1024 * (1 + n % 3)]).unwrap();
+                    if n % 16 == 0 {
+                        file.sync(true).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    volume.sync().unwrap();
+    for dir in &dirs {
+        let mut starts = Vec::new();
+        for entry in ["0", "1"].iter().flat_map(|t| (0..200).map(move |n| format!("{t}-{n}"))) {
+            let Ok(inode) = volume.lookup(dir, entry.as_bytes()) else { continue };
+            starts.push(extents(&volume, &inode)[0].start.get());
+        }
+        assert_eq!(starts.len(), 200);
+        starts.sort_unstable();
+        let mean = (starts[199] - starts[0]) / 199;
+        println!("mean distance {mean} blocks");
+        assert!(mean <= 3, "files of 1 to 3 blocks lie {mean} blocks apart");
+    }
+    drop((dirs, root));
+    finish(volume, &device);
+}
+
+/// What a transaction takes and frees is taken again: a file that grows and is cut hundreds of times
+/// over needs no other blocks, no commit, and no memory for frees that wait.
+#[test]
+fn append_and_cut_go_round_in_the_same_blocks() {
+    if !have("mke2fs") {
+        return;
+    }
+    // Small groups, so that the file lies in several.
+    for groups in ["-g 1024", "-g 8192"] {
+        let device = Arc::new(mke2fs(16, &format!("-b 1024 -m 0 -J size=4 {groups}")));
+        let volume = mount_with(&device, options("commit=300"));
+        let root = volume.root().unwrap();
+        // Each begins somewhere else.
+        let files: Vec<OpenFile> =
+            (0..10).map(|n| create(&volume, &root, &format!("f{n}"))).collect();
+        let before = free_blocks(&volume);
+        for file in files.iter().cycle().take(300) {
+            (0..192).for_each(|n| file.allocate(GROW, n * 8192, 8192).unwrap());
+            cut(&volume, file);
+            assert_eq!(free_blocks(&volume), before);
+        }
+        let recycled = volume.window_stats().recycled_blocks;
+        assert!(recycled > 440_000, "only {recycled} of 460,800 blocks went round");
+        drop((files, root));
+        finish(volume, &device);
+    }
+}
+
+/// A crash while blocks that an earlier transaction took are free, but not durably so: the file is
+/// there as it was synced, whatever was written since.
+#[test]
+fn blocks_of_an_earlier_transaction_are_not_taken_again() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(32, "-b 1024"));
+    let volume = mount_with(&device, options("commit=300"));
+    let root = volume.root().unwrap();
+    let file = create(&volume, &root, "f");
+    let old = vec![b'o'; 64 << 10];
+    file.allocate(GROW, 0, old.len() as u64).unwrap();
+    file.write_at(0, &old).unwrap();
+    file.sync(false).unwrap();
+    volume.sync().unwrap();
+    cut(&volume, &file);
+    file.allocate(GROW, 0, old.len() as u64).unwrap();
+    file.write_at(0, &vec![b'n'; old.len()]).unwrap();
+    // Written and mapped as at close(2), and not committed.
+    file.flush().unwrap();
+    let crashed = Arc::new(device.snapshot());
+    let recovered = mount(&crashed);
+    let inode = recovered.lookup(&recovered.root().unwrap(), b"f").unwrap();
+    let mut read = vec![0; old.len()];
+    let len = recovered.open_file(&inode).unwrap().read_at(0, &mut read).unwrap();
+    assert!(len == old.len() && read == old, "the synced file is not there after the crash");
+    drop(inode);
+    finish(recovered, &crashed);
+    drop((file, root));
+    finish(volume, &device);
+}

@@ -240,7 +240,10 @@ impl Space {
             Ok(false) => {
                 Err(Error::new(ErrorKind::Unsupported, "the device cannot discard blocks"))
             }
-            Err(error) => Err(Error::io(format!("discarding {len} blocks from {start}"), error)),
+            Err(error) => {
+                let context = format!("discarding {len} blocks from {start}");
+                Err(Error::io(context, error))
+            }
         }
     }
 

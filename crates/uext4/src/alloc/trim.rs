@@ -247,8 +247,8 @@ impl Space {
         }
     }
 
-    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the device forgets them is its affair: failures are counted, the first
-    /// is told.
+    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the
+    /// device forgets them is its affair: failures are counted, the first is told.
     pub(super) fn discard_freed(&self, freed: &[Freed]) {
         if !self.discards.on_free.load(Ordering::Relaxed) {
             return;

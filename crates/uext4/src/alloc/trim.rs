@@ -240,12 +240,15 @@ impl Space {
             Ok(false) => {
                 Err(Error::new(ErrorKind::Unsupported, "the device cannot discard blocks"))
             }
-            Err(error) => Err(Error::io(format!("discarding {len} blocks from {start}"), error)),
+            Err(error) => {
+                let context = format!("discarding {len} blocks from {start}");
+                Err(Error::io(context, error))
+            }
         }
     }
 
-    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the device forgets them is its affair: failures are counted, the first
-    /// is told.
+    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the
+    /// device forgets them is its affair: failures are counted, the first is told.
     pub(super) fn discard_freed(&self, freed: &[Freed]) {
         if !self.discards.on_free.load(Ordering::Relaxed) {
             return;

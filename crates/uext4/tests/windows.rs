@@ -83,7 +83,7 @@ fn appenders_side_by_side_lie_in_few_pieces() {
     let allocate = |file: &OpenFile, at: u64| file.allocate(GROW, at, 8192).unwrap();
     let write = |file: &OpenFile, at: u64| {
         file.write_at(at, &[7; 8192]).unwrap();
-        if at % (64 * 8192) == 0 {
+        if at.is_multiple_of(64 * 8192) {
             file.sync(true).unwrap();
         }
     };
@@ -193,7 +193,7 @@ fn small_files_of_a_directory_lie_together() {
                 for n in 0..200_usize {
                     let file = create(volume, &dirs[(n + thread) % 2], &format!("{thread}-{n}"));
                     file.write_at(0, &vec![3; 1024 * (1 + n % 3)]).unwrap();
-                    if n % 16 == 0 {
+                    if n.is_multiple_of(16) {
                         file.sync(true).unwrap();
                     }
                 }
@@ -217,8 +217,8 @@ fn small_files_of_a_directory_lie_together() {
     finish(volume, &device);
 }
 
-/// What a transaction takes and frees is taken again: a file that grows and is cut hundreds of times
-/// over needs no other blocks, no commit, and no memory for frees that wait.
+/// What a transaction takes and frees is taken again: a file that grows and is cut hundreds of
+/// times over needs no other blocks, no commit, and no memory for frees that wait.
 #[test]
 fn append_and_cut_go_round_in_the_same_blocks() {
     if !have("mke2fs") {

@@ -212,8 +212,8 @@ impl Space {
         Ok(())
     }
 
-    /// Frees blocks of a file into a claim: nobody else can take them meanwhile. The run lies in one
-    /// group. Costs two credits.
+    /// Frees blocks of a file into a claim: nobody else can take them meanwhile. The run lies in
+    /// one group. Costs two credits.
     pub(super) fn free_to_claim(
         &self,
         handle: &mut Handle<'_>,

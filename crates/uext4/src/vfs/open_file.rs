@@ -137,8 +137,8 @@ impl OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// The last one to close a file gives back what is held for it. Drops claims, so it happens with
-    /// no lock of the engine held.
+    /// The last one to close a file gives back what is held for it. Drops claims, so it happens
+    /// with no lock of the engine held.
     fn drop(&mut self) {
         self.inode.window.close(self.vfs.files().space());
     }

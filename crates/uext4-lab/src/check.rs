@@ -37,7 +37,9 @@ impl Expected {
             Work::Create | Work::Stat => Self::Files(files),
             Work::Unlink => Self::Files(SmallFiles { per_dir: 0, ..files }),
             // What these leave is judged block by block: see `storm::content`, `append::run`.
-            Work::SyncOwn | Work::SyncShared | Work::Recycle | Work::Fill => Self::NoTree,
+            Work::SyncOwn | Work::SyncShared | Work::SyncAppend | Work::Recycle | Work::Fill => {
+                Self::NoTree
+            }
         }
     }
 

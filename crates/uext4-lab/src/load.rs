@@ -25,6 +25,8 @@ pub(crate) enum Work {
     SyncOwn,
     /// Threads write and fsync, all in one small file.
     SyncShared,
+    /// Threads append and fsync, each to a file of its own.
+    SyncAppend,
     /// Threads grow files by fallocate and cut them off, for a time.
     Recycle,
     /// Threads grow a file each by fallocate to its full length.
@@ -110,7 +112,7 @@ impl Load {
     /// Whether threads write and fsync: such loads take variants, journals and a duration.
     #[must_use]
     pub const fn is_sync(&self) -> bool {
-        matches!(self.work, Work::SyncOwn | Work::SyncShared)
+        matches!(self.work, Work::SyncOwn | Work::SyncShared | Work::SyncAppend)
     }
 
     /// Whether threads allocate and the layout counts, too.
@@ -130,7 +132,9 @@ impl Load {
     pub const fn threads_max(&self) -> u32 {
         match self.work {
             Work::Create | Work::Stat | Work::Unlink => SMALL_FILE_DIRS,
-            Work::SyncOwn | Work::SyncShared | Work::Recycle | Work::Fill => SYNC_THREADS_MAX,
+            Work::SyncOwn | Work::SyncShared | Work::SyncAppend | Work::Recycle | Work::Fill => {
+                SYNC_THREADS_MAX
+            }
             _ => 1,
         }
     }
@@ -221,6 +225,16 @@ pub static LOADS: &[Load] = &[
         block_bytes: 16 << 10,
         space_bytes: 2 << 30,
         work: Work::SyncShared,
+        start: Start::Nothing,
+    },
+    Load {
+        id: "S1",
+        what: "appends of 16 KiB to a new file, fsync after each: what one thread alone pays",
+        metric: "iops",
+        threads: &[1],
+        block_bytes: 16 << 10,
+        space_bytes: 3 << 29,
+        work: Work::SyncAppend,
         start: Start::Nothing,
     },
     Load {

@@ -212,7 +212,8 @@ impl<'a> Runner<'a> {
             }
             (Work::Create | Work::Unlink, _) => pass()?,
             (Work::Build, _)
-            | (Work::SyncOwn | Work::SyncShared | Work::Recycle | Work::Fill, _) => {
+            | (Work::SyncOwn | Work::SyncShared | Work::SyncAppend, _)
+            | (Work::Recycle | Work::Fill, _) => {
                 return Err(Error::new("not a load of this kind"));
             }
         }

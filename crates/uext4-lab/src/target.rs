@@ -66,7 +66,9 @@ impl Target {
     pub fn takes(self, load: &Load) -> bool {
         match load.work {
             Work::Build => matches!(self, Self::Uext4 | Self::Mke2fs),
-            Work::SyncOwn => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
+            Work::SyncOwn | Work::SyncAppend => {
+                matches!(self, Self::Uext4 | Self::Kernel | Self::Raw)
+            }
             Work::SyncShared => self != Self::Mke2fs,
             Work::Recycle | Work::Fill => {
                 matches!(self, Self::Uext4 | Self::Uext4Mount | Self::Kernel)

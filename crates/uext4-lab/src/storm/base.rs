@@ -35,7 +35,7 @@ pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &Shape) -> Result<PathBuf>
     let side = maker.start(plan, stage, &medium, "")?;
     match &side {
         Side::Library(volume) => (0..shape.files()).try_for_each(|n| file(volume, shape, n))?,
-        Side::Mount(mount) if !shape.shared && fio::is_installed() => {
+        Side::Mount(mount) if !shape.shared && !shape.appends && fio::is_installed() => {
             fio::lay_out(shape, mount.dir(), &stage.source("fio.json"))?;
         }
         Side::Mount(mount) => {
@@ -82,6 +82,9 @@ fn file(volume: &Volume, shape: &Shape, number: u32) -> Result<()> {
     };
     let made = volume.create(&volume.root()?, shape.name(number).as_bytes(), &new)?;
     let file = volume.open_file(&made)?;
+    if shape.appends {
+        return Ok(());
+    }
     if !shape.shared {
         let mode = AllocateMode::Allocate { keep_size: false };
         return Ok(file.allocate(mode, 0, shape.file_bytes)?);
@@ -96,6 +99,9 @@ fn host_file(dir: &Path, shape: &Shape, number: u32) -> Result<()> {
     let path = dir.join(shape.name(number));
     let file = OpenOptions::new().write(true).create_new(true).open(&path);
     let file = file.doing(format_args!("making {}", path.display()))?;
+    if shape.appends {
+        return Ok(());
+    }
     if !shape.shared {
         return fallocate(&file, FallocateFlags::empty(), 0, shape.file_bytes).doing("fallocate");
     }

@@ -22,23 +22,27 @@ const FILES_SAMPLED: u32 = 64;
 const BLOCKS_SAMPLED: u32 = 16;
 
 /// The places that a thread writes to, one after the other: each block once, in random order, then
-/// again in another, as fio draws them.
+/// again in another, as fio draws them. Appends come in order, and from the begin again.
 pub(crate) struct Places {
     random: Random,
     order: Vec<u32>,
     next: usize,
+    in_order: bool,
 }
 
 impl Places {
     pub(crate) fn new(shape: &Shape, thread: u32) -> Self {
         let seed = 0x7565_7874_3400_0000 ^ (u64::from(thread) << 8);
-        let mut places =
-            Self { random: Random(seed), order: (0..shape.blocks()).collect(), next: 0 };
+        let order = (0..shape.blocks()).collect();
+        let mut places = Self { random: Random(seed), order, next: 0, in_order: shape.appends };
         places.shuffle();
         places
     }
 
     fn shuffle(&mut self) {
+        if self.in_order {
+            return;
+        }
         for last in (1..self.order.len()).rev() {
             let other = self.random.below(last as u64 + 1) as usize;
             self.order.swap(last, other);
@@ -99,7 +103,8 @@ pub(crate) fn check(shape: &Shape, writes: &[u64], read: &mut ReadBlock<'_>) -> 
         let last = last_writes(shape, file, writes);
         let step = if shape.shared { 1 } else { shape.blocks().div_ceil(BLOCKS_SAMPLED).max(1) };
         // A sample of all places, and of those that were written if those are few.
-        let sampled = (0..shape.blocks()).step_by(step as usize);
+        let is_there = |block: &u32| !shape.appends || last.contains_key(block);
+        let sampled = (0..shape.blocks()).step_by(step as usize).filter(is_there);
         let written = last.keys().copied().take(BLOCKS_SAMPLED as usize);
         for block in sampled.chain(written) {
             read(file, block, &mut data)?;
@@ -152,7 +157,7 @@ mod tests {
     use super::*;
 
     fn shape(shared: bool) -> Shape {
-        Shape { shared, threads: 2, journal_mib: 4, file_bytes: 8 * BLOCK as u64 }
+        Shape { shared, appends: false, threads: 2, journal_mib: 4, file_bytes: 8 * BLOCK as u64 }
     }
 
     /// What an image holds after `counts` writes of each thread, thread after thread.

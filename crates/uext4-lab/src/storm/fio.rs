@@ -170,7 +170,7 @@ mod tests {
 "#;
 
     fn shape(shared: bool) -> Shape {
-        Shape { shared, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
+        Shape { shared, appends: false, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
     }
 
     #[test]

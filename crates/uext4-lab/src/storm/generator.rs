@@ -213,7 +213,13 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        Shape { shared: false, threads: 5, journal_mib: 4, file_bytes: 20 * BLOCK as u64 }
+        Shape {
+            shared: false,
+            appends: false,
+            threads: 5,
+            journal_mib: 4,
+            file_bytes: 20 * BLOCK as u64,
+        }
     }
 
     #[test]

@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn every_write_is_on_the_device_and_batches_have_their_flushes() {
         for shared in [false, true] {
-            let shape = Shape { shared, threads: 6, journal_mib: 4, file_bytes: 16 * BLOCK as u64 };
+            let file_bytes = 16 * BLOCK as u64;
+            let shape = Shape { shared, appends: false, threads: 6, journal_mib: 4, file_bytes };
             let mut image = tempfile::NamedTempFile::new().unwrap();
             image.as_file_mut().set_len(shape.image_bytes()).unwrap();
             let raw = Raw::open(image.path(), &shape).unwrap();

@@ -11,7 +11,7 @@ use uext4_device::{FileDevice, MeteredDevice};
 
 use crate::check;
 use crate::error::{Doing, Error, Result};
-use crate::load::Load;
+use crate::load::{Load, Work};
 use crate::machine;
 use crate::plan::{Event, Figure, Plan, Turn};
 use crate::report::DEFAULT;
@@ -58,7 +58,7 @@ impl Player {
             let mut variants = vec![DEFAULT];
             if target.is_own() {
                 variants.extend(plan.variants.iter().map(String::as_str));
-            } else if target == Target::Kernel && !Shape::new(load.work, 1, 4, 1.0).shared {
+            } else if target == Target::Kernel && load.work == Work::SyncOwn {
                 variants = KERNEL_VARIANTS.to_vec();
             }
             players.extend(variants.into_iter().map(|v| Self::new(load, target, v)));
@@ -293,7 +293,7 @@ impl Bench<'_> {
         let Side::Mount(mount) = &side else { return Err(Error::new("not a mount")) };
         let count = || Counters::of_kernel(medium.loop_device());
         let work = || {
-            if fio::is_installed() {
+            if fio::is_installed() && !self.shape.appends {
                 let log = self.stage.source("fio.json");
                 return fio::run(&self.shape, mount.dir(), self.limits(), &log);
             }
@@ -319,7 +319,7 @@ impl Bench<'_> {
         let whole = (0..shape.files()).try_for_each(|number| {
             let inode = volume.lookup(&volume.root()?, shape.name(number).as_bytes())?;
             let size = volume.attr(&inode).size;
-            if size == shape.file_bytes {
+            if size == shape.file_bytes || shape.appends {
                 return Ok(());
             }
             Err(Error::new(format!("{} has {size} bytes", shape.name(number))))

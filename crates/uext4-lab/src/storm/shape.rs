@@ -8,6 +8,8 @@ pub(crate) const BLOCK: usize = 16 << 10;
 pub(crate) const JOURNAL_MIB: u32 = 128;
 /// Bytes of a file of E0 at full scale, as the report of the collapse had them.
 const OWN_FILE_BYTES: u64 = 28_800_000;
+/// Most bytes of a file of S1 at full scale.
+const APPENDED_FILE_BYTES: u64 = 1 << 30;
 /// Bytes of the one file of E3.
 const SHARED_FILE_BYTES: u64 = 1 << 20;
 /// Name of the fio job of E0: fio derives names of files from it.
@@ -20,6 +22,8 @@ const SHARED_NAME: &str = "one_file";
 pub(crate) struct Shape {
     /// Whether all threads write to one file.
     pub(crate) shared: bool,
+    /// Whether files are empty at first, and written from their begin to their end.
+    pub(crate) appends: bool,
     pub(crate) threads: u32,
     pub(crate) journal_mib: u32,
     /// Length of each file, in bytes.
@@ -29,16 +33,18 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn new(work: Work, threads: u32, journal_mib: u32, scale: f64) -> Self {
         let shared = work == Work::SyncShared;
+        let appends = work == Work::SyncAppend;
+        let full_bytes = if appends { APPENDED_FILE_BYTES } else { OWN_FILE_BYTES };
         let block = BLOCK as u64;
         let file_bytes = if shared {
             SHARED_FILE_BYTES
         } else if scale < 1.0 {
             // At least so many that a thread has something to choose from.
-            ((OWN_FILE_BYTES as f64 * scale) as u64 / block * block).max(8 * block)
+            ((full_bytes as f64 * scale) as u64 / block * block).max(8 * block)
         } else {
-            OWN_FILE_BYTES
+            full_bytes
         };
-        Self { shared, threads, journal_mib, file_bytes }
+        Self { shared, appends, threads, journal_mib, file_bytes }
     }
 
     /// Whole blocks of a file: the places that are written.

@@ -1,8 +1,9 @@
 //! The loads that sync: E0 (`fsync-storm`), E3 (`fsync-batch`) and S1 (appends).
 //!
-//! What: threads write 16 KiB through the page cache and fsync after each write; in E0 very many, at
-//! random places, each into a file of its own that was only allocated; in E3 all into one file that
-//! was written before; in S1 at the end of a new file. `docs/lab.md` says how the figures are taken.
+//! What: threads write 16 KiB through the page cache and fsync after each write; in E0 very many,
+//! at random places, each into a file of its own that was only allocated; in E3 all into one file
+//! that was written before; in S1 at the end of a new file. `docs/lab.md` says how the figures are
+//! taken.
 //!
 //! | module | what it is |
 //! |---|---|

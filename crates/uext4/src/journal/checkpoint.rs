@@ -45,8 +45,11 @@ impl Journal {
     /// Body of the checkpointer thread.
     pub(super) fn run_checkpointer(&self) {
         while self.wait_for_checkpoint_work() {
-            if let Err(error) = self.checkpoint_to_low_water() {
-                self.abort(error);
+            match self.checkpoint_to_low_water() {
+                // Others have to go on before there is something to write home.
+                Ok(0) => crate::sync::thread::pause(),
+                Ok(_) => {}
+                Err(error) => self.abort(error),
             }
         }
     }
@@ -87,13 +90,16 @@ impl Journal {
         self.map.len() - state.ring.free
     }
 
-    fn checkpoint_to_low_water(&self) -> Result<()> {
+    /// Returns the blocks written home.
+    fn checkpoint_to_low_water(&self) -> Result<usize> {
+        let mut written = 0;
         loop {
             let blocks = self.checkpoint(By::Engine)?;
+            written += blocks;
             let state = self.state.lock();
             let is_over = state.shutdown || state.abort_cause.is_some();
             if blocks == 0 || is_over || self.is_at_low_water(&state) {
-                return Ok(());
+                return Ok(written);
             }
         }
     }

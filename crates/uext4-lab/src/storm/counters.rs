@@ -9,6 +9,17 @@ use std::path::Path;
 use uext4::Volume;
 use uext4::stats::Reading;
 
+/// Why threads waited in the engine, as `uext4 stats` names it: how often joins of a transaction
+/// were refused, by cause; joiners woken; checkpoints that joiners had to make.
+pub(crate) const CAUSES: [&str; 6] = [
+    "joins_refused_locked",
+    "joins_refused_full",
+    "joins_refused_log_space",
+    "joins_refused_reserved",
+    "joiners_woken",
+    "checkpoints_forced",
+];
+
 /// What had been counted at a moment; what cannot be had is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
@@ -28,6 +39,10 @@ pub(crate) struct Counters {
     pub(crate) log_space_wait_us: Option<f64>,
     /// Locks of the allocator that were held when somebody wanted them.
     pub(crate) contended: Option<u64>,
+    /// Each of [`CAUSES`].
+    pub(crate) causes: [Option<u64>; CAUSES.len()],
+    /// Most credits that were reserved at a time since the volume was opened.
+    pub(crate) reserved_high_water: Option<u64>,
 }
 
 impl Counters {
@@ -65,6 +80,8 @@ impl Counters {
             commit_us: stats.histogram("commit").map(us),
             log_space_wait_us: (!waits.is_empty()).then(|| waits.iter().sum()),
             contended: Some(volume.alloc_stats().contended),
+            causes: CAUSES.map(|name| stats.number(name)),
+            reserved_high_water: stats.number("credits_reserved_high_water"),
             ..self
         }
     }
@@ -82,6 +99,8 @@ impl Counters {
             commit_us: time(self.commit_us, before.commit_us),
             log_space_wait_us: time(self.log_space_wait_us, before.log_space_wait_us),
             contended: between(self.contended, before.contended),
+            causes: std::array::from_fn(|n| between(self.causes[n], before.causes[n])),
+            reserved_high_water: self.reserved_high_water,
         }
     }
 

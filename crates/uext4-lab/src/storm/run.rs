@@ -18,7 +18,7 @@ use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium, Route, Stage};
 use crate::storm::base;
 use crate::storm::content::{self, ReadBlock};
-use crate::storm::counters::Counters;
+use crate::storm::counters::{CAUSES, Counters};
 use crate::storm::fio;
 use crate::storm::generator::{self, Limits, Outcome};
 use crate::storm::raw::{self, Raw};
@@ -410,7 +410,11 @@ fn measure(
         ("peak_rss_kib", peak_rss_kib().map(|kib| kib as f64)),
         ("operations", Some(operations)),
     ];
-    let figures = figures.into_iter().filter_map(|(metric, value)| Some((metric, value?)));
+    let causes = CAUSES.into_iter().zip(counted.causes.map(|count| count.map(|n| n as f64)));
+    let reserved = counted.reserved_high_water.map(|credits| credits as f64);
+    let causes = causes.chain([("reserved_high_water", reserved)]);
+    let figures =
+        figures.into_iter().chain(causes).filter_map(|(metric, value)| Some((metric, value?)));
     Ok((outcome, figures.collect()))
 }
 

@@ -48,7 +48,8 @@ const DISCARD_UNIT_MAX: u64 = 64 << 10;
 pub struct FileDevice {
     path: PathBuf,
     file: File,
-    /// Second open file with `O_DSYNC`; none when read-only or where `/proc` is missing.
+    /// Second open file with `O_DSYNC`; none when read-only, for block devices, or where `/proc` is
+    /// missing: then a flush follows the write.
     fua: Option<Mutex<File>>,
     /// Where byte 0 of the device lies in the file, in bytes.
     start: u64,
@@ -313,7 +314,9 @@ impl FileDevice {
         fresh: bool,
     ) -> FileDevice {
         let store_block = file.metadata().map_or(0, |found| found.blksize());
-        let fua = if read_only { None } else { reopen(&file, libc::O_DSYNC).map(Mutex::new) };
+        // A synchronous write to a block device is a FUA write *and* a flush: one too many.
+        let synchronous = !read_only && !block_device;
+        let fua = if synchronous { reopen(&file, libc::O_DSYNC).map(Mutex::new) } else { None };
         FileDevice {
             path: path.to_path_buf(),
             file,

@@ -16,7 +16,6 @@ use super::Files;
 use super::sweep::Swept;
 use crate::error::Result;
 use crate::inode::{InodeRef, Lead};
-use crate::journal::later;
 use crate::plant::{self, Fault};
 use crate::stats::WaitFor;
 use crate::sync::{Condvar, LockRank, Mutex};
@@ -223,29 +222,9 @@ impl Files {
         if plant::is(Fault::HastyCompany) {
             company.tell(Swept::Durable);
         }
-        self.make_durable(own, &company)?;
+        let tickets = std::iter::once(own).chain(&company.0);
+        self.make_durable(tickets.map(|ticket| (&ticket.inode, ticket.data_only)))?;
         company.tell(Swept::Durable);
         Ok(Some(Swept::Durable))
-    }
-
-    /// What each of them would do for itself after the sweep, with one wait for all.
-    fn make_durable(&self, own: &Ticket, company: &Company) -> Result<()> {
-        let (mut newest, mut written) = (None, None);
-        let tickets = || std::iter::once(own).chain(company.0.iter().map(|ticket| &**ticket));
-        for ticket in tickets() {
-            written = written.max(ticket.inode.written());
-            if !ticket.data_only {
-                self.write_times(&ticket.inode)?;
-            }
-            newest = match (newest, ticket.inode.sync_tid(ticket.data_only)) {
-                (Some(newest), Some(tid)) => Some(later(newest, tid)),
-                (newest, tid) => newest.or(tid),
-            };
-        }
-        let journal = self.space.journal();
-        if let Some(tid) = newest {
-            journal.wait_durable_for(tid, company.0.len() as u32 + 1)?;
-        }
-        written.map_or(Ok(()), |epoch| journal.flush_gate().cover(epoch))
     }
 }

@@ -8,6 +8,7 @@ use super::Files;
 use super::sweep::Swept;
 use crate::error::Result;
 use crate::inode::InodeRef;
+use crate::journal::later;
 use uext4_ondisk::{FileKind, InodeFlags};
 
 /// Inodes that background writeback takes off the list at a time.
@@ -27,15 +28,32 @@ impl Files {
         {
             return Ok(());
         }
-        // What a flush must cover for this call: what others write from now on is theirs to wait
-        // for.
-        let written = inode.written();
-        if !data_only {
-            self.write_times(inode)?;
+        self.make_durable(std::iter::once((inode, data_only)))
+    }
+
+    /// Makes what was swept durable, and what stands in transactions, with one wait for all of
+    /// these syncs: inode, and whether attributes do not matter.
+    pub(super) fn make_durable<'a>(
+        &self,
+        syncs: impl Iterator<Item = (&'a InodeRef, bool)>,
+    ) -> Result<()> {
+        let (mut newest, mut written, mut count) = (None, None, 0);
+        for (inode, data_only) in syncs {
+            // What a flush must cover for this call: what others write from now on is theirs to
+            // wait for.
+            written = written.max(inode.written());
+            if !data_only {
+                self.write_times(inode)?;
+            }
+            newest = match (newest, inode.sync_tid(data_only)) {
+                (Some(newest), Some(tid)) => Some(later(newest, tid)),
+                (newest, tid) => newest.or(tid),
+            };
+            count += 1;
         }
         let journal = self.space.journal();
-        if let Some(tid) = inode.sync_tid(data_only) {
-            journal.wait_durable(tid)?;
+        if let Some(tid) = newest {
+            journal.wait_durable_for(tid, count)?;
         }
         // The commit's flush most often covers the data, too.
         written.map_or(Ok(()), |epoch| journal.flush_gate().cover(epoch))

@@ -87,6 +87,8 @@ pub enum LockRank {
     Drain,
     /// One writeback sweep of an inode at a time.
     Sweep,
+    /// The right to commit.
+    Commit,
     /// Not a lock: an open handle. Nothing above may be waited for while one is held.
     Handle,
     /// Orphan list of the volume.

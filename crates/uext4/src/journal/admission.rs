@@ -162,7 +162,7 @@ impl Journal {
         if after.closed {
             if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
                 let _state = self.state.lock();
-                self.committer_wake.notify_one();
+                self.commit_wake.notify_one();
             }
         } else if (unused > 0 || after.handles + 1 == HANDLES_MAX) && !self.queue.is_empty() {
             self.ask(self.queue.look_again(&self.word));

@@ -90,6 +90,11 @@ impl Batch {
         !min.is_zero() || (self.halves.are_likely() && self.patience.is_worth_it())
     }
 
+    /// Whether no sync but the caller's is to be expected, so that there is nothing to wait for.
+    pub(super) fn is_alone(&self, min: Duration) -> bool {
+        min.is_zero() && self.patience.expected() <= 1
+    }
+
     fn deadlines(
         &self,
         started: u64,
@@ -192,7 +197,7 @@ impl Journal {
                 break;
             }
             let left = Duration::from_nanos(end - now);
-            if self.committer_wake.wait_briefly(&mut state, left) {
+            if self.commit_wake.wait_briefly(&mut state, left) {
                 break;
             }
         }

@@ -155,7 +155,7 @@ impl Journal {
         }
         // Somebody may wait for the images to be gone rather than for the log.
         drop(self.state.lock());
-        self.committer_wake.notify_all();
+        self.commit_wake.notify_all();
         Ok(batch.len())
     }
 

@@ -1,9 +1,10 @@
 //! The committer: closes transactions and writes them to the log.
 //!
-//! What: one thread. Perhaps wait for more syncs (`batch.rs`), close, wait for open handles,
-//! snapshot the blocks, open the next transaction, seal the images, write descriptors and images in
-//! one go, flush, write the commit block durably, wake those who wait. With `journal_async_commit`
-//! the commit block goes with the rest and one flush follows; with `barrier=0` nothing is flushed.
+//! What: one thread at a time, most often the committer; a sync that is alone commits for itself.
+//! Perhaps wait for more syncs (`batch.rs`), close, wait for open handles, snapshot the blocks, open
+//! the next transaction, seal the images, write descriptors and images in one go, flush, write the
+//! commit block durably, wake those who wait. With `journal_async_commit` the commit block goes with
+//! the rest and one flush follows; with `barrier=0` nothing is flushed.
 //! Invariants: the flush covers the log images and all file data whose mapping the transaction
 //! holds (data is written before its mapping is inserted). The checkpointer sees images only when
 //! their transaction is durable. Freed blocks return to the allocator only after that, and after no
@@ -12,6 +13,7 @@
 
 use super::batch::Batch;
 use super::log::Tail;
+use super::recovery::AbortOnPanic;
 use super::transaction::Contents;
 use super::{Journal, SpaceKeeper, State, later};
 use crate::cache::Snapshot;
@@ -62,14 +64,38 @@ impl Phases {
 impl Journal {
     /// Body of the committer thread.
     pub(super) fn run_committer(&self) {
-        let mut batch = Batch::default();
         while let Some(cause) = self.wait_for_commit_work() {
+            let mut batch = self.committing.lock();
             if cause == Cause::Request {
+                // Somebody else may have committed meanwhile.
+                if !self.state.lock().is_requested() {
+                    continue;
+                }
                 self.gather(&mut batch, self.word.load().tid);
             }
-            if let Err(error) = self.commit_running(&mut batch) {
-                self.abort(error);
-            }
+            self.commit(&mut batch);
+        }
+    }
+
+    /// Commits transaction `tid`, which the caller needs, in the caller's thread: two wake-ups
+    /// less. False if the committer is to do it: it is at work, or the caller is not alone in
+    /// syncing, so that a commit may have to wait for others. The caller waits for a commit either
+    /// way, so it may hold what it holds.
+    pub(super) fn commit_in_place(&self, tid: Tid) -> bool {
+        let Some(mut batch) = self.committing.try_lock() else { return false };
+        if !batch.is_alone(self.config.min_batch_time) || self.word.load().tid != tid {
+            return false;
+        }
+        let _guard = AbortOnPanic(self);
+        self.note_request(&mut self.state.lock(), tid);
+        self.stats.commits_in_place.fetch_add(1, Ordering::Relaxed);
+        self.commit(&mut batch);
+        true
+    }
+
+    fn commit(&self, batch: &mut Batch) {
+        if let Err(error) = self.commit_running(batch) {
+            self.abort(error);
         }
     }
 
@@ -81,7 +107,7 @@ impl Journal {
             if state.abort_cause.is_some() || state.shutdown {
                 return None;
             }
-            if state.requested.is_after(state.durable) {
+            if state.is_requested() {
                 return Some(Cause::Request);
             }
             let now = Instant::now();
@@ -126,7 +152,7 @@ impl Journal {
         {
             let mut state = self.state.lock();
             while self.word.load().handles > 0 {
-                self.committer_wake.wait(&mut state);
+                self.commit_wake.wait(&mut state);
             }
         }
         phases.end(&self.stats.lock);
@@ -307,7 +333,7 @@ impl Journal {
             }
             state.checkpoint_requested = true;
             self.checkpointer_wake.notify_one();
-            self.committer_wake.wait(&mut state);
+            self.commit_wake.wait(&mut state);
         }
         Ok(())
     }
@@ -316,6 +342,6 @@ impl Journal {
     pub(super) fn tail_moved(&self, tail: Tail) {
         self.data.tail_moved(tail.tid);
         self.state.lock().ring.release(tail.gained);
-        self.committer_wake.notify_all();
+        self.commit_wake.notify_all();
     }
 }

@@ -107,14 +107,16 @@ impl Journal {
         let empty_closes = syncs.empty_closes.load(Ordering::SeqCst);
         let was_empty = || syncs.empty_closes.load(Ordering::SeqCst) != empty_closes;
         let completes_batch = syncs.arrive(tid, count);
-        if tid.is_after(Tid(syncs.requested.load(Ordering::SeqCst))) {
-            self.request(tid, Urgency::Batched);
-        } else if completes_batch {
-            drop(self.state.lock());
-            self.committer_wake.notify_one();
-        }
         {
             let _wait = self.waits.begin(WaitFor::Commit);
+            if tid.is_after(Tid(syncs.requested.load(Ordering::SeqCst))) {
+                if !self.commit_in_place(tid) {
+                    self.request(tid, Urgency::Batched);
+                }
+            } else if completes_batch {
+                drop(self.state.lock());
+                self.commit_wake.notify_one();
+            }
             syncs.crowds[slot(tid)]
                 .wait(|| self.is_durable(tid) || was_empty() || self.is_aborted());
         }
@@ -139,17 +141,27 @@ impl Journal {
     }
 
     pub(super) fn request(&self, tid: Tid, urgency: Urgency) {
-        let mut state = self.state.lock();
-        if urgency == Urgency::AtOnce {
-            state.urgent = later(state.urgent, tid);
+        {
+            let mut state = self.state.lock();
+            if urgency == Urgency::AtOnce {
+                state.urgent = later(state.urgent, tid);
+            }
+            self.note_request(&mut state, tid);
         }
+        self.committer_wake.notify_one();
+        if urgency == Urgency::AtOnce {
+            self.commit_wake.notify_one();
+        }
+    }
+
+    /// Nobody else needs to ask for the commit of `tid`.
+    pub(super) fn note_request(&self, state: &mut State, tid: Tid) {
         if tid.is_after(state.requested) {
             state.requested = tid;
             state.requester = Some(std::thread::current().id());
             self.moments(tid).note_request(&self.clock);
         }
         self.syncs.requested.store(state.requested.get(), Ordering::SeqCst);
-        self.committer_wake.notify_one();
     }
 
     /// The first cause of the abort, as an error of whoever meets it now.

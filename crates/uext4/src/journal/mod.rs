@@ -48,6 +48,7 @@ use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex};
+use batch::Batch;
 use data::LoggedData;
 use durable::Syncs;
 use join::JoinQueue;
@@ -155,7 +156,12 @@ pub struct Journal {
     /// Copy of `state.durable` for those who only look.
     durable: AtomicU32,
     aborted: AtomicBool,
+    /// Of whoever commits: the committer, or a sync that is alone.
+    committing: Mutex<Batch>,
+    /// There is something to commit.
     committer_wake: Condvar,
+    /// Handles have ended, room was made, syncs have gathered: for whoever commits.
+    commit_wake: Condvar,
     checkpointer_wake: Condvar,
     syncs: Syncs,
     /// Of the running and the committing transaction, by the low bit of their id.
@@ -183,6 +189,13 @@ struct State {
     checkpoint_requested: bool,
     shutdown: bool,
     abort_cause: Option<Error>,
+}
+
+impl State {
+    /// Somebody waits for a commit.
+    fn is_requested(&self) -> bool {
+        self.requested.is_after(self.durable)
+    }
 }
 
 impl Journal {
@@ -299,13 +312,19 @@ impl Journal {
             self.aborted.store(true, Ordering::SeqCst);
         }
         self.queue.abort();
-        self.committer_wake.notify_all();
-        self.checkpointer_wake.notify_all();
+        self.wake_threads();
         self.syncs.wake_all();
         self.record_abort();
         if let Some(AbortObserver(observer)) = self.abort_observer.get() {
             observer(&cause);
         }
+    }
+
+    /// What all of them wait for has changed.
+    fn wake_threads(&self) {
+        self.committer_wake.notify_all();
+        self.commit_wake.notify_all();
+        self.checkpointer_wake.notify_all();
     }
 
     fn transaction(&self, tid: Tid) -> &Transaction {

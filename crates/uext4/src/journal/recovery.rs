@@ -5,6 +5,7 @@
 //! log is empty.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
+use super::batch::Batch;
 use super::data::LoggedData;
 use super::durable::Syncs;
 use super::join::JoinQueue;
@@ -285,7 +286,9 @@ impl Journal {
             durable: AtomicU32::new(durable.get()),
             checkpoint_lock: Mutex::new(LockRank::Table, ()),
             aborted: AtomicBool::new(false),
+            committing: Mutex::new(LockRank::Commit, Batch::default()),
             committer_wake: Condvar::new(),
+            commit_wake: Condvar::new(),
             checkpointer_wake: Condvar::new(),
             syncs: Syncs::new(durable),
             moments: Default::default(),
@@ -335,8 +338,7 @@ impl Journal {
             let mut state = self.state.lock();
             state.shutdown = true;
         }
-        self.committer_wake.notify_all();
-        self.checkpointer_wake.notify_all();
+        self.wake_threads();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A thread that panicked has aborted nothing: say so instead of hiding it.
@@ -358,8 +360,7 @@ impl Journal {
             self.aborted.store(true, Ordering::SeqCst);
         }
         self.queue.abort();
-        self.committer_wake.notify_all();
-        self.checkpointer_wake.notify_all();
+        self.wake_threads();
         self.syncs.wake_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {

@@ -42,6 +42,8 @@ pub struct JournalStats {
     pub admission: Arc<AdmissionStats>,
     /// Syncs that waited for a commit.
     pub syncs: AtomicU64,
+    /// Commits that a sync made itself.
+    pub commits_in_place: AtomicU64,
     /// Commits that waited for more syncs to join.
     pub batch_waits: AtomicU64,
     /// Of these, commits that had all they waited for before the time was over.

@@ -102,6 +102,7 @@ impl Volume {
             ("joins_refused_reserved", load(&joins.refused.reserved)),
             ("joiners_woken", load(&joins.wake_ups)),
             ("syncs_waited", load(&stats.syncs)),
+            ("commits_in_place", load(&stats.commits_in_place)),
             ("commits_batched", load(&stats.batch_waits)),
             ("commits_batched_in_full", load(&stats.batches_full)),
             ("metadata_reads", metadata_misses),

@@ -1,10 +1,10 @@
 //! The committer: closes transactions and writes them to the log.
 //!
 //! What: one thread at a time, most often the committer; a sync that is alone commits for itself.
-//! Perhaps wait for more syncs (`batch.rs`), close, wait for open handles, snapshot the blocks, open
-//! the next transaction, seal the images, write descriptors and images in one go, flush, write the
-//! commit block durably, wake those who wait. With `journal_async_commit` the commit block goes with
-//! the rest and one flush follows; with `barrier=0` nothing is flushed.
+//! Perhaps wait for more syncs (`batch.rs`), close, wait for open handles, snapshot the blocks,
+//! open the next transaction, seal the images, write descriptors and images in one go, flush, write
+//! the commit block durably, wake those who wait. With `journal_async_commit` the commit block goes
+//! with the rest and one flush follows; with `barrier=0` nothing is flushed.
 //! Invariants: the flush covers the log images and all file data whose mapping the transaction
 //! holds (data is written before its mapping is inserted). The checkpointer sees images only when
 //! their transaction is durable. Freed blocks return to the allocator only after that, and after no

@@ -575,6 +575,48 @@ fn access_lists_decide_when_asked_to() {
     mount.end();
 }
 
+/// What `-m` of mke2fs keeps for root is not for others: fault model, a mount that counts for all
+/// callers alike. The kernel's ext4 gives the same answers.
+#[test]
+fn blocks_reserved_for_root_are_not_for_others() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mount = Mounted::new(&image, &dir, "allow_other");
+    let all = mount.path("all");
+    fs::create_dir(&all).unwrap();
+    fs::set_permissions(&all, fs::Permissions::from_mode(0o777)).unwrap();
+    let write = |prefix: &[&str], name: &str| {
+        let script = format!("exec dd if=/dev/zero of={name} bs=64k count=1600 conv=fsync");
+        let mut command = Command::new(prefix.first().unwrap_or(&"sh"));
+        command.args(prefix.iter().skip(1));
+        if !prefix.is_empty() {
+            command.arg("sh");
+        }
+        let output = command.args(["-ec", &script]).current_dir(&all).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
+        fs::metadata(all.join(name)).unwrap().len()
+    };
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let reserved = 64 * 1024 * 1024 / 20;
+    write(&user, "user");
+    let left = rustix::fs::statvfs(&all).unwrap();
+    assert!(left.f_bfree * left.f_frsize >= reserved, "{} blocks", left.f_bfree);
+    assert!(write(&user, "more") < 65_536, "the user got all there was before");
+    assert!(write(&[], "root") > reserved * 8 / 10);
+    // What comes free is root's first.
+    fs::remove_file(all.join("root")).unwrap();
+    assert!(write(&user, "again") < 65_536);
+    mount.end();
+    assert_clean(&image);
+}
+
 /// A mount that only root may enter has no permission checks; what root cannot do either, run a
 /// file that nobody may run, is refused all the same.
 #[test]

@@ -100,6 +100,13 @@ impl Adapter {
         }
     }
 
+    /// As [`Adapter::serve`] for a request that may need blocks: those reserved for root are not for
+    /// everybody.
+    fn serve_for(&self, request: &Request, work: impl FnOnce(&Server) + Send + 'static) {
+        let rights = self.server.may_use_reserve(request.uid(), request.gid());
+        self.serve(move |server| with_rights(rights, || work(server)));
+    }
+
     /// Has another thread do the work: the worker goes back to the queue.
     fn hand_over(&self, work: impl FnOnce(&Server) + Send + 'static) {
         let server = Arc::clone(&self.server);
@@ -112,6 +119,11 @@ fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
         Ok(()) => reply.ok(),
         Err(failure) => reply.error(failure.errno()),
     }
+}
+
+/// Does the work of a caller who may use the blocks reserved for root, or may not.
+fn with_rights<T>(may_use_reserve: bool, work: impl FnOnce() -> T) -> T {
+    if may_use_reserve { work() } else { uext4::as_user(work) }
 }
 
 /// Whether a file opened with `flags` can make pages dirty.
@@ -210,7 +222,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let uid_of_caller = request.uid();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             let change = Change {
                 mode,
                 uid,
@@ -247,7 +259,7 @@ impl Filesystem for Adapter {
     ) {
         let owner = ops::owner(request);
         let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             let answer = match convert::kind_of_mode(mode) {
                 Some(kind) => server.ops.make(owner, parent.0, &name, kind, (mode, umask), rdev),
                 None => Err(Errno::EINVAL.into()),
@@ -267,7 +279,7 @@ impl Filesystem for Adapter {
     ) {
         let owner = ops::owner(request);
         let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             let answer =
                 server.ops.make(owner, parent.0, &name, FileKind::Directory, (mode, umask), 0);
             server.reply_entry(answer.map(|inode| server.ops.found(inode)), reply);
@@ -303,14 +315,14 @@ impl Filesystem for Adapter {
         let owner = ops::owner(request);
         let name = name.as_bytes().to_vec();
         let target = target.as_os_str().as_bytes().to_vec();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             server.reply_entry(server.ops.symlink(owner, parent.0, &name, &target), reply);
         });
     }
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -320,7 +332,7 @@ impl Filesystem for Adapter {
     ) {
         let name = name.as_bytes().to_vec();
         let new_name = new_name.as_bytes().to_vec();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             let (from, to) = ((parent.0, &name[..]), (new_parent.0, &new_name[..]));
             reply_empty(server.ops.rename(from, to, flags.bits()), reply);
         });
@@ -328,14 +340,14 @@ impl Filesystem for Adapter {
 
     fn link(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         new_parent: INodeNo,
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
         let new_name = new_name.as_bytes().to_vec();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             server.reply_entry(server.ops.link(node.0, new_parent.0, &new_name), reply);
         });
     }
@@ -365,7 +377,7 @@ impl Filesystem for Adapter {
         let owner = ops::owner(request);
         let name = name.as_bytes().to_vec();
         let start = Instant::now();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             let made = server.ops.make(owner, parent.0, &name, FileKind::Regular, (mode, umask), 0);
             let opened = made.and_then(|inode| {
                 let file = server.ops.volume.open_file_since(&inode, start)?;
@@ -414,7 +426,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -425,13 +437,17 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let kill_priv = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let rights = self.server.may_use_reserve(request.uid(), request.gid());
+        let write = move |server: &Server, data: &[u8]| {
+            with_rights(rights, || server.write(handle, offset, data, kill_priv, reply));
+        };
         let shift = self.crew.shift();
         if shift.is_last() {
             // The bytes are the worker's, which goes back to the queue.
             let data = data.to_vec();
-            self.hand_over(move |server| server.write(handle, offset, &data, kill_priv, reply));
+            self.hand_over(move |server| write(server, &data));
         } else {
-            self.server.write(handle, offset, data, kill_priv, reply);
+            write(&self.server, data);
         }
     }
 
@@ -563,7 +579,7 @@ impl Filesystem for Adapter {
 
     fn setxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -573,7 +589,7 @@ impl Filesystem for Adapter {
     ) {
         let name = name.as_bytes().to_vec();
         let value = value.to_vec();
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             let answer = server.ops.node(node.0).and_then(|inode| {
                 let mode = xattr::mode(flags)?;
                 engine(server.ops.volume.xattr_set(&inode, &name, &value, mode))
@@ -640,7 +656,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -648,7 +664,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.serve(move |server| {
+        self.serve_for(request, move |server| {
             reply_empty(server.ops.fallocate(handle.0, offset, length, mode), reply);
         });
     }

@@ -41,12 +41,18 @@ pub(crate) struct Server {
     pub(crate) negative_timeout: Duration,
     /// Who mounted.
     uid: u32,
+    /// Whose the reserved blocks are besides root (`s_def_resuid`, `s_def_resgid`); with `fakeroot`
+    /// everybody's.
+    reserve: Option<(u32, u32)>,
 }
 
 impl Server {
     /// A server for `volume`, whose root directory is `root`.
     pub(crate) fn new(volume: Volume, root: InodeRef, options: &FuseOptions) -> Self {
+        let superblock = volume.superblock();
+        let owners = (superblock.s_def_resuid.get().into(), superblock.s_def_resgid.get().into());
         Self {
+            reserve: (!options.fakeroot).then_some(owners),
             ops: Ops {
                 volume,
                 nodes: NodeTable::new(root),
@@ -61,6 +67,13 @@ impl Server {
             negative_timeout: options.negative_timeout,
             uid: rustix::process::getuid().as_raw(),
         }
+    }
+
+    /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
+    /// name means nobody, as in ext4.
+    pub(crate) fn may_use_reserve(&self, uid: u32, gid: u32) -> bool {
+        self.reserve
+            .is_none_or(|(user, group)| uid == 0 || uid == user || (group != 0 && gid == group))
     }
 
     /// What the engine tells of itself, for root and who mounted: names of threads and the like

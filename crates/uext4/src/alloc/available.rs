@@ -4,14 +4,17 @@
 //! and gives back what it did not get. One counter would be a cache line that all processors
 //! write; so most of the time a thread takes from and gives to a cell of its own, which has a lease
 //! on a part of the stock.
-//! Invariants: stock and cells together never exceed the blocks that are free and not promised;
-//! they may fall short of it for a moment. Who finds too little collects all the cells into the
-//! stock, under a lock, before it says so: as long as a promise stands, nobody else got the blocks.
-//! What moves between stock and cells moves under that lock. Whoever claims what was promised to it
-//! takes the number a second time, until it gives its promise back: that may bring the stock below
-//! zero, never a cell; and while the stock is, nothing is taken from cells without the lock.
+//! Invariants: stock, cells and reserve together never exceed the blocks that are free and not
+//! promised; they may fall short of it for a moment. Who finds too little collects all the cells
+//! into the stock, under a lock, before it says so: as long as a promise stands, nobody else got the
+//! blocks. What moves between the three moves under that lock. Whoever claims what was promised to
+//! it takes the number a second time, until it gives its promise back: that may bring the stock
+//! below zero, never a cell; and while the stock is, nothing is taken from cells without the lock.
+//! The reserve is root's: takers who may have it (`privilege.rs`) get it when the stock is empty,
+//! and what is given back goes there first.
 //! Locking: `refill` is a leaf.
 
+use super::privilege::may_use_reserve;
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{LockRank, Mutex, thread};
 
@@ -52,13 +55,20 @@ impl Sharded {
 pub(super) struct Available {
     stock: AtomicI64,
     cells: Box<[Cell]>,
+    /// What is left of the blocks reserved for root, and how many there should be.
+    reserve: AtomicI64,
+    reserve_full: i64,
     refill: Mutex<()>,
 }
 
 impl Available {
-    pub(super) fn new(blocks: i64) -> Self {
+    /// `blocks` are free, of which so many as there are up to `reserve` are root's.
+    pub(super) fn new(blocks: i64, reserve: i64) -> Self {
+        let kept = reserve.clamp(0, blocks.max(0));
         Self {
-            stock: AtomicI64::new(blocks),
+            stock: AtomicI64::new(blocks - kept),
+            reserve: AtomicI64::new(kept),
+            reserve_full: reserve.max(0),
             cells: (0..thread::slots()).map(|_| Cell::default()).collect(),
             refill: Mutex::new(LockRank::Leaf, ()),
         }
@@ -82,11 +92,15 @@ impl Available {
             return want;
         }
         self.collect();
-        let taken = self.stock.load(Ordering::Acquire).min(want);
+        let stock = self.stock.load(Ordering::Acquire);
+        let reserve = if may_use_reserve() { self.reserve.load(Ordering::Acquire) } else { 0 };
+        let taken = (stock + reserve).min(want);
         if taken < least.max(1) {
             return 0;
         }
-        self.stock.fetch_sub(taken, Ordering::AcqRel);
+        let from_reserve = (taken - stock).max(0);
+        self.reserve.fetch_sub(from_reserve, Ordering::AcqRel);
+        self.stock.fetch_sub(taken - from_reserve, Ordering::AcqRel);
         taken
     }
 
@@ -131,6 +145,9 @@ impl Available {
         if blocks == 0 {
             return;
         }
+        if self.reserve.load(Ordering::Acquire) < self.reserve_full {
+            return self.give_to_reserve(blocks);
+        }
         let cell = self.cell();
         if cell.fetch_add(blocks, Ordering::AcqRel) + blocks <= 2 * LEASE {
             return;
@@ -142,21 +159,33 @@ impl Available {
         }
     }
 
-    /// All of them.
+    /// Gives blocks back while root's are not all there. Who took a promise a second time left the
+    /// stock below zero: that is made up for first.
+    fn give_to_reserve(&self, blocks: i64) {
+        let _refill = self.refill.lock();
+        let stock = self.stock.fetch_add(blocks, Ordering::AcqRel) + blocks;
+        let lack = self.reserve_full - self.reserve.load(Ordering::Acquire);
+        let kept = stock.clamp(0, lack);
+        self.stock.fetch_sub(kept, Ordering::AcqRel);
+        self.reserve.fetch_add(kept, Ordering::AcqRel);
+    }
+
+    /// All of them, root's among them.
     pub(super) fn total(&self) -> i64 {
         let _refill = self.refill.lock();
         let cells: i64 = self.cells.iter().map(|cell| cell.0.load(Ordering::Acquire)).sum();
-        self.stock.load(Ordering::Acquire) + cells
+        self.stock.load(Ordering::Acquire) + cells + self.reserve.load(Ordering::Acquire)
     }
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
+    use super::super::privilege::as_user;
     use super::*;
 
     #[test]
     fn what_lies_in_cells_of_others_is_found() {
-        let all = Available::new(10_000);
+        let all = Available::new(10_000, 0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -179,11 +208,34 @@ mod tests {
         assert_eq!((all.take(1, 1), all.total()), (1, 0));
     }
 
+    #[test]
+    fn users_leave_roots_blocks_alone_and_roots_come_back_first() {
+        let all = Available::new(100, 10);
+        let user = |want, least| as_user(|| all.take(want, least));
+        assert_eq!((user(91, 91), user(95, 1), all.total()), (0, 90, 10));
+        assert_eq!((user(1, 1), all.take(4, 4)), (0, 4));
+        all.give(3);
+        assert_eq!(user(1, 1), 0, "root lacks one yet");
+        all.give(3);
+        assert_eq!((user(5, 1), all.take(20, 1), all.total()), (2, 10, 0));
+    }
+
+    #[test]
+    fn what_was_taken_twice_is_made_up_for_before_the_reserve() {
+        let all = Available::new(10, 4);
+        assert_eq!(all.take(6, 6), 6);
+        all.take_promised(6);
+        assert_eq!(all.take(4, 4), 0, "the reserve makes up for what was taken twice");
+        all.give(6);
+        assert_eq!((as_user(|| all.take(1, 1)), all.take(9, 1), all.total()), (0, 4, 0));
+        assert_eq!(Available::new(3, 4).take(5, 1), 3);
+    }
+
     /// Threads that want more than there is: never is more given out, and who is alone gets all.
     #[test]
     fn never_more_than_there_is() {
         const BLOCKS: i64 = 100;
-        let (all, out) = (Available::new(BLOCKS), AtomicI64::new(0));
+        let (all, out) = (Available::new(BLOCKS, 0), AtomicI64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (all, out) = (&all, &out);

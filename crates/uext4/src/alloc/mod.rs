@@ -22,6 +22,7 @@ mod inode;
 mod inode_map;
 mod order_index;
 mod prefetch;
+mod privilege;
 mod reserve;
 mod spread;
 mod trim;
@@ -35,6 +36,7 @@ pub use block::Claim;
 pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
 pub use free_runs::FreeRun;
 pub use inode::{Child, INODE_CREDITS, InodeClaim};
+pub use privilege::as_user;
 pub use reserve::Reservation;
 pub use trim::{DiscardHook, DiscardStats, Discards};
 pub use window::{Draw, Need, Window, WindowStats};
@@ -125,6 +127,7 @@ impl Space {
         let descs = read_descs(&cache)?;
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
+        let reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
         let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
         let inode_maps = InodeMaps::new(layout.group_count, directories);
@@ -132,7 +135,7 @@ impl Space {
             options,
             by_longest: OrderIndex::new(layout.group_count),
             by_average: OrderIndex::new(layout.group_count),
-            available: Available::new(free_blocks),
+            available: Available::new(free_blocks, reserve),
             journaled_blocks: Sharded::new(free_blocks),
             pending_blocks: Sharded::new(0),
             counters: Counters::new(),

@@ -15,6 +15,7 @@
 //! ([`Space::draw`]) and puts the rest back.
 //! Kernel counterpart: preallocation in `fs/ext4/mballoc.c`.
 
+use super::privilege::as_user;
 use super::{Claim, Count, Space};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -383,7 +384,8 @@ impl Space {
         }
         // What is claimed ahead must leave what others were promised alone.
         let available = &self.shared.available;
-        let taken = if extra > 0 { available.take(i64::from(extra), 1) } else { 0 };
+        let ahead = || available.take(i64::from(extra), 1);
+        let taken = if extra > 0 { as_user(ahead) } else { 0 };
         let claim = self.claim_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
         available.give(taken);
         claim

@@ -32,8 +32,9 @@ use uext4_ondisk::{
     inode::verify_inode,
 };
 
-/// Groups over which the files of one group are spread at most.
-const FLEX_GROUPS_MAX: u32 = 64;
+/// Groups over which the streams of one directory are spread: so many appenders side by side seldom
+/// meet at the lock of a group.
+const STREAM_GROUPS: u32 = 64;
 /// The golden ratio's fraction, of 2^32.
 const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
@@ -302,17 +303,16 @@ impl Inode {
         self.space.layout().group_first_block(self.group())
     }
 
-    /// Where its first block would best be, if many more are to come: at a place of its own in its
-    /// flex group, so that the files of a directory have room to grow side by side. Multiples of
+    /// Where its first block would best be, if many more are to come: at a place of its own among
+    /// the groups around, so that the files of a directory have room to grow side by side. Multiples of
     /// the golden ratio lie as evenly as can be, however many there are.
     #[must_use]
     pub fn stream_goal(&self) -> BlockNo {
         let layout = self.space.layout();
-        let per_flex = layout.groups_per_flex.clamp(1, FLEX_GROUPS_MAX);
         let group = self.group().get();
-        let first = group - group % per_flex;
+        let first = group - group % STREAM_GROUPS;
         let start = layout.group_first_block(GroupNo(first)).get();
-        let groups = u64::from(per_flex.min(layout.group_count - first));
+        let groups = u64::from(STREAM_GROUPS.min(layout.group_count - first));
         let blocks = groups * u64::from(layout.blocks_per_group);
         let turn = u64::from(self.ino.get().wrapping_mul(GOLDEN_RATIO));
         BlockNo((start + ((turn * blocks) >> 32)).min(layout.blocks_count - 1))

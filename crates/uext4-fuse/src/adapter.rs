@@ -100,8 +100,8 @@ impl Adapter {
         }
     }
 
-    /// As [`Adapter::serve`] for a request that may need blocks: those reserved for root are not for
-    /// everybody.
+    /// As [`Adapter::serve`] for a request that may need blocks: those reserved for root are not
+    /// for everybody.
     fn serve_for(&self, request: &Request, work: impl FnOnce(&Server) + Send + 'static) {
         let rights = self.server.may_use_reserve(request.uid(), request.gid());
         self.serve(move |server| with_rights(rights, || work(server)));

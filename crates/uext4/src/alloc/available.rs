@@ -7,9 +7,9 @@
 //! Invariants: stock, cells and reserve together never exceed the blocks that are free and not
 //! promised; they may fall short of it for a moment. Who finds too little collects all the cells
 //! into the stock, under a lock, before it says so: as long as a promise stands, nobody else got
-//! the blocks. What moves between the three moves under that lock. Whoever claims what was promised to
-//! it takes the number a second time, until it gives its promise back: that may bring the stock
-//! below zero, never a cell; and while the stock is, nothing is taken from cells without the lock.
+//! the blocks. What moves between the three moves under that lock. Whoever claims what was promised
+//! to it takes the number a second time, until it gives its promise back: that may bring the stock
+//! below zero, never a cell; and while it is, nothing is taken from cells without the lock.
 //! The reserve is root's: takers who may have it (`privilege.rs`) get it when the stock is empty,
 //! and what is given back goes there first.
 //! Locking: `refill` is a leaf.

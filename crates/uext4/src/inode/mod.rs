@@ -304,8 +304,8 @@ impl Inode {
     }
 
     /// Where its first block would best be, if many more are to come: at a place of its own among
-    /// the groups around, so that the files of a directory have room to grow side by side. Multiples
-    /// of the golden ratio lie as evenly as can be, however many there are.
+    /// the groups around, so that the files of a directory have room to grow side by side.
+    /// Multiples of the golden ratio lie as evenly as can be, however many there are.
     #[must_use]
     pub fn stream_goal(&self) -> BlockNo {
         let layout = self.space.layout();

@@ -12,6 +12,7 @@
 mod buffer;
 mod dirty;
 mod logged;
+mod page_set;
 mod pages;
 mod seal;
 mod throttle;

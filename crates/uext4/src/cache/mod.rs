@@ -15,6 +15,7 @@ mod logged;
 mod page_set;
 mod pages;
 mod seal;
+mod spare;
 mod throttle;
 
 pub(crate) use buffer::Snapshot;

@@ -79,11 +79,17 @@ impl PageSet {
         }
     }
 
-    /// Keeps those that `keeps` picks.
-    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&mut Page) -> bool) {
-        _ = self.lone.take_if(|(_, page)| !keeps(page));
+    /// Takes out those that `goes` picks.
+    pub(super) fn extract(
+        &mut self,
+        mut goes: impl FnMut(&mut Page) -> bool,
+        mut take: impl FnMut(Page),
+    ) {
+        if let Some((_, page)) = self.lone.take_if(|(_, page)| goes(page)) {
+            take(page);
+        }
         if !self.tree.is_empty() {
-            self.tree.retain(|_, page| keeps(page));
+            self.tree.extract_if(.., |_, page| goes(page)).for_each(|(_, page)| take(page));
         }
     }
 }
@@ -110,8 +116,11 @@ mod tests {
                     assert_eq!(set.remove(at).map(|page| page.data[0]), model.remove(&at));
                 }
                 _ => {
-                    set.retain(|page| page.data[0] & 1 == byte & 1);
+                    let mut taken = 0;
+                    set.extract(|page| page.data[0] & 1 != byte & 1, |_| taken += 1);
+                    let before = model.len();
                     model.retain(|_, there| *there & 1 == byte & 1);
+                    assert_eq!(before - model.len(), taken);
                 }
             }
             assert_eq!(set.len(), model.len());

@@ -8,6 +8,7 @@
 
 use super::dirty::{DirtyInodes, DirtyMark};
 use super::page_set::PageSet;
+use super::spare::SparePages;
 use super::throttle::Throttle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -230,7 +231,9 @@ impl PageMap {
             }
         }
         for &at in &victims {
-            self.pages.remove(at);
+            if let Some(page) = self.pages.remove(at) {
+                self.mark.budget().spare.put(page.data);
+            }
         }
         self.mark.budget().pages.fetch_sub(victims.len(), Ordering::Relaxed);
         victims.len()
@@ -238,11 +241,17 @@ impl PageMap {
 
     /// All pages of a small file are looked at, without a list of them.
     fn evict_all_unused(&mut self) -> usize {
-        let before = self.pages.len();
-        self.pages.retain(|page| !page.is_evictable() || std::mem::take(&mut page.referenced));
-        let evicted = before - self.pages.len();
+        let budget = self.mark.budget();
+        let mut evicted = 0;
+        self.pages.extract(
+            |page| page.is_evictable() && !std::mem::take(&mut page.referenced),
+            |page| {
+                budget.spare.put(page.data);
+                evicted += 1;
+            },
+        );
         if evicted > 0 {
-            self.mark.budget().pages.fetch_sub(evicted, Ordering::Relaxed);
+            budget.pages.fetch_sub(evicted, Ordering::Relaxed);
         }
         evicted
     }
@@ -271,6 +280,7 @@ pub struct PageBudget {
     pages_max: usize,
     dirty_inodes: DirtyInodes,
     throttle: Throttle,
+    spare: SparePages,
 }
 
 impl PageBudget {
@@ -285,6 +295,7 @@ impl PageBudget {
             pages_max: pages,
             dirty_inodes: DirtyInodes::default(),
             throttle: Throttle::new(pages / 32),
+            spare: SparePages::new(pages / 16),
         }
     }
 
@@ -304,6 +315,12 @@ impl PageBudget {
     #[must_use]
     pub fn dirty(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a page, in memory that an evicted page has left where there is some.
+    #[must_use]
+    pub fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
+        self.spare.page_of(bytes)
     }
 
     /// Pages above the budget.

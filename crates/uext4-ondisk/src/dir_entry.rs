@@ -259,15 +259,23 @@ fn steps(block: &[u8]) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
-/// Tells a name from others by its length and its end: names of one directory often begin alike.
+/// Tells a name from others by its length and its last eight bytes: names of one directory often
+/// begin alike.
 struct Wanted<'n> {
     name: &'n [u8],
-    last: Option<u8>,
+    end: u64,
+    /// Bits of a record's last eight bytes that are not the name's.
+    shift: u32,
 }
 
 impl<'n> Wanted<'n> {
     fn new(name: &'n [u8]) -> Self {
-        Self { name, last: name.last().copied() }
+        let mut end = [0; 8];
+        for (byte, of_name) in end.iter_mut().rev().zip(name.iter().rev()) {
+            *byte = *of_name;
+        }
+        let shift = u64::BITS.saturating_sub(len32(name.len().min(8)).saturating_mul(8));
+        Self { name, end: u64::from_le_bytes(end).wrapping_shr(shift), shift }
     }
 
     fn is_at(&self, block: &[u8], step: &Step<'_>) -> bool {
@@ -275,9 +283,14 @@ impl<'n> Wanted<'n> {
         if usize::from(step.raw.name_len) != len || step.raw.inode.get() == 0 {
             return false;
         }
+        // The eight bytes before the name's end; the header stands before a short name.
+        let at = step.offset.saturating_add(len);
+        let Some(end) = block.get(at..).and_then(|rest| rest.first_chunk()) else { return false };
+        if u64::from_le_bytes(*end).wrapping_shr(self.shift) != self.end {
+            return false;
+        }
         let at = step.offset.saturating_add(HEADER_SIZE);
-        let name = block.get(at..at.saturating_add(len)).unwrap_or_default();
-        name.last().copied() == self.last && name == self.name
+        block.get(at..at.saturating_add(len)).unwrap_or_default() == self.name
     }
 }
 

@@ -18,6 +18,7 @@ use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
 pub struct InodeClaim {
     space: Arc<Space>,
     group: GroupNo,
+    home: GroupNo,
     index: u32,
     taken: bool,
     /// Keeps the bitmap in memory, so that taking the inode reads nothing.
@@ -29,6 +30,12 @@ impl InodeClaim {
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.space.layout.ino_of(self.group, self.index)
+    }
+
+    /// The group where its blocks would best be: a file's directory's, wherever a number was free.
+    #[must_use]
+    pub fn home(&self) -> GroupNo {
+        self.home
     }
 }
 
@@ -80,7 +87,9 @@ impl Space {
             }
             if let Some((index, bitmap)) = self.claim_number(group)? {
                 let space = self.shared();
-                return Ok(InodeClaim { space, group, index, taken: false, _bitmap: bitmap });
+                let home = if child == Child::File { near } else { group };
+                let _bitmap = bitmap;
+                return Ok(InodeClaim { space, group, home, index, taken: false, _bitmap });
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))

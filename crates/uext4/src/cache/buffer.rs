@@ -5,7 +5,9 @@
 //! (`Arc::make_mut`), so neither waits for the other. `unsealed` names the slots (inodes of an
 //! inode-table block, descriptors of a group-descriptor block; slot 0 for everything else) whose
 //! live bytes lack their checksum: checksums are put into the images that are written, never into
-//! the live bytes, so a slot stays unsealed until the buffer is read again from an image.
+//! live bytes, so a slot stays unsealed until the buffer is read again from an image. `checked`
+//! says that the owner has looked at all of these bytes and found them well formed: it goes with
+//! any change but those through [`BufferWrite::edit_checked`].
 
 use super::seal::{self, BlockKind};
 use crate::error::Result;
@@ -33,6 +35,10 @@ struct State {
     transaction: Option<Tid>,
     /// Loading failed: this buffer is no longer the block's.
     abandoned: bool,
+    /// Set by readers, too.
+    checked: AtomicBool,
+    /// Counts changes of the bytes.
+    version: u64,
 }
 
 /// What a transaction takes of a block when it closes.
@@ -42,6 +48,16 @@ pub(crate) struct Snapshot {
     pub(crate) kind: BlockKind,
     pub(crate) unsealed: u128,
     pub(crate) image: Arc<[u8]>,
+}
+
+impl State {
+    /// The bytes are about to change; `careful`: what was checked stays well formed.
+    fn note_change(&mut self, careful: bool) {
+        self.version += 1;
+        if !careful {
+            self.checked.store(false, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Buffer {
@@ -54,7 +70,15 @@ impl Buffer {
     }
 
     fn build(block: BlockNo, kind: BlockKind, image: Arc<[u8]>, ready: bool) -> Self {
-        let state = State { image, kind, unsealed: 0, transaction: None, abandoned: false };
+        let state = State {
+            image,
+            kind,
+            unsealed: 0,
+            transaction: None,
+            abandoned: false,
+            checked: AtomicBool::new(false),
+            version: 0,
+        };
         Self {
             block,
             ready: AtomicBool::new(ready),
@@ -155,6 +179,23 @@ impl BufferRead<'_> {
     pub fn is_sealed(&self, slot: u32) -> bool {
         self.state.unsealed & slot_bit(slot) == 0
     }
+
+    /// Tells these bytes from those before and after any change.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.state.version
+    }
+
+    /// Whether these bytes were found well formed, and changed with care since.
+    #[must_use]
+    pub fn is_checked(&self) -> bool {
+        self.state.checked.load(Ordering::Relaxed)
+    }
+
+    /// The structure's owner has found all of these bytes well formed.
+    pub fn note_checked(&self) {
+        self.state.checked.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Deref for BufferRead<'_> {
@@ -181,7 +222,19 @@ impl BufferWrite<'_> {
 
     /// Exchanges all the bytes, without copying the old ones for whoever holds them.
     pub(crate) fn replace(&mut self, image: Arc<[u8]>) {
+        self.state.note_change(false);
         self.state.image = image;
+    }
+
+    /// As [`BufferRead::version`].
+    pub(crate) fn version(&self) -> u64 {
+        self.state.version
+    }
+
+    /// Changes the bytes in a way that leaves what was checked well formed.
+    pub fn edit_checked<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.state.note_change(true);
+        change(Arc::make_mut(&mut self.state.image))
     }
 
     /// The checksum of `slot` is to be computed at commit.
@@ -205,6 +258,7 @@ impl Deref for BufferWrite<'_> {
 
 impl DerefMut for BufferWrite<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.state.note_change(false);
         Arc::make_mut(&mut self.state.image)
     }
 }

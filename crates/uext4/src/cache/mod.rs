@@ -12,8 +12,10 @@
 mod buffer;
 mod dirty;
 mod logged;
+mod page_set;
 mod pages;
 mod seal;
+mod spare;
 mod throttle;
 
 pub(crate) use buffer::Snapshot;

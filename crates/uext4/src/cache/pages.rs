@@ -7,8 +7,9 @@
 //! extent, whose conversion may need room in the extent tree.
 
 use super::dirty::{DirtyInodes, DirtyMark};
+use super::page_set::PageSet;
+use super::spare::SparePages;
 use super::throttle::Throttle;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use uext4_ondisk::FileBlock;
@@ -52,7 +53,7 @@ impl Page {
 /// Pages of one file, by block.
 #[derive(Debug)]
 pub struct PageMap {
-    pages: BTreeMap<FileBlock, Page>,
+    pages: PageSet,
     dirty: usize,
     mark: Arc<DirtyMark>,
     clock: FileBlock,
@@ -62,7 +63,7 @@ impl PageMap {
     /// No pages of the inode with this mark, which is set whenever one becomes dirty.
     #[must_use]
     pub fn new(mark: Arc<DirtyMark>) -> Self {
-        Self { pages: BTreeMap::new(), dirty: 0, mark, clock: FileBlock(0) }
+        Self { pages: PageSet::default(), dirty: 0, mark, clock: FileBlock(0) }
     }
 
     /// Number of pages.
@@ -74,7 +75,7 @@ impl PageMap {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pages.is_empty()
+        self.pages.len() == 0
     }
 
     /// Number of dirty pages.
@@ -85,7 +86,7 @@ impl PageMap {
 
     /// The page, marked as used.
     pub fn get(&mut self, at: FileBlock) -> Option<&mut Page> {
-        let page = self.pages.get_mut(&at)?;
+        let page = self.pages.get_mut(at)?;
         page.referenced = true;
         Some(page)
     }
@@ -93,7 +94,7 @@ impl PageMap {
     /// The page's state without marking it as used.
     #[must_use]
     pub fn peek(&self, at: FileBlock) -> Option<&Page> {
-        self.pages.get(&at)
+        self.pages.get(at)
     }
 
     /// Pages from `from` up to `end` (exclusive), ascending.
@@ -102,9 +103,7 @@ impl PageMap {
         from: FileBlock,
         end: FileBlock,
     ) -> impl DoubleEndedIterator<Item = (FileBlock, &Page)> {
-        // An empty range is fine, a reversed one would panic.
-        let end = end.max(from);
-        self.pages.range(from..end).map(|(&at, page)| (at, page))
+        self.pages.range(from, end)
     }
 
     /// As [`PageMap::range`], for changing flags other than `dirty`.
@@ -113,44 +112,40 @@ impl PageMap {
         from: FileBlock,
         end: FileBlock,
     ) -> impl Iterator<Item = (FileBlock, &mut Page)> {
-        let end = end.max(from);
-        self.pages.range_mut(from..end).map(|(&at, page)| (at, page))
+        self.pages.range_mut(from, end)
     }
 
     /// Puts a clean page in, unless there is one already.
     pub fn insert_clean(&mut self, at: FileBlock, data: Arc<[u8]>) {
-        if let std::collections::btree_map::Entry::Vacant(vacant) = self.pages.entry(at) {
-            vacant.insert(Page::clean(data));
+        if self.pages.get(at).is_none() {
+            self.pages.insert(at, Page::clean(data));
             self.mark.budget().pages.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Puts in what the journal has taken, in place of a clean page or none.
     pub fn put_journaled(&mut self, at: FileBlock, data: Arc<[u8]>) {
-        match self.pages.entry(at) {
-            std::collections::btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(Page::clean(data));
-                self.mark.budget().pages.fetch_add(1, Ordering::Relaxed);
-            }
-            std::collections::btree_map::Entry::Occupied(mut there) => {
-                debug_assert!(there.get().is_evictable(), "journaled pages are never dirty");
-                *there.get_mut() = Page::clean(data);
+        match self.pages.get(at) {
+            None => _ = self.mark.budget().pages.fetch_add(1, Ordering::Relaxed),
+            Some(there) => {
+                debug_assert!(there.is_evictable(), "journaled pages are never dirty");
             }
         }
+        self.pages.insert(at, Page::clean(data));
     }
 
     /// Puts a new dirty page in. None may be there.
     pub fn insert_dirty(&mut self, at: FileBlock, data: Arc<[u8]>) -> &mut Page {
-        let page = Page { dirty: true, ..Page::clean(data) };
-        let entry = self.pages.entry(at).insert_entry(page);
+        let page = Page { dirty: true, referenced: false, ..Page::clean(data) };
+        let page = self.pages.insert(at, page);
         self.mark.budget().pages.fetch_add(1, Ordering::Relaxed);
         note_dirty(&mut self.dirty, &self.mark);
-        entry.into_mut()
+        page
     }
 
     /// Changes the page's bytes through `change` and marks it dirty. The page must be there.
     pub fn modify(&mut self, at: FileBlock, change: impl FnOnce(&mut [u8])) -> &mut Page {
-        let page = self.pages.get_mut(&at).expect("a page is put in before it is modified");
+        let page = self.pages.get_mut(at).expect("a page is put in before it is modified");
         change(Arc::make_mut(&mut page.data));
         page.referenced = true;
         if !page.dirty {
@@ -162,7 +157,7 @@ impl PageMap {
 
     /// Marks a page that is handed to the device.
     pub fn begin_writeback(&mut self, at: FileBlock) -> Option<Arc<[u8]>> {
-        let page = self.pages.get_mut(&at)?;
+        let page = self.pages.get_mut(at)?;
         if !page.dirty {
             return None;
         }
@@ -177,7 +172,7 @@ impl PageMap {
     /// The page is on the device and mapped (`done`), or has to be tried again. Returns whether it
     /// held a promise of a block, and whether it lay over an unwritten extent, and does no more.
     pub fn end_writeback(&mut self, at: FileBlock, done: bool) -> (bool, bool) {
-        let Some(page) = self.pages.get_mut(&at) else { return (false, false) };
+        let Some(page) = self.pages.get_mut(at) else { return (false, false) };
         page.writeback = false;
         self.mark.budget().writeback.fetch_sub(1, Ordering::Relaxed);
         if done {
@@ -196,7 +191,7 @@ impl PageMap {
         let gone: Vec<FileBlock> = self.range(from, end).map(|(at, _)| at).collect();
         let mut reserved = 0;
         for at in gone {
-            let Some(page) = self.pages.remove(&at) else { continue };
+            let Some(page) = self.pages.remove(at) else { continue };
             debug_assert!(!page.writeback, "a page under writeback is discarded");
             reserved += u32::from(page.reserved);
             self.mark.budget().pages.fetch_sub(1, Ordering::Relaxed);
@@ -210,15 +205,18 @@ impl PageMap {
 
     /// Evicts up to `count` clean pages that were not used lately. Returns how many.
     pub fn evict(&mut self, count: usize) -> usize {
+        if self.pages.len() <= count {
+            return self.evict_all_unused();
+        }
         let mut looks = self.pages.len().min(count.saturating_mul(4));
         let mut victims = Vec::new();
         let hand = self.clock;
         let (later, earlier) = {
-            let later: Vec<FileBlock> =
-                self.pages.range(hand..).map(|(&at, _)| at).take(looks).collect();
-            let rest = looks - later.len();
-            let earlier: Vec<FileBlock> =
-                self.pages.range(..hand).map(|(&at, _)| at).take(rest).collect();
+            let numbers = |from, end, count| -> Vec<FileBlock> {
+                self.pages.range(from, end).map(|(at, _)| at).take(count).collect()
+            };
+            let later = numbers(hand, FileBlock::END, looks);
+            let earlier = numbers(FileBlock(0), hand, looks - later.len());
             (later, earlier)
         };
         for at in later.into_iter().chain(earlier) {
@@ -227,16 +225,35 @@ impl PageMap {
             }
             looks -= 1;
             self.clock = at.plus(1);
-            let Some(page) = self.pages.get_mut(&at) else { continue };
+            let Some(page) = self.pages.get_mut(at) else { continue };
             if page.is_evictable() && !std::mem::take(&mut page.referenced) {
                 victims.push(at);
             }
         }
-        for at in &victims {
-            self.pages.remove(at);
+        for &at in &victims {
+            if let Some(page) = self.pages.remove(at) {
+                self.mark.budget().spare.put(page.data);
+            }
         }
         self.mark.budget().pages.fetch_sub(victims.len(), Ordering::Relaxed);
         victims.len()
+    }
+
+    /// All pages of a small file are looked at, without a list of them.
+    fn evict_all_unused(&mut self) -> usize {
+        let budget = self.mark.budget();
+        let mut evicted = 0;
+        self.pages.extract(
+            |page| page.is_evictable() && !std::mem::take(&mut page.referenced),
+            |page| {
+                budget.spare.put(page.data);
+                evicted += 1;
+            },
+        );
+        if evicted > 0 {
+            budget.pages.fetch_sub(evicted, Ordering::Relaxed);
+        }
+        evicted
     }
 }
 
@@ -263,6 +280,7 @@ pub struct PageBudget {
     pages_max: usize,
     dirty_inodes: DirtyInodes,
     throttle: Throttle,
+    spare: SparePages,
 }
 
 impl PageBudget {
@@ -277,6 +295,7 @@ impl PageBudget {
             pages_max: pages,
             dirty_inodes: DirtyInodes::default(),
             throttle: Throttle::new(pages / 32),
+            spare: SparePages::new(pages / 16),
         }
     }
 
@@ -296,6 +315,12 @@ impl PageBudget {
     #[must_use]
     pub fn dirty(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a page, in memory that an evicted page has left where there is some.
+    #[must_use]
+    pub fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
+        self.spare.page_of(bytes)
     }
 
     /// Pages above the budget.

@@ -4,7 +4,7 @@
 //! [`Insertion::apply`] will change; what applies cannot meet a device failure. Records move only
 //! in directories that are read in order of hash, where cursors do not depend on places.
 
-use super::leaf;
+use super::leaf::{self, Halves};
 use super::lookup::find;
 use super::path::{Frame, Path, with_node};
 use super::view::{Shape, View, check_name};
@@ -42,13 +42,12 @@ pub struct Insertion<'a> {
 
 #[derive(Debug)]
 enum Target {
-    /// A block with room: the offset of a record with a gap, or its records are packed to make one
-    /// gap of it.
-    Room(Arc<Buffer>, Option<u32>),
+    /// A block with room: a record with a gap, or its records are packed to make one gap of it.
+    Room(Arc<Buffer>, Option<Gap>),
     /// A new block at the end of a linear directory.
     Append,
     /// The only block becomes the root of a hash tree with two leaves.
-    Tree(Arc<Buffer>, DirHasher),
+    Tree(Arc<Buffer>, DirHasher, PlannedHalves),
     /// A full leaf is split.
     Split(Split),
 }
@@ -57,8 +56,30 @@ enum Target {
 struct Split {
     leaf: Arc<Buffer>,
     hasher: DirHasher,
+    halves: PlannedHalves,
     hash: u32,
     frames: Vec<Frame>,
+}
+
+/// Offset of a record with a gap, in a block of that version.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    at: u32,
+    version: u64,
+}
+
+/// What a block of that version is split into.
+#[derive(Debug)]
+struct PlannedHalves {
+    halves: Halves,
+    version: u64,
+}
+
+impl PlannedHalves {
+    /// The halves, unless the block has changed since.
+    fn of(self, block: &Buffer) -> Option<Halves> {
+        (block.read().version() == self.version).then_some(self.halves)
+    }
 }
 
 impl Target {
@@ -134,8 +155,8 @@ impl<'a> Insertion<'a> {
                 let mut bytes = handle.write(&block)?;
                 let here = in_block(&block);
                 // Nothing has changed since the plan, but for a removal in this very handle.
-                let put = match gap.filter(|&at| dir_entry::has_record(&bytes, at)) {
-                    Some(at) => new.put_at(&mut bytes, at).map_err(here)?,
+                let put = match gap.filter(|gap| gap.version == bytes.version()) {
+                    Some(gap) => bytes.edit_checked(|b| new.put_at(b, gap.at)).map_err(here)?,
                     None => false,
                 };
                 if put { Ok(()) } else { demand(new.put_or_pack(&mut bytes).map_err(here)?) }
@@ -146,8 +167,10 @@ impl<'a> Insertion<'a> {
                 dir_entry::init_block(&mut bytes, new.has_csum);
                 demand(new.put(&mut bytes).map_err(in_block(&block))?)
             }
-            Target::Tree(block, hasher) => self.make_tree(handle, &block, &hasher, &new),
-            Target::Split(split) => self.split_leaf(handle, &split, &new),
+            Target::Tree(block, hasher, planned) => {
+                self.make_tree(handle, &block, &hasher, planned, &new)
+            }
+            Target::Split(split) => self.split_leaf(handle, split, &new),
         }
     }
 
@@ -157,10 +180,12 @@ impl<'a> Insertion<'a> {
         handle: &mut Handle<'_>,
         block: &Arc<Buffer>,
         hasher: &DirHasher,
+        planned: PlannedHalves,
         new: &NewEntry<'_>,
     ) -> Result<()> {
+        let planned = planned.of(block);
         // A removal in the same handle may have made room since the plan.
-        if new.put_in_place(handle, block)? {
+        if planned.is_none() && new.put_in_place(handle, block)? {
             return Ok(());
         }
         let (lower_at, lower) = self.grow(handle, BlockRole::Leaf)?;
@@ -168,8 +193,10 @@ impl<'a> Insertion<'a> {
         let index_kind = BlockKind::DirIndex { seed: self.dir.seed() };
         let mut halves = {
             let mut bytes = handle.write(block)?;
-            let halves =
-                leaf::split(&bytes, hasher, new.has_csum, true).map_err(in_block(block))?;
+            let halves = match planned {
+                Some(halves) => halves,
+                None => leaf::split(&bytes, hasher, new.has_csum, true).map_err(in_block(block))?,
+            };
             let (own, parent) = dot_inodes(&bytes)?;
             let root = DxRoot { hash: hasher.version, levels: 0, own, parent };
             let entries = [
@@ -191,18 +218,21 @@ impl<'a> Insertion<'a> {
     fn split_leaf(
         &mut self,
         handle: &mut Handle<'_>,
-        split: &Split,
+        split: Split,
         new: &NewEntry<'_>,
     ) -> Result<()> {
-        if new.put_in_place(handle, &split.leaf)? {
+        let planned = split.halves.of(&split.leaf);
+        if planned.is_none() && new.put_in_place(handle, &split.leaf)? {
             return Ok(());
         }
         let (upper_at, upper) = self.grow(handle, BlockRole::Leaf)?;
         let index_hash = {
             let mut bytes = handle.write(&split.leaf)?;
             let here = in_block(&split.leaf);
-            let mut halves =
-                leaf::split(&bytes, &split.hasher, new.has_csum, false).map_err(here)?;
+            let mut halves = match planned {
+                Some(halves) => halves,
+                None => leaf::split(&bytes, &split.hasher, new.has_csum, false).map_err(here)?,
+            };
             demand(new.put(halves.half_for(split.hash)).map_err(here)?)?;
             bytes.copy_from_slice(&halves.lower);
             drop(bytes);
@@ -339,9 +369,9 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
         // Index blocks of a tree that is not used are no place for records while it is claimed,
         // but the claim ends with this change.
         let buffer = view.leaf(at)?;
-        let seen = scan(view, at, &buffer, name)?;
-        if seen.gap.is_some() && room.is_none() {
-            room = Some(Target::Room(buffer, seen.gap));
+        let (_, gap) = scan(view, at, &buffer, name)?;
+        if gap.is_some() && room.is_none() {
+            room = Some(Target::Room(buffer, gap));
         }
     }
     if let Some(room) = room {
@@ -354,11 +384,11 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
     let block = view.leaf(first)?;
     super::lookup::dots(view, &block.read())?;
     let hasher = view.hasher(None)?;
-    if scan(view, first, &block, name)?.has_room {
+    if scan(view, first, &block, name)?.0.has_room {
         return Ok(Target::Room(block, None));
     }
-    check_split(view, first, &block, &hasher)?;
-    Ok(Target::Tree(block, hasher))
+    let halves = plan_split(view, first, &block, &hasher)?;
+    Ok(Target::Tree(block, hasher, halves))
 }
 
 /// Goes down the tree, looks for the name in all leaves that may hold it, and says what happens to
@@ -367,7 +397,7 @@ fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
     let (mut path, hash) = Path::to_name(view, name)?;
     let at = path.leaf();
     let leaf = view.leaf(at)?;
-    let seen = scan(view, at, &leaf, name)?;
+    let (seen, gap) = scan(view, at, &leaf, name)?;
     let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
     while path.advance_within(hash)? {
         if find(view, path.leaf(), name)?.is_some() {
@@ -375,31 +405,52 @@ fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
         }
     }
     if seen.has_room {
-        return Ok(Target::Room(leaf, seen.gap));
+        return Ok(Target::Room(leaf, gap));
     }
-    check_split(view, at, &leaf, &path.hasher)?;
+    let halves = plan_split(view, at, &leaf, &path.hasher)?;
     let levels = frames.len() - 1;
     if frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
         let context = format!("the index of directory inode {} is full", view.inode.ino());
         return Err(Error::new(ErrorKind::NoSpace, context));
     }
-    Ok(Target::Split(Split { leaf, hasher: path.hasher, hash, frames }))
+    Ok(Target::Split(Split { leaf, hasher: path.hasher, halves, hash, frames }))
 }
 
 /// One pass over a block for a name that must not be there.
-fn scan(view: &View<'_>, at: FileBlock, block: &Buffer, name: &[u8]) -> Result<Scan> {
-    let seen = dir_entry::scan(&block.read(), name, view.has_csum());
-    match seen.map_err(|kind| view.corrupt(at, kind))? {
+fn scan(
+    view: &View<'_>,
+    at: FileBlock,
+    block: &Buffer,
+    name: &[u8],
+) -> Result<(Scan, Option<Gap>)> {
+    let bytes = block.read();
+    let seen = if view.is_checked(&bytes) {
+        dir_entry::scan_checked(&bytes, name, view.has_csum())
+    } else {
+        // The name may stand before the damage.
+        dir_entry::scan(&bytes, name, view.has_csum()).map_err(|kind| view.corrupt(at, kind))?
+    };
+    match seen {
         Scan { found: true, .. } => Err(exists(name)),
-        seen => Ok(seen),
+        seen => {
+            let version = bytes.version();
+            Ok((seen, seen.gap.map(|at| Gap { at, version })))
+        }
     }
 }
 
-/// That a block can be split.
-fn check_split(view: &View<'_>, at: FileBlock, block: &Buffer, hasher: &DirHasher) -> Result<()> {
+/// What a full block is split into.
+fn plan_split(
+    view: &View<'_>,
+    at: FileBlock,
+    block: &Buffer,
+    hasher: &DirHasher,
+) -> Result<PlannedHalves> {
     let is_first = view.shape == Shape::Linear;
-    let split = leaf::split(&block.read(), hasher, view.has_csum(), is_first);
-    split.map(|_| ()).map_err(|kind| view.corrupt(at, kind))
+    let bytes = block.read();
+    let split = leaf::split(&bytes, hasher, view.has_csum(), is_first);
+    let halves = split.map_err(|kind| view.corrupt(at, kind))?;
+    Ok(PlannedHalves { halves, version: bytes.version() })
 }
 
 /// A directory cannot grow past what its size field and its index can say.

@@ -57,7 +57,13 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
     let buffer = view.leaf(at)?;
     let found = {
         let bytes = buffer.read();
-        match dir_entry::find(&bytes, name).map_err(|kind| view.corrupt(at, kind))? {
+        let found = if view.is_checked(&bytes) {
+            dir_entry::find_checked(&bytes, name, view.has_csum())
+        } else {
+            // The name may stand before the damage.
+            dir_entry::find(&bytes, name).map_err(|kind| view.corrupt(at, kind))?
+        };
+        match found {
             Some(entry) => Some((view.check_ino(at, &entry)?, entry.kind(), entry.offset)),
             None => None,
         }
@@ -144,7 +150,8 @@ impl Entry {
     pub fn remove(&self, handle: &mut Handle<'_>) -> Result<()> {
         self.check_place()?;
         let mut bytes = handle.write(&self.buffer)?;
-        dir_entry::delete(&mut bytes, self.offset)
+        bytes
+            .edit_checked(|bytes| dir_entry::delete(bytes, self.offset))
             .map_err(|kind| kind.at(Place::Block(self.buffer.block())).into())
     }
 
@@ -162,7 +169,7 @@ impl Entry {
         self.check_place()?;
         let kind = has_filetype(space).then_some(kind);
         let mut bytes = handle.write(&self.buffer)?;
-        dir_entry::set_entry_ino(&mut bytes, self.offset, ino, kind);
+        bytes.edit_checked(|bytes| dir_entry::set_entry_ino(bytes, self.offset, ino, kind));
         Ok(())
     }
 

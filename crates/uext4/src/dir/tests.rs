@@ -57,7 +57,8 @@ impl Rig {
         let mut attributes = Attributes::new(self.space.layout(), FileKind::Directory, 0o755, 7);
         attributes.links = 2;
         let kind = FileKind::Directory;
-        let inode = Inode::create(&self.space, &self.budget, claim.ino(), kind, attributes)?;
+        let (ino, home) = (claim.ino(), claim.home());
+        let inode = Inode::create(&self.space, &self.budget, ino, home, kind, attributes)?;
         let inode = Arc::new(inode);
         let mut growth = extent::claim_growth(&self.space, &inode, 1)?;
         let credits = insertion.credits() + init_credits(&inode) + 2 + 1;

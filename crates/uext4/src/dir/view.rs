@@ -1,7 +1,7 @@
 //! A directory at work: what its inode and the volume's features say about its blocks.
 
 use crate::alloc::Space;
-use crate::cache::{BlockKind, Buffer};
+use crate::cache::{BlockKind, Buffer, BufferRead};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
 use crate::inode::Inode;
@@ -150,6 +150,15 @@ impl<'a> View<'a> {
         }
         let block = extent::block_of(self.space, self.inode, at)?;
         self.space.cache().read(block, kind)
+    }
+
+    /// Whether all records of a leaf are well formed. What was checked once stays so until
+    /// somebody else changes the bytes.
+    pub(super) fn is_checked(&self, bytes: &BufferRead<'_>) -> bool {
+        if !bytes.is_checked() && dir_entry::check(bytes, self.has_csum()).is_ok() {
+            bytes.note_checked();
+        }
+        bytes.is_checked()
     }
 
     /// A damaged block of this directory.

@@ -213,12 +213,12 @@ impl Files {
         let is_alone = alone.iter().any(|other| other.ino() == own.inode.ino());
         let mut company = lane.end(&alone);
         for ticket in &company.0 {
-            ticket.inode.flight.succeed(ticket.sweep);
+            ticket.inode.flight().succeed(ticket.sweep);
         }
         if is_alone {
             return Ok(None);
         }
-        own.inode.flight.succeed(own.sweep);
+        own.inode.flight().succeed(own.sweep);
         if plant::is(Fault::HastyCompany) {
             company.tell(Swept::Durable);
         }

@@ -1,9 +1,9 @@
 //! Blocks of small files, side by side.
 //!
-//! What: the small files of a block group take their blocks from one window that they share. A
-//! directory's files have their inodes in one group, so they come to lie together, whichever
-//! thread writes them; groups of processors, as the kernel has them, mix the files of all
-//! directories that a processor writes to.
+//! What: the small files of a block group's directories take their blocks from one window that they
+//! share. So the files of a directory come to lie together, whichever thread writes them, and also
+//! where the directory has more of them than the group has inodes; groups of processors, as the
+//! kernel has them, mix the files of all directories that a processor writes to.
 //! Invariants: a slot is used by one group at a time; another that needs it takes it over.
 //! Locking: windows only; several sweeps may use one.
 
@@ -33,7 +33,7 @@ impl Localities {
 
     /// Claims promised blocks for an inode of a small file.
     pub(super) fn claim(&self, space: &Space, inode: &Inode, want: u32) -> Result<Claim> {
-        let key = inode.group().get();
+        let key = inode.home().get();
         let window = &self.slots[(key % SLOT_COUNT) as usize];
         let need =
             Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), promised: true };

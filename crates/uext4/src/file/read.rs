@@ -171,7 +171,8 @@ impl Files {
             .device()
             .read_at(start.get() * self.block_size(), &mut bytes)
             .map_err(|e| Error::io(format!("reading block {start}"), e))?;
-        let mut images: Vec<Arc<[u8]>> = bytes.chunks_exact(block_size).map(Arc::from).collect();
+        let (budget, chunks) = (self.table.budget(), bytes.chunks_exact(block_size));
+        let mut images: Vec<Arc<[u8]>> = chunks.map(|page| budget.page_of(page)).collect();
         for (at, image) in newer {
             images[at as usize] = image;
         }

@@ -30,7 +30,7 @@ impl Files {
         while budget.surplus() > 0 && looks > 0 {
             looks -= 1;
             let index = self.reclaim_hand.fetch_add(1, Ordering::Relaxed) % shards;
-            self.table.for_shard(index, |inode| {
+            self.table.look_at_shard(index, |inode| {
                 let surplus = budget.surplus();
                 if surplus > 0
                     && let Some(_no_writer) = inode.lock().try_read()
@@ -38,6 +38,7 @@ impl Files {
                 {
                     pages.map.evict(surplus.max(64));
                 }
+                surplus > 0
             });
         }
         self.reclaiming.store(false, Ordering::Release);

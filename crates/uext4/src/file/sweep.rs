@@ -52,7 +52,7 @@ impl Files {
             return self.sweep(inode).map(|()| Swept::Written);
         }
         let patience = Duration::from_micros(self.options.max_batch_time_us.into());
-        match inode.flight.take_turn(self.space.journal().waits(), patience) {
+        match inode.flight().take_turn(self.space.journal().waits(), patience) {
             Turn::Served => Ok(Swept::Written),
             Turn::Leads(lead) => {
                 if self.options.writeback == WritebackMode::Mapped {

@@ -256,7 +256,7 @@ impl Files {
             buf.get(from..)?.get(..self.block_size() as usize)
         });
         if let Some(bytes) = whole {
-            return bytes.into();
+            return self.table.budget().page_of(bytes);
         }
         let mut page: Arc<[u8]> = std::iter::repeat_n(0, self.block_size() as usize).collect();
         self.copy_in(at, Arc::make_mut(&mut page), offset, buf);

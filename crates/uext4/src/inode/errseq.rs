@@ -10,7 +10,7 @@ use crate::sync::{LockRank, Mutex};
 /// Failures of an inode's writeback.
 #[derive(Debug)]
 pub struct ErrorSequence {
-    latest: Mutex<(u64, Option<Error>)>,
+    latest: Mutex<(u64, Option<Box<Error>>)>,
 }
 
 /// What one open handle has been told.
@@ -30,7 +30,7 @@ impl ErrorSequence {
     pub fn record(&self, error: Error) {
         let mut latest = self.latest.lock();
         latest.0 += 1;
-        latest.1 = Some(error);
+        latest.1 = Some(Box::new(error));
     }
 
     /// A cursor for a handle that is opened now: failures from here on concern it.
@@ -48,7 +48,7 @@ impl ErrorSequence {
             return None;
         }
         *seen = latest.0;
-        latest.1.clone()
+        latest.1.as_deref().cloned()
     }
 }
 

@@ -24,8 +24,8 @@ use crate::cache::{BlockKind, Buffer, DirtyMark, PageBudget, PageMap};
 use crate::error::{ErrorKind, Result};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
     BlockNo, CorruptKind, FileKind, GroupNo, Ino, Place, RawInode, extent::write_header,
@@ -75,11 +75,13 @@ pub struct Inode {
     kind: FileKind,
     seed: InodeSeed,
     place: SlotPlace,
+    /// Where its blocks would best be, if they are few.
+    home: GroupNo,
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     sweep: Mutex<SweepState>,
-    /// How syncs share sweeps.
-    pub(crate) flight: SingleFlight,
+    /// How syncs share sweeps; made for the first.
+    flight: OnceLock<Box<SingleFlight>>,
     /// Taken after the last data write; `None`: none was since the volume was opened.
     written: Mutex<Option<FlushEpoch>>,
     tree: RwLock<ExtentRoot>,
@@ -164,7 +166,8 @@ impl Inode {
             let why = "mode names no file type";
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
-        let inode = Self::assemble(space, budget, ino, kind, seed, place, attributes, false);
+        let home = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
+        let inode = Self::assemble(space, budget, ino, home, kind, seed, place, attributes, false);
         // It may have left memory with changes in a transaction that is not durable yet.
         let running = space.journal().running();
         inode.changed_in.set(running);
@@ -172,11 +175,13 @@ impl Inode {
         Ok(inode)
     }
 
-    /// A new inode; its first [`Inode::update`] writes its slot.
+    /// A new inode, whose blocks would best be in the group `home`; its first [`Inode::update`]
+    /// writes its slot.
     pub(crate) fn create(
         space: &Arc<Space>,
         budget: &Arc<PageBudget>,
         ino: Ino,
+        home: GroupNo,
         kind: FileKind,
         mut attributes: Attributes,
     ) -> Result<Self> {
@@ -188,7 +193,7 @@ impl Inode {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= uext4_ondisk::InodeFlags::EXTENTS;
         }
-        Ok(Self::assemble(space, budget, ino, kind, seed, place, attributes, true))
+        Ok(Self::assemble(space, budget, ino, home, kind, seed, place, attributes, true))
     }
 
     #[allow(clippy::too_many_arguments)] // the one place that puts the parts together
@@ -196,6 +201,7 @@ impl Inode {
         space: &Arc<Space>,
         budget: &Arc<PageBudget>,
         ino: Ino,
+        home: GroupNo,
         kind: FileKind,
         seed: InodeSeed,
         place: SlotPlace,
@@ -220,9 +226,10 @@ impl Inode {
             kind,
             seed,
             place,
+            home,
             lock: RwLock::new(rank, ()),
             sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
-            flight: SingleFlight::default(),
+            flight: OnceLock::new(),
             written: Mutex::new(LockRank::Leaf, written),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
@@ -296,11 +303,18 @@ impl Inode {
         self.space.layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
     }
 
-    /// Where its first block would best be, if it is small: where its group begins, with the other
-    /// files of its directory.
+    /// The group of the directory that it was created in; its own, if it was read since. A directory
+    /// with more files than a group has inodes so has them all in one place.
+    #[must_use]
+    pub fn home(&self) -> GroupNo {
+        self.home
+    }
+
+    /// Where its first block would best be, if it is small: where its home group begins, with the
+    /// other files of its directory.
     #[must_use]
     pub fn goal(&self) -> BlockNo {
-        self.space.layout().group_first_block(self.group())
+        self.space.layout().group_first_block(self.home)
     }
 
     /// Where its first block would best be, if many more are to come: at a place of its own among
@@ -327,6 +341,11 @@ impl Inode {
     /// Taken by whoever changes the extent tree of a file.
     pub(crate) fn sweep(&self) -> MutexGuard<'_, SweepState> {
         self.sweep.lock()
+    }
+
+    /// How syncs share its sweeps.
+    pub(crate) fn flight(&self) -> &SingleFlight {
+        self.flight.get_or_init(Box::default)
     }
 
     /// As [`Inode::sweep`] if nobody has it.

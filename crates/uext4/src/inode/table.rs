@@ -190,6 +190,13 @@ impl InodeTable {
         inodes.into_iter().for_each(&mut visit);
     }
 
+    /// Shows the inodes of one shard, under its lock and without references to them, until `visit`
+    /// has seen enough and says false. It may try locks, and waits for none.
+    pub(crate) fn look_at_shard(&self, index: usize, mut visit: impl FnMut(&Inode) -> bool) {
+        let shard = self.shards[index % SHARD_COUNT].lock();
+        _ = shard.inodes.values().all(|inode| visit(inode));
+    }
+
     pub(crate) const fn shard_count(&self) -> usize {
         SHARD_COUNT
     }

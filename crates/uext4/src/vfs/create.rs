@@ -210,7 +210,8 @@ impl Vfs {
     ) -> Result<Prepared> {
         let space = self.files.space();
         let budget = self.files.table().budget();
-        let inode = Arc::new(Inode::create(space, budget, claim.ino(), kind, attributes)?);
+        let inode = Inode::create(space, budget, claim.ino(), claim.home(), kind, attributes)?;
+        let inode = Arc::new(inode);
         let growth = match blocks {
             0 => None,
             blocks => Some(claim_growth(space, &inode, blocks)?),

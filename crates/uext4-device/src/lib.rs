@@ -9,18 +9,21 @@
 //! # Invariants
 //! - A device never changes its length.
 //! - A request is served whole or fails; one that reaches past the end fails and changes nothing.
-//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules `ring`
-//!   and `ioctl` have any.
+//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules `ring`,
+//!   `io_memory` and `ioctl` have any.
 
 #![deny(unsafe_code)]
 
 mod bounce;
 mod claim;
+mod dax_memory;
 mod device;
 mod direct;
 mod fault;
 mod file;
 mod group_flush;
+#[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
+mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]
 mod ioctl;
 mod loop_backing;
@@ -31,21 +34,26 @@ mod options;
 mod overlay;
 mod page_store;
 mod piece;
+mod queue;
 mod record;
 mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
+mod sync_queue;
 mod vectored;
 
+pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use file::FileDevice;
+pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, trim_mounted};
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;
 pub use options::{Access, Caching, FileOptions, Submission};
 pub use overlay::OverlayDevice;
+pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};

@@ -41,6 +41,8 @@ pub enum Fault {
     LateRecycling,
     /// Windows are not given back when space runs out.
     HoardedWindows,
+    /// Who removes mappings does not wait for direct accesses that are under way.
+    LateEpoch,
 }
 
 /// Whether this fault is switched on.

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "fio.h"
 #include "optgroup.h"
@@ -37,6 +38,12 @@ struct uext4_options {
 /* What a job has. */
 struct uext4_job {
 	struct uext4_session *session;
+	/* Of a queued job, else NULL: */
+	struct uext4_queue *queue;
+	struct uext4_done *done;
+	struct io_u **pushed;	/* not submitted yet */
+	unsigned int nr_pushed;
+	size_t memory_len;
 };
 
 static struct fio_option options[] = {
@@ -151,10 +158,68 @@ static int uext4_setup(struct thread_data *td)
 	return 0;
 }
 
+static bool is_queued(struct thread_data *td)
+{
+	struct uext4_options *eo = td->eo;
+
+	return td->o.odirect && td->o.iodepth > 1 && !eo->falloc && (td_read(td) || td_write(td));
+}
+
+/* Which of the two kinds of engine it is to this job. */
 static int uext4_init(struct thread_data *td)
 {
-	(void)td;
+	struct uext4_job *job = td->io_ops_data;
+	unsigned long long kind = is_queued(td) ? FIO_ASYNCIO_SETS_ISSUE_TIME : FIO_SYNCIO;
+
+	td->flags |= kind << TD_ENG_FLAG_SHIFT;
+	if (!is_queued(td))
+		return 0;
+	job->done = calloc(td->o.iodepth, sizeof(*job->done));
+	job->pushed = calloc(td->o.iodepth, sizeof(*job->pushed));
+	return !job->done || !job->pushed;
+}
+
+/* The queue, in the thread that will use it; fio has its buffers by now. */
+static int uext4_post_init(struct thread_data *td)
+{
+	struct uext4_job *job = td->io_ops_data;
+	char message[MESSAGE_LEN] = "";
+	int ret;
+
+	if (!is_queued(td))
+		return 0;
+	ret = uext4_fio_queue_new(job->session, td->o.iodepth, td->orig_buffer, job->memory_len,
+				  &job->queue, message, sizeof(message));
+	if (ret) {
+		complain(message);
+		td_verror(td, -ret, "making the queue");
+		return 1;
+	}
 	return 0;
+}
+
+/* Pages for all buffers of the job. */
+static int uext4_iomem_alloc(struct thread_data *td, size_t len)
+{
+	struct uext4_job *job = td->io_ops_data;
+	void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return 1;
+	td->orig_buffer = memory;
+	job->memory_len = len;
+	return 0;
+}
+
+/* fio does this before cleanup(): the queue ends with its memory. */
+static void uext4_iomem_free(struct thread_data *td)
+{
+	struct uext4_job *job = td->io_ops_data;
+
+	if (job->queue)
+		uext4_fio_queue_free(job->queue);
+	job->queue = NULL;
+	munmap(td->orig_buffer, job->memory_len);
 }
 
 /* The last job closes the image; if that fails the job fails. */
@@ -171,6 +236,8 @@ static void uext4_cleanup(struct thread_data *td)
 		complain(message);
 		td_verror(td, -ret, "closing the image");
 	}
+	free(job->done);
+	free(job->pushed);
 	free(job);
 	td->io_ops_data = NULL;
 }
@@ -339,6 +406,17 @@ static int uext4_lay_out(struct thread_data *td, struct fio_file *f)
 	return 0;
 }
 
+/* sync= of the job: O_SYNC has all bits of O_DSYNC and one more. */
+static bool is_dsync(struct thread_data *td)
+{
+	return (td->o.sync_io & O_SYNC) == O_DSYNC;
+}
+
+static bool is_sync(struct thread_data *td)
+{
+	return (td->o.sync_io & O_SYNC) == O_SYNC;
+}
+
 /* Bytes that were transferred, or a negative errno. */
 static int64_t transfer(struct thread_data *td, struct io_u *io_u, struct uext4_file *file)
 {
@@ -353,29 +431,38 @@ static int64_t transfer(struct thread_data *td, struct io_u *io_u, struct uext4_
 	}
 	if (io_u->ddir == DDIR_READ)
 		return uext4_fio_read(file, io_u->xfer_buf, io_u->xfer_buflen, io_u->offset);
+	if (is_dsync(td))
+		return uext4_fio_write_durably(file, io_u->xfer_buf, io_u->xfer_buflen,
+					       io_u->offset);
 	done = uext4_fio_write(file, io_u->xfer_buf, io_u->xfer_buflen, io_u->offset);
-	/* sync= of the job: O_SYNC has all bits of O_DSYNC and one more. */
-	if (done > 0 && (td->o.sync_io & O_DSYNC)) {
-		ret = uext4_fio_sync(file, (td->o.sync_io & O_SYNC) != O_SYNC);
+	if (done > 0 && is_sync(td)) {
+		ret = uext4_fio_sync(file, 0);
 		if (ret)
 			return ret;
 	}
 	return done;
 }
 
-static enum fio_q_status uext4_queue(struct thread_data *td, struct io_u *io_u)
+/* Takes over what came of a request: bytes, or a negative errno. */
+static void settle(struct io_u *io_u, int64_t result)
+{
+	if (result < 0)
+		io_u->error = -result;
+	else
+		io_u->resid = io_u->xfer_buflen - result;
+}
+
+/* Does a request at once. */
+static enum fio_q_status do_now(struct thread_data *td, struct io_u *io_u)
 {
 	struct uext4_file *file = FILE_ENG_DATA(io_u->file);
 	int64_t ret;
 
-	fio_ro_check(td, io_u);
 	switch (io_u->ddir) {
 	case DDIR_READ:
 	case DDIR_WRITE:
-		ret = transfer(td, io_u, file);
-		if (ret >= 0)
-			io_u->resid = io_u->xfer_buflen - ret;
-		break;
+		settle(io_u, transfer(td, io_u, file));
+		return FIO_Q_COMPLETED;
 	case DDIR_TRIM:
 		ret = uext4_fio_allocate(file, UEXT4_PUNCH_HOLE, io_u->offset, io_u->xfer_buflen);
 		break;
@@ -394,14 +481,107 @@ static enum fio_q_status uext4_queue(struct thread_data *td, struct io_u *io_u)
 	return FIO_Q_COMPLETED;
 }
 
+static enum fio_q_status push(struct thread_data *td, struct io_u *io_u)
+{
+	struct uext4_job *job = td->io_ops_data;
+	int op = UEXT4_READ, ret;
+
+	if (io_u->ddir == DDIR_WRITE)
+		op = is_dsync(td) ? UEXT4_WRITE_DURABLE : UEXT4_WRITE;
+	ret = uext4_fio_queue_push(job->queue, FILE_ENG_DATA(io_u->file), op, io_u->offset,
+				   (char *)io_u->xfer_buf - td->orig_buffer, io_u->xfer_buflen,
+				   (uintptr_t)io_u);
+	if (ret == -EAGAIN)
+		return FIO_Q_BUSY;
+	if (ret) {
+		io_u->error = -ret;
+		return FIO_Q_COMPLETED;
+	}
+	job->pushed[job->nr_pushed++] = io_u;
+	return FIO_Q_QUEUED;
+}
+
+static enum fio_q_status uext4_queue(struct thread_data *td, struct io_u *io_u)
+{
+	struct uext4_job *job = td->io_ops_data;
+	bool transfers = io_u->ddir == DDIR_READ ||
+			 (io_u->ddir == DDIR_WRITE && !is_sync(td));
+
+	fio_ro_check(td, io_u);
+	if (!job->queue)
+		return do_now(td, io_u);
+	if (transfers)
+		return push(td, io_u);
+	/* What is not queued goes behind what was: fio commits and comes again. */
+	if (job->nr_pushed)
+		return FIO_Q_BUSY;
+	if (fio_fill_issue_time(td))
+		fio_gettime(&io_u->issue_time, NULL);
+	return do_now(td, io_u);
+}
+
+/* Starts what was pushed. The clock of each runs from then on, as with libaio. */
+static int uext4_commit(struct thread_data *td)
+{
+	struct uext4_job *job = td->io_ops_data;
+	struct timespec now;
+	unsigned int i;
+	int ret;
+
+	if (!job->nr_pushed)
+		return 0;
+	ret = uext4_fio_queue_submit(job->queue);
+	if (ret)
+		return ret;
+	if (fio_fill_issue_time(td)) {
+		fio_gettime(&now, NULL);
+		for (i = 0; i < job->nr_pushed; i++) {
+			job->pushed[i]->issue_time = now;
+			io_u_queued(td, job->pushed[i]);
+		}
+		/* Only used for iolog. */
+		if (td->o.read_iolog_file)
+			td->last_issue = now;
+	}
+	io_u_mark_submit(td, job->nr_pushed);
+	job->nr_pushed = 0;
+	return 0;
+}
+
+static int uext4_getevents(struct thread_data *td, unsigned int min, unsigned int max,
+			   const struct timespec fio_unused *t)
+{
+	struct uext4_job *job = td->io_ops_data;
+
+	/* A job that polls asks even if nothing is ever queued. */
+	if (!job->queue)
+		return 0;
+	return uext4_fio_queue_reap(job->queue, min, job->done, max);
+}
+
+static struct io_u *uext4_event(struct thread_data *td, int event)
+{
+	struct uext4_job *job = td->io_ops_data;
+	struct io_u *io_u = (struct io_u *)(uintptr_t)job->done[event].tag;
+
+	settle(io_u, job->done[event].result);
+	return io_u;
+}
+
 struct ioengine_ops ioengine = {
 	.name			= "uext4",
 	.version		= FIO_IOOPS_VERSION,
-	.flags			= FIO_SYNCIO | FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_NOFILEHASH,
+	.flags			= FIO_DISKLESSIO | FIO_NODISKUTIL | FIO_NOFILEHASH | FIO_NO_OFFLOAD,
 	.setup			= uext4_setup,
 	.init			= uext4_init,
+	.post_init		= uext4_post_init,
 	.cleanup		= uext4_cleanup,
+	.iomem_alloc		= uext4_iomem_alloc,
+	.iomem_free		= uext4_iomem_free,
 	.queue			= uext4_queue,
+	.commit			= uext4_commit,
+	.getevents		= uext4_getevents,
+	.event			= uext4_event,
 	.open_file		= uext4_open_file,
 	.close_file		= uext4_close_file,
 	.unlink_file		= uext4_unlink_file,

@@ -7,16 +7,23 @@
 //! call; a session is one that [`uext4_fio_attach`] gave and [`uext4_fio_detach`] did not take, a
 //! file one that [`uext4_fio_open`] gave and [`uext4_fio_close`] did not take; places for results
 //! are valid and aligned. Sessions and files may be used by many threads.
+//!
+//! A queue is used by one thread at a time. The memory that it is made with is valid and
+//! initialised until [`uext4_fio_queue_free`] has returned, and the bytes of a request are left
+//! alone from [`uext4_fio_queue_push`] until [`uext4_fio_queue_reap`] has answered it; no two
+//! requests in a queue share bytes.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use uext4::AllocateMode;
+use uext4::{AllocateMode, DirectOp, IoMemory};
 
 use crate::file::{self, File, How};
 use crate::line::{Failure, Result};
+use crate::queue::Queue;
 use crate::session::{self, Session};
 
 const CREATE: c_int = 1;
@@ -226,6 +233,22 @@ pub unsafe extern "C" fn uext4_fio_write(
     count(file.write(offset, buf))
 }
 
+/// Writes as with `O_DSYNC`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_write_durably(
+    file: *const File,
+    buf: *const c_void,
+    len: usize,
+    offset: u64,
+) -> i64 {
+    // SAFETY: as for `write`.
+    let (file, buf) = unsafe { (&*file, std::slice::from_raw_parts(buf.cast::<u8>(), len)) };
+    count(file.write_durably(offset, buf))
+}
+
 fn count(done: Result<usize>) -> i64 {
     match done {
         Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
@@ -275,4 +298,122 @@ pub unsafe extern "C" fn uext4_fio_truncate(file: *const File, size: u64) -> c_i
     // SAFETY: a live file, see the module.
     let file = unsafe { &*file };
     status(file.truncate(size))
+}
+
+/// One answer of a queue, as `struct uext4_done`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    tag: u64,
+    /// Bytes, or a negative errno.
+    result: i64,
+}
+
+/// Makes a job's queue.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_queue_new(
+    session: *const Session,
+    depth: usize,
+    memory: *mut c_void,
+    len: usize,
+    place: *mut *mut Queue,
+    message: *mut c_char,
+    message_len: usize,
+) -> c_int {
+    let Some(start) = NonNull::new(memory.cast::<u8>()) else { return -libc::EINVAL };
+    // SAFETY: the memory outlives the queue, which alone has handles of it, and the bytes of
+    // requests are left alone, see the module.
+    let memory = unsafe { IoMemory::from_raw(start, len) };
+    // SAFETY: a live session, see the module.
+    match Queue::new(unsafe { &*session }, depth, memory) {
+        Ok(queue) => {
+            // SAFETY: a valid place, see the module.
+            unsafe { place.write(Box::into_raw(Box::new(queue))) };
+            0
+        }
+        Err(failure) => {
+            // SAFETY: the message's place has that length, see the module.
+            unsafe { tell(&failure.line, message, message_len) };
+            negative(&failure)
+        }
+    }
+}
+
+/// Ends a queue, when what is in it is done.
+///
+/// # Safety
+/// See the module; the queue is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_queue_free(queue: *mut Queue) {
+    // SAFETY: it came from `Box::into_raw` in `queue_new`, and is given back once.
+    drop(unsafe { Box::from_raw(queue) });
+}
+
+/// Hands a request over: `from` is where its bytes begin in the queue's memory.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_queue_push(
+    queue: *mut Queue,
+    file: *const File,
+    op: c_int,
+    offset: u64,
+    from: usize,
+    len: usize,
+    tag: u64,
+) -> c_int {
+    // SAFETY: a live queue that no other thread uses, and a live file, see the module.
+    let (queue, file) = unsafe { (&mut *queue, &*file) };
+    let op = match op {
+        0 => DirectOp::Read,
+        1 => DirectOp::Write,
+        2 => DirectOp::WriteDurable,
+        _ => return -libc::EINVAL,
+    };
+    if from.checked_add(len).is_none_or(|end| end > queue.memory().len()) {
+        return -libc::EFAULT;
+    }
+    // SAFETY: no other request in the queue has these bytes, and buffers that were answered are
+    // gone, see the module and `Queue::reap`.
+    let buf = unsafe { queue.memory().buf(from, len) };
+    match queue.push(file, op, offset, buf, tag) {
+        Ok(true) => 0,
+        Ok(false) => -libc::EAGAIN,
+        Err(failure) => negative(&failure),
+    }
+}
+
+/// Starts what was pushed.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_queue_submit(queue: *mut Queue) -> c_int {
+    // SAFETY: a live queue that no other thread uses, see the module.
+    let queue = unsafe { &mut *queue };
+    status(queue.submit())
+}
+
+/// Waits for at least `at_least` requests; tells of up to `most`, and how many.
+///
+/// # Safety
+/// See the module; `done` has room for `most`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_queue_reap(
+    queue: *mut Queue,
+    at_least: usize,
+    done: *mut Done,
+    most: usize,
+) -> c_int {
+    // SAFETY: a live queue that no other thread uses, see the module.
+    let queue = unsafe { &mut *queue };
+    let reaped = queue.reap(at_least, most, |place, tag, result| {
+        // SAFETY: `place` is below `most`, for which there is room.
+        unsafe { done.add(place).write(Done { tag, result }) };
+    });
+    reaped.map_or_else(|failure| negative(&failure), |n| c_int::try_from(n).unwrap_or(c_int::MAX))
 }

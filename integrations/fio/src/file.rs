@@ -30,6 +30,7 @@ pub struct How {
 pub struct File {
     session: Arc<Session>,
     open: OpenFile,
+    direct: bool,
 }
 
 impl File {
@@ -47,23 +48,48 @@ impl File {
             found => found?,
         };
         let open = volume.open_file(&inode)?;
-        Ok(Self { session: Arc::clone(session), open })
+        Ok(Self { session: Arc::clone(session), open, direct: how.direct })
+    }
+
+    /// The inode.
+    #[must_use]
+    pub fn inode(&self) -> &InodeRef {
+        self.open.inode()
     }
 
     /// Reads; fewer bytes than asked only at the end of the file.
     ///
     /// # Errors
-    /// See [`OpenFile::read_at`].
+    /// See [`OpenFile::read_at`], [`OpenFile::read_direct_at`].
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(self.open.read_at(offset, buf)?)
+        let open = &self.open;
+        Ok(if self.direct { open.read_direct_at(offset, buf) } else { open.read_at(offset, buf) }?)
     }
 
     /// Writes.
     ///
     /// # Errors
-    /// See [`OpenFile::write_at`].
+    /// See [`OpenFile::write_at`], [`OpenFile::write_direct_at`].
     pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        Ok(self.open.write_at(offset, buf)?)
+        let open = &self.open;
+        let written = match self.direct {
+            true => open.write_direct_at(offset, buf),
+            false => open.write_at(offset, buf),
+        };
+        Ok(written?)
+    }
+
+    /// Writes as with `O_DSYNC`.
+    ///
+    /// # Errors
+    /// See [`OpenFile::write_direct_durably_at`], [`OpenFile::sync`].
+    pub fn write_durably(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        if self.direct {
+            return Ok(self.open.write_direct_durably_at(offset, buf)?);
+        }
+        let written = self.open.write_at(offset, buf)?;
+        self.open.sync(true)?;
+        Ok(written)
     }
 
     /// fsync, or fdatasync if `data_only`.

@@ -4,7 +4,8 @@
 //! # What
 //! `engine.c` speaks fio's interface; it calls the functions of [`abi`] (declared in
 //! `uext4_fio.h`). [`session`] opens an image once for all jobs of the process, [`file`] finds and
-//! makes files in it, [`line`] carries messages of one line back.
+//! makes files in it, [`queue`] has the queued direct requests of a job, [`line`] carries messages
+//! of one line back.
 //!
 //! # Invariants
 //! `unsafe` stands in `abi` alone. No panic crosses into C: functions of the C ABI abort instead.
@@ -12,4 +13,5 @@
 pub mod abi;
 pub mod file;
 pub mod line;
+pub mod queue;
 pub mod session;

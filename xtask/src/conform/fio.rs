@@ -43,6 +43,38 @@ const CASES: &[(&str, &str)] = &[
         "holes: trims before writes",
         "--name=a --rw=trimwrite --bs=4k --size=4M --overwrite=1 --numjobs=2",
     ),
+    (
+        "direct, 4 threads",
+        "--name=a --rw=randrw --direct=1 --bssplit=512/20:4k/40:12k/20:64k/20 --size=8M \
+         --numjobs=4 --fsync=50",
+    ),
+    (
+        "direct, overwrites, O_DSYNC",
+        "--name=a --rw=randwrite --direct=1 --bs=4k --size=8M \
+      --overwrite=1 --sync=dsync",
+    ),
+    (
+        "queued, 64 deep, into nothing",
+        "--name=a --rw=randwrite --direct=1 --iodepth=64 --bs=4k --size=16M --fallocate=none \
+         --numjobs=2",
+    ),
+    (
+        "queued, 32 deep, one file, overwrites, fsync, trims",
+        "--name=a --rw=randtrimwrite --direct=1 --iodepth=32 --bsrange=4k-16k --bs_unaligned=0 \
+         --filename=one --size=8M --offset_increment=8M --numjobs=3 --overwrite=1 --fsync=64",
+    ),
+    (
+        "queued, polled and in batches, O_DSYNC",
+        "--name=a --rw=randwrite --direct=1 --iodepth=16 --iodepth_batch=4 \
+         --iodepth_batch_complete_min=0 --iodepth_batch_complete_max=8 --bs=8k --size=4M \
+         --sync=dsync --verify_async=1",
+    ),
+    (
+        "buffered, direct and queued jobs, each on its part of one file",
+        "--size=8M --filename=one --overwrite=1 --bs=4k --rw=randwrite --name=buffered --offset=0 \
+         --fsync=100 --name=direct --offset=8M --direct=1 --name=queued --offset=16M --direct=1 \
+         --iodepth=16",
+    ),
     ("data=journal", "--name=a --rw=randwrite --bs=4k --size=4M --mount_opts=data=journal"),
 ];
 
@@ -66,7 +98,22 @@ const JOBS: &[Job] = &[
         smaller: &[("size=1G", "size=2M"), ("numjobs=64", "numjobs=16")],
         runs: &[&[]],
     },
+    Job {
+        name: "e2-dax-overwrite",
+        smaller: &[
+            ("size=16G", "size=32M"),
+            ("numjobs=1", "numjobs=2"),
+            ("ramp_time=30", "ramp_time=0"),
+            ("runtime=60", "runtime=1"),
+        ],
+        runs: &[&[]],
+    },
     Job { name: "e3-fsync-batch", smaller: &[("runtime=60", "runtime=1")], runs: &[&[]] },
+    Job {
+        name: "e4-aio-dio",
+        smaller: &[("size=2G", "size=32M"), ("runtime=60", "runtime=1")],
+        runs: &[&[]],
+    },
 ];
 
 /// Builds the engine and runs everything with it; `command` is the built uext4.
@@ -133,8 +180,9 @@ impl Bench {
 
     /// A load whose every block fio reads back, at once and again from a fresh mount.
     fn verified(&self, words: &[&str]) -> Result<(), String> {
+        // Before the first --name: for every job.
         let verify = ["--verify=crc32c", "--randrepeat=1"];
-        let output = self.fio(&[words, &verify].concat())?;
+        let output = self.fio(&[&verify, words].concat())?;
         succeeded(&output)?;
         self.check()
     }

@@ -182,9 +182,7 @@ impl<'a> Excluded<'a> {
     ) -> Self {
         if let Some(of) = of {
             of.close(first, end);
-            if !plant::is(Fault::LateEpoch) {
-                of.wait_until_empty(waits);
-            }
+            of.wait_until_empty(waits);
         }
         Self { of }
     }
@@ -324,6 +322,9 @@ impl Overwrites {
 
     /// Returns when each stripe has been seen empty.
     fn wait_until_empty(&self, waits: &Waits) {
+        if plant::is(Fault::LateEpoch) {
+            return;
+        }
         let mut wait = None;
         let mut looks = 0;
         for stripe in &self.stripes {
@@ -352,7 +353,7 @@ impl Overwrites {
     /// An overwrite is done, at `now` in nanoseconds. True if the inode's times have become late by
     /// that. At most one write to shared memory in a tick of that clock.
     pub(super) fn note_write(&self, now_ns: u64) -> bool {
-        if !self.unflushed.load(Ordering::SeqCst) {
+        if !self.unflushed.load(Ordering::SeqCst) && !plant::is(Fault::ForgottenOverwrites) {
             self.unflushed.store(true, Ordering::SeqCst);
         }
         self.written_ns.load(Ordering::SeqCst) != now_ns

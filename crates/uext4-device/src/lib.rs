@@ -35,12 +35,16 @@ mod overlay;
 mod page_store;
 mod piece;
 mod queue;
+#[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
+mod queue_ring;
 mod record;
 mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
 mod sync_queue;
+#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+mod uring_queue;
 mod vectored;
 
 pub use dax_memory::DaxMemory;

@@ -220,7 +220,7 @@ fn stress(seed: u64, time: Duration) -> Option<String> {
     let found = found.or_else(|| files().find_map(|(file, number)| foreign(file, number)));
     let overwrites = volume.stats().number("direct_overwrites").unwrap();
     println!("{overwrites} overwrites; {found:?}");
-    assert!(overwrites > 100, "only {overwrites} overwrites went the fast way");
+    assert!(found.is_some() || overwrites > 100, "only {overwrites} overwrites went the fast way");
     drop(stress);
     volume.close().unwrap();
     assert_clean(&memory);

@@ -6,7 +6,8 @@
 //! Invariants: a request holds its place in the epoch ([`crate::inode::Overwrites`]) from before
 //! its look-up until the device has answered. Beginning and ending one allocates nothing.
 //! Locking: one lock (rank `Requests`) that nobody but the owner takes as a rule. Its holder waits
-//! for the device and for leaves only, and who helps tries it, so helping waits for nothing.
+//! for the device and for leaves only, and who helps tries it: helping waits for the device at
+//! most. A ring whose completions only its own thread can ask for is taken over by who helps.
 
 use super::super::Files;
 use super::queue::{DirectDone, DirectOp, DirectRequest};
@@ -220,7 +221,7 @@ impl Helper for Requests {
     fn help(&self) {
         if let Some(mut inner) = self.inner.try_lock() {
             // The owner meets the error, too.
-            let _ = self.reap_device(&mut inner, 0, true);
+            let _ = self.reap_device(&mut inner, 1, true);
         }
     }
 }

@@ -34,8 +34,8 @@ fn main() {
             let device = FileDevice::open_with(Path::new(path), &options).unwrap();
             let way = if device.is_direct() { "direct" } else { "buffered" };
             let device: SharedDevice = Arc::new(device);
-            let rate =
-                measure(&device, kib << 10, depth, wait, Duration::from_secs(seconds as u64));
+            let time = Duration::from_secs(seconds as u64);
+            let rate = measure(&device, kib << 10, (depth, wait, registered), time);
             println!("{way:8} {kib:2} KiB  {rate:9.0}/s  {:7.0} MiB/s", rate * kib as f64 / 1024.0);
         }
     }

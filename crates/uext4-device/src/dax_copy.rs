@@ -24,6 +24,9 @@ const LINE: usize = 64;
 /// Fewer bytes than this are stored through the caches.
 pub(crate) const STREAM_MIN: usize = 1024;
 
+// A stream is at least a line.
+const _: () = assert!(STREAM_MIN >= LINE);
+
 /// Copies mapped bytes out.
 ///
 /// # Safety

@@ -18,7 +18,7 @@
 //! file and a concurrent `fdatasync` must not miss it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
 
-use crate::claim::{check_kind, lock, refuse_loop_backing};
+use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
 use crate::device::{Device, WriteRun, check_read, check_write, total_len};
 use crate::direct::{Alignment, Direct};
 use crate::group_flush::GroupFlush;
@@ -100,35 +100,7 @@ impl FileDevice {
         uring_refused: Option<i32>,
     ) -> Result<FileDevice, OpenError> {
         let (writing, offset) = (options.access == Access::ReadWrite, options.offset);
-        let fail = |action, error| OpenError::from_io(path, writing, action, error);
-        let before = std::fs::metadata(path).map_err(|error| fail("look at it", error))?;
-        check_kind(path, &before)?;
-        let block_device = before.file_type().is_block_device();
-
-        let mut flags = libc::O_NOCTTY;
-        if block_device && writing {
-            flags |= libc::O_EXCL;
-        }
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(writing)
-            .custom_flags(flags)
-            .open(path)
-            .map_err(|error| fail("open it", error))?;
-        let found = file.metadata().map_err(|error| fail("look at it", error))?;
-        check_kind(path, &found)?;
-        lock(path, &file, writing, block_device)?;
-        if writing {
-            refuse_loop_backing(path, &found)?;
-        }
-        // Only the end of a block device tells its size; nothing uses the position afterwards.
-        let total = file.seek(SeekFrom::End(0)).map_err(|error| fail("find its size", error))?;
-        if total == 0 {
-            return Err(OpenError::Empty { path: path.to_path_buf() });
-        }
-        if offset >= total {
-            return Err(OpenError::OffsetPastEnd { path: path.to_path_buf(), offset, len: total });
-        }
+        let Claimed { file, block_device, total } = claim(path, options.access, offset)?;
         let fresh = writing && !block_device && is_hole_from(&file, offset);
         let len = total - offset;
         let mut device =
@@ -507,11 +479,6 @@ impl Device for FileDevice {
             }
         }
     }
-}
-
-/// Whether a file has no data from `offset` (bytes) to its end, so that it reads as zeroes there.
-fn is_hole_from(file: &File, offset: u64) -> bool {
-    rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) == Err(Errno::NXIO)
 }
 
 /// Why there is no ring, for a notice.

@@ -16,6 +16,12 @@
 
 mod bounce;
 mod claim;
+mod dax;
+mod dax_backing;
+#[allow(unsafe_code, reason = "mapped bytes are copied by assembly")]
+mod dax_copy;
+#[allow(unsafe_code, reason = "mmap(2)")]
+mod dax_map;
 mod dax_memory;
 mod device;
 mod direct;
@@ -47,6 +53,7 @@ mod sync_queue;
 mod uring_queue;
 mod vectored;
 
+pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};

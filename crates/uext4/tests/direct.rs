@@ -14,7 +14,7 @@ use uext4::{
     AllocateMode, DirectDone, DirectOp, DirectOptions, DirectQueue, DirectRequest, ErrorKind,
     FileKind, IoBuf, MountOptions, OpenFile, Volume,
 };
-use uext4_device::{MemoryDevice, MeteredDevice, SharedDevice};
+use uext4_device::{Access, FileDevice, FileOptions, MemoryDevice, MeteredDevice, SharedDevice};
 
 const BLOCK: usize = 4096;
 
@@ -501,5 +501,58 @@ fn a_thread_that_waits_for_its_own_requests_goes_on() {
         }
         drop((queue, a));
         close(volume, &device);
+    }
+}
+
+/// On a real file, by rings where the system has them: a thread leaves its requests on the device
+/// and does something else. Who takes their blocks away completes them; they are told to their
+/// owner when it comes back.
+#[test]
+fn requests_that_nobody_reaps_hold_nobody_up() {
+    if !have("mke2fs") {
+        return;
+    }
+    let image = tempfile::NamedTempFile::new().unwrap();
+    mke2fs(32, "-b 4096").save(image.path()).unwrap();
+    for way in ["io=auto", "io=pread"] {
+        let mut options = FileOptions::auto(Access::ReadWrite);
+        assert_eq!(options.parse(way), Ok(true));
+        let device = Arc::new(FileDevice::open_with(image.path(), &options).unwrap());
+        println!("rings: {}, past the cache: {}", device.uses_uring(), device.is_direct());
+        let volume = Volume::open(device, MountOptions::default()).unwrap();
+        let a = file(&volume, way);
+        a.write_direct_at(0, &[1; 64 * BLOCK]).unwrap();
+        a.write_direct_at(0, &[1; 64 * BLOCK]).unwrap();
+        let mut queue = queue(&volume, 64);
+        let direct = queue.register(a.inode()).unwrap();
+        for tag in 0..64 {
+            let (op, offset) = (DirectOp::Write, tag * BLOCK as u64);
+            let request = DirectRequest { file: direct, op, offset, buf: buf(2, BLOCK), tag };
+            queue.push(request).unwrap();
+        }
+        queue.submit().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| a.allocate(AllocateMode::PunchHole, 0, 32 * BLOCK as u64).unwrap());
+        });
+        let mut done = Vec::new();
+        queue.reap(64, &mut done).unwrap();
+        assert!(done.iter().all(|one| one.result.as_ref().is_ok_and(|&len| len == BLOCK)));
+        assert_eq!(done.len(), 64);
+        assert!(read(&a, 0, 32 * BLOCK).iter().all(|&byte| byte == 0));
+        assert!(read(&a, 32 * BLOCK as u64, 32 * BLOCK).iter().all(|&byte| byte == 2));
+        // It goes on as before.
+        let request = DirectRequest {
+            file: direct,
+            op: DirectOp::WriteDurable,
+            offset: 40 * BLOCK as u64,
+            buf: buf(3, BLOCK),
+            tag: 1,
+        };
+        queue.push(request).unwrap();
+        queue.reap(1, &mut done).unwrap();
+        assert_eq!(read(&a, 40 * BLOCK as u64, BLOCK), [3; BLOCK]);
+        drop((queue, a));
+        volume.close().unwrap();
+        assert_clean(&MemoryDevice::load(image.path()).unwrap());
     }
 }

@@ -145,7 +145,8 @@ pub(crate) struct Overwrites {
 /// A direct access that is under way. Dropping it leaves.
 #[derive(Debug)]
 pub(crate) struct Access<'a> {
-    of: &'a Overwrites,
+    /// `None`: it became a ticket.
+    of: Option<&'a Overwrites>,
     stripe: u32,
 }
 
@@ -154,16 +155,17 @@ pub(crate) struct Access<'a> {
 pub(crate) struct Ticket(u32);
 
 impl Access<'_> {
-    pub(crate) fn into_ticket(self) -> Ticket {
-        let ticket = Ticket(self.stripe);
-        std::mem::forget(self);
-        ticket
+    pub(crate) fn into_ticket(mut self) -> Ticket {
+        self.of = None;
+        Ticket(self.stripe)
     }
 }
 
 impl Drop for Access<'_> {
     fn drop(&mut self) {
-        self.of.leave(Ticket(self.stripe));
+        if let Some(of) = self.of {
+            of.leave(Ticket(self.stripe));
+        }
     }
 }
 
@@ -235,7 +237,7 @@ impl Overwrites {
         let stripe = thread::slot() & (self.stripes.len() - 1);
         self.stripes[stripe].0.fetch_add(1, Ordering::SeqCst);
         #[allow(clippy::cast_possible_truncation)] // there are 64 at most
-        let access = Access { of: self, stripe: stripe as u32 };
+        let access = Access { of: Some(self), stripe: stripe as u32 };
         (self.state.load(Ordering::SeqCst) & CLOSED == 0).then_some(access)
     }
 

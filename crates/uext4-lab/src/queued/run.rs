@@ -306,7 +306,8 @@ fn measure(
     let (before, cpu) = (count(), machine::processor_seconds());
     let switches = machine::own_context_switches();
     let outcome = work()?;
-    let switches = switches.zip(machine::own_context_switches()).map(|(then, now)| now - then);
+    let switches = switches.zip(machine::own_context_switches());
+    let switches = switches.map(|(then, now)| now.saturating_sub(then));
     let cpu = cpu.zip(machine::processor_seconds()).map(|(then, now)| now - then);
     let counted = count().since(before);
     if outcome.operations == 0 {

@@ -39,6 +39,68 @@ fn shell(script: &str, dir: &Path) {
     );
 }
 
+/// A slice of memory that O_DIRECT takes.
+fn aligned(bytes: &mut [u8], len: usize) -> &mut [u8] {
+    let skip = bytes.as_ptr().align_offset(4096);
+    &mut bytes[skip..skip + len]
+}
+
+/// `O_DIRECT` reaches the engine as direct I/O, agrees with what others see through the caches, and
+/// is refused where ext4 refuses it.
+#[test]
+fn direct_access_goes_past_all_caches() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    let path = mount.path("file");
+    let open = || {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).custom_flags(libc::O_DIRECT);
+        options.open(&path).unwrap()
+    };
+    let (mut memory, mut back) = (vec![7; 1 << 20], vec![0; 1 << 20]);
+    let data = aligned(&mut memory, 512 << 10);
+    let direct = open();
+    direct.write_all_at(data, 0).unwrap();
+    assert!(fs::read(&path).unwrap() == data, "the cache after a direct write");
+    std::thread::scope(|scope| {
+        for n in 0..4_u8 {
+            let file = open();
+            scope.spawn(move || {
+                let mut memory = vec![n; 16 << 10];
+                let block = aligned(&mut memory, 4096);
+                for at in 0..32 {
+                    file.write_all_at(block, (u64::from(n) * 32 + at) * 4096).unwrap();
+                }
+            });
+        }
+    });
+    let seen = fs::read(&path).unwrap();
+    for (at, block) in seen.chunks(4096).enumerate() {
+        assert!(block.iter().all(|&byte| usize::from(byte) == at / 32), "block {at}");
+    }
+    let buffered = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    buffered.write_all_at(&[9; 100], 4000).unwrap();
+    let front = aligned(&mut back, 8192);
+    direct.read_exact_at(front, 0).unwrap();
+    assert!(front[4000..4100].iter().all(|&byte| byte == 9) && front[4100] == 0);
+    let refused = direct.read_at(&mut front[..100], 0).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    assert_eq!(direct.read_at(&mut front[..512], 512 << 10).unwrap(), 0);
+    let stats = run_ok(["stats".into(), "--json".into(), dir.clone().into_os_string()]);
+    let mut stats = String::from_utf8(stats).unwrap();
+    let at = stats.find("\"direct_overwrites\": ").expect("a figure of direct I/O");
+    stats = stats[at..].split([' ', ',']).nth(1).unwrap_or_default().to_owned();
+    assert!(stats.parse::<u64>().is_ok_and(|count| count >= 128), "{stats} overwrites");
+    drop((direct, buffered));
+    mount.end();
+    assert_clean(&image);
+}
+
 #[test]
 fn ordinary_programs_work() {
     let scratch = Scratch::new();

@@ -1,11 +1,12 @@
 //! Taking an image for oneself.
 //!
 //! # What
-//! Checks and locks of [`FileDevice`](crate::FileDevice) at open: the right kind of file, alone
-//! for a writer, not behind a loop device.
+//! Checks and locks at open of a device on a file: the right kind of file, alone for a writer, not
+//! behind a loop device.
 
-use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,10 +15,59 @@ use rustix::io::Errno;
 
 use crate::loop_backing::loop_device_of;
 use crate::open_error::OpenError;
+use crate::options::Access;
 
 /// How often the lock of a block device is tried: udev holds it for moments while it probes.
 const BLOCK_LOCK_TRIES: u32 = 10;
 const BLOCK_LOCK_WAIT: Duration = Duration::from_millis(50);
+
+/// An image that is open and taken.
+pub(crate) struct Claimed {
+    pub(crate) file: File,
+    pub(crate) block_device: bool,
+    /// Length of the whole file, in bytes.
+    pub(crate) total: u64,
+}
+
+/// Opens an image and takes it: alone for a writer. `offset` (bytes) must lie inside it.
+pub(crate) fn claim(path: &Path, access: Access, offset: u64) -> Result<Claimed, OpenError> {
+    let writing = access == Access::ReadWrite;
+    let fail = |action, error| OpenError::from_io(path, writing, action, error);
+    let before = std::fs::metadata(path).map_err(|error| fail("look at it", error))?;
+    check_kind(path, &before)?;
+    let block_device = before.file_type().is_block_device();
+
+    let mut flags = libc::O_NOCTTY;
+    if block_device && writing {
+        flags |= libc::O_EXCL;
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(writing)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(|error| fail("open it", error))?;
+    let found = file.metadata().map_err(|error| fail("look at it", error))?;
+    check_kind(path, &found)?;
+    lock(path, &file, writing, block_device)?;
+    if writing {
+        refuse_loop_backing(path, &found)?;
+    }
+    // Only the end of a block device tells its size; nothing uses the position afterwards.
+    let total = file.seek(SeekFrom::End(0)).map_err(|error| fail("find its size", error))?;
+    if total == 0 {
+        return Err(OpenError::Empty { path: path.to_path_buf() });
+    }
+    if offset >= total {
+        return Err(OpenError::OffsetPastEnd { path: path.to_path_buf(), offset, len: total });
+    }
+    Ok(Claimed { file, block_device, total })
+}
+
+/// Whether a file has no data from `offset` (bytes) to its end, so that it reads as zeroes there.
+pub(crate) fn is_hole_from(file: &File, offset: u64) -> bool {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) == Err(Errno::NXIO)
+}
 
 /// Refuses what can be no image.
 pub(crate) fn check_kind(path: &Path, found: &Metadata) -> Result<(), OpenError> {

@@ -15,6 +15,10 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
+use crate::dax_memory::DaxMemory;
+use crate::queue::{DeviceQueue, QueueOptions};
+use crate::sync_queue::SyncQueue;
+
 /// Storage of a fixed length, shared by any number of threads.
 pub trait Device: Send + Sync + Debug {
     /// Length in bytes. Never changes.
@@ -114,6 +118,39 @@ pub trait Device: Send + Sync + Debug {
     /// False after the first write.
     fn fresh_zeroes(&self) -> bool {
         false
+    }
+
+    /// A queue of the device's own kind; `Ok(None)` if it has none. Called by `queue`, which every
+    /// device has.
+    ///
+    /// # Errors
+    /// `InvalidInput` for options that no queue could have; what the system says.
+    fn own_queue(
+        self: Arc<Self>,
+        _options: &QueueOptions,
+    ) -> io::Result<Option<Box<dyn DeviceQueue>>> {
+        Ok(None)
+    }
+
+    /// The device's bytes by address, if it has them so. Wrappers do not: they would not see what
+    /// is stored.
+    fn dax(&self) -> Option<&dyn DaxMemory> {
+        None
+    }
+}
+
+impl dyn Device {
+    /// Makes a queue of asynchronous requests, which keeps the device open. A device without a
+    /// kind of its own makes them one by one when they are submitted.
+    ///
+    /// # Errors
+    /// As [`Device::own_queue`].
+    pub fn queue(self: &Arc<Self>, options: QueueOptions) -> io::Result<Box<dyn DeviceQueue>> {
+        options.check()?;
+        match Arc::clone(self).own_queue(&options)? {
+            Some(queue) => Ok(queue),
+            None => Ok(Box::new(SyncQueue::new(Arc::clone(self), &options)?)),
+        }
     }
 }
 

@@ -18,24 +18,27 @@
 //! file and a concurrent `fdatasync` must not miss it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
 
-use crate::claim::{check_kind, lock, refuse_loop_backing};
+use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
 use crate::device::{Device, WriteRun, check_read, check_write, total_len};
-use crate::direct::Direct;
+use crate::direct::{Alignment, Direct};
 use crate::group_flush::GroupFlush;
 use crate::open_error::OpenError;
 use crate::options::{Access, Caching, FileOptions, Submission};
 use crate::piece::Pieces;
+use crate::queue::{DeviceQueue, QueueOptions};
 use crate::rings::Rings;
+use crate::uring_queue::UringQueue;
 use crate::vectored::{read_all_vectored, write_all_vectored};
 
 /// Of the kernel's page cache.
@@ -63,7 +66,12 @@ pub struct FileDevice {
     flushes: GroupFlush,
     direct: Option<Direct>,
     rings: Option<Rings>,
+    submission: Submission,
+    /// As where the system answers io_uring with this errno.
+    uring_refused: Option<i32>,
     notice: Option<String>,
+    /// Why queues have no ring, once one was asked for.
+    queue_notice: OnceLock<String>,
 }
 
 impl FileDevice {
@@ -92,35 +100,7 @@ impl FileDevice {
         uring_refused: Option<i32>,
     ) -> Result<FileDevice, OpenError> {
         let (writing, offset) = (options.access == Access::ReadWrite, options.offset);
-        let fail = |action, error| OpenError::from_io(path, writing, action, error);
-        let before = std::fs::metadata(path).map_err(|error| fail("look at it", error))?;
-        check_kind(path, &before)?;
-        let block_device = before.file_type().is_block_device();
-
-        let mut flags = libc::O_NOCTTY;
-        if block_device && writing {
-            flags |= libc::O_EXCL;
-        }
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(writing)
-            .custom_flags(flags)
-            .open(path)
-            .map_err(|error| fail("open it", error))?;
-        let found = file.metadata().map_err(|error| fail("look at it", error))?;
-        check_kind(path, &found)?;
-        lock(path, &file, writing, block_device)?;
-        if writing {
-            refuse_loop_backing(path, &found)?;
-        }
-        // Only the end of a block device tells its size; nothing uses the position afterwards.
-        let total = file.seek(SeekFrom::End(0)).map_err(|error| fail("find its size", error))?;
-        if total == 0 {
-            return Err(OpenError::Empty { path: path.to_path_buf() });
-        }
-        if offset >= total {
-            return Err(OpenError::OffsetPastEnd { path: path.to_path_buf(), offset, len: total });
-        }
+        let Claimed { file, block_device, total } = claim(path, options.access, offset)?;
         let fresh = writing && !block_device && is_hole_from(&file, offset);
         let len = total - offset;
         let mut device =
@@ -204,7 +184,7 @@ impl FileDevice {
     /// What the device was asked for and does without, in one line, and why.
     #[must_use]
     pub fn notice(&self) -> Option<&str> {
-        self.notice.as_deref()
+        self.notice.as_deref().or_else(|| self.queue_notice.get().map(String::as_str))
     }
 
     fn start_direct(&mut self, caching: Caching) {
@@ -222,7 +202,7 @@ impl FileDevice {
                 self.direct = Some(direct);
                 if self.fua.is_some() {
                     let flags = libc::O_DSYNC | libc::O_DIRECT;
-                    self.fua = reopen(&self.file, flags).map(Mutex::new);
+                    self.fua = reopen(&self.file, true, flags).map(Mutex::new);
                 }
             }
             Err(why) if caching == Caching::Direct => {
@@ -233,6 +213,7 @@ impl FileDevice {
     }
 
     fn start_rings(&mut self, submission: Submission, refused: Option<i32>) {
+        (self.submission, self.uring_refused) = (submission, refused);
         let wanted = match submission {
             Submission::Pread => false,
             Submission::Uring => true,
@@ -241,8 +222,7 @@ impl FileDevice {
         if !wanted || self.read_only {
             return;
         }
-        let direct_flag = if self.direct.is_some() { libc::O_DIRECT } else { 0 };
-        let opened = match (refused, reopen(&self.file, direct_flag)) {
+        let opened = match (refused, self.reopened()) {
             (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
             (None, Some(file)) => Rings::open(file, self.direct.as_ref().map(Direct::alignment)),
             (None, None) => Err(io::Error::other("/proc is not there")),
@@ -250,16 +230,30 @@ impl FileDevice {
         match opened {
             Ok(rings) => self.rings = Some(rings),
             Err(error) => {
-                let error = match error.raw_os_error() {
-                    Some(libc::ENOSYS) => "this kernel has none".to_owned(),
-                    Some(libc::EPERM | libc::EACCES) => {
-                        "not allowed here (kernel.io_uring_disabled, or a sandbox)".to_owned()
-                    }
-                    _ => error.to_string(),
-                };
-                self.note(&format!("no io_uring: {error}; writing by pwrite"));
+                self.note(&format!("no io_uring: {}; writing by pwrite", uring_reason(&error)));
             }
         }
+    }
+
+    /// The same file, opened once more for rings, as the device writes to it.
+    pub(crate) fn reopened(&self) -> Option<File> {
+        let direct_flag = if self.direct.is_some() { libc::O_DIRECT } else { 0 };
+        reopen(&self.file, !self.read_only, direct_flag)
+    }
+
+    /// Where byte 0 of the device lies in the file, in bytes.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// What direct requests must fit, if requests are direct.
+    pub(crate) fn alignment(&self) -> Option<Alignment> {
+        self.direct.as_ref().map(Direct::alignment)
+    }
+
+    /// The gate of all flushes.
+    pub(crate) fn flushes(&self) -> &GroupFlush {
+        &self.flushes
     }
 
     fn note(&mut self, line: &str) {
@@ -316,7 +310,8 @@ impl FileDevice {
         let store_block = file.metadata().map_or(0, |found| found.blksize());
         // A synchronous write to a block device is a FUA write *and* a flush: one too many.
         let synchronous = !read_only && !block_device;
-        let fua = if synchronous { reopen(&file, libc::O_DSYNC).map(Mutex::new) } else { None };
+        let fua =
+            if synchronous { reopen(&file, true, libc::O_DSYNC).map(Mutex::new) } else { None };
         FileDevice {
             path: path.to_path_buf(),
             file,
@@ -330,11 +325,15 @@ impl FileDevice {
             flushes: GroupFlush::default(),
             direct: None,
             rings: None,
+            submission: Submission::Pread,
+            uring_refused: None,
             notice: None,
+            queue_notice: OnceLock::new(),
         }
     }
 
-    fn check_change(&self, offset: u64, count: u64) -> io::Result<()> {
+    /// Checks a change, before it is made: the device may then no longer be all zero.
+    pub(crate) fn check_change(&self, offset: u64, count: u64) -> io::Result<()> {
         check_write(self.len, self.read_only, offset, count)?;
         // Read first: writers on many cores must not pass one cache line around.
         if self.fresh.load(Ordering::Relaxed) {
@@ -457,19 +456,48 @@ impl Device for FileDevice {
     fn fresh_zeroes(&self) -> bool {
         self.fresh.load(Ordering::Relaxed)
     }
+
+    /// A ring, buffered or not, unless the device was opened to do without (`io=pread`). Where the
+    /// system has none for us, requests are made one by one, and the device's notice says so.
+    fn own_queue(
+        self: Arc<Self>,
+        options: &QueueOptions,
+    ) -> io::Result<Option<Box<dyn DeviceQueue>>> {
+        if self.submission == Submission::Pread {
+            return Ok(None);
+        }
+        let opened = match self.uring_refused {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => UringQueue::open(Arc::clone(&self), options),
+        };
+        match opened {
+            Ok(queue) => Ok(Some(Box::new(queue))),
+            Err(error) => {
+                let why = uring_reason(&error);
+                self.queue_notice.get_or_init(|| format!("no io_uring: {why}; queues do without"));
+                Ok(None)
+            }
+        }
+    }
 }
 
-/// Whether a file has no data from `offset` (bytes) to its end, so that it reads as zeroes there.
-fn is_hole_from(file: &File, offset: u64) -> bool {
-    rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) == Err(Errno::NXIO)
+/// Why there is no ring, for a notice.
+fn uring_reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has none".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "not allowed here (kernel.io_uring_disabled, or a sandbox)".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
-/// Opens the same file again for writing, with flags of its own and a writeback error report of its
-/// own. The path may by now name another file; the entry under `/proc` cannot.
-fn reopen(file: &File, flags: libc::c_int) -> Option<File> {
+/// Opens the same file again, with flags of its own and a writeback error report of its own. The
+/// path may by now name another file; the entry under `/proc` cannot.
+fn reopen(file: &File, writing: bool, flags: libc::c_int) -> Option<File> {
     OpenOptions::new()
         .read(true)
-        .write(true)
+        .write(writing)
         .custom_flags(flags | libc::O_NOCTTY)
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
         .ok()

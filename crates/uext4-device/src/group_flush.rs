@@ -14,6 +14,7 @@
 //! The state lock is never held during the flush.
 
 use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -24,8 +25,6 @@ struct State {
     /// Number of the last flush that succeeded.
     finished: u64,
     running: bool,
-    /// errno of the first failure.
-    failed: Option<i32>,
 }
 
 /// Gathers concurrent flushes and latches the first failure.
@@ -33,6 +32,8 @@ struct State {
 pub(crate) struct GroupFlush {
     state: Mutex<State>,
     ended: Condvar,
+    /// errno of the first failure; 0: none. Beside the lock, so that looking costs nothing.
+    failed: AtomicI32,
 }
 
 impl GroupFlush {
@@ -41,9 +42,7 @@ impl GroupFlush {
         let mut state = self.state.lock();
         let wanted = state.started + 1;
         loop {
-            if let Some(errno) = state.failed {
-                return Err(io::Error::from_raw_os_error(errno));
-            }
+            self.check()?;
             if state.finished >= wanted {
                 return Ok(());
             }
@@ -62,9 +61,7 @@ impl GroupFlush {
         state.running = false;
         match &result {
             Ok(()) => state.finished = state.started,
-            Err(error) => {
-                state.failed.get_or_insert(errno(error));
-            }
+            Err(error) => self.latch(error),
         }
         self.ended.notify_all();
         result
@@ -72,20 +69,21 @@ impl GroupFlush {
 
     /// Fails if an earlier flush failed.
     pub(crate) fn check(&self) -> io::Result<()> {
-        match self.state.lock().failed {
-            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-            None => Ok(()),
+        match self.failed.load(Ordering::Acquire) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 
     /// Latches a failure to make something durable that was seen elsewhere.
     pub(crate) fn latch(&self, error: &io::Error) {
-        self.state.lock().failed.get_or_insert(errno(error));
+        // Only the first one stays.
+        let _ = self.failed.compare_exchange(0, errno(error), Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
 fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
+    error.raw_os_error().filter(|errno| *errno != 0).unwrap_or(libc::EIO)
 }
 
 #[cfg(test)]

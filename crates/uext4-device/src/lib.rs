@@ -9,18 +9,27 @@
 //! # Invariants
 //! - A device never changes its length.
 //! - A request is served whole or fails; one that reaches past the end fails and changes nothing.
-//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules `ring`
-//!   and `ioctl` have any.
+//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules `ring`,
+//!   `io_memory` and `ioctl` have any.
 
 #![deny(unsafe_code)]
 
 mod bounce;
 mod claim;
+mod dax;
+mod dax_backing;
+#[allow(unsafe_code, reason = "mapped bytes are copied by assembly")]
+mod dax_copy;
+#[allow(unsafe_code, reason = "mmap(2)")]
+mod dax_map;
+mod dax_memory;
 mod device;
 mod direct;
 mod fault;
 mod file;
 mod group_flush;
+#[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
+mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]
 mod ioctl;
 mod loop_backing;
@@ -31,21 +40,31 @@ mod options;
 mod overlay;
 mod page_store;
 mod piece;
+mod queue;
+#[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
+mod queue_ring;
 mod record;
 mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
+mod sync_queue;
+#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+mod uring_queue;
 mod vectored;
 
+pub use dax::{Allocate, DaxDevice};
+pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use file::FileDevice;
+pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, trim_mounted};
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;
 pub use options::{Access, Caching, FileOptions, Submission};
 pub use overlay::OverlayDevice;
+pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};

@@ -61,6 +61,12 @@ pub enum OpenError {
         /// What was wanted.
         wanted: &'static str,
     },
+    /// It was to be mapped, and its store is not memory.
+    #[error("{}: is not on tmpfs, hugetlbfs or a file system with DAX", path.display())]
+    NotByteAddressable {
+        /// The image as the caller named it.
+        path: PathBuf,
+    },
     /// No bytes at all.
     #[error("{}: is empty (0 bytes)", path.display())]
     Empty {
@@ -122,6 +128,7 @@ impl OpenError {
             OpenError::WrongKind { .. }
             | OpenError::Empty { .. }
             | OpenError::OffsetPastEnd { .. } => libc::EINVAL,
+            OpenError::NotByteAddressable { .. } => libc::EOPNOTSUPP,
             OpenError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         }
     }

@@ -42,12 +42,12 @@ const SLOT: usize = 16 * 1024;
 /// Slots of an arena: one for each bit of its map. 2 MiB, 8 of the largest requests.
 const SLOTS: u32 = u128::BITS;
 /// System calls in a row that may move nothing before the ring is given up.
-const IDLE_MAX: u32 = 100;
-const IDLE_WAIT: Duration = Duration::from_millis(1);
+pub(crate) const IDLE_MAX: u32 = 100;
+pub(crate) const IDLE_WAIT: Duration = Duration::from_millis(1);
 /// The file's place in the ring's table.
 const FILE: types::Fixed = types::Fixed(0);
 /// `IORING_ENTER_GETEVENTS`.
-const GETEVENTS: u32 = 1;
+pub(crate) const GETEVENTS: u32 = 1;
 
 const _: () = assert!(PIECE_MAX <= SLOT * SLOTS as usize);
 
@@ -314,7 +314,7 @@ impl Drop for InFlight<'_, '_, '_> {
 }
 
 /// Whether the same request may well succeed a moment later, or by another way.
-fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 

@@ -23,7 +23,7 @@ use crate::convert;
 use crate::crew::Crew;
 use crate::failure::{Answer, Failure};
 use crate::listing;
-use crate::ops::{self, Change, Found};
+use crate::ops::{self, Change, Found, WriteHow};
 use crate::options::FuseOptions;
 use crate::overflow::Overflow;
 use crate::seek::{self, Question, Seeker};
@@ -61,6 +61,21 @@ const ABILITIES: [InitFlags; 8] = [
 /// tells nobody anything, as on any disk file system, so it needs no answer of ours; what is due on
 /// close is done on release.
 const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
+
+/// How the kernel opens a file: past its cache if the program does so, with direct writes side by
+/// side, as far as they do not extend the file.
+fn open_flags(flags: i32) -> FopenFlags {
+    if is_direct(flags) {
+        let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        return direct | FopenFlags::FOPEN_NOFLUSH;
+    }
+    OPEN_FLAGS
+}
+
+/// Whether a file with these flags is read and written past caches.
+pub(crate) fn is_direct(flags: i32) -> bool {
+    flags & libc::O_DIRECT != 0
+}
 
 thread_local! {
     /// Where a worker reads file data; grows to the largest request it has seen.
@@ -358,7 +373,7 @@ impl Filesystem for Adapter {
                 if can_write(flags.0) {
                     server.ops.nodes.add_writer(node.0);
                 }
-                reply.opened(FileHandle(handle), OPEN_FLAGS);
+                reply.opened(FileHandle(handle), open_flags(flags.0));
             }
             Err(failure) => reply.error(failure.errno()),
         });
@@ -391,7 +406,7 @@ impl Filesystem for Adapter {
                     }
                     // fuser has one time for both here; the shorter is right for each.
                     let ttl = server.attr_timeout.min(server.entry_timeout);
-                    reply.created(&ttl, &attr, generation, handle, OPEN_FLAGS);
+                    reply.created(&ttl, &attr, generation, handle, open_flags(flags));
                 }
                 Err(failure) => reply.error(failure.errno()),
             }
@@ -405,7 +420,7 @@ impl Filesystem for Adapter {
         handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -416,7 +431,13 @@ impl Filesystem for Adapter {
                     buffer.resize(size, 0);
                 }
                 let into = &mut buffer[..size];
-                match server.ops.file(handle.0).and_then(|file| Ok(file.read_at(offset, into)?)) {
+                let read = |file: Arc<uext4::OpenFile>| {
+                    Ok(match is_direct(flags.0) {
+                        true => file.read_direct_at(offset, into)?,
+                        false => file.read_at(offset, into)?,
+                    })
+                };
+                match server.ops.file(handle.0).and_then(read) {
                     Ok(len) => reply.data(&buffer[..len]),
                     Err(failure) => reply.error(failure.errno()),
                 }
@@ -432,14 +453,18 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let kill_priv = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let how = WriteHow {
+            kill_priv: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            // Pages that the kernel writes back are no direct write, whoever made them dirty.
+            direct: is_direct(flags.0) && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+        };
         let rights = self.server.may_use_reserve(request.uid(), request.gid());
         let write = move |server: &Server, data: &[u8]| {
-            with_rights(rights, || server.write(handle, offset, data, kill_priv, reply));
+            with_rights(rights, || server.write(handle, offset, data, how, reply));
         };
         let shift = self.crew.shift();
         if shift.is_last() {

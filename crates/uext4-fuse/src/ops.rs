@@ -184,20 +184,23 @@ impl Ops {
         Ok(self.files.insert(self.volume.open_file(&inode)?))
     }
 
-    /// Writes all of `data`; `kill_priv` also clears the set-id bits.
+    /// Writes all of `data`.
     pub(crate) fn write(
         &self,
         handle: u64,
         offset: u64,
         data: &[u8],
-        kill_priv: bool,
+        how: WriteHow,
     ) -> Answer<u32> {
         let file = self.file(handle)?;
-        if kill_priv {
-            let change = SetAttr { kill_priv, ..SetAttr::default() };
+        if how.kill_priv {
+            let change = SetAttr { kill_priv: true, ..SetAttr::default() };
             self.volume.set_attr(file.inode(), &change)?;
         }
-        let written = file.write_at(offset, data)?;
+        let written = match how.direct {
+            true => file.write_direct_at(offset, data)?,
+            false => file.write_at(offset, data)?,
+        };
         u32::try_from(written).map_err(|_| Errno::EIO.into())
     }
 
@@ -217,6 +220,15 @@ impl Ops {
         };
         Ok(self.file(handle)?.allocate(mode, offset, len)?)
     }
+}
+
+/// What a write is besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteHow {
+    /// It clears the set-id bits.
+    pub(crate) kill_priv: bool,
+    /// It goes past the cache.
+    pub(crate) direct: bool,
 }
 
 /// Asks the engine for the next data or hole.

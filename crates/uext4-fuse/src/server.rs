@@ -18,7 +18,7 @@ use crate::failure::Answer;
 use crate::file::FileTable;
 use crate::listing;
 use crate::node::{NodeTable, node_of};
-use crate::ops::{Found, Ops};
+use crate::ops::{Found, Ops, WriteHow};
 use crate::options::FuseOptions;
 use crate::seek::Seeker;
 use crate::stats;
@@ -100,10 +100,10 @@ impl Server {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        kill_priv: bool,
+        how: WriteHow,
         reply: ReplyWrite,
     ) {
-        match self.ops.write(handle.0, offset, data, kill_priv) {
+        match self.ops.write(handle.0, offset, data, how) {
             Ok(written) => reply.written(written),
             Err(failure) => reply.error(failure.errno()),
         }

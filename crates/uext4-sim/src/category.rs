@@ -39,6 +39,9 @@ pub enum Category {
     /// Open files are allocated, written, cut to nothing and allocated again, with a sync here and
     /// there: what a transaction takes and frees is taken again at once.
     Recycle,
+    /// Direct writes, by calls and by a queue, over data, holes, unwritten blocks and the end, and
+    /// buffered ones between them.
+    Direct,
     /// The volume is nearly full: every operation may be refused.
     NoSpace,
     /// All operations.
@@ -62,6 +65,7 @@ pub const CATEGORIES: &[Category] = &[
     Category::Recycle,
     Category::NoSpace,
     Category::Mix,
+    Category::Direct,
 ];
 
 impl Category {
@@ -82,6 +86,7 @@ impl Category {
             Self::Xattrs => "xattrs",
             Self::Htree => "htree",
             Self::Recycle => "recycle",
+            Self::Direct => "direct",
             Self::NoSpace => "no-space",
             Self::Mix => "mix",
         }

@@ -316,7 +316,7 @@ mod tests {
     const ID: Id = 0x10_0007;
 
     fn write(offset: u64, len: u64, generation: u32) -> Operation {
-        Operation::Write { id: ID, offset, len, generation, append: false }
+        Operation::Write { id: ID, offset, len, generation, append: false, direct: false }
     }
 
     fn apply(content: &mut Content, operation: &Operation) -> Effect {

@@ -130,8 +130,9 @@ pub enum Operation {
     SetXattr { id: Id, name: Vec<u8>, value: Vec<u8> },
     /// removexattr(2).
     RemoveXattr { id: Id, name: Vec<u8> },
-    /// pwrite(2) of the pattern of `generation`; with `append` the offset is the file's size.
-    Write { id: Id, offset: u64, len: u64, generation: u32, append: bool },
+    /// pwrite(2) of the pattern of `generation`; with `append` the offset is the file's size;
+    /// `direct`: past the page cache, where the target can.
+    Write { id: Id, offset: u64, len: u64, generation: u32, append: bool, direct: bool },
     /// ftruncate(2), down or up.
     Resize { id: Id, size: u64 },
     /// fallocate(2).

@@ -156,12 +156,12 @@ fn parts_of(operation: &Operation, id: Id, size: u64) -> Vec<Operation> {
         // It allocates from its start on and leaves what it has when space ends.
         Operation::Allocate { .. } => vec![Operation::Resize { id, size }],
         // One that takes several handles ends at a block.
-        Operation::Write { id, offset, len, generation, append } => {
+        Operation::Write { id, offset, len, generation, append, direct } => {
             let first = offset / BLOCK_BYTES_MIN + 1;
             let ends = (first..).map(|block| block * BLOCK_BYTES_MIN - offset);
             ends.take_while(|&part| part < len)
                 .chain([len])
-                .map(|len| Operation::Write { id, offset, len, generation, append })
+                .map(|len| Operation::Write { id, offset, len, generation, append, direct })
                 .collect()
         }
         _ => vec![operation.clone()],

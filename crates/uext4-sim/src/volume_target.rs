@@ -14,8 +14,8 @@ use crate::view;
 use std::collections::HashMap;
 use std::sync::Arc;
 use uext4::{
-    AllocateMode, Error, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode,
-    SetAttr, SetTime, Timestamp, Volume, XattrMode,
+    AllocateMode, DirectOp, DirectOptions, DirectRequest, Error, ErrorKind, FileKind, InodeRef,
+    IoBuf, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime, Timestamp, Volume, XattrMode,
 };
 use uext4_device::FaultDevice;
 
@@ -158,19 +158,48 @@ impl VolumeTarget {
     }
 
     fn write(&self, names: &Namespace, operation: &Operation) -> Result<(), Error> {
-        let Operation::Write { id, offset, len, generation, append } = *operation else {
+        let Operation::Write { id, offset, len, generation, append, direct } = *operation else {
             return Ok(());
         };
         let mut bytes = vec![0; len as usize];
         content::fill(&mut bytes, id, generation, offset);
-        let (at, count) = self.with_file(names, id, |file| {
-            if append { file.append(&bytes) } else { Ok((offset, file.write_at(offset, &bytes)?)) }
+        let (at, count) = self.with_file(names, id, |file| match (append, direct) {
+            (true, _) => file.append(&bytes),
+            (false, false) => Ok((offset, file.write_at(offset, &bytes)?)),
+            (false, true) if generation % 2 == 0 => {
+                Ok((offset, file.write_direct_at(offset, &bytes)?))
+            }
+            (false, true) => Ok((offset, self.write_queued(file, offset, &bytes)?)),
         })?;
         if (at, count) != (offset, bytes.len()) {
             let context = format!("wrote {count} bytes at {at}");
             return Err(Error::new(ErrorKind::Internal, context));
         }
         Ok(())
+    }
+
+    /// In two requests of a queue, on both sides of a sector.
+    fn write_queued(&self, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize, Error> {
+        let options = DirectOptions { depth: 2, polled: false, memory: Vec::new() };
+        let mut queue = self.volume.direct_queue(options)?;
+        let known = queue.register(file.inode())?;
+        let (front, back) = bytes.split_at(bytes.len() / 1024 * 512);
+        for (part, offset) in [(front, offset), (back, offset + front.len() as u64)] {
+            let mut buf = IoBuf::new(part.len().max(512)).map_err(|e| Error::io("a buffer", e))?;
+            buf.set_len(part.len());
+            buf.copy_from_slice(part);
+            let op = DirectOp::Write;
+            let request = DirectRequest { file: known, op, offset, buf, tag: offset };
+            queue.push(request).expect("it has room for two");
+        }
+        queue.submit()?;
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.reap(1, &mut done)?;
+        }
+        // In order, so that a write without space is a front of it.
+        done.sort_by_key(|one| one.tag);
+        done.into_iter().map(|one| one.result).sum()
     }
 
     fn allocate(

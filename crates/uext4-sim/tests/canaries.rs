@@ -109,6 +109,16 @@ fn a_group_that_is_let_go_before_its_commit() {
     must_find(Fault::HastyCompany, &[Category::Storm]);
 }
 
+#[test]
+fn a_direct_mapping_before_its_data() {
+    must_find(Fault::MappingBeforeData, &[Category::Direct]);
+}
+
+#[test]
+fn an_overwrite_that_a_sync_does_not_flush() {
+    must_find(Fault::ForgottenOverwrites, &[Category::Direct]);
+}
+
 /// Found by the mutation of metadata blocks, not by crashes.
 #[test]
 fn an_unchecked_checksum() {

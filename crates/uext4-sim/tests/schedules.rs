@@ -14,8 +14,13 @@
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner, thread};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use uext4::{AllocateMode, FileKind, InodeRef, MountOptions, NewInode, Owner, SetAttr, Volume};
-use uext4_device::{Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times};
+use uext4::{
+    AllocateMode, DirectOp, DirectOptions, DirectRequest, FileKind, InodeRef, IoBuf, MountOptions,
+    NewInode, OpenFile, Owner, SetAttr, Volume,
+};
+use uext4_device::{
+    Device, Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times,
+};
 use uext4_sim::crash::{Checker, CheckerAfterErrors, Judge};
 use uext4_sim::linear::{Call, Caller, Names, found, is_linearizable};
 use uext4_sim::run::{Shape, make};
@@ -445,6 +450,154 @@ fn names_are_linearizable() {
     });
 }
 
+/// Lets others run before each overwrite, so that a schedule can hold one back.
+#[derive(Debug)]
+struct Yielding(Arc<MemoryDevice>);
+
+impl Device for Yielding {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buf)?;
+        thread::yield_now();
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        (0..60).for_each(|_| thread::yield_now());
+        self.0.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> std::io::Result<()> {
+        self.0.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+    fn punch(&self, offset: u64, len: u64) -> std::io::Result<bool> {
+        self.0.punch(offset, len)
+    }
+}
+
+/// The image with 14 free blocks, of which file `w0` has taken four, and written them.
+fn with_a_direct_file() -> (Arc<MemoryDevice>, Volume, OpenFile) {
+    let device = Arc::new(FULL.snapshot());
+    let volume = open(Arc::new(Yielding(device.clone())));
+    let inode = volume.lookup(&volume.root().unwrap(), b"w0").unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    file.write_direct_at(0, &[1; 4096]).unwrap();
+    // Known from here on.
+    file.write_direct_at(0, &[1; 4096]).unwrap();
+    (device, volume, file)
+}
+
+/// Direct overwrites, by a call and by a queue, while the blocks go and another file takes them:
+/// what lands there is that file's.
+fn overwriting() {
+    let (device, volume, file) = with_a_direct_file();
+    let file = Arc::new(file);
+    let by_call = thread::spawn({
+        let file = file.clone();
+        move || drop(file.write_direct_at(1024, &[2; 1024]))
+    });
+    let by_queue = thread::spawn({
+        let (volume, file) = (volume.clone(), file.clone());
+        move || {
+            let options = DirectOptions { depth: 2, polled: false, memory: Vec::new() };
+            let mut queue = volume.direct_queue(options).unwrap();
+            let known = queue.register(file.inode()).unwrap();
+            let mut buf = IoBuf::new(1024).unwrap();
+            buf.fill(2);
+            let (op, offset) = (DirectOp::Write, 2048);
+            queue.push(DirectRequest { file: known, op, offset, buf, tag: 0 }).unwrap();
+            // Its own request stands in its way.
+            file.allocate(AllocateMode::PunchHole, 3072, 1024).unwrap();
+            queue.reap(1, &mut Vec::new()).unwrap();
+        }
+    });
+    let taker = thread::spawn({
+        let (volume, file) = (volume.clone(), file.clone());
+        move || {
+            file.allocate(AllocateMode::PunchHole, 0, 3072).unwrap();
+            volume.sync().unwrap();
+            let inode = volume.lookup(&volume.root().unwrap(), b"w1").unwrap();
+            let other = volume.open_file(&inode).unwrap();
+            let mut count = 0;
+            // All there is.
+            while let Ok(more) = other.write_direct_at(count as u64, &[3; 2 * 1024]) {
+                count += more;
+            }
+            (other, count)
+        }
+    });
+    by_call.join().unwrap();
+    by_queue.join().unwrap();
+    let (other, count) = taker.join().unwrap();
+    assert!(count >= 4 * 1024, "{count} bytes: the blocks were not taken");
+    let mut back = vec![0; count];
+    assert_eq!(other.read_direct_at(0, &mut back).unwrap(), count);
+    assert!(back.iter().all(|&byte| byte == 3), "a block of another file was overwritten");
+    drop((file, other));
+    volume.close().unwrap();
+    expect_clean(&device);
+}
+
+#[test]
+fn direct_overwrites_and_removals() {
+    explore(overwriting);
+}
+
+/// A direct overwrite that has returned is what a buffered read shows, whoever else reads through
+/// the cache, or cuts the file, meanwhile.
+fn caching() {
+    let (device, volume, file) = with_a_direct_file();
+    let file = Arc::new(file);
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let file = file.clone();
+            thread::spawn(move || {
+                let mut back = [0; 1024];
+                file.read_at(0, &mut back).unwrap();
+                assert!(back.iter().all(|&byte| byte == back[0]));
+            })
+        })
+        .collect();
+    file.write_direct_at(0, &[2; 1024]).unwrap();
+    let mut back = [0; 1024];
+    file.read_at(0, &mut back).unwrap();
+    assert!(back.iter().all(|&byte| byte == 2), "an old page: it says {}", back[0]);
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    drop(file);
+    volume.close().unwrap();
+    expect_clean(&device);
+}
+
+#[test]
+fn direct_overwrites_and_pages() {
+    explore(caching);
+}
+
+/// The canaries of both: who does not wait for accesses under way.
+#[cfg(feature = "plant")]
+#[test]
+fn a_removal_that_does_not_wait_is_found() {
+    expect_failure("a_removal_that_does_not_wait_is_found", "of another file", || {
+        uext4::plant::set(Some(uext4::plant::Fault::LateEpoch));
+        explore_now(overwriting, 2_000);
+    });
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_page_that_does_not_wait_is_found() {
+    expect_failure("a_page_that_does_not_wait_is_found", "an old page", || {
+        uext4::plant::set(Some(uext4::plant::Fault::LateEpoch));
+        explore_now(caching, 2_000);
+    });
+}
+
 /// The canary: without the wake-up by the last handle a commit waits for ever under some schedule.
 #[cfg(feature = "plant")]
 #[test]
@@ -468,6 +621,12 @@ fn an_unsent_joiner_is_found() {
 /// In a process of its own, which a deadlock inside may end in any way but well.
 #[cfg(feature = "plant")]
 fn expect_deadlock(test: &str, planted: impl FnOnce()) {
+    expect_failure(test, "deadlock", planted);
+}
+
+/// Likewise, for a failure that says `word`.
+#[cfg(feature = "plant")]
+fn expect_failure(test: &str, word: &str, planted: impl FnOnce()) {
     const ROLE: &str = "UEXT4_SCHEDULES_CANARY";
     if std::env::var_os(ROLE).is_some() {
         planted();
@@ -481,5 +640,5 @@ fn expect_deadlock(test: &str, planted: impl FnOnce()) {
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let said = said + &String::from_utf8_lossy(&output.stdout);
-    assert!(!output.status.success() && said.contains("deadlock"), "not found: {said}");
+    assert!(!output.status.success() && said.contains(word), "not found: {said}");
 }

@@ -92,6 +92,23 @@ pub enum FsyncBatch {
     Rescan,
 }
 
+/// Where a direct overwrite is ended that a queue has reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DioCompletion {
+    /// Where it is reaped.
+    Inline,
+    /// On a worker thread, to which each is handed (contrast: kernels 4.19 to 6.18).
+    Deferred,
+}
+
+impl DioCompletion {
+    /// Whether it is [`DioCompletion::Deferred`].
+    #[must_use]
+    pub fn is_deferred(self) -> bool {
+        self == Self::Deferred
+    }
+}
+
 /// Options of a mount. [`MountOptions::parse`] takes them one word at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -139,6 +156,8 @@ pub struct MountOptions {
     pub checkpoint: CheckpointMode,
     /// How syncs of one inode meet.
     pub fsync_batch: FsyncBatch,
+    /// Where direct overwrites are ended.
+    pub dio_completion: DioCompletion,
     /// Tell the device which blocks are freed, when their freeing is durable.
     pub discard: bool,
     /// The block allocator.
@@ -170,6 +189,7 @@ impl Default for MountOptions {
             journal_credits: CreditMode::Exact,
             checkpoint: CheckpointMode::Background,
             fsync_batch: FsyncBatch::Single,
+            dio_completion: DioCompletion::Inline,
             discard: false,
             alloc: AllocOptions::default(),
         }
@@ -300,6 +320,9 @@ impl MountOptions {
             ("fsync_batch", Some("single")) => self.fsync_batch = FsyncBatch::Single,
             ("fsync_batch", Some("rescan")) => self.fsync_batch = FsyncBatch::Rescan,
             ("fsync_batch", _) => return Err("one of single, rescan"),
+            ("dio_completion", Some("inline")) => self.dio_completion = DioCompletion::Inline,
+            ("dio_completion", Some("deferred")) => self.dio_completion = DioCompletion::Deferred,
+            ("dio_completion", _) => return Err("one of inline, deferred"),
             _ => return Ok(false),
         }
         Ok(true)

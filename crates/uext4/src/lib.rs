@@ -25,11 +25,15 @@ pub use alloc::{DiscardStats, FreeRun, WindowStats, as_user};
 pub use config::MountOptions;
 pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
-pub use file::AllocateMode;
+pub use file::{
+    AllocateMode, DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue,
+    DirectRequest,
+};
 pub use inode::InodeRef;
 pub use vfs::{Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime};
 pub use volume::{RecoveryReport, StatFs, Volume, VolumeStats};
 pub use xattr::Mode as XattrMode;
 
+pub use uext4_device::{IoBuf, IoMemory};
 pub use uext4_ondisk::extent::Extent;
 pub use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, Timestamp};

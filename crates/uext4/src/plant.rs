@@ -41,6 +41,11 @@ pub enum Fault {
     LateRecycling,
     /// Windows are not given back when space runs out.
     HoardedWindows,
+    /// Who removes mappings does not wait for direct accesses that are under way.
+    /// Nor does who puts pages in.
+    LateEpoch,
+    /// Direct overwrites count as flushed.
+    ForgottenOverwrites,
 }
 
 /// Whether this fault is switched on.

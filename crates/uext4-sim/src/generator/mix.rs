@@ -98,6 +98,18 @@ const HTREE: &[Choice] = &[
 ];
 const RECYCLE: &[Choice] =
     &[(2, Generator::create_held), (8, Generator::recycle), (1, Generator::release)];
+const DIRECT: &[Choice] = &[
+    (2, Generator::create_held),
+    (10, Generator::write_directly),
+    (4, Generator::write_directly_synced),
+    (2, Generator::write),
+    (2, Generator::allocate),
+    (1, Generator::resize),
+    (2, Generator::punch_and_fill),
+    (2, Generator::sync),
+    (1, Generator::check),
+    (1, Generator::release),
+];
 /// No punching and zeroing: a refused one may have done a part, which nobody could tell.
 const NO_SPACE: &[Choice] = &[
     (8, Generator::create),
@@ -128,6 +140,7 @@ pub(super) fn choices(category: Category) -> &'static [Choice] {
         Category::Xattrs => XATTRS,
         Category::Htree => HTREE,
         Category::Recycle => RECYCLE,
+        Category::Direct => DIRECT,
         Category::NoSpace => NO_SPACE,
         Category::Mix => ALL,
     }
@@ -217,7 +230,7 @@ impl Generator {
         };
         let generation = self.next_generation;
         self.next_generation += 1;
-        Operation::Write { id, offset, len, generation, append: false }
+        Operation::Write { id, offset, len, generation, append: false, direct: false }
     }
 
     fn append(&mut self) -> Option<Operation> {
@@ -229,7 +242,8 @@ impl Generator {
         let Operation::Write { id, offset, len, generation, .. } = self.write_into(id, size) else {
             return None;
         };
-        Some(Operation::Write { id, offset, len, generation, append: true })
+        let (append, direct) = (true, false);
+        Some(Operation::Write { id, offset, len, generation, append, direct })
     }
 
     fn append_synced(&mut self) -> Option<Operation> {
@@ -322,6 +336,32 @@ impl Generator {
         Some(first)
     }
 
+    /// In sectors: over anything, and past the end.
+    fn write_directly(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let size = self.contents[&id].size;
+        let limit = self.limits.file_bytes / 512;
+        let mut len = self.rng.random_range(1..=(limit / 3).min(24)) * 512;
+        let mut offset = self.rng.random_range(0..limit) * 512;
+        match self.rng.random_range(0..6) {
+            // Whole blocks of any size.
+            0..=1 => (offset, len) = (offset & !4095, len.next_multiple_of(4096)),
+            2 if size < self.limits.file_bytes => offset = size & !511,
+            3 => offset = 0,
+            _ => {}
+        }
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        Some(Operation::Write { id, offset, len, generation, append: false, direct: true })
+    }
+
+    fn write_directly_synced(&mut self) -> Option<Operation> {
+        let first = self.write_directly()?;
+        let id = first.content_of()?;
+        self.pending.push_back(Operation::Sync { id, data_only: self.rng.random_bool(0.7) });
+        Some(first)
+    }
+
     fn create_held(&mut self) -> Option<Operation> {
         let first = self.create_file()?;
         if let Operation::Create { id, .. } = first {
@@ -349,7 +389,9 @@ impl Generator {
             if self.rng.random_bool(0.7) {
                 let generation = self.next_generation;
                 self.next_generation += 1;
-                let write = Operation::Write { id, offset: 0, len: end, generation, append: false };
+                let (append, direct) = (false, false);
+                let write =
+                    Operation::Write { id, offset: 0, len: end, generation, append, direct };
                 self.pending.push_back(write);
             }
             if self.rng.random_bool(0.4) {

@@ -309,7 +309,8 @@ impl Generator {
         let generation = self.next_generation;
         self.next_generation += 1;
         if self.rng.random_bool(0.35) && size + len <= limit {
-            return Some(Operation::Write { id, offset: size, len, generation, append: true });
+            let (offset, append, direct) = (size, true, false);
+            return Some(Operation::Write { id, offset, len, generation, append, direct });
         }
         let mut offset = self.rng.random_range(0..=limit - len);
         if self.rng.random_bool(0.4) {
@@ -320,7 +321,7 @@ impl Generator {
             // Far behind the end: deep trees with few leaves.
             offset += self.rng.random_range(0..64_u64) << 26;
         }
-        Some(Operation::Write { id, offset, len, generation, append: false })
+        Some(Operation::Write { id, offset, len, generation, append: false, direct: false })
     }
 
     fn resize(&mut self) -> Option<Operation> {

@@ -20,12 +20,14 @@ mod lengthen;
 mod list;
 mod path;
 mod shift;
+mod written;
 
 pub use edit::{Edit, NodeClaims, Removed, edit_credits};
 pub use growth::{Growth, claim_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub use list::list;
 pub use shift::{Distance, Shift, ShiftPins, leaves_from};
+pub(crate) use written::written_leaf;
 
 use crate::alloc::Space;
 use crate::cache::BlockKind;

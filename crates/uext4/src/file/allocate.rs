@@ -9,7 +9,7 @@ use super::Files;
 use crate::alloc::{Claim, Need};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Edit, Mapping, NodeClaims, Spot, State, edit_credits, find, lookup};
-use crate::inode::{Attributes, Inode, InodeRef, SweepState};
+use crate::inode::{Attributes, Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
@@ -235,7 +235,8 @@ impl Files {
 
     fn punch(&self, inode: &Inode, state: &mut SweepState, offset: u64, end: u64) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        self.remove_range(inode, first, last)?;
+        let excluded = inode.exclude_direct(first, last);
+        self.remove_range(inode, &excluded, first, last)?;
         self.sweep_locked(inode, state)?;
         self.touch_range(inode, None)
     }
@@ -249,11 +250,12 @@ impl Files {
         keep_size: bool,
     ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
+        let excluded = inode.exclude_direct(first, last);
         let mut at = first;
         while at < last {
             let mapping = lookup(&self.space, inode, at)?;
             let next = match mapping.state {
-                State::Written(_) => self.unwrite(inode, &mapping, last)?,
+                State::Written(_) => self.unwrite(inode, &excluded, &mapping, last)?,
                 State::Hole | State::Unwritten(_) => mapping.end().min(last),
             };
             // Not before: a range that cannot be zeroed keeps what is only in memory.
@@ -267,7 +269,13 @@ impl Files {
     }
 
     /// Turns written blocks into unwritten ones; returns the block behind them.
-    fn unwrite(&self, inode: &Inode, mapping: &Mapping, last: FileBlock) -> Result<FileBlock> {
+    fn unwrite(
+        &self,
+        inode: &Inode,
+        _excluded: &Excluded<'_>,
+        mapping: &Mapping,
+        last: FileBlock,
+    ) -> Result<FileBlock> {
         let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
         let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
         let mut nodes = NodeClaims::for_edits(&self.space, inode, &[mapping.first], false)?;

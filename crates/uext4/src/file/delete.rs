@@ -43,6 +43,8 @@ impl Files {
         for inode in self.table.all() {
             let links = inode.attributes().links;
             if links == 0 && !self.is_read_only() {
+                // Somebody may have it open and read or write it at this moment.
+                let _exclusive = inode.lock().write();
                 let deleted = self.delete(&inode);
                 result = result.and(deleted);
             }
@@ -56,16 +58,17 @@ impl Files {
             return Ok(());
         }
         let _sweep = inode.sweep();
+        let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END);
         let mut cut = Removal::nothing();
         if inode.has_blocks() {
             self.discard_pages(inode, FileBlock(0), FileBlock::END);
-            cut = self.plan_removal(inode, FileBlock(0), FileBlock::END)?;
+            cut = self.plan_removal(inode, &excluded, FileBlock(0), FileBlock::END)?;
         }
         while !cut.is_last {
             self.space
                 .journal()
                 .run(cut.credits, |handle| self.remove_planned(handle, inode, &mut cut))?;
-            cut = self.plan_removal(inode, FileBlock(0), FileBlock::END)?;
+            cut = self.plan_removal(inode, &excluded, FileBlock(0), FileBlock::END)?;
         }
         let _pins = (inode.table_block()?, self.space.pin_inode(inode.ino())?);
         let attributes = xattr::Release::plan(&self.space, inode)?;
@@ -108,7 +111,8 @@ impl Files {
         if links > 0 {
             let _exclusive = inode.lock().write();
             let mut state = inode.sweep();
-            self.shrink(&inode, &mut state, size)?;
+            let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END);
+            self.shrink(&inode, &excluded, &mut state, size)?;
             let _pin = inode.table_block()?;
             let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
             self.space.journal().run(ORPHAN_CREDITS, remove)?;

@@ -16,6 +16,7 @@ mod batch;
 mod convoy;
 mod damage;
 mod delete;
+mod direct;
 mod journaled;
 mod locality;
 mod mapping;
@@ -34,6 +35,9 @@ mod write;
 
 pub use allocate::AllocateMode;
 pub use damage::{Damage, PanicHook};
+pub use direct::{
+    DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
+};
 pub use ordered::OrderedWrites;
 pub use orphan::{ORPHAN_CREDITS, Orphans};
 pub use seek::Seek;
@@ -71,6 +75,8 @@ pub struct Files {
     zeroes: Arc<[u8]>,
     /// Data that commits wait for.
     ordered: Arc<OrderedWrites>,
+    /// What direct I/O counts.
+    pub(crate) direct: direct::DirectStats,
 }
 
 impl Files {
@@ -92,6 +98,7 @@ impl Files {
             localities: locality::Localities::new(options.alloc.group_prealloc),
             zeroes: vec![0; block_size as usize].into(),
             ordered,
+            direct: direct::DirectStats::default(),
             space,
             table,
             orphans,

@@ -65,6 +65,31 @@ impl Files {
         Ok(())
     }
 
+    /// As [`Files::read_part`], and puts no page in. The caller holds the file.
+    pub(super) fn read_around(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let last = self.block_from(offset + buf.len() as u64);
+        let mut at = self.block_at(offset);
+        while at < last {
+            if self.copy_present(inode, &mut at, last, offset, buf) {
+                let present = inode.pages().map.range(at, last).next().map(|(block, _)| block);
+                if present == Some(at) {
+                    // Another reader has put it in.
+                    continue;
+                }
+                let mapping = lookup(&self.space, inode, at)?;
+                let run_end = mapping.end().min(present.unwrap_or(last));
+                match mapping.state {
+                    State::Written(start) => {
+                        self.read_past(inode, at, run_end, start, offset, buf)?;
+                    }
+                    State::Hole | State::Unwritten(_) => self.zero_out(at, run_end, offset, buf),
+                }
+                at = run_end;
+            }
+        }
+        Ok(())
+    }
+
     /// Copies pages that are in memory from `at` on; returns true where one is missing.
     fn copy_present(
         &self,
@@ -110,9 +135,10 @@ impl Files {
         let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
         if is_whole || buf.len() >= DIRECT_READ_BYTES {
             let run_end = run_end.min(last);
-            self.read_direct(inode, at, run_end, block, offset, buf)?;
+            self.read_past(inode, at, run_end, block, offset, buf)?;
             return Ok(run_end);
         }
+        inode.note_cached();
         let most = u32::try_from(READ_CHUNK_BYTES / self.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
         let images = self.read_blocks(inode, block, run_end.get() - at.get())?;
@@ -130,7 +156,7 @@ impl Files {
 
     /// Reads blocks `first .. end` of the file, which begin at block `start` of the device, to
     /// where the caller wants them.
-    fn read_direct(
+    fn read_past(
         &self,
         inode: &Inode,
         first: FileBlock,
@@ -184,6 +210,7 @@ impl Files {
         if inode.pages().map.peek(at).is_some() {
             return Ok(());
         }
+        inode.note_cached();
         let image = match lookup(&self.space, inode, at)?.state {
             State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => vec![0; self.block_size() as usize].into(),

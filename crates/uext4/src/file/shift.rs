@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
     Distance, Edit, NodeClaims, Shift, ShiftPins, edit_credits, leaves_from, list, lookup_extent,
 };
-use crate::inode::{Inode, SweepState};
+use crate::inode::{Excluded, Inode, SweepState};
 use crate::journal::Handle;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::Extent;
@@ -44,13 +44,14 @@ impl Files {
         // A block keeps its data and changes its place: no page may wait for either.
         self.sweep_locked(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
+        let excluded = inode.exclude_direct(first, FileBlock::END);
         let shift =
             Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
         let new_size = size - (end - offset);
-        if self.collapse_in_one(inode, first, &shift, new_size)? {
+        if self.collapse_in_one(inode, &excluded, first, &shift, new_size)? {
             return Ok(());
         }
-        self.remove_range(inode, first, last)?;
+        self.remove_range(inode, &excluded, first, last)?;
         self.discard_pages(inode, first, FileBlock::END);
         let leaves = leaves_from(&self.space, inode, last)?;
         let mut parts = leaves.chunks(self.leaves_max()).peekable();
@@ -77,6 +78,7 @@ impl Files {
     fn collapse_in_one(
         &self,
         inode: &Inode,
+        excluded: &Excluded<'_>,
         first: FileBlock,
         shift: &Shift,
         new_size: u64,
@@ -85,7 +87,7 @@ impl Files {
         if leaves.len() > self.leaves_max() {
             return Ok(false);
         }
-        let mut cut = self.plan_removal(inode, first, shift.from)?;
+        let mut cut = self.plan_removal(inode, excluded, first, shift.from)?;
         let joint = FileBlock(first.get().saturating_sub(1));
         let places = leaves.into_iter().chain([joint]);
         let pins = ShiftPins::read(&self.space, inode, places)?;
@@ -121,6 +123,7 @@ impl Files {
         self.check_end(new_size)?;
         self.sweep_locked(inode, state)?;
         let at = self.block_at(offset);
+        let excluded = inode.exclude_direct(at, FileBlock::END);
         let blocks = self.block_at(end).get() - at.get();
         // An extent that crosses the place is cut there: its tail is taken out and comes back
         // behind the hole.
@@ -140,7 +143,7 @@ impl Files {
             let shift = Shift { from: part[0], end: upper, by: Distance::Up(blocks) };
             upper = part[0];
             let tail = tail.filter(|_| upper == from);
-            self.shift_up(inode, &shift, part, tail, new_size)?;
+            self.shift_up(inode, &excluded, &shift, part, tail, new_size)?;
         }
         Ok(())
     }
@@ -149,6 +152,7 @@ impl Files {
     fn shift_up(
         &self,
         inode: &Inode,
+        _excluded: &Excluded<'_>,
         shift: &Shift,
         part: &[FileBlock],
         tail: Option<Extent>,

@@ -97,7 +97,7 @@ impl Files {
     }
 
     /// Writes and maps what was taken, one after the other as the mode wants it.
-    fn write_parts(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
+    pub(super) fn write_parts(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
         self.plan_parts(parts)?;
         let mode = self.options.writeback;
         let (mut runs, mut late) = (Vec::new(), Vec::new());
@@ -163,6 +163,7 @@ impl Files {
             // One that has left memory was clean.
             let Some(inode) = self.table.find(ino) else { continue };
             inode.dirty.take();
+            self.fold_direct_times(&inode);
             if !wants(&inode) {
                 mark_if_dirty(&inode);
                 continue;

@@ -81,6 +81,7 @@ impl Files {
 
     /// Brings times that changed in memory into a transaction.
     pub(super) fn write_times(&self, inode: &InodeRef) -> Result<()> {
+        self.fold_direct_times(inode);
         if !inode.attributes().times_dirty {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use crate::cache::Buffer;
 use crate::config::WritebackMode;
 use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
-use crate::inode::{Inode, InodeRef, SweepState};
+use crate::inode::{Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use std::sync::Arc;
@@ -55,7 +55,8 @@ impl Files {
                 })
             });
         }
-        self.shrink(inode, &mut state, size)
+        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END);
+        self.shrink(inode, &excluded, &mut state, size)
     }
 
     /// Cuts an inode to `size` bytes, which are fewer than it has, or frees what lies behind its
@@ -63,13 +64,14 @@ impl Files {
     pub(super) fn shrink(
         &self,
         inode: &Arc<Inode>,
+        excluded: &Excluded<'_>,
         state: &mut SweepState,
         size: u64,
     ) -> Result<()> {
         let keep = self.block_from(size);
         let _pin = inode.table_block()?;
         // What can fail comes before anything is lost, be it in memory.
-        let mut cut = self.plan_removal(inode, keep, FileBlock::END)?;
+        let mut cut = self.plan_removal(inode, excluded, keep, FileBlock::END)?;
         let (tail, patch) = match self.is_journaled(inode) {
             true => (false, self.plan_tail(inode, size)?),
             false => (self.zero_tail(inode, size)?, None),
@@ -97,7 +99,7 @@ impl Files {
         if is_whole {
             return Ok(());
         }
-        self.remove_range(inode, keep, FileBlock::END)?;
+        self.remove_range(inode, excluded, keep, FileBlock::END)?;
         self.sweep_locked(inode, state)?;
         // A file that was unlinked while open stays an orphan until it is deleted.
         if inode.attributes().links == 0 {
@@ -162,12 +164,13 @@ impl Files {
     pub(super) fn remove_range(
         &self,
         inode: &Inode,
+        excluded: &Excluded<'_>,
         first: FileBlock,
         end: FileBlock,
     ) -> Result<()> {
         let mut at = first;
         loop {
-            let mut cut = self.plan_removal(inode, at, end)?;
+            let mut cut = self.plan_removal(inode, excluded, at, end)?;
             if !cut.runs.is_empty() {
                 self.space.journal().run(cut.credits, |handle| {
                     inode.note_data_change(handle);
@@ -187,10 +190,12 @@ impl Files {
         }
     }
 
-    /// The next extents to remove in one handle, with what that takes.
+    /// The next extents to remove in one handle, with what that takes. The caller keeps direct
+    /// accesses out until that handle has ended.
     pub(super) fn plan_removal(
         &self,
         inode: &Inode,
+        _excluded: &Excluded<'_>,
         first: FileBlock,
         end: FileBlock,
     ) -> Result<Removal> {

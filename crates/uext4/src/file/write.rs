@@ -52,7 +52,7 @@ impl Files {
         Ok((offset, written))
     }
 
-    fn write_locked(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
+    pub(super) fn write_locked(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         let end = offset.saturating_add(buf.len() as u64);
         self.check_end(end)?;
         self.check_append_only(inode, offset, buf)?;
@@ -87,7 +87,12 @@ impl Files {
 
     /// That a write to an append-only file changes nothing that is there. It may repeat it: a cache
     /// above that appends to a page writes the whole page.
-    fn check_append_only(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+    pub(super) fn check_append_only(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        buf: &[u8],
+    ) -> Result<()> {
         let size = inode.size();
         if offset == size || self.check_not_append_only(inode).is_ok() {
             return Ok(());
@@ -145,6 +150,7 @@ impl Files {
         offset: u64,
         buf: &[u8],
     ) -> Result<()> {
+        inode.note_cached();
         let mut swept = false;
         loop {
             let copied = self

@@ -195,6 +195,17 @@ impl Attributes {
         self.ctime = self.mtime;
     }
 
+    /// The content was changed at `time`, which the times may know already.
+    pub(super) fn note_written_at(&mut self, time: Timestamp) {
+        if (time.secs, time.nanos) > (self.ctime.secs, self.ctime.nanos) {
+            self.touch();
+            self.ctime = time;
+        }
+        if (time.secs, time.nanos) > (self.mtime.secs, self.mtime.nanos) {
+            self.mtime = time;
+        }
+    }
+
     /// As [`Attributes::touch_content`], unless the times say so already; true if they did not.
     pub(crate) fn touch_content_anew(&mut self) -> bool {
         let now = now();

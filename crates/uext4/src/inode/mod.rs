@@ -11,11 +11,13 @@
 
 mod attributes;
 mod errseq;
+mod overwrites;
 mod single_flight;
 mod table;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
+pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, WrittenLeaf};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
 
@@ -28,8 +30,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
-    BlockNo, CorruptKind, FileKind, GroupNo, Ino, Place, RawInode, extent::write_header,
-    inode::verify_inode,
+    BlockNo, CorruptKind, FileBlock, FileKind, GroupNo, Ino, Place, RawInode, Timestamp,
+    extent::write_header, inode::verify_inode,
 };
 
 /// Groups over which the streams of one directory are spread: so many appenders side by side seldom
@@ -90,6 +92,8 @@ pub struct Inode {
     pages: Mutex<FilePages>,
     /// Blocks held for it while somebody has it open.
     pub(crate) window: Arc<Window>,
+    /// Its direct accesses, once there are any.
+    overwrites: OnceLock<Box<Overwrites>>,
     /// Set whenever pages or times become dirty.
     pub(crate) dirty: Arc<DirtyMark>,
     /// Writeback failures, for those who sync.
@@ -236,6 +240,7 @@ impl Inode {
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
             window: Arc::new(Window::new()),
+            overwrites: OnceLock::new(),
             dirty,
             errors: ErrorSequence::default(),
             changed_in: TidCell::default(),
@@ -361,7 +366,78 @@ impl Inode {
 
     /// What a flush must cover so that all data written so far is durable, if any was.
     pub(crate) fn written(&self) -> Option<FlushEpoch> {
-        *self.written.lock()
+        let mut written = self.written.lock();
+        // Direct overwrites keep no record but that there were some: all that returned before now
+        // were complete before now. Under the lock, so that no other sync misses them meanwhile.
+        if self.overwrites().is_some_and(Overwrites::take_unflushed) {
+            *written = Some(self.space.journal().flush_gate().epoch());
+        }
+        *written
+    }
+
+    /// State of direct accesses, if there were any.
+    pub(crate) fn overwrites(&self) -> Option<&Overwrites> {
+        self.overwrites.get().map(|overwrites| &**overwrites)
+    }
+
+    /// Likewise; there will be some.
+    pub(crate) fn overwrites_to_be(&self) -> &Overwrites {
+        self.overwrites.get_or_init(|| {
+            use uext4_ondisk::InodeFlags as Flags;
+            // None of them changes while the inode is in memory.
+            let flags = self.attributes().flags;
+            let asks_more = Flags::IMMUTABLE | Flags::APPEND | Flags::SYNC;
+            Box::new(Overwrites::new(!flags.intersects(asks_more)))
+        })
+    }
+
+    /// Keeps direct accesses out, waits for those that are under way, and forgets what is known of
+    /// blocks `first .. end`: to be held by whoever removes their mappings or makes them unwritten,
+    /// from before the first handle to after the last. A direct overwrite holds no lock: without
+    /// this it would write to a block that is another file's by now. The caller holds the file
+    /// exclusively, or it is unlinked and has no user; and no handle.
+    pub(crate) fn exclude_direct(&self, first: FileBlock, end: FileBlock) -> Excluded<'_> {
+        Excluded::new(self.overwrites(), first, end, self.space.journal().waits())
+    }
+
+    /// To be called before a page is put in, or read for that: see [`Overwrites`]. The caller holds
+    /// the file, shared at least, until the page is in.
+    pub(crate) fn note_cached(&self) {
+        if let Some(overwrites) = self.overwrites() {
+            overwrites.note_cached(self.space.journal().waits());
+        }
+    }
+
+    /// A direct overwrite has completed.
+    pub(crate) fn note_direct_write(&self, overwrites: &Overwrites) {
+        let now = now();
+        let secs = u64::try_from(now.secs).unwrap_or(0);
+        let now_ns = secs.saturating_mul(1_000_000_000).saturating_add(u64::from(now.nanos));
+        if overwrites.note_write(now_ns.max(1)) {
+            self.dirty.set();
+        }
+    }
+
+    /// A direct read has completed, and access times are kept.
+    pub(crate) fn note_direct_read(&self, overwrites: &Overwrites) {
+        if overwrites.note_read() {
+            self.dirty.set();
+        }
+    }
+
+    /// Brings the times of direct overwrites into the attributes; true if there was a direct read
+    /// that the access time does not know.
+    pub(crate) fn fold_direct_times(&self) -> bool {
+        let Some(overwrites) = self.overwrites() else { return false };
+        if let Some(ns) = overwrites.take_written() {
+            let secs = i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX);
+            let nanos = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
+            let time = Timestamp { secs, nanos };
+            let mut attributes = self.attributes();
+            attributes.note_written_at(time);
+            self.note_times(&mut attributes);
+        }
+        overwrites.take_accessed()
     }
 
     /// Root of the extent tree.
@@ -475,7 +551,12 @@ impl Inode {
             let attributes = self.attributes();
             attributes.times_dirty || self.is_size_late(&attributes)
         };
-        late || self.pages().map.dirty() > 0
+        late || self.is_direct_late() || self.pages().map.dirty() > 0
+    }
+
+    /// Whether the attributes lack times of direct accesses.
+    fn is_direct_late(&self) -> bool {
+        self.overwrites().is_some_and(Overwrites::is_late)
     }
 
     /// Times have changed in memory only. `attributes` are this inode's.

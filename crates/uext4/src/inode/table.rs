@@ -279,7 +279,9 @@ impl Inode {
         }
         let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_late(a);
         let clean = self.attributes.try_lock().is_some_and(|a| is_clean(&a));
-        clean && self.try_pages().is_some_and(|pages| pages.map.dirty() == 0)
+        clean
+            && !self.is_direct_late()
+            && self.try_pages().is_some_and(|pages| pages.map.dirty() == 0)
     }
 }
 

@@ -31,11 +31,13 @@ pub enum WaitFor {
     Flush,
     /// Dirty data to be written back, so that there is room for more.
     DirtyLimit,
+    /// Direct accesses of a file to end, whose blocks go or whose pages come.
+    DirectIo,
 }
 
 impl WaitFor {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TransactionLocked,
         Self::TransactionFull,
         Self::LogSpace,
@@ -44,6 +46,7 @@ impl WaitFor {
         Self::Sweep,
         Self::Flush,
         Self::DirtyLimit,
+        Self::DirectIo,
     ];
 
     /// Its name in tables and JSON.
@@ -58,6 +61,7 @@ impl WaitFor {
             Self::Sweep => "sweep",
             Self::Flush => "flush",
             Self::DirtyLimit => "dirty_limit",
+            Self::DirectIo => "direct_io",
         }
     }
 }

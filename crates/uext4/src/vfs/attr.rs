@@ -105,6 +105,7 @@ impl Vfs {
     #[must_use]
     pub fn attr(&self, inode: &InodeRef) -> Attr {
         let block_size = self.files.space().layout().block_size;
+        self.files.fold_direct_times(inode);
         let attributes = inode.attributes();
         let mut attr = Attr {
             ino: inode.ino(),
@@ -163,6 +164,7 @@ impl Vfs {
 
     fn set_metadata(&self, inode: &InodeRef, change: &SetAttr) -> Result<()> {
         let _exclusive = inode.lock().write();
+        self.files.fold_direct_times(inode);
         self.check_flags(inode, change)?;
         let space = self.files.space();
         let _pin = inode.table_block()?;

@@ -64,6 +64,39 @@ impl OpenFile {
         self.vfs.calls().write.time(|| self.watch(|files| files.append(&self.inode, buf)))
     }
 
+    /// Reads from byte `offset`, past the page cache; offset and length are multiples of 512.
+    /// Fewer bytes than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for anything else; `IsADirectory`; a corrupt tree; a device failure.
+    pub fn read_direct_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.expect_file()?;
+        let read = || self.watch(|files| files.read_direct(&self.inode, offset, buf));
+        self.vfs.calls().read.time(read)
+    }
+
+    /// Writes at byte `offset`, past the page cache; offset and length are multiples of 512. Fewer
+    /// bytes than given only if there was no space for more. Not durable before a sync.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for anything else; as [`OpenFile::write_at`].
+    pub fn write_direct_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.expect_file()?;
+        let write = || self.watch(|files| files.write_direct(&self.inode, offset, buf, false));
+        self.vfs.calls().write.time(write)
+    }
+
+    /// As [`OpenFile::write_direct_at`] and then `sync(true)`, of these bytes alone where that is
+    /// enough.
+    ///
+    /// # Errors
+    /// As those; then it is not known what is durable.
+    pub fn write_direct_durably_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
+        self.expect_file()?;
+        let write = || self.watch(|files| files.write_direct(&self.inode, offset, buf, true));
+        self.vfs.calls().write.time(write)
+    }
+
     /// Makes the file durable; only what is needed to read its data back if `data_only`.
     ///
     /// # Errors

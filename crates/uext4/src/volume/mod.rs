@@ -18,6 +18,7 @@ use crate::config::MountOptions;
 use crate::dir::DirEntry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
+use crate::file::{DirectOptions, DirectQueue};
 use crate::inode::InodeRef;
 use crate::sync::Mutex;
 use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr, Vfs};
@@ -380,6 +381,14 @@ impl Volume {
     /// As [`Volume::open_file`].
     pub fn open_file_since(&self, inode: &InodeRef, start: Instant) -> Result<OpenFile> {
         OpenFile::new(Arc::clone(&self.inner.vfs), inode, start)
+    }
+
+    /// A queue of direct requests for the calling thread.
+    ///
+    /// # Errors
+    /// `Io` for a depth that no queue has, or what the system says.
+    pub fn direct_queue(&self, options: DirectOptions) -> Result<DirectQueue> {
+        DirectQueue::new(self.inner.vfs.files(), options)
     }
 
     /// Value of an extended attribute, by its full name.

@@ -84,7 +84,7 @@ impl Volume {
         let joins = &stats.admission;
         let (_, metadata_misses) = journal.cache().occupancy();
         let discards = self.discard_stats();
-        vec![
+        let mut counters = vec![
             ("transactions", load(&stats.commits)),
             ("transactions_requested", load(&stats.requested)),
             ("handles", load(&stats.handles)),
@@ -109,7 +109,9 @@ impl Volume {
             ("discards", discards.requests),
             ("discard_bytes", discards.bytes),
             ("discards_failed", discards.failures),
-        ]
+        ];
+        counters.extend(self.inner.vfs.files().direct.counters());
+        counters
     }
 
     fn levels(&self, journal: &Journal) -> Vec<(&'static str, u64)> {

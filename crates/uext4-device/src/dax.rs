@@ -1,0 +1,269 @@
+//! A device whose bytes are reached by address.
+//!
+//! # What
+//! A file on tmpfs, hugetlbfs or a file system with DAX on persistent memory, mapped once: reads
+//! and writes are loads and stores, with no system call and no lock.
+//!
+//! # Storage
+//! Touching a mapped hole makes the kernel allocate; if it cannot, it ends the program (SIGBUS). So
+//! no hole is ever touched. [`Allocate::AtOpen`] gives the whole file storage when it is opened, and
+//! `ENOSPC` is an error there. [`Allocate::AtWrite`] does so in chunks of 2 MiB when they are first
+//! written, `ENOSPC` is an error of that write, and holes are read as zeroes without being touched.
+//! Either way storage is never given back while the device is open: `punch` and `discard` answer
+//! that they cannot.
+//!
+//! # Durability
+//! A complete write is durable after `flush`: `fdatasync`, which on tmpfs does nothing, there being
+//! nothing beyond the memory. Where the file system has `MAP_SYNC` each store leaves the caches
+//! before it returns (see `dax_map`), so it is durable then, and `flush` has nothing to do.
+//!
+//! # Not covered
+//! Somebody who ignores the image's lock and cuts the file, and pages that cannot be read back
+//! (swap, poisoned memory): SIGBUS. Who maps a file of which he does not trust the keeper wants a
+//! [`FileDevice`](crate::FileDevice).
+//!
+//! # Concurrency
+//! Any number of threads; overlapping requests give a mixture, see `dax_copy` for why that is
+//! sound. A request is atomic in no unit.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, fdatasync, fstatfs, statx};
+
+use crate::claim::{Claimed, claim, is_hole_from};
+use crate::dax_backing::{Backing, HUGETLBFS, allocate};
+use crate::dax_map::Mapping;
+use crate::dax_memory::DaxMemory;
+use crate::device::{Device, check_read, check_write};
+use crate::group_flush::GroupFlush;
+use crate::open_error::OpenError;
+use crate::options::Access;
+
+/// Magic number of tmpfs (linux/magic.h).
+const TMPFS: u64 = 0x0102_1994;
+
+/// When a sparse file gets its storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Allocate {
+    /// All of it when the device is opened for writing.
+    #[default]
+    AtOpen,
+    /// In chunks of 2 MiB (or a huge page of the store), when they are first written.
+    AtWrite,
+}
+
+/// A mapped file, from an offset to its end.
+#[derive(Debug)]
+pub struct DaxDevice {
+    path: PathBuf,
+    file: File,
+    map: Mapping,
+    /// None: no holes.
+    backing: Option<Backing>,
+    /// Where byte 0 of the device lies in the file, in bytes.
+    start: u64,
+    len: u64,
+    read_only: bool,
+    fresh: AtomicBool,
+    flushes: GroupFlush,
+}
+
+impl DaxDevice {
+    /// Opens and maps an image, with storage for all of it. The device is what lies from `offset`
+    /// (bytes) to the end of the file; the lock covers the whole file, as a
+    /// [`FileDevice`](crate::FileDevice)'s does.
+    ///
+    /// # Errors
+    /// See [`OpenError`]: `NotByteAddressable` on any other store, `Io` with `ENOSPC` where there is
+    /// not enough storage.
+    pub fn open(path: &Path, offset: u64, access: Access) -> Result<DaxDevice, OpenError> {
+        DaxDevice::open_with(path, offset, access, Allocate::AtOpen)
+    }
+
+    /// As [`DaxDevice::open`], with a choice of when storage is allocated.
+    ///
+    /// # Errors
+    /// As [`DaxDevice::open`].
+    pub fn open_with(
+        path: &Path,
+        offset: u64,
+        access: Access,
+        when: Allocate,
+    ) -> Result<DaxDevice, OpenError> {
+        let writing = access == Access::ReadWrite;
+        let fail = |action, error| OpenError::from_io(path, writing, action, error);
+        let Claimed { file, block_device, total } = claim(path, access, offset)?;
+        if block_device {
+            let (found, wanted) = ("block device", "a file that can be mapped");
+            return Err(OpenError::WrongKind { path: path.to_path_buf(), found, wanted });
+        }
+        if !is_byte_addressable(&file).map_err(|error| fail("look at its store", error))? {
+            return Err(OpenError::NotByteAddressable { path: path.to_path_buf() });
+        }
+        let fresh = writing && is_hole_from(&file, offset);
+        if writing && when == Allocate::AtOpen {
+            allocate(&file, 0, total).map_err(|error| fail("allocate storage", error))?;
+        }
+        let store_block =
+            file.metadata().map_err(|error| fail("look at it", error))?.blksize().max(4096);
+        let backing = if writing && when == Allocate::AtOpen {
+            None
+        } else {
+            Backing::of(&file, total, store_block).map_err(|error| fail("find its holes", error))?
+        };
+        let map = Mapping::new(&file, total.next_multiple_of(store_block), writing)
+            .map_err(|error| fail("map it", error))?;
+        Ok(DaxDevice {
+            path: path.to_path_buf(),
+            file,
+            map,
+            backing,
+            start: offset,
+            len: total - offset,
+            read_only: !writing,
+            fresh: AtomicBool::new(fresh),
+            flushes: GroupFlush::default(),
+        })
+    }
+
+    /// The path that the device was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a write is durable when it returns (`MAP_SYNC`).
+    #[must_use]
+    pub fn stores_are_durable(&self) -> bool {
+        self.map.is_sync()
+    }
+
+    /// Copies out of a file that has holes.
+    fn load_around_holes(&self, backing: &Backing, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let from = at + done as u64;
+            let (backed, count) = backing.look(from, (buf.len() - done) as u64);
+            let part = &mut buf[done..done + count as usize];
+            if backed {
+                self.map.load(from, part);
+            } else {
+                self.file.read_exact_at(part, from)?;
+            }
+            done += count as usize;
+        }
+        Ok(())
+    }
+
+    /// Gives all chunks of a range storage.
+    fn back(&self, backing: &Backing, at: u64, len: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            let (backed, count) = backing.look(at + done, len - done);
+            if !backed {
+                backing.grow(&self.file, at + done)?;
+            }
+            done += count;
+        }
+        Ok(())
+    }
+}
+
+impl DaxMemory for DaxDevice {
+    fn load(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_read(self.len, offset, buf.len())?;
+        let at = self.start + offset;
+        match &self.backing {
+            None => self.map.load(at, buf),
+            Some(backing) => self.load_around_holes(backing, at, buf)?,
+        }
+        Ok(())
+    }
+
+    fn store(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        check_write(self.len, self.read_only, offset, buf.len() as u64)?;
+        // Read first: writers on many cores must not pass one cache line around.
+        if self.fresh.load(Ordering::Relaxed) {
+            self.fresh.store(false, Ordering::Relaxed);
+        }
+        let at = self.start + offset;
+        if let Some(backing) = &self.backing {
+            self.back(backing, at, buf.len() as u64)?;
+        }
+        self.map.store(at, buf);
+        Ok(())
+    }
+
+    fn persist(&self) -> io::Result<()> {
+        if self.read_only || self.map.is_sync() {
+            return Ok(());
+        }
+        self.flushes.flush(|| Ok(rustix::io::retry_on_intr(|| fdatasync(&self.file))?))
+    }
+}
+
+impl Device for DaxDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.load(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.store(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        // Checked as one: a request that reaches past the end changes nothing.
+        let total = crate::device::total_len(bufs) as u64;
+        check_write(self.len, self.read_only, offset, total)?;
+        let mut at = offset;
+        for buf in bufs {
+            self.store(at, buf)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.persist()
+    }
+
+    /// Always `Ok(false)`, as `discard`: storage that is given back might not be there again.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        check_write(self.len, self.read_only, offset, len)?;
+        Ok(false)
+    }
+
+    fn fresh_zeroes(&self) -> bool {
+        self.fresh.load(Ordering::Relaxed)
+    }
+
+    fn dax(&self) -> Option<&dyn DaxMemory> {
+        Some(self)
+    }
+}
+
+/// Whether a mapping of the file is the storage itself, and not a copy that must be read in.
+fn is_byte_addressable(file: &File) -> io::Result<bool> {
+    let kind = fstatfs(file)?.f_type as u64;
+    if matches!(kind, TMPFS | HUGETLBFS) {
+        return Ok(true);
+    }
+    let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+    Ok(found.stx_attributes.contains(StatxAttributes::DAX))
+}
+
+#[cfg(test)]
+#[path = "dax_tests.rs"]
+mod tests;

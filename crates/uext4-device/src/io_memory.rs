@@ -1,0 +1,300 @@
+//! Memory of asynchronous requests.
+//!
+//! # What
+//! [`IoMemory`]: memory at a page's border, allocated once, that a queue may register with the
+//! kernel. [`IoBuf`]: an exclusive range of it, which moves into a request and comes back with its
+//! completion. Moving, splitting and shortening one allocates nothing.
+//!
+//! # Soundness
+//! A range is named by address, not by reference, because the kernel reads and writes it while no
+//! Rust code may look. What makes that sound:
+//! - **Exclusive**: no two live `IoBuf`s share a byte. Memory is cut into them once
+//!   ([`IoMemory::into_bufs`] panics at the second time), splitting divides the range, and the one
+//!   way to name a range freely, [`IoMemory::buf`], is `unsafe`.
+//! - **Alive**: every `IoBuf` holds the memory; so does a ring that registered it.
+//! - **In the kernel's hands**: a queue owns the `IoBuf`s of the requests in it, and gives none
+//!   back and drops none before the kernel has answered. So no reference to the bytes can exist
+//!   meanwhile: `Deref` needs the `IoBuf`.
+
+use std::alloc::Layout;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where owned memory starts: at a multiple of what any direct I/O wants.
+const PAGE: usize = 4096;
+
+/// Memory for asynchronous requests, shared by the [`IoBuf`]s cut from it and by the queues that
+/// registered it. A handle: cloning it copies no bytes.
+#[derive(Clone)]
+pub struct IoMemory {
+    region: Arc<Region>,
+}
+
+struct Region {
+    start: NonNull<u8>,
+    len: usize,
+    /// Whether it has been cut into buffers.
+    cut: AtomicBool,
+    /// How it was allocated; none for memory of somebody else.
+    layout: Option<Layout>,
+}
+
+// SAFETY: a region is an address and a length. Its bytes are reached through `IoBuf`s, each of
+// which is the only way to its range (see Soundness), and by no method of the region itself.
+unsafe impl Send for Region {}
+// SAFETY: as above; what changes behind a shared reference is an atomic.
+unsafe impl Sync for Region {}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: `start` came from `alloc_zeroed` with this layout and is freed once, here;
+            // the last handle and the last buffer of it are gone.
+            unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) }
+        }
+    }
+}
+
+impl IoMemory {
+    /// `len` zero bytes at the border of a page.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no bytes or more than memory can be; `OutOfMemory`.
+    pub fn new(len: usize) -> io::Result<IoMemory> {
+        let layout = Layout::from_size_align(len, PAGE)
+            .ok()
+            .filter(|layout| layout.size() > 0)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: the layout is not empty.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(IoMemory::of(start, len, Some(layout)))
+    }
+
+    /// Memory that somebody else allocated, as a C program's buffers.
+    ///
+    /// # Safety
+    /// `start` is valid for reads and writes of `len` bytes, initialised, until the last clone of
+    /// this, the last [`IoBuf`] of it and every queue that was given it are dropped. Nobody else
+    /// touches the bytes of an `IoBuf` of it while that is in a queue or a reference to its bytes
+    /// (`Deref`) lives.
+    #[must_use]
+    pub unsafe fn from_raw(start: NonNull<u8>, len: usize) -> IoMemory {
+        IoMemory::of(start, len, None)
+    }
+
+    fn of(start: NonNull<u8>, len: usize, layout: Option<Layout>) -> IoMemory {
+        let region = Region { start, len, cut: AtomicBool::new(false), layout };
+        IoMemory { region: Arc::new(region) }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.region.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.region.len == 0
+    }
+
+    /// Cuts it into buffers of `len` bytes each; what is left over at the end is in none.
+    ///
+    /// # Panics
+    /// If `len` is 0, or if this memory was cut before: each byte is in one buffer.
+    #[must_use]
+    pub fn into_bufs(self, len: usize) -> Vec<IoBuf> {
+        assert!(len > 0, "a buffer has bytes");
+        let cut_before = self.region.cut.swap(true, Ordering::Relaxed);
+        assert!(!cut_before, "memory is cut into buffers once");
+        (0..self.region.len / len)
+            .map(|index| {
+                // SAFETY: the range lies in the region and no other buffer has a byte of it: the
+                // ranges of one cut are disjoint, and there is one cut.
+                unsafe { self.buf(index * len, len) }
+            })
+            .collect()
+    }
+
+    /// Names a range, `len` bytes from `from`.
+    ///
+    /// # Safety
+    /// As long as the buffer lives no other buffer has a byte of the range.
+    ///
+    /// # Panics
+    /// If the range reaches past the memory.
+    #[must_use]
+    pub unsafe fn buf(&self, from: usize, len: usize) -> IoBuf {
+        let end = from.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.region.len), "a buffer lies in its memory");
+        // SAFETY: `from` is at most the region's length.
+        let start = unsafe { self.region.start.add(from) };
+        IoBuf { start, len, capacity: len, region: Some(Arc::clone(&self.region)) }
+    }
+
+    /// Address of the first byte, for registering.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.region.start
+    }
+}
+
+impl fmt::Debug for IoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoMemory").field("len", &self.region.len).finish_non_exhaustive()
+    }
+}
+
+/// An exclusive range of an [`IoMemory`].
+pub struct IoBuf {
+    start: NonNull<u8>,
+    len: usize,
+    /// Bytes that are this buffer's alone; `len` may be less.
+    capacity: usize,
+    /// Keeps the bytes alive; none for a buffer without bytes.
+    region: Option<Arc<Region>>,
+}
+
+// SAFETY: the buffer is the only way to its bytes (see Soundness), as a `Box<[u8]>` is.
+unsafe impl Send for IoBuf {}
+// SAFETY: a shared reference gives shared references to bytes, no more.
+unsafe impl Sync for IoBuf {}
+
+impl IoBuf {
+    /// A buffer without bytes, for requests that have none.
+    #[must_use]
+    pub const fn empty() -> IoBuf {
+        IoBuf { start: NonNull::dangling(), len: 0, capacity: 0, region: None }
+    }
+
+    /// A buffer in memory of its own.
+    ///
+    /// # Errors
+    /// As [`IoMemory::new`].
+    pub fn new(len: usize) -> io::Result<IoBuf> {
+        let memory = IoMemory::new(len)?;
+        // SAFETY: nobody else has this memory.
+        Ok(unsafe { memory.buf(0, len) })
+    }
+
+    /// Bytes that the buffer can be given back by [`IoBuf::set_len`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes it shorter, or as long again as it was.
+    ///
+    /// # Panics
+    /// If `len` is more than the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "a buffer does not grow past its capacity");
+        self.len = len;
+    }
+
+    /// Takes the first `len` bytes off, as a buffer of their own.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn split_to(&mut self, len: usize) -> IoBuf {
+        assert!(len <= self.len, "a buffer is split inside");
+        let first = IoBuf { start: self.start, len, capacity: len, region: self.region.clone() };
+        // SAFETY: at most the end of the range.
+        self.start = unsafe { self.start.add(len) };
+        self.len -= len;
+        self.capacity -= len;
+        first
+    }
+
+    /// Whether the bytes lie in this memory.
+    pub(crate) fn is_of(&self, memory: &IoMemory) -> bool {
+        self.region.as_ref().is_some_and(|region| Arc::ptr_eq(region, &memory.region))
+    }
+
+    /// Address of the first byte, for a request. Whoever hands it to the kernel owns the buffer
+    /// until the kernel has answered.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Deref for IoBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: initialised bytes that the region keeps alive and that nobody else reaches while
+        // this buffer is borrowed (see Soundness); a dangling address only with length 0.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for IoBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and the buffer is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for IoBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IoBuf").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_share_no_byte_and_keep_their_memory() {
+        let memory = IoMemory::new(4096 * 3 + 100).unwrap();
+        let mut bufs = memory.clone().into_bufs(4096);
+        assert_eq!(bufs.len(), 3);
+        assert!(bufs.iter().all(|buf| buf.as_ptr().addr().is_multiple_of(PAGE)));
+        assert!(bufs[0].is_of(&memory) && !IoBuf::empty().is_of(&memory));
+        drop(memory);
+        for (index, buf) in bufs.iter_mut().enumerate() {
+            assert!(buf.iter().all(|byte| *byte == 0));
+            buf.fill(index as u8 + 1);
+        }
+        let mut rest = bufs.pop().unwrap();
+        drop(bufs);
+        let mut first = rest.split_to(1000);
+        first.fill(9);
+        assert_eq!((first.len(), rest.len()), (1000, 3096));
+        assert!(rest.iter().all(|byte| *byte == 3));
+        rest.set_len(10);
+        assert_eq!((rest.len(), rest.capacity()), (10, 3096));
+        rest.set_len(3096);
+        std::thread::spawn(move || rest.fill(1)).join().unwrap();
+    }
+
+    #[test]
+    #[should_panic(expected = "cut into buffers once")]
+    fn memory_is_not_cut_twice() {
+        let memory = IoMemory::new(4096).unwrap();
+        let _bufs = memory.clone().into_bufs(512);
+        let _again = memory.into_bufs(512);
+    }
+
+    #[test]
+    fn memory_of_somebody_else() {
+        let mut bytes = vec![5_u8; 1024];
+        let start = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the bytes outlive the memory and are not touched while its buffers live.
+        let memory = unsafe { IoMemory::from_raw(start, bytes.len()) };
+        let mut bufs = memory.into_bufs(512);
+        assert_eq!(bufs[1][0], 5);
+        bufs[1].fill(6);
+        drop(bufs);
+        assert_eq!((bytes[511], bytes[512]), (5, 6));
+        assert!(IoMemory::new(0).is_err());
+        assert!(IoBuf::empty().is_empty() && IoBuf::new(10).unwrap().len() == 10);
+    }
+}

@@ -1,0 +1,226 @@
+//! The ring of io_uring of one queue.
+//!
+//! # What
+//! Sets a ring up as well as the kernel can, registers the file and the caller's memory, and
+//! enters the kernel. What is in flight is the business of `uring_queue`, which argues why handing
+//! addresses to the kernel is sound.
+//!
+//! # One thread
+//! Where the kernel has it (Linux 6.1) completions are worked on only when the ring's thread asks
+//! for them (`DEFER_TASKRUN`), so nothing interrupts it and they come in batches. Such a ring
+//! belongs to the thread that first enters it; another is answered `EEXIST`, and can neither reap
+//! what is in flight nor learn when it ends. It can close the ring: the kernel then finishes all
+//! requests, and afterwards lets go of the files registered with it. One of them is the end of a
+//! pipe that nobody else has open, so its other end tells when ([`QueueRing::close_and_wait`]).
+
+use std::fs::File;
+use std::io::{self, PipeReader};
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use io_uring::{Builder, IoUring, cqueue, opcode, squeue, types};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::bounce::AlignedBuf;
+use crate::direct::Alignment;
+use crate::io_memory::{IoBuf, IoMemory};
+use crate::ring::GETEVENTS;
+
+/// The file's place in the ring's table.
+pub(crate) const FILE: types::Fixed = types::Fixed(0);
+
+/// A ring for one file.
+pub(crate) struct QueueRing {
+    io: IoUring,
+    /// Registered with the ring, or meant to be; dropped after it.
+    memory: Vec<IoMemory>,
+    fixed: bool,
+    polled: bool,
+    /// Whether the ring is still to be turned on, by the thread that first enters it.
+    asleep: bool,
+    /// At its end once the kernel has closed the ring.
+    closed: Option<PipeReader>,
+}
+
+impl QueueRing {
+    /// Makes a ring of `depth` requests for an open file.
+    ///
+    /// # Errors
+    /// What the system says: `ENOSYS`, `EPERM`, no memory, no descriptors.
+    pub(crate) fn open(
+        file: &File,
+        depth: usize,
+        polled: bool,
+        memory: &[IoMemory],
+    ) -> io::Result<QueueRing> {
+        let depth = depth as u32;
+        let new = || {
+            let mut builder = IoUring::builder();
+            if polled {
+                builder.setup_iopoll();
+            }
+            builder
+        };
+        let deferred = |builder: &mut Builder| {
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+            builder.setup_submit_all().setup_r_disabled().build(depth)
+        };
+        let cooperative = |builder: &mut Builder| {
+            builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(depth)
+        };
+        let (io, asleep) = match deferred(&mut new()) {
+            Ok(io) => (io, true),
+            Err(_) => (cooperative(&mut new()).or_else(|_| new().build(depth))?, false),
+        };
+        let (reader, writer) = io::pipe()?;
+        io.submitter().register_files(&[file.as_raw_fd(), writer.as_raw_fd()])?;
+        let (memory, closed) = (memory.to_vec(), Some(reader));
+        let mut ring = QueueRing { io, memory, fixed: false, polled, asleep, closed };
+        ring.register_memory();
+        Ok(ring)
+    }
+
+    /// Whether a polled ring can read this file: only some devices have queues to poll.
+    pub(crate) fn can_poll(file: &File, at: u64, align: Alignment) -> bool {
+        let Ok(mut ring) = QueueRing::open(file, 1, true, &[]) else { return false };
+        let mut buf = ManuallyDrop::new(AlignedBuf::new(align.unit, align.for_memory()));
+        let entry = opcode::Read::new(FILE, buf.as_mut_ptr(), buf.len() as u32).offset(at).build();
+        let mut answer = None;
+        // SAFETY: the buffer is freed below, when the request was answered or the ring closed;
+        // where that was in vain it never is.
+        let mut ended = unsafe { ring.push(&entry) }.is_err();
+        while !ended {
+            let entered = ring.enter(1);
+            answer = ring.completions().next().map(|entry| entry.result());
+            ended = answer.is_some();
+            if !ended && entered.is_err_and(|error| !crate::ring::is_passing(&error)) {
+                ended = ring.close_and_wait(Duration::from_secs(1));
+                break;
+            }
+        }
+        if ended {
+            drop(ManuallyDrop::into_inner(buf));
+        }
+        answer == Some(align.unit as i32)
+    }
+
+    fn register_memory(&mut self) {
+        if self.memory.is_empty() {
+            return;
+        }
+        let list: Vec<_> = self
+            .memory
+            .iter()
+            .map(|memory| libc::iovec {
+                iov_base: memory.start().as_ptr().cast(),
+                iov_len: memory.len(),
+            })
+            .collect();
+        // SAFETY: the ring holds the memory until it is closed. Registering reads and writes
+        // nothing; requests that name a part of it own the `IoBuf` of that part.
+        let registered = unsafe { self.io.submitter().register_buffers(&list) };
+        // Above RLIMIT_MEMLOCK, or too large: the same memory serves, unregistered.
+        self.fixed = registered.is_ok();
+    }
+
+    /// The number under which a buffer's memory is registered.
+    pub(crate) fn fixed(&self, buf: &IoBuf) -> Option<u16> {
+        if !self.fixed {
+            return None;
+        }
+        self.memory.iter().position(|memory| buf.is_of(memory)).map(|index| index as u16)
+    }
+
+    /// Whether memory is registered.
+    pub(crate) fn has_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Puts a request into the submission queue.
+    ///
+    /// # Errors
+    /// The queue is full.
+    ///
+    /// # Safety
+    /// What the entry names by address stays valid and untouched until it was answered, or the
+    /// ring is dropped without having been entered since.
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), squeue::PushError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.io.submission().push(entry) }
+    }
+
+    /// Requests that were pushed and that the kernel has not taken.
+    pub(crate) fn untaken(&mut self) -> usize {
+        let mut queue = self.io.submission();
+        queue.sync();
+        queue.len()
+    }
+
+    /// Submits what was pushed and waits for `want` completions; fewer may be there afterwards.
+    pub(crate) fn enter(&mut self, want: usize) -> io::Result<()> {
+        self.wake()?;
+        self.io.submit_and_wait(want).map(drop)
+    }
+
+    /// Waits for a completion without submitting anything.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        self.wake()?;
+        // SAFETY: gives the kernel no entries and no memory; it only waits for a completion.
+        unsafe { self.io.submitter().enter::<()>(0, 1, GETEVENTS, None).map(drop) }
+    }
+
+    fn wake(&mut self) -> io::Result<()> {
+        if self.asleep {
+            self.io.submitter().register_enable_rings()?;
+            self.asleep = false;
+        }
+        Ok(())
+    }
+
+    /// Whether completions are there only after the ring was entered.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.polled || self.io.submission().taskrun()
+    }
+
+    /// The completions that are there.
+    pub(crate) fn completions(&mut self) -> cqueue::CompletionQueue<'_> {
+        self.io.completion()
+    }
+
+    /// Closes the ring and waits until the kernel has ended every request that it took. False: it
+    /// had not in time, and may still use their memory.
+    pub(crate) fn close_and_wait(mut self, limit: Duration) -> bool {
+        let Some(closed) = self.closed.take() else { return false };
+        drop(self);
+        let Ok(limit) = Timespec::try_from(limit) else { return false };
+        loop {
+            let mut waiting = [PollFd::new(&closed, PollFlags::IN)];
+            match poll(&mut waiting, Some(&limit)) {
+                Ok(count) => return count > 0 && waiting[0].revents().contains(PollFlags::HUP),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether an error of [`QueueRing::enter`] says that another thread owns the ring.
+    pub(crate) fn is_of_another_thread(error: &io::Error) -> bool {
+        error.raw_os_error() == Some(libc::EEXIST)
+    }
+}
+
+impl Drop for QueueRing {
+    fn drop(&mut self) {
+        // The kernel closes a ring some time after its last descriptor. Let go of the file and of
+        // locked memory now. Errors: there is nothing left to do about them.
+        let _ = self.io.submitter().unregister_files();
+        if self.fixed {
+            let _ = self.io.submitter().unregister_buffers();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The way without locks: reads of written blocks, and overwrites of them.
+//!
+//! What: a range goes this way if all of its blocks are known to be written, it ends inside the
+//! file, and no page may be cached. Then there is nothing to change but the bytes themselves.
+//! Invariants: between [`Overwrites::enter`] and the end of the I/O nobody removes the mapping. No
+//! allocation, no lock, no handle, and no write to memory that other threads write to but the
+//! thread's stripe; the time of the last write changes once in a tick of the clock.
+
+use super::super::Files;
+use crate::config::Atime;
+use crate::error::{Error, Result};
+use crate::inode::{Access, Inode, Overwrites};
+use uext4_ondisk::FileBlock;
+
+/// Where a range of a file lies in one piece, and the right to go there.
+pub(super) struct Place<'a> {
+    pub(super) access: Access<'a>,
+    /// Byte of the device.
+    pub(super) at: u64,
+}
+
+impl Files {
+    /// Reads, if the whole range can be read this way.
+    pub(super) fn read_fast(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Option<Result<usize>> {
+        let overwrites = inode.overwrites()?;
+        let _access = overwrites.enter()?;
+        self.find_all(overwrites, offset, buf.len())?;
+        let (mut at, mut rest, mut result) = (offset, &mut *buf, Ok(()));
+        while !rest.is_empty() && result.is_ok() {
+            let (place, len) = self.find_piece(overwrites, at, rest.len())?;
+            let (piece, behind) = rest.split_at_mut(len);
+            result = self.space.cache().device().read_at(place, piece);
+            (at, rest) = (at + len as u64, behind);
+        }
+        if self.keeps_access_times() {
+            inode.note_direct_read(overwrites);
+        }
+        self.direct.reads.add(1);
+        let error = |e| Error::io(format!("reading {} bytes of {}", buf.len(), inode.ino()), e);
+        Some(result.map(|()| buf.len()).map_err(error))
+    }
+
+    /// Writes, if the whole range is an overwrite, and the result need be no more `durable` than
+    /// the device makes it.
+    pub(super) fn write_fast(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &[u8],
+        durable: bool,
+    ) -> Option<Result<usize>> {
+        let overwrites = inode.overwrites()?;
+        if !self.may_overwrite(inode, overwrites, durable) {
+            return None;
+        }
+        let _access = overwrites.enter()?;
+        self.find_all(overwrites, offset, buf.len())?;
+        let device = self.space.cache().device();
+        let (mut at, mut rest, mut result) = (offset, buf, Ok(()));
+        while !rest.is_empty() && result.is_ok() {
+            let (place, len) = self.find_piece(overwrites, at, rest.len())?;
+            let (piece, behind) = rest.split_at(len);
+            result = match durable && self.options.barrier {
+                true => device.write_fua(place, piece),
+                false => device.write_at(place, piece),
+            };
+            (at, rest) = (at + len as u64, behind);
+        }
+        // A failed write may have changed something, too.
+        inode.note_direct_write(overwrites);
+        self.direct.overwrites.add(1);
+        self.direct.inline.add(1);
+        let error = |e| Error::io(format!("writing {} bytes of {}", buf.len(), inode.ino()), e);
+        Some(result.map(|()| buf.len()).map_err(error))
+    }
+
+    /// Where a range to be read lies, if in one piece that can be read this way.
+    pub(super) fn place_to_read<'a>(
+        &self,
+        inode: &'a Inode,
+        offset: u64,
+        len: usize,
+    ) -> Option<Place<'a>> {
+        let overwrites = inode.overwrites()?;
+        let access = overwrites.enter()?;
+        let (at, found) = self.find_inside(overwrites, offset, len)?;
+        (found == len).then_some(Place { access, at })
+    }
+
+    /// Where a range to be overwritten lies, likewise.
+    pub(super) fn place_to_write<'a>(
+        &self,
+        inode: &'a Inode,
+        offset: u64,
+        len: usize,
+        durable: bool,
+    ) -> Option<Place<'a>> {
+        let overwrites = inode.overwrites()?;
+        if !self.may_overwrite(inode, overwrites, durable) {
+            return None;
+        }
+        self.place_to_read(inode, offset, len)
+    }
+
+    pub(super) fn keeps_access_times(&self) -> bool {
+        self.options.atime != Atime::None && !self.is_read_only()
+    }
+
+    /// Whether nothing but bytes changes by an overwrite. The mapping of what must be durable must
+    /// be durable itself.
+    fn may_overwrite(&self, inode: &Inode, overwrites: &Overwrites, durable: bool) -> bool {
+        let is_mapping_durable = || {
+            let tid = inode.sync_tid(true);
+            tid.is_none_or(|tid| self.space.journal().is_durable(tid))
+        };
+        overwrites.is_overwritable() && !self.is_read_only() && (!durable || is_mapping_durable())
+    }
+
+    /// `Some` if every block of a range inside the file is known to be written.
+    fn find_all(&self, overwrites: &Overwrites, offset: u64, len: usize) -> Option<()> {
+        let (_, mut done) = self.find_inside(overwrites, offset, len)?;
+        while done < len {
+            done += self.find_piece(overwrites, offset + done as u64, len - done)?.1;
+        }
+        Some(())
+    }
+
+    /// The first piece of a range that must end inside the file.
+    fn find_inside(
+        &self,
+        overwrites: &Overwrites,
+        offset: u64,
+        len: usize,
+    ) -> Option<(u64, usize)> {
+        let end = offset.checked_add(len as u64)?;
+        if end > overwrites.size() || len == 0 {
+            return None;
+        }
+        self.find_piece(overwrites, offset, len)
+    }
+
+    /// Byte of the device of `offset`, and for how many of `len` bytes the file goes on there.
+    fn find_piece(&self, overwrites: &Overwrites, offset: u64, len: usize) -> Option<(u64, usize)> {
+        let block_size = self.block_size();
+        let block = FileBlock(u32::try_from(offset / block_size).ok()?);
+        let (start, blocks) = overwrites.find(block)?;
+        let within = offset % block_size;
+        let bytes = u64::from(blocks) * block_size - within;
+        let len = len.min(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Some((start.get() * block_size + within, len))
+    }
+}

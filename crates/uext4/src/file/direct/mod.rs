@@ -1,0 +1,184 @@
+//! Direct I/O: to and from the blocks of a file, past the page cache.
+//!
+//! What: [`Files::read_direct`] and [`Files::write_direct`] for one thread, `queue` for many
+//! requests at a time. Reads of written blocks and overwrites of them go straight to the device
+//! (`fast`); all else takes the file's lock (here, and `gather` for writes).
+//! Invariants: the fast way is taken inside an [`crate::inode::Overwrites`] only, and meets no
+//! cached page. What a direct write maps is on the device before the mapping exists, as with
+//! buffered ones. A read that starts after a direct write has returned sees it, and a direct read
+//! sees what a buffered write before it wrote. docs/direct-io.md has the rules and the arguments.
+//! Locking: none on the fast way; else the file's lock, shared to read and exclusive to write, then
+//! sweep locks.
+//! Kernel counterpart: `ext4_file_read_iter`, `ext4_dio_write_iter`, `fs/iomap/direct-io.c`.
+
+mod fast;
+mod gather;
+mod queue;
+mod requests;
+mod stats;
+mod worker;
+
+pub use queue::{DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest};
+pub(super) use stats::DirectStats;
+
+use super::Files;
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{State, lookup, written_leaf};
+use crate::inode::{Inode, InodeRef, Overwrites};
+use gather::Write;
+use uext4_ondisk::{FileBlock, FileKind};
+
+/// Offset and length of each direct request are multiples of this, in bytes: the sector that all
+/// devices have.
+pub const DIRECT_ALIGNMENT: u64 = 512;
+/// A file whose pages nobody uses, but so many direct accesses meet, loses them.
+const MISSES_MAX: u32 = 8;
+
+impl Files {
+    /// Reads from byte `offset` into `buf`, past the page cache; returns how many bytes, fewer only
+    /// at the end of the file.
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; a corrupt
+    /// tree; a device failure.
+    pub fn read_direct(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        check_alignment(offset, buf.len())?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if let Some(read) = self.read_fast(inode, offset, buf) {
+            return read;
+        }
+        self.prepare_direct(inode, offset, buf.len())?;
+        match self.read_fast(inode, offset, buf) {
+            Some(read) => read,
+            None => self.read_slowly(inode, offset, buf),
+        }
+    }
+
+    /// Writes all of `buf` at byte `offset`, past the page cache; fewer bytes only if there was no
+    /// space for more. What is complete is durable only after a sync, or with `durable`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; else as
+    /// [`Files::write`].
+    pub fn write_direct(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        buf: &[u8],
+        durable: bool,
+    ) -> Result<usize> {
+        check_alignment(offset, buf.len())?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if let Some(written) = self.write_fast(inode, offset, buf, durable) {
+            return written;
+        }
+        self.prepare_direct(inode, offset, buf.len())?;
+        if let Some(written) = self.write_fast(inode, offset, buf, durable) {
+            return written;
+        }
+        let mut writes = [Write::new(inode, offset, buf, durable)];
+        self.write_gathered(&mut writes);
+        let [write] = writes;
+        write.into_result()
+    }
+
+    /// Reads under the file's lock: pages where there are some, the device where there are none,
+    /// zeroes where nothing is written. Leaves no page behind.
+    pub(super) fn read_slowly(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.direct.slow_reads.add(1);
+        let _shared = inode.lock().read();
+        let size = inode.size();
+        let wanted = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let count = buf.len().min(wanted);
+        if count == 0 {
+            return Ok(0);
+        }
+        self.note_access(inode, false);
+        self.read_around(inode, offset, &mut buf[..count])?;
+        Ok(count)
+    }
+
+    /// Makes the fast way possible for a range, if it can be: writes back and drops pages that only
+    /// stand in the way, and learns which blocks are written. The caller holds no lock.
+    pub(super) fn prepare_direct(&self, inode: &InodeRef, offset: u64, len: usize) -> Result<()> {
+        let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
+        if !is_plain || self.is_journaled(inode) {
+            return Ok(());
+        }
+        let overwrites = inode.overwrites_to_be();
+        let end = offset.saturating_add(len as u64);
+        if !overwrites.is_cached() {
+            let _shared = inode.lock().read();
+            return self.learn(inode, overwrites, offset, end);
+        }
+        let is_empty = inode.pages().map.is_empty();
+        if !is_empty && overwrites.miss() < MISSES_MAX {
+            return Ok(());
+        }
+        let _exclusive = inode.lock().write();
+        self.drop_pages(inode, FileBlock(0), FileBlock::END)?;
+        if inode.pages().map.is_empty() {
+            overwrites.note_uncached();
+        }
+        self.learn(inode, overwrites, offset, end)
+    }
+
+    /// Writes all dirty pages back and drops those of `first .. end`. The caller holds the file
+    /// exclusively.
+    fn drop_pages(&self, inode: &Inode, first: FileBlock, end: FileBlock) -> Result<()> {
+        if inode.pages().map.is_empty() {
+            return Ok(());
+        }
+        let mut sweep = inode.sweep();
+        self.sweep_locked(inode, &mut sweep)?;
+        if inode.pages().map.dirty() == 0 {
+            self.discard_pages(inode, first, end);
+        }
+        Ok(())
+    }
+
+    /// Learns leaf by leaf which blocks are written, as far as all are. The caller holds the file,
+    /// shared at least.
+    fn learn(&self, inode: &Inode, overwrites: &Overwrites, offset: u64, end: u64) -> Result<()> {
+        let version = overwrites.version();
+        let size = inode.size();
+        overwrites.learn(version, None, size);
+        let mut at = self.block_at(offset);
+        while at < self.block_from(end.min(size)) {
+            if let Some((_, len)) = overwrites.find(at) {
+                at = at.plus(len);
+                continue;
+            }
+            if !matches!(lookup(&self.space, inode, at)?.state, State::Written(_)) {
+                return Ok(());
+            }
+            let leaf = written_leaf(&self.space, inode, at)?;
+            overwrites.learn(version, leaf, size);
+            if overwrites.find(at).is_none() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the times of direct accesses into the attributes.
+    pub(crate) fn fold_direct_times(&self, inode: &Inode) {
+        if inode.fold_direct_times() {
+            self.note_access(inode, false);
+        }
+    }
+}
+
+/// # Errors
+/// `InvalidArgument`.
+fn check_alignment(offset: u64, len: usize) -> Result<()> {
+    if offset.is_multiple_of(DIRECT_ALIGNMENT) && (len as u64).is_multiple_of(DIRECT_ALIGNMENT) {
+        return Ok(());
+    }
+    let context = format!("direct I/O of {len} bytes at {offset}, not in sectors of 512");
+    Err(Error::new(ErrorKind::InvalidArgument, context))
+}

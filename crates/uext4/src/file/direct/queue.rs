@@ -1,0 +1,252 @@
+//! Many direct requests at a time, by one thread.
+//!
+//! What: [`DirectQueue`]: requests are pushed, started together, and reaped in any order. A read of
+//! written blocks, or an overwrite of them, is one request of the device. All else waits for the
+//! next reap, which does it in groups that share device writes and handles.
+//! Invariants: a buffer moves in with its request and comes back with its completion, whatever
+//! comes of it. What is done in groups is done with nothing held that a helper of others needs: the
+//! owner may be the one who waits for its own requests.
+//! Locking: none for a pure overwrite but the queue's own; see `requests`.
+
+use super::super::Files;
+use super::gather::Write;
+use super::requests::Requests;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::InodeRef;
+use std::sync::Arc;
+use uext4_device::{IoBuf, IoMemory, QueueOptions};
+use uext4_ondisk::FileKind;
+
+/// What a queue should be like.
+#[derive(Debug, Clone)]
+pub struct DirectOptions {
+    /// Requests that it can hold, 1 to 4096.
+    pub depth: usize,
+    /// Whether reaping may spin on the device instead of sleeping, where the device can.
+    pub polled: bool,
+    /// Memory that most buffers are of, to be registered with the kernel once.
+    pub memory: Vec<IoMemory>,
+}
+
+/// A file that a queue knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectFile(pub(super) usize);
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectOp {
+    /// Fills the buffer, as far as the file goes.
+    Read,
+    /// Writes the buffer.
+    Write,
+    /// Writes the buffer; done when that is durable, and what is needed to read it back.
+    WriteDurable,
+}
+
+/// One request.
+#[derive(Debug)]
+pub struct DirectRequest {
+    /// A file that was registered.
+    pub file: DirectFile,
+    /// What is done.
+    pub op: DirectOp,
+    /// Byte of the file; a multiple of 512, as is the buffer's length.
+    pub offset: u64,
+    /// The bytes; come back with the completion.
+    pub buf: IoBuf,
+    /// The caller's number for it; comes back with the completion.
+    pub tag: u64,
+}
+
+/// One completion.
+#[derive(Debug)]
+pub struct DirectDone {
+    /// The request's tag.
+    pub tag: u64,
+    /// The request's buffer.
+    pub buf: IoBuf,
+    /// Bytes read or written: fewer than asked only at the end of the file, or where there was no
+    /// space for more. Errors as of `OpenFile::read_direct_at` and `write_direct_at`.
+    pub result: Result<usize>,
+}
+
+/// One thread's direct requests. Requests are in no order with each other: who needs one waits.
+/// Dropping the queue waits for what is on the device; what has not been started may not be done.
+#[derive(Debug)]
+pub struct DirectQueue {
+    files: Arc<Files>,
+    requests: Arc<Requests>,
+    inodes: Vec<InodeRef>,
+    /// To be done at the next reap.
+    waiting: Vec<DirectRequest>,
+    /// Refused at once.
+    refused: Vec<DirectDone>,
+    in_flight: usize,
+    depth: usize,
+}
+
+impl DirectQueue {
+    pub(crate) fn new(files: &Arc<Files>, options: DirectOptions) -> Result<Self> {
+        let DirectOptions { depth, polled, memory } = options;
+        let device = files.space().cache().device();
+        let device = device
+            .queue(QueueOptions { depth, polled, memory })
+            .map_err(|e| Error::io(format!("making a queue of {depth} requests"), e))?;
+        let requests = Requests::new(Arc::clone(files), device, depth)?;
+        Ok(Self {
+            files: Arc::clone(files),
+            requests: Arc::new(requests),
+            inodes: Vec::new(),
+            waiting: Vec::new(),
+            refused: Vec::new(),
+            in_flight: 0,
+            depth,
+        })
+    }
+
+    /// Makes a regular file known to the queue, which holds it from then on.
+    ///
+    /// # Errors
+    /// `IsADirectory` for anything else.
+    pub fn register(&mut self, inode: &InodeRef) -> Result<DirectFile> {
+        if inode.kind() != FileKind::Regular {
+            return Err(Error::new(
+                ErrorKind::IsADirectory,
+                "only regular files are read directly",
+            ));
+        }
+        let number = self.requests.register(inode);
+        self.inodes.push(inode.clone());
+        Ok(DirectFile(number))
+    }
+
+    /// Requests that it holds at most.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Requests that were pushed and not yet reaped.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Takes a request. It starts at the next `submit` or `reap`.
+    ///
+    /// # Errors
+    /// The request itself if the queue is full. Whatever else is wrong with it is told by its
+    /// completion.
+    pub fn push(&mut self, request: DirectRequest) -> std::result::Result<(), DirectRequest> {
+        if self.in_flight == self.depth {
+            return Err(request);
+        }
+        self.in_flight += 1;
+        let Some(inode) = self.inodes.get(request.file.0) else {
+            let error = Error::new(ErrorKind::InvalidArgument, "no file of this queue");
+            self.refused.push(refuse(request, error));
+            return Ok(());
+        };
+        if let Err(error) = super::check_alignment(request.offset, request.buf.len()) {
+            self.refused.push(refuse(request, error));
+            return Ok(());
+        }
+        if let Err(request) = self.requests.push(inode, request) {
+            self.waiting.push(request);
+        }
+        Ok(())
+    }
+
+    /// Starts what needs nothing but the device. All else is done when it is reaped.
+    ///
+    /// # Errors
+    /// What the system says of the queue itself, not of a request.
+    pub fn submit(&mut self) -> Result<()> {
+        self.requests.submit()
+    }
+
+    /// Starts everything, waits until at least `at_least` requests are done (or all, if fewer are
+    /// in flight), and appends those that are to `done`.
+    ///
+    /// # Errors
+    /// As [`DirectQueue::submit`]; what was done by then is in `done`.
+    pub fn reap(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
+        let before = done.len();
+        done.append(&mut self.refused);
+        if !self.waiting.is_empty() {
+            self.requests.submit()?;
+            self.do_waiting(done);
+        }
+        let missing = at_least.min(self.in_flight).saturating_sub(done.len() - before);
+        let result = self.requests.reap(missing, done);
+        self.in_flight -= done.len() - before;
+        result
+    }
+
+    /// Does what could not be done by the device alone.
+    fn do_waiting(&mut self, done: &mut Vec<DirectDone>) {
+        let mut writes = Vec::new();
+        for request in std::mem::take(&mut self.waiting) {
+            if let Some(request) = self.do_alone(request, done) {
+                writes.push(request);
+            }
+        }
+        if writes.is_empty() {
+            return;
+        }
+        let mut gathered: Vec<Write<'_>> = writes
+            .iter()
+            .map(|request| {
+                let durable = request.op == DirectOp::WriteDurable;
+                Write::new(&self.inodes[request.file.0], request.offset, &request.buf, durable)
+            })
+            .collect();
+        self.files.write_gathered(&mut gathered);
+        let results: Vec<Result<usize>> = gathered.into_iter().map(Write::into_result).collect();
+        for (request, result) in writes.into_iter().zip(results) {
+            let DirectRequest { tag, buf, .. } = request;
+            done.push(DirectDone { tag, buf, result: self.files.watch(result) });
+        }
+    }
+
+    /// Does a request that need not go with others; gives back a write that should.
+    fn do_alone(
+        &self,
+        mut request: DirectRequest,
+        done: &mut Vec<DirectDone>,
+    ) -> Option<DirectRequest> {
+        let inode = &self.inodes[request.file.0];
+        let (offset, len) = (request.offset, request.buf.len());
+        if let Err(error) = self.files.prepare_direct(inode, offset, len) {
+            let error = self.files.watch::<()>(Err(error)).err();
+            done.extend(error.map(|error| refuse(request, error)));
+            return None;
+        }
+        request = self.requests.push(inode, request).err()?;
+        let result = match request.op {
+            DirectOp::Read => match self.files.read_fast(inode, offset, &mut request.buf) {
+                Some(read) => read,
+                None => self.files.read_slowly(inode, offset, &mut request.buf),
+            },
+            DirectOp::Write | DirectOp::WriteDurable => {
+                let durable = request.op == DirectOp::WriteDurable;
+                let written = self.files.write_fast(inode, offset, &request.buf, durable);
+                let Some(written) = written else { return Some(request) };
+                written
+            }
+        };
+        let DirectRequest { tag, buf, .. } = request;
+        done.push(DirectDone { tag, buf, result: self.files.watch(result) });
+        None
+    }
+}
+
+impl Drop for DirectQueue {
+    fn drop(&mut self) {
+        self.requests.close();
+    }
+}
+
+fn refuse(request: DirectRequest, error: Error) -> DirectDone {
+    DirectDone { tag: request.tag, buf: request.buf, result: Err(error) }
+}

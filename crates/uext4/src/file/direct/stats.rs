@@ -1,0 +1,53 @@
+//! What direct I/O counts.
+
+use crate::stats::Counter;
+
+/// Numbers of requests, by what they took.
+#[derive(Debug, Default)]
+pub(crate) struct DirectStats {
+    /// Reads that took no lock.
+    pub(crate) reads: Counter,
+    /// Reads under the file's lock.
+    pub(crate) slow_reads: Counter,
+    /// Writes that took no lock: pure overwrites.
+    pub(crate) overwrites: Counter,
+    /// Writes that met cached pages.
+    pub(crate) cached: Counter,
+    /// Writes past the end of the file.
+    pub(crate) extending: Counter,
+    /// Writes inside the file into holes.
+    pub(crate) holes: Counter,
+    /// Into unwritten blocks, and into no hole.
+    pub(crate) unwritten: Counter,
+    /// Overwrites that had to wait for a transaction, or for a flag of the inode.
+    pub(crate) held: Counter,
+    /// Groups of writes that shared device writes and handles, and writes in them.
+    pub(crate) groups: Counter,
+    pub(crate) grouped: Counter,
+    /// Overwrites that ended where they were reaped, and that a worker ended.
+    pub(crate) inline: Counter,
+    pub(crate) deferred: Counter,
+    /// Requests that were completed by one who waited for them to end.
+    pub(crate) helped: Counter,
+}
+
+impl DirectStats {
+    /// All of them, by name.
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 13] {
+        [
+            ("direct_reads", self.reads.get()),
+            ("direct_reads_slow", self.slow_reads.get()),
+            ("direct_overwrites", self.overwrites.get()),
+            ("direct_writes_cached", self.cached.get()),
+            ("direct_writes_extending", self.extending.get()),
+            ("direct_writes_into_holes", self.holes.get()),
+            ("direct_writes_into_unwritten", self.unwritten.get()),
+            ("direct_writes_held", self.held.get()),
+            ("direct_groups", self.groups.get()),
+            ("direct_writes_grouped", self.grouped.get()),
+            ("direct_completions_inline", self.inline.get()),
+            ("direct_completions_deferred", self.deferred.get()),
+            ("direct_completions_helped", self.helped.get()),
+        ]
+    }
+}

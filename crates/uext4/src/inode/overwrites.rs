@@ -1,0 +1,472 @@
+//! Direct accesses that need no lock: which of a file's blocks are written, and who is at them.
+//!
+//! What: [`Overwrites`] of an inode lets a direct read, or an overwrite of what is written, find
+//! its blocks in immutable arrays, one for each leaf of the extent tree, and go to the device with
+//! no handle, no lock, and no write to anything that threads share. An access *enters* before it
+//! looks, by one addition to a counter of its thread's stripe, and *leaves* when its I/O is done.
+//! Invariants: **who removes or unwrites mappings holds an [`Excluded`]** from before its first
+//! handle to after its last: it closes the way, retires what was known of the range, and returns
+//! when all who had entered have left. So a block is nobody's target any more when it returns to
+//! the allocator. What is known says "written here" and may lack anything: who finds nothing goes
+//! the way of locks. **Cached pages and this way exclude each other**: whoever puts a page in
+//! closes the way first and waits for those inside; only who holds the file exclusively and finds
+//! no page opens it again. So no access ever meets a page.
+//! Why one counter for each stripe is enough, and no two phases as in SRCU: entering and the look
+//! at `state` are sequentially consistent, as are closing and the looks at the counters. Whoever
+//! saw the way open added to its stripe before the closer looked there; whoever enters later sees
+//! it closed and leaves at once. An access leaves the stripe that it entered, on whatever thread,
+//! so each stripe counts on its own and has to be seen empty once; and as those who come find the
+//! way closed, none of them keeps it from that for long.
+//! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
+//! [`Helper`].
+
+use crate::plant::{self, Fault};
+use crate::stats::{WaitFor, Waits};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{LockRank, Mutex, Published, thread};
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{BlockNo, FileBlock};
+
+/// In `state`: how many exclude direct accesses.
+const EXCLUDERS: u64 = 0xffff;
+/// There may be cached pages.
+const CACHED: u64 = 1 << 16;
+/// And who entered before there were has left.
+const SETTLED: u64 = 1 << 17;
+/// One exclusion more has begun.
+const GENERATION: u64 = 1 << 18;
+const CLOSED: u64 = EXCLUDERS | CACHED;
+/// Looks at a counter before a waiter drives others' requests.
+const PATIENCE: u32 = 40;
+/// Looks at a counter before a waiter sleeps between them.
+const LOOKS: u32 = 200;
+
+/// Drives requests that are under way, for one who waits for them: the thread that pushed them may
+/// be the very one that waits, or one that does not come back before that.
+pub(crate) trait Helper: Send + Sync + Debug {
+    /// Completes what is on the device, if nobody else is about to. Waits for the device at most.
+    fn help(&self);
+}
+
+/// A run of written blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: FileBlock,
+    len: u32,
+    start: BlockNo,
+}
+
+/// Written runs of one leaf of an extent tree, as they stood at one moment.
+#[derive(Debug)]
+pub(crate) struct WrittenLeaf {
+    first: FileBlock,
+    end: FileBlock,
+    runs: Box<[Run]>,
+}
+
+impl WrittenLeaf {
+    /// Of a leaf that is responsible for `first .. end`. Extents that continue each other are one
+    /// run.
+    pub(crate) fn new(first: FileBlock, end: FileBlock, extents: &[Extent]) -> Self {
+        let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
+        for extent in extents.iter().filter(|extent| !extent.unwritten) {
+            let len = u64::from(extent.len);
+            match runs.last_mut() {
+                Some(last)
+                    if last.first.plus(last.len) == extent.first
+                        && last.start.plus(u64::from(last.len)) == extent.start =>
+                {
+                    last.len += extent.len;
+                }
+                _ if len > 0 => {
+                    runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
+                }
+                _ => {}
+            }
+        }
+        Self { first, end, runs: runs.into() }
+    }
+}
+
+/// Leaves in ascending order.
+#[derive(Debug, Default)]
+struct Snapshot {
+    leaves: Vec<Arc<WrittenLeaf>>,
+}
+
+impl Snapshot {
+    fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+        let leaf = self.leaves.partition_point(|leaf| leaf.first <= at).checked_sub(1)?;
+        let runs = &self.leaves[leaf].runs;
+        let run = runs[runs.partition_point(|run| run.first <= at).checked_sub(1)?];
+        let skip = at.get() - run.first.get();
+        (skip < run.len).then(|| (run.start.plus(u64::from(skip)), run.len - skip))
+    }
+
+    /// Without the leaves that `first .. end` touches.
+    fn without(&self, first: FileBlock, end: FileBlock) -> Vec<Arc<WrittenLeaf>> {
+        let keep = |leaf: &&Arc<WrittenLeaf>| leaf.end <= first || leaf.first >= end;
+        self.leaves.iter().filter(keep).cloned().collect()
+    }
+}
+
+/// Alone on its cache lines: processors fetch them in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe(AtomicU32);
+
+/// State of an inode's direct accesses. Read by each of them, written by few.
+#[derive(Debug)]
+pub(crate) struct Overwrites {
+    state: AtomicU64,
+    /// Bytes that the file has at least; 0 while nothing is known.
+    size: AtomicU64,
+    snapshot: Published<Snapshot>,
+    /// How many are inside.
+    stripes: Box<[Stripe]>,
+    /// When the last overwrite completed that the inode's times do not know, in nanoseconds of the
+    /// clock that they are taken from; 0: they know all.
+    written_ns: AtomicU64,
+    /// Data was written that no flush is known to cover.
+    unflushed: AtomicBool,
+    /// Data was read that the access time does not know.
+    accessed: AtomicBool,
+    /// Accesses that met cached pages since these were last used.
+    misses: AtomicU32,
+    /// Held by who changes `snapshot`.
+    change: Mutex<()>,
+    helpers: Mutex<Vec<Weak<dyn Helper>>>,
+    /// No flag of the inode asks more of a write than its bytes.
+    overwritable: bool,
+}
+
+/// A direct access that is under way. Dropping it leaves.
+#[derive(Debug)]
+pub(crate) struct Access<'a> {
+    /// `None`: it became a ticket.
+    of: Option<&'a Overwrites>,
+    stripe: u32,
+}
+
+/// An access whose end is somebody else's to tell: [`Overwrites::leave`].
+#[derive(Debug)]
+pub(crate) struct Ticket(u32);
+
+impl Access<'_> {
+    pub(crate) fn into_ticket(mut self) -> Ticket {
+        self.of = None;
+        Ticket(self.stripe)
+    }
+}
+
+impl Drop for Access<'_> {
+    fn drop(&mut self) {
+        if let Some(of) = self.of {
+            of.leave(Ticket(self.stripe));
+        }
+    }
+}
+
+/// The right to remove or unwrite mappings of an inode: no direct access is under way, and none
+/// begins. See [`super::Inode::exclude_direct`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Excluded<'a> {
+    of: Option<&'a Overwrites>,
+}
+
+impl<'a> Excluded<'a> {
+    pub(super) fn new(
+        of: Option<&'a Overwrites>,
+        first: FileBlock,
+        end: FileBlock,
+        waits: &Waits,
+    ) -> Self {
+        if let Some(of) = of {
+            of.close(first, end);
+            of.wait_until_empty(waits);
+        }
+        Self { of }
+    }
+}
+
+impl Drop for Excluded<'_> {
+    fn drop(&mut self) {
+        if let Some(of) = self.of {
+            of.state.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Tells whether a range of mappings has been removed since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version(u64);
+
+impl Overwrites {
+    /// Nothing is known, and there may be cached pages.
+    pub(super) fn new(overwritable: bool) -> Self {
+        Self {
+            state: AtomicU64::new(CACHED),
+            size: AtomicU64::new(0),
+            snapshot: Published::new(Snapshot::default()),
+            stripes: (0..thread::slots()).map(|_| Stripe::default()).collect(),
+            written_ns: AtomicU64::new(0),
+            unflushed: AtomicBool::new(false),
+            accessed: AtomicBool::new(false),
+            misses: AtomicU32::new(0),
+            change: Mutex::new(LockRank::Leaf, ()),
+            helpers: Mutex::new(LockRank::Leaf, Vec::new()),
+            overwritable,
+        }
+    }
+
+    /// Whether a write inside the file changes nothing but bytes and times.
+    #[inline]
+    pub(crate) fn is_overwritable(&self) -> bool {
+        self.overwritable
+    }
+
+    /// Begins an access; `None` where the way is closed.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<Access<'_>> {
+        if self.state.load(Ordering::Relaxed) & CLOSED != 0 {
+            return None;
+        }
+        let stripe = thread::slot() & (self.stripes.len() - 1);
+        self.stripes[stripe].0.fetch_add(1, Ordering::SeqCst);
+        #[allow(clippy::cast_possible_truncation)] // there are 64 at most
+        let access = Access { of: Some(self), stripe: stripe as u32 };
+        (self.state.load(Ordering::SeqCst) & CLOSED == 0).then_some(access)
+    }
+
+    /// Ends an access.
+    #[inline]
+    pub(crate) fn leave(&self, ticket: Ticket) {
+        self.stripes[ticket.0 as usize].0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Bytes that the file has at least. To be asked inside.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::SeqCst)
+    }
+
+    /// The block on the device of block `at`, if that is known to be written, and how many blocks
+    /// follow each other from there. To be asked inside.
+    #[inline]
+    pub(crate) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+        self.snapshot.read().find(at)
+    }
+
+    /// To be taken before the tree is read, for [`Overwrites::learn`].
+    pub(crate) fn version(&self) -> Version {
+        Version(self.state.load(Ordering::SeqCst) / GENERATION)
+    }
+
+    /// Makes a leaf and the size known, unless mappings have been removed since `version`.
+    pub(crate) fn learn(&self, version: Version, leaf: Option<WrittenLeaf>, size: u64) {
+        let _change = self.change.lock();
+        // An exclusion that begins after this look retires what it needs to under the same lock.
+        let state = self.state.load(Ordering::SeqCst);
+        if state & EXCLUDERS != 0 || Version(state / GENERATION) != version {
+            return;
+        }
+        if let Some(leaf) = leaf {
+            let mut leaves = self.snapshot.read().without(leaf.first, leaf.end);
+            let place = leaves.partition_point(|other| other.first < leaf.first);
+            leaves.insert(place, Arc::new(leaf));
+            self.snapshot.publish(Snapshot { leaves });
+        }
+        // Files shrink under an exclusion only.
+        if self.size.load(Ordering::SeqCst) < size {
+            self.size.store(size, Ordering::SeqCst);
+        }
+    }
+
+    /// Closes the way and forgets what is known of `first .. end`.
+    fn close(&self, first: FileBlock, end: FileBlock) {
+        self.state.fetch_add(GENERATION + 1, Ordering::SeqCst);
+        let _change = self.change.lock();
+        self.size.store(0, Ordering::SeqCst);
+        let leaves = self.snapshot.read().without(first, end);
+        self.snapshot.publish(Snapshot { leaves });
+    }
+
+    /// Closes the way before a page is put in, or read for that. The caller holds the file, shared
+    /// at least, until the page is in.
+    pub(super) fn note_cached(&self, waits: &Waits) {
+        if self.state.load(Ordering::SeqCst) & SETTLED == 0 {
+            self.state.fetch_or(CACHED, Ordering::SeqCst);
+            self.wait_until_empty(waits);
+            self.state.fetch_or(SETTLED, Ordering::SeqCst);
+        }
+        if self.misses.load(Ordering::Relaxed) != 0 {
+            self.misses.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the way is closed for cached pages.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & CACHED != 0
+    }
+
+    /// Counts an access that found the way closed for pages; returns how many there were since a
+    /// page was last put in.
+    pub(crate) fn miss(&self) -> u32 {
+        self.misses.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// There are no pages. The caller holds the file exclusively.
+    pub(crate) fn note_uncached(&self) {
+        self.state.fetch_and(!(CACHED | SETTLED), Ordering::SeqCst);
+        self.misses.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns when each stripe has been seen empty.
+    fn wait_until_empty(&self, waits: &Waits) {
+        if plant::is(Fault::LateEpoch) {
+            return;
+        }
+        let mut wait = None;
+        let mut looks = 0;
+        for stripe in &self.stripes {
+            while stripe.0.load(Ordering::SeqCst) != 0 {
+                wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
+                // Whose requests they are comes back as a rule, and a ring does not like strangers.
+                if looks >= PATIENCE {
+                    self.help();
+                }
+                looks += 1;
+                if looks < LOOKS { thread::give_way() } else { thread::pause() }
+            }
+        }
+    }
+
+    fn help(&self) {
+        // Not under the lock: helping takes others.
+        let helpers = self.helpers.lock().clone();
+        helpers.iter().filter_map(Weak::upgrade).for_each(|helper| helper.help());
+    }
+
+    /// Whoever waits for accesses drives this one's.
+    pub(crate) fn add_helper(&self, helper: Weak<dyn Helper>) {
+        let mut helpers = self.helpers.lock();
+        helpers.retain(|helper| helper.strong_count() > 0);
+        helpers.push(helper);
+    }
+
+    /// An overwrite is done, at `now` in nanoseconds. True if the inode's times have become late by
+    /// that. At most one write to shared memory in a tick of that clock.
+    pub(super) fn note_write(&self, now_ns: u64) -> bool {
+        if !self.unflushed.load(Ordering::SeqCst) && !plant::is(Fault::ForgottenOverwrites) {
+            self.unflushed.store(true, Ordering::SeqCst);
+        }
+        self.written_ns.load(Ordering::SeqCst) != now_ns
+            && self.written_ns.swap(now_ns, Ordering::SeqCst) == 0
+    }
+
+    /// A read is done. True if the access time has become late by that.
+    pub(super) fn note_read(&self) -> bool {
+        !self.accessed.load(Ordering::Relaxed) && !self.accessed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether times are late.
+    pub(super) fn is_late(&self) -> bool {
+        self.written_ns.load(Ordering::SeqCst) != 0 || self.accessed.load(Ordering::SeqCst)
+    }
+
+    /// When the last overwrite was that the inode's times do not know, in nanoseconds; they do now.
+    pub(super) fn take_written(&self) -> Option<u64> {
+        if self.written_ns.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        Some(self.written_ns.swap(0, Ordering::SeqCst)).filter(|&ns| ns != 0)
+    }
+
+    /// Whether there was a read that the access time does not know; it does now.
+    pub(super) fn take_accessed(&self) -> bool {
+        self.accessed.load(Ordering::SeqCst) && self.accessed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether data was written since this was last asked.
+    pub(super) fn take_unflushed(&self) -> bool {
+        self.unflushed.load(Ordering::SeqCst) && self.unflushed.swap(false, Ordering::SeqCst)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    fn extent(first: u32, len: u32, start: u64, unwritten: bool) -> Extent {
+        Extent { first: FileBlock(first), len, start: BlockNo(start), unwritten }
+    }
+
+    fn leaf(first: u32, end: u32, extents: &[Extent]) -> WrittenLeaf {
+        WrittenLeaf::new(FileBlock(first), FileBlock(end), extents)
+    }
+
+    fn found(of: &Overwrites, at: u32) -> Option<(u64, u32)> {
+        of.find(FileBlock(at)).map(|(block, len)| (block.get(), len))
+    }
+
+    #[test]
+    fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
+        let of = Overwrites::new(true);
+        let extents = [
+            extent(2, 3, 100, false),
+            extent(5, 2, 103, false),
+            extent(7, 4, 105, true),
+            extent(11, 1, 300, false),
+        ];
+        of.learn(of.version(), Some(leaf(0, 20, &extents)), 20);
+        of.learn(of.version(), Some(leaf(20, 40, &[extent(30, 5, 500, false)])), 40);
+        let all: Vec<_> = [1, 2, 4, 6, 7, 11, 12, 29, 30, 34, 35].map(|at| found(&of, at)).into();
+        let none = None;
+        let (a, b, c) = (Some((100, 5)), Some((102, 3)), Some((104, 1)));
+        let (d, e, f) = (Some((300, 1)), Some((500, 5)), Some((504, 1)));
+        assert_eq!(all, [none, a, b, c, none, d, none, none, e, f, none]);
+        let excluded = Excluded::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default());
+        assert!(of.enter().is_none() && of.size() == 0);
+        drop(excluded);
+        assert_eq!((found(&of, 2), found(&of, 30)), (a, none));
+    }
+
+    #[test]
+    fn what_was_read_before_an_exclusion_is_not_learnt_after_it() {
+        let of = Overwrites::new(true);
+        let version = of.version();
+        drop(Excluded::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()));
+        of.learn(version, Some(leaf(0, 9, &[extent(0, 9, 100, false)])), 9);
+        assert_eq!((found(&of, 0), of.size()), (None, 0));
+    }
+
+    #[test]
+    fn pages_close_the_way_until_there_are_none() {
+        let of = Overwrites::new(true);
+        assert!(of.enter().is_none());
+        of.note_uncached();
+        drop(of.enter().unwrap());
+        of.note_cached(&Waits::default());
+        assert!(of.enter().is_none() && of.is_cached());
+    }
+
+    /// The waiter goes on when the ticket is given back, by whichever thread.
+    #[test]
+    fn an_exclusion_waits_for_those_inside() {
+        let of = Arc::new(Overwrites::new(true));
+        of.note_uncached();
+        let ticket = of.enter().unwrap().into_ticket();
+        let waiter = std::thread::spawn({
+            let of = Arc::clone(&of);
+            move || drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()))
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiter.is_finished() && of.enter().is_none());
+        of.leave(ticket);
+        waiter.join().unwrap();
+        assert!(of.enter().is_some());
+    }
+}

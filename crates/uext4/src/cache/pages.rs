@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use uext4_ondisk::FileBlock;
 
+/// A page's place and its bytes.
+pub type PageImage = (FileBlock, Arc<[u8]>);
+
 /// One block of file data.
 #[derive(Debug)]
 pub struct Page {
@@ -155,18 +158,29 @@ impl PageMap {
         page
     }
 
-    /// Marks a page that is handed to the device.
-    pub fn begin_writeback(&mut self, at: FileBlock) -> Option<Arc<[u8]>> {
-        let page = self.pages.get_mut(at)?;
-        if !page.dirty {
-            return None;
+    /// Takes at most `most` dirty pages from `from` up to `end` (exclusive) for the device,
+    /// ascending. True: more were there.
+    pub fn begin_writeback(
+        &mut self,
+        from: FileBlock,
+        end: FileBlock,
+        most: usize,
+    ) -> (Vec<PageImage>, bool) {
+        let mut taken = Vec::new();
+        let mut more = false;
+        for (at, page) in self.pages.range_mut(from, end).filter(|(_, page)| page.dirty) {
+            if taken.len() == most {
+                more = true;
+                break;
+            }
+            page.dirty = false;
+            page.writeback = true;
+            taken.push((at, Arc::clone(&page.data)));
         }
-        page.dirty = false;
-        page.writeback = true;
-        self.dirty -= 1;
-        self.mark.budget().dirty.fetch_sub(1, Ordering::Relaxed);
-        self.mark.budget().writeback.fetch_add(1, Ordering::Relaxed);
-        Some(Arc::clone(&page.data))
+        self.dirty -= taken.len();
+        self.mark.budget().dirty.fetch_sub(taken.len(), Ordering::Relaxed);
+        self.mark.budget().writeback.fetch_add(taken.len(), Ordering::Relaxed);
+        (taken, more)
     }
 
     /// The page is on the device and mapped (`done`), or has to be tried again. Returns whether it
@@ -395,7 +409,9 @@ mod tests {
         let mut pages = map();
         pages.insert_clean(FileBlock(3), vec![0; 4].into());
         pages.modify(FileBlock(3), |bytes| bytes[0] = 1).reserved = true;
-        let image = pages.begin_writeback(FileBlock(3)).unwrap();
+        let (taken, more) = pages.begin_writeback(FileBlock(0), FileBlock::END, 1);
+        let [(FileBlock(3), image)] = &taken[..] else { panic!("{taken:?}") };
+        assert!(!more && pages.begin_writeback(FileBlock(0), FileBlock::END, 1).0.is_empty());
         pages.modify(FileBlock(3), |bytes| bytes[0] = 2);
         assert_eq!((image[0], pages.dirty()), (1, 1));
         pages.end_writeback(FileBlock(3), true);

@@ -10,6 +10,7 @@
 
 use super::Files;
 use crate::alloc::{Claim, Need};
+use crate::cache::PageImage;
 use crate::config::WritebackMode;
 use crate::error::{Error, Result};
 use crate::extent::{Spot, State, find};
@@ -28,7 +29,7 @@ const LONE_BLOCKS: u32 = 256;
 /// What one sweep takes of one inode.
 pub(super) struct Part<'a> {
     pub(super) inode: &'a Inode,
-    pub(super) pages: Vec<(FileBlock, Arc<[u8]>)>,
+    pub(super) pages: Vec<PageImage>,
     /// Size that the mappings may reach: all data below it is written, or part of this.
     pub(super) size: u64,
     /// No dirty page was left.
@@ -113,19 +114,8 @@ impl Files {
         if pages.map.dirty() == 0 {
             return part;
         }
-        let mut dirty: Vec<FileBlock> = pages
-            .map
-            .range(from, self.block_from(size))
-            .filter(|(_, page)| page.dirty)
-            .map(|(at, _)| at)
-            .take(most + 1)
-            .collect();
-        part.is_last = dirty.len() <= most;
-        dirty.truncate(most);
-        part.pages = dirty
-            .into_iter()
-            .filter_map(|at| pages.map.begin_writeback(at).map(|data| (at, data)))
-            .collect();
+        let (taken, more) = pages.map.begin_writeback(from, self.block_from(size), most);
+        (part.pages, part.is_last) = (taken, !more);
         if let (false, Some((last, _))) = (part.is_last, part.pages.last()) {
             part.size = size.min((u64::from(last.get()) + 1) * self.block_size());
         }
@@ -143,7 +133,7 @@ impl Files {
         Ok(())
     }
 
-    fn plan_pages(&self, part: &mut Part<'_>, pages: &[(FileBlock, Arc<[u8]>)]) -> Result<()> {
+    fn plan_pages(&self, part: &mut Part<'_>, pages: &[PageImage]) -> Result<()> {
         let mut rest = pages;
         while let Some(&(first, _)) = rest.first() {
             let spot = find(&self.space, part.inode, first)?;
@@ -294,7 +284,7 @@ impl Files {
 }
 
 /// Pages at the start of `pages` that follow each other.
-fn contiguous(pages: &[(FileBlock, Arc<[u8]>)]) -> usize {
+fn contiguous(pages: &[PageImage]) -> usize {
     let first = pages[0].0.get();
     pages.iter().zip(first..).take_while(|((at, _), want)| at.get() == *want).count()
 }

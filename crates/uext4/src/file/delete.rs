@@ -40,7 +40,7 @@ impl Files {
     /// The first failure.
     pub fn delete_all_unlinked(&self) -> Result<()> {
         let mut result = self.delete_unlinked();
-        for inode in self.table.all() {
+        for inode in self.table.all_unlinked() {
             let links = inode.attributes().links;
             if links == 0 && !self.is_read_only() {
                 // Somebody may have it open and read or write it at this moment.

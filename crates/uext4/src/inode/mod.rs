@@ -308,8 +308,8 @@ impl Inode {
         self.space.layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
     }
 
-    /// The group of the directory that it was created in; its own, if it was read since. A directory
-    /// with more files than a group has inodes so has them all in one place.
+    /// The group of the directory that it was created in; its own, if it was read since. So a
+    /// directory with more files than a group has inodes has them all in one place.
     #[must_use]
     pub fn home(&self) -> GroupNo {
         self.home

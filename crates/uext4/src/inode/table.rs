@@ -173,11 +173,14 @@ impl InodeTable {
             .collect()
     }
 
-    /// Every inode in memory, for the end of a volume.
-    pub(crate) fn all(self: &Arc<Self>) -> Vec<InodeRef> {
+    /// Every inode in memory that may have no links, for the end of a volume.
+    pub(crate) fn all_unlinked(self: &Arc<Self>) -> Vec<InodeRef> {
+        let may_be = |inode: &Inode| inode.attributes.try_lock().is_none_or(|a| a.links == 0);
         let mut all = Vec::new();
-        for index in 0..SHARD_COUNT {
-            self.for_shard(index, |inode| all.push(inode));
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let unlinked = shard.inodes.values().filter(|inode| may_be(inode));
+            all.extend(unlinked.map(|inode| self.reference(inode)));
         }
         all
     }

@@ -8,7 +8,9 @@ const WORDS: usize = 2;
 pub(crate) fn stamp(data: &mut [u8], offset: u64, write: u64) {
     for (at, sector) in (offset..).step_by(SECTOR).zip(data.chunks_exact_mut(SECTOR)) {
         for (word, bytes) in [at, write].into_iter().zip(sector.chunks_exact_mut(8)) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
+            for (byte, shift) in bytes.iter_mut().zip((0..64).step_by(8)) {
+                *byte = (word >> shift & 0xff) as u8;
+            }
         }
     }
 }
@@ -17,7 +19,7 @@ pub(crate) fn stamp(data: &mut [u8], offset: u64, write: u64) {
 pub(crate) fn read_stamp(data: &[u8], offset: u64) -> Option<u64> {
     let mut found = None;
     for (at, sector) in (offset..).step_by(SECTOR).zip(data.chunks_exact(SECTOR)) {
-        let [place, write] = words(sector)?;
+        let [place, write] = words(sector);
         if place != at || found.is_some_and(|seen| seen != write) {
             return None;
         }
@@ -26,12 +28,12 @@ pub(crate) fn read_stamp(data: &[u8], offset: u64) -> Option<u64> {
     found
 }
 
-fn words(sector: &[u8]) -> Option<[u64; WORDS]> {
+fn words(sector: &[u8]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     for (word, bytes) in words.iter_mut().zip(sector.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().ok()?);
+        *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
-    Some(words)
+    words
 }
 
 #[cfg(test)]

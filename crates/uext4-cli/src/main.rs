@@ -35,10 +35,6 @@ use crate::verb::{
     sync, trim, umount,
 };
 
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
 #[command(name = "uext4", version, arg_required_else_help = true)]

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
 use rustix::io::Errno;
 
 use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
@@ -72,6 +72,14 @@ pub struct FileDevice {
     notice: Option<String>,
     /// Why queues have no ring, once one was asked for.
     queue_notice: OnceLock<String>,
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // Closing the file would do, but for rings that hold it until the kernel has closed them.
+        // Nothing is under way any more: queues hold the device.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl FileDevice {

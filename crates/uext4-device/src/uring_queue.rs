@@ -201,10 +201,12 @@ impl UringQueue {
         }
         // Entries that the kernel never took go with the ring: it is not entered again.
         self.table.pushed = 0;
-        if let Some(ring) = self.ring.take()
-            && self.table.taken > 0
-        {
-            if !ring.close_and_wait(STUCK_WAIT) {
+        let Some(ring) = self.ring.take() else { return Ok(()) };
+        // Also where nothing is in flight: the kernel lets go of the file only then, and until then
+        // a block device is in use.
+        let closed = ring.close_and_wait(STUCK_WAIT);
+        if self.table.taken > 0 {
+            if !closed {
                 self.stuck = true;
                 return Err(stuck());
             }

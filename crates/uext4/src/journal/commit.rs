@@ -83,7 +83,8 @@ impl Journal {
     /// way, so it may hold what it holds.
     pub(super) fn commit_in_place(&self, tid: Tid) -> bool {
         let Some(mut batch) = self.committing.try_lock() else { return false };
-        if !batch.is_alone(self.config.min_batch_time) || self.word.load().tid != tid {
+        let may = batch.is_alone(self.config.min_batch_time) && self.word.load().tid == tid;
+        if !may || self.is_aborted() {
             return false;
         }
         let _guard = AbortOnPanic(self);

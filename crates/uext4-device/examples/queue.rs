@@ -1,8 +1,9 @@
 //! Random overwrites through a queue, many in flight: what a device gives to one thread.
 //!
-//! `cargo run --release -p uext4-device --example queue -- FILE [SECONDS [DEPTH [WAIT [plain]]]]`: for 4, 8,
-//! 12 and 16 KiB, writes a second and MiB/s, buffered and direct. FILE, an image of nothing or a
-//! block device, is overwritten. WAIT is how many answers to wait for at a time; `plain` registers no memory.
+//! `cargo run --release -p uext4-device --example queue -- FILE [SECONDS [DEPTH [WAIT [plain]]]]`:
+//! for 4, 8, 12 and 16 KiB, writes a second and MiB/s, buffered and direct. FILE, an image of
+//! nothing or a block device, is overwritten. WAIT is how many answers to wait for at a time;
+//! `plain` registers no memory.
 
 use std::path::Path;
 use std::sync::Arc;

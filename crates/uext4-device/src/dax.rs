@@ -6,11 +6,11 @@
 //!
 //! # Storage
 //! Touching a mapped hole makes the kernel allocate; if it cannot, it ends the program (SIGBUS). So
-//! no hole is ever touched. [`Allocate::AtOpen`] gives the whole file storage when it is opened, and
-//! `ENOSPC` is an error there. [`Allocate::AtWrite`] does so in chunks of 2 MiB when they are first
-//! written, `ENOSPC` is an error of that write, and holes are read as zeroes without being touched.
-//! Either way storage is never given back while the device is open: `punch` and `discard` answer
-//! that they cannot.
+//! no hole is ever touched. [`Allocate::AtOpen`] gives the whole file storage when it is opened,
+//! and `ENOSPC` is an error there. [`Allocate::AtWrite`] does so in chunks of 2 MiB when they are
+//! first written, `ENOSPC` is an error of that write, and holes are read as zeroes without being
+//! touched. Either way storage is never given back while the device is open: `punch` and `discard`
+//! answer that they cannot.
 //!
 //! # Durability
 //! A complete write is durable after `flush`: `fdatasync`, which on tmpfs does nothing, there being
@@ -78,8 +78,8 @@ impl DaxDevice {
     /// [`FileDevice`](crate::FileDevice)'s does.
     ///
     /// # Errors
-    /// See [`OpenError`]: `NotByteAddressable` on any other store, `Io` with `ENOSPC` where there is
-    /// not enough storage.
+    /// See [`OpenError`]: `NotByteAddressable` on any other store, `Io` with `ENOSPC` where there
+    /// is not enough storage.
     pub fn open(path: &Path, offset: u64, access: Access) -> Result<DaxDevice, OpenError> {
         DaxDevice::open_with(path, offset, access, Allocate::AtOpen)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Backing {
     growing: Mutex<()>,
 }
 
-/// Magic number of hugetlbfs (linux/magic.h), which says that there are no holes, whatever there is.
+/// Magic number of hugetlbfs (linux/magic.h), which tells of no holes, whatever there are.
 pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
 /// Least bytes of a chunk: a huge page, so that growing does not prevent one.
 const CHUNK_MIN: u64 = 2 << 20;

@@ -15,6 +15,7 @@
 
 use std::fs::File;
 use std::io::{self, PipeReader};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -83,25 +84,25 @@ impl QueueRing {
     /// Whether a polled ring can read this file: only some devices have queues to poll.
     pub(crate) fn can_poll(file: &File, at: u64, align: Alignment) -> bool {
         let Ok(mut ring) = QueueRing::open(file, 1, true, &[]) else { return false };
-        let mut buf = AlignedBuf::new(align.unit, align.for_memory());
+        let mut buf = ManuallyDrop::new(AlignedBuf::new(align.unit, align.for_memory()));
         let entry = opcode::Read::new(FILE, buf.as_mut_ptr(), buf.len() as u32).offset(at).build();
-        // SAFETY: the buffer outlives the request: the loop ends when it was answered, or when
-        // the ring is closed; where that is in vain the buffer is never freed.
-        if unsafe { ring.push(&entry) }.is_err() {
-            return false;
-        }
-        loop {
+        let mut answer = None;
+        // SAFETY: the buffer is freed below, when the request was answered or the ring closed;
+        // where that was in vain it never is.
+        let mut ended = unsafe { ring.push(&entry) }.is_err();
+        while !ended {
             let entered = ring.enter(1);
-            if let Some(entry) = ring.completions().next() {
-                return entry.result() == align.unit as i32;
-            }
-            if entered.is_err_and(|error| !crate::ring::is_passing(&error)) {
-                if !ring.close_and_wait(Duration::from_secs(1)) {
-                    std::mem::forget(buf);
-                }
-                return false;
+            answer = ring.completions().next().map(|entry| entry.result());
+            ended = answer.is_some();
+            if !ended && entered.is_err_and(|error| !crate::ring::is_passing(&error)) {
+                ended = ring.close_and_wait(Duration::from_secs(1));
+                break;
             }
         }
+        if ended {
+            drop(ManuallyDrop::into_inner(buf));
+        }
+        answer == Some(align.unit as i32)
     }
 
     fn register_memory(&mut self) {

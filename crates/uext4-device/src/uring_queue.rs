@@ -52,7 +52,7 @@ use crate::queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 use crate::queue_ring::{FILE, QueueRing};
 use crate::ring::{IDLE_MAX, IDLE_WAIT, is_passing};
 
-/// Bytes that one entry asks for at most; what is longer is a short result, and resumed.
+/// Well below what the kernel transfers at most by one request.
 const ENTRY_MAX: usize = 1 << 30;
 /// Times that the kernel may turn a request away before it is made by an ordinary call.
 const TRIES_MAX: u32 = 64;
@@ -94,6 +94,8 @@ struct Table {
     align: Option<Alignment>,
     /// Whether `WriteDurable` is one request of the kernel.
     dsync: bool,
+    /// Bytes that one entry asks for at most; what is longer is a short result, and resumed.
+    entry_max: usize,
     depth: usize,
     places: Vec<Place>,
     free: Vec<u32>,
@@ -128,6 +130,7 @@ impl UringQueue {
             start,
             align,
             dsync,
+            entry_max: ENTRY_MAX,
             depth,
             places: (0..depth).map(|_| Place::free()).collect(),
             free: (0..depth as u32).rev().collect(),
@@ -459,7 +462,7 @@ impl Table {
         }
         let at = self.start + place.offset + place.moved as u64;
         let address = place.buf.address().wrapping_add(place.moved);
-        let len = (place.buf.len() - place.moved).min(ENTRY_MAX) as u32;
+        let len = (place.buf.len() - place.moved).min(self.entry_max) as u32;
         let durable = place.op == QueueOp::WriteDurable && self.dsync;
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
         let entry = match (place.op, place.fixed) {

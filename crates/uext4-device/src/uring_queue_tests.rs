@@ -71,6 +71,37 @@ fn what_the_kernel_answers_reaches_the_request() {
     assert_eq!(byte(&device, 0), 7);
 }
 
+/// Requests that take several entries of the ring, so each is a row of short results.
+#[test]
+fn what_is_cut_is_resumed_where_it_ended() {
+    let Some((_folder, device, mut queue)) = queue(8, 1 << 20) else { return };
+    queue.table.entry_max = 5000;
+    let bytes = |tag: u64| (0..100_000).map(move |at| (at as u64 * tag / 5) as u8);
+    let mut done = Vec::new();
+    for tag in 1..=8_u64 {
+        let mut buf = IoBuf::new(100_000).unwrap();
+        buf.iter_mut().zip(bytes(tag)).for_each(|(byte, value)| *byte = value);
+        let op = if tag % 2 == 0 { QueueOp::WriteDurable } else { QueueOp::Write };
+        queue.push(QueueRequest { op, offset: tag * 100_001, buf, tag }).unwrap();
+    }
+    queue.reap(8, &mut done).unwrap();
+    assert!(done.iter().all(|done| done.result.is_ok() && done.buf.len() == 100_000));
+    for mut answer in done.drain(..) {
+        let mut back = vec![0; 100_000];
+        device.read_at(answer.tag * 100_001, &mut back).unwrap();
+        assert!(back.iter().copied().eq(bytes(answer.tag)));
+        answer.buf.fill(0);
+        let (tag, buf, offset) = (answer.tag, answer.buf, answer.tag * 100_001);
+        queue.push(QueueRequest { op: QueueOp::Read, offset, buf, tag }).unwrap();
+    }
+    queue.reap(8, &mut done).unwrap();
+    assert_eq!(done.len(), 8);
+    for answer in done {
+        answer.result.unwrap();
+        assert!(answer.buf.iter().copied().eq(bytes(answer.tag)));
+    }
+}
+
 /// The rest of a short direct result starts at a unit.
 #[test]
 fn a_short_direct_result_is_resumed_at_a_unit() {

@@ -104,7 +104,12 @@ impl Files {
 
     /// Makes the fast way possible for a range, if it can be: writes back and drops pages that only
     /// stand in the way, and learns which blocks are written. The caller holds no lock.
-    pub(super) fn prepare_direct(&self, inode: &InodeRef, offset: u64, len: usize) -> Result<()> {
+    pub(in crate::file) fn prepare_direct(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<()> {
         let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
         if !is_plain || self.is_journaled(inode) {
             return Ok(());

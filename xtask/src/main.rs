@@ -103,6 +103,15 @@ enum Verb {
         #[arg(long)]
         mount: bool,
     },
+    /// The ioengine of integrations/fio for the installed fio; prints its path.
+    Fio {
+        /// fio's source tree, of exactly the installed version; Debian's source package if absent.
+        #[arg(long, value_name = "DIR")]
+        source: Option<PathBuf>,
+        /// Run fio's own verification on it, as `cargo xtask test` does.
+        #[arg(long, conflicts_with = "source")]
+        test: bool,
+    },
     /// One fuzz target under libFuzzer. Needs a nightly compiler.
     Fuzz {
         /// superblock, inode, extent, directory, htree, xattr, journal or structured.
@@ -128,6 +137,10 @@ fn main() -> ExitCode {
         Verb::Fsx { ops, seed, mount } => {
             conform::fsx::verb(mount, ops, seed, conform::release_command)
         }
+        Verb::Fio { test: true, .. } => {
+            conform::release_command().and_then(|command| conform::fio::verb(&command))
+        }
+        Verb::Fio { source, .. } => conform::ioengine::verb(source.as_deref()),
         Verb::Fuzz { target, seconds } => conform::fuzz::run(&target, seconds),
         Verb::Tidy => tidy::run(),
     };

@@ -15,7 +15,8 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("fuse2fs", "fuse2fs", "the peer of the comparisons"),
     ("attr", "setfattr", "extended attributes through a mount"),
     ("acl", "setfacl", "access control lists through a mount"),
-    ("fio", "fio", "verified I/O through a mount"),
+    ("fio", "fio", "verified I/O through a mount and in a process"),
+    ("gcc", "cc", "the C part of fio's engine"),
     ("mount", "losetup", "the kernel's opinion of an image"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];

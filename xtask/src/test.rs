@@ -42,6 +42,7 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
     steps.run("fsx on a mount", || {
         suite(conform::fsx::on_mount(&conform::debug_command(), FSX_OPERATIONS, 1))
     });
+    steps.run("fio engine", || suite(conform::fio::run(&conform::debug_command())));
     for (name, feature, program) in FEATURES {
         let arguments = ["test", "-p", "uext4-sim", "--locked", "--features", feature];
         let program = ["--test", program];

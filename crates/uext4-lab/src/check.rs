@@ -36,10 +36,10 @@ impl Expected {
             Work::RemoveTree => Self::NoTree,
             Work::Create | Work::Stat => Self::Files(files),
             Work::Unlink => Self::Files(SmallFiles { per_dir: 0, ..files }),
-            // What these leave is judged block by block: see `storm::content`, `append::run`.
-            Work::SyncOwn | Work::SyncShared | Work::SyncAppend | Work::Recycle | Work::Fill => {
-                Self::NoTree
-            }
+            // What these leave is judged block by block: see `storm::content`, `append::run`,
+            // `queued::run`.
+            Work::SyncOwn | Work::SyncShared | Work::SyncAppend => Self::NoTree,
+            Work::Recycle | Work::Fill | Work::Queue => Self::NoTree,
         }
     }
 

@@ -18,6 +18,7 @@
 
 mod append;
 mod archive;
+mod bootstrap;
 mod check;
 mod command;
 mod error;
@@ -28,6 +29,7 @@ mod machine;
 mod mount;
 mod mounted;
 mod plan;
+mod queued;
 mod report;
 mod run;
 mod stage;

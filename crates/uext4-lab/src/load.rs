@@ -31,6 +31,8 @@ pub(crate) enum Work {
     Recycle,
     /// Threads grow a file each by fallocate to its full length.
     Fill,
+    /// One thread keeps many direct requests in flight.
+    Queue,
 }
 
 /// A form of a load that has several: `form` of the results.
@@ -45,10 +47,15 @@ pub enum Form {
     Shared,
     /// E1b: on a file system that was filled and rewritten at random.
     Aged,
+    /// E4: requests read.
+    Read,
+    /// E4: requests overwrite.
+    Write,
 }
 
 impl Form {
-    const ALL: [Self; 4] = [Self::Own, Self::Foreign, Self::Shared, Self::Aged];
+    const ALL: [Self; 6] =
+        [Self::Own, Self::Foreign, Self::Shared, Self::Aged, Self::Read, Self::Write];
 
     /// Its name in commands and results.
     #[must_use]
@@ -58,6 +65,8 @@ impl Form {
             Self::Foreign => "foreign",
             Self::Shared => "shared",
             Self::Aged => "aged",
+            Self::Read => "read",
+            Self::Write => "write",
         }
     }
 
@@ -121,10 +130,16 @@ impl Load {
         matches!(self.work, Work::Recycle | Work::Fill)
     }
 
+    /// Whether requests are queued: such a load has several sizes of them.
+    #[must_use]
+    pub const fn is_queued(&self) -> bool {
+        matches!(self.work, Work::Queue)
+    }
+
     /// Whether it is run with variants of uext4: all of them meet in one table.
     #[must_use]
     pub const fn takes_variants(&self) -> bool {
-        self.is_sync() || self.is_allocation()
+        self.is_sync() || self.is_allocation() || self.is_queued()
     }
 
     /// Most processes or threads that it can be run with.
@@ -225,6 +240,16 @@ pub static LOADS: &[Load] = &[
         block_bytes: 16 << 10,
         space_bytes: 2 << 30,
         work: Work::SyncShared,
+        start: Start::Nothing,
+    },
+    Load {
+        id: "E4",
+        what: "aio-dio: 64 direct requests of 4 to 16 KiB in flight, one thread (2 forms)",
+        metric: "iops",
+        threads: &[1],
+        block_bytes: 4 << 10,
+        space_bytes: 2_500_000_000,
+        work: Work::Queue,
         start: Start::Nothing,
     },
     Load {

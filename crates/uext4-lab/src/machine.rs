@@ -46,6 +46,20 @@ pub(crate) fn processor_seconds() -> Option<f64> {
     Some(busy as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// Switches of context of all threads that this process has now; those of threads that have ended
+/// are forgotten.
+pub(crate) fn own_context_switches() -> Option<u64> {
+    let mut switches = 0;
+    for task in fs::read_dir("/proc/self/task").ok()? {
+        // It may end meanwhile.
+        let status = fs::read_to_string(task.ok()?.path().join("status")).unwrap_or_default();
+        let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
+        let count = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+        switches += counts.filter_map(count).sum::<u64>();
+    }
+    Some(switches)
+}
+
 /// Forgets the most memory that this process has used so far.
 pub(crate) fn reset_peak_rss() {
     // Where that is not allowed the figure is that of the turn that used most, which is no less.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::append::{self, Ageing};
 use crate::error::{Error, Result};
 use crate::load::{Form, Load, Work};
+use crate::queued;
 use crate::report::Measurement;
 use crate::run::Runner;
 use crate::stage::{Route, Store};
@@ -40,8 +41,11 @@ pub struct Plan {
     /// Mount options of uext4, separated by commas, that loads that sync or allocate are run with
     /// beside the default.
     pub variants: Vec<String>,
-    /// Forms of the loads that have several; empty: both of E1a, directories divided in M4 and M6.
+    /// Forms of the loads that have several; empty: both of E1a and E4, directories divided in M4
+    /// and M6.
     pub forms: Vec<Form>,
+    /// Sizes of a request of E4, in bytes, multiples of 4,096; empty: 4, 8, 12 and 16 KiB.
+    pub blocks: Vec<u32>,
     /// Whether E1b runs on an aged file system.
     pub aged: bool,
     /// How that is aged.
@@ -69,6 +73,7 @@ impl Default for Plan {
             operations: None,
             variants: Vec::new(),
             forms: Vec::new(),
+            blocks: Vec::new(),
             aged: false,
             ageing: Ageing::default(),
             journals: vec![storm::JOURNAL_MIB],
@@ -85,12 +90,28 @@ impl Plan {
         if self.threads.is_empty() { load.threads.to_vec() } else { self.threads.clone() }
     }
 
+    /// Sizes of a request that a load is run with.
+    pub(crate) fn blocks_of(&self, load: &Load) -> Vec<u32> {
+        match load.work {
+            Work::Queue if self.blocks.is_empty() => (1..=4).map(|n| n << 12).collect(),
+            Work::Queue => self.blocks.clone(),
+            _ => vec![load.block_bytes],
+        }
+    }
+
     /// Forms that a load is run in; `None`: the only one, or the usual one.
     pub(crate) fn forms_of(&self, load: &Load) -> Vec<Option<Form>> {
         let asked = |form: &Form| self.forms.contains(form);
         match load.work {
             Work::Recycle => {
                 let both = [Form::Own, Form::Foreign];
+                let some: Vec<_> = both.iter().copied().filter(asked).collect();
+                let forms = if some.is_empty() { both.to_vec() } else { some };
+                forms.into_iter().map(Some).collect()
+            }
+            // Reads first: fio leaves blocks that name no write.
+            Work::Queue => {
+                let both = [Form::Read, Form::Write];
                 let some: Vec<_> = both.iter().copied().filter(asked).collect();
                 let forms = if some.is_empty() { both.to_vec() } else { some };
                 forms.into_iter().map(Some).collect()
@@ -163,6 +184,10 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         }
         if load.is_allocation() {
             append::run(plan, load, &takers, tell)?;
+            continue;
+        }
+        if load.is_queued() {
+            queued::run(plan, load, &takers, tell)?;
             continue;
         }
         if runner.is_none() {

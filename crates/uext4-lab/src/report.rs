@@ -106,8 +106,8 @@ pub struct Summary {
     measurements: Vec<Measurement>,
 }
 
-/// Experiment, form, group, threads and place among the metrics.
-type Row<'a> = (&'static str, &'static str, &'a str, u32, usize);
+/// Experiment, form, group, threads, bytes of a request and place among the metrics.
+type Row<'a> = (&'static str, &'static str, &'a str, u32, u32, usize);
 
 /// A row of a table: a target in a variant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,14 +141,19 @@ impl Summary {
         for m in &self.measurements {
             let place = metrics.iter().position(|metric| *metric == m.metric).unwrap_or(0);
             let form = m.form.unwrap_or_default();
-            rows.entry((m.experiment, form, m.group(), m.threads, place)).or_default().push(m);
+            let row = (m.experiment, form, m.group(), m.threads, m.bs, place);
+            rows.entry(row).or_default().push(m);
         }
         let mut text = String::new();
-        for ((experiment, form, group, threads, place), figures) in rows {
+        for ((experiment, form, group, threads, bs, place), figures) in rows {
             let metric = metrics[place];
             let load = format!("{experiment} {form}");
             let (load, unit) = (load.trim_end(), unit(metric));
-            let _ = writeln!(text, "{load} {group}, {threads} x, {metric} ({unit})");
+            let size = match Load::find(experiment) {
+                Some(load) if load.is_queued() => format!("{bs} B, "),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "{load} {group}, {threads} x, {size}{metric} ({unit})");
             table(&mut text, metric, &figures);
         }
         text
@@ -229,6 +234,8 @@ impl Spread {
             "ops_per_s" | "bytes_per_s" | "iops" | "operations" => format!("{value:.0}"),
             _ if metric.ends_with("_us") || metric.ends_with("_kib") => format!("{value:.0}"),
             "flushes_per_fsync" | "log_space_wait_share" => format!("{value:.4}"),
+            _ if metric.ends_with("switches_per_op") => format!("{value:.4}"),
+            _ if metric.contains("_ratio_") => format!("{value:.3}"),
             _ => format!("{value:.2}"),
         };
         format!("{} ({} to {})", show(self.median), show(self.least), show(self.most))

@@ -69,6 +69,7 @@ impl Target {
             Work::SyncOwn | Work::SyncAppend => {
                 matches!(self, Self::Uext4 | Self::Kernel | Self::Raw)
             }
+            Work::Queue => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
             Work::SyncShared => self != Self::Mke2fs,
             Work::Recycle | Work::Fill => {
                 matches!(self, Self::Uext4 | Self::Uext4Mount | Self::Kernel)

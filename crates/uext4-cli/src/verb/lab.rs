@@ -53,20 +53,23 @@ struct RunArgs {
     /// Numbers of threads, separated by commas, instead of the loads' own
     #[arg(long, value_delimiter = ',')]
     threads: Vec<String>,
-    /// How long a turn of E0 (on uext4), E1a and E3 is to take
+    /// How long a turn of E0 (on uext4), E1a, E3 and E4 is to take
     #[arg(long, default_value = "10")]
     seconds: String,
     /// Writes of each thread of E0, instead of as many as uext4 makes in that time
     #[arg(long)]
     ops: Option<String>,
-    /// Mount options of uext4, separated by commas, that E0 to E3 are run with beside the default;
+    /// Mount options of uext4, separated by commas, that E0 to E4 are run with beside the default;
     /// several times for several variants
     #[arg(long)]
     variant: Vec<String>,
-    /// Forms, separated by commas: own and foreign of E1a (both if none is named), own and shared
-    /// of M4 and M6
+    /// Forms, separated by commas: own and foreign of E1a, read and write of E4 (both if none is
+    /// named), own and shared of M4 and M6
     #[arg(long, value_delimiter = ',')]
     form: Vec<String>,
+    /// Bytes of a request of E4, separated by commas, instead of 4, 8, 12 and 16 KiB
+    #[arg(long, value_delimiter = ',')]
+    bs: Vec<String>,
     /// E1b on a file system that was filled to 85 % and rewritten at random
     #[arg(long)]
     aged: bool,
@@ -214,6 +217,7 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         operations: numbers(args.ops.as_slice(), |n| n > 0, "not a number of writes")?.pop(),
         variants: args.variant.clone(),
         forms: args.form.iter().map(form).collect::<Result<_>>()?,
+        blocks: numbers(&args.bs, is_request, "a request has 4 KiB to 1 MiB, in units of 4 KiB")?,
         aged: args.aged,
         ageing: Ageing { churn, seed: args.seed, ..Ageing::default() },
         journals: numbers(
@@ -225,6 +229,11 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         stop: Arc::new(AtomicBool::new(false)),
         loads,
     })
+}
+
+/// Whether a request of E4 can have so many bytes.
+fn is_request(bytes: u32) -> bool {
+    bytes.is_multiple_of(4096) && (1..=256).contains(&(bytes / 4096))
 }
 
 fn numbers(words: &[String], fits: impl Fn(u32) -> bool, why: &str) -> Result<Vec<u32>> {

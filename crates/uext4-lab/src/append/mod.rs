@@ -26,4 +26,4 @@ mod sink;
 
 pub use age::Ageing;
 pub(crate) use layout::neighbour_distance_kib;
-pub(crate) use run::run;
+pub(crate) use run::{format, run};

@@ -309,7 +309,7 @@ impl<'a> Bench<'a> {
 }
 
 /// An empty file system as the report of E1b made it, where mke2fs is installed, else our own.
-fn format(image: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
     if command::find("mke2fs").is_none() {
         return stage::format(image, bytes);
     }

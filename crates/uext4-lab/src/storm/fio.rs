@@ -98,7 +98,8 @@ pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> 
     parse(&finish(status.success(), log)?, shape, limits.operations)
 }
 
-fn start(args: &[String], log: &Path) -> Result<Child> {
+/// Starts fio; what it says goes to `log`.
+pub(crate) fn start(args: &[String], log: &Path) -> Result<Child> {
     let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
     let output = File::create(log).doing("making a log")?;
     let errors = output.try_clone().doing("making a log")?;
@@ -111,7 +112,8 @@ fn start(args: &[String], log: &Path) -> Result<Child> {
         .doing("starting fio")
 }
 
-fn finish(success: bool, log: &Path) -> Result<String> {
+/// What fio said, if it ended well.
+pub(crate) fn finish(success: bool, log: &Path) -> Result<String> {
     let said = std::fs::read_to_string(log).doing("reading what fio said")?;
     if success {
         return Ok(said);

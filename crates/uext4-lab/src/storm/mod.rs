@@ -23,7 +23,7 @@
 mod base;
 mod content;
 pub(crate) mod counters;
-mod fio;
+pub(crate) mod fio;
 mod generator;
 mod raw;
 mod run;

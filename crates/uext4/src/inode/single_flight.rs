@@ -29,9 +29,12 @@ pub(crate) struct SingleFlight {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Somebody sweeps, or gathers for the next sweep.
     running: bool,
     /// Number of the latest sweep.
     started: u64,
+    /// Number of the sweep that has begun and not ended; 0 if none has.
+    unended: u64,
     /// Number of the latest sweep that succeeded.
     completed: u64,
     /// Callers that the running sweep serves, its leader included.
@@ -92,6 +95,7 @@ impl SingleFlight {
                 state.running = true;
                 self.gather(&mut state, patience_max);
                 state.started += 1;
+                state.unended = state.started;
                 state.served = std::mem::take(&mut state.waiting);
                 return Turn::Leads(Lead { flight: self, number: state.started, succeeded: false });
             }
@@ -130,12 +134,14 @@ impl SingleFlight {
         self.end(number, true);
     }
 
-    /// Ends a sweep, once.
+    /// Ends a sweep, once: a leader whose sweep somebody else has ended may come when the next one
+    /// gathers.
     fn end(&self, number: u64, succeeded: bool) {
         let mut state = self.state.lock();
-        if !state.running || state.started != number {
+        if state.unended != number {
             return;
         }
+        state.unended = 0;
         state.running = false;
         let expected = state.served + state.waiting;
         state.patience.expect(expected);
@@ -205,6 +211,32 @@ mod tests {
             }
         });
         assert!(waits.blocked().is_empty());
+    }
+
+    /// A sweep is ended by somebody else, and by its leader a moment later, while the next leader
+    /// gathers already: that one must not lose its turn to a third.
+    #[test]
+    fn a_sweep_ends_once() {
+        let (flight, waits) = (SingleFlight::default(), Waits::default());
+        let [sweeping, sweeps] = [0, 0].map(AtomicU64::new);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else {
+                            continue;
+                        };
+                        assert_eq!(sweeping.fetch_add(1, Ordering::SeqCst), 0);
+                        sweeps.fetch_add(1, Ordering::SeqCst);
+                        sweeping.fetch_sub(1, Ordering::SeqCst);
+                        flight.succeed(lead.number());
+                        std::thread::yield_now();
+                        drop(lead);
+                    }
+                });
+            }
+        });
+        assert!(sweeps.into_inner() > 0);
     }
 
     #[test]

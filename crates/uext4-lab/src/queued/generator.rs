@@ -1,0 +1,156 @@
+//! One thread with many requests in flight.
+//!
+//! What: whatever is free is filled and started together, and whatever is done is reaped together,
+//! one at least: as fio's libaio with `iodepth=64`, but that it starts one at a time.
+//! Invariants: no two writes in flight share a block, so what a block must hold is known. A latency
+//! runs from the start of a request's batch to the moment when it was reaped.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use uext4::{IoBuf, IoMemory};
+
+use crate::error::{Error, Result};
+use crate::queued::content::{SECTOR, read_stamp, stamp};
+use crate::queued::ring::{Op, Ring};
+use crate::queued::shape::{DEPTH, Map};
+use crate::tree::Random;
+
+/// What the thread does, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) op: Op,
+    /// Bytes of a request.
+    pub(crate) bytes: usize,
+    pub(crate) file_bytes: u64,
+    pub(crate) time: Duration,
+    pub(crate) seed: u64,
+    /// Where requests must lie in one piece: the same for all sides.
+    pub(crate) map: &'a Map,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+/// What a turn measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) operations: u64,
+    pub(crate) seconds: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    /// By block of `bytes`: number of its last write; 0 if this turn did not write it. Empty where
+    /// somebody else wrote.
+    pub(crate) last: Vec<u32>,
+    /// Of the processes that made the requests, where that is not this one.
+    pub(crate) context_switches: Option<u64>,
+}
+
+/// Memory for the requests of a job.
+pub(crate) fn memory(bytes: usize) -> Result<IoMemory> {
+    IoMemory::new(bytes * DEPTH).map_err(|error| Error::new(format!("memory: {error}")))
+}
+
+struct Thread<'a, R> {
+    job: Job<'a>,
+    ring: &'a mut R,
+    random: Random,
+    /// By tag: when the request was started.
+    started: Vec<Instant>,
+    /// By tag: its block.
+    block: Vec<usize>,
+    in_flight: Vec<bool>,
+    last: Vec<u32>,
+    writes: u32,
+    latencies_ns: Vec<u32>,
+}
+
+/// Runs the job on a ring whose buffers are of `memory`.
+///
+/// # Errors
+/// The first request that fails, or is not what it must be.
+pub(crate) fn run<R: Ring>(ring: &mut R, job: Job<'_>, memory: IoMemory) -> Result<Outcome> {
+    let blocks = usize::try_from(job.file_bytes / job.bytes as u64).unwrap_or(usize::MAX);
+    let began = Instant::now();
+    let mut thread = Thread {
+        job,
+        ring,
+        random: Random(job.seed),
+        started: vec![began; DEPTH],
+        block: vec![0; DEPTH],
+        in_flight: vec![false; blocks],
+        last: vec![0; blocks],
+        writes: 0,
+        latencies_ns: Vec::with_capacity(1 << 22),
+    };
+    let mut free: Vec<(u64, IoBuf)> = (0..).zip(memory.into_bufs(job.bytes)).collect();
+    let began = Instant::now();
+    let mut done = Vec::with_capacity(DEPTH);
+    let (mut now, end) = (began, began + job.time);
+    while now < end && !job.stop.load(Ordering::Relaxed) {
+        for (tag, buf) in free.drain(..) {
+            thread.start(tag, buf, now)?;
+        }
+        now = thread.reap(&mut done, &mut free)?;
+    }
+    while free.len() < DEPTH {
+        now = thread.reap(&mut done, &mut free)?;
+    }
+    let seconds = (now - began).as_secs_f64();
+    let Thread { mut latencies_ns, last, .. } = thread;
+    latencies_ns.sort_unstable();
+    let at = |part: f64| {
+        let rank = (part * latencies_ns.len() as f64).ceil() as usize;
+        latencies_ns.get(rank.saturating_sub(1)).map_or(0.0, |ns| f64::from(*ns) / 1000.0)
+    };
+    Ok(Outcome {
+        operations: latencies_ns.len() as u64,
+        seconds,
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        last,
+        context_switches: None,
+    })
+}
+
+impl<R: Ring> Thread<'_, R> {
+    fn start(&mut self, tag: u64, mut buf: IoBuf, now: Instant) -> Result<()> {
+        let bytes = self.job.bytes as u64;
+        let (block, offset) = loop {
+            let block = self.random.below(self.in_flight.len() as u64);
+            let offset = block * bytes;
+            let block = block as usize;
+            if !self.in_flight[block] && self.job.map.find(offset, bytes).is_some() {
+                break (block, offset);
+            }
+        };
+        if self.job.op == Op::Write {
+            self.writes += 1;
+            self.last[block] = self.writes;
+            stamp(&mut buf, offset, self.writes.into());
+        }
+        let slot = tag as usize;
+        (self.started[slot], self.block[slot]) = (now, block);
+        self.in_flight[block] = true;
+        self.ring.push(self.job.op, offset, buf, tag)
+    }
+
+    /// Returns when.
+    fn reap(&mut self, done: &mut Vec<R::Done>, free: &mut Vec<(u64, IoBuf)>) -> Result<Instant> {
+        self.ring.reap(done)?;
+        let now = Instant::now();
+        for done in done.drain(..) {
+            let (tag, buf) = R::served(done)?;
+            let slot = tag as usize;
+            let block = self.block[slot];
+            self.in_flight[block] = false;
+            let ns = (now - self.started[slot]).as_nanos();
+            self.latencies_ns.push(u32::try_from(ns).unwrap_or(u32::MAX));
+            let offset = block as u64 * self.job.bytes as u64;
+            // One sector: to look at all would measure this.
+            if self.job.op == Op::Read && read_stamp(&buf[..SECTOR], offset).is_none() {
+                return Err(Error::new(format!("a read at {offset} brought something else")));
+            }
+            free.push((tag, buf));
+        }
+        Ok(now)
+    }
+}

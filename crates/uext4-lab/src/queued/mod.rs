@@ -1,0 +1,27 @@
+//! The load that queues: E4 (`aio-dio`).
+//!
+//! What: one thread keeps 64 direct requests in flight at random places of a file that is written
+//! in full: overwrites, and reads. `docs/lab.md` says how the figures are taken.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `shape` | sizes, places, the file and its blocks |
+//! | `content` | what a sector holds, and whether it does |
+//! | `ring` | what requests go to: a device, a file of the library |
+//! | `generator` | the thread |
+//! | `fio` | the same load by fio(1) with libaio |
+//! | `run` | turns |
+//!
+//! Invariants: every side but libaio runs the same generator over the same kind of ring, and all
+//! of them use the same blocks of the same image: no file system takes part on the raw side, but
+//! its requests go where the file's blocks are. Overwrites leave the image as it was but for data,
+//! so one image serves all turns; it is judged after each.
+
+mod content;
+mod fio;
+mod generator;
+mod ring;
+mod run;
+mod shape;
+
+pub(crate) use run::run;

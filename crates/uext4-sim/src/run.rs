@@ -22,7 +22,6 @@ use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use uext4::config::DataMode;
 use uext4::config::{DataMode, DaxMode};
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{

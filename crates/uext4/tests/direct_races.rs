@@ -2,8 +2,8 @@
 //!
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
 //! zero, collapse and delete them, on a volume so full that freed blocks are soon another file's,
-//! over a device that sits on writes; and the same in DAX mode, by ordinary writes and leases. Each file has a mark of its own; a block with a foreign one
-//! is a write that came too late. Not covered: schedules one by one (uext4-sim, schedules.rs).
+//! over a device that sits on writes; and the same in DAX mode, by ordinary writes and leases.
+//! Each file has a mark of its own; a block with a foreign one is a write that came too late. Not covered: schedules one by one (uext4-sim, schedules.rs).
 
 mod common;
 
@@ -24,7 +24,7 @@ const BLOCK: usize = 1024;
 const FILES: u64 = 6;
 const FILE_BLOCKS: u64 = 320;
 
-/// Sits on every few writes of at most one block before it makes them; gathered ones it makes at once.
+/// Sits on every few writes of at most a block before it makes them; gathered ones go at once.
 #[derive(Debug)]
 struct LazyDevice {
     inner: Arc<MemoryDevice>,

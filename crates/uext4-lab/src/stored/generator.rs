@@ -140,8 +140,11 @@ fn run_thread(
 /// Names place and write at both ends.
 fn mark(data: &mut [u8], place: u64, write: u32) {
     let mut mark = [0; MARK];
-    mark[..8].copy_from_slice(&place.to_ne_bytes());
-    mark[8..12].copy_from_slice(&write.to_ne_bytes());
+    for (word, bytes) in [place, write.into()].into_iter().zip(mark.chunks_exact_mut(8)) {
+        for (byte, shift) in bytes.iter_mut().zip((0..64).step_by(8)) {
+            *byte = (word >> shift & 0xff) as u8;
+        }
+    }
     let end = data.len() - MARK;
     data[..MARK].copy_from_slice(&mark);
     data[end..].copy_from_slice(&mark);

@@ -124,8 +124,8 @@ impl Files {
         debug_assert!(smaller.is_ok(), "a promise grew by discarding pages");
     }
 
-    /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written. Of
-    /// a file in DAX mode: whether the caller has to zero them, when it is cut.
+    /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
+    /// Of a file in DAX mode: whether the caller has to zero them, when it is cut.
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.block_size();
         let planted = plant::is(Fault::UnzeroedTail);

@@ -261,8 +261,8 @@ impl Inode {
         self.kind
     }
 
-    /// Whether the file is in DAX mode. Decided when the inode is loaded, as in ext4; does not change
-    /// while it is in memory.
+    /// Whether the file is in DAX mode. Decided when the inode is loaded, as in ext4; does not
+    /// change while it is in memory.
     #[must_use]
     pub fn is_dax(&self) -> bool {
         self.is_dax

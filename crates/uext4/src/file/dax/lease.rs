@@ -1,7 +1,7 @@
 //! A range of a file in DAX mode that is looked up once.
 //!
-//! What: [`Lease`] copies bytes into and out of a range of a file. Making it gives the range blocks,
-//! zeroed before they are mapped; from then on an access is an entry into the epoch, one look at a
+//! What: [`Lease`] copies bytes into and out of a range of a file. Making it gives the range
+//! blocks, zeroed before they are mapped; from then on an access is an entry into the epoch, one look at a
 //! number, and the copy.
 //! Invariants: what a lease knows is good while nobody has removed mappings of the file since it
 //! looked: it keeps the number of exclusions before that, and each access compares it *inside* the
@@ -96,8 +96,8 @@ impl Files {
         Ok(lease)
     }
 
-    /// Gives blocks of zeroes to what of `offset .. end` has none that are written. The caller holds
-    /// the file exclusively; `end` is inside it.
+    /// Gives blocks of zeroes to what of `offset .. end` has none that are written. The caller
+    /// holds the file exclusively; `end` is inside it.
     fn write_zeroes(&self, inode: &InodeRef, offset: u64, end: u64) -> Result<()> {
         let block_size = self.block_size();
         let (mut at, last) = (self.block_at(offset), self.block_from(end));
@@ -187,8 +187,8 @@ impl Lease {
         self.files.honour_sync_flag(&self.inode)
     }
 
-    /// Gives `work` each piece of a range and then notes that, inside the epoch; `None` if the lease
-    /// is broken, or does not know all of it.
+    /// Gives `work` each piece of a range and then notes that, inside the epoch; `None` if the
+    /// lease is broken, or does not know all of it.
     fn access(
         &self,
         overwrites: &Overwrites,

@@ -71,11 +71,10 @@ impl Files {
         self.write_past_cache(inode, offset, buf)
     }
 
-    /// What an overwrite began with in kernels before 5.10: a handle, and the inode in it. Not
-    /// inside the epoch, where nobody waits for a handle.
+    /// What a write inside the file began with in kernels before 5.10: a handle, and the inode in
+    /// it. Not inside the epoch, where nobody waits for a handle.
     fn start_handle_for(&self, inode: &Inode, offset: u64, len: usize) -> Result<()> {
-        let known = inode.overwrites().map_or(0, |overwrites| overwrites.size());
-        if offset.saturating_add(len as u64) > known || self.is_read_only() {
+        if offset.saturating_add(len as u64) > inode.size() || self.is_read_only() {
             return Ok(());
         }
         let _pin = inode.table_block()?;

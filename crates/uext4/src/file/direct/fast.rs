@@ -117,8 +117,8 @@ impl Files {
         overwrites.is_overwritable() && !self.is_read_only() && (!durable || is_mapping_durable())
     }
 
-    /// Gives `work` each piece of a range: byte of the device, and which bytes of the range lie there.
-    /// `None`, and nothing done as a rule, unless every block of it is known to be written and it
+    /// Gives `work` each piece of a range: byte of the device, and which bytes of the range lie
+    /// there. `None`, and nothing done as a rule, unless every block of it is known to be written and it
     /// ends inside the file. To be called inside.
     fn for_pieces(
         &self,

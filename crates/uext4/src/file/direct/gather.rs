@@ -177,8 +177,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `data` at byte `offset` past the page cache, or as much of it as there is space for; at
-    /// least one block, or it fails. The caller holds the file exclusively.
+    /// Writes `data` at byte `offset` past the page cache, or as much of it as there is space for;
+    /// at least one block, or it fails. The caller holds the file exclusively.
     pub(in crate::file) fn write_past_cache(
         &self,
         inode: &InodeRef,

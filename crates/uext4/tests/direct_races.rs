@@ -3,7 +3,8 @@
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
 //! zero, collapse and delete them, on a volume so full that freed blocks are soon another file's,
 //! over a device that sits on writes; and the same in DAX mode, by ordinary writes and leases.
-//! Each file has a mark of its own; a block with a foreign one is a write that came too late. Not covered: schedules one by one (uext4-sim, schedules.rs).
+//! Each file has a mark of its own; a block with a foreign one is a write that came too
+//! late. Not covered: schedules one by one (uext4-sim, schedules.rs).
 
 mod common;
 

@@ -1,8 +1,8 @@
 //! A range of a file in DAX mode that is looked up once.
 //!
 //! What: [`Lease`] copies bytes into and out of a range of a file. Making it gives the range
-//! blocks, zeroed before they are mapped; from then on an access is an entry into the epoch, one look at a
-//! number, and the copy.
+//! blocks, zeroed before they are mapped; from then on an access is an entry into the
+//! epoch, one look at a number, and the copy.
 //! Invariants: what a lease knows is good while nobody has removed mappings of the file since it
 //! looked: it keeps the number of exclusions before that, and each access compares it *inside* the
 //! epoch. So an unmapper breaks all leases by beginning ([`crate::inode::Excluded`]), and waits for

@@ -118,8 +118,8 @@ impl Files {
     }
 
     /// Gives `work` each piece of a range: byte of the device, and which bytes of the range lie
-    /// there. `None`, and nothing done as a rule, unless every block of it is known to be written and it
-    /// ends inside the file. To be called inside.
+    /// there. `None`, and nothing done as a rule, unless every block of it is known to be
+    /// written and it ends inside the file. To be called inside.
     fn for_pieces(
         &self,
         overwrites: &Overwrites,

@@ -171,7 +171,9 @@ impl<'a> Bench<'a> {
         let (outcome, figures) = match player.target {
             Target::Raw => {
                 let device = shape::map(&self.image)?;
-                measure(&RawSink { device, places: &self.places }, job)?
+                let sink = RawSink { device, places: &self.places };
+                self.warm_up(&sink)?;
+                measure(&sink, job)?
             }
             _ => self.play_library(player, job)?,
         };
@@ -180,12 +182,18 @@ impl<'a> Bench<'a> {
         Ok(figures)
     }
 
+    /// Writes each block once: pages that the kernel maps when they are first touched, and what is
+    /// learnt of each file, are no part of the rate.
+    fn warm_up(&self, sink: &dyn Sink) -> Result<()> {
+        let data = vec![0x32; BLOCK];
+        let blocks = self.shape.blocks();
+        (0..FILES * blocks).try_for_each(|place| sink.store(place / blocks, place % blocks, &data))
+    }
+
     fn play_library(&self, player: &Player, job: Job<'_>) -> Result<(Outcome, Figures)> {
         let volume = shape::open(&self.image, player.options())?;
         let sink = LibrarySink { files: shape::files(&volume)?, volume: volume.clone() };
-        // What is learnt of each file once is no part of the rate.
-        let data = vec![0x32; BLOCK];
-        (0..FILES).try_for_each(|file| sink.store(file, 0, &data))?;
+        self.warm_up(&sink)?;
         volume.sync()?;
         let count = |name| volume.stats().number(name).unwrap_or(0);
         let names = [

@@ -244,9 +244,10 @@ fn wrong_stores_for_dax() {
     }
     // Sparse, and more than there is.
     let sparse = small.join("image");
-    let copied = common::system("cp").arg("--sparse=always").args([&made, &sparse]).status();
+    let copied =
+        common::system("cp").arg("--sparse=always").args([&made, &sparse]).status().unwrap();
     let result = std::panic::catch_unwind(|| {
-        assert!(copied.unwrap().success());
+        assert!(copied.success());
         run_fails(mount("dax=always", &sparse, &dir), "No space left");
     });
     assert!(common::system("umount").arg(&small).status().unwrap().success());

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use uext4::config::DaxMode;
 use uext4::{MountOptions, Volume};
-use uext4_device::{FileDevice, FileOptions, SharedDevice};
+use uext4_device::{DaxDevice, FileDevice, FileOptions, OpenError, SharedDevice};
 
 use crate::failure::{At, Failure, Result, Why, say};
 use crate::spec::Image;
@@ -47,6 +48,29 @@ pub(crate) fn device_with(
             Ok(Arc::new(device))
         }
         // Its message names the image itself.
+        Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
+    }
+}
+
+/// Opens the device of `image` for a mount: mapped where `dax` was asked for. With `dax=inode` a
+/// store that cannot be mapped is opened as any other, and that is told on standard error.
+pub(crate) fn device_for_mount(
+    verb: &str,
+    image: &Image,
+    options: &FileOptions,
+    mount: &MountOptions,
+) -> Result<SharedDevice> {
+    if !mount.dax_given || mount.dax == DaxMode::Never {
+        return device_with(verb, image, options);
+    }
+    match DaxDevice::open(&image.path, image.offset, options.access) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error @ (OpenError::NotByteAddressable { .. } | OpenError::WrongKind { .. }))
+            if mount.dax == DaxMode::Inode =>
+        {
+            say(&format!("{verb}: {error}: no file is in DAX mode"));
+            device_with(verb, image, options)
+        }
         Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
     }
 }

@@ -211,3 +211,45 @@ fn a_closed_pipe_is_no_panic() {
         .unwrap();
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
 }
+
+/// Images that cannot be mapped, or have no room, are refused in one line; `dax=inode` does
+/// without.
+#[test]
+fn wrong_stores_for_dax() {
+    if common::no_mount().is_some() {
+        skip!("no mounts here");
+    }
+    let mount = |options: &str, image: &Path, dir: &Path| -> [OsString; 5] {
+        ["mount".into(), "-o".into(), options.into(), image.into(), dir.into()]
+    };
+    let scratch = Scratch::new();
+    let (Some(made), dir) = (scratch.image("image", 64, &[]), scratch.path("mnt")) else {
+        skip!("no mke2fs");
+    };
+    fs::create_dir(&dir).unwrap();
+    run_fails(mount("dax=always,data=journal", &made, &dir), "not with data=journal");
+    run_fails(mount("dax=sometimes", &made, &dir), "one of always, inode, never");
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let on_disk = disk.path().join("image");
+    fs::copy(&made, &on_disk).unwrap();
+    let kind = common::system("stat").args(["-fc", "%T"]).arg(&on_disk).output().unwrap();
+    if !kind.stdout.starts_with(b"tmpfs") {
+        run_fails(mount("dax=always", &on_disk, &dir), "is not on tmpfs");
+    }
+    let (small, is_root) = (scratch.path("small"), common::is_root());
+    fs::create_dir(&small).unwrap();
+    let tmpfs = ["-t", "tmpfs", "-o", "size=16m", "none"];
+    if !is_root || !common::system("mount").args(tmpfs).arg(&small).status().unwrap().success() {
+        skip!("no small tmpfs: not root");
+    }
+    // Sparse, and more than there is.
+    let sparse = small.join("image");
+    let copied =
+        common::system("cp").arg("--sparse=always").args([&made, &sparse]).status().unwrap();
+    let result = std::panic::catch_unwind(|| {
+        assert!(copied.success());
+        run_fails(mount("dax=always", &sparse, &dir), "No space left");
+    });
+    assert!(common::system("umount").arg(&small).status().unwrap().success());
+    result.unwrap();
+}

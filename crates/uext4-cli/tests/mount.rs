@@ -101,6 +101,38 @@ fn direct_access_goes_past_all_caches() {
     assert_clean(&image);
 }
 
+/// With `dax=always` the image is mapped, and files have no page in the engine.
+#[test]
+fn a_mapped_image_is_mounted() {
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let (Ok(memory), scratch) = (tempfile::tempdir_in("/dev/shm"), Scratch::new()) else {
+        skip!("no /dev/shm");
+    };
+    let (image, dir) = (memory.path().join("image"), scratch.path("mnt"));
+    let Some(made) = scratch.image("image", 32, &[]) else { skip!("no mke2fs") };
+    fs::copy(&made, &image).unwrap();
+    let mount = Mounted::new(&image, &dir, "dax=always");
+    let path = mount.path("file");
+    let data: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+    fs::write(&path, &data).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(b"in place", 70_001).unwrap();
+    file.sync_all().unwrap();
+    let mut seen = fs::read(&path).unwrap();
+    assert_eq!(&seen[70_001..70_009], b"in place");
+    seen[70_001..70_009].copy_from_slice(&data[70_001..70_009]);
+    assert!(seen == data);
+    let stats = run_ok(["stats".into(), "--json".into(), dir.clone().into_os_string()]);
+    let stats = String::from_utf8(stats).unwrap();
+    assert!(!stats.contains("\"dax_overwrites\": 0"), "{stats}");
+    assert!(stats.contains("\"pages_dirty\": 0"), "{stats}");
+    drop(file);
+    mount.end();
+    assert_clean(&image);
+}
+
 #[test]
 fn ordinary_programs_work() {
     let scratch = Scratch::new();

@@ -4,7 +4,8 @@
 //! [`Device`] is the only way in which the engine, mkfs and the checker reach bytes. Kinds that
 //! hold bytes: [`FileDevice`] (image file or block device), [`MemoryDevice`], [`OverlayDevice`]
 //! (writes kept in memory above a device that is never touched). Wrappers: [`RecordingDevice`]
-//! (crash tests), [`FaultDevice`] (the Nth request fails), [`MeteredDevice`] (counters).
+//! (crash tests), [`FaultDevice`] (the Nth request fails), [`MeteredDevice`] (counters),
+//! [`AddressableDevice`] (any device as byte-addressable memory).
 //!
 //! # Invariants
 //! - A device never changes its length.
@@ -14,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod addressable;
 mod bounce;
 mod claim;
 mod dax;
@@ -53,6 +55,7 @@ mod sync_queue;
 mod uring_queue;
 mod vectored;
 
+pub use addressable::AddressableDevice;
 pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};

@@ -33,6 +33,7 @@ mod queued;
 mod report;
 mod run;
 mod stage;
+mod stored;
 mod storm;
 mod target;
 mod tree;

@@ -33,6 +33,8 @@ pub(crate) enum Work {
     Fill,
     /// One thread keeps many direct requests in flight.
     Queue,
+    /// Threads overwrite blocks of files on a mapped image.
+    Store,
 }
 
 /// A form of a load that has several: `form` of the results.
@@ -136,10 +138,16 @@ impl Load {
         matches!(self.work, Work::Queue)
     }
 
+    /// Whether threads store into mapped files.
+    #[must_use]
+    pub const fn is_stored(&self) -> bool {
+        matches!(self.work, Work::Store)
+    }
+
     /// Whether it is run with variants of uext4: all of them meet in one table.
     #[must_use]
     pub const fn takes_variants(&self) -> bool {
-        self.is_sync() || self.is_allocation() || self.is_queued()
+        self.is_sync() || self.is_allocation() || self.is_queued() || self.is_stored()
     }
 
     /// Most processes or threads that it can be run with.
@@ -150,6 +158,7 @@ impl Load {
             Work::SyncOwn | Work::SyncShared | Work::SyncAppend | Work::Recycle | Work::Fill => {
                 SYNC_THREADS_MAX
             }
+            Work::Store => STORE_THREADS_MAX,
             _ => 1,
         }
     }
@@ -162,6 +171,8 @@ impl Load {
 
 /// Most threads of a load that syncs: 2 GiB of address space for their stacks.
 const SYNC_THREADS_MAX: u32 = 8192;
+/// Most threads that store: each has a table of all blocks.
+const STORE_THREADS_MAX: u32 = 64;
 /// Two images with the tree in them, and what making them takes.
 const TREE_SPACE: u64 = 3 * 942_000_000;
 
@@ -230,6 +241,16 @@ pub static LOADS: &[Load] = &[
         block_bytes: 4 << 10,
         space_bytes: 3 << 30,
         work: Work::Fill,
+        start: Start::Nothing,
+    },
+    Load {
+        id: "E2",
+        what: "dax-overwrite: random overwrites of 4 KiB in 32 written files of a mapped image",
+        metric: "iops",
+        threads: &[1, 2, 4, 8, 16],
+        block_bytes: 4 << 10,
+        space_bytes: 700 << 20,
+        work: Work::Store,
         start: Start::Nothing,
     },
     Load {

@@ -12,6 +12,7 @@ use crate::queued;
 use crate::report::Measurement;
 use crate::run::Runner;
 use crate::stage::{Route, Store};
+use crate::stored;
 use crate::storm;
 use crate::target::Target;
 
@@ -188,6 +189,10 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
         }
         if load.is_queued() {
             queued::run(plan, load, &takers, tell)?;
+            continue;
+        }
+        if load.is_stored() {
+            stored::run(plan, load, &takers, tell)?;
             continue;
         }
         if runner.is_none() {

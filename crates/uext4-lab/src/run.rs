@@ -213,7 +213,7 @@ impl<'a> Runner<'a> {
             (Work::Create | Work::Unlink, _) => pass()?,
             (Work::Build, _)
             | (Work::SyncOwn | Work::SyncShared | Work::SyncAppend, _)
-            | (Work::Recycle | Work::Fill | Work::Queue, _) => {
+            | (Work::Recycle | Work::Fill | Work::Queue | Work::Store, _) => {
                 return Err(Error::new("not a load of this kind"));
             }
         }

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use uext4::config::DaxMode;
 use uext4::{MountOptions, Volume};
-use uext4_device::{Access, FileDevice, FileOptions};
+use uext4_device::{Access, DaxDevice, FileDevice, FileOptions};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
@@ -69,7 +70,7 @@ impl Target {
             Work::SyncOwn | Work::SyncAppend => {
                 matches!(self, Self::Uext4 | Self::Kernel | Self::Raw)
             }
-            Work::Queue => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
+            Work::Queue | Work::Store => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
             Work::SyncShared => self != Self::Mke2fs,
             Work::Recycle | Work::Fill => {
                 matches!(self, Self::Uext4 | Self::Uext4Mount | Self::Kernel)
@@ -159,6 +160,10 @@ pub(crate) fn open(image: &Path, read_only: bool, options: &str) -> Result<Volum
     if read_only {
         options.read_only = true;
         file.access = Access::ReadOnly;
+    }
+    if options.dax == DaxMode::Always {
+        let device = DaxDevice::open(image, 0, file.access).doing("mapping the image")?;
+        return Ok(Volume::open(Arc::new(device), options)?);
     }
     let device = FileDevice::open_with(image, &file).doing("opening the image")?;
     Ok(Volume::open(Arc::new(device), options)?)

@@ -42,6 +42,9 @@ pub enum Category {
     /// Direct writes, by calls and by a queue, over data, holes, unwritten blocks and the end, and
     /// buffered ones between them.
     Direct,
+    /// The same on a byte-addressable device with `dax=always`, with writes at any alignment, cuts
+    /// and punches.
+    Dax,
     /// The volume is nearly full: every operation may be refused.
     NoSpace,
     /// All operations.
@@ -66,6 +69,7 @@ pub const CATEGORIES: &[Category] = &[
     Category::NoSpace,
     Category::Mix,
     Category::Direct,
+    Category::Dax,
 ];
 
 impl Category {
@@ -87,6 +91,7 @@ impl Category {
             Self::Htree => "htree",
             Self::Recycle => "recycle",
             Self::Direct => "direct",
+            Self::Dax => "dax",
             Self::NoSpace => "no-space",
             Self::Mix => "mix",
         }

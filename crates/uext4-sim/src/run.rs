@@ -22,10 +22,11 @@ use rand::{Rng, SeedableRng};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use uext4::config::DataMode;
+use uext4::config::{DataMode, DaxMode};
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{
-    Device, FaultDevice, FaultPlan, MemoryDevice, Recording, RecordingDevice, SharedDevice,
+    AddressableDevice, Device, FaultDevice, FaultPlan, MemoryDevice, Recording, RecordingDevice,
+    SharedDevice,
 };
 
 /// Shape of the file system.
@@ -160,6 +161,10 @@ impl Plan {
         for word in contrast.split(',') {
             plan.options.parse(word).expect("a mount option");
         }
+        // Journaled data is never stored in place.
+        if category == Category::Dax && plan.options.data_mode != DataMode::Journal {
+            plan.options.dax = DaxMode::Always;
+        }
         plan.category = category;
         plan.threads = match category {
             Category::Storm => 12,
@@ -171,6 +176,14 @@ impl Plan {
         plan.commit_percent = [50, 100][rng.random_range(0..2)];
         plan.closes = rng.random_bool(0.3);
         plan
+    }
+
+    /// The device as this plan's volume is to see it.
+    fn addressed(&self, device: SharedDevice) -> SharedDevice {
+        match self.options.dax {
+            DaxMode::Always => Arc::new(AddressableDevice::new(device)),
+            DaxMode::Inode | DaxMode::Never => device,
+        }
     }
 }
 
@@ -223,7 +236,7 @@ pub fn record(plan: &Plan, plant: Plant) -> Result<Run, String> {
         Plant::DroppedFlushes => Arc::new(FlushDropper::new(recorder.clone())),
         _ => recorder.clone(),
     };
-    let volume = open(device, plan.options.clone())?;
+    let volume = open(plan.addressed(device), plan.options.clone())?;
     let around = Around {
         skips_syncs: plant == Plant::SkippedSyncs,
         synced: &|mark| recorder.mark(mark.number()),
@@ -320,7 +333,7 @@ pub fn run_failing(plan: &Plan, fault: FaultPlan) -> Result<FailedRun, String> {
     device.arm(fault);
     let mut load = Load::new(plan);
     let (mut told, mut writable_after_abort) = (false, false);
-    match Volume::open(device.clone(), plan.options.clone()) {
+    match Volume::open(plan.addressed(device.clone()), plan.options.clone()) {
         Err(_) => told = true,
         Ok(volume) => {
             let faulty = Some(device.clone());

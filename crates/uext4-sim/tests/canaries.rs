@@ -119,6 +119,21 @@ fn an_overwrite_that_a_sync_does_not_flush() {
     must_find(Fault::ForgottenOverwrites, &[Category::Direct]);
 }
 
+#[test]
+fn a_dax_mapping_before_its_data() {
+    must_find(Fault::MappingBeforeData, &[Category::Dax]);
+}
+
+#[test]
+fn a_store_that_a_sync_does_not_flush() {
+    must_find(Fault::ForgottenOverwrites, &[Category::Dax]);
+}
+
+#[test]
+fn a_tail_that_is_not_zeroed_in_place() {
+    must_find(Fault::UnzeroedTail, &[Category::Dax]);
+}
+
 /// Found by the mutation of metadata blocks, not by crashes.
 #[test]
 fn an_unchecked_checksum() {

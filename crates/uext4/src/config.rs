@@ -109,6 +109,26 @@ impl DioCompletion {
     }
 }
 
+/// Which files of a byte-addressable device are used without the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DaxMode {
+    /// All regular files, but those whose data is journaled. Needs such a device.
+    Always,
+    /// Those with the DAX flag, where the device can.
+    Inode,
+    /// None, whatever their flags.
+    Never,
+}
+
+/// What an overwrite of a file in DAX mode takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DaxOverwrite {
+    /// Nothing but the stores.
+    Direct,
+    /// A handle on the inode first (contrast: kernels before 5.10).
+    Journal,
+}
+
 /// Options of a mount. [`MountOptions::parse`] takes them one word at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -158,6 +178,12 @@ pub struct MountOptions {
     pub fsync_batch: FsyncBatch,
     /// Where direct overwrites are ended.
     pub dio_completion: DioCompletion,
+    /// Which files are in DAX mode.
+    pub dax: DaxMode,
+    /// `dax` was given by its word, rather than by default.
+    pub dax_given: bool,
+    /// What overwrites of these take.
+    pub dax_overwrite: DaxOverwrite,
     /// Tell the device which blocks are freed, when their freeing is durable.
     pub discard: bool,
     /// The block allocator.
@@ -190,6 +216,9 @@ impl Default for MountOptions {
             checkpoint: CheckpointMode::Background,
             fsync_batch: FsyncBatch::Single,
             dio_completion: DioCompletion::Inline,
+            dax: DaxMode::Inode,
+            dax_given: false,
+            dax_overwrite: DaxOverwrite::Direct,
             discard: false,
             alloc: AllocOptions::default(),
         }
@@ -248,6 +277,10 @@ impl MountOptions {
             ("data", Some("writeback")) => self.data_mode = DataMode::Writeback,
             ("data", Some("journal")) => self.data_mode = DataMode::Journal,
             ("data", Some(_)) => return Err(error("one of ordered, writeback, journal")),
+            ("dax", None | Some("always")) => self.set_dax(DaxMode::Always),
+            ("dax", Some("inode")) => self.set_dax(DaxMode::Inode),
+            ("dax", Some("never")) => self.set_dax(DaxMode::Never),
+            ("dax", Some(_)) => return Err(error("one of always, inode, never")),
             ("barrier", None | Some("1")) => self.barrier = true,
             ("nobarrier", None) | ("barrier", Some("0")) => self.barrier = false,
             ("barrier", Some(_)) => return Err(error("0 or 1")),
@@ -300,6 +333,10 @@ impl MountOptions {
         Ok(())
     }
 
+    fn set_dax(&mut self, mode: DaxMode) {
+        (self.dax, self.dax_given) = (mode, true);
+    }
+
     /// Takes a contrast option: one that switches on what the engine is built to avoid, to show
     /// what it costs. False if `name` is none.
     fn contrast(&mut self, name: &str, value: Option<&str>) -> Result<bool, &'static str> {
@@ -322,6 +359,9 @@ impl MountOptions {
             ("fsync_batch", _) => return Err("one of single, rescan"),
             ("dio_completion", Some("inline")) => self.dio_completion = DioCompletion::Inline,
             ("dio_completion", Some("deferred")) => self.dio_completion = DioCompletion::Deferred,
+            ("dax_overwrite", Some("direct")) => self.dax_overwrite = DaxOverwrite::Direct,
+            ("dax_overwrite", Some("journal")) => self.dax_overwrite = DaxOverwrite::Journal,
+            ("dax_overwrite", _) => return Err("one of direct, journal"),
             ("dio_completion", _) => return Err("one of inline, deferred"),
             _ => return Ok(false),
         }
@@ -340,6 +380,9 @@ impl MountOptions {
         }
         if self.delalloc_given && self.data_mode == DataMode::Journal {
             return Err("mount option 'delalloc': not with data=journal".to_owned());
+        }
+        if self.dax == DaxMode::Always && self.data_mode == DataMode::Journal {
+            return Err("mount option 'dax=always': not with data=journal".to_owned());
         }
         Ok(())
     }
@@ -399,6 +442,13 @@ mod tests {
     }
 
     #[test]
+    fn journaled_data_is_not_mapped() {
+        assert!(check(&["data=journal", "dax=inode"]).unwrap().check().is_ok());
+        assert!(check(&["data=journal", "dax"]).unwrap().check().is_err());
+        assert_eq!(check(&["dax"]).unwrap().dax, DaxMode::Always);
+    }
+
+    #[test]
     fn bad_words_are_named() {
         for (word, why) in [
             ("frobnicate", "unknown"),
@@ -409,6 +459,8 @@ mod tests {
             ("data=x", "one of ordered, writeback, journal"),
             ("writeback", "one of mapped, ordered, unwritten"),
             ("barrier=2", "0 or 1"),
+            ("dax=x", "one of always, inode, never"),
+            ("dax_overwrite", "one of direct, journal"),
             ("mb_trylock", "0 or 1"),
             ("mb_order2_req=17", "0 to 16"),
             ("mb_stream_req=x", "not a number"),

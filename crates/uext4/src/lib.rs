@@ -27,7 +27,7 @@ pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{
     AllocateMode, DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue,
-    DirectRequest,
+    DirectRequest, Lease,
 };
 pub use inode::InodeRef;
 pub use vfs::{Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime};

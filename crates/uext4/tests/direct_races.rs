@@ -2,8 +2,9 @@
 //!
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
 //! zero, collapse and delete them, on a volume so full that freed blocks are soon another file's,
-//! over a device that sits on writes. Each file has a mark of its own; a block with a foreign one
-//! is a write that came too late. Not covered: schedules one by one (uext4-sim, schedules.rs).
+//! over a device that sits on writes; and the same in DAX mode, by ordinary writes and leases.
+//! Each file has a mark of its own; a block with a foreign one is a write that came too
+//! late. Not covered: schedules one by one (uext4-sim, schedules.rs).
 
 mod common;
 
@@ -15,16 +16,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uext4::{
-    AllocateMode, DirectOp, DirectOptions, DirectRequest, FileKind, IoBuf, MountOptions, OpenFile,
-    SetAttr, Volume,
+    AllocateMode, DirectOp, DirectOptions, DirectRequest, FileKind, IoBuf, Lease, MountOptions,
+    OpenFile, SetAttr, Volume,
 };
-use uext4_device::{Device, MemoryDevice, SharedDevice};
+use uext4_device::{AddressableDevice, Device, MemoryDevice, SharedDevice};
 
 const BLOCK: usize = 1024;
 const FILES: u64 = 6;
 const FILE_BLOCKS: u64 = 320;
 
-/// Sits on every few writes of one block before it makes them; gathered ones it makes at once.
+/// Sits on every few writes of at most a block before it makes them; gathered ones go at once.
 #[derive(Debug)]
 struct LazyDevice {
     inner: Arc<MemoryDevice>,
@@ -42,7 +43,7 @@ impl Device for LazyDevice {
         self.inner.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        if buf.len() == BLOCK && self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
+        if buf.len() <= BLOCK && self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
             std::thread::sleep(Duration::from_millis(4));
         }
         self.inner.write_at(offset, buf)
@@ -72,9 +73,12 @@ fn foreign(file: &OpenFile, number: u64) -> Option<String> {
             false => file.read_at(0, &mut all).unwrap(),
         };
         for (at, block) in all[..count].chunks(BLOCK).enumerate() {
-            let is_zero = block.iter().all(|&byte| byte == 0);
-            if !is_zero && block != &own[..block.len()] {
-                let found = String::from_utf8_lossy(&block[..16]).into_owned();
+            // In DAX mode what is written and what is not share blocks.
+            let is_own = |(part, own): (&[u8], &[u8])| {
+                part == &own[..part.len()] || part.iter().all(|&byte| byte == 0)
+            };
+            if let Some(part) = block.chunks(16).zip(own.chunks(16)).find(|&pair| !is_own(pair)) {
+                let found = String::from_utf8_lossy(part.0).into_owned();
                 return Some(format!("block {at} of file {number} says '{found}'"));
             }
         }
@@ -86,6 +90,8 @@ struct Stress {
     volume: Volume,
     files: Vec<OpenFile>,
     over: AtomicBool,
+    /// Ordinary writes, at any alignment, and leases, in place of direct ones.
+    is_dax: bool,
 }
 
 impl Stress {
@@ -108,6 +114,30 @@ impl Stress {
                 // What cannot be written finds no space.
                 let _ = file.write_direct_at(offset, &mark(number));
             }
+        }
+    }
+
+    /// Not in whole blocks, and through leases.
+    fn overwrite_in_place(&self, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut leases: Vec<Option<Lease>> = (0..FILES).map(|_| None).collect();
+        while self.goes_on() {
+            let (number, file) = self.any(&mut rng);
+            let offset = rng.random_range(0..FILE_BLOCKS - 2) * BLOCK as u64;
+            let at = rng.random_range(0..BLOCK / 16) * 16;
+            let data = &mark(number).repeat(2)[..rng.random_range(1..BLOCK / 8) * 16];
+            if offset + 3 * BLOCK as u64 > file.inode().size() {
+                continue;
+            }
+            let lease = &mut leases[number as usize];
+            if rng.random_range(0..32) == 0 {
+                *lease = file.map(0, file.inode().size().max(1)).ok();
+            }
+            // What cannot be written finds no space, or the end of the file.
+            let _ = match lease {
+                Some(lease) if rng.random() => lease.write(offset + at as u64, data),
+                _ => file.write_at(offset + at as u64, data).map(drop),
+            };
         }
     }
 
@@ -188,11 +218,11 @@ impl Stress {
 }
 
 /// What was found that must not be, within `time`.
-fn stress(seed: u64, time: Duration) -> Option<String> {
+fn stress(seed: u64, time: Duration, is_dax: bool) -> Option<String> {
     let memory = Arc::new(mke2fs(3, "-b 1024 -m 0 -J size=1 -N 32"));
     let device: SharedDevice =
         Arc::new(LazyDevice { inner: memory.clone(), count: AtomicU64::new(0) });
-    let volume = Volume::open(device, MountOptions::default()).unwrap();
+    let volume = open(device, is_dax);
     let root = volume.root().unwrap();
     let file = |number: u64| {
         let name = format!("f{number}").into_bytes();
@@ -200,11 +230,15 @@ fn stress(seed: u64, time: Duration) -> Option<String> {
         volume.open_file(&inode).unwrap()
     };
     let files = (0..FILES).map(file).collect();
-    let stress = Arc::new(Stress { volume: volume.clone(), files, over: AtomicBool::new(false) });
+    let over = AtomicBool::new(false);
+    let stress = Arc::new(Stress { volume: volume.clone(), files, over, is_dax });
     let found = std::thread::scope(|scope| {
         for n in 0..2 {
             let stress = &stress;
-            scope.spawn(move || stress.overwrite(seed + n));
+            scope.spawn(move || match stress.is_dax {
+                true => stress.overwrite_in_place(seed + n),
+                false => stress.overwrite(seed + n),
+            });
             scope.spawn(move || stress.overwrite_queued(seed + 10 + n));
         }
         scope.spawn(|| stress.take_away(seed + 20));
@@ -218,13 +252,23 @@ fn stress(seed: u64, time: Duration) -> Option<String> {
     });
     let files = || stress.files.iter().zip(0..);
     let found = found.or_else(|| files().find_map(|(file, number)| foreign(file, number)));
-    let overwrites = volume.stats().number("direct_overwrites").unwrap();
+    let overwrites = if is_dax { "dax_overwrites" } else { "direct_overwrites" };
+    let overwrites = volume.stats().number(overwrites).unwrap();
     println!("{overwrites} overwrites; {found:?}");
     assert!(found.is_some() || overwrites > 100, "only {overwrites} overwrites went the fast way");
     drop(stress);
     volume.close().unwrap();
     assert_clean(&memory);
     found
+}
+
+fn open(device: SharedDevice, is_dax: bool) -> Volume {
+    let mut options = MountOptions::default();
+    if !is_dax {
+        return Volume::open(device, options).unwrap();
+    }
+    options.parse("dax=always").unwrap();
+    Volume::open(Arc::new(AddressableDevice::new(device)), options).unwrap()
 }
 
 /// A fault is planted in the whole process: tests take turns.
@@ -238,7 +282,17 @@ fn no_overwrite_lands_in_a_block_that_another_file_has_taken() {
     let _turn = turn();
     if have("mke2fs") {
         for seed in 0..2 {
-            assert_eq!(stress(seed * 100, Duration::from_millis(2500)), None);
+            assert_eq!(stress(seed * 100, Duration::from_millis(2500), false), None);
+        }
+    }
+}
+
+#[test]
+fn nor_does_a_store_or_a_lease() {
+    let _turn = turn();
+    if have("mke2fs") {
+        for seed in 0..2 {
+            assert_eq!(stress(seed * 100, Duration::from_millis(2500), true), None);
         }
     }
 }
@@ -250,8 +304,11 @@ fn and_the_stress_would_find_it() {
     let _turn = turn();
     if have("mke2fs") {
         uext4::plant::set(Some(uext4::plant::Fault::LateEpoch));
-        let found = (0..8).find_map(|seed| stress(seed, Duration::from_millis(4000)));
+        for is_dax in [false, true] {
+            let time = Duration::from_millis(4000);
+            let found = (0..8).find_map(|seed| stress(seed, time, is_dax));
+            assert!(found.is_some(), "dax: {is_dax}");
+        }
         uext4::plant::set(None);
-        assert!(found.is_some());
     }
 }

@@ -204,7 +204,7 @@ fn is_writable(path: &Path) -> bool {
 fn open(spec: &Image, options: MountOptions, mut device: FileOptions) -> Result<Volume> {
     let access = if options.read_only { Access::Read } else { Access::Write };
     device.access = access.into();
-    let device = image::device_with("mount", spec, &device)?;
+    let device = image::device_for_mount("mount", spec, &device, &options)?;
     Volume::open(device, options).at("mount", spec)
 }
 

@@ -110,6 +110,18 @@ const DIRECT: &[Choice] = &[
     (1, Generator::check),
     (1, Generator::release),
 ];
+const DAX: &[Choice] = &[
+    (2, Generator::create_held),
+    (8, Generator::write),
+    (4, Generator::write_directly),
+    (4, Generator::write_directly_synced),
+    (2, Generator::allocate),
+    (3, Generator::resize),
+    (3, Generator::punch_and_fill),
+    (3, Generator::sync),
+    (1, Generator::check),
+    (1, Generator::release),
+];
 /// No punching and zeroing: a refused one may have done a part, which nobody could tell.
 const NO_SPACE: &[Choice] = &[
     (8, Generator::create),
@@ -141,6 +153,7 @@ pub(super) fn choices(category: Category) -> &'static [Choice] {
         Category::Htree => HTREE,
         Category::Recycle => RECYCLE,
         Category::Direct => DIRECT,
+        Category::Dax => DAX,
         Category::NoSpace => NO_SPACE,
         Category::Mix => ALL,
     }

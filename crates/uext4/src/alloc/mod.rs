@@ -42,7 +42,7 @@ pub use trim::{DiscardHook, DiscardStats, Discards};
 pub use window::{Draw, Need, Window, WindowStats};
 
 use crate::cache::{BlockKind, Buffer, Cache};
-use crate::config::AllocOptions;
+use crate::config::{AllocOptions, DaxMode};
 use crate::error::Result;
 use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -51,7 +51,7 @@ use available::{Available, Sharded};
 use group::{Group, Shared};
 use inode_map::InodeMaps;
 use order_index::OrderIndex;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{
     BlockNo, Compat, Corrupt, CorruptKind, GroupFlags, GroupNo, Ino, Layout, Place, RawGroupDesc,
@@ -100,6 +100,8 @@ pub struct Space {
     directory_spread: AtomicU32,
     /// What the device is told of free blocks.
     discards: Discards,
+    /// Set once, before the first inode is read; without, no file is in DAX mode.
+    dax: OnceLock<DaxMode>,
 }
 
 /// Free space as statfs(2) counts it.
@@ -163,6 +165,7 @@ impl Space {
             last_stream: AtomicU64::new(0),
             all_frees: Mutex::new(LockRank::Frees, ()),
             inode_maps,
+            dax: OnceLock::new(),
             windows: window::Windows::new(),
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
@@ -174,6 +177,17 @@ impl Space {
 
     fn shared(&self) -> Arc<Self> {
         self.this.upgrade().expect("whoever calls holds the space")
+    }
+
+    /// Says which files are in DAX mode. To be called before the first inode is read.
+    pub(crate) fn set_dax(&self, mode: DaxMode) {
+        // A second answer is none: inodes have looked by then.
+        let _ = self.dax.set(mode);
+    }
+
+    /// Which files are in DAX mode.
+    pub(crate) fn dax(&self) -> DaxMode {
+        self.dax.get().copied().unwrap_or(DaxMode::Never)
     }
 
     /// The metadata cache.

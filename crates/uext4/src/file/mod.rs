@@ -15,6 +15,7 @@ mod allocate;
 mod batch;
 mod convoy;
 mod damage;
+mod dax;
 mod delete;
 mod direct;
 mod journaled;
@@ -35,6 +36,7 @@ mod write;
 
 pub use allocate::AllocateMode;
 pub use damage::{Damage, PanicHook};
+pub use dax::Lease;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
 };

@@ -27,6 +27,11 @@ impl Files {
     /// # Errors
     /// A corrupt tree; a device failure.
     pub fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if inode.is_dax()
+            && let Some(read) = self.read_dax(inode, offset, buf)
+        {
+            return read;
+        }
         let _shared = inode.lock().read();
         let size = inode.size();
         let wanted = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -133,7 +138,7 @@ impl Files {
             return Ok(run_end);
         };
         let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
-        if is_whole || buf.len() >= DIRECT_READ_BYTES {
+        if is_whole || buf.len() >= DIRECT_READ_BYTES || inode.is_dax() {
             let run_end = run_end.min(last);
             self.read_past(inode, at, run_end, block, offset, buf)?;
             return Ok(run_end);

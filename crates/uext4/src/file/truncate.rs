@@ -100,6 +100,9 @@ impl Files {
             return Ok(());
         }
         self.remove_range(inode, excluded, keep, FileBlock::END)?;
+        if tail && inode.is_dax() {
+            self.zero_dax(inode, self.block_at(size), size % self.block_size(), self.block_size())?;
+        }
         self.sweep_locked(inode, state)?;
         // A file that was unlinked while open stays an orphan until it is deleted.
         if inode.attributes().links == 0 {
@@ -122,11 +125,16 @@ impl Files {
     }
 
     /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
+    /// Of a file in DAX mode: whether the caller has to zero them, when it is cut.
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.block_size();
         let planted = plant::is(Fault::UnzeroedTail);
         if within == 0 || inode.kind() != FileKind::Regular || planted {
             return Ok(false);
+        }
+        if inode.is_dax() {
+            let state = lookup(&self.space, inode, self.block_at(size))?.state;
+            return Ok(matches!(state, State::Written(_)));
         }
         self.zero_in_block(inode, self.block_at(size), within, self.block_size())
     }
@@ -142,6 +150,10 @@ impl Files {
     ) -> Result<bool> {
         if self.is_journaled(inode) {
             self.zero_journaled(inode, at, from, to)?;
+            return Ok(false);
+        }
+        if inode.is_dax() {
+            self.zero_dax(inode, at, from, to)?;
             return Ok(false);
         }
         let is_dirty = inode.pages().map.peek(at).is_some_and(|page| page.dirty || page.writeback);

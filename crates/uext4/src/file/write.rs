@@ -28,6 +28,11 @@ impl Files {
     /// # Errors
     /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
     pub fn write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
+        if inode.is_dax()
+            && let Some(written) = self.write_dax(inode, offset, buf)
+        {
+            return written;
+        }
         self.check_changeable(inode)?;
         let written = {
             let _exclusive = inode.lock().write();
@@ -64,6 +69,8 @@ impl Files {
             let len = (buf.len() - done).min(in_chunk as usize);
             let written = if journaled {
                 self.write_journaled(inode, at, &buf[done..])
+            } else if inode.is_dax() {
+                self.write_dax_slowly(inode, at, &buf[done..done + len])
             } else {
                 self.write_chunk(inode, at, &buf[done..done + len]).map(|()| len)
             };
@@ -109,8 +116,10 @@ impl Files {
 
     /// Writeback that a write brings with it.
     fn after_write(&self, inode: &InodeRef, written: usize) -> Result<()> {
-        self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
-        self.reclaim();
+        if !inode.is_dax() {
+            self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
+            self.reclaim();
+        }
         self.honour_sync_flag(inode)
     }
 

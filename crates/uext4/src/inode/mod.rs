@@ -17,12 +17,13 @@ mod table;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, WrittenLeaf};
+pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version, WrittenLeaf};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space, Window};
 use crate::cache::{BlockKind, Buffer, DirtyMark, PageBudget, PageMap};
+use crate::config::DaxMode;
 use crate::error::{ErrorKind, Result};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
@@ -30,8 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
-    BlockNo, CorruptKind, FileBlock, FileKind, GroupNo, Ino, Place, RawInode, Timestamp,
-    extent::write_header, inode::verify_inode,
+    BlockNo, CorruptKind, FileBlock, FileKind, GroupNo, Ino, InodeFlags, Place, RawInode,
+    Timestamp, extent::write_header, inode::verify_inode,
 };
 
 /// Groups over which the streams of one directory are spread: so many appenders side by side seldom
@@ -75,6 +76,8 @@ pub struct Inode {
     space: Arc<Space>,
     ino: Ino,
     kind: FileKind,
+    /// Content is loaded and stored where it lies; no page ever holds any of it.
+    is_dax: bool,
     seed: InodeSeed,
     place: SlotPlace,
     /// Where its blocks would best be, if they are few.
@@ -214,6 +217,7 @@ impl Inode {
     ) -> Self {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(budget)));
+        let is_dax = kind == FileKind::Regular && is_dax(space, attributes.flags);
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::none(space),
@@ -228,6 +232,7 @@ impl Inode {
             space: Arc::clone(space),
             ino,
             kind,
+            is_dax,
             seed,
             place,
             home,
@@ -262,6 +267,13 @@ impl Inode {
     #[must_use]
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// Whether the file is in DAX mode. Decided when the inode is loaded, as in ext4; does not
+    /// change while it is in memory.
+    #[must_use]
+    pub fn is_dax(&self) -> bool {
+        self.is_dax
     }
 
     /// Tells two users of one number apart; never changes.
@@ -403,6 +415,7 @@ impl Inode {
     /// To be called before a page is put in, or read for that: see [`Overwrites`]. The caller holds
     /// the file, shared at least, until the page is in.
     pub(crate) fn note_cached(&self) {
+        debug_assert!(!self.is_dax, "a page of a file in DAX mode");
         if let Some(overwrites) = self.overwrites() {
             overwrites.note_cached(self.space.journal().waits());
         }
@@ -576,6 +589,20 @@ impl Inode {
     pub(crate) fn sync_tid(&self, data_only: bool) -> Option<uext4_ondisk::Tid> {
         if data_only { self.data_changed_in.get() } else { self.changed_in.get() }
     }
+}
+
+/// Whether a regular file with these flags is in DAX mode.
+fn is_dax(space: &Space, flags: InodeFlags) -> bool {
+    let is_wanted = match space.dax() {
+        DaxMode::Always => true,
+        DaxMode::Inode => flags.contains(InodeFlags::DAX),
+        DaxMode::Never => false,
+    };
+    let others = InodeFlags::JOURNAL_DATA
+        | InodeFlags::ENCRYPT
+        | InodeFlags::VERITY
+        | InodeFlags::INLINE_DATA;
+    is_wanted && flags.contains(InodeFlags::EXTENTS) && !flags.intersects(others)
 }
 
 /// A transaction id that may be absent.

@@ -38,6 +38,8 @@ const SETTLED: u64 = 1 << 17;
 /// One exclusion more has begun.
 const GENERATION: u64 = 1 << 18;
 const CLOSED: u64 = EXCLUDERS | CACHED;
+/// Most counters of an inode.
+const STRIPES_MAX: usize = 64;
 /// Looks at a counter before a waiter drives others' requests.
 const PATIENCE: u32 = 40;
 /// Looks at a counter before a waiter sleeps between them.
@@ -110,6 +112,12 @@ impl Snapshot {
         let keep = |leaf: &&Arc<WrittenLeaf>| leaf.end <= first || leaf.first >= end;
         self.leaves.iter().filter(keep).cloned().collect()
     }
+}
+
+/// Several for each processor: threads are more than processors, and two that run at the same time
+/// should seldom meet on one.
+fn stripe_count() -> usize {
+    if cfg!(feature = "shuttle") { thread::slots() } else { (4 * thread::slots()).min(STRIPES_MAX) }
 }
 
 /// Alone on its cache lines: processors fetch them in pairs.
@@ -211,7 +219,7 @@ impl Overwrites {
             state: AtomicU64::new(CACHED),
             size: AtomicU64::new(0),
             snapshot: Published::new(Snapshot::default()),
-            stripes: (0..thread::slots()).map(|_| Stripe::default()).collect(),
+            stripes: (0..stripe_count()).map(|_| Stripe::default()).collect(),
             written_ns: AtomicU64::new(0),
             unflushed: AtomicBool::new(false),
             accessed: AtomicBool::new(false),

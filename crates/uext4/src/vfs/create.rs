@@ -43,9 +43,10 @@ pub struct NewInode {
 /// Flags that a new inode takes from its directory: those that uext4 honours.
 fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
     let all = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
+    let modes = InodeFlags::JOURNAL_DATA | InodeFlags::DAX;
     match kind {
-        FileKind::Directory => flags & (all | InodeFlags::DIRSYNC | InodeFlags::JOURNAL_DATA),
-        FileKind::Regular => flags & (all | InodeFlags::JOURNAL_DATA),
+        FileKind::Directory => flags & (all | InodeFlags::DIRSYNC | modes),
+        FileKind::Regular => flags & (all | modes),
         _ => flags & all,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{AllocateMode, Files, Seek};
+use crate::file::{AllocateMode, Files, Lease, Seek};
 use crate::inode::{ErrorCursor, InodeRef};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,6 +95,18 @@ impl OpenFile {
         self.expect_file()?;
         let write = || self.watch(|files| files.write_direct(&self.inode, offset, buf, true));
         self.vfs.calls().write.time(write)
+    }
+
+    /// Maps `len` bytes from byte `offset` of a file in DAX mode: bytes are copied in and out with
+    /// no look-up. Holes get blocks of zeroes.
+    ///
+    /// # Errors
+    /// `Unsupported` for a file that is not in DAX mode; `InvalidArgument` for a range that is
+    /// empty or not inside the file; `NoSpace`; a corrupt tree; a device failure.
+    pub fn map(&self, offset: u64, len: u64) -> Result<Lease> {
+        self.expect_file()?;
+        let files = self.vfs.files();
+        files.watch(files.map(&self.inode, offset, len))
     }
 
     /// Makes the file durable; only what is needed to read its data back if `data_only`.

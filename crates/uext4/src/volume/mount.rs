@@ -5,7 +5,7 @@ use super::superblock::{self, LiveSuperblock};
 use super::{Inner, RecoveryReport, Volume};
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
-use crate::config::{MountOptions, OnError};
+use crate::config::{DataMode, DaxMode, MountOptions, OnError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, Files, Orphans};
 use crate::inode::InodeTable;
@@ -42,6 +42,11 @@ struct Opened {
 
 pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume> {
     options.check().map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
+    let can_dax = device.dax().is_some();
+    if options.dax == DaxMode::Always && !can_dax {
+        let why = "mount option 'dax=always': the device is not byte-addressable";
+        return Err(Error::new(ErrorKind::InvalidArgument, why));
+    }
     let opened = open_device(device, &options)?;
     let report = RecoveryReport {
         transactions: opened.recovered.as_ref().map_or(0, |r| r.transactions),
@@ -115,6 +120,7 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
     let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
     let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;
+    space.set_dax(dax_mode(&space, &options));
     if options.discard {
         space.discards().discard_on_free();
     }
@@ -157,6 +163,13 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             opened: Instant::now(),
         }),
     })
+}
+
+/// Which files are in DAX mode: those that the options name, where the device can. The overlay of a
+/// read-only volume whose journal is replayed into memory cannot.
+fn dax_mode(space: &Space, options: &MountOptions) -> DaxMode {
+    let can = space.cache().device().dax().is_some();
+    if can && options.data_mode != DataMode::Journal { options.dax } else { DaxMode::Never }
 }
 
 fn prepare_journal(

@@ -10,6 +10,8 @@ use super::super::Files;
 use crate::config::Atime;
 use crate::error::{Error, Result};
 use crate::inode::{Access, Inode, Overwrites};
+use std::io;
+use std::ops::Range;
 use uext4_ondisk::FileBlock;
 
 /// Where a range of a file lies in one piece, and the right to go there.
@@ -21,7 +23,7 @@ pub(super) struct Place<'a> {
 
 impl Files {
     /// Reads, if the whole range can be read this way.
-    pub(super) fn read_fast(
+    pub(in crate::file) fn read_fast(
         &self,
         inode: &Inode,
         offset: u64,
@@ -29,25 +31,21 @@ impl Files {
     ) -> Option<Result<usize>> {
         let overwrites = inode.overwrites()?;
         let _access = overwrites.enter()?;
-        self.find_all(overwrites, offset, buf.len())?;
-        let (mut at, mut rest, mut result) = (offset, &mut *buf, Ok(()));
-        while !rest.is_empty() && result.is_ok() {
-            let (place, len) = self.find_piece(overwrites, at, rest.len())?;
-            let (piece, behind) = rest.split_at_mut(len);
-            result = self.space.cache().device().read_at(place, piece);
-            (at, rest) = (at + len as u64, behind);
-        }
+        let result = self.for_pieces(overwrites, offset, buf.len(), |place, range| {
+            self.load(inode, place, &mut buf[range])
+        })?;
         if self.keeps_access_times() {
             inode.note_direct_read(overwrites);
         }
-        self.direct.reads.add(1);
+        let stats = &self.direct;
+        if inode.is_dax() { &stats.dax_reads } else { &stats.reads }.add(1);
         let error = |e| Error::io(format!("reading {} bytes of {}", buf.len(), inode.ino()), e);
         Some(result.map(|()| buf.len()).map_err(error))
     }
 
     /// Writes, if the whole range is an overwrite, and the result need be no more `durable` than
     /// the device makes it.
-    pub(super) fn write_fast(
+    pub(in crate::file) fn write_fast(
         &self,
         inode: &Inode,
         offset: u64,
@@ -59,22 +57,20 @@ impl Files {
             return None;
         }
         let _access = overwrites.enter()?;
-        self.find_all(overwrites, offset, buf.len())?;
-        let device = self.space.cache().device();
-        let (mut at, mut rest, mut result) = (offset, buf, Ok(()));
-        while !rest.is_empty() && result.is_ok() {
-            let (place, len) = self.find_piece(overwrites, at, rest.len())?;
-            let (piece, behind) = rest.split_at(len);
-            result = match durable && self.options.barrier {
-                true => device.write_fua(place, piece),
-                false => device.write_at(place, piece),
-            };
-            (at, rest) = (at + len as u64, behind);
-        }
+        let result = self.for_pieces(overwrites, offset, buf.len(), |place, range| {
+            match durable && self.options.barrier {
+                true => self.space.cache().device().write_fua(place, &buf[range]),
+                false => self.store(inode, place, &buf[range]),
+            }
+        })?;
         // A failed write may have changed something, too.
         inode.note_direct_write(overwrites);
-        self.direct.overwrites.add(1);
-        self.direct.inline.add(1);
+        if inode.is_dax() {
+            self.direct.dax_overwrites.add(1);
+        } else {
+            self.direct.overwrites.add(1);
+            self.direct.inline.add(1);
+        }
         let error = |e| Error::io(format!("writing {} bytes of {}", buf.len(), inode.ino()), e);
         Some(result.map(|()| buf.len()).map_err(error))
     }
@@ -107,7 +103,7 @@ impl Files {
         self.place_to_read(inode, offset, len)
     }
 
-    pub(super) fn keeps_access_times(&self) -> bool {
+    pub(in crate::file) fn keeps_access_times(&self) -> bool {
         self.options.atime != Atime::None && !self.is_read_only()
     }
 
@@ -121,13 +117,35 @@ impl Files {
         overwrites.is_overwritable() && !self.is_read_only() && (!durable || is_mapping_durable())
     }
 
-    /// `Some` if every block of a range inside the file is known to be written.
-    fn find_all(&self, overwrites: &Overwrites, offset: u64, len: usize) -> Option<()> {
-        let (_, mut done) = self.find_inside(overwrites, offset, len)?;
-        while done < len {
-            done += self.find_piece(overwrites, offset + done as u64, len - done)?.1;
+    /// Gives `work` each piece of a range: byte of the device, and which bytes of the range lie
+    /// there. `None`, and nothing done as a rule, unless every block of it is known to be
+    /// written and it ends inside the file. To be called inside.
+    fn for_pieces(
+        &self,
+        overwrites: &Overwrites,
+        offset: u64,
+        len: usize,
+        mut work: impl FnMut(u64, Range<usize>) -> io::Result<()>,
+    ) -> Option<io::Result<()>> {
+        let (place, first) = self.find_inside(overwrites, offset, len)?;
+        if first == len {
+            return Some(work(place, 0..len));
         }
-        Some(())
+        let piece = |done| self.find_piece(overwrites, offset + done as u64, len - done);
+        let mut done = first;
+        while done < len {
+            done += piece(done)?.1;
+        }
+        done = 0;
+        while done < len {
+            // Somebody who excludes us may have retired what was there: all is done again then.
+            let (place, count) = piece(done)?;
+            if let Err(error) = work(place, done..done + count) {
+                return Some(Err(error));
+            }
+            done += count;
+        }
+        Some(Ok(()))
     }
 
     /// The first piece of a range that must end inside the file.

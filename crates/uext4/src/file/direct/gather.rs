@@ -177,6 +177,17 @@ impl Files {
         Ok(())
     }
 
+    /// Writes `data` at byte `offset` past the page cache, or as much of it as there is space for;
+    /// at least one block, or it fails. The caller holds the file exclusively.
+    pub(in crate::file) fn write_past_cache(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        self.write_alone(Chunk { inode, offset, data })
+    }
+
     /// Writes a chunk, or as much of it as there is space for. The caller holds the file.
     fn write_alone(&self, mut chunk: Chunk<'_>) -> Result<usize> {
         let mut swept = false;

@@ -6,7 +6,8 @@
 //! Invariants: the fast way is taken inside an [`crate::inode::Overwrites`] only, and meets no
 //! cached page. What a direct write maps is on the device before the mapping exists, as with
 //! buffered ones. A read that starts after a direct write has returned sees it, and a direct read
-//! sees what a buffered write before it wrote. docs/direct-io.md has the rules and the arguments.
+//! sees what a buffered write before it wrote. Files in DAX mode ([`super::dax`]) go the same ways
+//! by their ordinary reads and writes. docs/direct-io.md has the rules and the arguments.
 //! Locking: none on the fast way; else the file's lock, shared to read and exclusive to write, then
 //! sweep locks.
 //! Kernel counterpart: `ext4_file_read_iter`, `ext4_dio_write_iter`, `fs/iomap/direct-io.c`.
@@ -104,7 +105,12 @@ impl Files {
 
     /// Makes the fast way possible for a range, if it can be: writes back and drops pages that only
     /// stand in the way, and learns which blocks are written. The caller holds no lock.
-    pub(super) fn prepare_direct(&self, inode: &InodeRef, offset: u64, len: usize) -> Result<()> {
+    pub(in crate::file) fn prepare_direct(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<()> {
         let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
         if !is_plain || self.is_journaled(inode) {
             return Ok(());

@@ -29,11 +29,20 @@ pub(crate) struct DirectStats {
     pub(crate) deferred: Counter,
     /// Requests that were completed by one who waited for them to end.
     pub(crate) helped: Counter,
+    /// Reads and overwrites of files in DAX mode that took no lock; other writes to them.
+    pub(crate) dax_reads: Counter,
+    pub(crate) dax_overwrites: Counter,
+    pub(crate) dax_slow_writes: Counter,
+    /// Handles that overwrites started, with `dax_overwrite=journal`.
+    pub(crate) dax_handles: Counter,
+    /// Loads and stores through leases, and how often a lease mapped its range.
+    pub(crate) lease_accesses: Counter,
+    pub(crate) lease_maps: Counter,
 }
 
 impl DirectStats {
     /// All of them, by name.
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 13] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 19] {
         [
             ("direct_reads", self.reads.get()),
             ("direct_reads_slow", self.slow_reads.get()),
@@ -48,6 +57,12 @@ impl DirectStats {
             ("direct_completions_inline", self.inline.get()),
             ("direct_completions_deferred", self.deferred.get()),
             ("direct_completions_helped", self.helped.get()),
+            ("dax_reads", self.dax_reads.get()),
+            ("dax_overwrites", self.dax_overwrites.get()),
+            ("dax_writes_slow", self.dax_slow_writes.get()),
+            ("dax_overwrite_handles", self.dax_handles.get()),
+            ("dax_lease_accesses", self.lease_accesses.get()),
+            ("dax_lease_maps", self.lease_maps.get()),
         ]
     }
 }

@@ -1,0 +1,21 @@
+//! The load that stores: E2 (`dax-overwrite`).
+//!
+//! What: threads overwrite blocks at random places of 32 files that are written in full, on a
+//! mapped image (`DaxDevice`), by the ordinary write of the library. `docs/lab.md` says how the
+//! figures are taken.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `shape` | sizes, the files and where they lie |
+//! | `generator` | the threads, and what they write to |
+//! | `run` | turns |
+//!
+//! Invariants: both sides run the same generator, stores of the same device, on the same blocks of
+//! the same image, and end with the same flush. Overwrites leave the image as it was but for data,
+//! so one image serves all turns; it is judged after each.
+
+mod generator;
+mod run;
+mod shape;
+
+pub(crate) use run::run;

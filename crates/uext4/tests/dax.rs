@@ -1,0 +1,429 @@
+//! Files in DAX mode: what ordinary reads and writes, and leases, do to them, and what it costs.
+//!
+//! Fault model: any alignment and place, cuts, punches and shifts between, against bytes in memory;
+//! options and flags that do not fit; leases whose blocks are taken away by the same thread and by
+//! another; a volume without space. Not covered: crashes (uext4-sim, category `dax`), threads that
+//! race (`dax_races.rs`).
+
+mod common;
+
+use common::{assert_clean, have, mke2fs, new};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use uext4::{AllocateMode, ErrorKind, FileKind, Lease, MountOptions, OpenFile, SetAttr, Volume};
+use uext4_device::{AddressableDevice, MemoryDevice, SharedDevice};
+
+const BLOCK: usize = 4096;
+
+fn options(words: &str) -> MountOptions {
+    let mut options = MountOptions::default();
+    words.split(',').filter(|word| !word.is_empty()).for_each(|w| options.parse(w).unwrap());
+    options
+}
+
+fn open(device: &Arc<MemoryDevice>, words: &str) -> Volume {
+    let shared: SharedDevice = device.clone();
+    Volume::open(Arc::new(AddressableDevice::new(shared)), options(words)).unwrap()
+}
+
+fn file(volume: &Volume, name: &str) -> OpenFile {
+    let root = volume.root().unwrap();
+    let inode = volume.create(&root, name.as_bytes(), &new(FileKind::Regular, 0o644)).unwrap();
+    volume.open_file(&inode).unwrap()
+}
+
+fn find(volume: &Volume, name: &str) -> OpenFile {
+    let inode = volume.lookup(&volume.root().unwrap(), name.as_bytes()).unwrap();
+    volume.open_file(&inode).unwrap()
+}
+
+fn read(file: &OpenFile, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xee; len];
+    let count = file.read_at(offset, &mut buf).unwrap();
+    buf.truncate(count);
+    buf
+}
+
+fn cut(volume: &Volume, file: &OpenFile, size: u64) {
+    let change = SetAttr { size: Some(size), ..SetAttr::default() };
+    volume.set_attr(file.inode(), &change).unwrap();
+}
+
+fn number(volume: &Volume, name: &str) -> u64 {
+    volume.stats().number(name).unwrap()
+}
+
+/// An overwrite starts no handle, and one with `dax_overwrite=journal` starts one.
+#[test]
+fn what_an_overwrite_takes() {
+    if !have("mke2fs") {
+        return;
+    }
+    for (words, per_write) in [("dax=always", 0), ("dax,dax_overwrite=journal", 1)] {
+        let device = Arc::new(mke2fs(32, "-b 4096"));
+        let volume = open(&device, words);
+        let a = file(&volume, "a");
+        a.write_at(0, &vec![1; 256 * BLOCK]).unwrap();
+        a.sync(false).unwrap();
+        // What is learnt once.
+        a.write_at(0, &[2]).unwrap();
+        let (handles, fast) = (number(&volume, "handles"), number(&volume, "dax_overwrites"));
+        let mut rng = StdRng::seed_from_u64(3);
+        for _ in 0..500 {
+            let len = rng.random_range(1..3 * BLOCK);
+            let at = rng.random_range(0..(256 * BLOCK - len) as u64);
+            a.write_at(at, &vec![7; len]).unwrap();
+            assert_eq!(read(&a, at, len), vec![7; len]);
+        }
+        assert_eq!(number(&volume, "handles") - handles, 500 * per_write, "{words}");
+        assert_eq!(number(&volume, "dax_overwrite_handles"), 501 * per_write, "{words}");
+        assert_eq!(number(&volume, "dax_overwrites") - fast, 500);
+        assert_eq!(number(&volume, "pages"), 0);
+        drop(a);
+        volume.close().unwrap();
+        assert_clean(&device);
+    }
+}
+
+#[test]
+fn an_overwrite_and_a_lease_allocate_nothing() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 4096"));
+    let volume = open(&device, "dax=always");
+    let a = file(&volume, "a");
+    let mut data = [1; BLOCK];
+    a.write_at(0, &[1; 64 * BLOCK]).unwrap();
+    a.sync(false).unwrap();
+    let lease = a.map(0, 64 * BLOCK as u64).unwrap();
+    let mut round = || {
+        for at in 0..63 {
+            a.write_at(at * BLOCK as u64 + 100, &data).unwrap();
+            a.read_at(at * BLOCK as u64 + 100, &mut data).unwrap();
+            lease.write(at * BLOCK as u64 + 100, &data).unwrap();
+            lease.read(at * BLOCK as u64 + 100, &mut data).unwrap();
+        }
+    };
+    // Memory of the device, of the thread, and what is learnt once.
+    round();
+    let taken = allocation_counter::measure(round);
+    assert_eq!(taken.count_total, 0, "{taken:?}");
+}
+
+#[test]
+fn options_and_flags() {
+    if !have("mke2fs") || !have("debugfs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 4096"));
+    let shared: SharedDevice = device.clone();
+    let error = Volume::open(shared.clone(), options("dax=always")).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("not byte-addressable"), "{error}");
+    assert!(!error.to_string().contains('\n'));
+    // Without the device's help the flag is a flag.
+    let volume = Volume::open(shared, options("dax=inode")).unwrap();
+    let a = file(&volume, "a");
+    a.write_at(0, &[1; BLOCK]).unwrap();
+    assert!(!a.inode().is_dax());
+    assert_eq!(*a.map(0, 1).unwrap_err().kind(), ErrorKind::Unsupported);
+    drop(a);
+    volume.close().unwrap();
+    for (words, by_flag, without) in [
+        ("", true, false),
+        ("dax=inode", true, false),
+        ("dax=never", false, false),
+        ("dax=always", true, true),
+        ("data=journal", false, false),
+    ] {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        device.save(image.path()).unwrap();
+        let flags = ["-w", "-R", "sif a flags 0x2080000"];
+        let mut debugfs = std::process::Command::new("/sbin/debugfs");
+        assert!(debugfs.args(flags).arg(image.path()).output().unwrap().status.success());
+        let flagged = Arc::new(MemoryDevice::load(image.path()).unwrap());
+        let volume = open(&flagged, words);
+        let (a, b) = (find(&volume, "a"), file(&volume, "b"));
+        assert_eq!((a.inode().is_dax(), b.inode().is_dax()), (by_flag, without), "'{words}'");
+        a.write_at(BLOCK as u64 - 1, &[2; 2]).unwrap();
+        b.write_at(BLOCK as u64 - 1, &[3; 2]).unwrap();
+        assert_eq!(read(&a, 4000, 200).last(), Some(&2));
+        drop((a, b));
+        volume.close().unwrap();
+    }
+}
+
+/// A file as bytes, changed in the same way.
+#[derive(Default)]
+struct Model(Vec<u8>);
+
+impl Model {
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        self.0.resize(self.0.len().max(offset + data.len()), 0);
+        self.0[offset..offset + data.len()].copy_from_slice(data);
+    }
+
+    fn zero(&mut self, offset: usize, end: usize) {
+        let end = end.min(self.0.len());
+        self.0[offset.min(end)..end].fill(0);
+    }
+
+    fn at(&self, offset: usize, len: usize) -> &[u8] {
+        let end = (offset + len).min(self.0.len());
+        &self.0[offset.min(end)..end]
+    }
+}
+
+const SIZE_MAX: usize = 40 * BLOCK;
+
+fn step(
+    rng: &mut StdRng,
+    volume: &Volume,
+    file: &OpenFile,
+    lease: &mut Option<(usize, Lease)>,
+    model: &mut Model,
+) {
+    let fill = rng.random_range(1..=255);
+    let offset = rng.random_range(0..SIZE_MAX);
+    let len = rng.random_range(1..4 * BLOCK);
+    let (block, blocks) = (offset / BLOCK * BLOCK, len.next_multiple_of(BLOCK));
+    match rng.random_range(0..22) {
+        0..=5 => {
+            file.write_at(offset as u64, &vec![fill; len]).unwrap();
+            model.write(offset, &vec![fill; len]);
+        }
+        6 => {
+            let (at, count) = file.append(&vec![fill; len]).unwrap();
+            assert_eq!((at, count), (model.0.len() as u64, len));
+            model.write(at as usize, &vec![fill; len]);
+        }
+        7 => {
+            file.write_direct_at(block as u64, &vec![fill; blocks]).unwrap();
+            model.write(block, &vec![fill; blocks]);
+        }
+        8..=9 => {
+            let size = rng.random_range(0..SIZE_MAX);
+            cut(volume, file, size as u64);
+            model.0.resize(size, 0);
+        }
+        10..=11 => {
+            file.allocate(AllocateMode::PunchHole, offset as u64, len as u64).unwrap();
+            model.zero(offset, offset + len);
+        }
+        12 => {
+            let mode = AllocateMode::ZeroRange { keep_size: true };
+            file.allocate(mode, offset as u64, len as u64).unwrap();
+            model.zero(offset, offset + len);
+        }
+        13 => {
+            let mode = AllocateMode::Allocate { keep_size: true };
+            file.allocate(mode, offset as u64, len as u64).unwrap();
+        }
+        14 if block + blocks < model.0.len() => {
+            file.allocate(AllocateMode::CollapseRange, block as u64, blocks as u64).unwrap();
+            model.0.drain(block..block + blocks);
+        }
+        15 if block < model.0.len() && model.0.len() < SIZE_MAX => {
+            file.allocate(AllocateMode::InsertRange, block as u64, blocks as u64).unwrap();
+            model.0.splice(block..block, std::iter::repeat_n(0, blocks));
+        }
+        16 => file.sync(rng.random()).unwrap(),
+        17 if offset < model.0.len() => {
+            let len = rng.random_range(1..=model.0.len() - offset);
+            *lease = Some((offset, file.map(offset as u64, len as u64).unwrap()));
+        }
+        _ => {
+            if let Some((start, lease)) = lease {
+                through_lease(rng, *start, lease, fill, model);
+            }
+        }
+    }
+    assert!(read(file, offset as u64, len) == model.at(offset, len), "read of {len} at {offset}");
+    assert_eq!(file.inode().size(), model.0.len() as u64);
+    assert_eq!(number(volume, "pages"), 0);
+}
+
+/// Inside the file it is the file, however often its blocks have changed; behind its end it fails.
+fn through_lease(rng: &mut StdRng, start: usize, lease: &Lease, fill: u8, model: &mut Model) {
+    let at = rng.random_range(0..lease.len() as usize);
+    let len = rng.random_range(1..=(lease.len() as usize - at).min(3 * BLOCK));
+    let (offset, mut bytes) = (start + at, vec![fill; len]);
+    let is_inside = offset + len <= model.0.len();
+    if rng.random() {
+        let written = lease.write(at as u64, &bytes);
+        assert_eq!(written.is_ok(), is_inside, "{written:?}");
+        if is_inside {
+            model.write(offset, &bytes);
+        }
+    } else {
+        let read = lease.read(at as u64, &mut bytes);
+        assert_eq!(read.is_ok(), is_inside, "{read:?}");
+        assert!(!is_inside || bytes == model.at(offset, len), "lease: {len} at {offset}");
+    }
+}
+
+#[test]
+fn ordinary_access_and_leases_agree_with_bytes_in_memory() {
+    if !have("mke2fs") {
+        return;
+    }
+    for (seed, words) in (1..).zip([
+        "",
+        "",
+        "",
+        "dax_overwrite=journal",
+        "writeback=ordered",
+        "writeback=unwritten",
+        "nodelalloc",
+        "extent_max_zeroout_kb=0",
+    ]) {
+        for block_size in [1024, 4096] {
+            let device = Arc::new(mke2fs(24, &format!("-b {block_size}")));
+            let words = format!("dax=always,{words}");
+            let volume = open(&device, &words);
+            let (mut rng, mut model) = (StdRng::seed_from_u64(seed), Model::default());
+            let (a, mut lease) = (file(&volume, "a"), None);
+            for n in 0..600 {
+                let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    step(&mut rng, &volume, &a, &mut lease, &mut model);
+                }));
+                assert!(result.is_ok(), "seed {seed} ({words}, blocks of {block_size}), step {n}");
+            }
+            drop((a, lease));
+            volume.close().unwrap();
+            assert_clean(&device);
+            // As a mount without DAX sees it.
+            let volume = open(&device, "dax=never");
+            let a = find(&volume, "a");
+            assert!(!a.inode().is_dax());
+            assert!(read(&a, 0, model.0.len()) == model.0, "seed {seed} ({words}): after a mount");
+        }
+    }
+}
+
+/// A lease holds nobody up between two copies: its owner cuts the file itself.
+#[test]
+fn a_lease_is_broken_by_its_own_thread() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 4096"));
+    let volume = open(&device, "dax=always");
+    let a = file(&volume, "a");
+    assert_eq!(*a.map(0, 1).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    cut(&volume, &a, 8 * BLOCK as u64);
+    let lease = a.map(0, 8 * BLOCK as u64).unwrap();
+    assert_eq!(a.seek_hole(0).unwrap(), 8 * BLOCK as u64);
+    lease.write(100, &[1; 3 * BLOCK]).unwrap();
+    let maps = number(&volume, "dax_lease_maps");
+    // Nobody took anything away: nothing is looked up again.
+    a.write_at(20 * BLOCK as u64, &[2; BLOCK]).unwrap();
+    lease.write(0, &[3; BLOCK]).unwrap();
+    assert_eq!(number(&volume, "dax_lease_maps"), maps);
+    cut(&volume, &a, 2 * BLOCK as u64 + 10);
+    let mut bytes = [9; BLOCK];
+    lease.read(BLOCK as u64, &mut bytes).unwrap();
+    assert_eq!(bytes, [1; BLOCK]);
+    assert_eq!(number(&volume, "dax_lease_maps"), maps + 1);
+    for at in [BLOCK as u64 + 11, 4 * BLOCK as u64] {
+        assert_eq!(*lease.read(at, &mut bytes).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(*lease.write(at, &bytes).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    assert_eq!(a.inode().size(), 2 * BLOCK as u64 + 10);
+    // The file grows again: the lease is as good as new, over new blocks.
+    cut(&volume, &a, 8 * BLOCK as u64);
+    lease.read(2 * BLOCK as u64, &mut bytes).unwrap();
+    assert_eq!(bytes[..11], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
+    a.allocate(AllocateMode::PunchHole, 0, 8 * BLOCK as u64).unwrap();
+    lease.write(5, &[4; 10]).unwrap();
+    assert_eq!(read(&a, 0, 16)[4..], [0, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 0]);
+    // Past the range.
+    assert!(lease.read(8 * BLOCK as u64, &mut [0]).is_err());
+    assert!(lease.write(u64::MAX, &[0]).is_err());
+    // It is the file, name or not.
+    volume.unlink(&volume.root().unwrap(), b"a").unwrap();
+    drop(a);
+    lease.write(0, &[5; 10]).unwrap();
+    drop(lease);
+    volume.close().unwrap();
+    assert_clean(&device);
+}
+
+#[test]
+fn a_lease_is_broken_by_another_thread() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(32, "-b 1024"));
+    let volume = open(&device, "dax=always");
+    let a = file(&volume, "a");
+    let len = 256 * 1024_u64;
+    cut(&volume, &a, len);
+    let lease = a.map(0, len).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for mark in 1..=2_u8 {
+            let (lease, over) = (&lease, &over);
+            scope.spawn(move || {
+                let mut rng = StdRng::seed_from_u64(mark.into());
+                let mut bytes = [0; 700];
+                while !over.load(Ordering::Relaxed) {
+                    // The file ends where it ends: some of these fail.
+                    let _ = lease.write(rng.random_range(0..len - 700), &[mark; 700]);
+                    if lease.read(rng.random_range(0..len - 700), &mut bytes).is_ok() {
+                        assert!(bytes.iter().all(|&byte| byte <= 2));
+                    }
+                }
+            });
+        }
+        let (mut rng, start) = (StdRng::seed_from_u64(9), Instant::now());
+        let b = file(&volume, "b");
+        while start.elapsed() < Duration::from_millis(1500) {
+            cut(&volume, &a, rng.random_range(0..len));
+            // The blocks are this file's at once.
+            b.write_at(0, &vec![99; len as usize]).unwrap();
+            cut(&volume, &a, len);
+            assert!(read(&b, 0, len as usize).iter().all(|&byte| byte == 99));
+            cut(&volume, &b, 0);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    println!("{} maps", number(&volume, "dax_lease_maps"));
+    assert!(number(&volume, "dax_lease_accesses") > 1000);
+    drop((a, lease));
+    volume.close().unwrap();
+    assert_clean(&device);
+}
+
+/// A write that has space for its front only is short, and what it wrote is there.
+#[test]
+fn no_space_makes_writes_short_and_leases_fail() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 4096 -m 0"));
+    let volume = open(&device, "dax=always");
+    let (a, data) = (file(&volume, "a"), vec![6; 1 << 20]);
+    let mut end = 3;
+    let error = loop {
+        match a.write_at(end, &data) {
+            Ok(count) => end += count as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(*error.kind(), ErrorKind::NoSpace);
+    assert_eq!(a.inode().size(), end);
+    assert!(read(&a, 3, end as usize).iter().all(|&byte| byte == 6));
+    // Overwriting needs none.
+    a.write_at(1, &[7; BLOCK]).unwrap();
+    let b = file(&volume, "b");
+    cut(&volume, &b, 8 << 20);
+    assert_eq!(*b.map(0, 8 << 20).unwrap_err().kind(), ErrorKind::NoSpace);
+    drop((a, b));
+    volume.close().unwrap();
+    assert_clean(&device);
+}

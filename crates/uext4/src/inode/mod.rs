@@ -10,7 +10,9 @@
 //! Kernel counterpart: `fs/ext4/inode.c`, `fs/inode.c`.
 
 mod attributes;
+mod direct;
 mod errseq;
+mod goals;
 mod overwrites;
 mod single_flight;
 mod table;
@@ -23,7 +25,6 @@ pub use table::{InodeRef, InodeTable};
 
 use crate::alloc::{Reservation, Space, Window};
 use crate::cache::{BlockKind, Buffer, DirtyMark, PageBudget, PageMap};
-use crate::config::DaxMode;
 use crate::error::{ErrorKind, Result};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
@@ -31,15 +32,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
-    BlockNo, CorruptKind, FileBlock, FileKind, GroupNo, Ino, InodeFlags, Place, RawInode,
-    Timestamp, extent::write_header, inode::verify_inode,
+    BlockNo, CorruptKind, FileKind, GroupNo, Ino, Place, RawInode, extent::write_header,
+    inode::verify_inode,
 };
-
-/// Groups over which the streams of one directory are spread: so many appenders side by side seldom
-/// meet at the lock of a group.
-const STREAM_GROUPS: u32 = 64;
-/// The golden ratio's fraction, of 2^32.
-const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
 /// Root of an extent tree: `i_block`.
 #[derive(Debug)]
@@ -217,7 +212,7 @@ impl Inode {
     ) -> Self {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(budget)));
-        let is_dax = kind == FileKind::Regular && is_dax(space, attributes.flags);
+        let is_dax = kind == FileKind::Regular && direct::is_dax(space, attributes.flags);
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::none(space),
@@ -320,35 +315,6 @@ impl Inode {
         self.space.layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
     }
 
-    /// The group of the directory that it was created in; its own, if it was read since. So a
-    /// directory with more files than a group has inodes has them all in one place.
-    #[must_use]
-    pub fn home(&self) -> GroupNo {
-        self.home
-    }
-
-    /// Where its first block would best be, if it is small: where its home group begins, with the
-    /// other files of its directory.
-    #[must_use]
-    pub fn goal(&self) -> BlockNo {
-        self.space.layout().group_first_block(self.home)
-    }
-
-    /// Where its first block would best be, if many more are to come: at a place of its own among
-    /// the groups around, so that the files of a directory have room to grow side by side.
-    /// Multiples of the golden ratio lie as evenly as can be, however many there are.
-    #[must_use]
-    pub fn stream_goal(&self) -> BlockNo {
-        let layout = self.space.layout();
-        let group = self.group().get();
-        let first = group - group % STREAM_GROUPS;
-        let start = layout.group_first_block(GroupNo(first)).get();
-        let groups = u64::from(STREAM_GROUPS.min(layout.group_count - first));
-        let blocks = groups * u64::from(layout.blocks_per_group);
-        let turn = u64::from(self.ino.get().wrapping_mul(GOLDEN_RATIO));
-        BlockNo((start + ((turn * blocks) >> 32)).min(layout.blocks_count - 1))
-    }
-
     /// Lock of a directory's content, or of a file's content and size.
     #[must_use]
     pub fn lock(&self) -> &RwLock<()> {
@@ -385,72 +351,6 @@ impl Inode {
             *written = Some(self.space.journal().flush_gate().epoch());
         }
         *written
-    }
-
-    /// State of direct accesses, if there were any.
-    pub(crate) fn overwrites(&self) -> Option<&Overwrites> {
-        self.overwrites.get().map(|overwrites| &**overwrites)
-    }
-
-    /// Likewise; there will be some.
-    pub(crate) fn overwrites_to_be(&self) -> &Overwrites {
-        self.overwrites.get_or_init(|| {
-            use uext4_ondisk::InodeFlags as Flags;
-            // None of them changes while the inode is in memory.
-            let flags = self.attributes().flags;
-            let asks_more = Flags::IMMUTABLE | Flags::APPEND | Flags::SYNC;
-            Box::new(Overwrites::new(!flags.intersects(asks_more)))
-        })
-    }
-
-    /// Keeps direct accesses out, waits for those that are under way, and forgets what is known of
-    /// blocks `first .. end`: to be held by whoever removes their mappings or makes them unwritten,
-    /// from before the first handle to after the last. A direct overwrite holds no lock: without
-    /// this it would write to a block that is another file's by now. The caller holds the file
-    /// exclusively, or it is unlinked and has no user; and no handle.
-    pub(crate) fn exclude_direct(&self, first: FileBlock, end: FileBlock) -> Excluded<'_> {
-        Excluded::new(self.overwrites(), first, end, self.space.journal().waits())
-    }
-
-    /// To be called before a page is put in, or read for that: see [`Overwrites`]. The caller holds
-    /// the file, shared at least, until the page is in.
-    pub(crate) fn note_cached(&self) {
-        debug_assert!(!self.is_dax, "a page of a file in DAX mode");
-        if let Some(overwrites) = self.overwrites() {
-            overwrites.note_cached(self.space.journal().waits());
-        }
-    }
-
-    /// A direct overwrite has completed.
-    pub(crate) fn note_direct_write(&self, overwrites: &Overwrites) {
-        let now = now();
-        let secs = u64::try_from(now.secs).unwrap_or(0);
-        let now_ns = secs.saturating_mul(1_000_000_000).saturating_add(u64::from(now.nanos));
-        if overwrites.note_write(now_ns.max(1)) {
-            self.dirty.set();
-        }
-    }
-
-    /// A direct read has completed, and access times are kept.
-    pub(crate) fn note_direct_read(&self, overwrites: &Overwrites) {
-        if overwrites.note_read() {
-            self.dirty.set();
-        }
-    }
-
-    /// Brings the times of direct overwrites into the attributes; true if there was a direct read
-    /// that the access time does not know.
-    pub(crate) fn fold_direct_times(&self) -> bool {
-        let Some(overwrites) = self.overwrites() else { return false };
-        if let Some(ns) = overwrites.take_written() {
-            let secs = i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX);
-            let nanos = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
-            let time = Timestamp { secs, nanos };
-            let mut attributes = self.attributes();
-            attributes.note_written_at(time);
-            self.note_times(&mut attributes);
-        }
-        overwrites.take_accessed()
     }
 
     /// Root of the extent tree.
@@ -567,11 +467,6 @@ impl Inode {
         late || self.is_direct_late() || self.pages().map.dirty() > 0
     }
 
-    /// Whether the attributes lack times of direct accesses.
-    fn is_direct_late(&self) -> bool {
-        self.overwrites().is_some_and(Overwrites::is_late)
-    }
-
     /// Times have changed in memory only. `attributes` are this inode's.
     pub(crate) fn note_times(&self, attributes: &mut Attributes) {
         if !attributes.times_dirty {
@@ -589,20 +484,6 @@ impl Inode {
     pub(crate) fn sync_tid(&self, data_only: bool) -> Option<uext4_ondisk::Tid> {
         if data_only { self.data_changed_in.get() } else { self.changed_in.get() }
     }
-}
-
-/// Whether a regular file with these flags is in DAX mode.
-fn is_dax(space: &Space, flags: InodeFlags) -> bool {
-    let is_wanted = match space.dax() {
-        DaxMode::Always => true,
-        DaxMode::Inode => flags.contains(InodeFlags::DAX),
-        DaxMode::Never => false,
-    };
-    let others = InodeFlags::JOURNAL_DATA
-        | InodeFlags::ENCRYPT
-        | InodeFlags::VERITY
-        | InodeFlags::INLINE_DATA;
-    is_wanted && flags.contains(InodeFlags::EXTENTS) && !flags.intersects(others)
 }
 
 /// A transaction id that may be absent.

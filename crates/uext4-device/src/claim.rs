@@ -64,6 +64,13 @@ pub(crate) fn claim(path: &Path, access: Access, offset: u64) -> Result<Claimed,
     Ok(Claimed { file, block_device, total })
 }
 
+/// Gives an image back that is about to be closed. Closing it would do, but for those who hold the
+/// open file a moment longer: rings until the kernel has closed them, and a child of this process
+/// between fork and exec.
+pub(crate) fn release(file: &File) {
+    let _ = flock(file, FlockOperation::Unlock);
+}
+
 /// Whether a file has no data from `offset` (bytes) to its end, so that it reads as zeroes there.
 pub(crate) fn is_hole_from(file: &File, offset: u64) -> bool {
     rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) == Err(Errno::NXIO)

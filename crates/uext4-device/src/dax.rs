@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, fdatasync, fstatfs, statx};
 
-use crate::claim::{Claimed, claim, is_hole_from};
+use crate::claim::{Claimed, claim, is_hole_from, release};
 use crate::dax_backing::{Backing, HUGETLBFS, allocate};
 use crate::dax_map::Mapping;
 use crate::dax_memory::DaxMemory;
@@ -70,6 +70,12 @@ pub struct DaxDevice {
     read_only: bool,
     fresh: AtomicBool,
     flushes: GroupFlush,
+}
+
+impl Drop for DaxDevice {
+    fn drop(&mut self) {
+        release(&self.file);
+    }
 }
 
 impl DaxDevice {

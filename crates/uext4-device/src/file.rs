@@ -26,10 +26,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, fdatasync, flock};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
 
-use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
+use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing, release};
 use crate::device::{Device, WriteRun, check_read, check_write, total_len};
 use crate::direct::{Alignment, Direct};
 use crate::group_flush::GroupFlush;
@@ -76,9 +76,8 @@ pub struct FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Closing the file would do, but for rings that hold it until the kernel has closed them.
         // Nothing is under way any more: queues hold the device.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        release(&self.file);
     }
 }
 

@@ -58,6 +58,8 @@ const ENTRY_MAX: usize = 1 << 30;
 const TRIES_MAX: u32 = 64;
 /// How long the kernel may take to close a ring, the slowest medium's requests included.
 const STUCK_WAIT: Duration = Duration::from_secs(60);
+/// How long the end of a queue waits for the kernel to let go of the file.
+const END_WAIT: Duration = Duration::from_secs(1);
 
 /// A queue with a ring.
 pub(crate) struct UringQueue {
@@ -177,11 +179,12 @@ impl UringQueue {
             }
             return Ok(());
         }
-        self.close_ring()
+        self.close_ring(false)
     }
 
     /// Waits for what the kernel has taken and gives the ring up; the rest is made without one.
-    fn close_ring(&mut self) -> io::Result<()> {
+    /// `ends`: there will be no other.
+    fn close_ring(&mut self, ends: bool) -> io::Result<()> {
         let mut idle = 0;
         while self.table.taken > 0
             && let Some(ring) = &mut self.ring
@@ -202,22 +205,22 @@ impl UringQueue {
         // Entries that the kernel never took go with the ring: it is not entered again.
         self.table.pushed = 0;
         let Some(ring) = self.ring.take() else { return Ok(()) };
-        // Also where nothing is in flight: the kernel lets go of the file only then, and until then
-        // a block device is in use.
-        let closed = ring.close_and_wait(STUCK_WAIT);
         if self.table.taken > 0 {
-            if !closed {
+            if !ring.close_and_wait(STUCK_WAIT) {
                 self.stuck = true;
                 return Err(stuck());
             }
             self.table.repeat_taken();
+        } else if ends {
+            // The kernel lets go of the file only then, and until then a block device is in use.
+            ring.close_and_wait(END_WAIT);
         }
         Ok(())
     }
 
     /// Takes the queue over from the thread whose ring it was.
     fn move_here(&mut self) -> io::Result<()> {
-        self.close_ring()?;
+        self.close_ring(false)?;
         let QueueOptions { depth, polled, memory } = &self.options;
         // Without a ring requests are made one by one.
         self.ring = QueueRing::open(&self.file, *depth, *polled, memory).ok();
@@ -289,7 +292,7 @@ impl DeviceQueue for UringQueue {
 impl Drop for UringQueue {
     fn drop(&mut self) {
         // Those in the kernel are waited for; the others never start.
-        if !self.stuck && self.close_ring().is_ok() {
+        if !self.stuck && self.close_ring(true).is_ok() {
             // SAFETY: dropped once, here, and used by nobody afterwards.
             unsafe { ManuallyDrop::drop(&mut self.table) }
         }

@@ -185,7 +185,7 @@ fn a_queue_goes_on_without_its_ring() {
     let (ring, table) = (queue.ring.as_mut().unwrap(), &mut *queue.table);
     table.fill(ring);
     assert_eq!((table.taken, table.pushed), (8, 4));
-    queue.close_ring().unwrap();
+    queue.close_ring(false).unwrap();
     assert!(queue.ring.is_none() && queue.table.answered.len() == 8);
     let mut done = Vec::new();
     queue.reap(13, &mut done).unwrap();

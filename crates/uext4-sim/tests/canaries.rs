@@ -57,9 +57,12 @@ fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<Stri
     None
 }
 
+/// What hangs on the order of threads is found in one seed of eight.
+const SEEDS: u64 = 96;
+
 fn must_find(fault: Fault, categories: &[Category]) {
     let _turn = turn();
-    let found = first_found(fault, categories, 24);
+    let found = first_found(fault, categories, SEEDS);
     println!("{fault:?}: {}", found.as_deref().unwrap_or("not found"));
     assert!(found.is_some(), "{fault:?} was not found");
 }

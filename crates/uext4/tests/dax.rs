@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{assert_clean, have, mke2fs, new};
+use common::{Model, assert_clean, have, mke2fs, new};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -154,27 +154,6 @@ fn options_and_flags() {
         assert_eq!(read(&a, 4000, 200).last(), Some(&2));
         drop((a, b));
         volume.close().unwrap();
-    }
-}
-
-/// A file as bytes, changed in the same way.
-#[derive(Default)]
-struct Model(Vec<u8>);
-
-impl Model {
-    fn write(&mut self, offset: usize, data: &[u8]) {
-        self.0.resize(self.0.len().max(offset + data.len()), 0);
-        self.0[offset..offset + data.len()].copy_from_slice(data);
-    }
-
-    fn zero(&mut self, offset: usize, end: usize) {
-        let end = end.min(self.0.len());
-        self.0[offset.min(end)..end].fill(0);
-    }
-
-    fn at(&self, offset: usize, len: usize) -> &[u8] {
-        let end = (offset + len).min(self.0.len());
-        &self.0[offset.min(end)..end]
     }
 }
 

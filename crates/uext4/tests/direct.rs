@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{assert_clean, have, mke2fs, mount, mount_with, new};
+use common::{Model, assert_clean, have, mke2fs, mount, mount_with, new};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -211,31 +211,6 @@ fn no_space_makes_writes_short() {
     a.sync(false).unwrap();
     drop(a);
     close(volume, &device);
-}
-
-/// A file as bytes, changed in the same way.
-#[derive(Default)]
-struct Model(Vec<u8>);
-
-impl Model {
-    fn write(&mut self, offset: usize, data: &[u8]) {
-        self.resize(self.0.len().max(offset + data.len()));
-        self.0[offset..offset + data.len()].copy_from_slice(data);
-    }
-
-    fn resize(&mut self, size: usize) {
-        self.0.resize(size, 0);
-    }
-
-    fn zero(&mut self, offset: usize, end: usize) {
-        let end = end.min(self.0.len());
-        self.0[offset.min(end)..end].fill(0);
-    }
-
-    fn at(&self, offset: usize, len: usize) -> &[u8] {
-        let end = (offset + len).min(self.0.len());
-        &self.0[offset.min(end)..end]
-    }
 }
 
 const SIZE_MAX: usize = 40 * BLOCK;

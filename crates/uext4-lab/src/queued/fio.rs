@@ -1,8 +1,6 @@
 //! The load by fio(1), with the job of the report and libaio.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -10,30 +8,14 @@ use crate::error::{Doing, Error, Result};
 use crate::queued::generator::{Job, Outcome};
 use crate::queued::ring::Op;
 use crate::queued::shape::DEPTH;
-use crate::storm::fio::{finish, start};
-
-/// How often it is looked whether fio has ended.
-const STEP: Duration = Duration::from_millis(10);
+use crate::storm::fio::call;
 
 /// Runs the load on a file of a mount.
 ///
 /// # Errors
 /// fio fails, is stopped, or says something that is not understood.
 pub(crate) fn run(file: &Path, job: &Job<'_>, log: &Path) -> Result<Outcome> {
-    let mut child = start(&words(file, job), log)?;
-    let status = loop {
-        if let Some(status) = child.try_wait().doing("waiting for fio")? {
-            break status;
-        }
-        if job.stop.load(Ordering::Relaxed) {
-            // Its state does not matter any more: the run ends.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(Error::new("interrupted"));
-        }
-        std::thread::sleep(STEP);
-    };
-    parse(&finish(status.success(), log)?, job.op)
+    parse(&call(&words(file, job), log, job.stop)?, job.op)
 }
 
 fn words(file: &Path, job: &Job<'_>) -> Vec<String> {

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -82,12 +82,20 @@ pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> 
         None => args.push("--time_based".into()),
     }
     args.push("--output-format=json".into());
-    let mut child = start(&args, log)?;
+    parse(&call(&args, log, limits.stop)?, shape, limits.operations)
+}
+
+/// Calls fio and returns what it said, by way of `log`, if it ended well.
+///
+/// # Errors
+/// fio fails, or is stopped.
+pub(crate) fn call(args: &[String], log: &Path, stop: &AtomicBool) -> Result<String> {
+    let mut child = start(args, log)?;
     let status = loop {
         if let Some(status) = child.try_wait().doing("waiting for fio")? {
             break status;
         }
-        if limits.stop.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
             // Its state does not matter any more: the run ends.
             let _ = child.kill();
             let _ = child.wait();
@@ -95,11 +103,10 @@ pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> 
         }
         thread::sleep(STEP);
     };
-    parse(&finish(status.success(), log)?, shape, limits.operations)
+    finish(status.success(), log)
 }
 
-/// Starts fio; what it says goes to `log`.
-pub(crate) fn start(args: &[String], log: &Path) -> Result<Child> {
+fn start(args: &[String], log: &Path) -> Result<Child> {
     let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
     let output = File::create(log).doing("making a log")?;
     let errors = output.try_clone().doing("making a log")?;
@@ -113,7 +120,7 @@ pub(crate) fn start(args: &[String], log: &Path) -> Result<Child> {
 }
 
 /// What fio said, if it ended well.
-pub(crate) fn finish(success: bool, log: &Path) -> Result<String> {
+fn finish(success: bool, log: &Path) -> Result<String> {
     let said = std::fs::read_to_string(log).doing("reading what fio said")?;
     if success {
         return Ok(said);

@@ -62,3 +62,28 @@ pub fn mount_with(device: &Arc<MemoryDevice>, options: MountOptions) -> Volume {
 pub fn new(kind: FileKind, mode: u16) -> NewInode {
     NewInode { kind, mode, owner: Owner { uid: 1000, gid: 1000 }, rdev: uext4::Device::default() }
 }
+
+/// A file as bytes, changed in the same way.
+#[derive(Default)]
+pub struct Model(pub Vec<u8>);
+
+impl Model {
+    pub fn write(&mut self, offset: usize, data: &[u8]) {
+        self.resize(self.0.len().max(offset + data.len()));
+        self.0[offset..offset + data.len()].copy_from_slice(data);
+    }
+
+    pub fn resize(&mut self, size: usize) {
+        self.0.resize(size, 0);
+    }
+
+    pub fn zero(&mut self, offset: usize, end: usize) {
+        let end = end.min(self.0.len());
+        self.0[offset.min(end)..end].fill(0);
+    }
+
+    pub fn at(&self, offset: usize, len: usize) -> &[u8] {
+        let end = (offset + len).min(self.0.len());
+        &self.0[offset.min(end)..end]
+    }
+}

@@ -45,13 +45,15 @@ mod piece;
 mod queue;
 #[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
 mod queue_ring;
+#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+mod queue_table;
 mod record;
 mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
 mod sync_queue;
-#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+#[allow(unsafe_code, reason = "the requests of a ring that never closes are never freed")]
 mod uring_queue;
 mod vectored;
 

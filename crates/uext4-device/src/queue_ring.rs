@@ -30,6 +30,9 @@ use crate::ring::GETEVENTS;
 /// The file's place in the ring's table.
 pub(crate) const FILE: types::Fixed = types::Fixed(0);
 
+/// How long a wait may be prolonged to gather completions, in microseconds.
+const GATHER_WAIT_US: u32 = 50;
+
 /// A ring for one file.
 pub(crate) struct QueueRing {
     io: IoUring,
@@ -165,6 +168,22 @@ impl QueueRing {
     pub(crate) fn enter(&mut self, want: usize) -> io::Result<()> {
         self.wake()?;
         self.io.submit_and_wait(want).map(drop)
+    }
+
+    /// Likewise, but a wait for fewer than `gather` goes on until so many are there or
+    /// `GATHER_WAIT_US` have passed, where the kernel can (Linux 6.12).
+    pub(crate) fn enter_gathering(&mut self, want: usize, gather: usize) -> io::Result<()> {
+        if want == 0 || gather <= want || self.polled || !self.io.params().is_feature_min_timeout()
+        {
+            return self.enter(want);
+        }
+        self.wake()?;
+        let args = types::SubmitArgs::new().min_wait_usec(GATHER_WAIT_US);
+        match self.io.submitter().submit_with_args(gather, &args) {
+            // Nothing was there by then.
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => self.enter(want),
+            entered => entered.map(drop),
+        }
     }
 
     /// Waits for a completion without submitting anything.

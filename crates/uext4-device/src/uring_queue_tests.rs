@@ -5,7 +5,12 @@
 //! it; a queue changes threads. Not covered: a kernel that answers twice or never.
 
 use super::*;
+use crate::device::Device;
+use crate::direct::Alignment;
+use crate::io_memory::IoBuf;
 use crate::options::{Access, Caching, FileOptions, Submission};
+use crate::queue::QueueOp;
+use crate::queue_table::TRIES_MAX;
 
 /// A queue on a new file of zeroes; `None`, said so, where the system has no io_uring.
 fn queue(depth: usize, len: u64) -> Option<(tempfile::TempDir, Arc<FileDevice>, UringQueue)> {
@@ -245,4 +250,27 @@ fn a_queue_changes_threads() {
     });
     assert_eq!((elsewhere, queue.in_flight()), (1, 1));
     drop(queue);
+}
+
+/// Requests that take longer than a wait is prolonged for: it ends without an answer, which is no
+/// error of the ring.
+#[test]
+fn a_wait_that_gathers_nothing_goes_on() {
+    const LEN: usize = 4 << 20;
+    let Some((_folder, device, mut queue)) = queue(32, (32 * LEN) as u64) else { return };
+    for tag in 0..32_u64 {
+        let mut buf = IoBuf::new(LEN).unwrap();
+        buf.fill(tag as u8 + 1);
+        queue
+            .push(QueueRequest { op: QueueOp::Write, offset: tag * LEN as u64, buf, tag })
+            .unwrap();
+    }
+    let mut done = Vec::new();
+    while done.len() < 32 {
+        let before = done.len();
+        queue.reap(1, &mut done).unwrap();
+        assert!(done.len() > before, "one was waited for");
+    }
+    assert!(done.iter().all(|done| done.result.is_ok()) && queue.ring.is_some());
+    assert!((0..32_u64).all(|tag| byte(&device, tag * LEN as u64 + 1) == tag as u8 + 1));
 }

@@ -68,7 +68,7 @@ impl<'n> Wanted<'n> {
     }
 }
 
-/// Checks every record that a [`scan`] passes.
+/// Checks every record that a [`scan`](super::scan) passes.
 ///
 /// # Errors
 /// The first malformed record.
@@ -77,8 +77,8 @@ pub fn check(block: &[u8], has_csum_tail: bool) -> Result<(), CorruptKind> {
     DirBlock::new(block.get(..area).unwrap_or_default()).try_for_each(|entry| entry.map(|_| ()))
 }
 
-/// As [`scan`], in a block that passed [`check`] and was changed by this module since. In any other
-/// block the answer may be wrong.
+/// As [`scan`](super::scan), in a block that passed [`check`] and was changed by this crate since.
+/// In any other block the answer may be wrong.
 #[must_use]
 pub fn scan_checked(block: &[u8], name: &[u8], has_csum_tail: bool) -> Scan {
     let need = idx(rec_len_for(name.len()));
@@ -100,8 +100,8 @@ pub fn scan_checked(block: &[u8], name: &[u8], has_csum_tail: bool) -> Scan {
     Scan { found: false, gap, has_room: taken.saturating_add(need) <= area }
 }
 
-/// As [`find`], in a block that passed [`check`] and was changed by this module since. In any other
-/// block the answer may be wrong.
+/// As [`find`](super::find), in a block that passed [`check`] and was changed by this crate since.
+/// In any other block the answer may be wrong.
 #[must_use]
 pub fn find_checked<'a>(block: &'a [u8], name: &[u8], has_csum_tail: bool) -> Option<DirEntry<'a>> {
     let block = block.get(..usable(block, has_csum_tail)).unwrap_or_default();

@@ -9,7 +9,8 @@ use crate::num::idx;
 pub struct Scan {
     /// The name is there.
     pub found: bool,
-    /// Offset of the first record with a gap that is large enough, for [`insert_at`].
+    /// Offset of the first record with a gap that is large enough, for
+    /// [`insert_at`](super::insert_at).
     pub gap: Option<u32>,
     /// Whether the name has room, if need be after the records are moved together.
     pub has_room: bool,

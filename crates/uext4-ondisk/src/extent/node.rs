@@ -62,8 +62,9 @@ impl<'a> ExtentNode<'a> {
     /// Validates a node: `i_block` for the root, else a whole block.
     ///
     /// `expected_depth` is one less than the parent's, `None` for a root. `blocks` are the blocks
-    /// of the device that data may have. The checksum is [`verify_extent_block`]'s task. That the
-    /// node starts where its parent says is the caller's: see [`ExtentNode::first`].
+    /// of the device that data may have. The checksum is the task of
+    /// [`verify_extent_block`](super::verify_extent_block). That the node starts where its parent
+    /// says is the caller's: see [`ExtentNode::first`].
     ///
     /// # Errors
     /// [`CorruptKind`] of the first broken rule.

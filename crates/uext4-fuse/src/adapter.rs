@@ -1,4 +1,9 @@
-//! The FUSE protocol's requests, each handed to [`Ops`] and answered.
+//! The FUSE protocol's requests, each handed to [`Ops`](crate::ops::Ops) and answered.
+
+mod abilities;
+mod open_flags;
+
+pub(crate) use open_flags::is_direct;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -6,14 +11,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, Generation, INodeNo,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use uext4::{ErrorKind, FileKind, InodeRef, Volume};
 use uext4_device::{FITRIM, TrimRange};
@@ -29,53 +33,7 @@ use crate::overflow::Overflow;
 use crate::seek::{self, Question, Seeker};
 use crate::server::{NO_ATTR, Server};
 use crate::xattr;
-
-/// Largest write request, in bytes; also the most a read request asks for.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-
-/// Read-ahead and write-back requests that the kernel keeps in flight.
-const BACKGROUND_MAX: u16 = 64;
-
-/// Kernel abilities asked for; those a kernel lacks are left out one by one.
-///
-/// Not asked for: `FUSE_HANDLE_KILLPRIV` (the first version cannot say which cached write must
-/// clear set-id bits), `FUSE_NO_OPEN_SUPPORT` (every open file has its own write-error cursor),
-/// `FUSE_ATOMIC_O_TRUNC` (open(2) of a running program with `O_TRUNC` would cut it before the
-/// kernel says `ETXTBSY`), `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the
-/// kernel's own serve a local mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with
-/// `FUSE_DONT_MASK`, by option.
-const ABILITIES: [InitFlags; 8] = [
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    // Also lets the kernel remember that a file has no capabilities: without it each write(2) asks
-    // for security.capability.
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-];
-
-/// The kernel's pages of a file stay good across opens: nothing else changes the image. close(2)
-/// tells nobody anything, as on any disk file system, so it needs no answer of ours; what is due on
-/// close is done on release.
-const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
-
-/// How the kernel opens a file: past its cache if the program does so, with direct writes side by
-/// side, as far as they do not extend the file.
-fn open_flags(flags: i32) -> FopenFlags {
-    if is_direct(flags) {
-        let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        return direct | FopenFlags::FOPEN_NOFLUSH;
-    }
-    OPEN_FLAGS
-}
-
-/// Whether a file with these flags is read and written past caches.
-pub(crate) fn is_direct(flags: i32) -> bool {
-    flags & libc::O_DIRECT != 0
-}
+use open_flags::{can_write, open_flags};
 
 thread_local! {
     /// Where a worker reads file data; grows to the largest request it has seen.
@@ -141,37 +99,13 @@ fn with_rights<T>(may_use_reserve: bool, work: impl FnOnce() -> T) -> T {
     if may_use_reserve { work() } else { uext4::as_user(work) }
 }
 
-/// Whether a file opened with `flags` can make pages dirty.
-fn can_write(flags: i32) -> bool {
-    flags & libc::O_ACCMODE != libc::O_RDONLY
-}
-
 fn engine(result: uext4::Result<()>) -> Answer<()> {
     Ok(result?)
 }
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for ability in ABILITIES {
-            // A kernel without it works, only slower.
-            let _ = config.add_capabilities(ability);
-        }
-        if self.server.writeback_cache {
-            let _ = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
-        }
-        if self.server.acl {
-            let both = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-            let given = config.add_capabilities(both).is_ok();
-            self.server.ops.apply_umask.store(given, Ordering::Relaxed);
-        }
-        // Each setter answers the nearest value it would take.
-        if let Err(nearest) = config.set_max_write(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_write(nearest);
-        }
-        if let Err(nearest) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(nearest);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        abilities::ask(config, &self.server);
         Ok(())
     }
 

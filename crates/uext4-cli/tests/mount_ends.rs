@@ -1,7 +1,7 @@
 //! How mounts end: by umount, by signals, busy, killed.
 //!
-//! Fault model: killed daemons, busy mounts, images that are in use. Not covered: loss of power (the
-//! crash tests).
+//! Fault model: killed daemons, busy mounts, images that are in use. Not covered: loss of power
+//! (the crash tests).
 
 #[macro_use]
 mod common;

@@ -2,8 +2,10 @@
 
 mod abilities;
 mod open_flags;
+mod serving;
 
 pub(crate) use open_flags::is_direct;
+pub(crate) use serving::Adapter;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -19,72 +21,23 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use uext4::{ErrorKind, FileKind, InodeRef, Volume};
+use uext4::{ErrorKind, FileKind};
 use uext4_device::{FITRIM, TrimRange};
 
 use crate::STATS_XATTR;
 use crate::convert;
-use crate::crew::Crew;
 use crate::failure::{Answer, Failure};
 use crate::listing;
 use crate::ops::{self, Change, Found, WriteHow};
-use crate::options::FuseOptions;
-use crate::overflow::Overflow;
-use crate::seek::{self, Question, Seeker};
+use crate::seek::{self, Question};
 use crate::server::{NO_ATTR, Server};
 use crate::xattr;
 use open_flags::{can_write, open_flags};
+use serving::with_rights;
 
 thread_local! {
     /// Where a worker reads file data; grows to the largest request it has seen.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The server of one mount, as fuser knows it: takes requests apart and has the [`Server`] answer
-/// them, on this worker or, when this is the last one that is free, on another thread.
-pub(crate) struct Adapter {
-    server: Arc<Server>,
-    crew: Crew,
-    overflow: Overflow,
-}
-
-impl Adapter {
-    /// A server for `volume`, whose root directory is `root`.
-    pub(crate) fn new(volume: Volume, root: InodeRef, options: &FuseOptions) -> Self {
-        Self {
-            server: Arc::new(Server::new(volume, root, options)),
-            crew: Crew::new(options.worker_threads()),
-            overflow: Overflow::default(),
-        }
-    }
-
-    /// The seek thread's handle, to be started when the session has a way to notify the kernel.
-    pub(crate) fn seeker(&self) -> Arc<Seeker> {
-        Arc::clone(&self.server.seeker)
-    }
-
-    /// Does the work of a request, which may wait for anything.
-    fn serve(&self, work: impl FnOnce(&Server) + Send + 'static) {
-        let shift = self.crew.shift();
-        if shift.is_last() {
-            self.hand_over(work);
-        } else {
-            work(&self.server);
-        }
-    }
-
-    /// As [`Adapter::serve`] for a request that may need blocks: those reserved for root are not
-    /// for everybody.
-    fn serve_for(&self, request: &Request, work: impl FnOnce(&Server) + Send + 'static) {
-        let rights = self.server.may_use_reserve(request.uid(), request.gid());
-        self.serve(move |server| with_rights(rights, || work(server)));
-    }
-
-    /// Has another thread do the work: the worker goes back to the queue.
-    fn hand_over(&self, work: impl FnOnce(&Server) + Send + 'static) {
-        let server = Arc::clone(&self.server);
-        self.overflow.give(Box::new(move || work(&server)));
-    }
 }
 
 fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
@@ -92,11 +45,6 @@ fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
         Ok(()) => reply.ok(),
         Err(failure) => reply.error(failure.errno()),
     }
-}
-
-/// Does the work of a caller who may use the blocks reserved for root, or may not.
-fn with_rights<T>(may_use_reserve: bool, work: impl FnOnce() -> T) -> T {
-    if may_use_reserve { work() } else { uext4::as_user(work) }
 }
 
 fn engine(result: uext4::Result<()>) -> Answer<()> {

@@ -11,25 +11,16 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{Mounted, Scratch, UEXT4, assert_clean, no_mount, run_fails, run_ok, wait_until};
+use common::{Mounted, Scratch, UEXT4, assert_clean, ready, run_fails, run_ok, wait_until};
 use serde_json::Value;
 use uext4::{MountOptions, Volume};
 use uext4_device::{Access, Device, FileDevice, SharedDevice};
 use uext4_fuse::{FuseOptions, STATS_XATTR, Session};
-
-/// A fresh image and a place to mount it, or the reason why not.
-fn ready(scratch: &Scratch) -> Result<(PathBuf, PathBuf), String> {
-    if let Some(why) = no_mount() {
-        return Err(why.to_owned());
-    }
-    let image = scratch.image("image", 64, &[]).ok_or("no mke2fs")?;
-    Ok((image, scratch.path("mnt")))
-}
 
 fn stats(place: &Path) -> Value {
     let json = run_ok([OsStr::new("stats"), OsStr::new("--json"), place.as_os_str()]);
@@ -45,7 +36,7 @@ fn number(stats: &Value, path: &str) -> u64 {
 fn figures_agree_with_what_was_done() {
     const ROUNDS: u64 = 20;
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -96,7 +87,7 @@ fn figures_agree_with_what_was_done() {
 #[test]
 fn differences_are_printed_until_the_mount_is_gone() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -127,7 +118,7 @@ fn differences_are_printed_until_the_mount_is_gone() {
 #[test]
 fn an_image_tells_what_waits_for_a_replay() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -186,7 +177,7 @@ fn only_root_and_who_mounted_may_look() {
         skip!("needs root and setpriv");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -265,7 +256,7 @@ fn a_mount_answers_while_all_its_workers_wait() {
     const CLIENTS: usize = 40;
     const WORKERS: usize = 4;
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };

@@ -9,11 +9,10 @@ mod common;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::{
-    Mounted, Scratch, assert_clean, at, has, is_root, no_mount, run_fails, run_ok, system,
-    wait_until,
+    Mounted, Scratch, assert_clean, at, has, is_root, ready, run_fails, run_ok, system, wait_until,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -26,15 +25,6 @@ fn used(image: &Path) -> u64 {
 
 fn content(seed: u8) -> Vec<u8> {
     (0..KEPT).map(|at| (at / 300) as u8 ^ seed | 1).collect()
-}
-
-/// An image with a mount, or why there is none.
-fn ready(scratch: &Scratch) -> Result<(PathBuf, PathBuf), String> {
-    if let Some(why) = no_mount() {
-        return Err(why.to_owned());
-    }
-    let image = scratch.image("image", 64, &[]).ok_or("no mke2fs")?;
-    Ok((image, scratch.path("mnt")))
 }
 
 /// Two files of which one is removed again, all of it in the image.
@@ -68,7 +58,7 @@ fn trimmed(output: &[u8], place: &Path) -> u64 {
 #[test]
 fn an_image_shrinks_after_rm_and_trim() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -91,7 +81,7 @@ fn an_image_shrinks_after_rm_and_trim() {
 #[test]
 fn a_mount_is_trimmed_by_fstrim_and_by_us() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -125,7 +115,7 @@ fn a_mount_is_trimmed_by_fstrim_and_by_us() {
 #[test]
 fn with_discard_freed_blocks_go_by_themselves() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };
@@ -148,7 +138,7 @@ fn with_discard_freed_blocks_go_by_themselves() {
 #[test]
 fn what_the_kernel_lets_through_of_fallocate() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch) {
+    let (image, dir) = match ready(&scratch, 64) {
         Ok(ready) => ready,
         Err(why) => skip!("{why}"),
     };

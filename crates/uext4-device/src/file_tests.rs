@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use super::*;
+use crate::open_error::OpenError;
+use crate::options::{Access, Caching, FileOptions};
 
 fn image(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
     let path = folder.path().join("image");

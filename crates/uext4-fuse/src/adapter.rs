@@ -1,4 +1,11 @@
-//! The FUSE protocol's requests, each handed to [`Ops`] and answered.
+//! The FUSE protocol's requests, each handed to [`Ops`](crate::ops::Ops) and answered.
+
+mod abilities;
+mod open_flags;
+mod serving;
+
+pub(crate) use open_flags::is_direct;
+pub(crate) use serving::Adapter;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -6,127 +13,31 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, Generation, INodeNo,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use uext4::{ErrorKind, FileKind, InodeRef, Volume};
+use uext4::{ErrorKind, FileKind};
 use uext4_device::{FITRIM, TrimRange};
 
 use crate::STATS_XATTR;
 use crate::convert;
-use crate::crew::Crew;
 use crate::failure::{Answer, Failure};
 use crate::listing;
 use crate::ops::{self, Change, Found, WriteHow};
-use crate::options::FuseOptions;
-use crate::overflow::Overflow;
-use crate::seek::{self, Question, Seeker};
+use crate::seek::{self, Question};
 use crate::server::{NO_ATTR, Server};
 use crate::xattr;
-
-/// Largest write request, in bytes; also the most a read request asks for.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-
-/// Read-ahead and write-back requests that the kernel keeps in flight.
-const BACKGROUND_MAX: u16 = 64;
-
-/// Kernel abilities asked for; those a kernel lacks are left out one by one.
-///
-/// Not asked for: `FUSE_HANDLE_KILLPRIV` (the first version cannot say which cached write must
-/// clear set-id bits), `FUSE_NO_OPEN_SUPPORT` (every open file has its own write-error cursor),
-/// `FUSE_ATOMIC_O_TRUNC` (open(2) of a running program with `O_TRUNC` would cut it before the
-/// kernel says `ETXTBSY`), `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the
-/// kernel's own serve a local mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with
-/// `FUSE_DONT_MASK`, by option.
-const ABILITIES: [InitFlags; 8] = [
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    // Also lets the kernel remember that a file has no capabilities: without it each write(2) asks
-    // for security.capability.
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-];
-
-/// The kernel's pages of a file stay good across opens: nothing else changes the image. close(2)
-/// tells nobody anything, as on any disk file system, so it needs no answer of ours; what is due on
-/// close is done on release.
-const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
-
-/// How the kernel opens a file: past its cache if the program does so, with direct writes side by
-/// side, as far as they do not extend the file.
-fn open_flags(flags: i32) -> FopenFlags {
-    if is_direct(flags) {
-        let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        return direct | FopenFlags::FOPEN_NOFLUSH;
-    }
-    OPEN_FLAGS
-}
-
-/// Whether a file with these flags is read and written past caches.
-pub(crate) fn is_direct(flags: i32) -> bool {
-    flags & libc::O_DIRECT != 0
-}
+use open_flags::{can_write, open_flags};
+use serving::with_rights;
 
 thread_local! {
     /// Where a worker reads file data; grows to the largest request it has seen.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The server of one mount, as fuser knows it: takes requests apart and has the [`Server`] answer
-/// them, on this worker or, when this is the last one that is free, on another thread.
-pub(crate) struct Adapter {
-    server: Arc<Server>,
-    crew: Crew,
-    overflow: Overflow,
-}
-
-impl Adapter {
-    /// A server for `volume`, whose root directory is `root`.
-    pub(crate) fn new(volume: Volume, root: InodeRef, options: &FuseOptions) -> Self {
-        Self {
-            server: Arc::new(Server::new(volume, root, options)),
-            crew: Crew::new(options.worker_threads()),
-            overflow: Overflow::default(),
-        }
-    }
-
-    /// The seek thread's handle, to be started when the session has a way to notify the kernel.
-    pub(crate) fn seeker(&self) -> Arc<Seeker> {
-        Arc::clone(&self.server.seeker)
-    }
-
-    /// Does the work of a request, which may wait for anything.
-    fn serve(&self, work: impl FnOnce(&Server) + Send + 'static) {
-        let shift = self.crew.shift();
-        if shift.is_last() {
-            self.hand_over(work);
-        } else {
-            work(&self.server);
-        }
-    }
-
-    /// As [`Adapter::serve`] for a request that may need blocks: those reserved for root are not
-    /// for everybody.
-    fn serve_for(&self, request: &Request, work: impl FnOnce(&Server) + Send + 'static) {
-        let rights = self.server.may_use_reserve(request.uid(), request.gid());
-        self.serve(move |server| with_rights(rights, || work(server)));
-    }
-
-    /// Has another thread do the work: the worker goes back to the queue.
-    fn hand_over(&self, work: impl FnOnce(&Server) + Send + 'static) {
-        let server = Arc::clone(&self.server);
-        self.overflow.give(Box::new(move || work(&server)));
-    }
 }
 
 fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
@@ -136,42 +47,13 @@ fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
     }
 }
 
-/// Does the work of a caller who may use the blocks reserved for root, or may not.
-fn with_rights<T>(may_use_reserve: bool, work: impl FnOnce() -> T) -> T {
-    if may_use_reserve { work() } else { uext4::as_user(work) }
-}
-
-/// Whether a file opened with `flags` can make pages dirty.
-fn can_write(flags: i32) -> bool {
-    flags & libc::O_ACCMODE != libc::O_RDONLY
-}
-
 fn engine(result: uext4::Result<()>) -> Answer<()> {
     Ok(result?)
 }
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for ability in ABILITIES {
-            // A kernel without it works, only slower.
-            let _ = config.add_capabilities(ability);
-        }
-        if self.server.writeback_cache {
-            let _ = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
-        }
-        if self.server.acl {
-            let both = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-            let given = config.add_capabilities(both).is_ok();
-            self.server.ops.apply_umask.store(given, Ordering::Relaxed);
-        }
-        // Each setter answers the nearest value it would take.
-        if let Err(nearest) = config.set_max_write(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_write(nearest);
-        }
-        if let Err(nearest) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(nearest);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
+        abilities::ask(config, &self.server);
         Ok(())
     }
 

@@ -18,10 +18,11 @@
 
 mod append;
 mod archive;
-mod bootstrap;
+mod bench;
 mod check;
 mod command;
 mod error;
+mod fio;
 mod gate;
 mod library;
 mod load;

@@ -220,6 +220,8 @@ pub(crate) struct Turn {
     pub(crate) target: Target,
     pub(crate) form: Option<Form>,
     pub(crate) threads: u32,
+    /// Bytes of one read or write; 0 where programs choose.
+    pub(crate) bs: u32,
     pub(crate) round: u32,
 }
 
@@ -232,7 +234,7 @@ impl Plan {
             store: self.store.name(),
             path: self.route.name(),
             threads: turn.threads,
-            bs: turn.load.block_bytes,
+            bs: turn.bs,
             form: turn.form.map(Form::name),
             metric: figure.metric,
             value: figure.value,

@@ -55,7 +55,8 @@ impl<'a> Runner<'a> {
                 for round in 1..=plan.rounds {
                     for &target in targets {
                         plan.go_on()?;
-                        let turn = Turn { load, target, form, threads, round };
+                        let bs = load.block_bytes;
+                        let turn = Turn { load, target, form, threads, bs, round };
                         self.tell_turn(turn, tell);
                     }
                 }

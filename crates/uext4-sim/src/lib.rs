@@ -17,6 +17,7 @@
 //! | [`shape`], [`anatomy`], [`mutate`] | small images of many shapes, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
+//! | [`watchdog`] | ends a test whose threads wait for ever |
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +48,7 @@ pub mod target;
 pub mod tree;
 pub mod view;
 mod volume_target;
+pub mod watchdog;
 
 pub use host_target::HostTarget;
 pub use volume_target::{VolumeTarget, set_up};

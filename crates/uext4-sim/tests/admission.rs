@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc;
 use std::time::Duration;
 use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::MemoryDevice;
 use uext4_sim::crash::{Checker, Judge};
 use uext4_sim::run::{Shape, make};
+use uext4_sim::watchdog::Watchdog;
 
 const THREADS: u32 = 24;
 const ROUNDS: u32 = 12;
@@ -75,13 +75,7 @@ fn run(words: &str, block_size: u32) -> Told {
     let shape = Shape { block_size, journal_mib, image_mib: 24, features: "" };
     let device = Arc::new(make(&shape, 1).expect("an image"));
     let volume = Volume::open(device.clone(), options(words)).expect("it opens");
-    let (done, watch) = mpsc::channel();
-    let watchdog = std::thread::spawn(move || {
-        if watch.recv_timeout(Duration::from_secs(120)).is_err() {
-            eprintln!("nobody goes on");
-            std::process::abort();
-        }
-    });
+    let watchdog = Watchdog::start(words, Duration::from_secs(120));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let volume = &volume;
@@ -91,8 +85,7 @@ fn run(words: &str, block_size: u32) -> Told {
     go_round_the_log(&volume);
     let told = read(&volume);
     volume.close().expect("it closes");
-    done.send(()).unwrap();
-    watchdog.join().unwrap();
+    drop(watchdog);
     assert_eq!(Checker.findings(&device).expect("the checker works"), [""; 0], "{words}");
     expect_content(&device);
     println!("{words}, {block_size}: {told:?}");

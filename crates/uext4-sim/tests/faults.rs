@@ -10,8 +10,7 @@
 //! memory: `memory.rs` there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{
     Device, Fault, FaultDevice, FaultPlan, MemoryDevice, Operation as Request, Times,
@@ -22,36 +21,10 @@ use uext4_sim::crash::{campaign, judge_recovered};
 use uext4_sim::model::Entry;
 use uext4_sim::operation::Operation;
 use uext4_sim::run::{FailedRun, Plan, Shape, make, run_failing};
+use uext4_sim::watchdog::Watchdog;
 
 /// What one test may take.
 const BOUND: Duration = Duration::from_secs(240);
-
-/// Ends the program if it is not dropped in time: threads that wait for ever cannot be joined.
-struct Watchdog(Arc<AtomicBool>);
-
-impl Watchdog {
-    fn start(what: &'static str) -> Watchdog {
-        let done = Arc::new(AtomicBool::new(false));
-        let seen = done.clone();
-        std::thread::spawn(move || {
-            let deadline = Instant::now() + BOUND;
-            while !seen.load(Ordering::Relaxed) {
-                if Instant::now() > deadline {
-                    eprintln!("{what}: somebody waits for ever");
-                    std::process::abort();
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        });
-        Watchdog(done)
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 fn plan(category: Category, seed: u64) -> Plan {
     let mut plan = campaign::plan(category, seed);
@@ -91,7 +64,7 @@ fn check(run: &FailedRun, fault: FaultPlan, what: &str) {
 }
 
 fn every_request(name: &'static str, operation: Request, times: Times, fault: Fault) {
-    let _watchdog = Watchdog::start(name);
+    let _watchdog = Watchdog::start(name, BOUND);
     let categories = [Category::Mix, Category::ReplaceSynced, Category::Unwritten, Category::Tree];
     let mut total = 0;
     for (seed, category) in (1..).zip(categories) {
@@ -153,7 +126,7 @@ fn each_read_fails_once() {
 /// journal.
 #[test]
 fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
-    let _watchdog = Watchdog::start("errseq");
+    let _watchdog = Watchdog::start("errseq", BOUND);
     for contrast in ["delalloc", "nodelalloc"] {
         let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
         let medium = Arc::new(make(&shape, 9).expect("an image"));

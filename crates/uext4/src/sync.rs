@@ -16,6 +16,13 @@ use explored as imp;
 #[cfg(not(feature = "shuttle"))]
 use parking_lot as imp;
 
+mod published;
+mod rank;
+pub(crate) mod thread;
+
+pub(crate) use published::Published;
+pub use rank::{LockRank, RankGuard};
+
 /// Atomics on which schedules depend.
 pub(crate) mod atomic {
     #[cfg(feature = "shuttle")]
@@ -24,192 +31,8 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::*;
 }
 
-/// Threads of the engine.
-pub(crate) mod thread {
-    #[cfg(feature = "shuttle")]
-    pub(crate) use shuttle::thread::{Builder, JoinHandle};
-    #[cfg(not(feature = "shuttle"))]
-    pub(crate) use std::thread::{Builder, JoinHandle};
-
-    /// How many cells a counter needs that many threads change: a power of two, one for each
-    /// processor up to 64.
-    pub(crate) fn slots() -> usize {
-        #[cfg(feature = "shuttle")]
-        return 2;
-        #[cfg(not(feature = "shuttle"))]
-        std::thread::available_parallelism().map_or(1, |n| n.get().min(64).next_power_of_two())
-    }
-
-    /// A number of the calling thread, to be taken modulo a number of cells. Threads that begin
-    /// one after the other have different ones.
-    pub(crate) fn slot() -> usize {
-        #[cfg(feature = "shuttle")]
-        {
-            use std::hash::{Hash, Hasher};
-            let mut hasher = rustc_hash::FxHasher::default();
-            shuttle::thread::current().id().hash(&mut hasher);
-            usize::try_from(hasher.finish() >> 60).unwrap_or(0)
-        }
-        #[cfg(not(feature = "shuttle"))]
-        {
-            use std::sync::atomic::{AtomicUsize, Ordering};
-            static NEXT: AtomicUsize = AtomicUsize::new(0);
-            thread_local! {
-                static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-            }
-            MINE.try_with(|mine| *mine).unwrap_or(0)
-        }
-    }
-
-    /// Lets others run for a moment.
-    pub(crate) fn give_way() {
-        #[cfg(feature = "shuttle")]
-        shuttle::thread::yield_now();
-        #[cfg(not(feature = "shuttle"))]
-        std::thread::yield_now();
-    }
-
-    /// Lets others run for about a millisecond.
-    pub(crate) fn pause() {
-        #[cfg(feature = "shuttle")]
-        shuttle::thread::yield_now();
-        #[cfg(not(feature = "shuttle"))]
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
-
-/// The order in which locks may be taken, lowest first. `docs/locking.md` lists who takes which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum LockRank {
-    /// Serialises renames that move a directory to another parent.
-    Rename,
-    /// Contents of a directory: ancestors before descendants, then by inode number.
-    Directory,
-    /// Contents and size of a file: by inode number.
-    File,
-    /// One pass over all dirty inodes at a time.
-    Drain,
-    /// One writeback sweep of an inode at a time.
-    Sweep,
-    /// The right to commit.
-    Commit,
-    /// Not a lock: an open handle. Nothing above may be waited for while one is held.
-    Handle,
-    /// Orphan list of the volume.
-    Orphan,
-    /// Extent tree of an inode.
-    ExtentTree,
-    /// Extended attributes of an inode.
-    Xattr,
-    /// Attributes of an inode.
-    Attributes,
-    /// All frees, with `mb_free=global`.
-    Frees,
-    /// Bitmaps and counts of a block group.
-    Group,
-    /// Bytes of one metadata block; several only by the owner of the structure they belong to.
-    Buffer,
-    /// Pages of one inode.
-    Pages,
-    /// Tables of inodes and orphans in memory.
-    Table,
-    /// State of the running and the committing transaction.
-    Transaction,
-    /// State of the journal: log, queue of joiners, durable id.
-    Journal,
-    /// One shard of a cache.
-    Shard,
-    /// Requests of one queue of direct I/O.
-    Requests,
-    /// Leaves: statistics, queues of background threads.
-    Leaf,
-}
-
-impl LockRank {
-    /// Whether one thread may hold several locks of this rank.
-    #[must_use]
-    pub const fn is_nestable(self) -> bool {
-        matches!(self, Self::Directory | Self::File | Self::Buffer)
-    }
-}
-
-#[cfg(all(debug_assertions, not(feature = "shuttle")))]
-mod held {
-    use super::LockRank;
-    use std::cell::RefCell;
-
-    thread_local! {
-        static HELD: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
-    }
-
-    pub(super) fn push(rank: LockRank) {
-        HELD.with_borrow_mut(|held| {
-            if let Some(&top) = held.iter().max() {
-                let rises = rank > top || (rank == top && rank.is_nestable());
-                assert!(rises, "lock order: {rank:?} taken while holding {held:?}");
-            }
-            held.push(rank);
-        });
-    }
-
-    pub(super) fn push_unordered(rank: LockRank) {
-        HELD.with_borrow_mut(|held| held.push(rank));
-    }
-
-    pub(super) fn pop(rank: LockRank) {
-        HELD.with_borrow_mut(|held| {
-            let at = held.iter().rposition(|&r| r == rank).expect("released lock was held");
-            held.remove(at);
-        });
-    }
-}
-
-/// Marks a rank as held by this thread for its lifetime (an open handle, for instance).
-#[derive(Debug)]
-pub struct RankGuard {
-    #[cfg(all(debug_assertions, not(feature = "shuttle")))]
-    rank: LockRank,
-    // Ranks are kept per thread: a guard must not leave it.
-    _not_send: std::marker::PhantomData<*const ()>,
-}
-
-impl RankGuard {
-    /// Enters `rank`; a debug build panics if it does not rise.
-    #[must_use]
-    pub fn enter(rank: LockRank) -> Self {
-        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
-        held::push(rank);
-        let _ = rank;
-        Self {
-            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
-            rank,
-            _not_send: std::marker::PhantomData,
-        }
-    }
-
-    /// Enters `rank` after a successful try-lock, which cannot wait and so may break the order.
-    fn enter_unordered(rank: LockRank) -> Self {
-        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
-        held::push_unordered(rank);
-        let _ = rank;
-        Self {
-            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
-            rank,
-            _not_send: std::marker::PhantomData,
-        }
-    }
-}
-
-#[cfg(all(debug_assertions, not(feature = "shuttle")))]
-impl Drop for RankGuard {
-    fn drop(&mut self) {
-        held::pop(self.rank);
-    }
-}
 
 /// A ranked mutual exclusion lock.
 #[derive(Debug)]
@@ -360,50 +183,6 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
-    }
-}
-
-/// A value that is replaced as a whole. Readers write to nothing that they share.
-#[derive(Debug)]
-pub(crate) struct Published<T> {
-    #[cfg(not(feature = "shuttle"))]
-    value: arc_swap::ArcSwap<T>,
-    #[cfg(feature = "shuttle")]
-    value: Mutex<std::sync::Arc<T>>,
-}
-
-impl<T> Published<T> {
-    pub(crate) fn new(value: T) -> Self {
-        let value = std::sync::Arc::new(value);
-        Self {
-            #[cfg(not(feature = "shuttle"))]
-            value: arc_swap::ArcSwap::new(value),
-            #[cfg(feature = "shuttle")]
-            value: Mutex::new(LockRank::Leaf, value),
-        }
-    }
-
-    /// The value as it is now. It may be replaced at once.
-    #[cfg(not(feature = "shuttle"))]
-    pub(crate) fn read(&self) -> arc_swap::Guard<std::sync::Arc<T>> {
-        self.value.load()
-    }
-
-    /// The value as it is now. It may be replaced at once.
-    #[cfg(feature = "shuttle")]
-    pub(crate) fn read(&self) -> std::sync::Arc<T> {
-        std::sync::Arc::clone(&self.value.lock())
-    }
-
-    /// Whoever reads from now on reads this.
-    pub(crate) fn publish(&self, value: T) {
-        let value = std::sync::Arc::new(value);
-        #[cfg(not(feature = "shuttle"))]
-        self.value.store(value);
-        #[cfg(feature = "shuttle")]
-        {
-            *self.value.lock() = value;
-        }
     }
 }
 

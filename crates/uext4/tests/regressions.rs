@@ -4,7 +4,7 @@
 //! Fault model: that of each scenario, told above it.
 
 mod common;
-use common::{assert_clean, e2fsck, have, mke2fs, mount, mount_with, new};
+use common::{assert_clean, e2fsck, have, mke2fs, mount, mount_with, new, wait_until};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -77,9 +77,7 @@ fn a_block_stays_in_memory_until_its_commit_is_published() {
     slow.block.store(true, Ordering::SeqCst);
     let v2 = v.clone();
     let t = std::thread::spawn(move || v2.sync());
-    while !slow.waiting.load(Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the flush of the commit", || slow.waiting.load(Ordering::SeqCst));
     for round in 0..3 {
         for i in 0..4000 {
             if i == 17 {

@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{have, mke2fs, new};
+use common::{have, mke2fs, new, wait_until};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uext4::stats::{SAMPLE, WaitFor};
 use uext4::{FileKind, MountOptions, Volume};
 use uext4_device::{Device, SharedDevice};
@@ -65,14 +65,6 @@ struct Opened<'a>(&'a Gate);
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
         self.0.set(false);
-    }
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "timed out: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -175,6 +175,26 @@ pub(crate) fn no_mount() -> Option<&'static str> {
     None
 }
 
+/// A fresh image and a place to mount it, or the reason why not.
+pub(crate) fn ready(scratch: &Scratch, megabytes: u64) -> Result<(PathBuf, PathBuf), String> {
+    if let Some(why) = no_mount() {
+        return Err(why.to_owned());
+    }
+    let image = scratch.image("image", megabytes, &[]).ok_or("no mke2fs")?;
+    Ok((image, scratch.path("mnt")))
+}
+
+/// Runs a script of the shell in a directory; it must succeed.
+pub(crate) fn shell(script: &str, dir: &Path) {
+    let output = Command::new("sh").args(["-ec", script]).current_dir(dir).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{script}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// A mount that is ended when the test is done with it.
 pub(crate) struct Mounted {
     pub(crate) dir: PathBuf,

@@ -12,7 +12,7 @@
 //! | `generator` | the threads |
 //! | `age` | fills a file system and rewrites it at random |
 //! | `layout` | how files and free space lie |
-//! | `run` | turns |
+//! | `run` | the experiment, and its figures |
 //!
 //! Invariants: both sides run the same generator; in E1b and in ageing they make the same calls
 //! with the same numbers.
@@ -26,4 +26,4 @@ mod sink;
 
 pub use age::Ageing;
 pub(crate) use layout::neighbour_distance_kib;
-pub(crate) use run::{format, run};
+pub(crate) use run::run;

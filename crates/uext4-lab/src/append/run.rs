@@ -1,6 +1,5 @@
 //! Turns of a load that allocates.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use uext4::Volume;
@@ -10,54 +9,38 @@ use crate::append::generator::{self, Limits, Outcome};
 use crate::append::layout::{self, Files};
 use crate::append::shape::Shape;
 use crate::append::sink;
+use crate::bench::{
+    Bench, Counters, Experiment, Figures, Player, Setting, Start, Usage, format, known, watch,
+};
 use crate::check;
-use crate::command;
-use crate::error::{Doing, Error, Result};
+use crate::error::{Error, Result};
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::plan::{Event, Figure, Plan, Turn};
+use crate::plan::{Event, Plan, Turn};
 use crate::report::DEFAULT;
-use crate::stage::{self, Loop, Medium, Route, Stage};
-use crate::storm::counters::Counters;
+use crate::stage::{self, Medium};
 use crate::target::{Side, Target};
 
 /// What the kernel's side of E1b runs beside its default.
 const KERNEL_VARIANT: &str = "mb_optimize_scan=0";
 
-type Figures = Vec<(&'static str, f64)>;
-
-/// A side of the comparison.
-#[derive(Clone, Debug, PartialEq)]
-struct Player {
-    target: Target,
-    /// `default`, or mount options.
-    variant: String,
-}
-
-impl Player {
-    fn all(plan: &Plan, shape: &Shape, targets: &[Target]) -> Vec<Self> {
-        let mut players = Vec::new();
-        for &target in targets {
-            let mut variants = vec![DEFAULT];
-            if target.is_own() {
-                variants.extend(plan.variants.iter().map(String::as_str));
-            } else if target == Target::Kernel && !shape.recycles {
-                variants.push(KERNEL_VARIANT);
-            }
-            players.extend(variants.iter().map(|v| Self { target, variant: (*v).to_owned() }));
+/// The sides of the comparison.
+fn players(plan: &Plan, shape: &Shape, targets: &[Target]) -> Vec<Player> {
+    Player::all(targets, |target| {
+        let mut variants = vec![DEFAULT];
+        if target.is_own() {
+            variants.extend(plan.variants.iter().map(String::as_str));
+        } else if target == Target::Kernel && !shape.recycles {
+            variants.push(KERNEL_VARIANT);
         }
-        players
-    }
-
-    fn options(&self) -> &str {
-        if self.variant == DEFAULT { "" } else { &self.variant }
-    }
+        variants
+    })
 }
 
 /// All turns of a load on those targets.
 ///
 /// # Errors
-/// No room; an early end. Failures of targets are events.
+/// No room; a side that cannot age its image; an early end. Failures of targets are events.
 pub(crate) fn run(
     plan: &Plan,
     load: &'static Load,
@@ -68,133 +51,148 @@ pub(crate) fn run(
         for threads in plan.threads_of(load) {
             plan.go_on()?;
             let shape = Shape::new(load.work, form, threads, plan.scale);
-            let players = Player::all(plan, &shape, targets);
-            Bench::new(plan, load, shape, &players, tell)?.all_rounds(&players, tell)?;
+            let players = players(plan, &shape, targets);
+            let bench = Bench::new(plan, load, shape.image_bytes)?;
+            let mut append = Append::new(&bench, shape, players.len(), tell)?;
+            let setting = Setting { form, threads, bs: load.block_bytes };
+            bench.all_rounds(&mut append, setting, &players, tell)?;
         }
     }
     plan.go_on()
 }
 
-/// What the turns of a form and a number of threads share.
-struct Bench<'a> {
-    plan: &'a Plan,
-    load: &'static Load,
-    stage: Stage,
+/// A load in a form with a number of threads.
+struct Append {
     shape: Shape,
     /// The empty file system.
     base: PathBuf,
     /// Bytes free on it.
     free_bytes: u64,
+    /// Those who have aged an image of their own.
+    aged: Vec<Aged>,
 }
 
-impl<'a> Bench<'a> {
+/// A player's aged image, which stays for all rounds, and how it lies.
+struct Aged {
+    player: Player,
+    image: PathBuf,
+    figures: Figures,
+}
+
+impl Experiment for Append {
+    type Outcome = Outcome;
+
+    fn prepare(&mut self, bench: &Bench<'_>, player: &Player) -> Result<()> {
+        if self.shape.form != Some(Form::Aged) || self.aged_by(player).is_some() {
+            return Ok(());
+        }
+        let image = bench.stage.image(&format!("aged-{}", self.aged.len()));
+        let aged = self.age(bench, player, &image);
+        // Whose image could not be aged has no turn that would count.
+        let failed = |error| Error::new(format!("ageing: {}: {error}", player.variant));
+        let figures = aged.map_err(failed)?;
+        self.aged.push(Aged { player: player.clone(), image, figures });
+        Ok(())
+    }
+
+    fn start(&self, player: &Player) -> Start<'_> {
+        Start::Copy(self.aged_by(player).map_or(&self.base, |aged| &aged.image))
+    }
+
+    fn play(
+        &self,
+        bench: &Bench<'_>,
+        player: &Player,
+        _turn: Turn,
+        medium: &Medium,
+    ) -> Result<(Outcome, Figures)> {
+        let side = player.target.start(bench.plan, &bench.stage, medium, &player.options)?;
+        let count = || {
+            let counters = Counters::of_kernel(medium.loop_device());
+            match &side {
+                Side::Library(volume) => counters.with_volume(volume),
+                Side::Mount(_) => counters,
+            }
+        };
+        let limits = Limits { time: bench.plan.duration, stop: &bench.plan.stop };
+        let work = || generator::run(&*sink::of(&side), &self.shape, limits);
+        let (outcome, usage) = watch(count, work)?;
+        let peak = match &side {
+            Side::Library(_) => machine::peak_rss_kib(),
+            Side::Mount(_) => side.peak_rss_kib(),
+        };
+        side.end()?;
+        let mut figures = self.speed(&outcome, &usage)?;
+        figures.extend(peak.map(|kib| ("peak_rss_kib", kib as f64)));
+        Ok((outcome, figures))
+    }
+
+    /// Both checkers; whether each file has the blocks that its size asks for; how they lie.
+    fn judge(
+        &self,
+        _bench: &Bench<'_>,
+        player: &Player,
+        _turn: Turn,
+        image: &Path,
+        _outcome: &Outcome,
+    ) -> Result<Figures> {
+        let volume = check::clean(image)?;
+        let figures = self.layout(&volume);
+        volume.close()?;
+        let mut figures = figures?;
+        figures.extend(self.aged_by(player).into_iter().flat_map(|aged| &aged.figures));
+        Ok(figures)
+    }
+}
+
+impl Append {
+    /// Makes the empty file system, which so many players start from.
     fn new(
-        plan: &'a Plan,
-        load: &'static Load,
+        bench: &Bench<'_>,
         mut shape: Shape,
-        players: &[Player],
+        players: usize,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Self> {
-        let stage = Stage::new(plan.store, plan.folder.as_deref(), shape.image_bytes)?;
+        let ageing = &bench.plan.ageing;
         // Each player ages an image of its own; it stays for all rounds.
-        let aged = shape.form == Some(Form::Aged);
-        let bases = 1 + if aged { u32::try_from(players.len()).unwrap_or(0) } else { 0 };
-        let (need, free) = (shape.space_bytes(bases), stage::room(stage.folder())?);
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        let folder = stage.folder().parent().unwrap_or(stage.folder()).display();
-        let text = format!(
-            "{} threads: an image of {:.1} GiB, sparse: needs at most {:.1} GiB in {folder}, \
-             which has {:.1}",
-            shape.threads,
-            gib(shape.image_bytes),
-            gib(need),
-            gib(free)
-        );
-        if free < need {
-            return Err(Error::new(format!("{}: {text}: use --scale", load.id)));
-        }
-        tell(Event::Note(load, text));
-        let base = stage.image("base");
+        let is_aged = shape.form == Some(Form::Aged);
+        let bases = 1 + if is_aged { u32::try_from(players).unwrap_or(0) } else { 0 };
+        let gib = shape.image_bytes as f64 / f64::from(1 << 30);
+        let what = format!("{} threads: an image of {gib:.1} GiB, sparse", shape.threads);
+        bench.require_room(&what, shape.space_bytes(bases), "use --scale", tell)?;
+        let base = bench.stage.image("base");
         format(&base, shape.image_bytes)?;
         let volume = check::clean(&base)?;
         let stat = volume.stat_fs();
         let free_bytes = stat.blocks_available * u64::from(stat.block_size);
         volume.close()?;
-        if aged {
-            let left = free_bytes as f64 * (1.0 - plan.ageing.full);
+        if is_aged {
+            let left = free_bytes as f64 * (1.0 - ageing.full);
             shape = shape.within(left as u64);
             let text = format!(
                 "filled to {:.0} %, {:.2} times rewritten (seed {}); then {} files of {} MiB",
-                plan.ageing.full * 100.0,
-                plan.ageing.churn,
-                plan.ageing.seed,
+                ageing.full * 100.0,
+                ageing.churn,
+                ageing.seed,
                 shape.files(),
                 shape.file_bytes >> 20
             );
-            tell(Event::Note(load, text));
+            tell(Event::Note(bench.load, text));
         }
-        Ok(Self { plan, load, stage, shape, base, free_bytes })
+        Ok(Self { shape, base, free_bytes, aged: Vec::new() })
     }
 
-    fn all_rounds(&self, players: &[Player], tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
-        let mut aged = Vec::new();
-        for round in 1..=self.plan.rounds {
-            for (number, player) in players.iter().enumerate() {
-                self.plan.go_on()?;
-                let Shape { form, threads, .. } = self.shape;
-                let (load, target) = (self.load, player.target);
-                let turn = Turn { load, target, form, threads, round };
-                let variant = &player.variant;
-                tell(Event::Turn { load, target, variant, threads, round });
-                let played = (|| {
-                    if form != Some(Form::Aged) {
-                        return self.play(player, &self.base);
-                    }
-                    if aged.len() <= number {
-                        let image = self.stage.image(&format!("aged-{number}"));
-                        let figures = self.age(player, &image)?;
-                        aged.push((image, figures));
-                    }
-                    let (image, figures) = &aged[number];
-                    let mut all = self.play(player, image)?;
-                    all.extend(figures);
-                    Ok(all)
-                })();
-                match played {
-                    Ok(figures) => figures.into_iter().for_each(|(metric, value)| {
-                        let figure = Figure { variant: variant.clone(), metric, value };
-                        tell(Event::Measured(&self.plan.measurement(turn, &figure)));
-                    }),
-                    Err(error) => {
-                        // Whose image could not be aged has no turn that would count.
-                        if form == Some(Form::Aged) && aged.len() <= number {
-                            return Err(Error::new(format!("ageing: {variant}: {error}")));
-                        }
-                        let error = Error::new(format!("{variant}: {error}"));
-                        tell(Event::Failed(load, target, error));
-                    }
-                }
-            }
-        }
-        Ok(())
+    fn aged_by(&self, player: &Player) -> Option<&Aged> {
+        self.aged.iter().find(|aged| aged.player == *player)
     }
 
-    fn medium(&self, player: &Player, image: &Path) -> Result<Medium> {
-        let by_loop = match (self.plan.route, player.target) {
-            (Route::Device, _) => Loop::Direct,
-            (Route::Natural, Target::Kernel) => Loop::Cached,
-            (Route::Natural, _) => Loop::None,
-        };
-        Medium::new(image, by_loop)
-    }
-
-    /// An aged image, made by the side that is to go on with it.
-    fn age(&self, player: &Player, image: &Path) -> Result<Figures> {
+    /// An aged image, made by the side that is to go on with it; returns how it lies.
+    fn age(&self, bench: &Bench<'_>, player: &Player, image: &Path) -> Result<Figures> {
         stage::copy_image(&self.base, image)?;
-        let medium = self.medium(player, image)?;
-        let side = player.target.start(self.plan, &self.stage, &medium, player.options())?;
-        let (plan, free) = (self.plan, self.free_bytes);
-        age::age(&*sink::of(&side), free, &plan.ageing, &plan.stop)?;
+        let medium = bench.medium(player, image)?;
+        let plan = bench.plan;
+        let side = player.target.start(plan, &bench.stage, &medium, &player.options)?;
+        age::age(&*sink::of(&side), self.free_bytes, &plan.ageing, &plan.stop)?;
         side.end()?;
         medium.sync()?;
         medium.release()?;
@@ -211,55 +209,11 @@ impl<'a> Bench<'a> {
         Ok(figures)
     }
 
-    /// One turn, from a copy of an image to a checked one.
-    fn play(&self, player: &Player, base: &Path) -> Result<Figures> {
-        let image = self.stage.image("turn");
-        let played = self.play_on(player, base, &image);
-        if image.exists() {
-            std::fs::remove_file(&image).doing("removing an image")?;
-        }
-        played
-    }
-
-    fn play_on(&self, player: &Player, base: &Path, image: &Path) -> Result<Figures> {
-        stage::copy_image(base, image)?;
-        stage::drop_cached(image)?;
-        machine::drop_caches();
-        let medium = self.medium(player, image)?;
-        let side = player.target.start(self.plan, &self.stage, &medium, player.options())?;
-        machine::reset_peak_rss();
-        let count = || {
-            let counters = Counters::of_kernel(medium.loop_device());
-            match &side {
-                Side::Library(volume) => counters.with_volume(volume),
-                Side::Mount(_) => counters,
-            }
-        };
-        let (before, cpu) = (count(), machine::processor_seconds());
-        let limits = Limits { time: self.plan.duration, stop: &self.plan.stop };
-        let outcome = generator::run(&*sink::of(&side), &self.shape, limits)?;
-        let cpu = cpu.zip(machine::processor_seconds()).map(|(then, now)| now - then);
-        let counted = count().since(before);
-        let peak = match &side {
-            Side::Library(_) => machine::peak_rss_kib(),
-            Side::Mount(_) => side.peak_rss_kib(),
-        };
-        side.end()?;
-        medium.sync()?;
-        medium.release()?;
-        self.plan.go_on()?;
-        let mut figures = self.speed(&outcome, &counted)?;
-        figures.extend(cpu.map(|seconds| ("cpu_s", seconds)));
-        figures.extend(peak.map(|kib| ("peak_rss_kib", kib as f64)));
-        figures.extend(self.judge(image)?);
-        Ok(figures)
-    }
-
-    fn speed(&self, outcome: &Outcome, counted: &Counters) -> Result<Figures> {
+    fn speed(&self, outcome: &Outcome, usage: &Usage) -> Result<Figures> {
         if outcome.operations == 0 {
             return Err(Error::new("nothing was allocated in the time"));
         }
-        let operations = outcome.operations as f64;
+        let (operations, counted) = (outcome.operations as f64, &usage.counted);
         let bytes = (outcome.appends * self.shape.append_bytes) as f64;
         let per = |count: Option<u64>, of: f64| count.map(|count| count as f64 / of);
         let figures = [
@@ -269,16 +223,9 @@ impl<'a> Bench<'a> {
             ("context_switches_per_op", per(counted.context_switches, operations)),
             ("transactions", counted.transactions.map(|count| count as f64)),
             ("operations", Some(operations)),
+            ("cpu_s", usage.cpu_s),
         ];
-        Ok(figures.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect())
-    }
-
-    /// Both checkers; whether each file has the blocks that its size asks for; how they lie.
-    fn judge(&self, image: &Path) -> Result<Figures> {
-        let volume = check::clean(image)?;
-        let figures = self.layout(&volume);
-        volume.close()?;
-        figures
+        Ok(known(figures).collect())
     }
 
     fn layout(&self, volume: &Volume) -> Result<Figures> {
@@ -308,26 +255,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// An empty file system as the report of E1b made it, where mke2fs is installed, else our own.
-pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
-    if command::find("mke2fs").is_none() {
-        return stage::format(image, bytes);
-    }
-    if image.exists() {
-        std::fs::remove_file(image).doing("removing an image")?;
-    }
-    // Sparse: mke2fs leaves tables of zeroes as holes.
-    let file = File::create(image).and_then(|file| file.set_len(bytes));
-    file.doing("making an image")?;
-    let lazy = "lazy_itable_init=0,lazy_journal_init=0";
-    let image_name = image.to_string_lossy();
-    let args = ["-q", "-F", "-E", lazy, "-t", "ext4", "-b", "4096", &image_name];
-    let with_orphan_file = [&args[..8], &["-O", "orphan_file"], &args[8..]].concat();
-    // Old ones know no orphan file.
-    let made = command::run("mke2fs", &with_orphan_file);
-    made.or_else(|_| command::run("mke2fs", &args)).map(|_| ())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,9 +265,9 @@ mod tests {
         let plan = Plan { variants: vec!["mb_reserve=off".into()], ..Plan::default() };
         let targets = [Target::Uext4, Target::Kernel];
         let names = |work, form| {
-            let players = Player::all(&plan, &Shape::new(work, form, 2, 0.01), &targets);
-            let name = |p: Player| (p.target.name(), p.variant.clone(), p.options().to_owned());
-            players.into_iter().map(name).collect::<Vec<_>>()
+            let all = players(&plan, &Shape::new(work, form, 2, 0.01), &targets);
+            let name = |p: Player| (p.target.name(), p.variant, p.options);
+            all.into_iter().map(name).collect::<Vec<_>>()
         };
         let side = |target, variant: &str, options: &str| (target, variant.into(), options.into());
         let own = [side("uext4", DEFAULT, ""), side("uext4", "mb_reserve=off", "mb_reserve=off")];

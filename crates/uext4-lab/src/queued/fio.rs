@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::{Doing, Error, Result};
+use crate::fio::call;
 use crate::queued::generator::{Job, Outcome};
 use crate::queued::ring::Op;
 use crate::queued::shape::DEPTH;
-use crate::storm::fio::call;
 
 /// Runs the load on a file of a mount.
 ///

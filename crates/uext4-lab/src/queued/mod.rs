@@ -10,7 +10,7 @@
 //! | `ring` | what requests go to: a device, a file of the library |
 //! | `generator` | the thread |
 //! | `fio` | the same load by fio(1) with libaio |
-//! | `run` | turns |
+//! | `run` | the experiment, and its figures |
 //!
 //! Invariants: every side but libaio runs the same generator over the same kind of ring, and all
 //! of them use the same blocks of the same image: no file system takes part on the raw side, but

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use uext4::{Device, FileBlock, FileKind, NewInode, Owner, Volume};
 
-use crate::append;
-use crate::check;
+use crate::bench::{self, format};
 use crate::error::{Doing, Error, Result};
 use crate::plan::Plan;
 use crate::queued::content::stamp;
-use crate::stage::{self, Loop, Medium, Stage};
-use crate::target::{Side, Target};
+use crate::stage::Stage;
+use crate::target::Side;
 
 /// The file's name in the root.
 pub(crate) const NAME: &str = "aio-dio";
@@ -102,24 +101,14 @@ impl Map {
     }
 }
 
-/// Makes the image with the file in it: by the kernel where that can be had, so that nobody reads
-/// what it has laid out itself.
+/// Makes the image with the file in it.
 pub(crate) fn make_image(plan: &Plan, stage: &Stage, shape: Shape) -> Result<PathBuf> {
     let image = stage.image("turn");
-    append::format(&image, shape.image_bytes())?;
-    let by_kernel = Target::Kernel.obstacle(plan).is_none();
-    let maker = if by_kernel { Target::Kernel } else { Target::Uext4 };
-    let medium = Medium::new(&image, if by_kernel { Loop::Cached } else { Loop::None })?;
-    let side = maker.start(plan, stage, &medium, "")?;
-    match &side {
-        Side::Library(volume) => lay_out(volume, shape)?,
-        Side::Mount(mount) => lay_out_on_host(mount.dir(), shape)?,
-    }
-    side.end()?;
-    medium.sync()?;
-    medium.release()?;
-    check::clean(&image)?.close()?;
-    stage::drop_cached(&image)?;
+    format(&image, shape.image_bytes())?;
+    bench::lay_out(plan, stage, &image, |side| match side {
+        Side::Library(volume) => lay_out(volume, shape),
+        Side::Mount(mount) => lay_out_on_host(mount.dir(), shape),
+    })?;
     Ok(image)
 }
 

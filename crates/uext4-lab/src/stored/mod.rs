@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `shape` | sizes, the files and where they lie |
 //! | `generator` | the threads, and what they write to |
-//! | `run` | turns |
+//! | `run` | the experiment, and its figures |
 //!
 //! Invariants: both sides run the same generator, stores of the same device, on the same blocks of
 //! the same image, and end with the same flush. Overwrites leave the image as it was but for data,

@@ -12,15 +12,16 @@ use rustix::fs::{FallocateFlags, fallocate};
 use uext4::{AllocateMode, FileKind, NewInode, Owner, Volume};
 use uext4_device::FileDevice;
 
-use crate::check;
+use crate::bench::lay_out;
 use crate::command;
 use crate::error::{Doing, Result};
+use crate::fio::is_installed;
 use crate::plan::Plan;
-use crate::stage::{self, Loop, Medium, Stage};
+use crate::stage::Stage;
 use crate::storm::content::{LAID_OUT, stamp};
 use crate::storm::fio;
 use crate::storm::shape::{BLOCK, Shape};
-use crate::target::{Side, Target};
+use crate::target::Side;
 
 /// Makes the image of a shape.
 pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &Shape) -> Result<PathBuf> {
@@ -29,24 +30,13 @@ pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &Shape) -> Result<PathBuf>
         std::fs::remove_file(&image).doing("removing an image")?;
     }
     format(&image, shape)?;
-    let by_kernel = Target::Kernel.obstacle(plan).is_none();
-    let maker = if by_kernel { Target::Kernel } else { Target::Uext4 };
-    let medium = Medium::new(&image, if by_kernel { Loop::Cached } else { Loop::None })?;
-    let side = maker.start(plan, stage, &medium, "")?;
-    match &side {
-        Side::Library(volume) => (0..shape.files()).try_for_each(|n| file(volume, shape, n))?,
-        Side::Mount(mount) if !shape.shared && !shape.appends && fio::is_installed() => {
-            fio::lay_out(shape, mount.dir(), &stage.source("fio.json"))?;
+    lay_out(plan, stage, &image, |side| match side {
+        Side::Library(volume) => (0..shape.files()).try_for_each(|n| file(volume, shape, n)),
+        Side::Mount(mount) if !shape.shared && !shape.appends && is_installed() => {
+            fio::lay_out(shape, mount.dir(), &stage.source("fio.json"), &plan.stop)
         }
-        Side::Mount(mount) => {
-            (0..shape.files()).try_for_each(|n| host_file(mount.dir(), shape, n))?;
-        }
-    }
-    side.end()?;
-    medium.sync()?;
-    medium.release()?;
-    check::clean(&image)?.close()?;
-    stage::drop_cached(&image)?;
+        Side::Mount(mount) => (0..shape.files()).try_for_each(|n| host_file(mount.dir(), shape, n)),
+    })?;
     Ok(image)
 }
 

@@ -1,30 +1,17 @@
 //! The loads by fio(1), with the job that EXPERIMENTS of the project name, and what fio says.
 //!
-//! Invariants: fio and its threads have ended when [`run`] returns. Numbers of a group are taken
-//! from fio's JSON; fio counts a write when it is done and makes one sync fewer than writes in each
-//! thread, as it ends after the last write.
+//! Invariants: numbers of a group are taken from fio's JSON; fio counts a write when it is done and
+//! makes one sync fewer than writes in each thread, as it ends after the last write.
 
-use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 
-use crate::command;
 use crate::error::{Doing, Error, Result};
+use crate::fio::call;
 use crate::storm::generator::{Latencies, Limits, Outcome};
 use crate::storm::shape::{OWN_JOB, Shape};
-
-/// How often it is looked whether fio has ended.
-const STEP: Duration = Duration::from_millis(10);
-
-/// Whether fio is installed.
-pub(crate) fn is_installed() -> bool {
-    command::find("fio").is_some()
-}
 
 /// What fio is called with, but for limits.
 pub(crate) fn job(shape: &Shape, dir: &Path) -> Vec<String> {
@@ -62,11 +49,13 @@ pub(crate) fn job(shape: &Shape, dir: &Path) -> Vec<String> {
 }
 
 /// Allocates the files, as the first of the two runs of E0 does.
-pub(crate) fn lay_out(shape: &Shape, dir: &Path, log: &Path) -> Result<()> {
+///
+/// # Errors
+/// fio fails, or is stopped.
+pub(crate) fn lay_out(shape: &Shape, dir: &Path, log: &Path, stop: &AtomicBool) -> Result<()> {
     let mut args = job(shape, dir);
     args.push("--create_only=1".into());
-    let mut child = start(&args, log)?;
-    finish(child.wait().doing("waiting for fio")?.success(), log).map(|_| ())
+    call(&args, log, stop).map(|_| ())
 }
 
 /// Runs the load.
@@ -83,50 +72,6 @@ pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> 
     }
     args.push("--output-format=json".into());
     parse(&call(&args, log, limits.stop)?, shape, limits.operations)
-}
-
-/// Calls fio and returns what it said, by way of `log`, if it ended well.
-///
-/// # Errors
-/// fio fails, or is stopped.
-pub(crate) fn call(args: &[String], log: &Path, stop: &AtomicBool) -> Result<String> {
-    let mut child = start(args, log)?;
-    let status = loop {
-        if let Some(status) = child.try_wait().doing("waiting for fio")? {
-            break status;
-        }
-        if stop.load(Ordering::Relaxed) {
-            // Its state does not matter any more: the run ends.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(Error::new("interrupted"));
-        }
-        thread::sleep(STEP);
-    };
-    finish(status.success(), log)
-}
-
-fn start(args: &[String], log: &Path) -> Result<Child> {
-    let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
-    let output = File::create(log).doing("making a log")?;
-    let errors = output.try_clone().doing("making a log")?;
-    Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        .spawn()
-        .doing("starting fio")
-}
-
-/// What fio said, if it ended well.
-fn finish(success: bool, log: &Path) -> Result<String> {
-    let said = std::fs::read_to_string(log).doing("reading what fio said")?;
-    if success {
-        return Ok(said);
-    }
-    let line = said.lines().find(|line| line.contains("fio:")).or_else(|| said.lines().last());
-    Err(Error::new(format!("fio: {}", line.unwrap_or("no message").trim())))
 }
 
 /// The figures of a group. fio may put notes before the JSON.

@@ -14,17 +14,17 @@
 //! | `raw` | the floor: the same bytes and flushes, batched by hand |
 //! | `fio` | the same load by fio(1) |
 //! | `content` | what a block must hold, and whether it does |
-//! | `counters` | what the kernel and the engine count |
-//! | `run` | turns |
+//! | `judge` | what an image must hold after a turn |
+//! | `run` | the experiment, and its figures |
 //!
 //! Invariants: every side of E0 does the same number of operations for each thread, as the cost
 //! depends on how much of a file is written; a side that is cut off by the time limit is named.
 
 mod base;
 mod content;
-pub(crate) mod counters;
-pub(crate) mod fio;
+mod fio;
 mod generator;
+mod judge;
 mod raw;
 mod run;
 mod shape;

@@ -1,7 +1,5 @@
 //! Turns of a load that syncs.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,20 +7,22 @@ use std::time::Duration;
 use uext4::Volume;
 use uext4_device::{FileDevice, MeteredDevice};
 
-use crate::check;
+use crate::bench::{
+    Bench, CAUSES, Counters, Experiment, Figures, Player, Setting, Start, known, watch,
+};
 use crate::error::{Doing, Error, Result};
+use crate::fio::is_installed;
 use crate::load::{Load, Work};
 use crate::machine;
-use crate::plan::{Event, Figure, Plan, Turn};
+use crate::plan::{Event, Plan, Turn};
 use crate::report::DEFAULT;
-use crate::stage::{self, Loop, Medium, Route, Stage};
+use crate::stage::{Loop, Medium, Route};
 use crate::storm::base;
-use crate::storm::content::{self, ReadBlock};
-use crate::storm::counters::{CAUSES, Counters};
 use crate::storm::fio;
 use crate::storm::generator::{self, Limits, Outcome};
-use crate::storm::raw::{self, Raw};
-use crate::storm::shape::{BLOCK, JOURNAL_MIB, Shape};
+use crate::storm::judge;
+use crate::storm::raw::Raw;
+use crate::storm::shape::{JOURNAL_MIB, Shape};
 use crate::storm::sink::{Directory, Library};
 use crate::target::{self, Side, Target};
 
@@ -34,37 +34,28 @@ const OWN_OPTIONS: &str = "noatime,nodiratime,data=ordered";
 /// What the kernel's side of E0 runs beside its default.
 const KERNEL_VARIANTS: [&str; 2] = [DEFAULT, "dioread_lock"];
 
-/// A side of the comparison.
-#[derive(Clone, Debug)]
-struct Player {
-    target: Target,
-    /// `default`, or options that are added.
-    variant: String,
-    options: String,
+/// The sides, with a journal of that size.
+fn players(plan: &Plan, load: &Load, targets: &[Target], journal_mib: u32) -> Vec<Player> {
+    let variants = |target: Target| {
+        let mut variants = vec![DEFAULT];
+        if target.is_own() {
+            variants.extend(plan.variants.iter().map(String::as_str));
+        } else if target == Target::Kernel && load.work == Work::SyncOwn {
+            variants = KERNEL_VARIANTS.to_vec();
+        }
+        variants
+    };
+    let all = Player::all(targets, variants).into_iter();
+    all.map(|player| with_journal(load, player, journal_mib)).collect()
 }
 
-impl Player {
-    fn new(load: &Load, target: Target, variant: &str) -> Self {
-        let shared = Shape::new(load.work, 1, JOURNAL_MIB, 1.0).shared;
-        let words = [if shared { "" } else { OWN_OPTIONS }, variant];
-        let used = words.into_iter().filter(|word| !word.is_empty() && *word != DEFAULT);
-        let options = used.collect::<Vec<&str>>().join(",");
-        Self { target, variant: variant.to_owned(), options }
-    }
-
-    fn all(plan: &Plan, load: &Load, targets: &[Target]) -> Vec<Self> {
-        let mut players = Vec::new();
-        for &target in targets {
-            let mut variants = vec![DEFAULT];
-            if target.is_own() {
-                variants.extend(plan.variants.iter().map(String::as_str));
-            } else if target == Target::Kernel && load.work == Work::SyncOwn {
-                variants = KERNEL_VARIANTS.to_vec();
-            }
-            players.extend(variants.into_iter().map(|v| Self::new(load, target, v)));
-        }
-        players
-    }
+/// Names the journal, and adds what the report of the collapse mounts with.
+fn with_journal(load: &Load, player: Player, journal_mib: u32) -> Player {
+    let shared = Shape::new(load.work, 1, journal_mib, 1.0).shared;
+    let words = [if shared { "" } else { OWN_OPTIONS }, &player.options];
+    let used = words.into_iter().filter(|word| !word.is_empty());
+    let options = used.collect::<Vec<&str>>().join(",");
+    Player { variant: variant_name(&player.variant, journal_mib), options, ..player }
 }
 
 /// All turns of a load on those targets.
@@ -77,100 +68,128 @@ pub(crate) fn run(
     targets: &[Target],
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<()> {
-    let players = Player::all(plan, load, targets);
     let is_shared = Shape::new(load.work, 1, JOURNAL_MIB, 1.0).shared;
     let journals: &[u32] = if is_shared { &[JOURNAL_MIB] } else { &plan.journals };
     for threads in plan.threads_of(load) {
         for &journal in journals {
             let shape = Shape::new(load.work, threads, journal, plan.scale);
-            let stage = Stage::new(plan.store, plan.folder.as_deref(), shape.image_bytes())?;
-            room(plan, load, &shape, &stage, tell)?;
-            let base = base::make(plan, &stage, &shape)?;
-            let mut bench = Bench { plan, load, stage, shape, base, operations: None };
-            bench.calibrate(tell)?;
-            for round in 1..=plan.rounds {
-                for player in &players {
-                    plan.go_on()?;
-                    let turn = Turn { load, target: player.target, form: None, threads, round };
-                    bench.tell_turn(player, turn, tell);
-                }
-            }
+            let bench = Bench::new(plan, load, shape.image_bytes())?;
+            let what = format!("{threads} threads, journal {journal} MiB");
+            let need = shape.space_bytes(plan.operations);
+            bench.require_room(&what, need, "use --scale or --ops", tell)?;
+            let base = base::make(plan, &bench.stage, &shape)?;
+            let mut storm = Storm { shape, base, operations: None };
+            let setting = Setting { form: None, threads, bs: load.block_bytes };
+            storm.calibrate(&bench, setting, tell)?;
+            let players = players(plan, load, targets, journal);
+            bench.all_rounds(&mut storm, setting, &players, tell)?;
         }
     }
     plan.go_on()
 }
 
-/// Tells how much space the turns need, and whether it is there.
-fn room(
-    plan: &Plan,
-    load: &'static Load,
-    shape: &Shape,
-    stage: &Stage,
-    tell: &mut dyn FnMut(Event<'_>),
-) -> Result<()> {
-    let (need, free) = (shape.space_bytes(plan.operations), stage::room(stage.folder())?);
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    let folder = stage.folder().parent().unwrap_or(stage.folder()).display();
-    let text = format!(
-        "{} threads, journal {} MiB: needs at most {:.1} GiB in {folder}, which has {:.1}",
-        shape.threads,
-        shape.journal_mib,
-        gib(need),
-        gib(free)
-    );
-    if free < need {
-        return Err(Error::new(format!("{}: {text}: use --scale or --ops", load.id)));
-    }
-    tell(Event::Note(load, text));
-    Ok(())
-}
-
-/// What the turns of a number of threads and a journal share.
-struct Bench<'a> {
-    plan: &'a Plan,
-    load: &'static Load,
-    stage: Stage,
+/// A load with a number of threads and a journal.
+struct Storm {
     shape: Shape,
     base: PathBuf,
     /// Writes of each thread, where every side makes the same number.
     operations: Option<u32>,
 }
 
-impl Bench<'_> {
+impl Experiment for Storm {
+    type Outcome = Outcome;
+
+    fn start(&self, player: &Player) -> Start<'_> {
+        match player.target {
+            Target::Raw => Start::Empty(self.shape.image_bytes()),
+            _ => Start::Copy(&self.base),
+        }
+    }
+
+    fn play(
+        &self,
+        bench: &Bench<'_>,
+        player: &Player,
+        _turn: Turn,
+        medium: &Medium,
+    ) -> Result<(Outcome, Figures)> {
+        match player.target {
+            Target::Raw => self.play_raw(bench, medium),
+            Target::Uext4 => self.play_library(bench, player, medium),
+            _ => self.play_mount(bench, player, medium),
+        }
+    }
+
+    /// Both checkers, and what the blocks hold where our own threads wrote them.
+    fn judge(
+        &self,
+        bench: &Bench<'_>,
+        player: &Player,
+        _turn: Turn,
+        image: &Path,
+        outcome: &Outcome,
+    ) -> Result<Figures> {
+        if player.target == Target::Raw {
+            judge::raw(&self.shape, image, &outcome.writes)?;
+        } else {
+            judge::files(bench, &self.shape, player.target, image, &outcome.writes)?;
+        }
+        Ok(Figures::new())
+    }
+
+    fn remark(&self, player: &Player, outcome: &Outcome) -> Option<String> {
+        let (name, variant) = (player.target.name(), &player.variant);
+        let (done, seconds) = (outcome.operations, outcome.seconds);
+        let wanted = u64::from(self.operations.unwrap_or(0)) * u64::from(self.shape.threads);
+        outcome.cut_off.then(|| {
+            format!("{name} {variant} was cut off after {seconds:.0} s: {done} of {wanted} writes")
+        })
+    }
+}
+
+impl Storm {
     /// Finds how many writes each thread makes: as many as uext4 does in the time of the plan.
-    fn calibrate(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
-        let direct = self.store_takes_direct_io()?;
+    fn calibrate(
+        &mut self,
+        bench: &Bench<'_>,
+        setting: Setting,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<()> {
+        let direct = self.store_takes_direct_io(bench)?;
         if let Some(direct) = direct {
             let text = if direct { "pass the page cache by" } else { "go through the page cache" };
-            tell(Event::Note(self.load, format!("loop devices {text}")));
+            tell(Event::Note(bench.load, format!("loop devices {text}")));
         }
         if self.shape.shared {
             return Ok(());
         }
         let blocks = self.shape.blocks();
-        let operations = match self.plan.operations {
+        let operations = match bench.plan.operations {
             Some(count) => count,
             None => {
-                let player = Player::new(self.load, Target::Uext4, DEFAULT);
-                let (outcome, _) = self.play(&player)?;
+                let player = Player::new(Target::Uext4, DEFAULT);
+                let player = with_journal(bench.load, player, self.shape.journal_mib);
+                let turn = bench.turn(setting, player.target, 0);
+                let (outcome, _) = bench.play(self, &player, turn)?;
                 let each = outcome.operations / u64::from(self.shape.threads);
                 u32::try_from(each).unwrap_or(u32::MAX)
             }
         };
         let operations = operations.clamp(1, blocks);
         self.operations = Some(operations);
-        let seconds = self.plan.duration.as_secs_f64();
+        let seconds = bench.plan.duration.as_secs_f64();
         let text = format!(
             "each thread makes {operations} writes of {blocks} that there is room for; \
              planned are {seconds} s on uext4"
         );
-        tell(Event::Note(self.load, text));
+        tell(Event::Note(bench.load, text));
         Ok(())
     }
 
     /// Whether loop devices over the store pass its page cache by; `None` if none is used.
-    fn store_takes_direct_io(&self) -> Result<Option<bool>> {
-        if self.plan.route != Route::Device || Target::Kernel.obstacle(self.plan).is_some() {
+    fn store_takes_direct_io(&self, bench: &Bench<'_>) -> Result<Option<bool>> {
+        let plan = bench.plan;
+        if plan.route != Route::Device || Target::Kernel.obstacle(plan).is_some() {
             return Ok(None);
         }
         let medium = Medium::new(&self.base, Loop::Direct)?;
@@ -179,80 +198,13 @@ impl Bench<'_> {
         Ok(Some(direct))
     }
 
-    fn tell_turn(&self, player: &Player, turn: Turn, tell: &mut dyn FnMut(Event<'_>)) {
-        let (load, target) = (turn.load, turn.target);
-        let variant = variant_name(&player.variant, self.shape.journal_mib);
-        let Turn { threads, round, .. } = turn;
-        tell(Event::Turn { load, target, variant: &variant, threads, round });
-        let played = self.play(player);
-        if let Ok((outcome, _)) = &played
-            && outcome.cut_off
-        {
-            let (done, seconds) = (outcome.operations, outcome.seconds);
-            let wanted = u64::from(self.operations.unwrap_or(0)) * u64::from(threads);
-            let text = format!(
-                "{} {variant} was cut off after {seconds:.0} s: {done} of {wanted} writes",
-                target.name()
-            );
-            tell(Event::Note(load, text));
-        }
-        match played {
-            Ok((_, figures)) => figures.into_iter().for_each(|(metric, value)| {
-                let figure = Figure { variant: variant.clone(), metric, value };
-                tell(Event::Measured(&self.plan.measurement(turn, &figure)));
-            }),
-            Err(error) => {
-                let error = Error::new(format!("{variant}: {error}"));
-                tell(Event::Failed(load, target, error));
-            }
-        }
-    }
-
-    /// One turn, from a fresh image to a checked one.
-    fn play(&self, player: &Player) -> Result<(Outcome, Figures)> {
-        let image = self.stage.image("turn");
-        let played = self.play_on(player, &image);
-        // It may hold tens of GiB: gone before the next one is made.
-        if image.exists() {
-            std::fs::remove_file(&image).doing("removing an image")?;
-        }
-        played
-    }
-
-    fn play_on(&self, player: &Player, image: &Path) -> Result<(Outcome, Figures)> {
-        if player.target == Target::Raw {
-            let file = File::create(image).and_then(|file| file.set_len(self.shape.image_bytes()));
-            file.doing("making an image")?;
-        } else {
-            stage::copy_image(&self.base, image)?;
-        }
-        stage::drop_cached(image)?;
-        machine::drop_caches();
-        let by_loop = match (self.plan.route, player.target) {
-            (Route::Device, _) => Loop::Direct,
-            (Route::Natural, Target::Kernel) => Loop::Cached,
-            (Route::Natural, _) => Loop::None,
-        };
-        let medium = Medium::new(image, by_loop)?;
-        let (outcome, figures) = match player.target {
-            Target::Raw => self.play_raw(&medium)?,
-            Target::Uext4 => self.play_library(player, &medium)?,
-            _ => self.play_mount(player, &medium)?,
-        };
-        medium.sync()?;
-        medium.release()?;
-        self.plan.go_on()?;
-        self.judge(player, image, &outcome)?;
-        Ok((outcome, figures))
-    }
-
-    fn limits(&self) -> Limits<'_> {
+    fn limits<'p>(&self, plan: &'p Plan) -> Limits<'p> {
         let patience = if self.operations.is_some() { PATIENCE } else { 1 };
-        let time = self.plan.duration.saturating_mul(patience).max(Duration::from_millis(100));
-        Limits { operations: self.operations, time, stop: &self.plan.stop }
+        let time = plan.duration.saturating_mul(patience).max(Duration::from_millis(100));
+        Limits { operations: self.operations, time, stop: &plan.stop }
     }
 
-    fn play_raw(&self, medium: &Medium) -> Result<(Outcome, Figures)> {
+    fn play_raw(&self, bench: &Bench<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
         let raw = Raw::open(medium.path(), &self.shape)?;
         let count = || Counters {
             flushes: Some(raw.flushes()),
@@ -260,10 +212,16 @@ impl Bench<'_> {
             handles: Some(raw.syncs()),
             ..Counters::of_kernel(None)
         };
-        measure(count, || generator::run(&raw, &self.shape, self.limits()), || None)
+        let limits = self.limits(bench.plan);
+        measure(count, || generator::run(&raw, &self.shape, limits), || None)
     }
 
-    fn play_library(&self, player: &Player, medium: &Medium) -> Result<(Outcome, Figures)> {
+    fn play_library(
+        &self,
+        bench: &Bench<'_>,
+        player: &Player,
+        medium: &Medium,
+    ) -> Result<(Outcome, Figures)> {
         let (options, file) = target::parse_options(&player.options)?;
         let device = FileDevice::open_with(medium.path(), &file).doing("opening the image")?;
         let device = Arc::new(device);
@@ -282,86 +240,34 @@ impl Bench<'_> {
             }
             counters
         };
-        let work = || generator::run(&Library(&volume), &self.shape, self.limits());
+        let limits = self.limits(bench.plan);
+        let work = || generator::run(&Library(&volume), &self.shape, limits);
         let measured = measure(count, work, machine::peak_rss_kib)?;
         volume.close()?;
         Ok(measured)
     }
 
-    fn play_mount(&self, player: &Player, medium: &Medium) -> Result<(Outcome, Figures)> {
-        let side = player.target.start(self.plan, &self.stage, medium, &player.options)?;
+    fn play_mount(
+        &self,
+        bench: &Bench<'_>,
+        player: &Player,
+        medium: &Medium,
+    ) -> Result<(Outcome, Figures)> {
+        let side = player.target.start(bench.plan, &bench.stage, medium, &player.options)?;
         let Side::Mount(mount) = &side else { return Err(Error::new("not a mount")) };
         let count = || Counters::of_kernel(medium.loop_device());
+        let limits = self.limits(bench.plan);
         let work = || {
-            if fio::is_installed() && !self.shape.appends {
-                let log = self.stage.source("fio.json");
-                return fio::run(&self.shape, mount.dir(), self.limits(), &log);
+            if is_installed() && !self.shape.appends {
+                let log = bench.stage.source("fio.json");
+                return fio::run(&self.shape, mount.dir(), limits, &log);
             }
-            generator::run(&Directory(mount.dir()), &self.shape, self.limits())
+            generator::run(&Directory(mount.dir()), &self.shape, limits)
         };
         let measured = measure(count, work, || side.peak_rss_kib())?;
         side.end()?;
         Ok(measured)
     }
-
-    /// Both checkers, and what the blocks hold where our own threads wrote them.
-    fn judge(&self, player: &Player, image: &Path, outcome: &Outcome) -> Result<()> {
-        let (shape, writes) = (&self.shape, &outcome.writes);
-        if player.target == Target::Raw {
-            let file = File::open(image).doing("reading back")?;
-            let mut read = |number: u32, block: u32, data: &mut [u8]| {
-                let at = raw::file_start(shape, number) + u64::from(block) * BLOCK as u64;
-                file.read_exact_at(data, at).doing("reading back")
-            };
-            return content::check(shape, writes, &mut read);
-        }
-        let volume = check::clean(image)?;
-        let whole = (0..shape.files()).try_for_each(|number| {
-            let inode = volume.lookup(&volume.root()?, shape.name(number).as_bytes())?;
-            let size = volume.attr(&inode).size;
-            if size == shape.file_bytes || shape.appends {
-                return Ok(());
-            }
-            Err(Error::new(format!("{} has {size} bytes", shape.name(number))))
-        });
-        let by_kernel = Target::Kernel.obstacle(self.plan).is_none();
-        let read_back = whole.and_then(|()| match writes.is_empty() {
-            true => Ok(()),
-            // Not by those who wrote it, where there is somebody else.
-            false if by_kernel && player.target != Target::Kernel => Ok(()),
-            false => content::check(shape, writes, &mut read_by_library(shape, &volume)),
-        });
-        volume.close()?;
-        read_back?;
-        if by_kernel && player.target != Target::Kernel && !writes.is_empty() {
-            self.read_by_kernel(image, writes)?;
-        }
-        Ok(())
-    }
-
-    fn read_by_kernel(&self, image: &Path, writes: &[u64]) -> Result<()> {
-        let medium = Medium::new(image, Loop::Cached)?;
-        let side = Target::Kernel.start(self.plan, &self.stage, &medium, "ro")?;
-        let Side::Mount(mount) = &side else { return Err(Error::new("not a mount")) };
-        let mut read = |number: u32, block: u32, data: &mut [u8]| {
-            let file = File::open(mount.dir().join(self.shape.name(number)));
-            let at = u64::from(block) * BLOCK as u64;
-            file.and_then(|file| file.read_exact_at(data, at)).doing("reading back")
-        };
-        let found = content::check(&self.shape, writes, &mut read);
-        side.end()?;
-        medium.release()?;
-        found
-    }
-}
-
-fn read_by_library<'a>(shape: &'a Shape, volume: &'a Volume) -> Box<ReadBlock<'a>> {
-    Box::new(move |number, block, data| {
-        let inode = volume.lookup(&volume.root()?, shape.name(number).as_bytes())?;
-        let file = volume.open_file(&inode)?;
-        let count = file.read_at(u64::from(block) * BLOCK as u64, data)?;
-        if count == data.len() { Ok(()) } else { Err(Error::new("reading back: short read")) }
-    })
 }
 
 /// `default`, options, or either with the journal if that is not the usual one.
@@ -373,19 +279,14 @@ fn variant_name(variant: &str, journal_mib: u32) -> String {
     }
 }
 
-type Figures = Vec<(&'static str, f64)>;
-
 /// Does the work and forms figures of it.
 fn measure(
     count: impl Fn() -> Counters,
     work: impl FnOnce() -> Result<Outcome>,
     peak_rss_kib: impl FnOnce() -> Option<u64>,
 ) -> Result<(Outcome, Figures)> {
-    machine::reset_peak_rss();
-    let (before, cpu) = (count(), machine::processor_seconds());
-    let outcome = work()?;
-    let cpu = cpu.zip(machine::processor_seconds()).map(|(then, now)| now - then);
-    let counted = count().since(before);
+    let (outcome, usage) = watch(count, work)?;
+    let counted = usage.counted;
     if outcome.operations == 0 || outcome.syncs == 0 {
         return Err(Error::new("nothing was written in the time"));
     }
@@ -406,16 +307,14 @@ fn measure(
         ("flushes_per_fsync", per(counted.flushes, syncs)),
         ("context_switches_per_op", per(counted.context_switches, operations)),
         ("log_space_wait_share", counted.log_space_wait_us.map(|us| us / sync_us)),
-        ("cpu_s", cpu),
+        ("cpu_s", usage.cpu_s),
         ("peak_rss_kib", peak_rss_kib().map(|kib| kib as f64)),
         ("operations", Some(operations)),
     ];
     let causes = CAUSES.into_iter().zip(counted.causes.map(|count| count.map(|n| n as f64)));
     let reserved = counted.reserved_high_water.map(|credits| credits as f64);
     let causes = causes.chain([("reserved_high_water", reserved)]);
-    let figures =
-        figures.into_iter().chain(causes).filter_map(|(metric, value)| Some((metric, value?)));
-    Ok((outcome, figures.collect()))
+    Ok((outcome, known(figures.into_iter().chain(causes)).collect()))
 }
 
 #[cfg(test)]
@@ -435,7 +334,8 @@ mod tests {
         let plan = Plan { variants: vec!["journal_join=herd".into()], ..Plan::default() };
         let name = |player: &Player| (player.target.name(), player.options.clone());
         let load = Load::find("E0").unwrap();
-        let players = Player::all(&plan, load, &[Target::Uext4, Target::Kernel, Target::Raw]);
+        let targets = [Target::Uext4, Target::Kernel, Target::Raw];
+        let all = players(&plan, load, &targets, JOURNAL_MIB);
         let usual = OWN_OPTIONS.to_owned();
         let expected = [
             ("uext4", usual.clone()),
@@ -444,9 +344,9 @@ mod tests {
             ("kernel", format!("{usual},dioread_lock")),
             ("raw", usual),
         ];
-        assert_eq!(players.iter().map(name).collect::<Vec<_>>(), expected);
+        assert_eq!(all.iter().map(name).collect::<Vec<_>>(), expected);
         let load = Load::find("E3").unwrap();
-        let players = Player::all(&plan, load, &[Target::Kernel]);
-        assert_eq!(players.iter().map(name).collect::<Vec<_>>(), [("kernel", String::new())]);
+        let all = players(&plan, load, &[Target::Kernel], JOURNAL_MIB);
+        assert_eq!(all.iter().map(name).collect::<Vec<_>>(), [("kernel", String::new())]);
     }
 }

@@ -15,14 +15,20 @@
 //! ([`Space::draw`]) and puts the rest back.
 //! Kernel counterpart: preallocation in `fs/ext4/mballoc.c`.
 
+mod list;
+mod recycle;
+
+pub use list::WindowStats;
+pub(super) use list::Windows;
+
 use super::privilege::as_user;
 use super::{Claim, Count, Space};
 use crate::error::Result;
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex};
-use std::sync::{Arc, Weak};
+use recycle::Fresh;
+use std::sync::Arc;
 use uext4_ondisk::extent::MAX_UNWRITTEN_LEN;
 use uext4_ondisk::{BlockNo, Tid};
 
@@ -32,7 +38,6 @@ const FIRST_BLOCKS: u32 = 16;
 const GROWTH: u32 = 4;
 /// A window holds at most this part of the free blocks.
 const SHARE: i64 = 32;
-const SHARD_COUNT: usize = 16;
 
 /// Blocks held for a stream, or for the small files of a group.
 #[derive(Debug)]
@@ -64,13 +69,6 @@ enum State {
     Recalled,
 }
 
-/// The latest runs that a transaction has taken.
-#[derive(Debug, Default)]
-struct Fresh {
-    tid: Option<Tid>,
-    runs: Vec<(BlockNo, u32)>,
-}
-
 /// What a stream asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
@@ -84,62 +82,6 @@ pub struct Need {
     pub goal: BlockNo,
     /// The blocks that are wanted were promised before.
     pub promised: bool,
-}
-
-/// Counts of windows since the volume was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WindowStats {
-    /// Windows that hold blocks now.
-    pub held: u64,
-    /// Windows filled.
-    pub filled: u64,
-    /// Windows taken back because space ran out.
-    pub recalled: u64,
-    /// Blocks that went back into a window in the transaction that had taken them.
-    pub recycled_blocks: u64,
-}
-
-/// All windows of a volume.
-#[derive(Debug)]
-pub(super) struct Windows {
-    shards: Box<[Mutex<Vec<Weak<Window>>>]>,
-    /// Windows that are not empty.
-    held: AtomicUsize,
-    filled: AtomicU64,
-    recalled: AtomicU64,
-    recycled_blocks: AtomicU64,
-}
-
-impl Windows {
-    pub(super) fn new() -> Self {
-        let shard = || Mutex::new(LockRank::Leaf, Vec::new());
-        Self {
-            shards: (0..SHARD_COUNT).map(|_| shard()).collect(),
-            held: AtomicUsize::new(0),
-            filled: AtomicU64::new(0),
-            recalled: AtomicU64::new(0),
-            recycled_blocks: AtomicU64::new(0),
-        }
-    }
-
-    fn of_shard(shard: &Mutex<Vec<Weak<Window>>>) -> Vec<Arc<Window>> {
-        shard.lock().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// Puts a window on the list, once.
-    fn list(&self, window: &Arc<Window>) {
-        if window.listed.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let weak = Arc::downgrade(window);
-        let shard = (weak.as_ptr().addr() >> 6) % SHARD_COUNT;
-        let mut list = self.shards[shard].lock();
-        if list.len() == list.capacity() {
-            // Files come and go: the list stays as long as twice those in memory.
-            list.retain(|window| window.strong_count() > 0);
-        }
-        list.push(weak);
-    }
 }
 
 impl Default for Window {
@@ -218,52 +160,6 @@ impl Inner {
     }
 }
 
-impl Fresh {
-    /// Most runs that are kept in mind: those of a larger file wait for the commit when it is cut.
-    const RUNS_MAX: usize = 16;
-
-    fn note(&mut self, tid: Tid, start: BlockNo, len: u32) {
-        if self.tid.replace(tid) != Some(tid) {
-            self.runs.clear();
-        }
-        match self.runs.last_mut() {
-            Some((last, count)) if last.plus(u64::from(*count)) == start => *count += len,
-            _ => {
-                if self.runs.len() == Self::RUNS_MAX {
-                    self.runs.remove(0);
-                }
-                self.runs.push((start, len));
-            }
-        }
-    }
-
-    /// What of a run transaction `tid` has taken, and forgets that.
-    fn forget(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
-        if self.tid != Some(tid) && !plant::is(Fault::LateRecycling) {
-            return None;
-        }
-        let end = start.get() + u64::from(len);
-        self.runs
-            .iter()
-            .enumerate()
-            .rev()
-            .find_map(|(index, &(first, count))| {
-                let from = first.max(start);
-                let to = end.min(first.get() + u64::from(count));
-                let part =
-                    u32::try_from(to.checked_sub(from.get())?).ok().filter(|&part| part > 0)?;
-                Some((index, from, part))
-            })
-            .map(|(index, from, part)| {
-                // Files are cut from their end; what remains of anything else is not worth knowing.
-                let left = from.get() - self.runs[index].0.get();
-                self.runs[index].1 = u32::try_from(left).unwrap_or(0);
-                self.runs.retain(|&(_, count)| count > 0);
-                (from, part)
-            })
-    }
-}
-
 /// A window's claim, taken out so that a handle can take from it. Dropping it puts the rest back.
 #[derive(Debug)]
 pub struct Draw<'a> {
@@ -323,18 +219,6 @@ impl Drop for Draw<'_> {
 }
 
 impl Space {
-    /// Counts of windows.
-    #[must_use]
-    pub fn window_stats(&self) -> WindowStats {
-        let windows = &self.windows;
-        WindowStats {
-            held: windows.held.load(Ordering::Relaxed) as u64,
-            filled: windows.filled.load(Ordering::Relaxed),
-            recalled: windows.recalled.load(Ordering::Relaxed),
-            recycled_blocks: windows.recycled_blocks.load(Ordering::Relaxed),
-        }
-    }
-
     /// Claims one run of at most `need.want` blocks: from the window if it goes on there, else
     /// from a new one. Not to be called with a handle open.
     ///
@@ -423,121 +307,10 @@ impl Space {
         Some(Draw { space: self, window, claim: Some(claim), taken: 0, fresh: None })
     }
 
-    /// Frees blocks of a file as [`Space::free`] does; but what the running transaction has taken
-    /// for the file goes back into its window and can be taken again at once.
-    ///
-    /// Why that is safe: a block that T takes is one that no durable or committing transaction
-    /// says is in use, or it could not have been claimed. If T takes it and frees it, then nothing
-    /// that a crash may bring back leads there: before T is durable the state before it counts, in
-    /// which the block is free; after that the state at its end, in which it is free, or what T
-    /// took it for last. So whatever is written there meanwhile is written to a free block, or to
-    /// its owner. Blocks with an image in the log are not recycled (the caller sees to it), nor are
-    /// blocks that data may still be on its way to. Had an earlier transaction taken the block, a
-    /// crash before T is durable would bring the file back with the block of another.
-    ///
-    /// # Errors
-    /// As [`Space::free`].
-    pub fn free_or_recycle(
-        &self,
-        handle: &mut Handle<'_>,
-        window: &Arc<Window>,
-        start: BlockNo,
-        len: u32,
-    ) -> Result<()> {
-        let fresh = window
-            .inner
-            .lock()
-            .fresh
-            .forget(handle.tid(), start, len)
-            .filter(|_| self.shared.options.reserve);
-        let Some((from, part)) = fresh else { return self.free(handle, start, len) };
-        let before = u32::try_from(from.get() - start.get()).unwrap_or(0);
-        if before > 0 {
-            self.free(handle, start, before)?;
-        }
-        if len > before + part {
-            self.free(handle, from.plus(u64::from(part)), len - before - part)?;
-        }
-        self.windows.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
-        let (mut at, mut left) = (from, part);
-        while left > 0 {
-            // A stream goes on from the end of a group in the next one; a claim does not.
-            let (group, bit) = self.locate(at)?;
-            let here = left.min(self.layout.blocks_in_group(group) - bit);
-            self.restore(window, self.free_to_claim(handle, at, here)?);
-            at = at.plus(u64::from(here));
-            left -= here;
-        }
-        Ok(())
-    }
-
-    /// Puts blocks back before those that a window holds, if they lie there.
-    fn restore(&self, window: &Arc<Window>, mut claim: Claim) {
-        self.windows.list(window);
-        let mut inner = window.inner.lock();
-        let mut left = None;
-        if inner.users == 0 {
-            left = Some(claim);
-        } else {
-            match std::mem::replace(&mut inner.state, State::Empty) {
-                State::Empty => {
-                    inner.state = State::Held(claim);
-                    self.windows.held.fetch_add(1, Ordering::AcqRel);
-                }
-                State::Held(rest) => {
-                    // The one that the stream comes to next is the better one to hold.
-                    left = claim.join(rest);
-                    inner.state = State::Held(claim);
-                }
-                state => {
-                    inner.state = state;
-                    left = Some(claim);
-                }
-            }
-        }
-        drop(inner);
-        drop(left);
-    }
-
-    /// Takes all windows back, because space runs out; false if that brings nothing. Takes groups,
-    /// so not to be called with a page lock held. May pause for those who take from a window now.
-    pub fn give_back_windows(&self) -> bool {
-        if self.windows.held.load(Ordering::Acquire) == 0 || plant::is(Fault::HoardedWindows) {
-            return false;
-        }
-        let (mut found, mut out) = (false, false);
-        for shard in &self.windows.shards {
-            for window in Windows::of_shard(shard) {
-                let claim = {
-                    let mut inner = window.inner.lock();
-                    inner.size /= GROWTH;
-                    let claim = inner.empty();
-                    out |= matches!(inner.state, State::Recalled);
-                    claim
-                };
-                found |= claim.is_some();
-                let given = u64::from(claim.is_some());
-                self.shared.counters.add(Count::WindowsGivenBack, given);
-                self.windows.recalled.fetch_add(given, Ordering::Relaxed);
-                self.let_go(claim);
-            }
-        }
-        if !found && out {
-            crate::sync::thread::pause();
-        }
-        found || out
-    }
-
     fn let_go(&self, claim: Option<Claim>) {
         if claim.is_some() {
             self.windows.held.fetch_sub(1, Ordering::AcqRel);
         }
         drop(claim);
-    }
-
-    /// What all windows hold, but for those that somebody takes from now.
-    pub(super) fn window_blocks(&self) -> i64 {
-        let windows = self.windows.shards.iter().flat_map(Windows::of_shard);
-        windows.map(|window| i64::from(window.blocks())).sum()
     }
 }

@@ -4,24 +4,24 @@
 //! [`Insertion::apply`] will change; what applies cannot meet a device failure. Records move only
 //! in directories that are read in order of hash, where cursors do not depend on places.
 
+mod new_entry;
+mod plan;
+
 use super::leaf::{self, Halves};
-use super::lookup::find;
-use super::path::{Frame, Path, with_node};
-use super::view::{Shape, View, check_name};
+use super::path::{Frame, with_node};
+use super::view::{View, check_name};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{self, Growth};
 use crate::inode::Inode;
 use crate::journal::Handle;
+use new_entry::NewEntry;
 use std::sync::Arc;
-use uext4_ondisk::dir_entry::{self, Scan};
+use uext4_ondisk::dir_entry;
 use uext4_ondisk::hash::DirHasher;
 use uext4_ondisk::htree::{self, DxEntry, DxRoot};
-use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Incompat, Ino, InodeFlags, Place};
-
-/// Most blocks a hash tree can address.
-const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
+use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 
 /// A name that can be added to a directory: it is not there, and the space for it is claimed.
 ///
@@ -115,12 +115,9 @@ impl<'a> Insertion<'a> {
     pub fn plan(space: &'a Space, dir: &'a Inode, name: &[u8]) -> Result<Self> {
         check_name(name)?;
         let view = View::of(space, dir)?;
-        let target = match view.shape {
-            Shape::Linear => plan_linear(&view, name)?,
-            Shape::Indexed => plan_indexed(&view, name)?,
-        };
+        let target = plan::target(&view, name)?;
         let new_blocks = target.new_blocks();
-        check_size(&view, &target, new_blocks)?;
+        plan::check_size(&view, &target, new_blocks)?;
         let mut credits = target.old_blocks() + u32::from(view.has_stale_index);
         let mut growth = None;
         if new_blocks > 0 {
@@ -310,163 +307,6 @@ enum BlockRole {
     Index,
 }
 
-/// The record to be added.
-#[derive(Clone, Copy, Debug)]
-struct NewEntry<'n> {
-    name: &'n [u8],
-    ino: Ino,
-    kind: Option<FileKind>,
-    has_filetype: bool,
-    has_csum: bool,
-}
-
-impl<'n> NewEntry<'n> {
-    fn of(space: &Space, name: &'n [u8], ino: Ino, kind: FileKind) -> Self {
-        let incompat = space.layout().features.incompat;
-        let has_filetype = incompat.contains(Incompat::FILETYPE);
-        let kind = has_filetype.then_some(kind);
-        Self { name, ino, kind, has_filetype, has_csum: space.layout().has_metadata_csum() }
-    }
-
-    /// Into the first gap; false if there is none.
-    fn put(&self, block: &mut [u8]) -> Result<bool, CorruptKind> {
-        dir_entry::insert(block, self.name, self.ino, self.kind, self.has_csum)
-    }
-
-    /// Into the gap of the record at `offset`; false if it is too small.
-    fn put_at(&self, block: &mut [u8], offset: u32) -> Result<bool, CorruptKind> {
-        dir_entry::insert_at(block, offset, self.name, self.ino, self.kind, self.has_csum)
-    }
-
-    /// Into the first gap, or behind the records moved together; false if there is no room.
-    fn put_or_pack(&self, block: &mut [u8]) -> Result<bool, CorruptKind> {
-        if self.put(block)? {
-            return Ok(true);
-        }
-        if !leaf::has_room(block, self.name.len(), self.has_csum)? {
-            return Ok(false);
-        }
-        let packed = leaf::pack(block, self.has_csum)?;
-        block.copy_from_slice(&packed);
-        self.put(block)
-    }
-
-    /// Into a block of a directory that is read in order of hash, if it has room.
-    fn put_in_place(&self, handle: &mut Handle<'_>, block: &Arc<Buffer>) -> Result<bool> {
-        let here = in_block(block);
-        if !leaf::has_room(&block.read(), self.name.len(), self.has_csum).map_err(here)? {
-            return Ok(false);
-        }
-        let mut bytes = handle.write(block)?;
-        self.put_or_pack(&mut bytes).map_err(here)
-    }
-}
-
-/// Looks for a gap in every block, which must be read anyhow to know that the name is new.
-fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
-    let mut room = None;
-    for at in (0..view.blocks).map(FileBlock) {
-        // Index blocks of a tree that is not used are no place for records while it is claimed,
-        // but the claim ends with this change.
-        let buffer = view.leaf(at)?;
-        let (_, gap) = scan(view, at, &buffer, name)?;
-        if gap.is_some() && room.is_none() {
-            room = Some(Target::Room(buffer, gap));
-        }
-    }
-    if let Some(room) = room {
-        return Ok(room);
-    }
-    if !view.has_dir_index() || view.blocks > 1 {
-        return Ok(Target::Append);
-    }
-    let first = FileBlock(0);
-    let block = view.leaf(first)?;
-    super::lookup::dots(view, &block.read())?;
-    let hasher = view.hasher(None)?;
-    if scan(view, first, &block, name)?.0.has_room {
-        return Ok(Target::Room(block, None));
-    }
-    let halves = plan_split(view, first, &block, &hasher)?;
-    Ok(Target::Tree(block, hasher, halves))
-}
-
-/// Goes down the tree, looks for the name in all leaves that may hold it, and says what happens to
-/// the first of them.
-fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
-    let (mut path, hash) = Path::to_name(view, name)?;
-    let at = path.leaf();
-    let leaf = view.leaf(at)?;
-    let (seen, gap) = scan(view, at, &leaf, name)?;
-    let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
-    while path.advance_within(hash)? {
-        if find(view, path.leaf(), name)?.is_some() {
-            return Err(exists(name));
-        }
-    }
-    if seen.has_room {
-        return Ok(Target::Room(leaf, gap));
-    }
-    let halves = plan_split(view, at, &leaf, &path.hasher)?;
-    let levels = frames.len() - 1;
-    if frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
-        let context = format!("the index of directory inode {} is full", view.inode.ino());
-        return Err(Error::new(ErrorKind::NoSpace, context));
-    }
-    Ok(Target::Split(Split { leaf, hasher: path.hasher, halves, hash, frames }))
-}
-
-/// One pass over a block for a name that must not be there.
-fn scan(
-    view: &View<'_>,
-    at: FileBlock,
-    block: &Buffer,
-    name: &[u8],
-) -> Result<(Scan, Option<Gap>)> {
-    let bytes = block.read();
-    let seen = if view.is_checked(&bytes) {
-        dir_entry::scan_checked(&bytes, name, view.has_csum())
-    } else {
-        // The name may stand before the damage.
-        dir_entry::scan(&bytes, name, view.has_csum()).map_err(|kind| view.corrupt(at, kind))?
-    };
-    match seen {
-        Scan { found: true, .. } => Err(exists(name)),
-        seen => {
-            let version = bytes.version();
-            Ok((seen, seen.gap.map(|at| Gap { at, version })))
-        }
-    }
-}
-
-/// What a full block is split into.
-fn plan_split(
-    view: &View<'_>,
-    at: FileBlock,
-    block: &Buffer,
-    hasher: &DirHasher,
-) -> Result<PlannedHalves> {
-    let is_first = view.shape == Shape::Linear;
-    let bytes = block.read();
-    let split = leaf::split(&bytes, hasher, view.has_csum(), is_first);
-    let halves = split.map_err(|kind| view.corrupt(at, kind))?;
-    Ok(PlannedHalves { halves, version: bytes.version() })
-}
-
-/// A directory cannot grow past what its size field and its index can say.
-fn check_size(view: &View<'_>, target: &Target, new_blocks: u32) -> Result<()> {
-    let blocks = u64::from(view.blocks) + u64::from(new_blocks);
-    let bytes = blocks * view.block_size() as u64;
-    let fits_index = matches!(target, Target::Append) || blocks <= u64::from(INDEXED_BLOCKS_MAX);
-    let fits_size = view.has_large_dir() || bytes <= u64::from(u32::MAX);
-    let fits_file = blocks <= u64::from(u32::MAX);
-    if fits_index && fits_size && fits_file {
-        return Ok(());
-    }
-    let context = format!("directory inode {} cannot grow further", view.inode.ino());
-    Err(Error::new(ErrorKind::NoSpace, context))
-}
-
 /// Makes `child`, which holds the root's entries now, the root's only child.
 fn push_root_down(
     handle: &mut Handle<'_>,
@@ -496,10 +336,6 @@ fn dot_inodes(block: &[u8]) -> Result<(Ino, Ino)> {
 fn in_block(buffer: &Buffer) -> impl Fn(CorruptKind) -> Error + Copy + use<> {
     let block = buffer.block();
     move |kind| kind.at(Place::Block(block)).into()
-}
-
-fn exists(name: &[u8]) -> Error {
-    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name))
 }
 
 /// What was planned must fit.

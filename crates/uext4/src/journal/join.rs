@@ -17,79 +17,22 @@
 //! Locking: the queue's lock is a leaf but for the waiters' own; nothing is waited for under it.
 //! Kernel counterpart: `add_transaction_credits` and its waits in `fs/jbd2/transaction.c`.
 
+mod herd;
+mod request;
+
+pub(super) use request::{Ask, Entered, Grant, Request, Waiter, Want};
+
 use super::counters::AdmissionStats;
-use super::word::{Moment, Refusal, TransactionWord};
+use super::word::{Refusal, TransactionWord};
 use crate::config::JoinMode;
 use crate::plant::{self, Fault};
-use crate::stats::{Wait, WaitFor, Waits};
+use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, LockRank, Mutex};
+use request::LINES;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 use uext4_ondisk::Tid;
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) want: Want,
-    /// Credits.
-    pub(super) need: u32,
-}
-
-/// The kinds of requests, in the order in which their lines are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
-    /// A handle whose credits are reserved.
-    StartReserved,
-    /// Credits for a handle that starts later.
-    Reserve,
-    /// A handle.
-    Join,
-}
-
-const LINES: [Want; 3] = [Want::StartReserved, Want::Reserve, Want::Join];
-
-/// What ends a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grant {
-    /// The handle has joined this transaction.
-    Joined(Moment),
-    /// The credits are reserved.
-    Reserved,
-    /// No transaction is open for want of room in the log: the caller is to make room.
-    MakeRoom,
-    /// The journal is aborted.
-    Aborted,
-}
-
-/// What [`JoinQueue::enter`] comes to.
-#[derive(Debug)]
-pub(super) enum Entered {
-    /// At once, or in mode `herd` after sleeping.
-    Granted(Grant),
-    /// The caller stands in line: [`Waiter::wait`].
-    InLine(Arc<Waiter>, WaitFor),
-    /// The caller is to enter again.
-    Again,
-}
-
-/// A transaction that somebody in line does not fit into: the caller asks for its commit. Told
-/// once for each opening.
-pub(super) type Ask = Option<Tid>;
-
-#[derive(Debug)]
-pub(super) struct Waiter {
-    request: Request,
-    state: Mutex<WaiterState>,
-    wake: Condvar,
-}
-
-#[derive(Debug)]
-struct WaiterState {
-    granted: Option<Grant>,
-    cause: WaitFor,
-}
 
 /// Why no transaction is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,38 +80,6 @@ struct Gate {
     was_short: u64,
     shortage: Shortage,
     aborted: bool,
-}
-
-/// A joiner of mode `herd` that sleeps.
-struct Sleep<'q> {
-    cause: WaitFor,
-    began: Instant,
-    stats: &'q AdmissionStats,
-    _wait: Wait<'q>,
-}
-
-impl Drop for Sleep<'_> {
-    fn drop(&mut self) {
-        self.stats.waited.of(self.cause).add_since(self.began);
-    }
-}
-
-impl Waiter {
-    /// Sleeps until there is a grant; with it the last cause of the sleep.
-    pub(super) fn wait(&self) -> (Grant, WaitFor) {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(grant) = state.granted {
-                return (grant, state.cause);
-            }
-            self.wake.wait(&mut state);
-        }
-    }
-
-    fn grant(&self, grant: Grant) {
-        self.state.lock().granted = Some(grant);
-        self.wake.notify_one();
-    }
 }
 
 impl JoinQueue {
@@ -244,55 +155,11 @@ impl JoinQueue {
             inner.has_worker = true;
             return (Entered::Granted(Grant::MakeRoom), None);
         }
-        let state = WaiterState { granted: None, cause };
-        let waiter = Arc::new(Waiter {
-            request,
-            state: Mutex::new(LockRank::Leaf, state),
-            wake: Condvar::new(),
-        });
+        let waiter = Arc::new(Waiter::new(request, cause));
         inner.lines[line].push_back(Arc::clone(&waiter));
         self.count(&inner);
         let ask = inner.gate.ask(cause, word);
         (Entered::InLine(waiter, cause), ask)
-    }
-
-    fn run_with_herd(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
-        let mut inner = self.inner.lock();
-        let mut sleep: Option<Sleep<'_>> = None;
-        loop {
-            let cause = match self.attempt(&mut inner.gate, word, request) {
-                Ok(grant) => {
-                    if request.want == Want::StartReserved {
-                        self.opportunity.notify_all();
-                    }
-                    return (Entered::Granted(grant), None);
-                }
-                Err(cause) => cause,
-            };
-            let ask = inner.gate.ask(cause, word);
-            if ask.is_some() {
-                return (Entered::Again, ask);
-            }
-            self.stats.refused.of(cause).fetch_add(1, Ordering::Relaxed);
-            if inner.gate.is_left_to_joiners() {
-                return (Entered::Granted(Grant::MakeRoom), None);
-            }
-            if sleep.as_ref().is_none_or(|sleep| sleep.cause != cause) {
-                drop(sleep.take());
-                let _wait = self.waits.begin(cause);
-                sleep = Some(Sleep { cause, began: Instant::now(), stats: &self.stats, _wait });
-            }
-            let opening = inner.gate.openings;
-            self.len.fetch_add(1, Ordering::AcqRel);
-            self.opportunity.wait(&mut inner);
-            self.len.fetch_sub(1, Ordering::AcqRel);
-            self.stats.wake_ups.fetch_add(1, Ordering::Relaxed);
-            if inner.gate.was_short > opening
-                && let Some(mut sleep) = sleep.take()
-            {
-                sleep.cause = WaitFor::LogSpace;
-            }
-        }
     }
 
     /// Whether those behind `request` in its line wait for it.

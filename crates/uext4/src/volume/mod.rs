@@ -9,20 +9,18 @@
 
 mod flusher;
 mod mount;
+mod operations;
 mod stats;
 mod superblock;
 
 use crate::alloc::{DiscardStats, FreeRun, Space, WindowStats};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
-use crate::dir::DirEntry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
-use crate::file::{DirectOptions, DirectQueue};
 use crate::inode::InodeRef;
 use crate::sync::Mutex;
-use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr, Vfs};
-use crate::xattr;
+use crate::vfs::Vfs;
 use flusher::Flusher;
 pub use stats::VolumeStats;
 use std::sync::Arc;
@@ -31,7 +29,7 @@ use std::time::Instant;
 use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::{FileBlock, GroupNo, Ino, Layout, RawGroupDesc, RawSuperblock};
+use uext4_ondisk::{FileBlock, GroupNo, Layout, RawGroupDesc, RawSuperblock};
 
 /// A mounted file system. Clones share it.
 #[derive(Clone, Debug)]
@@ -243,199 +241,6 @@ impl Volume {
     #[must_use]
     pub fn page_budget(&self) -> &PageBudget {
         self.inner.vfs.files().table().budget()
-    }
-
-    /// The root directory.
-    ///
-    /// # Errors
-    /// As [`Volume::inode`]; `Corrupt` when the root is no directory.
-    pub fn root(&self) -> Result<InodeRef> {
-        self.inode(Ino::ROOT)
-    }
-
-    /// An inode by number.
-    ///
-    /// # Errors
-    /// See [`Vfs::inode`].
-    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        self.watch(self.inner.vfs.inode(ino))
-    }
-
-    /// The inode that `name` leads to in `dir`.
-    ///
-    /// # Errors
-    /// See [`Vfs::lookup`].
-    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
-        self.watch(self.inner.vfs.lookup(dir, name))
-    }
-
-    /// Attributes of an inode.
-    #[must_use]
-    pub fn attr(&self, inode: &InodeRef) -> Attr {
-        self.inner.vfs.attr(inode)
-    }
-
-    /// Sets attributes.
-    ///
-    /// # Errors
-    /// See [`Vfs::set_attr`].
-    pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
-        self.watch(self.inner.vfs.set_attr(inode, change))
-    }
-
-    /// Creates anything but a symbolic link.
-    ///
-    /// # Errors
-    /// See [`Vfs::create`].
-    pub fn create(&self, dir: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        self.watch(self.inner.vfs.create(dir, name, new))
-    }
-
-    /// Creates a symbolic link.
-    ///
-    /// # Errors
-    /// See [`Vfs::symlink`].
-    pub fn symlink(
-        &self,
-        dir: &InodeRef,
-        name: &[u8],
-        target: &[u8],
-        owner: Owner,
-    ) -> Result<InodeRef> {
-        self.watch(self.inner.vfs.symlink(dir, name, target, owner))
-    }
-
-    /// Creates a hard link.
-    ///
-    /// # Errors
-    /// See [`Vfs::link`].
-    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.link(inode, dir, name))
-    }
-
-    /// Removes a name of anything but a directory.
-    ///
-    /// # Errors
-    /// See [`Vfs::unlink`].
-    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.unlink(dir, name))
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// See [`Vfs::rmdir`].
-    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.rmdir(dir, name))
-    }
-
-    /// Renames.
-    ///
-    /// # Errors
-    /// See [`Vfs::rename`].
-    pub fn rename(
-        &self,
-        dir: &InodeRef,
-        name: &[u8],
-        new_dir: &InodeRef,
-        new_name: &[u8],
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.watch(self.inner.vfs.rename(dir, name, new_dir, new_name, mode))
-    }
-
-    /// Target of a symbolic link.
-    ///
-    /// # Errors
-    /// See [`Vfs::read_link`].
-    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
-        self.watch(self.inner.vfs.read_link(inode))
-    }
-
-    /// Lists a directory from `cursor` (0: the start, else [`DirEntry::next`] of an entry seen);
-    /// `visit` returns false to stop, and the entry counts as not seen.
-    ///
-    /// # Errors
-    /// See [`Vfs::read_dir`].
-    pub fn read_dir(
-        &self,
-        dir: &InodeRef,
-        cursor: u64,
-        visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()> {
-        self.watch(self.inner.vfs.read_dir(dir, cursor, visit))
-    }
-
-    /// Opens a regular file, or a directory for syncing.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for anything else.
-    pub fn open_file(&self, inode: &InodeRef) -> Result<OpenFile> {
-        self.open_file_since(inode, Instant::now())
-    }
-
-    /// As [`Volume::open_file`] at the end of a call that began at `start` (open(2) that created
-    /// the file): what [`Volume::stats`] tells of opening begins there.
-    ///
-    /// # Errors
-    /// As [`Volume::open_file`].
-    pub fn open_file_since(&self, inode: &InodeRef, start: Instant) -> Result<OpenFile> {
-        OpenFile::new(Arc::clone(&self.inner.vfs), inode, start)
-    }
-
-    /// A queue of direct requests for the calling thread.
-    ///
-    /// # Errors
-    /// `Io` for a depth that no queue has, or what the system says.
-    pub fn direct_queue(&self, options: DirectOptions) -> Result<DirectQueue> {
-        DirectQueue::new(self.inner.vfs.files(), options)
-    }
-
-    /// Value of an extended attribute, by its full name.
-    ///
-    /// # Errors
-    /// See [`Vfs::xattr_get`].
-    pub fn xattr_get(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
-        self.watch(self.inner.vfs.xattr_get(inode, name))
-    }
-
-    /// Full names of the extended attributes.
-    ///
-    /// # Errors
-    /// See [`Vfs::xattr_list`].
-    pub fn xattr_list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        self.watch(self.inner.vfs.xattr_list(inode))
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// See [`Vfs::xattr_change`].
-    pub fn xattr_set(
-        &self,
-        inode: &InodeRef,
-        name: &[u8],
-        value: &[u8],
-        mode: xattr::Mode,
-    ) -> Result<()> {
-        self.watch(self.inner.vfs.xattr_change(inode, name, Some(value), mode))
-    }
-
-    /// Removes an extended attribute.
-    ///
-    /// # Errors
-    /// See [`Vfs::xattr_change`].
-    pub fn xattr_remove(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
-    }
-
-    /// Deletes what was unlinked and has lost its last user since. Callers that drop references
-    /// of their own (a FUSE server on `forget`) call it after that.
-    ///
-    /// # Errors
-    /// The first failure; what could not be deleted is an orphan that the next mount deletes.
-    pub fn delete_unlinked(&self) -> Result<()> {
-        self.watch(self.inner.vfs.files().delete_unlinked())
     }
 
     /// What `errors=panic` does when damage is found or the journal is aborted: `hook` ends the

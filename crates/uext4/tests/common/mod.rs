@@ -4,8 +4,9 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use uext4::{MountOptions, NewInode, Owner, Volume};
-use uext4_device::{MemoryDevice, SharedDevice};
+use std::time::{Duration, Instant};
+use uext4::{InodeRef, MountOptions, NewInode, Owner, SetAttr, Volume};
+use uext4_device::{Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_ondisk::FileKind;
 
 /// Whether the oracle is installed; says so when a test must be skipped.
@@ -85,5 +86,35 @@ impl Model {
     pub fn at(&self, offset: usize, len: usize) -> &[u8] {
         let end = (offset + len).min(self.0.len());
         &self.0[offset.min(end)..end]
+    }
+}
+
+/// Writes `count` blocks with holes between them.
+pub fn scatter(volume: &Volume, inode: &InodeRef, count: u64) {
+    let block = u64::from(volume.layout().block_size);
+    let file = volume.open_file(inode).unwrap();
+    for n in 0..count {
+        file.write_at(2 * n * block, &vec![n as u8; block as usize]).unwrap();
+    }
+    file.sync(false).unwrap();
+}
+
+/// A change that makes a file so long.
+pub fn cut(size: u64) -> SetAttr {
+    SetAttr { size: Some(size), ..SetAttr::default() }
+}
+
+/// Has the device fail at the `nth` operation of a kind from now on.
+pub fn arm(device: &FaultDevice, operation: Operation, nth: u64, times: Times) {
+    device.reset();
+    device.arm(FaultPlan { operation, nth, times, fault: Fault::Io });
+}
+
+/// Waits for a condition, at most 20 seconds.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "timed out: {what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }

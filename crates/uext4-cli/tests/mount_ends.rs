@@ -1,0 +1,123 @@
+//! How mounts end: by umount, by signals, busy, killed.
+//!
+//! Fault model: killed daemons, busy mounts, images that are in use. Not covered: loss of power
+//! (the crash tests).
+
+#[macro_use]
+mod common;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+
+use common::{
+    Mounted, Scratch, assert_clean, at, is_mounted, ready, run_fails, run_ok, wait_until,
+};
+
+#[test]
+fn one_mount_an_image_and_busy_mounts() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    let other = scratch.path("other");
+    fs::create_dir(&other).unwrap();
+    run_fails(["mount".into(), image.clone().into_os_string(), other.into()], "in use");
+    run_fails(["rm".into(), at(&image, "/x")], "in use");
+    let open = File::create(mount.path("open")).unwrap();
+    run_fails([OsString::from("umount"), dir.clone().into()], "busy");
+    drop(open);
+    mount.end();
+    assert!(!is_mounted(&dir));
+    // Closed when umount returned: the lock is free and the image is whole.
+    File::open(&image).unwrap().try_lock().unwrap();
+    assert_clean(&image);
+    run_fails([OsString::from("umount"), dir.into()], "not mounted");
+}
+
+#[test]
+fn signals_end_a_mount() {
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let scratch = Scratch::new();
+        let (image, dir) = match ready(&scratch, 16) {
+            Ok(ready) => ready,
+            Err(why) => skip!("{why}"),
+        };
+        let mount = Mounted::new(&image, &dir, "");
+        fs::write(mount.path("file"), b"written before the signal").unwrap();
+        let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+        rustix::process::kill_process(daemon, signal).unwrap();
+        wait_until("unmounted", || !is_mounted(&dir));
+        wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+        mount.forget();
+        assert_clean(&image);
+        let text = run_ok(["cat".into(), at(&image, "/file")]);
+        assert_eq!(text, b"written before the signal");
+    }
+}
+
+#[test]
+fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
+    for signals in [1, 2] {
+        let scratch = Scratch::new();
+        let (image, dir) = match ready(&scratch, 16) {
+            Ok(ready) => ready,
+            Err(why) => skip!("{why}"),
+        };
+        let mount = Mounted::new(&image, &dir, "");
+        let mut file = File::create(mount.path("file")).unwrap();
+        file.write_all(b"before").unwrap();
+        file.sync_all().unwrap();
+        let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+        rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+        wait_until("out of sight", || !is_mounted(&dir));
+        mount.forget();
+        file.write_all(b" and after").unwrap();
+        file.sync_all().unwrap();
+        if signals == 2 {
+            rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+            wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+            assert!(file.write_all(b"lost").and_then(|()| file.sync_all()).is_err());
+        } else {
+            drop(file);
+            wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+        }
+        assert_clean(&image);
+        assert_eq!(run_ok(["cat".into(), at(&image, "/file")]), b"before and after");
+    }
+}
+
+#[test]
+fn a_killed_daemon_loses_nothing_synced() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 32) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    let mut file = File::create(mount.path("synced")).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    fs::create_dir(mount.path("dir")).unwrap();
+    File::open(&mount.dir).unwrap().sync_all().unwrap();
+    fs::write(mount.path("maybe"), b"not synced").unwrap();
+    let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    drop(file);
+    wait_until("lock free", || File::open(&image).unwrap().try_lock().is_ok());
+    // The dead mount is still in the table; umount takes it away.
+    mount.end();
+    // A dirty journal: verbs that read replay it into memory and leave the image alone.
+    let before = fs::read(&image).unwrap();
+    assert_eq!(run_ok(["cat".into(), at(&image, "/synced")]), vec![7; 100_000]);
+    let listed = run_ok(["ls".into(), at(&image, "/")]);
+    assert!(String::from_utf8(listed).unwrap().lines().any(|line| line == "dir"));
+    assert!(before == fs::read(&image).unwrap(), "reading changed the image");
+    // The next mount replays it for good.
+    let mount = Mounted::new(&image, &dir, "");
+    assert_eq!(fs::read(mount.path("synced")).unwrap(), vec![7; 100_000]);
+    mount.end();
+    assert_clean(&image);
+}

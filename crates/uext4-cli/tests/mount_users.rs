@@ -1,0 +1,207 @@
+//! Who may do what on a mount.
+//!
+//! Fault model: wrong users, checks that are left out or made for the wrong one. Not covered:
+//! permission bits, which the kernel checks (pjdfstest).
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use common::{Mounted, Scratch, assert_clean, ready, shell};
+use rustix::fs::XattrFlags;
+
+/// `/dev/fuse` open to everybody, as udev makes it; as before when dropped.
+struct FuseOpenToAll {
+    before: fs::Permissions,
+}
+
+impl FuseOpenToAll {
+    fn now() -> std::io::Result<Self> {
+        let before = fs::metadata("/dev/fuse")?.permissions();
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for FuseOpenToAll {
+    fn drop(&mut self) {
+        let _ = fs::set_permissions("/dev/fuse", self.before.clone());
+    }
+}
+
+#[test]
+fn an_ordinary_user_mounts() {
+    if !common::is_root() {
+        skip!("the other tests run as an ordinary user already");
+    }
+    if !common::has("setpriv") || !common::has("fusermount3") {
+        skip!("setpriv or fusermount3 is missing");
+    }
+    let _open = match FuseOpenToAll::now() {
+        Ok(open) => open,
+        Err(error) => skip!("/dev/fuse: {error}"),
+    };
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 32) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let (uid, program) = (65_534, scratch.path("uext4"));
+    fs::copy(common::UEXT4, &program).unwrap();
+    fs::create_dir(&dir).unwrap();
+    for path in [scratch.dir.path(), &image, &dir] {
+        std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+    }
+    let as_user = |script: &str| {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec", script])
+            .current_dir(scratch.dir.path())
+            .output()
+            .unwrap()
+    };
+    let script = "./uext4 mount -o fakeroot image mnt
+        trap './uext4 umount -l mnt' EXIT
+        echo hello > mnt/file; mkdir mnt/dir; touch -d '2001-02-03 04:05:06.789' mnt/file
+        test \"$(cat mnt/file)\" = hello
+        ./uext4 sync mnt
+        ./uext4 umount mnt; trap - EXIT
+        test \"$(./uext4 cat image:/file)\" = hello";
+    let output = as_user(script);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let refused = as_user("./uext4 mount -o suid image mnt");
+    assert_eq!(refused.status.code(), Some(1));
+    assert_clean(&image);
+}
+
+/// An access control list in the form of xattr(7): version 2, then tag, permissions and id.
+fn access_list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn access_lists_decide_when_asked_to() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 32) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Owner rw, user 65534 r, group none, mask r, others none.
+    let none = u32::MAX;
+    let list =
+        access_list(&[(1, 6, none), (2, 4, 65_534), (4, 0, none), (16, 4, none), (32, 0, none)]);
+    let may_read = |path: &Path| {
+        let status = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"])
+            .arg(path)
+            .output()
+            .unwrap();
+        status.status.success()
+    };
+    let mount = Mounted::new(&image, &dir, "acl,allow_other");
+    let file = mount.path("file");
+    fs::write(&file, b"x").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!may_read(&file));
+    rustix::fs::setxattr(&file, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+    assert!(may_read(&file));
+    // A directory's default list is what its new files get, whatever the umask is.
+    let below = mount.path("below");
+    fs::create_dir(&below).unwrap();
+    fs::set_permissions(&below, fs::Permissions::from_mode(0o755)).unwrap();
+    rustix::fs::setxattr(&below, "system.posix_acl_default", &list, XattrFlags::empty()).unwrap();
+    shell("umask 077; echo x > below/new; echo x > plain", &mount.dir);
+    assert!(may_read(&below.join("new")));
+    assert_eq!(mount.path("plain").metadata().unwrap().mode() & 0o777, 0o600);
+    mount.end();
+    assert_clean(&image);
+    let mount = Mounted::new(&image, &dir, "allow_other");
+    assert!(!may_read(&mount.path("file")));
+    mount.end();
+}
+
+/// What `-m` of mke2fs keeps for root is not for others: fault model, a mount that counts for all
+/// callers alike. The kernel's ext4 gives the same answers.
+#[test]
+fn blocks_reserved_for_root_are_not_for_others() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mount = Mounted::new(&image, &dir, "allow_other");
+    let all = mount.path("all");
+    fs::create_dir(&all).unwrap();
+    fs::set_permissions(&all, fs::Permissions::from_mode(0o777)).unwrap();
+    let write = |prefix: &[&str], name: &str| {
+        let script = format!("exec dd if=/dev/zero of={name} bs=64k count=1600 conv=fsync");
+        let mut command = Command::new(prefix.first().unwrap_or(&"sh"));
+        command.args(prefix.iter().skip(1));
+        if !prefix.is_empty() {
+            command.arg("sh");
+        }
+        let output = command.args(["-ec", &script]).current_dir(&all).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
+        fs::metadata(all.join(name)).unwrap().len()
+    };
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let reserved = 64 * 1024 * 1024 / 20;
+    write(&user, "user");
+    let left = rustix::fs::statvfs(&all).unwrap();
+    assert!(left.f_bfree * left.f_frsize >= reserved, "{} blocks", left.f_bfree);
+    assert!(write(&user, "more") < 65_536, "the user got all there was before");
+    assert!(write(&[], "root") > reserved * 8 / 10);
+    // What comes free is root's first.
+    fs::remove_file(all.join("root")).unwrap();
+    assert!(write(&user, "again") < 65_536);
+    mount.end();
+    assert_clean(&image);
+}
+
+/// A mount that only root may enter has no permission checks; what root cannot do either, run a
+/// file that nobody may run, is refused all the same.
+#[test]
+fn root_alone_may_do_all_but_run_what_is_no_program() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("needs root");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "rw");
+    let script = mount.path("script");
+    fs::write(&script, "#!/bin/sh\nexit 7\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o000)).unwrap();
+    let access = |flags| rustix::fs::access(&script, flags);
+    assert!(access(rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok());
+    assert_eq!(access(rustix::fs::Access::EXEC_OK), Err(rustix::io::Errno::ACCESS));
+    assert_eq!(
+        Command::new(&script).status().unwrap_err().kind(),
+        std::io::ErrorKind::PermissionDenied
+    );
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o010)).unwrap();
+    assert!(access(rustix::fs::Access::EXEC_OK).is_ok());
+    assert_eq!(Command::new(&script).status().unwrap().code(), Some(7));
+    mount.end();
+    assert_clean(&image);
+}

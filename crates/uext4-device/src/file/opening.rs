@@ -1,0 +1,217 @@
+//! How an image is opened, and with which ways to its store.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
+
+use super::FileDevice;
+use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
+use crate::direct::Direct;
+use crate::group_flush::GroupFlush;
+use crate::open_error::OpenError;
+use crate::options::{Access, Caching, FileOptions, Submission};
+use crate::rings::Rings;
+
+/// Of the kernel's page cache.
+const PAGE_BYTES: u64 = 4096;
+/// Largest unit of a store that is taken seriously: some name the size of good requests there.
+const DISCARD_UNIT_MAX: u64 = 64 << 10;
+
+impl FileDevice {
+    /// Opens an image, through the page cache and without io_uring. The device is what lies from
+    /// `offset` (bytes) to the end of the file; the lock covers the whole file.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: &Path, access: Access, offset: u64) -> Result<FileDevice, OpenError> {
+        FileDevice::open_with(path, &FileOptions { offset, ..FileOptions::new(access) })
+    }
+
+    /// Opens an image. Where the store or the system cannot do what the options ask for, the
+    /// device does without, and [`FileDevice::notice`] says so.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with(path: &Path, options: &FileOptions) -> Result<FileDevice, OpenError> {
+        FileDevice::open_where(path, options, None)
+    }
+
+    /// As `open_with`; with an errno, as where the system answers io_uring with it.
+    pub(super) fn open_where(
+        path: &Path,
+        options: &FileOptions,
+        uring_refused: Option<i32>,
+    ) -> Result<FileDevice, OpenError> {
+        let (writing, offset) = (options.access == Access::ReadWrite, options.offset);
+        let Claimed { file, block_device, total } = claim(path, options.access, offset)?;
+        let fresh = writing && !block_device && is_hole_from(&file, offset);
+        let len = total - offset;
+        let mut device =
+            FileDevice::assemble(path, file, !writing, block_device, offset, len, fresh);
+        device.start_direct(options.caching);
+        device.start_rings(options.submission, uring_refused);
+        Ok(device)
+    }
+
+    /// Makes a sparse file of `len` bytes, all zero, and opens it for writing. A file that exists
+    /// is emptied first, under the same lock and checks as [`FileDevice::open`].
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A file that this call made is removed when it fails.
+    pub fn create(path: &Path, len: u64) -> Result<FileDevice, OpenError> {
+        let fail = |action, error| OpenError::from_io(path, true, action, error);
+        if len == 0 {
+            return Err(OpenError::Empty { path: path.to_path_buf() });
+        }
+        let existed = match std::fs::metadata(path) {
+            Ok(found) => {
+                check_kind(path, &found)?;
+                if found.file_type().is_block_device() {
+                    return Err(OpenError::WrongKind {
+                        path: path.to_path_buf(),
+                        found: "block device",
+                        wanted: "a file",
+                    });
+                }
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(fail("look at it", error)),
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(libc::O_NOCTTY)
+            .open(path)
+            .map_err(|error| fail("create it", error))?;
+        lock(path, &file, true, false)?;
+        let found = file.metadata().map_err(|error| fail("look at it", error))?;
+        check_kind(path, &found)?;
+        refuse_loop_backing(path, &found)?;
+        if let Err(error) = file.set_len(0).and_then(|()| file.set_len(len)) {
+            if !existed {
+                // Best effort: the error below is what the caller must see.
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(fail("give it its size", error));
+        }
+        Ok(FileDevice::assemble(path, file, false, false, 0, len, true))
+    }
+
+    fn start_direct(&mut self, caching: Caching) {
+        let wanted = match caching {
+            Caching::Buffered => false,
+            Caching::Direct => true,
+            Caching::Auto => !self.read_only,
+        };
+        if !wanted {
+            return;
+        }
+        let try_sizes = caching == Caching::Direct;
+        match Direct::start(&self.file, self.start, self.len, try_sizes) {
+            Ok(direct) => {
+                self.direct = Some(direct);
+                if self.fua.is_some() {
+                    let flags = libc::O_DSYNC | libc::O_DIRECT;
+                    self.fua = reopen(&self.file, true, flags).map(Mutex::new);
+                }
+            }
+            Err(why) if caching == Caching::Direct => {
+                self.note(&format!("{why}; using the page cache"));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn start_rings(&mut self, submission: Submission, refused: Option<i32>) {
+        (self.submission, self.uring_refused) = (submission, refused);
+        let wanted = match submission {
+            Submission::Pread => false,
+            Submission::Uring => true,
+            Submission::Auto => self.direct.is_some(),
+        };
+        if !wanted || self.read_only {
+            return;
+        }
+        let opened = match (refused, self.reopened()) {
+            (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
+            (None, Some(file)) => Rings::open(file, self.direct.as_ref().map(Direct::alignment)),
+            (None, None) => Err(io::Error::other("/proc is not there")),
+        };
+        match opened {
+            Ok(rings) => self.rings = Some(rings),
+            Err(error) => {
+                self.note(&format!("no io_uring: {}; writing by pwrite", uring_reason(&error)));
+            }
+        }
+    }
+
+    fn note(&mut self, line: &str) {
+        let earlier = self.notice.take().map_or_else(String::new, |earlier| earlier + "; ");
+        self.notice = Some(earlier + line);
+    }
+
+    fn assemble(
+        path: &Path,
+        file: File,
+        read_only: bool,
+        block_device: bool,
+        start: u64,
+        len: u64,
+        fresh: bool,
+    ) -> FileDevice {
+        let store_block = file.metadata().map_or(0, |found| found.blksize());
+        // A synchronous write to a block device is a FUA write *and* a flush: one too many.
+        let synchronous = !read_only && !block_device;
+        let fua =
+            if synchronous { reopen(&file, true, libc::O_DSYNC).map(Mutex::new) } else { None };
+        FileDevice {
+            path: path.to_path_buf(),
+            file,
+            fua,
+            start,
+            len,
+            block_device,
+            discard_unit: store_block.clamp(PAGE_BYTES, DISCARD_UNIT_MAX),
+            read_only,
+            fresh: AtomicBool::new(fresh),
+            flushes: GroupFlush::default(),
+            direct: None,
+            rings: None,
+            submission: Submission::Pread,
+            uring_refused: None,
+            notice: None,
+            queue_notice: OnceLock::new(),
+        }
+    }
+}
+
+/// Why there is no ring, for a notice.
+pub(super) fn uring_reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has none".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "not allowed here (kernel.io_uring_disabled, or a sandbox)".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Opens the same file again, with flags of its own and a writeback error report of its own. The
+/// path may by now name another file; the entry under `/proc` cannot.
+pub(super) fn reopen(file: &File, writing: bool, flags: libc::c_int) -> Option<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(writing)
+        .custom_flags(flags | libc::O_NOCTTY)
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .ok()
+}

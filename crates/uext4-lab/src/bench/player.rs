@@ -1,0 +1,33 @@
+//! The sides of a comparison.
+
+use crate::report::DEFAULT;
+use crate::target::Target;
+
+/// A side of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Player {
+    pub(crate) target: Target,
+    /// `default`, or what is different, as figures name it.
+    pub(crate) variant: String,
+    /// Mount options, separated by commas.
+    pub(crate) options: String,
+}
+
+impl Player {
+    /// A target in a variant, which is `default` or mount options.
+    pub(crate) fn new(target: Target, variant: &str) -> Self {
+        let options = if variant == DEFAULT { "" } else { variant };
+        Self { target, variant: variant.to_owned(), options: options.to_owned() }
+    }
+
+    /// All variants of all targets, in the order of their turns.
+    pub(crate) fn all<'v>(
+        targets: &[Target],
+        variants: impl Fn(Target) -> Vec<&'v str>,
+    ) -> Vec<Self> {
+        let of = |&target: &Target| {
+            variants(target).into_iter().map(move |variant| Self::new(target, variant))
+        };
+        targets.iter().flat_map(of).collect()
+    }
+}

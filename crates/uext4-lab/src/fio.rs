@@ -1,0 +1,65 @@
+//! Calls of fio(1).
+//!
+//! Invariants: fio and its threads have ended when [`call`] returns.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::command;
+use crate::error::{Doing, Error, Result};
+
+/// How often it is looked whether fio has ended.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Whether fio is installed.
+pub(crate) fn is_installed() -> bool {
+    command::find("fio").is_some()
+}
+
+/// Calls fio and returns what it said, by way of `log`, if it ended well.
+///
+/// # Errors
+/// fio fails, or is stopped.
+pub(crate) fn call(args: &[String], log: &Path, stop: &AtomicBool) -> Result<String> {
+    let mut child = start(args, log)?;
+    let status = loop {
+        if let Some(status) = child.try_wait().doing("waiting for fio")? {
+            break status;
+        }
+        if stop.load(Ordering::Relaxed) {
+            // Its state does not matter any more: the run ends.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Error::new("interrupted"));
+        }
+        thread::sleep(STEP);
+    };
+    finish(status.success(), log)
+}
+
+fn start(args: &[String], log: &Path) -> Result<Child> {
+    let program = command::find("fio").ok_or_else(|| Error::new("fio is not installed"))?;
+    let output = File::create(log).doing("making a log")?;
+    let errors = output.try_clone().doing("making a log")?;
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .spawn()
+        .doing("starting fio")
+}
+
+/// What fio said, if it ended well.
+fn finish(success: bool, log: &Path) -> Result<String> {
+    let said = std::fs::read_to_string(log).doing("reading what fio said")?;
+    if success {
+        return Ok(said);
+    }
+    let line = said.lines().find(|line| line.contains("fio:")).or_else(|| said.lines().last());
+    Err(Error::new(format!("fio: {}", line.unwrap_or("no message").trim())))
+}

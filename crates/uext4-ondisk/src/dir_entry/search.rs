@@ -1,0 +1,56 @@
+//! Looking for a name, and for room for one, in a block that nobody has checked.
+
+use super::{DirBlock, DirEntry, rec_len_for, tail::usable};
+use crate::error::CorruptKind;
+use crate::num::idx;
+
+/// What one pass over a block tells about a name that may be added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// The name is there.
+    pub found: bool,
+    /// Offset of the first record with a gap that is large enough, for
+    /// [`insert_at`](super::insert_at).
+    pub gap: Option<u32>,
+    /// Whether the name has room, if need be after the records are moved together.
+    pub has_room: bool,
+}
+
+/// Looks for a name and for room for it.
+///
+/// # Errors
+/// A malformed record; where the name is there, one that stands before it.
+pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, CorruptKind> {
+    let need = rec_len_for(name.len());
+    let area = usable(block, has_csum_tail);
+    let (mut gap, mut taken) = (None, 0_u32);
+    for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
+        let entry = entry?;
+        let mut used = 0;
+        if entry.is_live() {
+            if entry.name == name {
+                return Ok(Scan { found: true, gap: None, has_room: false });
+            }
+            used = rec_len_for(entry.name.len());
+            taken = taken.saturating_add(used);
+        }
+        if gap.is_none() && entry.rec_len.saturating_sub(used) >= need {
+            gap = Some(entry.offset);
+        }
+    }
+    Ok(Scan { found: false, gap, has_room: idx(taken.saturating_add(need)) <= area })
+}
+
+/// The live record with this name.
+///
+/// # Errors
+/// A malformed record that stands before it.
+pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Result<Option<DirEntry<'a>>, CorruptKind> {
+    for entry in DirBlock::new(block) {
+        let entry = entry?;
+        if entry.name == name && entry.is_live() {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,135 @@
+//! Where a name can be added: the blocks are read, searched and perhaps split, in memory.
+
+use super::{Gap, PlannedHalves, Split, Target};
+use crate::cache::Buffer;
+use crate::dir::leaf;
+use crate::dir::lookup::{self, find};
+use crate::dir::path::{Frame, Path};
+use crate::dir::view::{Shape, View};
+use crate::error::{Error, ErrorKind, Result};
+use uext4_ondisk::FileBlock;
+use uext4_ondisk::dir_entry::{self, Scan};
+use uext4_ondisk::hash::DirHasher;
+
+/// Most blocks a hash tree can address.
+const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
+
+/// What is to be done for a name that is not there.
+///
+/// # Errors
+/// `Exists`; `Corrupt`; `NoSpace` where the index is full.
+pub(super) fn target(view: &View<'_>, name: &[u8]) -> Result<Target> {
+    match view.shape {
+        Shape::Linear => plan_linear(view, name),
+        Shape::Indexed => plan_indexed(view, name),
+    }
+}
+
+/// Looks for a gap in every block, which must be read anyhow to know that the name is new.
+fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
+    let mut room = None;
+    for at in (0..view.blocks).map(FileBlock) {
+        // Index blocks of a tree that is not used are no place for records while it is claimed,
+        // but the claim ends with this change.
+        let buffer = view.leaf(at)?;
+        let (_, gap) = scan(view, at, &buffer, name)?;
+        if gap.is_some() && room.is_none() {
+            room = Some(Target::Room(buffer, gap));
+        }
+    }
+    if let Some(room) = room {
+        return Ok(room);
+    }
+    if !view.has_dir_index() || view.blocks > 1 {
+        return Ok(Target::Append);
+    }
+    let first = FileBlock(0);
+    let block = view.leaf(first)?;
+    lookup::dots(view, &block.read())?;
+    let hasher = view.hasher(None)?;
+    if scan(view, first, &block, name)?.0.has_room {
+        return Ok(Target::Room(block, None));
+    }
+    let halves = plan_split(view, first, &block, &hasher)?;
+    Ok(Target::Tree(block, hasher, halves))
+}
+
+/// Goes down the tree, looks for the name in all leaves that may hold it, and says what happens to
+/// the first of them.
+fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
+    let (mut path, hash) = Path::to_name(view, name)?;
+    let at = path.leaf();
+    let leaf = view.leaf(at)?;
+    let (seen, gap) = scan(view, at, &leaf, name)?;
+    let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
+    while path.advance_within(hash)? {
+        if find(view, path.leaf(), name)?.is_some() {
+            return Err(exists(name));
+        }
+    }
+    if seen.has_room {
+        return Ok(Target::Room(leaf, gap));
+    }
+    let halves = plan_split(view, at, &leaf, &path.hasher)?;
+    let levels = frames.len() - 1;
+    if frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
+        let context = format!("the index of directory inode {} is full", view.inode.ino());
+        return Err(Error::new(ErrorKind::NoSpace, context));
+    }
+    Ok(Target::Split(Split { leaf, hasher: path.hasher, halves, hash, frames }))
+}
+
+/// One pass over a block for a name that must not be there.
+fn scan(
+    view: &View<'_>,
+    at: FileBlock,
+    block: &Buffer,
+    name: &[u8],
+) -> Result<(Scan, Option<Gap>)> {
+    let bytes = block.read();
+    let seen = if view.is_checked(&bytes) {
+        dir_entry::scan_checked(&bytes, name, view.has_csum())
+    } else {
+        // The name may stand before the damage.
+        dir_entry::scan(&bytes, name, view.has_csum()).map_err(|kind| view.corrupt(at, kind))?
+    };
+    match seen {
+        Scan { found: true, .. } => Err(exists(name)),
+        seen => {
+            let version = bytes.version();
+            Ok((seen, seen.gap.map(|at| Gap { at, version })))
+        }
+    }
+}
+
+/// What a full block is split into.
+fn plan_split(
+    view: &View<'_>,
+    at: FileBlock,
+    block: &Buffer,
+    hasher: &DirHasher,
+) -> Result<PlannedHalves> {
+    let is_first = view.shape == Shape::Linear;
+    let bytes = block.read();
+    let split = leaf::split(&bytes, hasher, view.has_csum(), is_first);
+    let halves = split.map_err(|kind| view.corrupt(at, kind))?;
+    Ok(PlannedHalves { halves, version: bytes.version() })
+}
+
+/// A directory cannot grow past what its size field and its index can say.
+pub(super) fn check_size(view: &View<'_>, target: &Target, new_blocks: u32) -> Result<()> {
+    let blocks = u64::from(view.blocks) + u64::from(new_blocks);
+    let bytes = blocks * view.block_size() as u64;
+    let fits_index = matches!(target, Target::Append) || blocks <= u64::from(INDEXED_BLOCKS_MAX);
+    let fits_size = view.has_large_dir() || bytes <= u64::from(u32::MAX);
+    let fits_file = blocks <= u64::from(u32::MAX);
+    if fits_index && fits_size && fits_file {
+        return Ok(());
+    }
+    let context = format!("directory inode {} cannot grow further", view.inode.ino());
+    Err(Error::new(ErrorKind::NoSpace, context))
+}
+
+fn exists(name: &[u8]) -> Error {
+    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name))
+}

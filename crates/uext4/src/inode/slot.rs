@@ -1,0 +1,166 @@
+//! Inodes in the inode table: read, made, and written when their attributes change.
+//!
+//! On disk: a slot of a block of the group's inode table.
+//! Invariants: attributes stand in the table block from the same handle on that changes them.
+
+use super::{Attributes, ExtentRoot, Inode};
+use crate::alloc::Space;
+use crate::cache::{BlockKind, Buffer, PageBudget};
+use crate::error::{Error, ErrorKind, Result};
+use crate::journal::Handle;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use uext4_ondisk::extent::write_header;
+use uext4_ondisk::inode::verify_inode;
+use uext4_ondisk::{BlockNo, CorruptKind, FileKind, GroupNo, Ino, InodeFlags, Place, RawInode};
+
+/// Where an inode stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotPlace {
+    block: BlockNo,
+    slot: u32,
+    first: Ino,
+}
+
+impl SlotPlace {
+    fn of(space: &Space, ino: Ino) -> Result<Self> {
+        let layout = space.layout();
+        let (group, index) = layout
+            .group_of_ino(ino)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("inode {ino}")))?;
+        let per_block = layout.inodes_per_block();
+        let block = space.inode_table(group).plus(u64::from(index / per_block));
+        let slot = index % per_block;
+        Ok(Self { block, slot, first: Ino(ino.get() - slot) })
+    }
+
+    fn kind(self) -> BlockKind {
+        BlockKind::InodeTable { first: self.first }
+    }
+}
+
+/// The block of the inode table that an inode lies in.
+///
+/// # Errors
+/// `NotFound` for a number that does not exist; `Corrupt`; a device failure.
+pub(crate) fn table_block_of(space: &Space, ino: Ino) -> Result<Arc<Buffer>> {
+    let place = SlotPlace::of(space, ino)?;
+    space.cache().read(place.block, place.kind())
+}
+
+impl Inode {
+    /// Reads an inode that is in use.
+    ///
+    /// # Errors
+    /// `NotFound` for an inode that is free; `Corrupt`; a device failure.
+    pub(crate) fn read(space: &Arc<Space>, budget: &Arc<PageBudget>, ino: Ino) -> Result<Self> {
+        let place = SlotPlace::of(space, ino)?;
+        let layout = space.layout();
+        let buffer = space.cache().read(place.block, place.kind())?;
+        let size = layout.inode_size as usize;
+        let guard = buffer.read();
+        let bytes = &guard[place.slot as usize * size..(place.slot as usize + 1) * size];
+        let at = |kind: CorruptKind| kind.at(Place::Inode(ino));
+        let raw = RawInode::read(bytes).map_err(at)?;
+        let seed = layout.checksums.inode_seed(ino, raw.i_generation.get());
+        if guard.is_sealed(place.slot) {
+            verify_inode(bytes, seed).map_err(at)?;
+        }
+        let attributes = Attributes::read(layout, bytes).map_err(at)?;
+        let Some(kind) = raw.kind() else {
+            if attributes.mode == 0 {
+                let context = format!("inode {ino}");
+                return Err(Error::new(ErrorKind::NotFound, context));
+            }
+            let why = "mode names no file type";
+            return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
+        };
+        let home = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
+        let inode = Self::assemble(space, budget, ino, home, kind, seed, place, attributes, false);
+        // It may have left memory with changes in a transaction that is not durable yet.
+        let running = space.journal().running();
+        inode.changed_in.set(running);
+        inode.data_changed_in.set(running);
+        Ok(inode)
+    }
+
+    /// A new inode, whose blocks would best be in the group `home`; its first [`Inode::update`]
+    /// writes its slot.
+    pub(crate) fn create(
+        space: &Arc<Space>,
+        budget: &Arc<PageBudget>,
+        ino: Ino,
+        home: GroupNo,
+        kind: FileKind,
+        mut attributes: Attributes,
+    ) -> Result<Self> {
+        let place = SlotPlace::of(space, ino)?;
+        let seed = space.layout().checksums.inode_seed(ino, attributes.generation);
+        let is_slow_symlink =
+            kind == FileKind::Symlink && attributes.size >= Self::FAST_SYMLINK_MAX;
+        if matches!(kind, FileKind::Regular | FileKind::Directory) || is_slow_symlink {
+            write_header(&mut attributes.block_map, 0, 0);
+            attributes.flags |= InodeFlags::EXTENTS;
+        }
+        Ok(Self::assemble(space, budget, ino, home, kind, seed, place, attributes, true))
+    }
+
+    /// The block of the inode table that the inode stands in: while somebody holds it,
+    /// [`Inode::update`] reads nothing. To be asked for before the handle.
+    ///
+    /// # Errors
+    /// A device failure.
+    pub fn table_block(&self) -> Result<Arc<Buffer>> {
+        self.space.cache().read(self.place.block, self.place.kind())
+    }
+
+    /// Changes attributes and writes the inode into its table block, which the caller holds. Costs
+    /// one credit.
+    ///
+    /// # Errors
+    /// Those of [`Handle::write`].
+    pub fn update<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        change: impl FnOnce(&mut Attributes) -> T,
+    ) -> Result<T> {
+        let buffer = self.table_block()?;
+        self.update_in(handle, &buffer, change)
+    }
+
+    /// As [`Inode::update`] by who has [`Inode::table_block`] at hand.
+    pub(crate) fn update_in<T>(
+        &self,
+        handle: &mut Handle<'_>,
+        buffer: &Arc<Buffer>,
+        change: impl FnOnce(&mut Attributes) -> T,
+    ) -> Result<T> {
+        let layout = self.space.layout();
+        let size = layout.inode_size as usize;
+        let mut attributes = self.attributes.lock();
+        let result = change(&mut attributes);
+        let mut bytes = handle.write_slot(buffer, self.place.slot)?;
+        let at = self.place.slot as usize * size;
+        let fresh = self.fresh.swap(false, Ordering::Relaxed);
+        attributes
+            .write(layout, &mut bytes[at..at + size], fresh)
+            .map_err(|kind| kind.at(Place::Inode(self.ino)))?;
+        attributes.times_dirty = false;
+        self.changed_in.set(handle.tid());
+        Ok(result)
+    }
+
+    /// Changes the root of the extent tree and writes the inode. The caller holds the tree.
+    pub(crate) fn update_root(
+        &self,
+        handle: &mut Handle<'_>,
+        root: &ExtentRoot,
+        sectors_change: i64,
+    ) -> Result<()> {
+        self.data_changed_in.set(handle.tid());
+        self.update(handle, |attributes| {
+            attributes.block_map = root.bytes;
+            attributes.sectors = attributes.sectors.saturating_add_signed(sectors_change);
+        })
+    }
+}

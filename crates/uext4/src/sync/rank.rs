@@ -1,0 +1,131 @@
+//! The order of the locks, and what a thread holds.
+
+/// The order in which locks may be taken, lowest first. `docs/locking.md` lists who takes which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum LockRank {
+    /// Serialises renames that move a directory to another parent.
+    Rename,
+    /// Contents of a directory: ancestors before descendants, then by inode number.
+    Directory,
+    /// Contents and size of a file: by inode number.
+    File,
+    /// One pass over all dirty inodes at a time.
+    Drain,
+    /// One writeback sweep of an inode at a time.
+    Sweep,
+    /// The right to commit.
+    Commit,
+    /// Not a lock: an open handle. Nothing above may be waited for while one is held.
+    Handle,
+    /// Orphan list of the volume.
+    Orphan,
+    /// Extent tree of an inode.
+    ExtentTree,
+    /// Extended attributes of an inode.
+    Xattr,
+    /// Attributes of an inode.
+    Attributes,
+    /// All frees, with `mb_free=global`.
+    Frees,
+    /// Bitmaps and counts of a block group.
+    Group,
+    /// Bytes of one metadata block; several only by the owner of the structure they belong to.
+    Buffer,
+    /// Pages of one inode.
+    Pages,
+    /// Tables of inodes and orphans in memory.
+    Table,
+    /// State of the running and the committing transaction.
+    Transaction,
+    /// State of the journal: log, queue of joiners, durable id.
+    Journal,
+    /// One shard of a cache.
+    Shard,
+    /// Requests of one queue of direct I/O.
+    Requests,
+    /// Leaves: statistics, queues of background threads.
+    Leaf,
+}
+
+impl LockRank {
+    /// Whether one thread may hold several locks of this rank.
+    #[must_use]
+    pub const fn is_nestable(self) -> bool {
+        matches!(self, Self::Directory | Self::File | Self::Buffer)
+    }
+}
+
+#[cfg(all(debug_assertions, not(feature = "shuttle")))]
+mod held {
+    use super::LockRank;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HELD: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn push(rank: LockRank) {
+        HELD.with_borrow_mut(|held| {
+            if let Some(&top) = held.iter().max() {
+                let rises = rank > top || (rank == top && rank.is_nestable());
+                assert!(rises, "lock order: {rank:?} taken while holding {held:?}");
+            }
+            held.push(rank);
+        });
+    }
+
+    pub(super) fn push_unordered(rank: LockRank) {
+        HELD.with_borrow_mut(|held| held.push(rank));
+    }
+
+    pub(super) fn pop(rank: LockRank) {
+        HELD.with_borrow_mut(|held| {
+            let at = held.iter().rposition(|&r| r == rank).expect("released lock was held");
+            held.remove(at);
+        });
+    }
+}
+
+/// Marks a rank as held by this thread for its lifetime (an open handle, for instance).
+#[derive(Debug)]
+pub struct RankGuard {
+    #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+    rank: LockRank,
+    // Ranks are kept per thread: a guard must not leave it.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl RankGuard {
+    /// Enters `rank`; a debug build panics if it does not rise.
+    #[must_use]
+    pub fn enter(rank: LockRank) -> Self {
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        held::push(rank);
+        let _ = rank;
+        Self {
+            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+            rank,
+            _not_send: std::marker::PhantomData,
+        }
+    }
+
+    /// Enters `rank` after a successful try-lock, which cannot wait and so may break the order.
+    pub(super) fn enter_unordered(rank: LockRank) -> Self {
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        held::push_unordered(rank);
+        let _ = rank;
+        Self {
+            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+            rank,
+            _not_send: std::marker::PhantomData,
+        }
+    }
+}
+
+#[cfg(all(debug_assertions, not(feature = "shuttle")))]
+impl Drop for RankGuard {
+    fn drop(&mut self) {
+        held::pop(self.rank);
+    }
+}

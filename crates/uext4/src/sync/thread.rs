@@ -1,0 +1,52 @@
+//! Threads of the engine.
+
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::thread::{Builder, JoinHandle};
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use std::thread::{Builder, JoinHandle};
+
+/// How many cells a counter needs that many threads change: a power of two, one for each
+/// processor up to 64.
+pub(crate) fn slots() -> usize {
+    #[cfg(feature = "shuttle")]
+    return 2;
+    #[cfg(not(feature = "shuttle"))]
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(64).next_power_of_two())
+}
+
+/// A number of the calling thread, to be taken modulo a number of cells. Threads that begin
+/// one after the other have different ones.
+pub(crate) fn slot() -> usize {
+    #[cfg(feature = "shuttle")]
+    {
+        use std::hash::{Hash, Hasher};
+        let mut hasher = rustc_hash::FxHasher::default();
+        shuttle::thread::current().id().hash(&mut hasher);
+        usize::try_from(hasher.finish() >> 60).unwrap_or(0)
+    }
+    #[cfg(not(feature = "shuttle"))]
+    {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        MINE.try_with(|mine| *mine).unwrap_or(0)
+    }
+}
+
+/// Lets others run for a moment.
+pub(crate) fn give_way() {
+    #[cfg(feature = "shuttle")]
+    shuttle::thread::yield_now();
+    #[cfg(not(feature = "shuttle"))]
+    std::thread::yield_now();
+}
+
+/// Lets others run for about a millisecond.
+pub(crate) fn pause() {
+    #[cfg(feature = "shuttle")]
+    shuttle::thread::yield_now();
+    #[cfg(not(feature = "shuttle"))]
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}

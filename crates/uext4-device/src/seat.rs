@@ -42,9 +42,8 @@ struct Line {
     reads: AtomicPtr<()>,
 }
 
-static LINES: [Line; SEATS] = [const {
-    Line { place: AtomicUsize::new(0), reads: AtomicPtr::new(ptr::null_mut()) }
-}; SEATS];
+static LINES: [Line; SEATS] =
+    [const { Line { place: AtomicUsize::new(0), reads: AtomicPtr::new(ptr::null_mut()) } }; SEATS];
 /// Numbers in use, a bit each.
 static TAKEN: Mutex<[u64; WORDS]> = Mutex::new([0; WORDS]);
 /// No number from here on was ever in use.
@@ -52,8 +51,8 @@ static EVER_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// This thread has not asked.
 const UNKNOWN: usize = usize::MAX;
-/// There was none left, or the thread ends.
-const NONE: usize = usize::MAX - 1;
+/// Of a thread that ends.
+const LAST: usize = usize::MAX - 1;
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(UNKNOWN) };
@@ -65,7 +64,7 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let number = NUMBER.replace(NONE);
+        let number = NUMBER.replace(LAST);
         // A guard that was leaked keeps the seat.
         if let Some(line) = LINES.get(number)
             && line.place.load(Ordering::Relaxed) == 0
@@ -76,30 +75,33 @@ impl Drop for End {
     }
 }
 
-/// The number of the calling thread, below [`SEATS`] and as low as can be; no other live thread has
-/// it.
+/// The number of the calling thread. One below [`SEATS`] is as low as can be, and no other live
+/// thread's. Higher ones are of threads that came when those were taken, and of threads that end;
+/// several may have one.
 #[inline]
 #[must_use]
-pub fn number() -> Option<usize> {
+pub fn number() -> usize {
     let number = NUMBER.get();
-    if number < SEATS { Some(number) } else { take_number(number) }
+    if number == UNKNOWN { take_number() } else { number }
 }
 
 #[cold]
-fn take_number(known: usize) -> Option<usize> {
-    if known == NONE {
-        return None;
-    }
+fn take_number() -> usize {
+    static STRANGERS: AtomicUsize = AtomicUsize::new(SEATS);
     prepare();
-    NUMBER.set(NONE);
-    // Gone already: the thread ends.
-    END.try_with(|_| ()).ok()?;
+    NUMBER.set(LAST);
+    if END.try_with(|_| ()).is_err() {
+        return LAST;
+    }
     let mut taken = TAKEN.lock();
-    let number = (0..SEATS).find(|number| taken[number / 64] & 1 << (number % 64) == 0)?;
-    taken[number / 64] |= 1 << (number % 64);
-    EVER_TAKEN.fetch_max(number + 1, Ordering::SeqCst);
+    let free = (0..SEATS).find(|number| taken[number / 64] & 1 << (number % 64) == 0);
+    if let Some(number) = free {
+        taken[number / 64] |= 1 << (number % 64);
+        EVER_TAKEN.fetch_max(number + 1, Ordering::SeqCst);
+    }
+    let number = free.unwrap_or_else(|| STRANGERS.fetch_add(1, Ordering::Relaxed));
     NUMBER.set(number);
-    Some(number)
+    number
 }
 
 /// The calling thread is at a place. It stays on its thread.
@@ -115,7 +117,7 @@ pub struct Seat {
 #[must_use]
 pub fn sit(place: usize) -> Option<Seat> {
     debug_assert_ne!(place, 0);
-    let line = &LINES[number()?];
+    let line = LINES.get(number())?;
     if line.place.load(Ordering::Relaxed) != 0 {
         return None;
     }
@@ -140,7 +142,7 @@ pub fn is_anybody_at(place: usize) -> bool {
 /// The line of the calling thread on which it says what it reads, if it reads nothing yet.
 #[inline]
 pub(crate) fn reading() -> Option<&'static AtomicPtr<()>> {
-    let reads = &LINES[number()?].reads;
+    let reads = &LINES.get(number())?.reads;
     reads.load(Ordering::Relaxed).is_null().then_some(reads)
 }
 
@@ -173,7 +175,8 @@ mod tests {
                 let take = || {
                     let number = number();
                     all.wait();
-                    number.expect("there are more than 4")
+                    assert!(number < SEATS);
+                    number
                 };
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()

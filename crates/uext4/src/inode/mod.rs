@@ -16,12 +16,14 @@ mod goals;
 mod overwrites;
 mod single_flight;
 mod table;
+mod written;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version, WrittenLeaf};
+pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub use table::{InodeRef, InodeTable};
+pub(crate) use written::WrittenLeaf;
 
 use crate::alloc::{Reservation, Space, Window};
 use crate::cache::{BlockKind, Buffer, DirtyMark, PageBudget, PageMap};

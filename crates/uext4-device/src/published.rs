@@ -10,7 +10,7 @@
 //! A reader uses a value after it has stored its address, then a light fence, then seen it current.
 //! Who replaces it stores the new address, then a heavy fence, then looks at all seats. So either
 //! the old address is seen there, and the old value kept until it is not, or the reader sees the
-//! new one and looks again ([`fence`](super::fence)). An address that was freed and given to a newer
+//! new one and looks again (`fence.rs`). An address that was freed and given to a newer
 //! value is that value's: the reader's word protects it as well.
 //!
 //! # Locking

@@ -3,16 +3,16 @@
 //! # What
 //! Each thread has a *seat* of its own: a cache line that it alone writes, and that anybody reads.
 //! [`sit`] says "I am at this place", and dropping the [`Seat`] says "no more"; [`is_anybody_at`]
-//! looks whether anyone is. Neither `sit` nor its end is a locked instruction or touches a line that
-//! another thread writes.
+//! looks whether anyone is. Neither `sit` nor its end is a locked instruction or touches a line
+//! that another thread writes.
 //!
 //! # Invariants
 //! - A number belongs to one live thread. It is handed on under a lock, so who gets it sees what
 //!   the one before wrote to anything that goes by the number.
 //! - Who says by a word that a place is closed, calls [`heavy_fence`](crate::heavy_fence), and then
-//!   finds nobody there, may rely on it: whoever sits down after that sees the word. The proof is in
-//!   [`fence`](super::fence); a thread sits down, then looks whether the place is closed, and gets
-//!   up if it is.
+//!   finds nobody there, may rely on it: whoever sits down after that sees the word. The proof is
+//!   in `fence.rs`; a thread sits down, then looks whether the place is closed, and gets up if it
+//!   is.
 //! - What a thread did at a place is visible to who finds its seat empty (release, acquire).
 //!
 //! # Not covered
@@ -194,9 +194,9 @@ mod tests {
         assert!(!is_anybody_at(place) && sit(place).is_some());
     }
 
-    /// Who closes and then finds nobody, and who sits and finds it open, never both. What the thread
-    /// wrote before makes it long until its seat is seen: on x86-64 an ordinary fence in place of
-    /// the heavy one fails here.
+    /// Who closes and then finds nobody, and who sits and finds it open, never both. What the
+    /// thread wrote before makes it long until its seat is seen: on x86-64 an ordinary fence in
+    /// place of the heavy one fails here.
     #[test]
     fn closing_and_sitting_do_not_miss_each_other() {
         let closed = AtomicUsize::new(0);

@@ -46,7 +46,8 @@ pub enum Fault {
     LateEpoch,
     /// Direct overwrites count as flushed.
     ForgottenOverwrites,
-    /// Who removes mappings or puts pages in does not see who has just entered. With `shuttle` only.
+    /// Who removes mappings or puts pages in does not see who has just entered. With `shuttle`
+    /// only.
     MissingFence,
 }
 

@@ -84,10 +84,9 @@ pub(crate) mod thread {
 pub(crate) use uext4_device::{Published, heavy_fence, seat};
 
 #[cfg(feature = "shuttle")]
-#[path = "sync/explored_seats.rs"]
-pub(crate) mod seat;
+mod explored_seats;
 #[cfg(feature = "shuttle")]
-pub(crate) use seat::{Published, heavy_fence};
+pub(crate) use explored_seats::{self as seat, Published, heavy_fence};
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;

@@ -73,8 +73,8 @@ impl Places {
     }
 }
 
-/// The same, as somebody keeps it who knows that files lie in few pieces: a table of all blocks would
-/// not fit into the processor's caches beside what is measured.
+/// The same, as somebody keeps it who knows that files lie in few pieces: a table of all blocks
+/// would not fit into the processor's caches beside what is measured.
 #[derive(Debug)]
 pub(crate) struct Pieces(Vec<Vec<Piece>>);
 

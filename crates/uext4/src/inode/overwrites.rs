@@ -15,12 +15,12 @@
 //! its *seat*, a word that no other thread writes; a request whose end is somebody else's (an
 //! [`Access`]) counts on a stripe. Either then looks at `state`, as who closes looks at seats and
 //! stripes after it has closed. On stripes both are sequentially consistent. On seats entering is a
-//! plain store, for a locked instruction waits until non-temporal stores before it have drained, and
-//! who closes pays for it by a heavy fence: each running thread executes one. So whoever saw the
-//! way open is seen; whoever is not seen finds it closed, and leaves at once.
-//! Why one look at each is enough, and no two phases as in SRCU: an access leaves the seat or stripe
-//! that it entered, so each has to be seen empty once; and as those who come find the way closed,
-//! none of them keeps it from that for long.
+//! plain store, for a locked instruction waits until non-temporal stores before it have drained,
+//! and who closes pays for it by a heavy fence: each running thread executes one. So whoever saw
+//! the way open is seen; whoever is not seen finds it closed, and leaves at once.
+//! Why one look at each is enough, and no two phases as in SRCU: an access leaves the seat or
+//! stripe that it entered, so each has to be seen empty once; and as those who come find the way
+//! closed, none of them keeps it from that for long.
 //! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
 //! [`Helper`].
 

@@ -84,7 +84,7 @@ pub(crate) mod thread {
 pub(crate) use uext4_device::{Published, heavy_fence, seat};
 
 #[cfg(feature = "shuttle")]
-mod explored_seats;
+pub(crate) mod explored_seats;
 #[cfg(feature = "shuttle")]
 pub(crate) use explored_seats::{self as seat, Published, heavy_fence};
 

@@ -40,6 +40,13 @@ pub(crate) fn device_with(
     options: &FileOptions,
 ) -> Result<SharedDevice> {
     let options = FileOptions { offset: image.offset, ..*options };
+    if options.access == uext4_device::Access::ReadWrite && DaxDevice::is_only_way(&image.path) {
+        let device = DaxDevice::open(&image.path, image.offset, options.access);
+        return match device {
+            Ok(device) => Ok(Arc::new(device)),
+            Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
+        };
+    }
     match FileDevice::open_with(&image.path, &options) {
         Ok(device) => {
             if let Some(notice) = device.notice() {

@@ -9,8 +9,9 @@
 //! no hole is ever touched. [`Allocate::AtOpen`] gives the whole file storage when it is opened,
 //! and `ENOSPC` is an error there. [`Allocate::AtWrite`] does so in chunks of 2 MiB when they are
 //! first written, `ENOSPC` is an error of that write, and holes are read as zeroes without being
-//! touched. Either way storage is never given back while the device is open: `punch` and `discard`
-//! answer that they cannot.
+//! touched; hugetlbfs tells of no holes, and until then everything counts as one. Either way
+//! storage is never given back while the device is open: `punch` and `discard` answer that they
+//! cannot.
 //!
 //! # Durability
 //! A complete write is durable after `flush`: `fdatasync`, which on tmpfs does nothing, there being
@@ -32,7 +33,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, fdatasync, fstatfs, statx};
+use rustix::fs::{
+    AtFlags, FallocateFlags, StatxAttributes, StatxFlags, fallocate, fdatasync, fstatfs, statfs,
+    statx,
+};
 
 use crate::claim::{Claimed, claim, is_hole_from, release};
 use crate::dax_backing::{Backing, HUGETLBFS, allocate};
@@ -110,9 +114,17 @@ impl DaxDevice {
         if !is_byte_addressable(&file).map_err(|error| fail("look at its store", error))? {
             return Err(OpenError::NotByteAddressable { path: path.to_path_buf() });
         }
-        let fresh = writing && is_hole_from(&file, offset);
+        let is_empty = is_huge(&file).map_err(|error| fail("look at its store", error))?
+            && file.metadata().is_ok_and(|found| found.blocks() == 0);
+        let fresh = writing && (is_empty || is_hole_from(&file, offset));
         if writing && when == Allocate::AtOpen {
-            allocate(&file, 0, total).map_err(|error| fail("allocate storage", error))?;
+            allocate(&file, 0, total).map_err(|error| {
+                // Unlike tmpfs, hugetlbfs keeps what it could allocate.
+                if is_empty {
+                    give_back(&file, total);
+                }
+                fail("allocate storage", error)
+            })?;
         }
         let store_block =
             file.metadata().map_err(|error| fail("look at it", error))?.blksize().max(4096);
@@ -134,6 +146,12 @@ impl DaxDevice {
             fresh: AtomicBool::new(fresh),
             flushes: GroupFlush::default(),
         })
+    }
+
+    /// Whether files there can be written by a mapping only: hugetlbfs has no write(2).
+    #[must_use]
+    pub fn is_only_way(path: &Path) -> bool {
+        statfs(path).is_ok_and(|found| found.f_type as u64 == HUGETLBFS)
     }
 
     /// The path that the device was opened by.
@@ -262,12 +280,21 @@ impl Device for DaxDevice {
 
 /// Whether a mapping of the file is the storage itself, and not a copy that must be read in.
 fn is_byte_addressable(file: &File) -> io::Result<bool> {
-    let kind = fstatfs(file)?.f_type as u64;
-    if matches!(kind, TMPFS | HUGETLBFS) {
+    if is_huge(file)? || fstatfs(file)?.f_type as u64 == TMPFS {
         return Ok(true);
     }
     let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
     Ok(found.stx_attributes.contains(StatxAttributes::DAX))
+}
+
+fn is_huge(file: &File) -> io::Result<bool> {
+    Ok(fstatfs(file)?.f_type as u64 == HUGETLBFS)
+}
+
+/// Gives all storage of a file back.
+fn give_back(file: &File, len: u64) {
+    // The caller has an error to tell already.
+    let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, len);
 }
 
 #[cfg(test)]

@@ -39,7 +39,10 @@ impl Mapping {
     pub(crate) fn new(file: &File, len: u64, writing: bool) -> io::Result<Mapping> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let protection = if writing { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // Storage is asked for before it is touched (`dax`); a reservation by the mapping would
+        // take huge pages for holes that nobody writes.
         let map = |flags: libc::c_int| {
+            let flags = flags | libc::MAP_NORESERVE;
             // SAFETY: a new mapping, at an address of the kernel's choice.
             let start = unsafe {
                 libc::mmap(std::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0)

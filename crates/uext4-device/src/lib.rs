@@ -7,11 +7,14 @@
 //! (crash tests), [`FaultDevice`] (the Nth request fails), [`MeteredDevice`] (counters),
 //! [`AddressableDevice`] (any device as byte-addressable memory).
 //!
+//! Beside them what accesses without locks need of the machine: [`seat`], [`heavy_fence`],
+//! [`Published`].
+//!
 //! # Invariants
 //! - A device never changes its length.
 //! - A request is served whole or fails; one that reaches past the end fails and changes nothing.
-//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules `ring`,
-//!   `io_memory` and `ioctl` have any.
+//! - This is the only engine crate in which `unsafe` may stand, and in it only the modules that say
+//!   so below have any.
 
 #![deny(unsafe_code)]
 
@@ -28,6 +31,7 @@ mod dax_memory;
 mod device;
 mod direct;
 mod fault;
+mod fence;
 mod file;
 mod group_flush;
 #[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
@@ -42,6 +46,8 @@ mod options;
 mod overlay;
 mod page_store;
 mod piece;
+#[allow(unsafe_code, reason = "a value is reached by its address while a seat says so")]
+mod published;
 mod queue;
 #[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
 mod queue_ring;
@@ -52,6 +58,7 @@ mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
+pub mod seat;
 mod sync_queue;
 #[allow(unsafe_code, reason = "the requests of a ring that never closes are never freed")]
 mod uring_queue;
@@ -62,6 +69,7 @@ pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
+pub use fence::heavy_fence;
 pub use file::FileDevice;
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, trim_mounted};
@@ -70,6 +78,7 @@ pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;
 pub use options::{Access, Caching, FileOptions, Submission};
 pub use overlay::OverlayDevice;
+pub use published::Published;
 pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};

@@ -620,6 +620,25 @@ fn a_removal_that_does_not_wait_is_found() {
     });
 }
 
+/// And who waits, but does not see all who are inside.
+#[cfg(feature = "plant")]
+#[test]
+fn a_removal_without_a_fence_is_found() {
+    expect_failure("a_removal_without_a_fence_is_found", "of another file", || {
+        uext4::plant::set(Some(uext4::plant::Fault::MissingFence));
+        explore_now(overwriting, 2_000);
+    });
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_page_without_a_fence_is_found() {
+    expect_failure("a_page_without_a_fence_is_found", "an old page", || {
+        uext4::plant::set(Some(uext4::plant::Fault::MissingFence));
+        explore_now(caching, 2_000);
+    });
+}
+
 #[cfg(feature = "plant")]
 #[test]
 fn a_page_that_does_not_wait_is_found() {

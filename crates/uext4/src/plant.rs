@@ -46,6 +46,9 @@ pub enum Fault {
     LateEpoch,
     /// Direct overwrites count as flushed.
     ForgottenOverwrites,
+    /// Who removes mappings or puts pages in does not see who has just entered. With `shuttle`
+    /// only.
+    MissingFence,
 }
 
 /// Whether this fault is switched on.

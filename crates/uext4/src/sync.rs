@@ -16,11 +16,9 @@ use explored as imp;
 #[cfg(not(feature = "shuttle"))]
 use parking_lot as imp;
 
-mod published;
 mod rank;
 pub(crate) mod thread;
 
-pub(crate) use published::Published;
 pub use rank::{LockRank, RankGuard};
 
 /// Atomics on which schedules depend.
@@ -30,6 +28,16 @@ pub(crate) mod atomic {
     #[cfg(not(feature = "shuttle"))]
     pub(crate) use std::sync::atomic::*;
 }
+
+/// What accesses without locks need: see `uext4_device`. The explorer has its own, weaker than any
+/// processor.
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use uext4_device::{Published, heavy_fence, seat};
+
+#[cfg(feature = "shuttle")]
+pub(crate) mod explored_seats;
+#[cfg(feature = "shuttle")]
+pub(crate) use explored_seats::{self as seat, Published, heavy_fence};
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;

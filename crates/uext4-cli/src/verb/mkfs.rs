@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use uext4_device::{FileDevice, SharedDevice};
+use uext4_device::{DaxDevice, FileDevice, SharedDevice};
 use uext4_mkfs::{Options, Report, Usage};
 use uuid::Uuid;
 
@@ -144,7 +144,9 @@ fn open(args: &Args, image: &Image, size: Option<u64>) -> Result<(SharedDevice, 
             };
             let len = size.checked_add(image.offset).ok_or_else(|| wrong("too large"))?;
             return match FileDevice::create(&image.path, len) {
-                Ok(device) if image.offset == 0 => Ok((Arc::new(device), true)),
+                Ok(device) if image.offset == 0 && !DaxDevice::is_only_way(&image.path) => {
+                    Ok((Arc::new(device), true))
+                }
                 Ok(device) => {
                     drop(device);
                     Ok((image::device("mkfs", image, Access::Write)?, true))

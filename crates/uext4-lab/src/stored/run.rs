@@ -17,7 +17,7 @@ use crate::plan::{Event, Plan, Turn};
 use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium};
 use crate::stored::generator::{self, Job, Outcome, Sink};
-use crate::stored::shape::{self, BLOCK, FILES, Places, Shape};
+use crate::stored::shape::{self, BLOCK, FILES, Pieces, Places, Shape};
 use crate::target::Target;
 
 /// What uext4 runs beside its default.
@@ -121,7 +121,7 @@ impl Experiment for Stored {
         if player.target != Target::Raw {
             return self.play_library(player, job, medium);
         }
-        let sink = RawSink { device: shape::map(medium.path())?, places: &self.places };
+        let sink = RawSink { device: shape::map(medium.path())?, pieces: Pieces::of(&self.places) };
         self.warm_up(&sink)?;
         measure(&sink, job)
     }
@@ -224,14 +224,14 @@ impl Sink for LibrarySink {
 }
 
 /// The stores alone, where the blocks lie.
-struct RawSink<'a> {
+struct RawSink {
     device: DaxDevice,
-    places: &'a Places,
+    pieces: Pieces,
 }
 
-impl Sink for RawSink<'_> {
+impl Sink for RawSink {
     fn store(&self, file: usize, block: usize, data: &[u8]) -> Result<()> {
-        self.device.store(self.places.0[file][block], data).doing("a store")
+        self.device.store(self.pieces.place(file, block), data).doing("a store")
     }
 
     fn flush(&self) -> Result<()> {

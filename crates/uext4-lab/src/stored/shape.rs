@@ -73,6 +73,36 @@ impl Places {
     }
 }
 
+/// The same, as somebody keeps it who knows that files lie in few pieces: a table of all blocks
+/// would not fit into the processor's caches beside what is measured.
+#[derive(Debug)]
+pub(crate) struct Pieces(Vec<Vec<Piece>>);
+
+/// From a block on, and where it lies.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    first: usize,
+    place: u64,
+}
+
+impl Pieces {
+    pub(crate) fn of(places: &Places) -> Self {
+        let pieces = |places: &Vec<u64>| {
+            let follows = |block: usize| places[block] == places[block - 1] + BLOCK as u64;
+            let firsts = (0..places.len()).filter(|&block| block == 0 || !follows(block));
+            firsts.map(|first| Piece { first, place: places[first] }).collect()
+        };
+        Self(places.0.iter().map(pieces).collect())
+    }
+
+    /// Byte of the device of a block.
+    pub(crate) fn place(&self, file: usize, block: usize) -> u64 {
+        let pieces = &self.0[file];
+        let piece = pieces[pieces.partition_point(|piece| piece.first <= block) - 1];
+        piece.place + ((block - piece.first) * BLOCK) as u64
+    }
+}
+
 pub(crate) fn name(file: usize) -> String {
     format!("dax-{file}")
 }
@@ -120,6 +150,19 @@ pub(crate) fn make_image(stage: &Stage, shape: Shape) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pieces_say_what_the_table_says() {
+        let block = BLOCK as u64;
+        let places = Places(vec![vec![7 * block, 8 * block, 20 * block, 9 * block], vec![0]]);
+        let pieces = Pieces::of(&places);
+        assert_eq!(pieces.0.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1]);
+        for (file, blocks) in places.0.iter().enumerate() {
+            for (block, place) in blocks.iter().enumerate() {
+                assert_eq!(pieces.place(file, block), *place);
+            }
+        }
+    }
 
     #[test]
     fn files_are_whole_blocks_and_fit() {

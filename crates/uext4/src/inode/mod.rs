@@ -17,13 +17,15 @@ mod overwrites;
 mod single_flight;
 mod slot;
 mod table;
+mod written;
 
 pub use attributes::{Attributes, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version, WrittenLeaf};
+pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub(crate) use slot::table_block_of;
 pub use table::{InodeRef, InodeTable};
+pub(crate) use written::WrittenLeaf;
 
 use crate::alloc::{Reservation, Space, Window};
 use crate::cache::{DirtyMark, PageBudget, PageMap};

@@ -3,7 +3,7 @@
 //! What: [`Overwrites`] of an inode lets a direct read, or an overwrite of what is written, find
 //! its blocks in immutable arrays, one for each leaf of the extent tree, and go to the device with
 //! no handle, no lock, and no write to anything that threads share. An access *enters* before it
-//! looks, by one addition to a counter of its thread's stripe, and *leaves* when its I/O is done.
+//! looks, and *leaves* when its I/O is done.
 //! Invariants: **who removes or unwrites mappings holds an [`Excluded`]** from before its first
 //! handle to after its last: it closes the way, retires what was known of the range, and returns
 //! when all who had entered have left. So a block is nobody's target any more when it returns to
@@ -11,22 +11,27 @@
 //! the way of locks. **Cached pages and this way exclude each other**: whoever puts a page in
 //! closes the way first and waits for those inside; only who holds the file exclusively and finds
 //! no page opens it again. So no access ever meets a page.
-//! Why one counter for each stripe is enough, and no two phases as in SRCU: entering and the look
-//! at `state` are sequentially consistent, as are closing and the looks at the counters. Whoever
-//! saw the way open added to its stripe before the closer looked there; whoever enters later sees
-//! it closed and leaves at once. An access leaves the stripe that it entered, on whatever thread,
-//! so each stripe counts on its own and has to be seen empty once; and as those who come find the
-//! way closed, none of them keeps it from that for long.
+//! How who closes sees who is inside: a thread that does its I/O itself (a [`Visit`]) says so on
+//! its *seat*, a word that no other thread writes; a request whose end is somebody else's (an
+//! [`Access`]) counts on a stripe. Either then looks at `state`, as who closes looks at seats and
+//! stripes after it has closed. On stripes both are sequentially consistent. On seats entering is a
+//! plain store, for a locked instruction waits until non-temporal stores before it have drained,
+//! and who closes pays for it by a heavy fence: each running thread executes one. So whoever saw
+//! the way open is seen; whoever is not seen finds it closed, and leaves at once.
+//! Why one look at each is enough, and no two phases as in SRCU: an access leaves the seat or
+//! stripe that it entered, so each has to be seen empty once; and as those who come find the way
+//! closed, none of them keeps it from that for long.
 //! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
 //! [`Helper`].
 
+use super::written::{Snapshot, WrittenLeaf};
 use crate::plant::{self, Fault};
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{LockRank, Mutex, Published, thread};
+use crate::sync::{LockRank, Mutex, Published, heavy_fence, seat, thread};
 use std::fmt::Debug;
-use std::sync::{Arc, Weak};
-use uext4_ondisk::extent::Extent;
+use std::ptr;
+use std::sync::Weak;
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// In `state`: how many exclude direct accesses.
@@ -52,68 +57,6 @@ pub(crate) trait Helper: Send + Sync + Debug {
     fn help(&self);
 }
 
-/// A run of written blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    first: FileBlock,
-    len: u32,
-    start: BlockNo,
-}
-
-/// Written runs of one leaf of an extent tree, as they stood at one moment.
-#[derive(Debug)]
-pub(crate) struct WrittenLeaf {
-    first: FileBlock,
-    end: FileBlock,
-    runs: Box<[Run]>,
-}
-
-impl WrittenLeaf {
-    /// Of a leaf that is responsible for `first .. end`. Extents that continue each other are one
-    /// run.
-    pub(crate) fn new(first: FileBlock, end: FileBlock, extents: &[Extent]) -> Self {
-        let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
-        for extent in extents.iter().filter(|extent| !extent.unwritten) {
-            let len = u64::from(extent.len);
-            match runs.last_mut() {
-                Some(last)
-                    if last.first.plus(last.len) == extent.first
-                        && last.start.plus(u64::from(last.len)) == extent.start =>
-                {
-                    last.len += extent.len;
-                }
-                _ if len > 0 => {
-                    runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
-                }
-                _ => {}
-            }
-        }
-        Self { first, end, runs: runs.into() }
-    }
-}
-
-/// Leaves in ascending order.
-#[derive(Debug, Default)]
-struct Snapshot {
-    leaves: Vec<Arc<WrittenLeaf>>,
-}
-
-impl Snapshot {
-    fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
-        let leaf = self.leaves.partition_point(|leaf| leaf.first <= at).checked_sub(1)?;
-        let runs = &self.leaves[leaf].runs;
-        let run = runs[runs.partition_point(|run| run.first <= at).checked_sub(1)?];
-        let skip = at.get() - run.first.get();
-        (skip < run.len).then(|| (run.start.plus(u64::from(skip)), run.len - skip))
-    }
-
-    /// Without the leaves that `first .. end` touches.
-    fn without(&self, first: FileBlock, end: FileBlock) -> Vec<Arc<WrittenLeaf>> {
-        let keep = |leaf: &&Arc<WrittenLeaf>| leaf.end <= first || leaf.first >= end;
-        self.leaves.iter().filter(keep).cloned().collect()
-    }
-}
-
 /// Several for each processor: threads are more than processors, and two that run at the same time
 /// should seldom meet on one.
 fn stripe_count() -> usize {
@@ -132,7 +75,7 @@ pub(crate) struct Overwrites {
     /// Bytes that the file has at least; 0 while nothing is known.
     size: AtomicU64,
     snapshot: Published<Snapshot>,
-    /// How many are inside.
+    /// How many are inside that have no seat.
     stripes: Box<[Stripe]>,
     /// When the last overwrite completed that the inode's times do not know, in nanoseconds of the
     /// clock that they are taken from; 0: they know all.
@@ -150,7 +93,21 @@ pub(crate) struct Overwrites {
     overwritable: bool,
 }
 
-/// A direct access that is under way. Dropping it leaves.
+/// A direct access of the calling thread. Dropping it leaves.
+#[derive(Debug)]
+pub(crate) struct Visit<'a> {
+    _inside: Inside<'a>,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are held, and dropped")]
+enum Inside<'a> {
+    Seat(seat::Seat),
+    /// The thread has no seat, or sits elsewhere.
+    Stripe(Access<'a>),
+}
+
+/// A direct access that is under way, and may become a ticket. Dropping it leaves.
 #[derive(Debug)]
 pub(crate) struct Access<'a> {
     /// `None`: it became a ticket.
@@ -236,8 +193,27 @@ impl Overwrites {
         self.overwritable
     }
 
-    /// Begins an access; `None` where the way is closed.
+    /// Begins an access that ends on this thread; `None` where the way is closed.
     #[inline]
+    pub(crate) fn visit(&self) -> Option<Visit<'_>> {
+        // Who is turned away here sits nowhere, and keeps nobody waiting.
+        if self.state.load(Ordering::Relaxed) & CLOSED != 0 {
+            return None;
+        }
+        let Some(seat) = seat::sit(self.place()) else {
+            return Some(Visit { _inside: Inside::Stripe(self.enter()?) });
+        };
+        let is_open = self.state.load(Ordering::SeqCst) & CLOSED == 0;
+        is_open.then_some(Visit { _inside: Inside::Seat(seat) })
+    }
+
+    /// What seats say: no two have it while an access borrows them.
+    #[inline]
+    fn place(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Begins an access; `None` where the way is closed.
     pub(crate) fn enter(&self) -> Option<Access<'_>> {
         if self.state.load(Ordering::Relaxed) & CLOSED != 0 {
             return None;
@@ -265,7 +241,7 @@ impl Overwrites {
     /// follow each other from there. To be asked inside.
     #[inline]
     pub(crate) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
-        self.snapshot.read().find(at)
+        self.snapshot.with(|snapshot| snapshot.find(at))
     }
 
     /// To be taken before the tree is read, for [`Overwrites::learn`].
@@ -282,10 +258,8 @@ impl Overwrites {
             return;
         }
         if let Some(leaf) = leaf {
-            let mut leaves = self.snapshot.read().without(leaf.first, leaf.end);
-            let place = leaves.partition_point(|other| other.first < leaf.first);
-            leaves.insert(place, Arc::new(leaf));
-            self.snapshot.publish(Snapshot { leaves });
+            let snapshot = self.snapshot.with(|snapshot| snapshot.with(leaf));
+            self.snapshot.publish(snapshot);
         }
         // Files shrink under an exclusion only.
         if self.size.load(Ordering::SeqCst) < size {
@@ -298,8 +272,9 @@ impl Overwrites {
         self.state.fetch_add(GENERATION + 1, Ordering::SeqCst);
         let _change = self.change.lock();
         self.size.store(0, Ordering::SeqCst);
-        let leaves = self.snapshot.read().without(first, end);
-        self.snapshot.publish(Snapshot { leaves });
+        if let Some(snapshot) = self.snapshot.with(|snapshot| snapshot.without(first, end)) {
+            self.snapshot.publish(snapshot);
+        }
     }
 
     /// Closes the way before a page is put in, or read for that. The caller holds the file, shared
@@ -332,13 +307,20 @@ impl Overwrites {
         self.misses.store(0, Ordering::Relaxed);
     }
 
-    /// Returns when each stripe has been seen empty.
+    /// Returns when each seat has been seen elsewhere, and each stripe empty. The way is closed.
     fn wait_until_empty(&self, waits: &Waits) {
         if plant::is(Fault::LateEpoch) {
             return;
         }
+        heavy_fence();
         let mut wait = None;
         let mut looks = 0;
+        while seat::is_anybody_at(self.place()) {
+            wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
+            looks += 1;
+            if looks < LOOKS { thread::give_way() } else { thread::pause() }
+        }
+        looks = 0;
         for stripe in &self.stripes {
             while stripe.0.load(Ordering::SeqCst) != 0 {
                 wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
@@ -398,83 +380,18 @@ impl Overwrites {
         self.accessed.load(Ordering::SeqCst) && self.accessed.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether data was written since this was last asked.
+    /// Whether data was written since this was last asked. A flush that begins now covers it.
     pub(super) fn take_unflushed(&self) -> bool {
-        self.unflushed.load(Ordering::SeqCst) && self.unflushed.swap(false, Ordering::SeqCst)
+        let was =
+            self.unflushed.load(Ordering::SeqCst) && self.unflushed.swap(false, Ordering::SeqCst);
+        if was {
+            // Who found it set a moment ago has the bytes of its write where a flush finds them.
+            heavy_fence();
+        }
+        was
     }
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    use super::*;
-
-    fn extent(first: u32, len: u32, start: u64, unwritten: bool) -> Extent {
-        Extent { first: FileBlock(first), len, start: BlockNo(start), unwritten }
-    }
-
-    fn leaf(first: u32, end: u32, extents: &[Extent]) -> WrittenLeaf {
-        WrittenLeaf::new(FileBlock(first), FileBlock(end), extents)
-    }
-
-    fn found(of: &Overwrites, at: u32) -> Option<(u64, u32)> {
-        of.find(FileBlock(at)).map(|(block, len)| (block.get(), len))
-    }
-
-    #[test]
-    fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
-        let of = Overwrites::new(true);
-        let extents = [
-            extent(2, 3, 100, false),
-            extent(5, 2, 103, false),
-            extent(7, 4, 105, true),
-            extent(11, 1, 300, false),
-        ];
-        of.learn(of.version(), Some(leaf(0, 20, &extents)), 20);
-        of.learn(of.version(), Some(leaf(20, 40, &[extent(30, 5, 500, false)])), 40);
-        let all: Vec<_> = [1, 2, 4, 6, 7, 11, 12, 29, 30, 34, 35].map(|at| found(&of, at)).into();
-        let none = None;
-        let (a, b, c) = (Some((100, 5)), Some((102, 3)), Some((104, 1)));
-        let (d, e, f) = (Some((300, 1)), Some((500, 5)), Some((504, 1)));
-        assert_eq!(all, [none, a, b, c, none, d, none, none, e, f, none]);
-        let excluded = Excluded::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default());
-        assert!(of.enter().is_none() && of.size() == 0);
-        drop(excluded);
-        assert_eq!((found(&of, 2), found(&of, 30)), (a, none));
-    }
-
-    #[test]
-    fn what_was_read_before_an_exclusion_is_not_learnt_after_it() {
-        let of = Overwrites::new(true);
-        let version = of.version();
-        drop(Excluded::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()));
-        of.learn(version, Some(leaf(0, 9, &[extent(0, 9, 100, false)])), 9);
-        assert_eq!((found(&of, 0), of.size()), (None, 0));
-    }
-
-    #[test]
-    fn pages_close_the_way_until_there_are_none() {
-        let of = Overwrites::new(true);
-        assert!(of.enter().is_none());
-        of.note_uncached();
-        drop(of.enter().unwrap());
-        of.note_cached(&Waits::default());
-        assert!(of.enter().is_none() && of.is_cached());
-    }
-
-    /// The waiter goes on when the ticket is given back, by whichever thread.
-    #[test]
-    fn an_exclusion_waits_for_those_inside() {
-        let of = Arc::new(Overwrites::new(true));
-        of.note_uncached();
-        let ticket = of.enter().unwrap().into_ticket();
-        let waiter = std::thread::spawn({
-            let of = Arc::clone(&of);
-            move || drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()))
-        });
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!waiter.is_finished() && of.enter().is_none());
-        of.leave(ticket);
-        waiter.join().unwrap();
-        assert!(of.enter().is_some());
-    }
-}
+#[path = "overwrites_tests.rs"]
+mod tests;

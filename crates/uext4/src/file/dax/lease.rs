@@ -197,13 +197,14 @@ impl Lease {
         note: impl FnOnce(),
         mut work: impl FnMut(u64, Range<usize>) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
-        let _access = overwrites.enter()?;
-        let known = self.known.read();
-        // Inside: whoever has begun to remove mappings since is seen here, or waits for us.
-        if known.version != Some(overwrites.version()) {
-            return None;
-        }
-        let piece = |done: usize| known.find(offset + done as u64, len - done);
+        let _visit = overwrites.visit()?;
+        // Inside: whoever has begun to remove mappings since is seen here, or waits for us. What
+        // another thread makes known meanwhile is as good.
+        let version = Some(overwrites.version());
+        let piece = |done: usize| {
+            let find = |known: &Known| known.find(offset + done as u64, len - done);
+            self.known.with(|known| find(known).filter(|_| known.version == version))
+        };
         let mut done = 0;
         while done < len {
             done += piece(done)?.1;

@@ -2,9 +2,10 @@
 //!
 //! What: a range goes this way if all of its blocks are known to be written, it ends inside the
 //! file, and no page may be cached. Then there is nothing to change but the bytes themselves.
-//! Invariants: between [`Overwrites::enter`] and the end of the I/O nobody removes the mapping. No
-//! allocation, no lock, no handle, and no write to memory that other threads write to but the
-//! thread's stripe; the time of the last write changes once in a tick of the clock.
+//! Invariants: between [`Overwrites::visit`] or [`Overwrites::enter`] and the end of the I/O nobody
+//! removes the mapping. No allocation, no lock, no handle, and no write to memory that other
+//! threads write to; a call that does its I/O itself has no locked instruction either. The time of
+//! the last write changes once in a tick of the clock.
 
 use super::super::Files;
 use crate::config::Atime;
@@ -30,7 +31,7 @@ impl Files {
         buf: &mut [u8],
     ) -> Option<Result<usize>> {
         let overwrites = inode.overwrites()?;
-        let _access = overwrites.enter()?;
+        let _visit = overwrites.visit()?;
         let result = self.for_pieces(overwrites, offset, buf.len(), |place, range| {
             self.load(inode, place, &mut buf[range])
         })?;
@@ -56,7 +57,7 @@ impl Files {
         if !self.may_overwrite(inode, overwrites, durable) {
             return None;
         }
-        let _access = overwrites.enter()?;
+        let _visit = overwrites.visit()?;
         let result = self.for_pieces(overwrites, offset, buf.len(), |place, range| {
             match durable && self.options.barrier {
                 true => self.space.cache().device().write_fua(place, &buf[range]),

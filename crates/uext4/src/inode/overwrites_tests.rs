@@ -1,0 +1,81 @@
+use super::*;
+use std::sync::Arc;
+use uext4_ondisk::extent::Extent;
+
+fn extent(first: u32, len: u32, start: u64, unwritten: bool) -> Extent {
+    Extent { first: FileBlock(first), len, start: BlockNo(start), unwritten }
+}
+
+fn leaf(first: u32, end: u32, extents: &[Extent]) -> WrittenLeaf {
+    WrittenLeaf::new(FileBlock(first), FileBlock(end), extents)
+}
+
+fn found(of: &Overwrites, at: u32) -> Option<(u64, u32)> {
+    of.find(FileBlock(at)).map(|(block, len)| (block.get(), len))
+}
+
+#[test]
+fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
+    let of = Overwrites::new(true);
+    let extents = [
+        extent(2, 3, 100, false),
+        extent(5, 2, 103, false),
+        extent(7, 4, 105, true),
+        extent(11, 1, 300, false),
+    ];
+    of.learn(of.version(), Some(leaf(0, 20, &extents)), 20);
+    of.learn(of.version(), Some(leaf(20, 40, &[extent(30, 5, 500, false)])), 40);
+    let all: Vec<_> = [1, 2, 4, 6, 7, 11, 12, 29, 30, 34, 35].map(|at| found(&of, at)).into();
+    let none = None;
+    let (a, b, c) = (Some((100, 5)), Some((102, 3)), Some((104, 1)));
+    let (d, e, f) = (Some((300, 1)), Some((500, 5)), Some((504, 1)));
+    assert_eq!(all, [none, a, b, c, none, d, none, none, e, f, none]);
+    let excluded = Excluded::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default());
+    assert!(of.enter().is_none() && of.size() == 0);
+    drop(excluded);
+    assert_eq!((found(&of, 2), found(&of, 30)), (a, none));
+}
+
+#[test]
+fn what_was_read_before_an_exclusion_is_not_learnt_after_it() {
+    let of = Overwrites::new(true);
+    let version = of.version();
+    drop(Excluded::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()));
+    of.learn(version, Some(leaf(0, 9, &[extent(0, 9, 100, false)])), 9);
+    assert_eq!((found(&of, 0), of.size()), (None, 0));
+}
+
+#[test]
+fn pages_close_the_way_until_there_are_none() {
+    let of = Overwrites::new(true);
+    assert!(of.enter().is_none());
+    of.note_uncached();
+    drop(of.enter().unwrap());
+    of.note_cached(&Waits::default());
+    assert!(of.enter().is_none() && of.is_cached());
+}
+
+/// The waiter goes on when the ticket is given back, by whichever thread, and the visit over.
+#[test]
+fn an_exclusion_waits_for_those_inside() {
+    let of = Arc::new(Overwrites::new(true));
+    of.note_uncached();
+    let ticket = of.enter().unwrap().into_ticket();
+    let (seated, counted) = (of.visit().unwrap(), of.visit().unwrap());
+    assert!(matches!(seated._inside, Inside::Seat(_)));
+    assert!(matches!(counted._inside, Inside::Stripe(_)));
+    let waiter = std::thread::spawn({
+        let of = Arc::clone(&of);
+        move || drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()))
+    });
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!waiter.is_finished() && of.enter().is_none() && of.visit().is_none());
+    for one in [Some(seated), Some(counted)] {
+        drop(one);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!waiter.is_finished());
+    }
+    of.leave(ticket);
+    waiter.join().unwrap();
+    assert!(of.enter().is_some());
+}

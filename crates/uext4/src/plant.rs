@@ -46,6 +46,8 @@ pub enum Fault {
     LateEpoch,
     /// Direct overwrites count as flushed.
     ForgottenOverwrites,
+    /// What was written in place is converted whatever has happened to its blocks since.
+    BlindConversion,
 }
 
 /// Whether this fault is switched on.

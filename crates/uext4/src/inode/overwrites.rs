@@ -66,30 +66,37 @@ pub(crate) struct WrittenLeaf {
     first: FileBlock,
     end: FileBlock,
     runs: Box<[Run]>,
+    /// Unwritten when the leaf was read. They become written where they are, by anybody at any
+    /// time; they lose their blocks under an [`Excluded`] only.
+    unwritten: Box<[Run]>,
 }
 
 impl WrittenLeaf {
     /// Of a leaf that is responsible for `first .. end`. Extents that continue each other are one
     /// run.
     pub(crate) fn new(first: FileBlock, end: FileBlock, extents: &[Extent]) -> Self {
-        let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
-        for extent in extents.iter().filter(|extent| !extent.unwritten) {
-            let len = u64::from(extent.len);
-            match runs.last_mut() {
-                Some(last)
-                    if last.first.plus(last.len) == extent.first
-                        && last.start.plus(u64::from(last.len)) == extent.start =>
-                {
-                    last.len += extent.len;
-                }
-                _ if len > 0 => {
-                    runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
-                }
-                _ => {}
-            }
-        }
-        Self { first, end, runs: runs.into() }
+        let (runs, unwritten) = (runs_of(extents, false), runs_of(extents, true));
+        Self { first, end, runs, unwritten }
     }
+}
+
+fn runs_of(extents: &[Extent], unwritten: bool) -> Box<[Run]> {
+    let mut runs: Vec<Run> = Vec::new();
+    for extent in extents.iter().filter(|extent| extent.unwritten == unwritten) {
+        match runs.last_mut() {
+            Some(last)
+                if last.first.plus(last.len) == extent.first
+                    && last.start.plus(u64::from(last.len)) == extent.start =>
+            {
+                last.len += extent.len;
+            }
+            _ if extent.len > 0 => {
+                runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
+            }
+            _ => {}
+        }
+    }
+    runs.into()
 }
 
 /// Leaves in ascending order.
@@ -99,9 +106,12 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+    fn leaf(&self, at: FileBlock) -> Option<&WrittenLeaf> {
         let leaf = self.leaves.partition_point(|leaf| leaf.first <= at).checked_sub(1)?;
-        let runs = &self.leaves[leaf].runs;
+        Some(&self.leaves[leaf])
+    }
+
+    fn find_in(runs: &[Run], at: FileBlock) -> Option<(BlockNo, u32)> {
         let run = runs[runs.partition_point(|run| run.first <= at).checked_sub(1)?];
         let skip = at.get() - run.first.get();
         (skip < run.len).then(|| (run.start.plus(u64::from(skip)), run.len - skip))
@@ -148,6 +158,8 @@ pub(crate) struct Overwrites {
     helpers: Mutex<Vec<Weak<dyn Helper>>>,
     /// No flag of the inode asks more of a write than its bytes.
     overwritable: bool,
+    /// Direct writes may go to unwritten blocks in place.
+    in_place: AtomicBool,
 }
 
 /// A direct access that is under way. Dropping it leaves.
@@ -208,7 +220,7 @@ impl Drop for Excluded<'_> {
     }
 }
 
-/// Tells whether a range of mappings has been removed since.
+/// Tells whether mappings may have been removed since, or pages put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
@@ -227,6 +239,7 @@ impl Overwrites {
             change: Mutex::new(LockRank::Leaf, ()),
             helpers: Mutex::new(LockRank::Leaf, Vec::new()),
             overwritable,
+            in_place: AtomicBool::new(false),
         }
     }
 
@@ -265,7 +278,26 @@ impl Overwrites {
     /// follow each other from there. To be asked inside.
     #[inline]
     pub(crate) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
-        self.snapshot.read().find(at)
+        let snapshot = self.snapshot.read();
+        Snapshot::find_in(&snapshot.leaf(at)?.runs, at)
+    }
+
+    /// Likewise, of blocks that were unwritten when they were learnt and may be written by now. To
+    /// be asked inside: their place is theirs until the access leaves.
+    pub(crate) fn find_unwritten(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+        let snapshot = self.snapshot.read();
+        Snapshot::find_in(&snapshot.leaf(at)?.unwritten, at)
+    }
+
+    /// Whether direct writes may go to unwritten blocks in place. From then on nobody puts zeroes
+    /// into unwritten blocks of this inode but who excludes them.
+    pub(crate) fn allows_in_place(&self) -> bool {
+        self.in_place.load(Ordering::SeqCst)
+    }
+
+    /// Allows that, for as long as the inode is in memory. The caller holds the sweep lock.
+    pub(crate) fn allow_in_place(&self) {
+        self.in_place.store(true, Ordering::SeqCst);
     }
 
     /// To be taken before the tree is read, for [`Overwrites::learn`].
@@ -307,6 +339,8 @@ impl Overwrites {
     pub(super) fn note_cached(&self, waits: &Waits) {
         if self.state.load(Ordering::SeqCst) & SETTLED == 0 {
             self.state.fetch_or(CACHED, Ordering::SeqCst);
+            // What was written in place and is not converted yet has to be written again.
+            self.state.fetch_add(GENERATION, Ordering::SeqCst);
             self.wait_until_empty(waits);
             self.state.fetch_or(SETTLED, Ordering::SeqCst);
         }

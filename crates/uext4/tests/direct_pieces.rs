@@ -157,6 +157,7 @@ fn a_piece_that_fails_is_the_requests_failure() {
         read(&a, 0, 64 * BLOCK);
         let (offset, len) = (2 * BLOCK as u64, 8 * BLOCK);
         let fault = uext4_device::Fault::Io;
+        faulty.reset();
         faulty.arm(FaultPlan { operation: Operation::Write, nth, times: Times::Once, fault });
         queue.push(request(known, DirectOp::Write, offset, &bytes(offset, len, 5))).unwrap();
         let one = done(&mut queue, 1).remove(0);
@@ -408,19 +409,17 @@ fn what_has_lost_its_blocks_since_is_written_again() {
     }
 }
 
-/// Each of these is found where nobody looks whether something has happened.
+/// These are found where nobody looks whether something has happened. With the others a block has
+/// gone, and that is seen.
 #[test]
 #[cfg(feature = "plant")]
 fn and_that_would_be_found() {
     let _turn = turn();
     if have("mke2fs") {
-        uext4::plant::set(Some(uext4::plant::Fault::BlindConversion));
-        let found: Vec<_> = ALL
-            .into_iter()
-            .map(|between| std::panic::catch_unwind(|| interrupted(between)))
-            .collect();
-        uext4::plant::set(None);
-        for (between, found) in ALL.into_iter().zip(found) {
+        for between in [Between::Reallocate, Between::Buffered, Between::Part] {
+            uext4::plant::set(Some(uext4::plant::Fault::BlindConversion));
+            let found = std::panic::catch_unwind(|| interrupted(between));
+            uext4::plant::set(None);
             println!("{between:?}: {found:?}");
             assert!(!matches!(found, Ok(None)), "{between:?}");
         }

@@ -313,6 +313,35 @@ fn writes_to_unwritten_blocks_go_there_and_are_converted_together() {
     assert!(read(&a, 0, model.len()) == model, "after a mount");
 }
 
+/// What is dirty is written back first; the next read asks the device.
+#[test]
+fn dropped_pages_are_read_again() {
+    if !have("mke2fs") {
+        return;
+    }
+    let _turn = turn();
+    let memory = Arc::new(mke2fs(16, "-b 4096"));
+    let meter = Arc::new(MeteredDevice::new(memory.clone()));
+    let shared: SharedDevice = meter.clone();
+    let volume = Volume::open(shared, MountOptions::default()).unwrap();
+    let a = file(&volume, "a");
+    let data = bytes(0, 8 * BLOCK, 1);
+    assert_eq!(a.write_at(0, &data).unwrap(), data.len());
+    let mut back = vec![0; data.len()];
+    for reads_device in [false, true] {
+        if reads_device {
+            a.drop_cached().unwrap();
+        }
+        let before = meter.read_meter().reads;
+        a.read_at(0, &mut back).unwrap();
+        assert_eq!(meter.read_meter().reads > before, reads_device);
+        assert!(back == data);
+    }
+    drop(a);
+    volume.close().unwrap();
+    assert_clean(&memory);
+}
+
 /// What stands between the writing of data in place and its conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
@@ -366,7 +395,8 @@ fn interrupted(between: Between) -> Option<String> {
         }
         Between::Buffered => {
             a.write_at(offset + 100, &[3; 100]).unwrap();
-            a.sync(false).unwrap();
+            // No page is left to tell of it.
+            a.drop_cached().unwrap();
         }
         Between::Part => {
             a.write_direct_at(offset, &[3; 512]).unwrap();

@@ -142,11 +142,28 @@ impl Files {
             return Ok(());
         }
         let _exclusive = inode.lock().write();
+        self.drop_all_pages(inode)?;
+        self.learn(inode, overwrites, offset..end, writes)
+    }
+
+    /// Writes all dirty pages back and drops all.
+    ///
+    /// # Errors
+    /// As of a sweep; the pages stay then.
+    pub(crate) fn drop_cached(&self, inode: &Inode) -> Result<()> {
+        let _exclusive = inode.lock().write();
+        self.drop_all_pages(inode)
+    }
+
+    /// Likewise. The caller holds the file exclusively.
+    fn drop_all_pages(&self, inode: &Inode) -> Result<()> {
         self.drop_pages(inode, FileBlock(0), FileBlock::END)?;
-        if inode.pages().map.is_empty() {
+        if let Some(overwrites) = inode.overwrites()
+            && inode.pages().map.is_empty()
+        {
             overwrites.note_uncached();
         }
-        self.learn(inode, overwrites, offset..end, writes)
+        Ok(())
     }
 
     /// Writes all dirty pages back and drops those of `first .. end`. The caller holds the file

@@ -177,6 +177,13 @@ impl DirectQueue {
     /// As [`DirectQueue::submit`]; what was done by then is in `done`.
     pub fn reap(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
         let before = done.len();
+        let result = self.reap_uncounted(at_least, done);
+        self.in_flight -= done.len() - before;
+        result
+    }
+
+    fn reap_uncounted(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
+        let before = done.len();
         done.append(&mut self.refused);
         if !self.waiting.is_empty() {
             self.requests.submit()?;
@@ -188,7 +195,6 @@ impl DirectQueue {
         if !self.ended.in_place.is_empty() {
             self.convert(done);
         }
-        self.in_flight -= done.len() - before;
         result
     }
 

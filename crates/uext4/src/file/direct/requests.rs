@@ -330,16 +330,19 @@ impl Requests {
         inner.ended.done.push(done);
     }
 
-    /// Ends what is under way; what was pushed and not started may not be done.
+    /// Ends what is under way; what was pushed and not started may not be done, and what is not
+    /// converted stays as it is.
     pub(super) fn close(&self) {
         let mut inner = self.inner.lock();
-        while inner.device.as_ref().is_some_and(|device| device.in_flight() > 0) {
-            if self.reap_device(&mut inner, 1, false).is_err() {
-                break;
-            }
+        let mut is_stuck = false;
+        while !is_stuck && inner.device.as_ref().is_some_and(|device| device.in_flight() > 0) {
+            is_stuck = self.reap_device(&mut inner, 1, false).is_err();
         }
-        // Waits for what is in flight.
         drop(inner.device.take());
+        if is_stuck {
+            // The kernel may still write to these blocks: nobody else may ever have them.
+            return;
+        }
         let inner = &mut *inner;
         for slot in inner.slots.iter_mut().filter_map(Option::take) {
             end_write(&inner.inodes[slot.file.0], slot.ticket);

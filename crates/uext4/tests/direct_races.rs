@@ -1,10 +1,11 @@
 //! Direct overwrites against those who take the blocks away.
 //!
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
-//! zero, collapse and delete them, on a volume so full that freed blocks are soon another file's,
-//! over a device that sits on writes, in blocks that were never written or are not any more; and the same in DAX mode, by ordinary writes and leases.
-//! Each file has a mark of its own; a block with a foreign one is a write that came too
-//! late. Not covered: schedules one by one (uext4-sim, schedules.rs).
+//! zero, collapse, allocate and delete them, on a volume so full that freed blocks are soon
+//! another file's, over a device that sits on writes; and the same in DAX mode, by ordinary writes
+//! and leases. Each file has a mark of its own; a block with a foreign one is a write that came too
+//! late, or a block that was never written. Not covered: schedules one by one (uext4-sim,
+//! schedules.rs).
 
 mod common;
 

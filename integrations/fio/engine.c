@@ -568,6 +568,14 @@ static struct io_u *uext4_event(struct thread_data *td, int event)
 	return io_u;
 }
 
+/* Before a job, with invalidate=1: what is cached of its file goes. */
+static int uext4_invalidate(struct thread_data fio_unused *td, struct fio_file *f)
+{
+	if (!FILE_ENG_DATA(f))
+		return 0;
+	return uext4_fio_invalidate(FILE_ENG_DATA(f));
+}
+
 struct ioengine_ops ioengine = {
 	.name			= "uext4",
 	.version		= FIO_IOOPS_VERSION,
@@ -584,6 +592,7 @@ struct ioengine_ops ioengine = {
 	.event			= uext4_event,
 	.open_file		= uext4_open_file,
 	.close_file		= uext4_close_file,
+	.invalidate		= uext4_invalidate,
 	.unlink_file		= uext4_unlink_file,
 	.get_file_size		= uext4_get_file_size,
 	.prepopulate_file	= uext4_lay_out,

@@ -49,6 +49,8 @@ int64_t uext4_fio_write(const struct uext4_file *file, const void *buf, size_t l
 int64_t uext4_fio_write_durably(const struct uext4_file *file, const void *buf, size_t len,
 				uint64_t offset);
 int uext4_fio_sync(const struct uext4_file *file, int data_only);
+/* Writes dirty pages of the file back and drops all. */
+int uext4_fio_invalidate(const struct uext4_file *file);
 int uext4_fio_allocate(const struct uext4_file *file, int what, uint64_t offset, uint64_t len);
 int uext4_fio_truncate(const struct uext4_file *file, uint64_t size);
 

@@ -9,8 +9,9 @@
 //! A range is named by address, not by reference, because the kernel reads and writes it while no
 //! Rust code may look. What makes that sound:
 //! - **Exclusive**: no two live `IoBuf`s share a byte. Memory is cut into them once
-//!   ([`IoMemory::into_bufs`] panics at the second time), splitting divides the range, and the one
-//!   way to name a range freely, [`IoMemory::buf`], is `unsafe`.
+//!   ([`IoMemory::into_bufs`] panics at the second time), splitting divides the range, joining
+//!   makes one of two that touch in one memory, and the one way to name a range freely,
+//!   [`IoMemory::buf`], is `unsafe`.
 //! - **Alive**: every `IoBuf` holds the memory; so does a ring that registered it.
 //! - **In the kernel's hands**: a queue owns the `IoBuf`s of the requests in it, and gives none
 //!   back and drops none before the kernel has answered. So no reference to the bytes can exist
@@ -212,6 +213,25 @@ impl IoBuf {
         first
     }
 
+    /// Puts `next` at the end, if it begins in memory where this ends: what was split is whole
+    /// again. Two ranges that nobody else has make one that nobody else has.
+    ///
+    /// # Errors
+    /// `next` itself if it lies elsewhere, or if this was made shorter than its capacity.
+    pub fn join(&mut self, next: IoBuf) -> Result<(), IoBuf> {
+        let is_of_one_memory = match (&self.region, &next.region) {
+            (Some(region), Some(other)) => Arc::ptr_eq(region, other),
+            _ => false,
+        };
+        let end = self.start.as_ptr().wrapping_add(self.capacity);
+        if !is_of_one_memory || self.len != self.capacity || end != next.start.as_ptr() {
+            return Err(next);
+        }
+        self.len += next.len;
+        self.capacity += next.capacity;
+        Ok(())
+    }
+
     /// Whether the bytes lie in this memory.
     pub(crate) fn is_of(&self, memory: &IoMemory) -> bool {
         self.region.as_ref().is_some_and(|region| Arc::ptr_eq(region, &memory.region))
@@ -221,6 +241,12 @@ impl IoBuf {
     /// until the kernel has answered.
     pub(crate) fn address(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+}
+
+impl Default for IoBuf {
+    fn default() -> IoBuf {
+        IoBuf::empty()
     }
 }
 
@@ -273,6 +299,35 @@ mod tests {
         assert_eq!((rest.len(), rest.capacity()), (10, 3096));
         rest.set_len(3096);
         std::thread::spawn(move || rest.fill(1)).join().unwrap();
+    }
+
+    /// Only what touches in one memory is joined, in order, and nothing that stands between.
+    #[test]
+    fn what_was_split_is_joined_and_nothing_else() {
+        let mut whole = IoBuf::new(4096).unwrap();
+        whole.set_len(3500);
+        let mut first = whole.split_to(1000);
+        let middle = whole.split_to(1000);
+        first.fill(1);
+        let back = first.join(whole).unwrap_err();
+        assert_eq!(first.len(), 1000);
+        first.join(middle).unwrap();
+        // Shorter than it is: what follows would move.
+        first.set_len(500);
+        let back = first.join(back).unwrap_err();
+        first.set_len(2000);
+        first.join(back).unwrap();
+        assert_eq!((first.len(), first.capacity()), (3500, 4096));
+        assert!(first[..1000].iter().all(|byte| *byte == 1) && first[1000..] == [0; 2500]);
+        first.fill(2);
+        // Memory that is not the same, and buffers without any.
+        let mut bufs = IoMemory::new(8192).unwrap().into_bufs(4096);
+        let last = bufs.pop().unwrap();
+        let stranger = bufs[0].join(IoBuf::new(4096).unwrap()).unwrap_err();
+        let stranger = IoBuf::empty().join(stranger).unwrap_err();
+        assert!(bufs[0].join(IoBuf::empty()).is_err() && stranger.len() == 4096);
+        bufs[0].join(last).unwrap();
+        assert_eq!(bufs[0].len(), 8192);
     }
 
     #[test]

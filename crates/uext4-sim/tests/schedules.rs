@@ -610,6 +610,84 @@ fn direct_overwrites_and_pages() {
     explore(caching);
 }
 
+/// Whole unwritten blocks are written directly, by a call and by a queue, while parts of them are
+/// written through the cache, and directly, and the file is synced: of what was written whole
+/// nothing is lost but those parts.
+fn converting() {
+    let (device, volume, file) = with_a_direct_file();
+    file.allocate(AllocateMode::ZeroRange { keep_size: true }, 0, 4096).unwrap();
+    // Known from here on.
+    file.write_direct_at(3072, &[1; 1024]).unwrap();
+    let file = Arc::new(file);
+    let by_call = thread::spawn({
+        let file = file.clone();
+        move || assert_eq!(file.write_direct_at(0, &[2; 1024]).unwrap(), 1024)
+    });
+    let by_queue = thread::spawn({
+        let (volume, file) = (volume.clone(), file.clone());
+        move || {
+            let options = DirectOptions { depth: 2, polled: false, memory: Vec::new() };
+            let mut queue = volume.direct_queue(options).unwrap();
+            let known = queue.register(file.inode()).unwrap();
+            let mut buf = IoBuf::new(1024).unwrap();
+            buf.fill(2);
+            let (op, offset) = (DirectOp::Write, 1024);
+            queue.push(DirectRequest { file: known, op, offset, buf, tag: 0 }).unwrap();
+            queue.submit().unwrap();
+            // Its own request stands in its way.
+            file.write_direct_at(1024 + 512, &[4; 512]).unwrap();
+            let mut done = Vec::new();
+            queue.reap(1, &mut done).unwrap();
+            assert_eq!(done.pop().unwrap().result.unwrap(), 1024);
+        }
+    });
+    file.write_direct_at(512, &[4; 512]).unwrap();
+    for block in 0..2 {
+        file.write_at(block * 1024 + 100, &[3; 100]).unwrap();
+    }
+    volume.sync().unwrap();
+    by_call.join().unwrap();
+    by_queue.join().unwrap();
+    let mut back = [0; 2048];
+    assert_eq!(file.read_at(0, &mut back).unwrap(), 2048);
+    for (block, bytes) in back.chunks(1024).enumerate() {
+        let is_right = |at: usize| match at {
+            100..200 => [2, 3].contains(&bytes[at]),
+            0..512 => bytes[at] == 2,
+            _ => [2, 4].contains(&bytes[at]),
+        };
+        let wrong = (0..1024).find(|&at| !is_right(at));
+        assert_eq!(wrong, None, "what was written to block {block} is lost");
+    }
+    IN_PLACE.fetch_add(
+        volume.stats().number("direct_writes_in_place").unwrap(),
+        std::sync::atomic::Ordering::Relaxed,
+    );
+    drop(file);
+    volume.close().unwrap();
+    expect_clean(&device);
+}
+
+/// Writes that went in place and were converted, in all schedules: one is the first of each.
+static IN_PLACE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+#[test]
+fn direct_writes_to_unwritten_blocks() {
+    explore(converting);
+    let in_place = IN_PLACE.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{in_place} in place");
+    assert!(in_place > 1_000, "{in_place} in place only");
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_blind_conversion_is_found() {
+    expect_failure("a_blind_conversion_is_found", "is lost", || {
+        uext4::plant::set(Some(uext4::plant::Fault::BlindConversion));
+        explore_now(converting, 2_000);
+    });
+}
+
 /// The canaries of both: who does not wait for accesses under way.
 #[cfg(feature = "plant")]
 #[test]

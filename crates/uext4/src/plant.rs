@@ -49,6 +49,8 @@ pub enum Fault {
     /// Who removes mappings or puts pages in does not see who has just entered. With `shuttle`
     /// only.
     MissingFence,
+    /// What was written in place is converted whatever has happened to its blocks since.
+    BlindConversion,
 }
 
 /// Whether this fault is switched on.

@@ -1,13 +1,13 @@
 //! What a direct overwrite takes from the allocator of memory: nothing.
 //!
 //! Fault model: an allocation on the way of a pure overwrite or a read, by a call or by a queue
-//! that serves requests itself. Not covered: rings (uext4-device).
+//! that serves requests itself, in one piece or in several. Not covered: rings (uext4-device).
 
 mod common;
 
 use common::{have, mke2fs, mount, new};
 use std::sync::Arc;
-use uext4::{DirectOp, DirectOptions, DirectRequest, FileKind, IoBuf};
+use uext4::{AllocateMode, DirectOp, DirectOptions, DirectRequest, FileKind, IoBuf};
 
 const BLOCK: usize = 4096;
 
@@ -40,18 +40,20 @@ fn an_overwrite_allocates_nothing() {
     let options = DirectOptions { depth: 16, polled: false, memory: Vec::new() };
     let mut queue = volume.direct_queue(options).unwrap();
     let known = queue.register(&inode).unwrap();
-    let mut bufs: Vec<IoBuf> = (0..16).map(|_| IoBuf::new(BLOCK).unwrap()).collect();
+    let mut bufs: Vec<IoBuf> = (0..16).map(|_| IoBuf::new(3 * BLOCK).unwrap()).collect();
+    // Block 6 and the one before it are apart.
+    file.allocate(AllocateMode::CollapseRange, 6 * BLOCK as u64, BLOCK as u64).unwrap();
     let mut done = Vec::with_capacity(16);
     let mut round = || {
         for (tag, buf) in (0..).zip(bufs.drain(..)) {
-            let op = if tag % 2 == 0 { DirectOp::Write } else { DirectOp::Read };
-            let offset = tag * BLOCK as u64;
+            let op = if tag % 4 < 2 { DirectOp::Write } else { DirectOp::Read };
+            let offset = if tag % 2 == 0 { tag * BLOCK as u64 } else { 5 * BLOCK as u64 };
             queue.push(DirectRequest { file: known, op, offset, buf, tag }).unwrap();
         }
         queue.submit().unwrap();
         queue.reap(16, &mut done).unwrap();
         bufs.extend(done.drain(..).map(|one| {
-            assert_eq!(one.result.unwrap(), BLOCK);
+            assert_eq!(one.result.unwrap(), 3 * BLOCK);
             one.buf
         }));
     };

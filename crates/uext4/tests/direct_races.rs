@@ -1,10 +1,11 @@
 //! Direct overwrites against those who take the blocks away.
 //!
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
-//! zero, collapse and delete them, on a volume so full that freed blocks are soon another file's,
-//! over a device that sits on writes; and the same in DAX mode, by ordinary writes and leases.
-//! Each file has a mark of its own; a block with a foreign one is a write that came too
-//! late. Not covered: schedules one by one (uext4-sim, schedules.rs).
+//! zero, collapse, allocate and delete them, on a volume so full that freed blocks are soon
+//! another file's, over a device that sits on writes; and the same in DAX mode, by ordinary writes
+//! and leases. Each file has a mark of its own; a block with a foreign one is a write that came too
+//! late, or a block that was never written. Not covered: schedules one by one (uext4-sim,
+//! schedules.rs).
 
 mod common;
 
@@ -174,10 +175,12 @@ impl Stress {
             let (_, file) = self.any(&mut rng);
             let offset = rng.random_range(0..FILE_BLOCKS) * BLOCK as u64;
             let len = rng.random_range(1..FILE_BLOCKS) * BLOCK as u64;
-            let mode = match rng.random_range(0..6) {
+            let mode = match rng.random_range(0..8) {
                 0 => Some(AllocateMode::PunchHole),
                 1 => Some(AllocateMode::ZeroRange { keep_size: true }),
                 2 => Some(AllocateMode::CollapseRange),
+                // Unwritten blocks over what others left there.
+                3 => Some(AllocateMode::Allocate { keep_size: true }),
                 _ => None,
             };
             // Ranges that do not fit the file, and space, are refused.
@@ -254,7 +257,8 @@ fn stress(seed: u64, time: Duration, is_dax: bool) -> Option<String> {
     let found = found.or_else(|| files().find_map(|(file, number)| foreign(file, number)));
     let overwrites = if is_dax { "dax_overwrites" } else { "direct_overwrites" };
     let overwrites = volume.stats().number(overwrites).unwrap();
-    println!("{overwrites} overwrites; {found:?}");
+    let in_place = volume.stats().number("direct_writes_in_place").unwrap();
+    println!("{overwrites} overwrites, {in_place} into unwritten blocks; {found:?}");
     assert!(found.is_some() || overwrites > 100, "only {overwrites} overwrites went the fast way");
     drop(stress);
     volume.close().unwrap();

@@ -267,6 +267,17 @@ pub unsafe extern "C" fn uext4_fio_sync(file: *const File, data_only: c_int) -> 
     status(file.sync(data_only != 0))
 }
 
+/// Drops what is cached.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uext4_fio_invalidate(file: *const File) -> c_int {
+    // SAFETY: a live file, see the module.
+    let file = unsafe { &*file };
+    status(file.invalidate())
+}
+
 /// Allocates or punches.
 ///
 /// # Safety

@@ -100,6 +100,14 @@ impl File {
         Ok(self.open.sync(data_only)?)
     }
 
+    /// Drops what is cached of the file, as posix_fadvise(2) with `DONTNEED` does.
+    ///
+    /// # Errors
+    /// See [`OpenFile::drop_cached`].
+    pub fn invalidate(&self) -> Result<()> {
+        Ok(self.open.drop_cached()?)
+    }
+
     /// fallocate.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::cache::PageImage;
 use crate::config::WritebackMode;
 use crate::error::{Error, Result};
 use crate::extent::{Spot, State, find};
-use crate::inode::Inode;
+use crate::inode::{Inode, Overwrites};
 use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_device::WriteRun;
@@ -183,7 +183,9 @@ impl Files {
         }
         let most = u64::from(self.options.extent_max_zeroout) / self.block_size();
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
-        if self.options.writeback == WritebackMode::Unwritten {
+        // Others' writes may be on the device there, on their way to be converted.
+        let in_place = part.inode.overwrites().is_some_and(Overwrites::allows_in_place);
+        if in_place || self.options.writeback == WritebackMode::Unwritten {
             part.pending.push(last);
             return;
         }

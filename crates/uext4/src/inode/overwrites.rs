@@ -91,6 +91,8 @@ pub(crate) struct Overwrites {
     helpers: Mutex<Vec<Weak<dyn Helper>>>,
     /// No flag of the inode asks more of a write than its bytes.
     overwritable: bool,
+    /// Direct writes may go to unwritten blocks in place.
+    in_place: AtomicBool,
 }
 
 /// A direct access of the calling thread. Dropping it leaves.
@@ -165,7 +167,7 @@ impl Drop for Excluded<'_> {
     }
 }
 
-/// Tells whether a range of mappings has been removed since.
+/// Tells whether mappings may have been removed since, or pages put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
@@ -184,6 +186,7 @@ impl Overwrites {
             change: Mutex::new(LockRank::Leaf, ()),
             helpers: Mutex::new(LockRank::Leaf, Vec::new()),
             overwritable,
+            in_place: AtomicBool::new(false),
         }
     }
 
@@ -244,6 +247,23 @@ impl Overwrites {
         self.snapshot.with(|snapshot| snapshot.find(at))
     }
 
+    /// Likewise, of blocks that were unwritten when they were learnt and may be written by now. To
+    /// be asked inside: their place is theirs until the access leaves.
+    pub(crate) fn find_unwritten(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+        self.snapshot.with(|snapshot| snapshot.find_unwritten(at))
+    }
+
+    /// Whether direct writes may go to unwritten blocks in place. From then on nobody puts zeroes
+    /// into unwritten blocks of this inode but who excludes them.
+    pub(crate) fn allows_in_place(&self) -> bool {
+        self.in_place.load(Ordering::SeqCst)
+    }
+
+    /// Allows that, for as long as the inode is in memory. The caller holds the sweep lock.
+    pub(crate) fn allow_in_place(&self) {
+        self.in_place.store(true, Ordering::SeqCst);
+    }
+
     /// To be taken before the tree is read, for [`Overwrites::learn`].
     pub(crate) fn version(&self) -> Version {
         Version(self.state.load(Ordering::SeqCst) / GENERATION)
@@ -282,6 +302,8 @@ impl Overwrites {
     pub(super) fn note_cached(&self, waits: &Waits) {
         if self.state.load(Ordering::SeqCst) & SETTLED == 0 {
             self.state.fetch_or(CACHED, Ordering::SeqCst);
+            // What was written in place and is not converted yet has to be written again.
+            self.state.fetch_add(GENERATION, Ordering::SeqCst);
             self.wait_until_empty(waits);
             self.state.fetch_or(SETTLED, Ordering::SeqCst);
         }

@@ -1,8 +1,8 @@
-//! Which of a file's blocks are known to be written.
+//! Which of a file's blocks are known to be written, and which to be unwritten.
 //!
 //! What: immutable arrays of runs, one for each leaf of the extent tree that somebody has met. A
 //! [`Snapshot`] is replaced as a whole, by [`super::Overwrites`].
-//! Invariants: what is known may lack anything, and says nothing of a block that is not written.
+//! Invariants: what is known may lack anything, and calls no block written that is not.
 
 use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
@@ -16,36 +16,49 @@ struct Run {
     start: BlockNo,
 }
 
-/// Written runs of one leaf of an extent tree, as they stood at one moment.
+/// Runs of one leaf of an extent tree, as they stood at one moment.
 #[derive(Debug)]
 pub(crate) struct WrittenLeaf {
     first: FileBlock,
     end: FileBlock,
     runs: Box<[Run]>,
+    /// Unwritten when the leaf was read. They become written where they are, by anybody at any
+    /// time; they lose their blocks under a [`super::Excluded`] only.
+    unwritten: Box<[Run]>,
 }
 
 impl WrittenLeaf {
     /// Of a leaf that is responsible for `first .. end`. Extents that continue each other are one
     /// run.
     pub(crate) fn new(first: FileBlock, end: FileBlock, extents: &[Extent]) -> Self {
-        let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
-        for extent in extents.iter().filter(|extent| !extent.unwritten) {
-            let len = u64::from(extent.len);
-            match runs.last_mut() {
-                Some(last)
-                    if last.first.plus(last.len) == extent.first
-                        && last.start.plus(u64::from(last.len)) == extent.start =>
-                {
-                    last.len += extent.len;
-                }
-                _ if len > 0 => {
-                    runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
-                }
-                _ => {}
-            }
-        }
-        Self { first, end, runs: runs.into() }
+        let (runs, unwritten) = (runs_of(extents, false), runs_of(extents, true));
+        Self { first, end, runs, unwritten }
     }
+}
+
+fn runs_of(extents: &[Extent], unwritten: bool) -> Box<[Run]> {
+    let mut runs: Vec<Run> = Vec::new();
+    for extent in extents.iter().filter(|extent| extent.unwritten == unwritten) {
+        match runs.last_mut() {
+            Some(last)
+                if last.first.plus(last.len) == extent.first
+                    && last.start.plus(u64::from(last.len)) == extent.start =>
+            {
+                last.len += extent.len;
+            }
+            _ if extent.len > 0 => {
+                runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
+            }
+            _ => {}
+        }
+    }
+    runs.into()
+}
+
+fn find_in(runs: &[Run], at: FileBlock) -> Option<(BlockNo, u32)> {
+    let run = runs[runs.partition_point(|run| run.first <= at).checked_sub(1)?];
+    let skip = at.get() - run.first.get();
+    (skip < run.len).then(|| (run.start.plus(u64::from(skip)), run.len - skip))
 }
 
 /// Leaves in ascending order.
@@ -55,13 +68,20 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The block on the device of block `at`, and how many blocks follow each other from there.
+    /// The block on the device of block `at`, if it is written, and how many blocks follow each
+    /// other from there.
     pub(super) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+        find_in(&self.leaf(at)?.runs, at)
+    }
+
+    /// Likewise, if it was unwritten.
+    pub(super) fn find_unwritten(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
+        find_in(&self.leaf(at)?.unwritten, at)
+    }
+
+    fn leaf(&self, at: FileBlock) -> Option<&WrittenLeaf> {
         let leaf = self.leaves.partition_point(|leaf| leaf.first <= at).checked_sub(1)?;
-        let runs = &self.leaves[leaf].runs;
-        let run = runs[runs.partition_point(|run| run.first <= at).checked_sub(1)?];
-        let skip = at.get() - run.first.get();
-        (skip < run.len).then(|| (run.start.plus(u64::from(skip)), run.len - skip))
+        Some(&self.leaves[leaf])
     }
 
     /// With a leaf in place of those that it touches.

@@ -64,6 +64,16 @@ impl OpenFile {
         self.vfs.calls().write.time(|| self.watch(|files| files.append(&self.inode, buf)))
     }
 
+    /// Writes back what is dirty of the file, and drops its pages from the cache: the next read
+    /// asks the device.
+    ///
+    /// # Errors
+    /// `IsADirectory`; as a writeback of the file, whose pages stay then.
+    pub fn drop_cached(&self) -> Result<()> {
+        self.expect_file()?;
+        self.watch(|files| files.drop_cached(&self.inode))
+    }
+
     /// Reads from byte `offset`, past the page cache; offset and length are multiples of 512.
     /// Fewer bytes than asked only at the end of the file.
     ///

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Access, Inode, Overwrites};
 use std::io;
 use std::ops::Range;
-use uext4_ondisk::FileBlock;
+use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Where a range of a file lies in one piece, and the right to go there.
 pub(super) struct Place<'a> {
@@ -110,7 +110,12 @@ impl Files {
 
     /// Whether nothing but bytes changes by an overwrite. The mapping of what must be durable must
     /// be durable itself.
-    fn may_overwrite(&self, inode: &Inode, overwrites: &Overwrites, durable: bool) -> bool {
+    pub(super) fn may_overwrite(
+        &self,
+        inode: &Inode,
+        overwrites: &Overwrites,
+        durable: bool,
+    ) -> bool {
         let is_mapping_durable = || {
             let tid = inode.sync_tid(true);
             tid.is_none_or(|tid| self.space.journal().is_durable(tid))
@@ -164,10 +169,34 @@ impl Files {
     }
 
     /// Byte of the device of `offset`, and for how many of `len` bytes the file goes on there.
-    fn find_piece(&self, overwrites: &Overwrites, offset: u64, len: usize) -> Option<(u64, usize)> {
+    pub(super) fn find_piece(
+        &self,
+        overwrites: &Overwrites,
+        offset: u64,
+        len: usize,
+    ) -> Option<(u64, usize)> {
+        self.piece_of(offset, len, |block| overwrites.find(block))
+    }
+
+    /// Likewise, of what is known to be unwritten, or to have been when that was learnt.
+    pub(super) fn find_unwritten_piece(
+        &self,
+        overwrites: &Overwrites,
+        offset: u64,
+        len: usize,
+    ) -> Option<(u64, usize)> {
+        self.piece_of(offset, len, |block| overwrites.find_unwritten(block))
+    }
+
+    fn piece_of(
+        &self,
+        offset: u64,
+        len: usize,
+        find: impl Fn(FileBlock) -> Option<(BlockNo, u32)>,
+    ) -> Option<(u64, usize)> {
         let block_size = self.block_size();
         let block = FileBlock(u32::try_from(offset / block_size).ok()?);
-        let (start, blocks) = overwrites.find(block)?;
+        let (start, blocks) = find(block)?;
         let within = offset % block_size;
         let bytes = u64::from(blocks) * block_size - within;
         let len = len.min(usize::try_from(bytes).unwrap_or(usize::MAX));

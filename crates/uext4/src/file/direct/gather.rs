@@ -13,7 +13,7 @@ use super::super::Files;
 use super::super::batch::Part;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
-use crate::inode::{Inode, InodeRef, SweepState};
+use crate::inode::{Excluded, Inode, InodeRef, Overwrites, SweepState};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
 use uext4_device::WriteRun;
@@ -218,6 +218,7 @@ impl Files {
     /// Writes chunks, ordered by inode and offset, all or none as far as mappings and sizes go.
     /// False: it does not `wait`, and an inode is being swept.
     fn write_chunks(&self, chunks: &[Chunk<'_>], waits: bool) -> Result<bool> {
+        let _excluded = self.exclude_in_place(chunks);
         let mut plans = Vec::new();
         for chunks in chunks.chunk_by(|a, b| a.inode.ino() == b.inode.ino()) {
             plans.push(self.plan_chunks(chunks)?);
@@ -231,6 +232,22 @@ impl Files {
         let written = self.write_plans(&mut plans, waits);
         plans.iter().for_each(|plan| self.promise_less(plan));
         written
+    }
+
+    /// Keeps others' writes in place out of blocks that are to be written in part: there may be
+    /// zeroes around what is written.
+    fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Vec<Excluded<'a>> {
+        let is_whole = |at: u64| at.is_multiple_of(self.block_size());
+        let meets_some = |chunk: &&Chunk<'_>| {
+            let overwrites = chunk.inode.overwrites();
+            overwrites.is_some_and(Overwrites::allows_in_place)
+                && !(is_whole(chunk.offset) && is_whole(chunk.end()))
+        };
+        let exclude = |chunk: &Chunk<'a>| {
+            let (first, end) = (self.block_at(chunk.offset), self.block_from(chunk.end()));
+            chunk.inode.exclude_direct(first, end)
+        };
+        chunks.iter().filter(meets_some).map(exclude).collect()
     }
 
     fn plan_chunks<'a>(&self, chunks: &[Chunk<'a>]) -> Result<Plan<'a>> {

@@ -2,7 +2,9 @@
 //!
 //! What: [`Files::read_direct`] and [`Files::write_direct`] for one thread, `queue` for many
 //! requests at a time. Reads of written blocks and overwrites of them go straight to the device
-//! (`fast`); all else takes the file's lock (here, and `gather` for writes).
+//! (`fast`), in several pieces if need be (`pieces`), and so do writes to unwritten blocks, which
+//! are converted afterwards (`in_place`); all else takes the file's lock (here, and `gather` for
+//! writes).
 //! Invariants: the fast way is taken inside an [`crate::inode::Overwrites`] only, and meets no
 //! cached page. What a direct write maps is on the device before the mapping exists, as with
 //! buffered ones. A read that starts after a direct write has returned sees it, and a direct read
@@ -14,6 +16,8 @@
 
 mod fast;
 mod gather;
+mod in_place;
+mod pieces;
 mod queue;
 mod requests;
 mod stats;
@@ -27,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup, written_leaf};
 use crate::inode::{Inode, InodeRef, Overwrites};
 use gather::Write;
+use std::ops::Range;
 use uext4_ondisk::{FileBlock, FileKind};
 
 /// Offset and length of each direct request are multiples of this, in bytes: the sector that all
@@ -77,8 +82,14 @@ impl Files {
         if let Some(written) = self.write_fast(inode, offset, buf, durable) {
             return written;
         }
-        self.prepare_direct(inode, offset, buf.len())?;
+        if let Some(written) = self.write_in_place(inode, offset, buf, durable) {
+            return written;
+        }
+        self.prepare(inode, offset, buf.len(), true)?;
         if let Some(written) = self.write_fast(inode, offset, buf, durable) {
+            return written;
+        }
+        if let Some(written) = self.write_in_place(inode, offset, buf, durable) {
             return written;
         }
         let mut writes = [Write::new(inode, offset, buf, durable)];
@@ -111,6 +122,11 @@ impl Files {
         offset: u64,
         len: usize,
     ) -> Result<()> {
+        self.prepare(inode, offset, len, false)
+    }
+
+    /// Likewise; with `writes` also for writes to unwritten blocks.
+    fn prepare(&self, inode: &Inode, offset: u64, len: usize, writes: bool) -> Result<()> {
         let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
         if !is_plain || self.is_journaled(inode) {
             return Ok(());
@@ -119,18 +135,35 @@ impl Files {
         let end = offset.saturating_add(len as u64);
         if !overwrites.is_cached() {
             let _shared = inode.lock().read();
-            return self.learn(inode, overwrites, offset, end);
+            return self.learn(inode, overwrites, offset..end, writes);
         }
         let is_empty = inode.pages().map.is_empty();
         if !is_empty && overwrites.miss() < MISSES_MAX {
             return Ok(());
         }
         let _exclusive = inode.lock().write();
+        self.drop_all_pages(inode)?;
+        self.learn(inode, overwrites, offset..end, writes)
+    }
+
+    /// Writes all dirty pages back and drops all.
+    ///
+    /// # Errors
+    /// As of a sweep; the pages stay then.
+    pub(crate) fn drop_cached(&self, inode: &Inode) -> Result<()> {
+        let _exclusive = inode.lock().write();
+        self.drop_all_pages(inode)
+    }
+
+    /// Likewise. The caller holds the file exclusively.
+    fn drop_all_pages(&self, inode: &Inode) -> Result<()> {
         self.drop_pages(inode, FileBlock(0), FileBlock::END)?;
-        if inode.pages().map.is_empty() {
+        if let Some(overwrites) = inode.overwrites()
+            && inode.pages().map.is_empty()
+        {
             overwrites.note_uncached();
         }
-        self.learn(inode, overwrites, offset, end)
+        Ok(())
     }
 
     /// Writes all dirty pages back and drops those of `first .. end`. The caller holds the file
@@ -147,25 +180,41 @@ impl Files {
         Ok(())
     }
 
-    /// Learns leaf by leaf which blocks are written, as far as all are. The caller holds the file,
-    /// shared at least.
-    fn learn(&self, inode: &Inode, overwrites: &Overwrites, offset: u64, end: u64) -> Result<()> {
+    /// Learns leaf by leaf which blocks of a range are written, or, for one who `writes`, have a
+    /// place, as far as all do. The caller holds the file, shared at least.
+    fn learn(
+        &self,
+        inode: &Inode,
+        overwrites: &Overwrites,
+        range: Range<u64>,
+        writes: bool,
+    ) -> Result<()> {
         let version = overwrites.version();
         let size = inode.size();
         overwrites.learn(version, None, size);
-        let mut at = self.block_at(offset);
-        while at < self.block_from(end.min(size)) {
+        let (mut at, last) = (self.block_at(range.start), self.block_from(range.end.min(size)));
+        while at < last {
             if let Some((_, len)) = overwrites.find(at) {
                 at = at.plus(len);
                 continue;
             }
-            if !matches!(lookup(&self.space, inode, at)?.state, State::Written(_)) {
-                return Ok(());
+            let is_written = match lookup(&self.space, inode, at)?.state {
+                State::Written(_) => true,
+                State::Unwritten(_) if writes && !inode.is_dax() => false,
+                _ => return Ok(()),
+            };
+            if !is_written && !overwrites.allows_in_place() {
+                let _sweep = inode.sweep();
+                overwrites.allow_in_place();
             }
-            let leaf = written_leaf(&self.space, inode, at)?;
-            overwrites.learn(version, leaf, size);
-            if overwrites.find(at).is_none() {
-                return Ok(());
+            let skip = || overwrites.find_unwritten(at).filter(|_| !is_written);
+            if skip().is_none() {
+                let leaf = written_leaf(&self.space, inode, at)?;
+                overwrites.learn(version, leaf, size);
+            }
+            match overwrites.find(at).or_else(skip) {
+                Some((_, len)) => at = at.plus(len),
+                None => return Ok(()),
             }
         }
         Ok(())

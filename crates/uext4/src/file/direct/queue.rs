@@ -1,8 +1,9 @@
 //! Many direct requests at a time, by one thread.
 //!
 //! What: [`DirectQueue`]: requests are pushed, started together, and reaped in any order. A read of
-//! written blocks, or an overwrite of them, is one request of the device. All else waits for the
-//! next reap, which does it in groups that share device writes and handles.
+//! written blocks, or an overwrite of them, is a request of the device for each piece. Writes to
+//! unwritten blocks go the same way, and are converted when they are reaped. All else waits for
+//! the next reap, which does it in groups that share device writes and handles.
 //! Invariants: a buffer moves in with its request and comes back with its completion, whatever
 //! comes of it. What is done in groups is done with nothing held that a helper of others needs: the
 //! owner may be the one who waits for its own requests.
@@ -10,7 +11,8 @@
 
 use super::super::Files;
 use super::gather::Write;
-use super::requests::Requests;
+use super::in_place::Conversion;
+use super::requests::{Ended, InPlace, Requests, device_depth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
 use std::sync::Arc;
@@ -81,6 +83,8 @@ pub struct DirectQueue {
     waiting: Vec<DirectRequest>,
     /// Refused at once.
     refused: Vec<DirectDone>,
+    /// Filled and emptied by each reap.
+    ended: Ended,
     in_flight: usize,
     depth: usize,
 }
@@ -90,7 +94,7 @@ impl DirectQueue {
         let DirectOptions { depth, polled, memory } = options;
         let device = files.space().cache().device();
         let device = device
-            .queue(QueueOptions { depth, polled, memory })
+            .queue(QueueOptions { depth: device_depth(depth), polled, memory })
             .map_err(|e| Error::io(format!("making a queue of {depth} requests"), e))?;
         let requests = Requests::new(Arc::clone(files), device, depth)?;
         Ok(Self {
@@ -99,6 +103,7 @@ impl DirectQueue {
             inodes: Vec::new(),
             waiting: Vec::new(),
             refused: Vec::new(),
+            ended: Ended::new(depth),
             in_flight: 0,
             depth,
         })
@@ -172,14 +177,24 @@ impl DirectQueue {
     /// As [`DirectQueue::submit`]; what was done by then is in `done`.
     pub fn reap(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
         let before = done.len();
+        let result = self.reap_uncounted(at_least, done);
+        self.in_flight -= done.len() - before;
+        result
+    }
+
+    fn reap_uncounted(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
+        let before = done.len();
         done.append(&mut self.refused);
         if !self.waiting.is_empty() {
             self.requests.submit()?;
             self.do_waiting(done);
         }
         let missing = at_least.min(self.in_flight).saturating_sub(done.len() - before);
-        let result = self.requests.reap(missing, done);
-        self.in_flight -= done.len() - before;
+        let result = self.requests.reap(missing, &mut self.ended);
+        done.append(&mut self.ended.done);
+        if !self.ended.in_place.is_empty() {
+            self.convert(done);
+        }
         result
     }
 
@@ -194,6 +209,10 @@ impl DirectQueue {
         if writes.is_empty() {
             return;
         }
+        self.write_together(writes, done);
+    }
+
+    fn write_together(&self, writes: Vec<DirectRequest>, done: &mut Vec<DirectDone>) {
         let mut gathered: Vec<Write<'_>> = writes
             .iter()
             .map(|request| {
@@ -204,8 +223,48 @@ impl DirectQueue {
         self.files.write_gathered(&mut gathered);
         let results: Vec<Result<usize>> = gathered.into_iter().map(Write::into_result).collect();
         for (request, result) in writes.into_iter().zip(results) {
-            let DirectRequest { tag, buf, .. } = request;
-            done.push(DirectDone { tag, buf, result: self.files.watch(result) });
+            self.tell(request, result, done);
+        }
+    }
+
+    fn tell(&self, request: DirectRequest, result: Result<usize>, done: &mut Vec<DirectDone>) {
+        let DirectRequest { tag, buf, .. } = request;
+        done.push(DirectDone { tag, buf, result: self.files.watch(result) });
+    }
+
+    /// Makes written what requests have put data in; makes those again for which that is too late.
+    fn convert(&mut self, done: &mut Vec<DirectDone>) {
+        let mut ended = std::mem::take(&mut self.ended.in_place);
+        ended.sort_unstable_by_key(|one| (one.request.file.0, one.request.offset));
+        let (mut list, mut again) = (Vec::new(), Vec::new());
+        while let Some(first) = ended.first() {
+            let file = first.request.file;
+            let count = ended.iter().take_while(|one| one.request.file == file).count();
+            let conversion = |InPlace { request, version }: &InPlace| {
+                Conversion::new(request.offset, request.buf.len(), *version)
+            };
+            list.extend(ended[..count].iter().map(conversion));
+            let inode = &self.inodes[file.0];
+            self.files.convert(inode, &mut list);
+            let is_durable = |one: &InPlace| one.request.op == DirectOp::WriteDurable;
+            let synced = match ended[..count].iter().any(is_durable) {
+                true => self.files.sync(inode, true),
+                false => Ok(()),
+            };
+            for (one, conversion) in ended.drain(..count).zip(list.drain(..)) {
+                let len = one.request.buf.len();
+                match conversion.is_done {
+                    true if is_durable(&one) => {
+                        self.tell(one.request, synced.clone().map(|()| len), done);
+                    }
+                    true => self.tell(one.request, Ok(len), done),
+                    false => again.push(one.request),
+                }
+            }
+        }
+        self.ended.in_place = ended;
+        if !again.is_empty() {
+            self.write_together(again, done);
         }
     }
 
@@ -217,7 +276,8 @@ impl DirectQueue {
     ) -> Option<DirectRequest> {
         let inode = &self.inodes[request.file.0];
         let (offset, len) = (request.offset, request.buf.len());
-        if let Err(error) = self.files.prepare_direct(inode, offset, len) {
+        let writes = request.op != DirectOp::Read;
+        if let Err(error) = self.files.prepare(inode, offset, len, writes) {
             let error = self.files.watch::<()>(Err(error)).err();
             done.extend(error.map(|error| refuse(request, error)));
             return None;
@@ -235,8 +295,7 @@ impl DirectQueue {
                 written
             }
         };
-        let DirectRequest { tag, buf, .. } = request;
-        done.push(DirectDone { tag, buf, result: self.files.watch(result) });
+        self.tell(request, result, done);
         None
     }
 }

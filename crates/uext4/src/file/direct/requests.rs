@@ -3,6 +3,7 @@
 //! What: reads and overwrites of one queue, from their look-up to their end. They are ended where
 //! they are reaped, by the queue's owner; or by a thread that waits for one of their inodes, which
 //! leaves what it reaped for the owner to find.
+//! Those in several pieces are as many requests of the device, and end with the last of them.
 //! Invariants: a request holds its place in the epoch ([`crate::inode::Overwrites`]) from before
 //! its look-up until the device has answered. Beginning and ending one allocates nothing.
 //! Locking: one lock (rank `Requests`) that nobody but the owner takes as a rule. Its holder waits
@@ -10,13 +11,15 @@
 //! most. A ring whose completions only its own thread can ask for is taken over by who helps.
 
 use super::super::Files;
-use super::queue::{DirectDone, DirectOp, DirectRequest};
+use super::fast::Place;
+use super::pieces::{PIECES_MAX, Piece, Split};
+use super::queue::{DirectDone, DirectFile, DirectOp, DirectRequest};
 use super::worker::{Job, Worker};
 use crate::error::{Error, Result};
-use crate::inode::{Helper, Inode, Ticket};
+use crate::inode::{Access, Helper, Inode, Ticket, Version};
 use crate::sync::{LockRank, Mutex};
 use std::sync::Arc;
-use uext4_device::{DeviceQueue, QueueDone, QueueOp, QueueRequest};
+use uext4_device::{DeviceQueue, IoBuf, QueueDone, QueueOp, QueueOptions, QueueRequest};
 
 /// What stands where requests of one queue are.
 #[derive(Debug)]
@@ -35,18 +38,66 @@ struct Inner {
     inodes: Vec<Arc<Inode>>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
+    /// Of those slots whose requests are in pieces.
+    splits: Vec<Split>,
     /// Filled and emptied by each reap.
     reaped: Vec<QueueDone>,
     /// Ended, and not told to the owner.
-    ended: Vec<DirectDone>,
+    ended: Ended,
+}
+
+/// What the device has done of requests.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// All.
+    pub(super) done: Vec<DirectDone>,
+    /// All but their conversion.
+    pub(super) in_place: Vec<InPlace>,
+}
+
+/// A write whose data is in place.
+#[derive(Debug)]
+pub(super) struct InPlace {
+    pub(super) request: DirectRequest,
+    pub(super) version: Version,
+}
+
+impl Ended {
+    pub(super) fn new(depth: usize) -> Self {
+        Self { done: Vec::with_capacity(depth), in_place: Vec::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.done.len() + self.in_place.len()
+    }
+
+    fn append(&mut self, more: &mut Self) {
+        self.done.append(&mut more.done);
+        self.in_place.append(&mut more.in_place);
+    }
 }
 
 #[derive(Debug)]
 struct Slot {
-    file: usize,
-    ticket: Ticket,
+    file: DirectFile,
+    op: DirectOp,
+    offset: u64,
     tag: u64,
-    writes: bool,
+    ticket: Ticket,
+    pieces: usize,
+    converts: Option<Version>,
+}
+
+/// Where the number of a piece begins in the tag of a device's request.
+const PIECE_SHIFT: u32 = 32;
+
+/// Requests of the device that a queue of `depth` can have: room for some that are in pieces. What
+/// is no depth stays none.
+pub(super) fn device_depth(depth: usize) -> usize {
+    match depth {
+        1..=QueueOptions::DEPTH_MAX => (depth + depth.max(PIECES_MAX)).min(QueueOptions::DEPTH_MAX),
+        _ => depth,
+    }
 }
 
 impl Requests {
@@ -66,8 +117,9 @@ impl Requests {
                     inodes: Vec::new(),
                     slots: (0..depth).map(|_| None).collect(),
                     free: (0..depth).rev().collect(),
-                    reaped: Vec::with_capacity(depth),
-                    ended: Vec::with_capacity(depth),
+                    splits: (0..depth).map(|_| Split::new()).collect(),
+                    reaped: Vec::with_capacity(device_depth(depth)),
+                    ended: Ended::new(depth),
                 },
             ),
         })
@@ -99,32 +151,71 @@ impl Requests {
                 self.files.place_to_write(inode, offset, len, durable)
             }
         };
-        let Some(place) = place else { return Err(request) };
+        if let Some(Place { access, at }) = place {
+            return self.start(request, access, &[Piece { at, len }], None);
+        }
+        let places = match request.op {
+            DirectOp::Read => self.files.places_to_read(inode, offset, len),
+            DirectOp::Write | DirectOp::WriteDurable => {
+                self.files.places_to_write(inode, offset, len, durable)
+            }
+        };
+        match places {
+            Some(places) => {
+                let (access, pieces, converts) = places.into_parts();
+                self.start(request, access, pieces.as_slice(), converts)
+            }
+            None => Err(request),
+        }
+    }
+
+    /// Hands the pieces of a request to the device, if it takes them all.
+    fn start(
+        &self,
+        request: DirectRequest,
+        access: Access<'_>,
+        pieces: &[Piece],
+        converts: Option<Version>,
+    ) -> std::result::Result<(), DirectRequest> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let Some(device) = &mut inner.device else { return Err(request) };
-        let alignment = device.alignment();
-        let is_aligned = request.buf.as_ptr().addr().is_multiple_of(alignment)
-            && len.is_multiple_of(alignment)
-            && place.at.is_multiple_of(alignment as u64);
-        if !is_aligned {
+        if !is_aligned(&request, pieces, device.alignment()) {
             return Err(request);
         }
-        let Some(slot) = inner.free.pop() else { return Err(request) };
+        let has_room = pieces.len() == 1 || device.depth() - device.in_flight() >= pieces.len();
+        let Some(slot) = inner.free.pop_if(|_| has_room) else { return Err(request) };
         let op = match request.op {
             DirectOp::Read => QueueOp::Read,
-            DirectOp::WriteDurable if self.files.options().barrier => QueueOp::WriteDurable,
+            // What is yet to be converted is made durable with its mapping.
+            DirectOp::WriteDurable if self.files.options().barrier && converts.is_none() => {
+                QueueOp::WriteDurable
+            }
             DirectOp::Write | DirectOp::WriteDurable => QueueOp::Write,
         };
-        let DirectRequest { file, buf, tag, .. } = request;
-        let writes = op != QueueOp::Read;
-        let pushed = device.push(QueueRequest { op, offset: place.at, buf, tag: slot as u64 });
-        if let Err(back) = pushed {
-            inner.free.push(slot);
-            return Err(DirectRequest { file, op: request.op, offset, buf: back.buf, tag });
+        let DirectRequest { file, op: asked, offset, buf, tag } = request;
+        if let [piece] = pieces {
+            let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag: slot as u64 });
+            if let Err(QueueRequest { buf, .. }) = pushed {
+                inner.free.push(slot);
+                return Err(DirectRequest { file, op: asked, offset, buf, tag });
+            }
+        } else {
+            inner.splits[slot].begin(pieces.len());
+            let mut rest = buf;
+            for (number, piece) in pieces.iter().enumerate() {
+                // The last has what the buffer has behind its length, too.
+                let buf = match number + 1 == pieces.len() {
+                    true => std::mem::take(&mut rest),
+                    false => rest.split_to(piece.len),
+                };
+                let tag = (slot | number << PIECE_SHIFT) as u64;
+                let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag });
+                pushed.expect("a queue takes what it has room for");
+            }
         }
-        let ticket = place.access.into_ticket();
-        inner.slots[slot] = Some(Slot { file: file.0, ticket, tag, writes });
+        let (ticket, pieces) = (access.into_ticket(), pieces.len());
+        inner.slots[slot] = Some(Slot { file, op: asked, offset, tag, ticket, pieces, converts });
         Ok(())
     }
 
@@ -136,83 +227,125 @@ impl Requests {
         }
     }
 
-    /// Ends at least `at_least` requests, or all there are, and tells of them.
-    pub(super) fn reap(&self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
-        let before = done.len();
+    /// Ends at least `at_least` requests as far as the device can, or all there are, and tells of
+    /// them.
+    pub(super) fn reap(&self, at_least: usize, told: &mut Ended) -> Result<()> {
+        let before = told.len();
         let mut result = Ok(());
         {
             let mut inner = self.inner.lock();
-            done.append(&mut inner.ended);
-            let missing = at_least.saturating_sub(done.len() - before);
+            told.append(&mut inner.ended);
+            let missing = at_least.saturating_sub(told.len() - before);
             if let Err(error) = self.reap_device(&mut inner, missing, false) {
                 result = Err(Error::io("reaping requests", error));
             }
-            done.append(&mut inner.ended);
+            told.append(&mut inner.ended);
         }
         if let Some(worker) = &self.worker {
-            worker.take(at_least.saturating_sub(done.len() - before), done);
+            worker.take(at_least.saturating_sub(told.len() - before), &mut told.done);
         }
         result
     }
 
+    /// Starts what was pushed and ends what the device has done: `at_least` so many requests, if
+    /// there are.
     fn reap_device(&self, inner: &mut Inner, at_least: usize, helps: bool) -> std::io::Result<()> {
-        let Some(device) = &mut inner.device else { return Ok(()) };
         let mut reaped = std::mem::take(&mut inner.reaped);
-        let result = match device.in_flight() {
-            0 => Ok(()),
-            _ => device.reap(at_least, &mut reaped),
+        let mut ended = 0;
+        let result = loop {
+            let Some(device) = &mut inner.device else { break Ok(()) };
+            if device.in_flight() == 0 {
+                break Ok(());
+            }
+            let result = device.reap(at_least - ended, &mut reaped);
+            for one in reaped.drain(..) {
+                ended += usize::from(self.end(inner, one, helps));
+            }
+            // Of those in pieces fewer may have ended than pieces have.
+            if result.is_err() || ended >= at_least {
+                break result;
+            }
         };
-        reaped.drain(..).for_each(|one| self.end(inner, one, helps));
         inner.reaped = reaped;
         result
     }
 
-    /// The device has answered.
-    fn end(&self, inner: &mut Inner, reaped: QueueDone, helps: bool) {
+    /// The device has answered. True if that was the last piece of its request.
+    fn end(&self, inner: &mut Inner, reaped: QueueDone, helps: bool) -> bool {
         let QueueDone { tag, buf, result } = reaped;
-        let number = usize::try_from(tag).unwrap_or(usize::MAX);
-        let slot = inner.slots.get_mut(number).and_then(Option::take);
-        let slot = slot.expect("a device answers what it was asked");
+        let number = (tag & ((1 << PIECE_SHIFT) - 1)) as usize;
+        let slot = inner.slots.get(number).and_then(Option::as_ref);
+        let is_split = slot.expect("a device answers what it was asked").pieces > 1;
+        let (buf, result) = if is_split {
+            let piece = (tag >> PIECE_SHIFT) as usize;
+            let Some(whole) = inner.splits[number].end(piece, buf, result) else { return false };
+            whole
+        } else {
+            (buf, result)
+        };
+        let slot = inner.slots[number].take().expect("it was there");
         inner.free.push(number);
-        let len = buf.len();
-        let result = result.map(|()| len).map_err(|e| Error::io("direct request", e));
-        let done = DirectDone { tag: slot.tag, buf, result };
-        let inode = &inner.inodes[slot.file];
+        self.end_request(inner, slot, buf, result, helps);
+        true
+    }
+
+    fn end_request(
+        &self,
+        inner: &mut Inner,
+        slot: Slot,
+        buf: IoBuf,
+        result: std::io::Result<()>,
+        helps: bool,
+    ) {
+        let Slot { file, op, offset, tag, ticket, converts, .. } = slot;
+        let inode = &inner.inodes[file.0];
         let stats = &self.files.direct;
         stats.helped.add(u64::from(helps));
-        if slot.writes {
-            stats.overwrites.add(1);
-            if let (Some(worker), false) = (&self.worker, helps) {
-                stats.deferred.add(1);
-                worker.hand_over(Job { inode: Arc::clone(inode), ticket: slot.ticket, done });
-                return;
-            }
-            stats.inline.add(1);
-            end_write(inode, slot.ticket);
-        } else {
+        if let (Some(version), Ok(())) = (converts, &result) {
+            end_write(inode, ticket);
+            let request = DirectRequest { file, op, offset, buf, tag };
+            inner.ended.in_place.push(InPlace { request, version });
+            return;
+        }
+        let len = buf.len();
+        let result = result.map(|()| len).map_err(|e| Error::io("direct request", e));
+        let done = DirectDone { tag, buf, result };
+        if op == DirectOp::Read {
             stats.reads.add(1);
             let overwrites = inode.overwrites().expect("it was entered");
             if self.files.keeps_access_times() {
                 inode.note_direct_read(overwrites);
             }
-            overwrites.leave(slot.ticket);
+            overwrites.leave(ticket);
+        } else {
+            stats.overwrites.add(1);
+            if let (Some(worker), false) = (&self.worker, helps) {
+                stats.deferred.add(1);
+                worker.hand_over(Job { inode: Arc::clone(inode), ticket, done });
+                return;
+            }
+            stats.inline.add(1);
+            end_write(inode, ticket);
         }
-        inner.ended.push(done);
+        inner.ended.done.push(done);
     }
 
-    /// Ends what is under way; what was pushed and not started may not be done.
+    /// Ends what is under way; what was pushed and not started may not be done, and what is not
+    /// converted stays as it is.
     pub(super) fn close(&self) {
         let mut inner = self.inner.lock();
-        while inner.device.as_ref().is_some_and(|device| device.in_flight() > 0) {
-            if self.reap_device(&mut inner, 1, false).is_err() {
-                break;
-            }
+        let mut is_stuck = false;
+        while !is_stuck && inner.device.as_ref().is_some_and(|device| device.in_flight() > 0) {
+            is_stuck = self.reap_device(&mut inner, 1, false).is_err();
         }
-        // Waits for what is in flight.
         drop(inner.device.take());
+        if is_stuck {
+            // The kernel may still write to these blocks: nobody else may ever have them.
+            return;
+        }
         let inner = &mut *inner;
         for slot in inner.slots.iter_mut().filter_map(Option::take) {
-            end_write(&inner.inodes[slot.file], slot.ticket);
+            end_write(&inner.inodes[slot.file.0], slot.ticket);
         }
     }
 }
@@ -224,6 +357,16 @@ impl Helper for Requests {
             let _ = self.reap_device(&mut inner, 1, true);
         }
     }
+}
+
+fn is_aligned(request: &DirectRequest, pieces: &[Piece], alignment: usize) -> bool {
+    let mut address = request.buf.as_ptr().addr();
+    pieces.iter().all(|piece| {
+        let fits = (address | piece.len).is_multiple_of(alignment)
+            && piece.at.is_multiple_of(alignment as u64);
+        address += piece.len;
+        fits
+    })
 }
 
 /// An overwrite is over. It may have failed, and changed something all the same.

@@ -19,6 +19,8 @@ pub(crate) struct DirectStats {
     pub(crate) holes: Counter,
     /// Into unwritten blocks, and into no hole.
     pub(crate) unwritten: Counter,
+    /// Of these, those that went to their blocks without a lock, and were converted afterwards.
+    pub(crate) in_place: Counter,
     /// Overwrites that had to wait for a transaction, or for a flag of the inode.
     pub(crate) held: Counter,
     /// Groups of writes that shared device writes and handles, and writes in them.
@@ -42,7 +44,7 @@ pub(crate) struct DirectStats {
 
 impl DirectStats {
     /// All of them, by name.
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 19] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 20] {
         [
             ("direct_reads", self.reads.get()),
             ("direct_reads_slow", self.slow_reads.get()),
@@ -51,6 +53,7 @@ impl DirectStats {
             ("direct_writes_extending", self.extending.get()),
             ("direct_writes_into_holes", self.holes.get()),
             ("direct_writes_into_unwritten", self.unwritten.get()),
+            ("direct_writes_in_place", self.in_place.get()),
             ("direct_writes_held", self.held.get()),
             ("direct_groups", self.groups.get()),
             ("direct_writes_grouped", self.grouped.get()),

@@ -1,0 +1,222 @@
+//! Ranges in several pieces on the device: where they are, and requests of a queue that are split.
+//!
+//! What: [`Files::places_to_read`] and [`Files::places_to_write`] find a range that lies in up to
+//! [`PIECES_MAX`] pieces, and say whether writing it leaves something to be converted
+//! (`in_place`). [`Split`] keeps what has come back of a request until all has.
+//! Invariants: pieces are in the order of the file and cover the range. A request holds one place
+//! in the epoch for all of its pieces, from before the look-up of the first to the end of the last.
+//! No allocation.
+
+use super::super::Files;
+use crate::inode::{Access, Inode, Overwrites, Version};
+use std::io;
+use uext4_device::IoBuf;
+
+/// What lies in more pieces goes by calls.
+pub(super) const PIECES_MAX: usize = 8;
+
+/// A run of bytes on the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Piece {
+    /// Byte of the device.
+    pub(super) at: u64,
+    pub(super) len: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    list: [Piece; PIECES_MAX],
+    count: usize,
+}
+
+impl Pieces {
+    pub(super) fn as_slice(&self) -> &[Piece] {
+        &self.list[..self.count]
+    }
+
+    /// False: there are too many.
+    fn push(&mut self, at: u64, len: usize) -> bool {
+        if let Some(last) = self.count.checked_sub(1) {
+            let last = &mut self.list[last];
+            if last.at + last.len as u64 == at {
+                last.len += len;
+                return true;
+            }
+        }
+        let Some(place) = self.list.get_mut(self.count) else { return false };
+        *place = Piece { at, len };
+        self.count += 1;
+        true
+    }
+}
+
+/// Where a range of a file lies, and the right to go there.
+#[derive(Debug)]
+pub(super) struct Places<'a> {
+    access: Access<'a>,
+    pieces: Pieces,
+    /// Some of it is unwritten: what is written there is to be converted, unless mappings have been
+    /// removed since this.
+    pub(super) converts: Option<Version>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn pieces(&self) -> &[Piece] {
+        self.pieces.as_slice()
+    }
+
+    pub(super) fn into_parts(self) -> (Access<'a>, Pieces, Option<Version>) {
+        (self.access, self.pieces, self.converts)
+    }
+}
+
+impl Files {
+    /// Where a range to be read lies, if all of it is known to be written.
+    pub(super) fn places_to_read<'a>(
+        &self,
+        inode: &'a Inode,
+        offset: u64,
+        len: usize,
+    ) -> Option<Places<'a>> {
+        let overwrites = inode.overwrites()?;
+        let access = overwrites.enter()?;
+        let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
+        is_written.then_some(Places { access, pieces, converts: None })
+    }
+
+    /// Where a range to be written lies, if all of it is known to have blocks, and what is
+    /// unwritten is to be written in whole blocks.
+    pub(super) fn places_to_write<'a>(
+        &self,
+        inode: &'a Inode,
+        offset: u64,
+        len: usize,
+        durable: bool,
+    ) -> Option<Places<'a>> {
+        let overwrites = inode.overwrites()?;
+        if !self.may_overwrite(inode, overwrites, false) {
+            return None;
+        }
+        // Before entering: what begins then and ends before the look-up is told, too.
+        let version = overwrites.version();
+        let access = overwrites.enter()?;
+        let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
+        if is_written {
+            let may = self.may_overwrite(inode, overwrites, durable);
+            return may.then_some(Places { access, pieces, converts: None });
+        }
+        let is_whole = |at: u64| at.is_multiple_of(self.block_size());
+        let may = overwrites.allows_in_place() && is_whole(offset) && is_whole(len as u64);
+        may.then_some(Places { access, pieces, converts: Some(version) })
+    }
+
+    /// The pieces of a range that ends inside the file, and whether all of them are written.
+    fn find_pieces(
+        &self,
+        overwrites: &Overwrites,
+        offset: u64,
+        len: usize,
+    ) -> Option<(Pieces, bool)> {
+        let end = offset.checked_add(len as u64)?;
+        if end > overwrites.size() || len == 0 {
+            return None;
+        }
+        let mut pieces = Pieces::default();
+        let (mut done, mut is_written) = (0, true);
+        while done < len {
+            let (offset, left) = (offset + done as u64, len - done);
+            let (at, count) = match self.find_piece(overwrites, offset, left) {
+                Some(found) => found,
+                None => {
+                    is_written = false;
+                    self.find_unwritten_piece(overwrites, offset, left)?
+                }
+            };
+            if !pieces.push(at, count) {
+                return None;
+            }
+            done += count;
+        }
+        Some((pieces, is_written))
+    }
+}
+
+/// A request that is on the device in pieces.
+#[derive(Debug)]
+pub(super) struct Split {
+    parts: [IoBuf; PIECES_MAX],
+    count: usize,
+    left: usize,
+    /// The first that came.
+    error: Option<io::Error>,
+}
+
+impl Split {
+    pub(super) fn new() -> Self {
+        Self { parts: [const { IoBuf::empty() }; PIECES_MAX], count: 0, left: 0, error: None }
+    }
+
+    pub(super) fn begin(&mut self, count: usize) {
+        (self.count, self.left, self.error) = (count, count, None);
+    }
+
+    /// A piece is done. The whole request if it was the last one.
+    pub(super) fn end(
+        &mut self,
+        piece: usize,
+        buf: IoBuf,
+        result: io::Result<()>,
+    ) -> Option<(IoBuf, io::Result<()>)> {
+        self.parts[piece] = buf;
+        self.left -= 1;
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
+        if self.left > 0 {
+            return None;
+        }
+        let mut parts = self.parts[..self.count].iter_mut().map(std::mem::take);
+        let mut whole = parts.next().unwrap_or_default();
+        parts.for_each(|part| whole.join(part).expect("it was split off there"));
+        Some((whole, self.error.take().map_or(Ok(()), Err)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever order they come back in; the first failure is told.
+    #[test]
+    fn pieces_become_the_request_again() {
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let mut buf = IoBuf::new(3 * 512).unwrap();
+            (0..3).for_each(|n| buf[n * 512..][..512].fill(n as u8));
+            buf.set_len(3 * 512 - 100);
+            let mut split = Split::new();
+            split.begin(3);
+            let first = buf.split_to(512);
+            let second = buf.split_to(512);
+            let mut parts = [Some(first), Some(second), Some(buf)];
+            let mut ended = None;
+            for (n, piece) in order.into_iter().enumerate() {
+                assert!(ended.is_none());
+                let result = if n == 0 { Ok(()) } else { Err(io::Error::other(format!("{n}"))) };
+                ended = split.end(piece, parts[piece].take().unwrap(), result);
+            }
+            let (whole, result) = ended.unwrap();
+            assert_eq!((whole.len(), whole.capacity()), (3 * 512 - 100, 3 * 512));
+            assert!(whole.chunks(512).zip(0..).all(|(part, n)| part.iter().all(|b| *b == n)));
+            assert_eq!(result.unwrap_err().to_string(), "1");
+        }
+    }
+
+    #[test]
+    fn what_touches_on_the_device_is_one_piece() {
+        let mut pieces = Pieces::default();
+        assert!(pieces.push(100, 10) && pieces.push(110, 10) && pieces.push(130, 10));
+        assert_eq!((pieces.count, pieces.list[0].len), (2, 20));
+        assert!((3..=PIECES_MAX as u64).all(|n| pieces.push(1000 * n, 1)));
+        assert!(!pieces.push(1, 1) && pieces.push(8001, 1));
+    }
+}

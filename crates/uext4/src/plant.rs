@@ -46,6 +46,8 @@ pub enum Fault {
     LateEpoch,
     /// Direct overwrites count as flushed.
     ForgottenOverwrites,
+    /// Files without a name lose their blocks while somebody still holds and writes them.
+    HastyDelete,
 }
 
 /// Whether this fault is switched on.

@@ -155,6 +155,16 @@ impl Requests {
         result
     }
 
+    /// Ends all that is on the device. An error is met again by whoever reaps next.
+    pub(super) fn settle(&self, done: &mut Vec<DirectDone>) {
+        let mut inner = self.inner.lock();
+        let on_device = inner.device.as_ref().map_or(0, |device| device.in_flight());
+        if on_device > 0 {
+            let _ = self.reap_device(&mut inner, on_device, false);
+        }
+        done.append(&mut inner.ended);
+    }
+
     fn reap_device(&self, inner: &mut Inner, at_least: usize, helps: bool) -> std::io::Result<()> {
         let Some(device) = &mut inner.device else { return Ok(()) };
         let mut reaped = std::mem::take(&mut inner.reaped);

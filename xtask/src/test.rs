@@ -26,9 +26,12 @@ const TESTS_TAIL: &[&str] = &["--", "--show-output"];
 
 /// Operations of the program fsx through a mount.
 const FSX_OPERATIONS: u64 = 20_000;
-/// Rigs that need the engine built in another way: step, feature, test program.
-const FEATURES: &[(&str, &str, &str)] =
-    &[("canaries", "plant", "canaries"), ("schedules", "shuttle,plant", "schedules")];
+/// Rigs that need the engine built in another way: step, package, feature, test program.
+const FEATURES: &[(&str, &str, &str, &str)] = &[
+    ("canaries", "uext4-sim", "plant", "canaries"),
+    ("canaries of direct races", "uext4", "plant", "direct_races"),
+    ("schedules", "uext4-sim", "shuttle,plant", "schedules"),
+];
 
 /// Runs all steps; the error names the failed ones.
 pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
@@ -43,8 +46,8 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
         suite(conform::fsx::on_mount(&conform::debug_command(), FSX_OPERATIONS, 1))
     });
     steps.run("fio engine", || suite(conform::fio::run(&conform::debug_command())));
-    for (name, feature, program) in FEATURES {
-        let arguments = ["test", "-p", "uext4-sim", "--locked", "--features", feature];
+    for (name, package, feature, program) in FEATURES {
+        let arguments = ["test", "-p", package, "--locked", "--features", feature];
         let program = ["--test", program];
         let arguments = [&arguments[..], &program, TESTS_TAIL].concat();
         steps.run(name, || run_tests(&arguments, verbose));

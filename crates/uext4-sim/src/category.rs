@@ -26,6 +26,8 @@ pub enum Category {
     Unwritten,
     /// Holes are punched into data and filled again.
     Punch,
+    /// Ranges are taken out of files and put in.
+    Shift,
     /// Files lose their last name while they are open and are written on.
     UnlinkOpen,
     /// Trees of directories come, move and go.
@@ -70,6 +72,7 @@ pub const CATEGORIES: &[Category] = &[
     Category::Mix,
     Category::Direct,
     Category::Dax,
+    Category::Shift,
 ];
 
 impl Category {
@@ -84,6 +87,7 @@ impl Category {
             Self::Truncate => "truncate",
             Self::Unwritten => "unwritten",
             Self::Punch => "punch",
+            Self::Shift => "shift",
             Self::UnlinkOpen => "unlink-open",
             Self::Tree => "tree",
             Self::Links => "links",

@@ -8,6 +8,12 @@
 //! After a crash each byte is, independently of the others, what it was at the last completed sync
 //! or what any later operation made of it ([`check`]). The size lies between the smallest and the
 //! largest since that sync: writeback of a range may be cut anywhere.
+//!
+//! Ranges that are taken out or put in move everything behind them, at once and in order (D34): a
+//! recovered file is at one *epoch*, the number of shifts that it shows. What other epochs wrote is
+//! looked for where its blocks are in this one ([`Shift`]), for a write after a shift that was lost
+//! is in its block all the same. Sizes are those of the epoch. The range of a shift that was lost
+//! may be punched already. Not covered: a shift in several handles; no file here is so large.
 
 use crate::model::Rules;
 use crate::operation::{Id, Operation};
@@ -53,6 +59,42 @@ pub struct Effect {
     pub generation: u32,
     /// The size afterwards.
     pub size: u64,
+    /// What is behind this range moves; no byte changes besides.
+    pub shift: Option<Shift>,
+}
+
+/// A range that is taken out of a file, or put in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// In bytes, in the file in which it is.
+    pub range: Range<u64>,
+    /// Taken out; else put in.
+    pub out: bool,
+}
+
+impl Shift {
+    /// What takes it back, content apart.
+    fn inverse(&self) -> Shift {
+        Shift { range: self.range.clone(), out: !self.out }
+    }
+
+    /// Where a range is afterwards: its part before the shift, and its part behind. What is taken
+    /// out is nowhere.
+    fn moved(&self, range: &Range<u64>) -> [Range<u64>; 2] {
+        let Range { start, end } = self.range;
+        let len = end - start;
+        let from = if self.out { end } else { start };
+        let before = range.start..range.end.min(start).max(range.start);
+        let behind = range.start.max(from)..range.end;
+        let place = |at: u64| match at {
+            u64::MAX => at,
+            at if self.out => at - len,
+            at => at + len,
+        };
+        let is_there = behind.start < behind.end;
+        let behind = if is_there { place(behind.start)..place(behind.end) } else { 0..0 };
+        [before, behind]
+    }
 }
 
 impl Effect {
@@ -69,22 +111,30 @@ impl Effect {
         Some(match *operation {
             Operation::Write { offset, len, generation, .. } => {
                 let end = offset + len;
-                Effect { range: offset..end, generation, size: size.max(end) }
+                Effect { range: offset..end, generation, size: size.max(end), shift: None }
             }
             Operation::Resize { size: new, .. } => {
                 let range = if new < size { new..u64::MAX } else { 0..0 };
-                Effect { range, generation: 0, size: new }
+                Effect { range, size: new, ..Effect::default() }
             }
             Operation::Allocate { offset, len, keep_size, .. } => {
                 let size = if keep_size { size } else { size.max(offset + len) };
-                Effect { range: 0..0, generation: 0, size }
+                Effect { size, ..Effect::default() }
             }
             Operation::Punch { offset, len, .. } => {
-                Effect { range: offset..offset + len, generation: 0, size }
+                Effect { range: offset..offset + len, size, ..Effect::default() }
             }
             Operation::Zero { offset, len, keep_size, .. } => {
                 let size = if keep_size { size } else { size.max(offset + len) };
-                Effect { range: offset..offset + len, generation: 0, size }
+                Effect { range: offset..offset + len, size, ..Effect::default() }
+            }
+            Operation::Collapse { offset, len, .. } => {
+                let shift = Some(Shift { range: offset..offset + len, out: true });
+                Effect { size: size - len, shift, ..Effect::default() }
+            }
+            Operation::Insert { offset, len, .. } => {
+                let shift = Some(Shift { range: offset..offset + len, out: false });
+                Effect { size: size + len, shift, ..Effect::default() }
             }
             _ => return None,
         })
@@ -104,6 +154,9 @@ impl Content {
     /// Applies an effect.
     pub fn apply(&mut self, effect: &Effect) {
         self.size = effect.size;
+        if let Some(shift) = &effect.shift {
+            self.shift(shift);
+        }
         let Range { start, end } = effect.range;
         if start >= end {
             return;
@@ -126,6 +179,13 @@ impl Content {
         }
         if effect.generation != 0 {
             self.runs.insert(start, (end, effect.generation));
+        }
+    }
+
+    fn shift(&mut self, shift: &Shift) {
+        for (start, (end, generation)) in std::mem::take(&mut self.runs) {
+            let parts = shift.moved(&(start..end)).into_iter().filter(|part| !part.is_empty());
+            self.runs.extend(parts.map(|part| (part.start, (part.end, generation))));
         }
     }
 
@@ -179,6 +239,72 @@ impl FileBytes {
 /// # Errors
 /// What is wrong, with the place and what stands there.
 pub fn check(
+    id: Id,
+    synced: &Content,
+    later: &[Effect],
+    found: &FileBytes,
+    rules: Rules,
+) -> Result<(), String> {
+    let epochs = later.iter().filter(|effect| effect.shift.is_some()).count();
+    if epochs == 0 {
+        return check_epoch(id, synced, later, found, rules);
+    }
+    let mut faults = Vec::new();
+    for epoch in 0..=epochs {
+        let (content, effects) = as_of_epoch(synced, later, epoch);
+        match check_epoch(id, &content, &effects, found, rules) {
+            Ok(()) => return Ok(()),
+            Err(fault) => faults.push(format!("after {epoch} shifts: {fault}")),
+        }
+    }
+    Err(faults.join("; "))
+}
+
+/// What a file held when `epoch` shifts of those in `later` had happened, if nothing else had, and
+/// the other effects in its places and with its sizes.
+fn as_of_epoch(synced: &Content, later: &[Effect], epoch: usize) -> (Content, Vec<Effect>) {
+    let shifts: Vec<&Shift> = later.iter().filter_map(|effect| effect.shift.as_ref()).collect();
+    let mut content = synced.clone();
+    for effect in later.iter().filter(|effect| effect.shift.is_some()).take(epoch) {
+        content.apply(effect);
+    }
+    let mut effects = Vec::new();
+    let mut done = 0;
+    for effect in later {
+        if let Some(shift) = &effect.shift {
+            if done == epoch && shift.out {
+                // It may have freed its range before it was lost.
+                let (range, size) = (shift.range.clone(), content.size);
+                effects.push(Effect { range, size, ..Effect::default() });
+            }
+            done += 1;
+            continue;
+        }
+        let (range, generation) = (effect.range.clone(), effect.generation);
+        let mut parts = vec![range];
+        let through = |parts: Vec<Range<u64>>, shift: &Shift| -> Vec<Range<u64>> {
+            let moved = parts.iter().flat_map(|part| shift.moved(part));
+            moved.filter(|part| !part.is_empty()).collect()
+        };
+        if done == epoch {
+            effects.push(effect.clone());
+            continue;
+        }
+        for shift in shifts.iter().take(epoch).skip(done) {
+            parts = through(parts, shift);
+        }
+        for shift in shifts.iter().take(done).skip(epoch).rev() {
+            parts = through(parts, &shift.inverse());
+        }
+        let size = content.size;
+        let moved = parts.into_iter();
+        effects.extend(moved.map(|range| Effect { range, generation, size, shift: None }));
+    }
+    (content, effects)
+}
+
+/// As [`check`], among effects that move nothing.
+fn check_epoch(
     id: Id,
     synced: &Content,
     later: &[Effect],
@@ -239,7 +365,15 @@ pub fn check_moment(
         return Ok(());
     }
     for effect in later {
-        if !effect.is_one_handle(whole_max) && is(&moment, std::slice::from_ref(effect)) {
+        let during = match &effect.shift {
+            Some(shift) if shift.out => {
+                let (range, size) = (shift.range.clone(), moment.size);
+                Some(Effect { range, size, ..Effect::default() })
+            }
+            Some(_) => None,
+            None => (!effect.is_one_handle(whole_max)).then(|| effect.clone()),
+        };
+        if during.is_some_and(|during| is(&moment, &[during])) {
             return Ok(());
         }
         moment.apply(effect);
@@ -367,6 +501,40 @@ mod tests {
         let mut mixed = synced.clone();
         apply(&mut mixed, &write(70, 10, 3));
         check(ID, &synced, &later, &bytes_of(&mixed), Rules::EXACT).unwrap();
+    }
+
+    #[test]
+    fn what_is_behind_a_shift_moves_with_it_or_not_at_all() {
+        let mut content = Content::default();
+        apply(&mut content, &write(0, 12_000, 1));
+        apply(&mut content, &write(4096, 4096, 2));
+        let synced = content.clone();
+        let collapse = apply(&mut content, &Operation::Collapse { id: ID, offset: 0, len: 4096 });
+        assert_eq!((content.size, content.at(0), content.at(4096)), (7904, 2, 1));
+        let shifted = content.clone();
+        let over = apply(&mut content, &write(100, 50, 3));
+        let insert = apply(&mut content, &Operation::Insert { id: ID, offset: 4096, len: 4096 });
+        assert_eq!((content.size, content.at(4096), content.at(8192)), (12_000, 0, 1));
+        let later = [collapse, over, insert];
+        let verdict = |found: &FileBytes| check(ID, &synced, &later, found, Rules::EXACT);
+        for moment in [&synced, &shifted, &content] {
+            verdict(&bytes_of(moment)).unwrap();
+        }
+        // The shift was lost, and the write after it was not; the punch before it was not.
+        let mut moved = synced.clone();
+        apply(&mut moved, &write(4196, 50, 3));
+        verdict(&bytes_of(&moved)).unwrap();
+        apply(&mut moved, &Operation::Punch { id: ID, offset: 0, len: 4096 });
+        verdict(&bytes_of(&moved)).unwrap();
+        // Half of a shift, and one with the size of another moment.
+        apply(&mut moved, &Operation::Punch { id: ID, offset: 4096, len: 100 });
+        verdict(&bytes_of(&moved)).unwrap_err();
+        let mut half = shifted.clone();
+        half.size = 12_000;
+        verdict(&bytes_of(&half)).unwrap_err();
+        let mut old_place = shifted;
+        apply(&mut old_place, &write(4196, 50, 3));
+        verdict(&bytes_of(&old_place)).unwrap_err();
     }
 
     #[test]

@@ -133,6 +133,12 @@ impl HostTarget {
                 let flags = FallocateFlags::ZERO_RANGE | keep(keep_size);
                 Ok(rustix::fs::fallocate(file, flags, offset, len)?)
             }),
+            Operation::Collapse { id, offset, len } => self.with_file(names, id, |file| {
+                Ok(rustix::fs::fallocate(file, FallocateFlags::COLLAPSE_RANGE, offset, len)?)
+            }),
+            Operation::Insert { id, offset, len } => self.with_file(names, id, |file| {
+                Ok(rustix::fs::fallocate(file, FallocateFlags::INSERT_RANGE, offset, len)?)
+            }),
             _ => Ok(()),
         }
     }

@@ -23,6 +23,8 @@ pub const THREAD_SHIFT: u32 = 20;
 pub const SHARED: Id = 0x7000_0000;
 /// Name of the shared directory in the root.
 pub const SHARED_NAME: &[u8] = b"shared";
+/// What divides ranges that are taken out of files and put in: the largest block of any volume.
+pub const SHIFT_BYTES: u64 = 4096;
 /// The root directory.
 pub const ROOT: Id = 0;
 
@@ -141,6 +143,10 @@ pub enum Operation {
     Punch { id: Id, offset: u64, len: u64 },
     /// fallocate(2), `ZERO_RANGE`.
     Zero { id: Id, offset: u64, len: u64, keep_size: bool },
+    /// fallocate(2), `COLLAPSE_RANGE`: multiples of [`SHIFT_BYTES`], inside the file.
+    Collapse { id: Id, offset: u64, len: u64 },
+    /// fallocate(2), `INSERT_RANGE`: likewise.
+    Insert { id: Id, offset: u64, len: u64 },
     /// The file stays open until it is released, also after its last name has gone.
     Hold { id: Id },
     /// The open file is closed.
@@ -199,7 +205,9 @@ impl Operation {
             | Self::Resize { id, .. }
             | Self::Allocate { id, .. }
             | Self::Punch { id, .. }
-            | Self::Zero { id, .. } => Some(*id),
+            | Self::Zero { id, .. }
+            | Self::Collapse { id, .. }
+            | Self::Insert { id, .. } => Some(*id),
             _ => None,
         }
     }

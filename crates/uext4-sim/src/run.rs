@@ -86,6 +86,8 @@ pub const CONTRASTS: &[&str] = &[
     "mb_optimize_scan=0",
     "mb_optimize_scan=0,mb_trylock=0,mb_stream_goal=global,mb_free=global,mb_reserve=off",
     "discard",
+    "dio_completion=deferred",
+    "dax_overwrite=journal",
 ];
 
 impl Plan {

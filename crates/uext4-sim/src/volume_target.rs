@@ -311,6 +311,12 @@ impl VolumeTarget {
                 let mode = AllocateMode::ZeroRange { keep_size: *keep_size };
                 self.allocate(names, *id, mode, *offset, *len)?;
             }
+            Operation::Collapse { id, offset, len } => {
+                self.allocate(names, *id, AllocateMode::CollapseRange, *offset, *len)?;
+            }
+            Operation::Insert { id, offset, len } => {
+                self.allocate(names, *id, AllocateMode::InsertRange, *offset, *len)?;
+            }
             Operation::Hold { id } => {
                 let file = self.volume.open_file(&self.inode(names, *id)?)?;
                 self.held.insert(*id, file);

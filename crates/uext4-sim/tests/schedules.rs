@@ -25,6 +25,9 @@ use uext4_sim::crash::{Checker, CheckerAfterErrors, Judge};
 use uext4_sim::linear::{Call, Caller, Names, found, is_linearizable};
 use uext4_sim::run::{Shape, make};
 
+#[path = "schedules/races.rs"]
+mod races;
+
 /// Random schedules of each scenario; PCT gets a third of them.
 const SCHEDULES: usize = 3_000;
 
@@ -292,8 +295,25 @@ fn allocator() {
 }
 
 /// An image with 14 free blocks.
-static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| {
-    let device = Arc::new(IMAGE.snapshot());
+static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| fill(IMAGE.snapshot()));
+
+/// Likewise, of which none is root's: what is given back goes to root's reserve first, and past
+/// the cells.
+static BARE: LazyLock<MemoryDevice> = LazyLock::new(|| {
+    let device = MemoryDevice::new(4 << 20);
+    let options = uext4_mkfs::Options {
+        block_size: Some(1024),
+        journal_mib: Some(1),
+        reserved_percent: 0.0,
+        discard: false,
+        ..uext4_mkfs::Options::default()
+    };
+    uext4_mkfs::format(&device, &options).expect("an image");
+    fill(device)
+});
+
+fn fill(device: MemoryDevice) -> MemoryDevice {
+    let device = Arc::new(device);
     let volume = open(device.clone());
     let root = volume.root().unwrap();
     for name in ["w0", "w1", "taker"] {
@@ -307,7 +327,7 @@ static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| {
     drop((fill, root, file));
     volume.close().unwrap();
     device.snapshot()
-});
+}
 
 /// On a nearly full volume: a write that was acknowledged finds its blocks, whoever claims others
 /// meanwhile.

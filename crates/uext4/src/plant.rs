@@ -51,6 +51,14 @@ pub enum Fault {
     MissingFence,
     /// What was written in place is converted whatever has happened to its blocks since.
     BlindConversion,
+    /// Files without a name lose their blocks while somebody still holds and writes them.
+    HastyDelete,
+    /// Who takes blocks from its cell does not look again whether the stock lacks them.
+    UncheckedCell,
+    /// A free inode number is found under the lock of its group, and taken under it later.
+    LooseNumber,
+    /// Ranges are taken out and put in beside sweeps of the same file.
+    UnsweptShift,
 }
 
 /// Whether this fault is switched on.

@@ -7,7 +7,7 @@
 
 use super::{Choice, Generator};
 use crate::category::Category;
-use crate::operation::{How, Id, Kind, Operation, own_directory};
+use crate::operation::{How, Id, Kind, Operation, SHIFT_BYTES, own_directory};
 use rand::Rng;
 
 const ALL: &[Choice] = &[
@@ -61,6 +61,16 @@ const PUNCH: &[Choice] = &[
     (2, Generator::sync),
     (1, Generator::check),
 ];
+const SHIFT: &[Choice] = &[
+    (2, Generator::create_file),
+    (7, Generator::shift),
+    (4, Generator::write),
+    (2, Generator::allocate),
+    (1, Generator::punch_and_fill),
+    (1, Generator::resize),
+    (2, Generator::sync),
+    (1, Generator::check),
+];
 const UNLINK_OPEN: &[Choice] =
     &[(6, Generator::unlink_open), (5, Generator::release), (3, Generator::write)];
 const TREE: &[Choice] = &[
@@ -106,6 +116,7 @@ const DIRECT: &[Choice] = &[
     (2, Generator::allocate),
     (1, Generator::resize),
     (2, Generator::punch_and_fill),
+    (2, Generator::shift),
     (2, Generator::sync),
     (1, Generator::check),
     (1, Generator::release),
@@ -118,6 +129,7 @@ const DAX: &[Choice] = &[
     (2, Generator::allocate),
     (3, Generator::resize),
     (3, Generator::punch_and_fill),
+    (3, Generator::shift),
     (3, Generator::sync),
     (1, Generator::check),
     (1, Generator::release),
@@ -146,6 +158,7 @@ pub(super) fn choices(category: Category) -> &'static [Choice] {
         Category::Truncate => TRUNCATE,
         Category::Unwritten => UNWRITTEN,
         Category::Punch => PUNCH,
+        Category::Shift => SHIFT,
         Category::UnlinkOpen => UNLINK_OPEN,
         Category::Tree => TREE,
         Category::Links => LINKS,
@@ -323,6 +336,34 @@ impl Generator {
             self.pending.push_back(Operation::Sync { id, data_only: true });
         }
         Some(Operation::Punch { id, offset, len })
+    }
+
+    /// Takes a range out or puts one in, in the middle of writes and syncs that may come before.
+    fn shift(&mut self) -> Option<Operation> {
+        let id = self.some_content()?;
+        let size = self.contents[&id].size;
+        let blocks = size.div_ceil(SHIFT_BYTES);
+        if blocks < 2 {
+            return self.append();
+        }
+        let first = self.rng.random_range(0..blocks);
+        let count = self.rng.random_range(1..=blocks.div_ceil(2).min(6));
+        let (offset, len) = (first * SHIFT_BYTES, count * SHIFT_BYTES);
+        if self.rng.random_bool(0.6) {
+            let at = self.rng.random_range(0..size);
+            let write = self.write_into(id, at);
+            self.pending.push_back(write);
+        }
+        if self.rng.random_bool(0.4) {
+            let data_only = self.rng.random_bool(0.5);
+            self.pending.push_back(Operation::Sync { id, data_only });
+        }
+        let grows = self.rng.random_bool(0.5) && size + len <= self.limits.file_bytes;
+        if grows {
+            return Some(Operation::Insert { id, offset, len });
+        }
+        // It ends before the file does.
+        (offset + len < size).then_some(Operation::Collapse { id, offset, len })
     }
 
     /// Create, open, write, unlink, write on.

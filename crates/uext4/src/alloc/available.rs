@@ -15,6 +15,7 @@
 //! Locking: `refill` is a leaf.
 
 use super::privilege::may_use_reserve;
+use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{LockRank, Mutex, thread};
 
@@ -124,7 +125,7 @@ impl Available {
             return false;
         }
         // And again afterwards: what was in the cell may be the blocks that the stock lacks by now.
-        let is_there = self.stock.load(Ordering::SeqCst) >= 0;
+        let is_there = plant::is(Fault::UncheckedCell) || self.stock.load(Ordering::SeqCst) >= 0;
         if !is_there {
             cell.fetch_add(want, Ordering::AcqRel);
         }

@@ -11,6 +11,7 @@
 use super::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
+use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
 use std::sync::Arc;
@@ -125,8 +126,16 @@ impl Space {
         let from = if group.get() == 0 { reserved.min(per_group) } else { 0 };
         let claimed = self.with_busy_inodes(group, |busy| {
             let index = busy.claim(from, per_group)?;
+            if plant::is(Fault::LooseNumber) {
+                busy.release(index);
+            }
             Some((index, busy.block))
         })?;
+        if let (Some((index, _)), true) = (claimed, plant::is(Fault::LooseNumber)) {
+            self.with_known_inodes(group, |busy| {
+                bitmap::set(&mut busy.bits, index);
+            });
+        }
         let Some((index, block)) = claimed else { return Ok(None) };
         let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
         match block.map(read).transpose() {

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Edit, Mapping, NodeClaims, Spot, State, edit_credits, find, lookup};
 use crate::inode::{Attributes, Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
+use crate::plant::{self, Fault};
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
 
@@ -88,16 +89,30 @@ impl Files {
         end: u64,
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
-        let mut state = inode.sweep();
+        let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
+        if shifts && plant::is(Fault::UnsweptShift) {
+            return self.allocate_swept(inode, &mut SweepState::default(), mode, offset, end);
+        }
+        self.allocate_swept(inode, &mut inode.sweep(), mode, offset, end)
+    }
+
+    fn allocate_swept(
+        &self,
+        inode: &InodeRef,
+        state: &mut SweepState,
+        mode: AllocateMode,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
-                self.allocate_range(inode, &mut state, offset, end, keep_size)
+                self.allocate_range(inode, state, offset, end, keep_size)
             }
-            AllocateMode::PunchHole => self.punch(inode, &mut state, offset, end),
-            AllocateMode::CollapseRange => self.collapse(inode, &mut state, offset, end),
-            AllocateMode::InsertRange => self.insert(inode, &mut state, offset, end),
+            AllocateMode::PunchHole => self.punch(inode, state, offset, end),
+            AllocateMode::CollapseRange => self.collapse(inode, state, offset, end),
+            AllocateMode::InsertRange => self.insert(inode, state, offset, end),
             AllocateMode::ZeroRange { keep_size } => {
-                self.zero_range(inode, &mut state, offset, end, keep_size)
+                self.zero_range(inode, state, offset, end, keep_size)
             }
         }
     }

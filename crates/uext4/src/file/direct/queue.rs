@@ -276,6 +276,11 @@ impl DirectQueue {
     ) -> Option<DirectRequest> {
         let inode = &self.inodes[request.file.0];
         let (offset, len) = (request.offset, request.buf.len());
+        // Who closed the way holds the file, which is needed now, until what is on the device has
+        // ended. That is ended here: else somebody would have to take over this thread's ring.
+        if inode.overwrites().is_none_or(|overwrites| overwrites.enter().is_none()) {
+            self.requests.settle();
+        }
         let writes = request.op != DirectOp::Read;
         if let Err(error) = self.files.prepare(inode, offset, len, writes) {
             let error = self.files.watch::<()>(Err(error)).err();

@@ -247,6 +247,15 @@ impl Requests {
         result
     }
 
+    /// Ends all that is on the device; the next reap tells of it, or meets the error.
+    pub(super) fn settle(&self) {
+        let mut inner = self.inner.lock();
+        let on_device = inner.device.as_ref().map_or(0, |device| device.in_flight());
+        if on_device > 0 {
+            let _ = self.reap_device(&mut inner, on_device, false);
+        }
+    }
+
     /// Starts what was pushed and ends what the device has done: `at_least` so many requests, if
     /// there are.
     fn reap_device(&self, inner: &mut Inner, at_least: usize, helps: bool) -> std::io::Result<()> {

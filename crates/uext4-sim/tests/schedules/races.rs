@@ -1,0 +1,165 @@
+//! Schedules of shifts, of inode numbers and of the cells of free blocks.
+
+use super::{BARE, IMAGE, create, expect_clean, explore, new, open};
+#[cfg(feature = "plant")]
+use super::{expect_failure, explore_now};
+use shuttle::thread;
+use std::sync::Arc;
+use uext4::alloc::{Reservation, Space};
+use uext4::{AllocateMode, FileKind};
+
+/// Ranges are taken out and put in while the file is written back and read: each block is where
+/// the shifts put it, in memory and on the device.
+fn shifting() {
+    let device = Arc::new(IMAGE.snapshot());
+    let volume = open(device.clone());
+    let inode = create(&volume, &volume.root().unwrap(), "s").unwrap();
+    let file = Arc::new(volume.open_file(&inode).unwrap());
+    let blocks = |numbers: &[u8]| numbers.iter().flat_map(|&n| [n; 1024]).collect::<Vec<u8>>();
+    file.write_at(0, &blocks(&[1, 2, 3, 4])).unwrap();
+    let writer = thread::spawn({
+        let (file, last) = (file.clone(), blocks(&[5]));
+        move || {
+            file.sync(true).unwrap();
+            file.append(&last).unwrap();
+            file.sync(false).unwrap();
+        }
+    });
+    let reader = thread::spawn({
+        let file = file.clone();
+        move || {
+            let mut first = [0; 2048];
+            file.read_at(0, &mut first).unwrap();
+            let second = if first[0] == 1 { [2, 0].contains(&first[1024]) } else { false };
+            assert!(second || first[..] == [[1; 1024], [3; 1024]].concat(), "half of a shift");
+        }
+    });
+    file.allocate(AllocateMode::CollapseRange, 1024, 1024).unwrap();
+    file.allocate(AllocateMode::InsertRange, 1024, 2048).unwrap();
+    writer.join().unwrap();
+    reader.join().unwrap();
+    let expected = blocks(&[1, 0, 0, 3, 4, 5]);
+    let mut found = vec![0; expected.len() + 1];
+    assert_eq!(file.read_at(0, &mut found).unwrap(), expected.len());
+    assert!(found[..expected.len()] == expected, "a block is in a wrong place");
+    drop((file, inode));
+    volume.close().unwrap();
+    expect_clean(&device);
+    let volume = open(device);
+    let inode = volume.lookup(&volume.root().unwrap(), b"s").unwrap();
+    assert_eq!(volume.open_file(&inode).unwrap().read_at(0, &mut found).unwrap(), expected.len());
+    assert!(found[..expected.len()] == expected, "a block is in a wrong place on the device");
+    drop(inode);
+    volume.close().unwrap();
+}
+
+#[test]
+fn shifts_and_sweeps() {
+    explore(shifting);
+}
+
+/// Blocks of a promise are claimed and the promise is given back, beside others that take all there
+/// is: a promise that stands is kept.
+fn cells() {
+    let device = Arc::new(BARE.snapshot());
+    let volume = open(device.clone());
+    let space = volume.space().clone();
+    let goal = uext4::BlockNo(space.layout().blocks_count / 2);
+    let promise = |blocks| {
+        let mut promise = Reservation::none(&space);
+        promise.try_set(blocks).expect("there is space");
+        promise
+    };
+    // Of fourteen blocks the takers may have three.
+    let (kept, used) = (promise(6), promise(5));
+    let claim_all = move |space: &Arc<Space>, mut promise: Reservation, blocks: u32| {
+        let (mut claims, mut left) = (Vec::new(), blocks);
+        while left > 0 {
+            let claim = space.claim_reserved(goal, left).expect("space was promised");
+            left -= claim.len();
+            claims.push(claim);
+            promise.try_set(left).expect("less than before");
+        }
+        claims
+    };
+    let owner = thread::spawn({
+        let space = space.clone();
+        move || claim_all(&space, used, 5)
+    });
+    let takers: Vec<_> = (0..3)
+        .map(|_| {
+            let space = space.clone();
+            thread::spawn(move || {
+                (0..2).filter_map(|_| space.claim(goal, 2).ok()).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut claims = owner.join().unwrap();
+    takers.into_iter().for_each(|taker| claims.extend(taker.join().unwrap()));
+    claims.extend(claim_all(&space, kept, 6));
+    drop(claims);
+    volume.close().unwrap();
+    expect_clean(&device);
+}
+
+#[test]
+fn promises_and_cells() {
+    explore(cells);
+}
+
+/// Inodes are made by several threads, each in a directory of its own: no number twice.
+fn numbering() {
+    let device = Arc::new(IMAGE.snapshot());
+    let volume = open(device.clone());
+    let root = volume.root().unwrap();
+    let threads: Vec<_> = (0..3)
+        .map(|n| {
+            let volume = volume.clone();
+            let name = format!("d{n}");
+            let dir = volume.create(&root, name.as_bytes(), &new(FileKind::Directory)).unwrap();
+            thread::spawn(move || create(&volume, &dir, "n").map(|inode| inode.ino().get()))
+        })
+        .collect();
+    let results: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let mut numbers: Vec<_> = results.into_iter().map(|one| one.expect("it is made")).collect();
+    numbers.sort_unstable();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "twice one number: {numbers:?}");
+    volume.close().unwrap();
+    expect_clean(&device);
+}
+
+#[test]
+fn inode_numbers() {
+    explore(numbering);
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_shift_beside_a_sweep_is_found() {
+    expect_failure(
+        "races::a_shift_beside_a_sweep_is_found",
+        "under writeback is discarded",
+        || {
+            uext4::plant::set(Some(uext4::plant::Fault::UnsweptShift));
+            explore_now(shifting, 2_000);
+        },
+    );
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn an_inode_number_that_is_given_twice_is_found() {
+    expect_failure("races::an_inode_number_that_is_given_twice_is_found", "it is made", || {
+        uext4::plant::set(Some(uext4::plant::Fault::LooseNumber));
+        explore_now(numbering, 2_000);
+    });
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn an_unchecked_cell_is_found() {
+    expect_failure("races::an_unchecked_cell_is_found", "space was promised", || {
+        uext4::plant::set(Some(uext4::plant::Fault::UncheckedCell));
+        explore_now(cells, 12_000);
+    });
+}

@@ -53,9 +53,14 @@ pub(crate) unsafe fn store(from: &[u8], to: *mut u8) {
     // SAFETY: the three ranges are the whole range, cut at `head` and `tail`; the middle one starts
     // at a line and is whole lines.
     unsafe {
-        arch::copy(source, to, head);
+        // To move nothing takes as long as to move a line.
+        if head > 0 {
+            arch::copy(source, to, head);
+        }
         arch::stream(source.add(head), to.add(head), lines);
-        arch::copy(source.add(tail), to.add(tail), len - tail);
+        if tail < len {
+            arch::copy(source.add(tail), to.add(tail), len - tail);
+        }
     }
 }
 

@@ -59,6 +59,9 @@ pub struct Effect {
     pub generation: u32,
     /// The size afterwards.
     pub size: u64,
+    /// The size in between, where the write is two requests ([`queued_front`]) that may be mapped
+    /// one after the other.
+    pub size_between: Option<u64>,
     /// What is behind this range moves; no byte changes besides.
     pub shift: Option<Shift>,
 }
@@ -97,6 +100,16 @@ impl Shift {
     }
 }
 
+/// Whether the direct write of a generation goes by a queue, in two requests.
+pub(crate) fn is_queued(generation: u32) -> bool {
+    generation % 2 == 1
+}
+
+/// Bytes of the first of the two requests: whole sectors.
+pub(crate) fn queued_front(len: u64) -> u64 {
+    len / 1024 * 512
+}
+
 impl Effect {
     /// Whether a crash shows it wholly or not at all where data is journaled.
     fn is_one_handle(&self, whole_max: u64) -> bool {
@@ -109,9 +122,17 @@ impl Effect {
     #[must_use]
     pub fn of(operation: &Operation, size: u64) -> Option<Effect> {
         Some(match *operation {
-            Operation::Write { offset, len, generation, .. } => {
+            Operation::Write { offset, len, generation, append, direct, .. } => {
                 let end = offset + len;
-                Effect { range: offset..end, generation, size: size.max(end), shift: None }
+                let is_queued = direct && !append && is_queued(generation);
+                let between = is_queued.then(|| size.max(offset + queued_front(len)));
+                Effect {
+                    range: offset..end,
+                    generation,
+                    size: size.max(end),
+                    size_between: between,
+                    shift: None,
+                }
             }
             Operation::Resize { size: new, .. } => {
                 let range = if new < size { new..u64::MAX } else { 0..0 };
@@ -298,7 +319,7 @@ fn as_of_epoch(synced: &Content, later: &[Effect], epoch: usize) -> (Content, Ve
         }
         let size = content.size;
         let moved = parts.into_iter();
-        effects.extend(moved.map(|range| Effect { range, generation, size, shift: None }));
+        effects.extend(moved.map(|range| Effect { range, generation, size, ..Effect::default() }));
     }
     (content, effects)
 }
@@ -318,7 +339,8 @@ fn check_epoch(
         return Err(format!("size {} is not between {least} and {most}", found.size));
     }
     // Writeback and allocation may be cut between blocks, but nowhere else.
-    let had = found.size == synced.size || later.iter().any(|effect| effect.size == found.size);
+    let is_of = |e: &Effect| e.size == found.size || e.size_between == Some(found.size);
+    let had = found.size == synced.size || later.iter().any(is_of);
     if rules.sizes_were_had && !had && !found.size.is_multiple_of(BLOCK_BYTES_MIN) {
         return Err(format!("size {} is one that the file never had", found.size));
     }

@@ -166,7 +166,7 @@ impl VolumeTarget {
         let (at, count) = self.with_file(names, id, |file| match (append, direct) {
             (true, _) => file.append(&bytes),
             (false, false) => Ok((offset, file.write_at(offset, &bytes)?)),
-            (false, true) if generation % 2 == 0 => {
+            (false, true) if !content::is_queued(generation) => {
                 Ok((offset, file.write_direct_at(offset, &bytes)?))
             }
             (false, true) => Ok((offset, self.write_queued(file, offset, &bytes)?)),
@@ -183,7 +183,8 @@ impl VolumeTarget {
         let options = DirectOptions { depth: 2, polled: false, memory: Vec::new() };
         let mut queue = self.volume.direct_queue(options)?;
         let known = queue.register(file.inode())?;
-        let (front, back) = bytes.split_at(bytes.len() / 1024 * 512);
+        let front_len = content::queued_front(bytes.len() as u64) as usize;
+        let (front, back) = bytes.split_at(front_len);
         for (part, offset) in [(front, offset), (back, offset + front.len() as u64)] {
             let mut buf = IoBuf::new(part.len().max(512)).map_err(|e| Error::io("a buffer", e))?;
             buf.set_len(part.len());

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use uext4::IoBuf;
+
+use crate::error::{Doing, Error, Result};
 use crate::stored::shape::{BLOCK, FILES, Shape};
 use crate::tree::Random;
 
@@ -106,7 +108,10 @@ fn run_thread(
     // One block of a file in so many as there are threads is its own.
     let own = (blocks - number as usize).div_ceil(threads) as u64;
     let mut random = Random(job.seed << 16 | u64::from(number));
-    let mut data = vec![0x32; BLOCK];
+    // Aligned as for direct I/O: how loads and stores lie to each other in their pages decides
+    // much, and must not depend on the side.
+    let mut data = IoBuf::new(BLOCK).doing("memory")?;
+    data.fill(0x32);
     let mut outcome = Outcome {
         last: vec![0; FILES * blocks],
         latencies_ns: Vec::with_capacity(1 << 20),

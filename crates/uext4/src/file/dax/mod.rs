@@ -39,6 +39,13 @@ impl Files {
         self.read_fast(inode, offset, buf)
     }
 
+    /// Writes, if it is an overwrite of what is known to be written, and nothing fails.
+    #[inline]
+    pub(super) fn overwrite_dax(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
+        self.options.dax_overwrite == DaxOverwrite::Direct
+            && matches!(self.overwrite(inode, offset, buf, false), Some(Ok(())))
+    }
+
     /// Writes, if it is an overwrite of what is written. The caller holds no lock.
     pub(super) fn write_dax(
         &self,
@@ -107,6 +114,7 @@ impl Files {
     }
 
     /// Writes bytes of the device that are a file's.
+    #[inline]
     pub(super) fn store(&self, inode: &Inode, at: u64, buf: &[u8]) -> io::Result<()> {
         let device = self.space.cache().device();
         match device.dax() {

@@ -32,9 +32,14 @@ impl Files {
     ) -> Option<Result<usize>> {
         let overwrites = inode.overwrites()?;
         let _visit = overwrites.visit()?;
-        let result = self.for_pieces(overwrites, offset, buf.len(), |place, range| {
-            self.load(inode, place, &mut buf[range])
-        })?;
+        let (place, first) = self.find_inside(overwrites, offset, buf.len())?;
+        let result = if first == buf.len() {
+            self.load(inode, place, buf)
+        } else {
+            self.for_pieces(overwrites, offset, buf.len(), first, |place, range| {
+                self.load(inode, place, &mut buf[range])
+            })?
+        };
         if self.keeps_access_times() {
             inode.note_direct_read(overwrites);
         }
@@ -53,17 +58,34 @@ impl Files {
         buf: &[u8],
         durable: bool,
     ) -> Option<Result<usize>> {
+        let result = self.overwrite(inode, offset, buf, durable)?;
+        let error = |e| Error::io(format!("writing {} bytes of {}", buf.len(), inode.ino()), e);
+        Some(result.map(|()| buf.len()).map_err(error))
+    }
+
+    /// What of [`Files::write_fast`] each overwrite goes through. Behind stores past the caches a
+    /// processor goes on only until its queue of stores is full, so this has as few as can be.
+    #[inline]
+    pub(in crate::file) fn overwrite(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &[u8],
+        durable: bool,
+    ) -> Option<io::Result<()>> {
         let overwrites = inode.overwrites()?;
         if !self.may_overwrite(inode, overwrites, durable) {
             return None;
         }
         let _visit = overwrites.visit()?;
-        let result = self.for_pieces(overwrites, offset, buf.len(), |place, range| {
-            match durable && self.options.barrier {
-                true => self.space.cache().device().write_fua(place, &buf[range]),
-                false => self.store(inode, place, &buf[range]),
-            }
-        })?;
+        let (place, first) = self.find_inside(overwrites, offset, buf.len())?;
+        let result = if first == buf.len() {
+            self.put(inode, place, buf, durable)
+        } else {
+            self.for_pieces(overwrites, offset, buf.len(), first, |place, range| {
+                self.put(inode, place, &buf[range], durable)
+            })?
+        };
         // A failed write may have changed something, too.
         inode.note_direct_write(overwrites);
         if inode.is_dax() {
@@ -72,8 +94,15 @@ impl Files {
             self.direct.overwrites.add(1);
             self.direct.inline.add(1);
         }
-        let error = |e| Error::io(format!("writing {} bytes of {}", buf.len(), inode.ino()), e);
-        Some(result.map(|()| buf.len()).map_err(error))
+        Some(result)
+    }
+
+    #[inline]
+    fn put(&self, inode: &Inode, at: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
+        match durable && self.options.barrier {
+            true => self.space.cache().device().write_fua(at, bytes),
+            false => self.store(inode, at, bytes),
+        }
     }
 
     /// Where a range to be read lies, if in one piece that can be read this way.
@@ -110,6 +139,7 @@ impl Files {
 
     /// Whether nothing but bytes changes by an overwrite. The mapping of what must be durable must
     /// be durable itself.
+    #[inline]
     pub(super) fn may_overwrite(
         &self,
         inode: &Inode,
@@ -123,20 +153,18 @@ impl Files {
         overwrites.is_overwritable() && !self.is_read_only() && (!durable || is_mapping_durable())
     }
 
-    /// Gives `work` each piece of a range: byte of the device, and which bytes of the range lie
-    /// there. `None`, and nothing done as a rule, unless every block of it is known to be
-    /// written and it ends inside the file. To be called inside.
+    /// Gives `work` each piece of a range of which `first` bytes are the first piece: byte of the
+    /// device, and which bytes of the range lie there. `None`, and nothing done as a rule, unless
+    /// every block of it is known to be written. To be called inside.
+    #[inline(never)]
     fn for_pieces(
         &self,
         overwrites: &Overwrites,
         offset: u64,
         len: usize,
+        first: usize,
         mut work: impl FnMut(u64, Range<usize>) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
-        let (place, first) = self.find_inside(overwrites, offset, len)?;
-        if first == len {
-            return Some(work(place, 0..len));
-        }
         let piece = |done| self.find_piece(overwrites, offset + done as u64, len - done);
         let mut done = first;
         while done < len {
@@ -155,6 +183,7 @@ impl Files {
     }
 
     /// The first piece of a range that must end inside the file.
+    #[inline]
     fn find_inside(
         &self,
         overwrites: &Overwrites,
@@ -169,6 +198,7 @@ impl Files {
     }
 
     /// Byte of the device of `offset`, and for how many of `len` bytes the file goes on there.
+    #[inline]
     pub(super) fn find_piece(
         &self,
         overwrites: &Overwrites,
@@ -188,6 +218,7 @@ impl Files {
         self.piece_of(offset, len, |block| overwrites.find_unwritten(block))
     }
 
+    #[inline]
     fn piece_of(
         &self,
         offset: u64,

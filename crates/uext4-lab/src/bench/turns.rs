@@ -86,7 +86,10 @@ impl<'a> Bench<'a> {
         let mut rates = vec![Vec::new(); players.len()];
         let (load, threads) = (self.load, setting.threads);
         for round in 1..=self.plan.rounds {
-            for (player, rates) in players.iter().zip(&mut rates) {
+            for turn in 0..players.len() {
+                // Another side is first in each round: the first may find another machine.
+                let at = (turn + round as usize - 1) % players.len();
+                let (player, rates) = (&players[at], &mut rates[at]);
                 self.plan.go_on()?;
                 let (target, variant) = (player.target, &player.variant);
                 tell(Event::Turn { load, target, variant, threads, round });

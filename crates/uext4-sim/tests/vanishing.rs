@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use uext4::{
     DirectDone, DirectOp, DirectOptions, DirectRequest, FileKind, InodeRef, IoBuf, MountOptions,
@@ -28,6 +28,7 @@ use uext4::{
 use uext4_device::{Access, Caching, FileDevice, FileOptions, SharedDevice, Submission};
 use uext4_sim::mount::{run, unmount_by_force, why_no_loop};
 use uext4_sim::oracle::{expect_clean, image_folder, program};
+use uext4_sim::watchdog::Watchdog;
 
 const BLOCK: usize = 4096;
 /// Of a file that is overwritten.
@@ -388,28 +389,14 @@ fn answered(
 /// Ends the program where something hangs, and takes turns: names of loop devices are found by all.
 struct Watched {
     _turn: MutexGuard<'static, ()>,
-    over: mpsc::Sender<()>,
+    _dog: Watchdog,
 }
 
 impl Watched {
     fn start() -> Watched {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let (over, wait) = mpsc::channel::<()>();
-        std::thread::spawn(move || {
-            if wait.recv_timeout(BOUND) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("somebody has waited for {BOUND:?}");
-                std::process::abort();
-            }
-        });
-        Watched { _turn, over }
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        // The watchdog may have gone.
-        let _ = self.over.send(());
+        Watched { _turn, _dog: Watchdog::start("a device that vanishes", BOUND) }
     }
 }
 

@@ -309,7 +309,9 @@ impl Requests {
         let Slot { file, op, offset, tag, ticket, converts, .. } = slot;
         let inode = &inner.inodes[file.0];
         let stats = &self.files.direct;
-        stats.helped.add(u64::from(helps));
+        if helps {
+            stats.helped.add(1);
+        }
         if let (Some(version), Ok(())) = (converts, &result) {
             end_write(inode, ticket);
             let request = DirectRequest { file, op, offset, buf, tag };

@@ -281,7 +281,10 @@ fn a_mount_answers_while_all_its_workers_wait() {
         }
         let blocked = |stats: &Value| {
             let blocked = stats["blocked"].as_array().expect("a list");
-            blocked.iter().filter(|thread| thread["wait_for"] == "commit").count()
+            // Who came while others swept waits for the commit of the one who leads its group.
+            let waits =
+                |thread: &Value| thread["wait_for"] == "commit" || thread["wait_for"] == "sweep";
+            blocked.iter().filter(|thread| waits(thread)).count()
         };
         let mut seen = Value::Null;
         wait_until("all clients wait for the commit", || {

@@ -25,7 +25,7 @@ pub enum WaitFor {
     ReservedCredits,
     /// A transaction to be durable.
     Commit,
-    /// A sweep of the same inode by somebody else.
+    /// A sweep of the same inode by somebody else, or who makes a group of syncs durable.
     Sweep,
     /// A flush that somebody else performs.
     Flush,

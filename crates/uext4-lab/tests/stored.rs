@@ -45,7 +45,7 @@ fn stores_into_mapped_files() {
         }
         assert_eq!(of(own, "handles_of_overwrites"), [0.0, 0.0]);
         assert_eq!(of(own, "slow_writes"), [0.0, 0.0]);
-        assert_eq!(of(contrast, "handles_of_overwrites"), of(contrast, "operations"));
+        assert_eq!(of(contrast, "handles_of_overwrites"), of(contrast, "writes"));
         assert_eq!(of(own, "iops_ratio_raw").len(), 1);
     }
     let left: Vec<_> = folder.path().read_dir().unwrap().collect();

@@ -2,7 +2,8 @@
 //!
 //! Invariants: each block belongs to one thread, so what it must hold is known, and all files to
 //! all threads. Each block names its place and the number of its write, at its begin and its end.
-//! The clock is read once in [`SAMPLE`] writes, and one of those is timed.
+//! The clock is read once in [`SAMPLE`] writes, and one of those is timed. What is measured begins
+//! after a ramp of half its time, as in the job that it stands for (`ramp_time=30 runtime=60`).
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +44,8 @@ pub(crate) struct Job<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) operations: u64,
+    /// Those and the ramp's.
+    pub(crate) writes: u64,
     /// The flush at the end included.
     pub(crate) seconds: f64,
     /// Of the writes that were timed, sorted, in nanoseconds.
@@ -59,31 +62,45 @@ impl Outcome {
     }
 }
 
+/// How far the threads are.
+#[derive(Default)]
+struct Phase {
+    measured: AtomicBool,
+    over: AtomicBool,
+}
+
 /// Runs the job.
 ///
 /// # Errors
 /// The first write that fails.
 pub(crate) fn run(sink: &dyn Sink, job: Job<'_>) -> Result<Outcome> {
+    let phase = Phase::default();
     let start = Barrier::new(job.threads as usize + 1);
-    let over = AtomicBool::new(false);
+    let pause = |time: Duration| {
+        let began = Instant::now();
+        while began.elapsed() < time && !job.stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(5).min(time));
+        }
+        began
+    };
     let (mut outcome, began) = thread::scope(|scope| {
         let threads: Vec<_> = (0..job.threads)
             .map(|number| {
-                let (start, over) = (&start, &over);
-                scope.spawn(move || run_thread(sink, job, number, start, over))
+                let (start, phase) = (&start, &phase);
+                scope.spawn(move || run_thread(sink, job, number, start, phase))
             })
             .collect();
         start.wait();
-        let began = Instant::now();
-        while began.elapsed() < job.time && !job.stop.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(5).min(job.time));
-        }
-        over.store(true, Ordering::Relaxed);
+        pause(job.time / 2);
+        phase.measured.store(true, Ordering::Relaxed);
+        let began = pause(job.time);
+        phase.over.store(true, Ordering::Relaxed);
         let mut outcome =
             Outcome { last: vec![0; FILES * job.shape.blocks()], ..Outcome::default() };
         for thread in threads {
             let one = thread.join().map_err(|_| Error::new("a thread panicked"))??;
             outcome.operations += one.operations;
+            outcome.writes += one.writes;
             outcome.latencies_ns.extend(one.latencies_ns);
             for (last, number) in outcome.last.iter_mut().zip(one.last) {
                 *last = number.max(*last);
@@ -102,7 +119,7 @@ fn run_thread(
     job: Job<'_>,
     number: u32,
     start: &Barrier,
-    over: &AtomicBool,
+    phase: &Phase,
 ) -> Result<Outcome> {
     let (blocks, threads) = (job.shape.blocks(), job.threads as usize);
     // One block of a file in so many as there are threads is its own.
@@ -118,18 +135,19 @@ fn run_thread(
         ..Outcome::default()
     };
     start.wait();
-    while !over.load(Ordering::Relaxed) {
+    while !phase.over.load(Ordering::Relaxed) {
+        let is_measured = phase.measured.load(Ordering::Relaxed);
         for turn in 0..SAMPLE {
             let pick = random.next();
             let file = (pick >> 32) as usize % FILES;
             let block = (pick & u64::from(u32::MAX)) % own;
             let block = block as usize * threads + number as usize;
             let place = file * blocks + block;
-            outcome.operations += 1;
-            let write = u32::try_from(outcome.operations).unwrap_or(u32::MAX);
+            outcome.writes += 1;
+            let write = u32::try_from(outcome.writes).unwrap_or(u32::MAX);
             outcome.last[place] = write;
             mark(&mut data, place as u64, write);
-            if turn == 0 {
+            if turn == 0 && is_measured {
                 let began = Instant::now();
                 sink.store(file, block, &data)?;
                 let ns = u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX);
@@ -138,6 +156,7 @@ fn run_thread(
                 sink.store(file, block, &data)?;
             }
         }
+        outcome.operations += if is_measured { SAMPLE } else { 0 };
     }
     Ok(outcome)
 }

@@ -198,7 +198,7 @@ impl Stored {
         for ((name, metric), before) in names.into_iter().zip(before) {
             figures.push((metric, (count(name) - before) as f64));
         }
-        let slow = outcome.operations - (count("dax_overwrites") - before[2]);
+        let slow = outcome.writes - (count("dax_overwrites") - before[2]);
         figures.push(("slow_writes", slow as f64));
         drop(sink);
         volume.close()?;
@@ -253,6 +253,7 @@ fn measure(sink: &dyn Sink, job: Job<'_>) -> Result<(Outcome, Figures)> {
         ("latency_p999_us", Some(outcome.latency_us(0.999))),
         ("cpu_s", usage.cpu_s),
         ("operations", Some(outcome.operations as f64)),
+        ("writes", Some(outcome.writes as f64)),
     ];
     Ok((outcome, known(figures).collect()))
 }

@@ -28,13 +28,6 @@ impl Files {
     /// # Errors
     /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
     pub fn write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
-        if inode.is_dax() && self.overwrite_dax(inode, offset, buf) {
-            return Ok(buf.len());
-        }
-        self.write_any(inode, offset, buf)
-    }
-
-    fn write_any(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         if inode.is_dax()
             && let Some(written) = self.write_dax(inode, offset, buf)
         {

@@ -47,8 +47,9 @@ impl Inode {
     /// A direct overwrite has completed.
     pub(crate) fn note_direct_write(&self, overwrites: &Overwrites) {
         let now = now();
+        // Until the year 2554.
         let secs = u64::try_from(now.secs).unwrap_or(0);
-        let now_ns = secs.saturating_mul(1_000_000_000).saturating_add(u64::from(now.nanos));
+        let now_ns = secs.wrapping_mul(1_000_000_000).wrapping_add(u64::from(now.nanos));
         if overwrites.note_write(now_ns.max(1)) {
             self.dirty.set();
         }

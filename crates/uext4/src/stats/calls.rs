@@ -2,15 +2,16 @@
 //!
 //! What: a histogram for each kind of call. A read from memory takes less time than two looks at
 //! the clock and an addition to words that all processors share, so frequent calls are counted
-//! always, on words of the thread's own share, and timed now and then.
+//! always and timed now and then, both on words of the thread's own share.
 //! Invariants: which calls are timed depends on nothing but chance, so that the timed ones are a
 //! fair sample. What takes long in a call, a join, a commit, a flush, has a histogram of its own
 //! that misses nothing.
 
-use super::histogram::{Histogram, Reading};
+use super::histogram::{Histogram, Reading, add_alone};
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use uext4_device::seat;
 
 /// One of so many frequent calls is timed, in the mean.
@@ -25,8 +26,9 @@ pub struct Counter {
     shards: [Share; SHARDS],
 }
 
+/// Alone on its cache lines: processors fetch them in pairs.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Share {
     /// Written by the one live thread that has the share's number ([`seat::number`]).
     own: AtomicU64,
@@ -36,12 +38,12 @@ struct Share {
 
 impl Counter {
     /// Adds.
+    #[inline]
     pub fn add(&self, count: u64) {
         let number = seat::number();
         let share = &self.shards[number % SHARDS];
         if number < SHARDS {
-            let before = share.own.load(Ordering::Relaxed);
-            share.own.store(before.wrapping_add(count), Ordering::Relaxed);
+            add_alone(&share.own, count);
         } else {
             share.others.fetch_add(count, Ordering::Relaxed);
         }
@@ -55,31 +57,49 @@ impl Counter {
     }
 }
 
+/// A histogram likewise.
+#[derive(Debug, Default)]
+struct Shares {
+    /// Each made for, and written by, the one live thread that has its number.
+    own: [OnceLock<Histogram>; SHARDS],
+    others: Histogram,
+}
+
+impl Shares {
+    fn add(&self, duration: Duration) {
+        match self.own.get(seat::number()) {
+            Some(own) => own.get_or_init(Histogram::default).add_alone(duration),
+            None => self.others.add(duration),
+        }
+    }
+
+    fn read(&self) -> Reading {
+        let mut sum = self.others.read();
+        self.own.iter().filter_map(OnceLock::get).for_each(|own| sum.merge(&own.read()));
+        sum
+    }
+}
+
 /// Calls of one kind: all counted, one in [`SAMPLE`] timed.
 #[derive(Debug, Default)]
 pub struct Sampled {
     calls: Counter,
-    timed: Histogram,
+    timed: Shares,
 }
 
 impl Sampled {
-    /// Makes a call.
-    pub fn time<T>(&self, call: impl FnOnce() -> T) -> T {
+    /// A call begins; it ends when this is dropped.
+    #[inline]
+    pub fn begin(&self) -> Call<'_> {
         self.calls.add(1);
-        if !is_turn() {
-            return call();
-        }
-        let start = Instant::now();
-        let result = call();
-        self.timed.add_since(start);
-        result
+        Call { of: self, start: is_turn().then(Instant::now) }
     }
 
     /// A call that began at `start` ends.
     pub fn add_since(&self, start: Instant) {
         self.calls.add(1);
         if is_turn() {
-            self.timed.add_since(start);
+            self.timed.add(start.elapsed());
         }
     }
 
@@ -87,6 +107,24 @@ impl Sampled {
     #[must_use]
     pub fn read(&self) -> SampledReading {
         SampledReading { timed: self.timed.read(), calls: self.calls.get() }
+    }
+}
+
+/// A call that is under way.
+#[derive(Debug)]
+#[must_use]
+pub struct Call<'a> {
+    of: &'a Sampled,
+    /// If it is timed.
+    start: Option<Instant>,
+}
+
+impl Drop for Call<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(start) = self.start {
+            self.of.timed.add(start.elapsed());
+        }
     }
 }
 
@@ -121,32 +159,36 @@ pub struct Calls {
     pub fsync: Histogram,
 }
 
+thread_local! {
+    /// Calls until one is timed, with that.
+    static LEFT: Cell<u32> = const { Cell::new(0) };
+    static SEED: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Whether the calling thread times this call: after gaps of 1 to 31 calls, at random, so that it
 /// keeps no step with a program that repeats itself.
+#[inline]
 fn is_turn() -> bool {
-    thread_local! {
-        static LEFT: Cell<u32> = const { Cell::new(0) };
-        static SEED: Cell<u32> = const { Cell::new(0) };
+    let left = LEFT.get();
+    if left > 1 {
+        LEFT.set(left - 1);
+        return false;
     }
-    LEFT.with(|left| {
-        if left.get() > 1 {
-            left.set(left.get() - 1);
-            return false;
-        }
-        let is_first = left.get() == 0;
-        left.set(SEED.with(|seed| {
-            if is_first {
-                static THREADS: AtomicUsize = AtomicUsize::new(1);
-                let thread = THREADS.fetch_add(1, Ordering::Relaxed) as u32;
-                seed.set(thread.wrapping_mul(0x9e37_79b9));
-            }
-            // The multiplier and increment of Numerical Recipes; its high bits are good.
-            seed.set(seed.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
-            let random = u64::from(seed.get());
-            1 + ((random * u64::from(2 * SAMPLE - 1)) >> 32) as u32
-        }));
-        !is_first
-    })
+    draw_gap();
+    left == 1
+}
+
+#[cold]
+fn draw_gap() {
+    if SEED.get() == 0 {
+        static THREADS: AtomicUsize = AtomicUsize::new(1);
+        let thread = THREADS.fetch_add(1, Ordering::Relaxed) as u32;
+        SEED.set(thread.wrapping_mul(0x9e37_79b9));
+    }
+    // The multiplier and increment of Numerical Recipes; its high bits are good.
+    let seed = SEED.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    SEED.set(seed);
+    LEFT.set(1 + ((u64::from(seed) * u64::from(2 * SAMPLE - 1)) >> 32) as u32);
 }
 
 #[cfg(test)]
@@ -156,9 +198,15 @@ mod tests {
     #[test]
     fn all_calls_are_counted_and_some_are_timed() {
         let sampled = Sampled::default();
+        // More threads than there are shares, all at a time.
+        let all = std::sync::Barrier::new(40);
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..40_000).for_each(|_| sampled.time(|| ())));
+            for _ in 0..40 {
+                scope.spawn(|| {
+                    all.wait();
+                    (0..4_000).for_each(|_| drop(sampled.begin()));
+                    all.wait();
+                });
             }
         });
         let read = sampled.read();
@@ -173,8 +221,8 @@ mod tests {
     fn a_program_that_repeats_itself_is_sampled_fairly() {
         let (first, second) = (Sampled::default(), Sampled::default());
         for _ in 0..50_000 {
-            first.time(|| ());
-            second.time(|| ());
+            drop(first.begin());
+            drop(second.begin());
         }
         let (first, second) = (first.read().timed.count, second.read().timed.count);
         assert!(first.abs_diff(second) < first / 8, "{first} {second}");

@@ -39,10 +39,13 @@ impl Files {
         self.read_fast(inode, offset, buf)
     }
 
-    /// Writes, if it is an overwrite of what is known to be written, and nothing fails.
+    /// Writes, if it is an overwrite of a file in DAX mode, of what is known to be written, and
+    /// nothing fails. A `bool`, and to be asked before anything is set up: see docs/direct-io.md
+    /// for what a result that is copied costs behind stores past the caches.
     #[inline]
-    pub(super) fn overwrite_dax(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
-        self.options.dax_overwrite == DaxOverwrite::Direct
+    pub(crate) fn overwrite_dax(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
+        inode.is_dax()
+            && self.options.dax_overwrite == DaxOverwrite::Direct
             && matches!(self.overwrite(inode, offset, buf, false), Some(Ok(())))
     }
 

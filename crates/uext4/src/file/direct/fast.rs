@@ -64,7 +64,9 @@ impl Files {
     }
 
     /// What of [`Files::write_fast`] each overwrite goes through. Behind stores past the caches a
-    /// processor goes on only until its queue of stores is full, so this has as few as can be.
+    /// processor goes on only until its queue of stores is full, or until it loads at once what two
+    /// stores wrote: so this has as few stores as can be, and no result that is copied
+    /// (docs/direct-io.md).
     #[inline]
     pub(in crate::file) fn overwrite(
         &self,
@@ -226,11 +228,13 @@ impl Files {
         find: impl Fn(FileBlock) -> Option<(BlockNo, u32)>,
     ) -> Option<(u64, usize)> {
         let block_size = self.block_size();
-        let block = FileBlock(u32::try_from(offset / block_size).ok()?);
+        // A division would take longer than all else here.
+        let shift = block_size.trailing_zeros();
+        let block = FileBlock(u32::try_from(offset >> shift).ok()?);
         let (start, blocks) = find(block)?;
-        let within = offset % block_size;
-        let bytes = u64::from(blocks) * block_size - within;
+        let within = offset & (block_size - 1);
+        let bytes = (u64::from(blocks) << shift) - within;
         let len = len.min(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Some((start.get() * block_size + within, len))
+        Some(((start.get() << shift) + within, len))
     }
 }

@@ -31,7 +31,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex, Published, heavy_fence, seat, thread};
 use std::fmt::Debug;
 use std::ptr;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// In `state`: how many exclude direct accesses.
@@ -54,6 +54,9 @@ const PATIENCE: u32 = if cfg!(feature = "shuttle") { 40 } else { LOOKS + 3 };
 /// Drives requests that are under way, for one who waits for them: the thread that pushed them may
 /// be the very one that waits, or one that does not come back before that.
 pub(crate) trait Helper: Send + Sync + Debug {
+    /// Whether the calling thread pushed the last of them: nobody else is about to complete them.
+    fn is_own(&self) -> bool;
+
     /// Completes what is on the device, if nobody else is about to. Waits for the device at most.
     fn help(&self);
 }
@@ -344,11 +347,13 @@ impl Overwrites {
             if looks < LOOKS { thread::give_way() } else { thread::pause() }
         }
         looks = 0;
+        let mut patience = None;
         for stripe in &self.stripes {
             while stripe.0.load(Ordering::SeqCst) != 0 {
                 wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
                 // Whose requests they are comes back as a rule, and a ring does not like strangers.
-                if looks >= PATIENCE {
+                let patience = *patience.get_or_insert_with(|| self.patience());
+                if looks >= patience {
                     self.help();
                 }
                 looks += 1;
@@ -358,9 +363,18 @@ impl Overwrites {
     }
 
     fn help(&self) {
-        // Not under the lock: helping takes others.
+        self.helpers().for_each(|helper| helper.help());
+    }
+
+    /// Looks before the caller helps.
+    fn patience(&self) -> u32 {
+        if self.helpers().any(|helper| helper.is_own()) { 0 } else { PATIENCE }
+    }
+
+    /// Not to be asked for anything under the lock: helping takes others.
+    fn helpers(&self) -> impl Iterator<Item = Arc<dyn Helper>> {
         let helpers = self.helpers.lock().clone();
-        helpers.iter().filter_map(Weak::upgrade).for_each(|helper| helper.help());
+        helpers.into_iter().filter_map(|helper| helper.upgrade())
     }
 
     /// Whoever waits for accesses drives this one's.

@@ -17,7 +17,7 @@ use super::queue::{DirectDone, DirectFile, DirectOp, DirectRequest};
 use super::worker::{Job, Worker};
 use crate::error::{Error, Result};
 use crate::inode::{Access, Helper, Inode, Ticket, Version};
-use crate::sync::{LockRank, Mutex};
+use crate::sync::{LockRank, Mutex, thread};
 use std::sync::Arc;
 use uext4_device::{DeviceQueue, IoBuf, QueueDone, QueueOp, QueueOptions, QueueRequest};
 
@@ -32,6 +32,8 @@ pub(super) struct Requests {
 
 #[derive(Debug)]
 struct Inner {
+    /// Slot of the thread that pushed last.
+    owner: usize,
     /// `None` once the queue is closed.
     device: Option<Box<dyn DeviceQueue>>,
     /// Those registered, by the number of their file.
@@ -113,6 +115,7 @@ impl Requests {
             inner: Mutex::new(
                 LockRank::Requests,
                 Inner {
+                    owner: thread::slot(),
                     device: Some(device),
                     inodes: Vec::new(),
                     slots: (0..depth).map(|_| None).collect(),
@@ -179,6 +182,7 @@ impl Requests {
     ) -> std::result::Result<(), DirectRequest> {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        inner.owner = thread::slot();
         let Some(device) = &mut inner.device else { return Err(request) };
         if !is_aligned(&request, pieces, device.alignment()) {
             return Err(request);
@@ -362,6 +366,10 @@ impl Requests {
 }
 
 impl Helper for Requests {
+    fn is_own(&self) -> bool {
+        self.inner.try_lock().is_some_and(|inner| inner.owner == thread::slot())
+    }
+
     fn help(&self) {
         if let Some(mut inner) = self.inner.try_lock() {
             // The owner meets the error, too.

@@ -115,7 +115,9 @@ impl Effect {
     fn is_one_handle(&self, whole_max: u64) -> bool {
         let is_write = self.generation != 0;
         let cuts = self.range.end == u64::MAX;
-        cuts || (is_write && self.range.end - self.range.start <= whole_max)
+        // Two requests of a queue are two writes.
+        let is_one = is_write && self.size_between.is_none();
+        cuts || (is_one && self.range.end - self.range.start <= whole_max)
     }
 
     /// Effect of `operation` on a file of `size` bytes; `None` for operations on anything else.
@@ -613,6 +615,11 @@ mod tests {
         apply(&mut reordered, &write(4096, 4096, 3));
         assert!(!passes(&reordered));
         check(ID, &synced, &later, &bytes_of(&torn), Rules::EXACT).unwrap();
+        // Half of it, if it was two requests of a queue.
+        let mut later = later;
+        later[0].size_between = Some(synced.size);
+        check_moment(ID, &synced, &later, &bytes_of(&torn), 4096).unwrap();
+        check_moment(ID, &synced, &later, &bytes_of(&reordered), 4096).unwrap_err();
     }
 
     #[test]

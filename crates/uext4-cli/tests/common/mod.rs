@@ -217,10 +217,18 @@ impl Mounted {
         self.dir.join(name)
     }
 
-    /// Ends the mount by `uext4 umount`.
+    /// Ends the mount by `uext4 umount`. A program that another test of this process is about to
+    /// start has all files open, for a moment, that were open here: busy for so long is no fault.
     pub(crate) fn end(mut self) {
         self.ended = true;
-        run_ok([OsStr::new("umount"), self.dir.as_os_str()]);
+        let umount = [OsStr::new("umount"), self.dir.as_os_str()];
+        wait_until("the mount is free", || {
+            let output = run(umount);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let is_busy = said.contains("resource busy");
+            assert!(is_busy || output.status.success() && said.is_empty(), "{umount:?}: {said}");
+            !is_busy
+        });
     }
 
     /// The mount has been ended by other means.

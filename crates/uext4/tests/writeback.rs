@@ -78,7 +78,8 @@ fn writers_on_a_slow_device_stay_below_the_limit_and_all_go_on() {
     if !have("mke2fs") {
         return;
     }
-    let inner = Arc::new(mke2fs(64, "-b 4096"));
+    // Room for what was removed and is not committed yet, too.
+    let inner = Arc::new(mke2fs(256, "-b 4096"));
     let device = Arc::new(SlowDevice { inner: inner.clone(), slow: AtomicBool::new(false) });
     let volume = Volume::open(device.clone() as SharedDevice, options()).unwrap();
     device.slow.store(true, Ordering::Relaxed);
@@ -124,8 +125,9 @@ fn writers_on_a_slow_device_stay_below_the_limit_and_all_go_on() {
             }
             most
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let ends: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         done.store(true, Ordering::Relaxed);
+        assert!(ends.iter().all(Result::is_ok), "a writer failed");
         let fewest = written.iter().map(|w| w.load(Ordering::Relaxed)).min().unwrap();
         (watch.join().unwrap(), fewest)
     });

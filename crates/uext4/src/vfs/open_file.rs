@@ -57,12 +57,6 @@ impl OpenFile {
         if self.vfs.files().overwrite_dax(&self.inode, offset, buf) {
             return Ok(buf.len());
         }
-        self.write_otherwise(offset, buf)
-    }
-
-    /// Not part of the caller: what it saves and spills for this would be more stores on its way.
-    #[inline(never)]
-    fn write_otherwise(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.watch(|files| files.write(&self.inode, offset, buf))
     }
 

@@ -20,6 +20,8 @@ use crate::options::Access;
 /// How often the lock of a block device is tried: udev holds it for moments while it probes.
 const BLOCK_LOCK_TRIES: u32 = 10;
 const BLOCK_LOCK_WAIT: Duration = Duration::from_millis(50);
+/// Between two looks at a loop device that is being detached.
+const LOOP_WAIT: Duration = Duration::from_millis(25);
 
 /// An image that is open and taken.
 pub(crate) struct Claimed {
@@ -129,7 +131,8 @@ pub(crate) fn lock(
 
 /// Refuses a file that the kernel may write to through a loop device.
 pub(crate) fn refuse_loop_backing(path: &Path, found: &Metadata) -> Result<(), OpenError> {
-    match loop_device_of(Path::new("/sys/block"), found.dev(), found.ino()) {
+    let pause = || std::thread::sleep(LOOP_WAIT);
+    match loop_device_of(Path::new("/sys/block"), found.dev(), found.ino(), pause) {
         Some(device) => Err(OpenError::BacksLoop { path: path.to_path_buf(), device }),
         None => Ok(()),
     }

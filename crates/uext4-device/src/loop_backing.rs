@@ -3,7 +3,9 @@
 //! # What
 //! The kernel writes to a loop device's backing file without taking any lock on it, so the only
 //! way to know is to look at `/sys/block/loopN/loop/backing_file`. The path there is compared by
-//! device and inode number, because one file has many names.
+//! device and inode number, because one file has many names. A device that is detached while
+//! somebody has it open (udev, another `losetup --find`) goes when the last one closes it; until
+//! then it has `loop/autoclear`, and is worth a wait.
 //!
 //! # Not covered
 //! A loop device whose backing path does not lead to the file in this process's mount namespace
@@ -14,9 +16,37 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The loop device whose backing file has this device and inode number, if there is one. `sysfs`
-/// is `/sys/block`; a missing one means that there are no loop devices to see.
-pub(crate) fn loop_device_of(sysfs: &Path, dev: u64, ino: u64) -> Option<PathBuf> {
+/// How often one that may be going is looked at.
+const LOOKS: u32 = 20;
+
+/// A loop device before a file.
+struct Backed {
+    device: PathBuf,
+    /// It goes when nobody has it open.
+    going: bool,
+}
+
+/// The loop device whose backing file has this device and inode number, if there is one and it
+/// does not go within some pauses. `sysfs` is `/sys/block`; a missing one means that there are no
+/// loop devices to see.
+pub(crate) fn loop_device_of(
+    sysfs: &Path,
+    dev: u64,
+    ino: u64,
+    mut pause: impl FnMut(),
+) -> Option<PathBuf> {
+    let mut backed = find(sysfs, dev, ino)?;
+    for _ in 1..LOOKS {
+        if !backed.going {
+            break;
+        }
+        pause();
+        backed = find(sysfs, dev, ino)?;
+    }
+    Some(backed.device)
+}
+
+fn find(sysfs: &Path, dev: u64, ino: u64) -> Option<Backed> {
     for entry in fs::read_dir(sysfs).ok()?.flatten() {
         let name = entry.file_name();
         if !name.as_bytes().starts_with(b"loop") {
@@ -28,7 +58,9 @@ pub(crate) fn loop_device_of(sysfs: &Path, dev: u64, ino: u64) -> Option<PathBuf
             continue;
         };
         if (found.dev(), found.ino()) == (dev, ino) {
-            return Some(Path::new("/dev").join(name));
+            let autoclear = fs::read(entry.path().join("loop/autoclear"));
+            let going = autoclear.is_ok_and(|flag| flag.starts_with(b"1"));
+            return Some(Backed { device: Path::new("/dev").join(name), going });
         }
     }
     None
@@ -38,6 +70,17 @@ pub(crate) fn loop_device_of(sysfs: &Path, dev: u64, ino: u64) -> Option<PathBuf
 mod tests {
     use super::*;
 
+    fn attach(sysfs: &Path, name: &str, backing: &str, autoclear: &str) {
+        let folder = sysfs.join(name).join("loop");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("backing_file"), backing).unwrap();
+        fs::write(folder.join("autoclear"), autoclear).unwrap();
+    }
+
+    fn never() {
+        panic!("waits for a device that stays");
+    }
+
     #[test]
     fn finds_a_backing_file_by_identity_and_survives_what_is_missing() {
         let folder = tempfile::tempdir().unwrap();
@@ -46,24 +89,34 @@ mod tests {
         fs::write(&image, b"x").unwrap();
         fs::hard_link(&image, &alias).unwrap();
         let sysfs = folder.path().join("sys");
-        for (name, backing) in [("loop0", None), ("loop1", Some("/gone (deleted)"))] {
-            fs::create_dir_all(sysfs.join(name).join("loop")).unwrap();
-            if let Some(backing) = backing {
-                fs::write(sysfs.join(name).join("loop/backing_file"), backing).unwrap();
-            }
-        }
+        fs::create_dir_all(sysfs.join("loop0")).unwrap();
+        attach(&sysfs, "loop1", "/gone (deleted)\n", "1\n");
         fs::create_dir_all(sysfs.join("sda/loop")).unwrap();
         let identity = fs::metadata(&image).unwrap();
-        assert_eq!(loop_device_of(&sysfs, identity.dev(), identity.ino()), None);
+        let of = |sysfs: &Path, ino| loop_device_of(sysfs, identity.dev(), ino, never);
+        assert_eq!(of(&sysfs, identity.ino()), None);
 
-        fs::create_dir_all(sysfs.join("loop7/loop")).unwrap();
-        let line = format!("{}\n", alias.display());
-        fs::write(sysfs.join("loop7/loop/backing_file"), line).unwrap();
-        assert_eq!(
-            loop_device_of(&sysfs, identity.dev(), identity.ino()),
-            Some(PathBuf::from("/dev/loop7"))
-        );
-        assert_eq!(loop_device_of(&sysfs, identity.dev(), identity.ino() + 1), None);
-        assert_eq!(loop_device_of(Path::new("/no/such/sysfs"), 1, 1), None);
+        attach(&sysfs, "loop7", &format!("{}\n", alias.display()), "0\n");
+        assert_eq!(of(&sysfs, identity.ino()), Some(PathBuf::from("/dev/loop7")));
+        assert_eq!(of(&sysfs, identity.ino() + 1), None);
+        assert_eq!(of(Path::new("/no/such/sysfs"), 1), None);
+    }
+
+    #[test]
+    fn waits_for_one_that_is_going_but_not_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        fs::write(&image, b"x").unwrap();
+        let sysfs = folder.path().join("sys");
+        attach(&sysfs, "loop3", &format!("{}\n", image.display()), "1\n");
+        let identity = fs::metadata(&image).unwrap();
+        let mut pauses = 0;
+        let mounted = loop_device_of(&sysfs, identity.dev(), identity.ino(), || pauses += 1);
+        assert_eq!((mounted, pauses), (Some(PathBuf::from("/dev/loop3")), LOOKS - 1));
+
+        let gone = loop_device_of(&sysfs, identity.dev(), identity.ino(), || {
+            fs::remove_dir_all(sysfs.join("loop3/loop")).unwrap();
+        });
+        assert_eq!(gone, None);
     }
 }

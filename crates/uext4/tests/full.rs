@@ -252,3 +252,43 @@ fn a_volume_without_free_inodes_takes_names_and_data() {
     volume.close().unwrap();
     assert_clean(&device);
 }
+
+/// Writers that use a good half of a volume at a time and remove as they go, so that what is
+/// not used waits for a commit, their own or that of another: no write may say that it is full.
+#[test]
+fn space_that_comes_back_with_another_threads_commit_is_found() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 4096 -m 0 -J size=4"));
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (volume, root) = (&volume, &root);
+            scope.spawn(move || {
+                let data = pattern(thread, 512 << 10);
+                for n in 0..1200 {
+                    let name = |n: u64| format!("t{thread}-{n}");
+                    let inode = volume
+                        .create(root, name(n).as_bytes(), &new(FileKind::Regular, 0o644))
+                        .unwrap();
+                    let file = volume.open_file(&inode).unwrap();
+                    for at in 0..4 {
+                        file.write_at(at * data.len() as u64 / 4, &data[..data.len() / 4]).unwrap();
+                    }
+                    if n % 8 == thread {
+                        file.sync(false).unwrap();
+                    }
+                    drop((file, inode));
+                    if n >= 3 {
+                        volume.unlink(root, name(n - 3).as_bytes()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    drop(root);
+    volume.close().unwrap();
+    assert_clean(&device);
+}

@@ -101,12 +101,11 @@ impl Space {
     /// `NoSpace`; a corrupt bitmap; a device failure.
     pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         loop {
-            let releases = self.releases.load(Ordering::Acquire);
+            let releases = self.releases();
             if let Some(claim) = self.claim_unreserved(goal, want)? {
                 return Ok(claim);
             }
-            // What was released while we searched counts as pending no more.
-            if !self.reclaim_pending()? && self.releases.load(Ordering::Acquire) == releases {
+            if !self.reclaim_pending(releases)? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         }
@@ -122,12 +121,13 @@ impl Space {
     pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
         let mut waits = 0;
         loop {
+            let releases = self.releases();
             if let Some(claim) = self.search(goal, want)? {
                 // The reservation that the caller gives back for it.
                 self.shared.available.take_promised(i64::from(claim.len()));
                 return Ok(claim);
             }
-            if self.reclaim_pending()? {
+            if self.reclaim_pending(releases)? {
                 continue;
             }
             if waits == CLAIM_WAITS_MAX {

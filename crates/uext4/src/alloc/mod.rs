@@ -255,14 +255,21 @@ impl Space {
         ino < self.layout.first_ino || self.own_inodes.contains(&ino)
     }
 
-    /// Takes the windows back, or else waits until blocks freed so far can be used; false if there
-    /// are none.
-    fn reclaim_pending(&self) -> Result<bool> {
+    /// How often blocks that were freed have become usable: what [`Space::wait_for_frees`] takes.
+    #[must_use]
+    pub fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
+    }
+
+    /// Takes the windows back, or else waits until blocks freed so far can be used. False if there
+    /// are none and none became usable since there were `releases` of them: what another thread's
+    /// commit has released after the caller looked counts as pending no more.
+    fn reclaim_pending(&self, releases: u64) -> Result<bool> {
         if self.give_back_windows() {
             return Ok(true);
         }
         if self.shared.pending_blocks.sum() <= 0 {
-            return Ok(false);
+            return Ok(self.releases() != releases);
         }
         self.discards.wait();
         self.journal.commit_all()?;

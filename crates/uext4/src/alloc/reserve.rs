@@ -52,12 +52,13 @@ impl Drop for Reservation {
 }
 
 impl Space {
-    /// Waits until freed blocks are usable, for a caller that met `NoSpace`; false if waiting
-    /// brings nothing. Not to be called with a handle open.
+    /// Waits until freed blocks are usable, for a caller that met `NoSpace` and had seen this many
+    /// [`Space::releases`] before it tried; false if trying again brings nothing. Not to be called
+    /// with a handle open.
     ///
     /// # Errors
     /// The journal is aborted.
-    pub fn wait_for_frees(&self) -> Result<bool> {
-        self.reclaim_pending()
+    pub fn wait_for_frees(&self, releases: u64) -> Result<bool> {
+        self.reclaim_pending(releases)
     }
 }

@@ -162,6 +162,7 @@ impl Files {
         inode.note_cached();
         let mut swept = false;
         loop {
+            let releases = self.space.releases();
             let copied = self
                 .allocate_at_write(inode, first, last)
                 .and_then(|()| self.fresh_blocks(inode, first, last))
@@ -175,7 +176,7 @@ impl Files {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
-                    } else if !self.space.wait_for_frees()? {
+                    } else if !self.space.wait_for_frees(releases)? {
                         return Err(error);
                     }
                 }

@@ -192,6 +192,7 @@ impl Files {
     fn write_alone(&self, mut chunk: Chunk<'_>) -> Result<usize> {
         let mut swept = false;
         loop {
+            let releases = self.space.releases();
             match self.write_chunks(&[chunk], true) {
                 Ok(_) => return Ok(chunk.data.len()),
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
@@ -201,7 +202,7 @@ impl Files {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
-                    } else if !self.space.wait_for_frees()? {
+                    } else if !self.space.wait_for_frees(releases)? {
                         let half = chunk.offset + chunk.data.len() as u64 / 2;
                         let len = (half - half % self.block_size()).saturating_sub(chunk.offset);
                         if len == 0 {

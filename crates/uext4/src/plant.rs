@@ -59,6 +59,8 @@ pub enum Fault {
     LooseNumber,
     /// Ranges are taken out and put in beside sweeps of the same file.
     UnsweptShift,
+    /// Who finds no space does not see that another thread's commit has brought some meanwhile.
+    OverlookedRelease,
 }
 
 /// Whether this fault is switched on.

@@ -18,6 +18,51 @@ use way::{buf, close, file, number, queue, read};
 
 const BLOCK: usize = 4096;
 
+/// A file without a name is deleted once the queue lets it go, which it does with nothing of it
+/// under way; its number may be another's then, but not for who kept it.
+#[test]
+fn a_file_that_is_let_go_can_be_deleted() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(64, "-b 4096"));
+    let volume = mount(&device);
+    let (a, b) = (file(&volume, "a"), file(&volume, "b"));
+    b.write_direct_at(0, &[7; BLOCK]).unwrap();
+    volume.sync().unwrap();
+    let free = volume.stat_fs().blocks_free;
+    let mut queue = queue(&volume, 4);
+    let request = |file, op| DirectRequest { file, op, offset: 0, buf: buf(1, BLOCK), tag: 0 };
+    let known = queue.register(a.inode()).unwrap();
+    let mut done = Vec::new();
+    for _ in 0..2 {
+        // Waits for the reap at first, since it needs a block, and is on the device then.
+        queue.push(request(known, DirectOp::Write)).unwrap();
+        let refused = queue.unregister(known).unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidArgument);
+        queue.reap(1, &mut done).unwrap();
+        assert_eq!(done.pop().unwrap().result.unwrap(), BLOCK);
+    }
+    volume.unlink(&volume.root().unwrap(), b"a").unwrap();
+    drop(a);
+    volume.delete_unlinked().unwrap();
+    assert_eq!(volume.stat_fs().blocks_free, free - 1, "the queue holds it");
+
+    queue.unregister(known).unwrap();
+    volume.delete_unlinked().unwrap();
+    assert_eq!(volume.stat_fs().blocks_free, free);
+    let other = queue.register(b.inode()).unwrap();
+    queue.push(request(known, DirectOp::Write)).unwrap();
+    queue.reap(1, &mut done).unwrap();
+    assert!(done.pop().unwrap().result.is_err(), "an old number");
+    assert!(queue.unregister(known).is_err());
+    queue.push(request(other, DirectOp::Read)).unwrap();
+    queue.reap(1, &mut done).unwrap();
+    assert_eq!(done.pop().unwrap().buf[..], [7; BLOCK]);
+    drop((queue, b));
+    close(volume, &device);
+}
+
 /// What goes together shares handles; what is refused comes back with its buffer.
 #[test]
 fn a_queue_gathers_what_the_device_cannot_do_alone() {
@@ -64,9 +109,11 @@ fn a_queue_gathers_what_the_device_cannot_do_alone() {
     small.reap(1, &mut done).unwrap();
     let error = done.pop().unwrap().result.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidArgument);
-    small.push(request(direct[31], 0)).unwrap();
-    small.reap(1, &mut done).unwrap();
-    assert!(done.pop().unwrap().result.is_err(), "a file of another queue");
+    for file in [direct[0], direct[31]] {
+        small.push(request(file, 0)).unwrap();
+        small.reap(1, &mut done).unwrap();
+        assert!(done.pop().unwrap().result.is_err(), "a file of another queue");
+    }
     assert!(small.register(&volume.root().unwrap()).is_err());
     assert!(
         volume.direct_queue(DirectOptions { depth: 0, polled: false, memory: vec![] }).is_err()

@@ -117,8 +117,10 @@ type Leased = Option<(u64, Lease)>;
 /// A queue with its files, which hold none of them: it may be the last that does.
 struct Queued {
     queue: DirectQueue,
-    known: Vec<(u64, DirectFile, Weak<Owned>)>,
+    known: Vec<Known>,
 }
+
+type Known = (u64, DirectFile, Weak<Owned>);
 
 struct Stress {
     volume: Volume,
@@ -209,13 +211,14 @@ impl Stress {
     fn queue(&self) -> Queued {
         let options = DirectOptions { depth: 8, polled: false, memory: Vec::new() };
         let mut queue = self.volume.direct_queue(options).unwrap();
-        let known = (0..FILES).map(|slot| {
-            let owned = self.file(slot);
-            let file = queue.register(owned.file.inode()).unwrap();
-            (owned.number, file, Arc::downgrade(&owned))
-        });
-        let known = known.collect();
+        let known = (0..FILES).map(|slot| self.register(&mut queue, slot)).collect();
         Queued { queue, known }
+    }
+
+    fn register(&self, queue: &mut DirectQueue, slot: usize) -> Known {
+        let owned = self.file(slot);
+        let file = queue.register(owned.file.inode()).unwrap();
+        (owned.number, file, Arc::downgrade(&owned))
     }
 
     fn overwrite_queued(&self, seed: u64) {
@@ -245,6 +248,12 @@ impl Stress {
             }
             queue.reap(8, &mut done).unwrap();
             done.clear();
+            let slot = rng.random_range(0..FILES);
+            if known[slot].2.strong_count() == 0 {
+                // Perhaps its last user lets it go.
+                queue.unregister(known[slot].1).unwrap();
+                known[slot] = self.register(queue, slot);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Schedules of shifts, of inode numbers and of the cells of free blocks.
 
-use super::{BARE, IMAGE, create, expect_clean, explore, new, open};
+use super::space::BARE;
+use super::{IMAGE, create, expect_clean, explore, new, open};
 #[cfg(feature = "plant")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;

@@ -45,6 +45,7 @@ use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::{AllocOptions, DaxMode};
 use crate::error::Result;
 use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
+use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
 use available::{Available, Sharded};
@@ -269,7 +270,7 @@ impl Space {
             return Ok(true);
         }
         if self.shared.pending_blocks.sum() <= 0 {
-            return Ok(self.releases() != releases);
+            return Ok(self.releases() != releases && !plant::is(Fault::OverlookedRelease));
         }
         self.discards.wait();
         self.journal.commit_all()?;

@@ -384,6 +384,11 @@ impl Overwrites {
         helpers.push(helper);
     }
 
+    /// It drives none of them any more.
+    pub(crate) fn remove_helper(&self, helper: &Arc<dyn Helper>) {
+        self.helpers.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(helper)));
+    }
+
     /// An overwrite is done, at `now` in nanoseconds. True if the inode's times have become late by
     /// that. At most one write to shared memory in a tick of that clock.
     pub(super) fn note_write(&self, now_ns: u64) -> bool {

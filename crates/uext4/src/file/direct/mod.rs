@@ -17,13 +17,15 @@
 mod fast;
 mod gather;
 mod in_place;
+mod known;
 mod pieces;
 mod queue;
 mod requests;
 mod stats;
 mod worker;
 
-pub use queue::{DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest};
+pub use known::DirectFile;
+pub use queue::{DirectDone, DirectOp, DirectOptions, DirectQueue, DirectRequest};
 pub(super) use stats::DirectStats;
 
 use super::Files;

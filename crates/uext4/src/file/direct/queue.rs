@@ -12,6 +12,7 @@
 use super::super::Files;
 use super::gather::Write;
 use super::in_place::Conversion;
+use super::known::{DirectFile, KnownFiles};
 use super::requests::{Ended, InPlace, Requests, device_depth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
@@ -29,10 +30,6 @@ pub struct DirectOptions {
     /// Memory that most buffers are of, to be registered with the kernel once.
     pub memory: Vec<IoMemory>,
 }
-
-/// A file that a queue knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectFile(pub(super) usize);
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +75,7 @@ pub struct DirectDone {
 pub struct DirectQueue {
     files: Arc<Files>,
     requests: Arc<Requests>,
-    inodes: Vec<InodeRef>,
+    known: KnownFiles,
     /// To be done at the next reap.
     waiting: Vec<DirectRequest>,
     /// Refused at once.
@@ -100,7 +97,7 @@ impl DirectQueue {
         Ok(Self {
             files: Arc::clone(files),
             requests: Arc::new(requests),
-            inodes: Vec::new(),
+            known: KnownFiles::default(),
             waiting: Vec::new(),
             refused: Vec::new(),
             ended: Ended::new(depth),
@@ -109,7 +106,8 @@ impl DirectQueue {
         })
     }
 
-    /// Makes a regular file known to the queue, which holds it from then on.
+    /// Makes a regular file known to the queue, which holds it until
+    /// [`unregister`](Self::unregister).
     ///
     /// # Errors
     /// `IsADirectory` for anything else.
@@ -120,9 +118,27 @@ impl DirectQueue {
                 "only regular files are read directly",
             ));
         }
-        let number = self.requests.register(inode);
-        self.inodes.push(inode.clone());
-        Ok(DirectFile(number))
+        let file = self.known.insert(inode.clone());
+        self.requests.register(file, inode);
+        Ok(file)
+    }
+
+    /// Lets go of a file: one that has lost its names can be deleted from then on.
+    ///
+    /// # Errors
+    /// `InvalidArgument` while a request of it has not been reaped, and for a file that the queue
+    /// does not know.
+    pub fn unregister(&mut self, file: DirectFile) -> Result<()> {
+        let fail = |why| Err(Error::new(ErrorKind::InvalidArgument, why));
+        if self.known.get(file).is_none() {
+            return fail("no file of this queue");
+        }
+        let waits = self.waiting.iter().any(|request| request.file == file);
+        if waits || !self.requests.unregister(file) {
+            return fail("a request of this file has not been reaped");
+        }
+        self.known.remove(file);
+        Ok(())
     }
 
     /// Requests that it holds at most.
@@ -147,7 +163,7 @@ impl DirectQueue {
             return Err(request);
         }
         self.in_flight += 1;
-        let Some(inode) = self.inodes.get(request.file.0) else {
+        let Some(inode) = self.known.get(request.file) else {
             let error = Error::new(ErrorKind::InvalidArgument, "no file of this queue");
             self.refused.push(refuse(request, error));
             return Ok(());
@@ -217,7 +233,7 @@ impl DirectQueue {
             .iter()
             .map(|request| {
                 let durable = request.op == DirectOp::WriteDurable;
-                Write::new(&self.inodes[request.file.0], request.offset, &request.buf, durable)
+                Write::new(&self.known[request.file], request.offset, &request.buf, durable)
             })
             .collect();
         self.files.write_gathered(&mut gathered);
@@ -235,7 +251,7 @@ impl DirectQueue {
     /// Makes written what requests have put data in; makes those again for which that is too late.
     fn convert(&mut self, done: &mut Vec<DirectDone>) {
         let mut ended = std::mem::take(&mut self.ended.in_place);
-        ended.sort_unstable_by_key(|one| (one.request.file.0, one.request.offset));
+        ended.sort_unstable_by_key(|one| (one.request.file.number, one.request.offset));
         let (mut list, mut again) = (Vec::new(), Vec::new());
         while let Some(first) = ended.first() {
             let file = first.request.file;
@@ -244,7 +260,7 @@ impl DirectQueue {
                 Conversion::new(request.offset, request.buf.len(), *version)
             };
             list.extend(ended[..count].iter().map(conversion));
-            let inode = &self.inodes[file.0];
+            let inode = &self.known[file];
             self.files.convert(inode, &mut list);
             let is_durable = |one: &InPlace| one.request.op == DirectOp::WriteDurable;
             let synced = match ended[..count].iter().any(is_durable) {
@@ -274,7 +290,7 @@ impl DirectQueue {
         mut request: DirectRequest,
         done: &mut Vec<DirectDone>,
     ) -> Option<DirectRequest> {
-        let inode = &self.inodes[request.file.0];
+        let inode = &self.known[request.file];
         let (offset, len) = (request.offset, request.buf.len());
         // Who closed the way holds the file, which is needed now, until what is on the device has
         // ended. That is ended here: else somebody would have to take over this thread's ring.

@@ -12,8 +12,9 @@
 
 use super::super::Files;
 use super::fast::Place;
+use super::known::DirectFile;
 use super::pieces::{PIECES_MAX, Piece, Split};
-use super::queue::{DirectDone, DirectFile, DirectOp, DirectRequest};
+use super::queue::{DirectDone, DirectOp, DirectRequest};
 use super::worker::{Job, Worker};
 use crate::error::{Error, Result};
 use crate::inode::{Access, Helper, Inode, Ticket, Version};
@@ -37,7 +38,7 @@ struct Inner {
     /// `None` once the queue is closed.
     device: Option<Box<dyn DeviceQueue>>,
     /// Those registered, by the number of their file.
-    inodes: Vec<Arc<Inode>>,
+    inodes: Vec<Option<Arc<Inode>>>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     /// Of those slots whose requests are in pieces.
@@ -128,16 +129,35 @@ impl Requests {
         })
     }
 
-    /// Makes an inode known; returns its number.
-    pub(super) fn register(self: &Arc<Self>, inode: &Arc<Inode>) -> usize {
-        let number = {
+    /// Makes an inode known.
+    pub(super) fn register(self: &Arc<Self>, file: DirectFile, inode: &Arc<Inode>) {
+        {
+            let inodes = &mut self.inner.lock().inodes;
+            inodes.resize(inodes.len().max(file.number + 1), None);
+            inodes[file.number] = Some(Arc::clone(inode));
+        }
+        inode.overwrites_to_be().add_helper(Arc::downgrade(&self.helper()));
+    }
+
+    /// Forgets an inode; false if a request of it is not told of yet.
+    pub(super) fn unregister(self: &Arc<Self>, file: DirectFile) -> bool {
+        let inode = {
             let mut inner = self.inner.lock();
-            inner.inodes.push(Arc::clone(inode));
-            inner.inodes.len() - 1
+            let is_busy = inner.slots.iter().flatten().any(|slot| slot.file == file)
+                || inner.ended.in_place.iter().any(|one| one.request.file == file);
+            if is_busy {
+                return false;
+            }
+            inner.inodes[file.number].take()
         };
-        let helper: Arc<dyn Helper> = self.clone();
-        inode.overwrites_to_be().add_helper(Arc::downgrade(&helper));
-        number
+        if let Some(overwrites) = inode.as_ref().and_then(|inode| inode.overwrites()) {
+            overwrites.remove_helper(&self.helper());
+        }
+        true
+    }
+
+    fn helper(self: &Arc<Self>) -> Arc<dyn Helper> {
+        self.clone()
     }
 
     /// Hands a request to the device, if nothing is to be done but its I/O; else gives it back.
@@ -311,7 +331,7 @@ impl Requests {
         helps: bool,
     ) {
         let Slot { file, op, offset, tag, ticket, converts, .. } = slot;
-        let inode = &inner.inodes[file.0];
+        let inode = inode_of(&inner.inodes, file);
         let stats = &self.files.direct;
         if helps {
             stats.helped.add(1);
@@ -360,7 +380,7 @@ impl Requests {
         }
         let inner = &mut *inner;
         for slot in inner.slots.iter_mut().filter_map(Option::take) {
-            end_write(&inner.inodes[slot.file.0], slot.ticket);
+            end_write(inode_of(&inner.inodes, slot.file), slot.ticket);
         }
     }
 }
@@ -386,6 +406,11 @@ fn is_aligned(request: &DirectRequest, pieces: &[Piece], alignment: usize) -> bo
         address += piece.len;
         fits
     })
+}
+
+/// The inode of a request that is under way.
+fn inode_of(inodes: &[Option<Arc<Inode>>], file: DirectFile) -> &Arc<Inode> {
+    inodes[file.number].as_ref().expect("a file with requests is known")
 }
 
 /// An overwrite is over. It may have failed, and changed something all the same.

@@ -89,6 +89,7 @@ fn overwriting() {
             buf.fill(2);
             let (op, offset) = (DirectOp::Write, 2048);
             queue.push(DirectRequest { file: known, op, offset, buf, tag: 0 }).unwrap();
+            queue.submit().unwrap();
             // Its own request stands in its way.
             file.allocate(AllocateMode::PunchHole, 3072, 1024).unwrap();
             queue.reap(1, &mut Vec::new()).unwrap();

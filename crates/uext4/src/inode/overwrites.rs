@@ -51,10 +51,10 @@ const LOOKS: u32 = 200;
 /// taken over from its thread costs tens of them, and its owner is back before that as a rule.
 const PATIENCE: u32 = if cfg!(feature = "shuttle") { 40 } else { LOOKS + 3 };
 
-/// Drives requests that are under way, for one who waits for them: the thread that pushed them may
+/// Drives requests that are under way, for one who waits for them: the thread that started them may
 /// be the very one that waits, or one that does not come back before that.
 pub(crate) trait Helper: Send + Sync + Debug {
-    /// Whether the calling thread pushed the last of them: nobody else is about to complete them.
+    /// Whether the calling thread started the last of them: nobody else is about to complete them.
     fn is_own(&self) -> bool;
 
     /// Completes what is on the device, if nobody else is about to. Waits for the device at most.

@@ -21,6 +21,7 @@ mod known;
 mod pieces;
 mod queue;
 mod requests;
+mod starting;
 mod stats;
 mod worker;
 

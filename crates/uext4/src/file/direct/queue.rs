@@ -1,6 +1,8 @@
 //! Many direct requests at a time, by one thread.
 //!
-//! What: [`DirectQueue`]: requests are pushed, started together, and reaped in any order. A read of
+//! What: [`DirectQueue`]: requests are pushed, started together, and reaped in any order. A push
+//! keeps the request and does nothing else: the locked instructions of a start wait for the
+//! caller's stores into its buffers, which so happens once for all that start together. A read of
 //! written blocks, or an overwrite of them, is a request of the device for each piece. Writes to
 //! unwritten blocks go the same way, and are converted when they are reaped. All else waits for
 //! the next reap, which does it in groups that share device writes and handles.
@@ -76,6 +78,8 @@ pub struct DirectQueue {
     files: Arc<Files>,
     requests: Arc<Requests>,
     known: KnownFiles,
+    /// Not looked at yet.
+    pushed: Vec<DirectRequest>,
     /// To be done at the next reap.
     waiting: Vec<DirectRequest>,
     /// Refused at once.
@@ -98,6 +102,7 @@ impl DirectQueue {
             files: Arc::clone(files),
             requests: Arc::new(requests),
             known: KnownFiles::default(),
+            pushed: Vec::with_capacity(depth),
             waiting: Vec::new(),
             refused: Vec::new(),
             ended: Ended::new(depth),
@@ -129,13 +134,12 @@ impl DirectQueue {
     /// `InvalidArgument` while a request of it has not been reaped, and for a file that the queue
     /// does not know.
     pub fn unregister(&mut self, file: DirectFile) -> Result<()> {
-        let fail = |why| Err(Error::new(ErrorKind::InvalidArgument, why));
-        if self.known.get(file).is_none() {
-            return fail("no file of this queue");
-        }
-        let waits = self.waiting.iter().any(|request| request.file == file);
+        self.known.get(file).ok_or_else(no_file)?;
+        let mut unstarted = self.pushed.iter().chain(&self.waiting);
+        let waits = unstarted.any(|request| request.file == file);
         if waits || !self.requests.unregister(file) {
-            return fail("a request of this file has not been reaped");
+            let why = "a request of this file has not been reaped";
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
         }
         self.known.remove(file);
         Ok(())
@@ -158,23 +162,15 @@ impl DirectQueue {
     /// # Errors
     /// The request itself if the queue is full. Whatever else is wrong with it is told by its
     /// completion.
+    #[inline]
     pub fn push(&mut self, request: DirectRequest) -> std::result::Result<(), DirectRequest> {
-        if self.in_flight == self.depth {
+        // There is capacity for all. To see it here makes the push below no call, so that the
+        // request is never copied behind the caller's stores.
+        if self.in_flight == self.depth || self.pushed.len() == self.pushed.capacity() {
             return Err(request);
         }
         self.in_flight += 1;
-        let Some(inode) = self.known.get(request.file) else {
-            let error = Error::new(ErrorKind::InvalidArgument, "no file of this queue");
-            self.refused.push(refuse(request, error));
-            return Ok(());
-        };
-        if let Err(error) = super::check_alignment(request.offset, request.buf.len()) {
-            self.refused.push(refuse(request, error));
-            return Ok(());
-        }
-        if let Err(request) = self.requests.push(inode, request) {
-            self.waiting.push(request);
-        }
+        self.pushed.push(request);
         Ok(())
     }
 
@@ -183,7 +179,24 @@ impl DirectQueue {
     /// # Errors
     /// What the system says of the queue itself, not of a request.
     pub fn submit(&mut self) -> Result<()> {
+        self.start_pushed();
         self.requests.submit()
+    }
+
+    /// Hands to the device what needs nothing else, and sorts the rest.
+    fn start_pushed(&mut self) {
+        if self.pushed.is_empty() {
+            return;
+        }
+        let mut starting = self.requests.starting();
+        for request in self.pushed.drain(..) {
+            let inode = self.known.get(request.file).ok_or_else(no_file);
+            let aligned = super::check_alignment(request.offset, request.buf.len());
+            match inode.and_then(|inode| aligned.map(|()| inode)) {
+                Err(error) => self.refused.push(refuse(request, error)),
+                Ok(inode) => self.waiting.extend(starting.push(inode, request).err()),
+            }
+        }
     }
 
     /// Starts everything, waits until at least `at_least` requests are done (or all, if fewer are
@@ -200,6 +213,7 @@ impl DirectQueue {
 
     fn reap_uncounted(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
         let before = done.len();
+        self.start_pushed();
         done.append(&mut self.refused);
         if !self.waiting.is_empty() {
             self.requests.submit()?;
@@ -303,7 +317,7 @@ impl DirectQueue {
             done.extend(error.map(|error| refuse(request, error)));
             return None;
         }
-        request = self.requests.push(inode, request).err()?;
+        request = self.requests.starting().push(inode, request).err()?;
         let result = match request.op {
             DirectOp::Read => match self.files.read_fast(inode, offset, &mut request.buf) {
                 Some(read) => read,
@@ -325,6 +339,10 @@ impl Drop for DirectQueue {
     fn drop(&mut self) {
         self.requests.close();
     }
+}
+
+fn no_file() -> Error {
+    Error::new(ErrorKind::InvalidArgument, "no file of this queue")
 }
 
 fn refuse(request: DirectRequest, error: Error) -> DirectDone {

@@ -1,8 +1,8 @@
 //! Direct requests that are on the device.
 //!
-//! What: reads and overwrites of one queue, from their look-up to their end. They are ended where
-//! they are reaped, by the queue's owner; or by a thread that waits for one of their inodes, which
-//! leaves what it reaped for the owner to find.
+//! What: reads and overwrites of one queue, from their look-up (`starting`) to their end. They are
+//! ended where they are reaped, by the queue's owner; or by a thread that waits for one of their
+//! inodes, which leaves what it reaped for the owner to find.
 //! Those in several pieces are as many requests of the device, and end with the last of them.
 //! Invariants: a request holds its place in the epoch ([`crate::inode::Overwrites`]) from before
 //! its look-up until the device has answered. Beginning and ending one allocates nothing.
@@ -11,16 +11,16 @@
 //! most. A ring whose completions only its own thread can ask for is taken over by who helps.
 
 use super::super::Files;
-use super::fast::Place;
 use super::known::DirectFile;
-use super::pieces::{PIECES_MAX, Piece, Split};
+use super::pieces::{PIECES_MAX, Split};
 use super::queue::{DirectDone, DirectOp, DirectRequest};
+use super::starting::Starting;
 use super::worker::{Job, Worker};
 use crate::error::{Error, Result};
-use crate::inode::{Access, Helper, Inode, Ticket, Version};
+use crate::inode::{Helper, Inode, Ticket, Version};
 use crate::sync::{LockRank, Mutex, thread};
 use std::sync::Arc;
-use uext4_device::{DeviceQueue, IoBuf, QueueDone, QueueOp, QueueOptions, QueueRequest};
+use uext4_device::{DeviceQueue, IoBuf, QueueDone, QueueOptions};
 
 /// What stands where requests of one queue are.
 #[derive(Debug)]
@@ -32,17 +32,17 @@ pub(super) struct Requests {
 }
 
 #[derive(Debug)]
-struct Inner {
-    /// Slot of the thread that pushed last.
+pub(super) struct Inner {
+    /// Slot of the thread that started the last of them.
     owner: usize,
     /// `None` once the queue is closed.
-    device: Option<Box<dyn DeviceQueue>>,
+    pub(super) device: Option<Box<dyn DeviceQueue>>,
     /// Those registered, by the number of their file.
     inodes: Vec<Option<Arc<Inode>>>,
-    slots: Vec<Option<Slot>>,
-    free: Vec<usize>,
+    pub(super) slots: Vec<Option<Slot>>,
+    pub(super) free: Vec<usize>,
     /// Of those slots whose requests are in pieces.
-    splits: Vec<Split>,
+    pub(super) splits: Vec<Split>,
     /// Filled and emptied by each reap.
     reaped: Vec<QueueDone>,
     /// Ended, and not told to the owner.
@@ -81,18 +81,18 @@ impl Ended {
 }
 
 #[derive(Debug)]
-struct Slot {
-    file: DirectFile,
-    op: DirectOp,
-    offset: u64,
-    tag: u64,
-    ticket: Ticket,
-    pieces: usize,
-    converts: Option<Version>,
+pub(super) struct Slot {
+    pub(super) file: DirectFile,
+    pub(super) op: DirectOp,
+    pub(super) offset: u64,
+    pub(super) tag: u64,
+    pub(super) ticket: Ticket,
+    pub(super) pieces: usize,
+    pub(super) converts: Option<Version>,
 }
 
 /// Where the number of a piece begins in the tag of a device's request.
-const PIECE_SHIFT: u32 = 32;
+pub(super) const PIECE_SHIFT: u32 = 32;
 
 /// Requests of the device that a queue of `depth` can have: room for some that are in pieces. What
 /// is no depth stays none.
@@ -160,87 +160,11 @@ impl Requests {
         self.clone()
     }
 
-    /// Hands a request to the device, if nothing is to be done but its I/O; else gives it back.
-    pub(super) fn push(
-        &self,
-        inode: &Inode,
-        request: DirectRequest,
-    ) -> std::result::Result<(), DirectRequest> {
-        let (offset, len) = (request.offset, request.buf.len());
-        let durable = request.op == DirectOp::WriteDurable;
-        let place = match request.op {
-            DirectOp::Read => self.files.place_to_read(inode, offset, len),
-            DirectOp::Write | DirectOp::WriteDurable => {
-                self.files.place_to_write(inode, offset, len, durable)
-            }
-        };
-        if let Some(Place { access, at }) = place {
-            return self.start(request, access, &[Piece { at, len }], None);
-        }
-        let places = match request.op {
-            DirectOp::Read => self.files.places_to_read(inode, offset, len),
-            DirectOp::Write | DirectOp::WriteDurable => {
-                self.files.places_to_write(inode, offset, len, durable)
-            }
-        };
-        match places {
-            Some(places) => {
-                let (access, pieces, converts) = places.into_parts();
-                self.start(request, access, pieces.as_slice(), converts)
-            }
-            None => Err(request),
-        }
-    }
-
-    /// Hands the pieces of a request to the device, if it takes them all.
-    fn start(
-        &self,
-        request: DirectRequest,
-        access: Access<'_>,
-        pieces: &[Piece],
-        converts: Option<Version>,
-    ) -> std::result::Result<(), DirectRequest> {
+    /// To start requests, many under one lock.
+    pub(super) fn starting(&self) -> Starting<'_> {
         let mut inner = self.inner.lock();
-        let inner = &mut *inner;
         inner.owner = thread::slot();
-        let Some(device) = &mut inner.device else { return Err(request) };
-        if !is_aligned(&request, pieces, device.alignment()) {
-            return Err(request);
-        }
-        let has_room = pieces.len() == 1 || device.depth() - device.in_flight() >= pieces.len();
-        let Some(slot) = inner.free.pop_if(|_| has_room) else { return Err(request) };
-        let op = match request.op {
-            DirectOp::Read => QueueOp::Read,
-            // What is yet to be converted is made durable with its mapping.
-            DirectOp::WriteDurable if self.files.options().barrier && converts.is_none() => {
-                QueueOp::WriteDurable
-            }
-            DirectOp::Write | DirectOp::WriteDurable => QueueOp::Write,
-        };
-        let DirectRequest { file, op: asked, offset, buf, tag } = request;
-        if let [piece] = pieces {
-            let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag: slot as u64 });
-            if let Err(QueueRequest { buf, .. }) = pushed {
-                inner.free.push(slot);
-                return Err(DirectRequest { file, op: asked, offset, buf, tag });
-            }
-        } else {
-            inner.splits[slot].begin(pieces.len());
-            let mut rest = buf;
-            for (number, piece) in pieces.iter().enumerate() {
-                // The last has what the buffer has behind its length, too.
-                let buf = match number + 1 == pieces.len() {
-                    true => std::mem::take(&mut rest),
-                    false => rest.split_to(piece.len),
-                };
-                let tag = (slot | number << PIECE_SHIFT) as u64;
-                let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag });
-                pushed.expect("a queue takes what it has room for");
-            }
-        }
-        let (ticket, pieces) = (access.into_ticket(), pieces.len());
-        inner.slots[slot] = Some(Slot { file, op: asked, offset, tag, ticket, pieces, converts });
-        Ok(())
+        Starting::new(&self.files, inner)
     }
 
     /// Starts what was pushed.
@@ -396,16 +320,6 @@ impl Helper for Requests {
             let _ = self.reap_device(&mut inner, 1, true);
         }
     }
-}
-
-fn is_aligned(request: &DirectRequest, pieces: &[Piece], alignment: usize) -> bool {
-    let mut address = request.buf.as_ptr().addr();
-    pieces.iter().all(|piece| {
-        let fits = (address | piece.len).is_multiple_of(alignment)
-            && piece.at.is_multiple_of(alignment as u64);
-        address += piece.len;
-        fits
-    })
 }
 
 /// The inode of a request that is under way.

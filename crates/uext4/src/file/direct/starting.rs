@@ -1,0 +1,118 @@
+//! Direct requests on their way to the device.
+//!
+//! What: whether a request needs nothing but the device: its look-up, its place in the epoch, and
+//! one request of the device for each piece.
+//! Invariants: as `requests`; looking up takes no lock and reads no tree.
+//! Locking: a [`Starting`] holds the queue's lock.
+
+use super::super::Files;
+use super::fast::Place;
+use super::pieces::Piece;
+use super::queue::{DirectOp, DirectRequest};
+use super::requests::{Inner, PIECE_SHIFT, Slot};
+use crate::inode::{Access, Inode, Version};
+use crate::sync::MutexGuard;
+use uext4_device::{QueueOp, QueueRequest};
+
+/// The right to start requests of a queue.
+pub(super) struct Starting<'a> {
+    files: &'a Files,
+    inner: MutexGuard<'a, Inner>,
+}
+
+impl<'a> Starting<'a> {
+    pub(super) fn new(files: &'a Files, inner: MutexGuard<'a, Inner>) -> Self {
+        Self { files, inner }
+    }
+
+    /// Hands a request to the device, if nothing is to be done but its I/O; else gives it back.
+    pub(super) fn push(
+        &mut self,
+        inode: &Inode,
+        request: DirectRequest,
+    ) -> std::result::Result<(), DirectRequest> {
+        let (offset, len) = (request.offset, request.buf.len());
+        let durable = request.op == DirectOp::WriteDurable;
+        let place = match request.op {
+            DirectOp::Read => self.files.place_to_read(inode, offset, len),
+            DirectOp::Write | DirectOp::WriteDurable => {
+                self.files.place_to_write(inode, offset, len, durable)
+            }
+        };
+        if let Some(Place { access, at }) = place {
+            return self.start(request, access, &[Piece { at, len }], None);
+        }
+        let places = match request.op {
+            DirectOp::Read => self.files.places_to_read(inode, offset, len),
+            DirectOp::Write | DirectOp::WriteDurable => {
+                self.files.places_to_write(inode, offset, len, durable)
+            }
+        };
+        match places {
+            Some(places) => {
+                let (access, pieces, converts) = places.into_parts();
+                self.start(request, access, pieces.as_slice(), converts)
+            }
+            None => Err(request),
+        }
+    }
+
+    /// Hands the pieces of a request to the device, if it takes them all.
+    fn start(
+        &mut self,
+        request: DirectRequest,
+        access: Access<'_>,
+        pieces: &[Piece],
+        converts: Option<Version>,
+    ) -> std::result::Result<(), DirectRequest> {
+        let inner = &mut *self.inner;
+        let Some(device) = &mut inner.device else { return Err(request) };
+        if !is_aligned(&request, pieces, device.alignment()) {
+            return Err(request);
+        }
+        let has_room = pieces.len() == 1 || device.depth() - device.in_flight() >= pieces.len();
+        let Some(slot) = inner.free.pop_if(|_| has_room) else { return Err(request) };
+        let op = match request.op {
+            DirectOp::Read => QueueOp::Read,
+            // What is yet to be converted is made durable with its mapping.
+            DirectOp::WriteDurable if self.files.options().barrier && converts.is_none() => {
+                QueueOp::WriteDurable
+            }
+            DirectOp::Write | DirectOp::WriteDurable => QueueOp::Write,
+        };
+        let DirectRequest { file, op: asked, offset, buf, tag } = request;
+        if let [piece] = pieces {
+            let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag: slot as u64 });
+            if let Err(QueueRequest { buf, .. }) = pushed {
+                inner.free.push(slot);
+                return Err(DirectRequest { file, op: asked, offset, buf, tag });
+            }
+        } else {
+            inner.splits[slot].begin(pieces.len());
+            let mut rest = buf;
+            for (number, piece) in pieces.iter().enumerate() {
+                // The last has what the buffer has behind its length, too.
+                let buf = match number + 1 == pieces.len() {
+                    true => std::mem::take(&mut rest),
+                    false => rest.split_to(piece.len),
+                };
+                let tag = (slot | number << PIECE_SHIFT) as u64;
+                let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag });
+                pushed.expect("a queue takes what it has room for");
+            }
+        }
+        let (ticket, pieces) = (access.into_ticket(), pieces.len());
+        inner.slots[slot] = Some(Slot { file, op: asked, offset, tag, ticket, pieces, converts });
+        Ok(())
+    }
+}
+
+fn is_aligned(request: &DirectRequest, pieces: &[Piece], alignment: usize) -> bool {
+    let mut address = request.buf.as_ptr().addr();
+    pieces.iter().all(|piece| {
+        let fits = (address | piece.len).is_multiple_of(alignment)
+            && piece.at.is_multiple_of(alignment as u64);
+        address += piece.len;
+        fits
+    })
+}

@@ -46,6 +46,15 @@ fn a_file_that_is_let_go_can_be_deleted() {
         queue.reap(1, &mut done).unwrap();
         assert_eq!(done.pop().unwrap().result.unwrap(), BLOCK);
     }
+    // Known twice, and let go once: who waits for its requests still drives them.
+    let twice = queue.register(a.inode()).unwrap();
+    queue.unregister(twice).unwrap();
+    queue.push(request(known, DirectOp::Write)).unwrap();
+    queue.submit().unwrap();
+    a.allocate(AllocateMode::ZeroRange { keep_size: true }, 0, BLOCK as u64).unwrap();
+    queue.reap(1, &mut done).unwrap();
+    assert_eq!(done.pop().unwrap().result.unwrap(), BLOCK);
+    volume.sync().unwrap();
     volume.unlink(&volume.root().unwrap(), b"a").unwrap();
     drop(a);
     volume.delete_unlinked().unwrap();

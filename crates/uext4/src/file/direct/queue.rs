@@ -131,14 +131,14 @@ impl DirectQueue {
     /// Lets go of a file: one that has lost its names can be deleted from then on.
     ///
     /// # Errors
-    /// `InvalidArgument` while a request of it has not been reaped, and for a file that the queue
-    /// does not know.
+    /// `InvalidArgument` while a request of it is under way, and for a file that the queue does not
+    /// know.
     pub fn unregister(&mut self, file: DirectFile) -> Result<()> {
         self.known.get(file).ok_or_else(no_file)?;
         let mut unstarted = self.pushed.iter().chain(&self.waiting);
         let waits = unstarted.any(|request| request.file == file);
         if waits || !self.requests.unregister(file) {
-            let why = "a request of this file has not been reaped";
+            let why = "a request of this file is under way";
             return Err(Error::new(ErrorKind::InvalidArgument, why));
         }
         self.known.remove(file);

@@ -139,16 +139,21 @@ impl Requests {
         inode.overwrites_to_be().add_helper(Arc::downgrade(&self.helper()));
     }
 
-    /// Forgets an inode; false if a request of it is not told of yet.
+    /// Forgets an inode; false if a request of it is under way.
     pub(super) fn unregister(self: &Arc<Self>, file: DirectFile) -> bool {
         let inode = {
-            let mut inner = self.inner.lock();
+            let inner = &mut *self.inner.lock();
             let is_busy = inner.slots.iter().flatten().any(|slot| slot.file == file)
                 || inner.ended.in_place.iter().any(|one| one.request.file == file);
             if is_busy {
                 return false;
             }
-            inner.inodes[file.number].take()
+            // It may be known by another number, too.
+            let taken = inner.inodes[file.number].take();
+            let stays = |inode: &Arc<Inode>| {
+                inner.inodes.iter().flatten().any(|other| Arc::ptr_eq(other, inode))
+            };
+            taken.filter(|inode| !stays(inode))
         };
         if let Some(overwrites) = inode.as_ref().and_then(|inode| inode.overwrites()) {
             overwrites.remove_helper(&self.helper());

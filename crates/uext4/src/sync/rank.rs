@@ -4,6 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LockRank {
+    /// How a volume ended: held while it ends.
+    End,
     /// Serialises renames that move a directory to another parent.
     Rename,
     /// Contents of a directory: ancestors before descendants, then by inode number.

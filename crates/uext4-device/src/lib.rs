@@ -70,7 +70,7 @@ pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
-pub use fence::heavy_fence;
+pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, trim_mounted};

@@ -16,6 +16,7 @@ mod image;
 mod image_path;
 mod inspect;
 mod json;
+mod log;
 mod mballoc;
 mod output;
 mod progress;

@@ -1,6 +1,7 @@
 //! How mounts end: by umount, by signals, busy, killed.
 //!
-//! Fault model: killed daemons, busy mounts, images that are in use. Not covered: loss of power
+//! Fault model: killed daemons, busy mounts, images that are in use, a full file system under the
+//! image. Not covered: loss of power
 //! (the crash tests).
 
 #[macro_use]
@@ -11,7 +12,8 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use common::{
-    Mounted, Scratch, assert_clean, at, is_mounted, ready, run_fails, run_ok, wait_until,
+    Mounted, Scratch, assert_clean, at, has, is_mounted, is_root, no_mount, ready, run, run_fails,
+    run_ok, system, wait_until,
 };
 
 #[test]
@@ -120,4 +122,78 @@ fn a_killed_daemon_loses_nothing_synced() {
     assert_eq!(fs::read(mount.path("synced")).unwrap(), vec![7; 100_000]);
     mount.end();
     assert_clean(&image);
+}
+
+/// The file system under the image is full to the last page, and stays so: what was written and not
+/// synced cannot be saved, and umount says so; what was synced is there.
+#[test]
+fn umount_tells_what_a_full_host_lost() {
+    if !is_root() {
+        skip!("not root");
+    }
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let host = TmpFs::new(scratch.path("host"));
+    let image = host.0.join("image");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let lazy = "nodiscard,lazy_itable_init=1,lazy_journal_init=1";
+    let mut mke2fs = system("mke2fs");
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-J", "size=8", "-E", lazy]).arg(&image);
+    if !has("mke2fs") || !mke2fs.status().unwrap().success() {
+        skip!("no mke2fs");
+    }
+    let dir = scratch.path("mnt");
+    let mount = Mounted::new(&image, &dir, "no_space_timeout=1");
+    let mut synced = File::create(mount.path("synced")).unwrap();
+    synced.write_all(&[7; 100_000]).unwrap();
+    synced.sync_all().unwrap();
+    drop(synced);
+    host.fill();
+    fs::write(mount.path("unsynced"), [8; 1 << 20]).unwrap();
+    let output = run([OsString::from("umount"), dir.clone().into()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    mount.forget();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("what was not synced is lost (No space left"), "{said}");
+    assert!(!said.contains("journal holds"), "{said}");
+    assert!(!is_mounted(&dir));
+    host.give_room();
+    let mount = Mounted::new(&image, &dir, "");
+    assert_eq!(fs::read(mount.path("synced")).unwrap(), [7; 100_000]);
+    assert!(
+        !mount.path("unsynced").exists() || fs::read(mount.path("unsynced")).unwrap().is_empty()
+    );
+    mount.end();
+    assert_clean(&image);
+}
+
+/// A small file system in memory.
+struct TmpFs(std::path::PathBuf);
+
+impl TmpFs {
+    fn new(dir: std::path::PathBuf) -> Self {
+        fs::create_dir(&dir).unwrap();
+        let mut mount = system("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=8m", "none"]).arg(&dir);
+        assert!(mount.status().unwrap().success());
+        Self(dir)
+    }
+
+    fn fill(&self) {
+        let mut filler = File::create(self.0.join("filler")).unwrap();
+        while filler.write_all(&[1; 4096]).is_ok() {}
+    }
+
+    fn give_room(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for TmpFs {
+    fn drop(&mut self) {
+        // A daemon may hold it for a moment longer.
+        let _ = system("umount").arg("-l").arg(&self.0).status();
+    }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::dax_memory::DaxMemory;
 use crate::queue::{DeviceQueue, QueueOptions};
+use crate::room::Room;
 use crate::sync_queue::SyncQueue;
 
 /// Storage of a fixed length, shared by any number of threads.
@@ -130,6 +131,11 @@ pub trait Device: Send + Sync + Debug {
         _options: &QueueOptions,
     ) -> io::Result<Option<Box<dyn DeviceQueue>>> {
         Ok(None)
+    }
+
+    /// What becomes of writes for which the store has no room, if the device can hold them.
+    fn room(&self) -> Option<&Room> {
+        None
     }
 
     /// The device's bytes by address, if it has them so. Wrappers do not: they would not see what

@@ -19,9 +19,18 @@
 //!   nothing lighter is used before the process is registered with the kernel.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
+
+/// Heavy fences of the process.
+static HEAVY: AtomicU64 = AtomicU64::new(0);
+
+/// How many heavy fences the process has made.
+#[must_use]
+pub fn heavy_fences() -> u64 {
+    HEAVY.load(Ordering::Relaxed)
+}
 
 /// The process is registered.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -52,6 +61,7 @@ pub(crate) fn light_fence() {
 /// # Panics
 /// If a kernel that has registered the process refuses later: nobody could be waited for any more.
 pub fn heavy_fence() {
+    HEAVY.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     if prepare() {
         membarrier(MembarrierCommand::PrivateExpedited)

@@ -11,11 +11,11 @@
 //!   an image that backs a loop device. A reader holds `flock(LOCK_SH)`, so it never reads under
 //!   a writer of ours. Locks belong to the open file: they survive a fork and end with the process.
 //! - A failure to make bytes durable is repeated for ever (see `group_flush`).
+//! - A write for which the store has no room is held, if the caller wants it (see `room`).
 //!
 //! # Locking
-//! `fua` serialises the writes that must be durable on return; I/O happens under it. They go
-//! through an open file of their own, because the kernel reports a writeback error once per open
-//! file and a concurrent `fdatasync` must not miss it.
+//! None is held over I/O but those of `direct` and `rings`. Writes that must be durable on return
+//! go through open files of their own (see `durable`).
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::Errno;
 
+mod durable;
 mod opening;
 
 use crate::claim::release;
@@ -38,8 +38,10 @@ use crate::options::Submission;
 use crate::piece::Pieces;
 use crate::queue::{DeviceQueue, QueueOptions};
 use crate::rings::Rings;
+use crate::room::{Room, is_full};
 use crate::uring_queue::UringQueue;
 use crate::vectored::{read_all_vectored, write_all_vectored};
+use durable::DurableFiles;
 use opening::{reopen, uring_reason};
 
 /// A regular file or block device, from an offset to its end.
@@ -47,9 +49,9 @@ use opening::{reopen, uring_reason};
 pub struct FileDevice {
     path: PathBuf,
     file: File,
-    /// Second open file with `O_DSYNC`; none when read-only, for block devices, or where `/proc` is
-    /// missing: then a flush follows the write.
-    fua: Option<Mutex<File>>,
+    /// None when read-only, for block devices, or where `/proc` is missing: then a flush follows
+    /// the write.
+    durable: Option<DurableFiles>,
     /// Where byte 0 of the device lies in the file, in bytes.
     start: u64,
     len: u64,
@@ -60,6 +62,7 @@ pub struct FileDevice {
     read_only: bool,
     fresh: AtomicBool,
     flushes: GroupFlush,
+    room: Room,
     direct: Option<Direct>,
     rings: Option<Rings>,
     submission: Submission,
@@ -124,18 +127,23 @@ impl FileDevice {
         self.direct.as_ref().map(Direct::alignment)
     }
 
+    /// Whether a write for which there is no room waits for it.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.room.holds()
+    }
+
     /// The gate of all flushes.
     pub(crate) fn flushes(&self) -> &GroupFlush {
         &self.flushes
     }
 
-    /// Writes by one open file or the other, at a place in the file (bytes).
+    /// Writes by one open file or the other, at a place in the file (bytes), once there is room.
     fn write_slices(&self, file: &File, at: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        match (&self.direct, slices) {
+        self.room.hold(|| match (&self.direct, slices) {
             (Some(direct), _) => direct.write(file, at, slices),
             (None, [slice]) => file.write_all_at(slice, at),
             (None, _) => write_all_vectored(file, at, &mut slices.to_vec()),
-        }
+        })
     }
 
     /// Makes several writes by way of a ring; what the ring cannot, one after the other.
@@ -237,15 +245,19 @@ impl Device for FileDevice {
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        let Some(fua) = &self.fua else {
-            self.write_at(offset, buf)?;
+        self.check_change(offset, buf.len() as u64)?;
+        self.flushes.check()?;
+        let write =
+            |file: &File| self.write_slices(file, self.start + offset, &[IoSlice::new(buf)]);
+        let written = self.durable.as_ref().and_then(|files| files.lend(&self.file, write));
+        let Some(result) = written else {
+            write(&self.file)?;
             return self.flush();
         };
-        self.check_change(offset, buf.len() as u64)?;
-        let file = fua.lock();
-        self.flushes.check()?;
-        let result = self.write_slices(&file, self.start + offset, &[IoSlice::new(buf)]);
-        if let Err(error) = &result {
+        // Who finds no room has lost nothing but these bytes, and is told.
+        if let Err(error) = &result
+            && !is_full(error)
+        {
             self.flushes.latch(error);
         }
         result
@@ -289,6 +301,10 @@ impl Device for FileDevice {
 
     fn fresh_zeroes(&self) -> bool {
         self.fresh.load(Ordering::Relaxed)
+    }
+
+    fn room(&self) -> Option<&Room> {
+        Some(&self.room)
     }
 
     /// A ring, buffered or not, unless the device was opened to do without (`io=pread`). Where the

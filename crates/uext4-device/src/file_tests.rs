@@ -1,6 +1,7 @@
 //! Tests of the file device.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
@@ -326,4 +327,26 @@ fn what_is_discarded_becomes_a_hole_in_whole_units() {
     // Nothing to give back is no failure.
     assert!(device.discard(100, 50).unwrap());
     assert!(device.discard(1 << 20, 1).is_err());
+}
+
+/// Durable writes go on beside each other: no two share an open file or a lock while they are made.
+#[test]
+fn durable_writes_have_an_open_file_each_and_no_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(&folder.path().join("image"), 8192).unwrap();
+    let files = device.durable.as_ref().unwrap();
+    let both = std::sync::Barrier::new(2);
+    let numbers: Vec<_> = std::thread::scope(|scope| {
+        let lend = || {
+            files.lend(&device.file, |file| {
+                both.wait();
+                file.as_raw_fd()
+            })
+        };
+        [scope.spawn(lend), scope.spawn(lend)].map(|thread| thread.join().unwrap()).to_vec()
+    });
+    assert!(numbers[0].is_some() && numbers[0] != numbers[1], "{numbers:?}");
+    // They are kept for the next.
+    let next = files.lend(&device.file, AsRawFd::as_raw_fd);
+    assert!(numbers.contains(&next));
 }

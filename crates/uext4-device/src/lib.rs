@@ -58,6 +58,7 @@ mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
+mod room;
 pub mod seat;
 mod sync_queue;
 #[allow(unsafe_code, reason = "the requests of a ring that never closes are never freed")]
@@ -69,7 +70,7 @@ pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
-pub use fence::heavy_fence;
+pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, trim_mounted};
@@ -82,3 +83,4 @@ pub use published::Published;
 pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};
+pub use room::{Room, RoomEvent, RoomReading};

@@ -2,7 +2,9 @@
 //!
 //! # What
 //! What a caller wants of a [`FileDevice`](crate::FileDevice), and the mount options that say so:
-//! `io=auto|uring|pread`, `direct`, `nodirect`.
+//! `io=auto|uring|pread`, `direct`, `nodirect`, `no_space_timeout=SECONDS`.
+
+use std::time::Duration;
 
 /// What the caller wants to do with an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,21 +62,35 @@ pub struct FileOptions {
     pub caching: Caching,
     /// How several writes are made.
     pub submission: Submission,
+    /// How long writes are held for which the store has no room; 0: they fail at once.
+    pub no_space_timeout: Duration,
 }
 
 impl FileOptions {
-    /// The whole file, through the page cache, one request after the other.
+    /// As dm-thin's.
+    const NO_SPACE_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// The whole file, through the page cache, one request after the other, and nothing is waited
+    /// for.
     #[must_use]
     pub fn new(access: Access) -> FileOptions {
-        FileOptions { access, offset: 0, caching: Caching::Buffered, submission: Submission::Pread }
+        FileOptions {
+            access,
+            offset: 0,
+            caching: Caching::Buffered,
+            submission: Submission::Pread,
+            no_space_timeout: Duration::ZERO,
+        }
     }
 
-    /// What fits the image best: [`Caching::Auto`] and [`Submission::Auto`].
+    /// What fits an image that stays open best: [`Caching::Auto`] and [`Submission::Auto`], and
+    /// writes wait 60 s for room.
     #[must_use]
     pub fn auto(access: Access) -> FileOptions {
         FileOptions {
             caching: Caching::Auto,
             submission: Submission::Auto,
+            no_space_timeout: Self::NO_SPACE_TIMEOUT,
             ..FileOptions::new(access)
         }
     }
@@ -93,9 +109,19 @@ impl FileOptions {
             _ if word == "io" || word.starts_with("io=") => {
                 return Err(format!("mount option '{word}': io= is auto, uring or pread"));
             }
-            _ => return Ok(false),
+            _ => match word.strip_prefix("no_space_timeout=") {
+                Some(seconds) => self.no_space_timeout = parse_timeout(word, seconds)?,
+                None => return Ok(false),
+            },
         }
         Ok(true)
+    }
+}
+
+fn parse_timeout(word: &str, seconds: &str) -> Result<Duration, String> {
+    match seconds.parse::<u32>() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
+        Err(_) => Err(format!("mount option '{word}': not a number of seconds")),
     }
 }
 
@@ -118,5 +144,9 @@ mod tests {
         assert!(options.parse("io=mmap").unwrap_err().contains("io=mmap"));
         assert!(options.parse("io").is_err());
         assert_eq!(options.parse("ro"), Ok(false));
+        assert_eq!(options.no_space_timeout, Duration::from_secs(60));
+        assert_eq!(options.parse("no_space_timeout=0"), Ok(true));
+        assert_eq!(options.no_space_timeout, Duration::ZERO);
+        assert!(options.parse("no_space_timeout=x").unwrap_err().contains("no_space_timeout=x"));
     }
 }

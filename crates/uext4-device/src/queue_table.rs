@@ -22,6 +22,7 @@ use crate::io_memory::IoBuf;
 use crate::queue::{QueueDone, QueueOp, QueueRequest};
 use crate::queue_ring::{FILE, QueueRing};
 use crate::ring::is_passing;
+use crate::room::is_full;
 
 /// Well below what the kernel transfers at most by one request.
 const ENTRY_MAX: usize = 1 << 30;
@@ -330,7 +331,12 @@ impl Table {
             }
             return Some(self.make_now(index));
         }
-        if place.op == QueueOp::WriteDurable && self.dsync {
+        if is_full(&error) {
+            if self.device.waits_for_room() {
+                // By the ordinary call.
+                return Some(self.make_now(index));
+            }
+        } else if place.op == QueueOp::WriteDurable && self.dsync {
             self.device.flushes().latch(&error);
         }
         Some(self.remove(index, Err(error)))

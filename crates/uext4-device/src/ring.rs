@@ -33,6 +33,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use crate::bounce::{AlignedBuf, Gather};
 use crate::direct::Alignment;
 use crate::piece::{PIECE_MAX, Pieces};
+use crate::room::is_full;
 
 /// Requests in flight at most. Disks gain little beyond 64; the completion queue has twice as many
 /// places, so it cannot overflow.
@@ -265,7 +266,9 @@ impl InFlight<'_, '_, '_> {
                 continue;
             }
             let error = io::Error::from_raw_os_error(-result);
-            if is_passing(&error) || error.raw_os_error() == Some(libc::ECANCELED) {
+            let canceled = error.raw_os_error() == Some(libc::ECANCELED);
+            if is_passing(&error) || canceled || is_full(&error) {
+                // Without a ring a write can wait for room, and keeps nobody from the ring.
                 self.left.push(index);
             } else {
                 self.failed.get_or_insert(error);

@@ -39,6 +39,8 @@ pub struct Layout {
     pub desc_size: u16,
     /// Bytes per inode: a power of two from 128 to the block size.
     pub inode_size: u32,
+    /// Bytes of extra fields in a new inode (`i_extra_isize`); 0 where inodes have 128 bytes.
+    pub new_extra_isize: u16,
     /// First inode that is not reserved.
     pub first_ino: Ino,
     /// Descriptor blocks kept back after the group descriptors.

@@ -33,6 +33,16 @@ impl Timestamp {
         Self { secs: secs.saturating_add(epoch), nanos }
     }
 
+    /// The time as an inode can keep it: seconds within the format's range; nanoseconds only with
+    /// an extra field, and none at the ends of the range, as Linux has it.
+    #[must_use]
+    pub fn clamped(self, has_extra: bool) -> Self {
+        let max = if has_extra { Self::MAX_SECS } else { Self::MAX_SECS_CLASSIC };
+        let secs = self.secs.clamp(Self::MIN_SECS, max);
+        let is_end = secs == Self::MIN_SECS || secs == max;
+        Self { secs, nanos: if has_extra && !is_end { self.nanos } else { 0 } }
+    }
+
     /// Classic and extra field. Times outside the format's range are clamped to it.
     #[must_use]
     pub fn encode(self, has_extra: bool) -> (u32, u32) {

@@ -29,6 +29,7 @@ use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
 use crate::failure::{At, Failure, Result, Why, say};
 use crate::image::{self, Access};
+use crate::log;
 use crate::spec::Image;
 
 /// Mount an image on a directory
@@ -196,7 +197,14 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.
     let _ = watcher.join();
-    image::close("mount", &spec, volume)?;
+    image::close("mount", &spec, volume).map_err(|failure| match failure {
+        Failure::Line(line) => {
+            let line = format!("{line}: what was not synced is lost");
+            log::send(&line);
+            Failure::Line(line)
+        }
+        other => other,
+    })?;
     served
 }
 
@@ -208,6 +216,10 @@ fn open(spec: &Image, options: MountOptions, mut device: FileOptions) -> Result<
     let access = if options.read_only { Access::Read } else { Access::Write };
     device.access = access.into();
     let device = image::device_for_mount("mount", spec, &device, &options)?;
+    if let Some(room) = device.room() {
+        let named = spec.to_string();
+        room.set_hook(move |event| log::tell(&format!("mount: {named}: {event}")));
+    }
     Volume::open(device, options).at("mount", spec)
 }
 

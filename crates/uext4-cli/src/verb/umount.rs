@@ -8,6 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -64,13 +65,15 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
         return Ok(attach::detach(&dir, Detach::Lazy)?);
     }
     let daemon = daemon_of(&dir);
-    attach::detach(&dir, Detach::WhenIdle)?;
     let waiting = format!("waiting until {} is closed", mount.source.to_string_lossy());
     let _progress = Progress::wait("umount", waiting);
+    // What could not be written is told to us here, and to nobody when the daemon closes.
+    let synced = attach::sync(&dir);
+    attach::detach(&dir, Detach::WhenIdle)?;
     match daemon {
         Some(daemon) => {
             wait_for_process(&daemon)?;
-            if mount.read_only { Ok(()) } else { check_closed(&mount.source) }
+            if mount.read_only { Ok(()) } else { check_closed(&mount.source, synced) }
         }
         None => wait_for_lock(&mount.source),
     }
@@ -78,14 +81,17 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
 
 /// Whether the daemon could close the volume: it is not our child, so that its exit status cannot
 /// be had, but a volume that was closed has an empty journal. Silent where the image cannot be
-/// read.
-fn check_closed(source: &OsStr) -> std::result::Result<(), Why> {
+/// read. `synced`: whether all was durable just before.
+fn check_closed(source: &OsStr, synced: io::Result<()>) -> std::result::Result<(), Why> {
     let image = Image::parse(source);
     let Ok(device) = image::device("umount", &image, Access::Read) else { return Ok(()) };
     let Ok(inspected) = Inspected::read(device) else { return Ok(()) };
     if inspected.layout.features.incompat.contains(Incompat::RECOVER) {
-        let why = format!("unmounted, but {image} could not be closed; its journal holds the rest");
-        return Err(Why::new(why));
+        let rest = match synced {
+            Ok(()) => "its journal holds the rest".to_owned(),
+            Err(error) => format!("what was not synced is lost ({})", Why::from(error)),
+        };
+        return Err(Why::new(format!("unmounted, but {image} could not be closed; {rest}")));
     }
     Ok(())
 }

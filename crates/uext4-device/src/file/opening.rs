@@ -7,16 +7,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use super::FileDevice;
+use super::durable::DurableFiles;
 use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
 use crate::direct::Direct;
 use crate::group_flush::GroupFlush;
 use crate::open_error::OpenError;
 use crate::options::{Access, Caching, FileOptions, Submission};
 use crate::rings::Rings;
+use crate::room::Room;
 
 /// Of the kernel's page cache.
 const PAGE_BYTES: u64 = 4096;
@@ -54,6 +55,7 @@ impl FileDevice {
         let len = total - offset;
         let mut device =
             FileDevice::assemble(path, file, !writing, block_device, offset, len, fresh);
+        device.room = Room::new(options.no_space_timeout);
         device.start_direct(options.caching);
         device.start_rings(options.submission, uring_refused);
         Ok(device)
@@ -119,9 +121,8 @@ impl FileDevice {
         match Direct::start(&self.file, self.start, self.len, try_sizes) {
             Ok(direct) => {
                 self.direct = Some(direct);
-                if self.fua.is_some() {
-                    let flags = libc::O_DSYNC | libc::O_DIRECT;
-                    self.fua = reopen(&self.file, true, flags).map(Mutex::new);
+                if self.durable.is_some() {
+                    self.durable = DurableFiles::open(&self.file, libc::O_DIRECT);
                 }
             }
             Err(why) if caching == Caching::Direct => {
@@ -171,12 +172,11 @@ impl FileDevice {
         let store_block = file.metadata().map_or(0, |found| found.blksize());
         // A synchronous write to a block device is a FUA write *and* a flush: one too many.
         let synchronous = !read_only && !block_device;
-        let fua =
-            if synchronous { reopen(&file, true, libc::O_DSYNC).map(Mutex::new) } else { None };
+        let durable = if synchronous { DurableFiles::open(&file, 0) } else { None };
         FileDevice {
             path: path.to_path_buf(),
             file,
-            fua,
+            durable,
             start,
             len,
             block_device,
@@ -184,6 +184,7 @@ impl FileDevice {
             read_only,
             fresh: AtomicBool::new(fresh),
             flushes: GroupFlush::default(),
+            room: Room::new(Duration::ZERO),
             direct: None,
             rings: None,
             submission: Submission::Pread,

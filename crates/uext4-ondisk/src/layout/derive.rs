@@ -3,6 +3,7 @@
 use super::Layout;
 use crate::error::FormatError;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::inode::FULL_EXTRA_SIZE;
 use crate::superblock::{MAGIC, RawSuperblock};
 use crate::units::{BlockNo, Ino};
 
@@ -65,6 +66,7 @@ impl Layout {
             group_count,
             desc_size: desc_size(sb, &features)?,
             inode_size,
+            new_extra_isize: new_extra_isize(sb, inode_size, &features),
             first_ino: Ino(first_ino),
             reserved_gdt_blocks: reserved_gdt(sb, &features),
             groups_per_flex: groups_per_flex(sb, &features)?,
@@ -181,6 +183,19 @@ fn blocks_per_group(
     Ok(found)
 }
 
+/// All the fields known today, or more where the superblock asks for that; what no inode can have
+/// is not listened to.
+fn new_extra_isize(sb: &RawSuperblock, inode_size: u32, features: &Features) -> u16 {
+    let room = u16::try_from(inode_size.saturating_sub(REV0_INODE_SIZE)).unwrap_or(u16::MAX);
+    let asked = match features.ro_compat.contains(RoCompat::EXTRA_ISIZE) {
+        true => [sb.s_want_extra_isize.get(), sb.s_min_extra_isize.get()],
+        false => [0; 2],
+    };
+    let fits = |size: &u16| *size <= room && size.is_multiple_of(4);
+    let known = FULL_EXTRA_SIZE.min(room);
+    asked.into_iter().filter(fits).fold(known, u16::max)
+}
+
 fn inode_size(sb: &RawSuperblock, block_size: u32) -> Result<(u32, u32), FormatError> {
     if sb.s_rev_level.get() == 0 {
         return Ok((REV0_INODE_SIZE, REV0_FIRST_INO));
@@ -242,6 +257,27 @@ pub(super) mod tests {
         features.put(&mut sb);
         sb.set_blocks_count(262_144);
         sb
+    }
+
+    #[test]
+    fn new_inodes_have_the_extra_fields_that_the_superblock_asks_for() {
+        let extra = |size: u16, feature: bool, want: u16, min: u16| {
+            let mut sb = sample();
+            sb.s_inode_size.set(size);
+            sb.s_want_extra_isize.set(want);
+            sb.s_min_extra_isize.set(min);
+            let mut features = Features::default();
+            features.edit(if feature { "extra_isize" } else { "huge_file" }).unwrap();
+            features.put(&mut sb);
+            Layout::new(&sb, None).unwrap().new_extra_isize
+        };
+        assert_eq!(extra(128, true, 32, 32), 0);
+        assert_eq!(extra(256, false, 64, 64), 32);
+        assert_eq!(extra(256, true, 28, 28), 32, "never less than is known");
+        assert_eq!(extra(256, true, 64, 32), 64);
+        assert_eq!(extra(256, true, 32, 48), 48);
+        assert_eq!(extra(256, true, 132, 33), 32, "no inode has these");
+        assert_eq!(extra(1024, true, 132, 33), 132);
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Files {
         if attributes.flags.contains(InodeFlags::NOATIME) {
             return;
         }
-        let now = crate::inode::now();
+        let now = attributes.now();
         let stale = match self.options.atime {
             Atime::None => false,
             Atime::Strict => true,
@@ -254,7 +254,7 @@ impl Files {
                     || now.secs.saturating_sub(attributes.atime.secs) >= 24 * 60 * 60
             }
         };
-        if stale {
+        if stale && attributes.atime != now {
             attributes.atime = now;
             inode.note_times(&mut attributes);
         }

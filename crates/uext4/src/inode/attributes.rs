@@ -12,6 +12,9 @@
 use uext4_ondisk::inode::xattr_offset;
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
 
+/// Extra fields, in bytes, that have all of a time's but the creation's.
+const TIMES_END: u16 = 16;
+
 /// Attributes of an inode.
 #[derive(Clone, Debug)]
 pub struct Attributes {
@@ -62,9 +65,8 @@ impl Attributes {
     #[must_use]
     pub fn new(layout: &Layout, kind: FileKind, permissions: u16, generation: u32) -> Self {
         let room = layout.inode_size.saturating_sub(128);
-        // As mke2fs: 32 bytes of extra fields where the slot has room for them.
-        let extra_isize = if room == 0 { 0 } else { 32.min(room) };
-        let now = now();
+        let extra_isize = layout.new_extra_isize;
+        let now = now().clamped(extra_isize >= TIMES_END);
         Self {
             mode: kind.mode() | permissions,
             uid: 0,
@@ -83,8 +85,8 @@ impl Attributes {
             version: 1,
             dtime: 0,
             block_map: [0; 60],
-            xattr_area: vec![0; (room - extra_isize) as usize],
-            extra_isize: u16::try_from(extra_isize).unwrap_or(0),
+            xattr_area: vec![0; room.saturating_sub(extra_isize.into()) as usize],
+            extra_isize,
             times_dirty: false,
         }
     }
@@ -182,21 +184,34 @@ impl Attributes {
         self.mode & 0o7777
     }
 
+    /// A time as this inode can keep it: memory shows none that a reload would not.
+    #[must_use]
+    pub fn fit(&self, time: Timestamp) -> Timestamp {
+        time.clamped(self.extra_isize >= TIMES_END)
+    }
+
+    /// The current time, as this inode can keep it.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.fit(now())
+    }
+
     /// The inode changes now: change time and version follow.
     pub fn touch(&mut self) {
-        self.ctime = now();
+        self.ctime = self.now();
         self.version = self.version.wrapping_add(1);
     }
 
     /// The content changes now.
     pub fn touch_content(&mut self) {
-        self.mtime = now();
+        self.mtime = self.now();
         self.touch();
         self.ctime = self.mtime;
     }
 
     /// The content was changed at `time`, which the times may know already.
     pub(super) fn note_written_at(&mut self, time: Timestamp) {
+        let time = self.fit(time);
         if (time.secs, time.nanos) > (self.ctime.secs, self.ctime.nanos) {
             self.touch();
             self.ctime = time;
@@ -208,7 +223,7 @@ impl Attributes {
 
     /// As [`Attributes::touch_content`], unless the times say so already; true if they did not.
     pub(crate) fn touch_content_anew(&mut self) -> bool {
-        let now = now();
+        let now = self.now();
         let is_new = self.mtime != now || self.ctime != now;
         if is_new {
             self.touch_content();

@@ -263,7 +263,8 @@ impl Inode {
         let mut written = self.written.lock();
         // Direct overwrites keep no record but that there were some: all that returned before now
         // were complete before now. Under the lock, so that no other sync misses them meanwhile.
-        if self.overwrites().is_some_and(Overwrites::take_unflushed) {
+        let stored = self.space.cache().device().dax().is_some();
+        if self.overwrites().is_some_and(|of| of.take_unflushed(stored)) {
             *written = Some(self.space.journal().flush_gate().epoch());
         }
         *written

@@ -423,11 +423,13 @@ impl Overwrites {
     }
 
     /// Whether data was written since this was last asked. A flush that begins now covers it.
-    pub(super) fn take_unflushed(&self) -> bool {
+    /// `stored`: by processors, into mapped memory.
+    pub(super) fn take_unflushed(&self, stored: bool) -> bool {
         let was =
             self.unflushed.load(Ordering::SeqCst) && self.unflushed.swap(false, Ordering::SeqCst);
-        if was {
-            // Who found it set a moment ago has the bytes of its write where a flush finds them.
+        if was && stored {
+            // Who found it set a moment ago may have looked before its stores were seen. Any other
+            // device has answered before anybody looks.
             heavy_fence();
         }
         was

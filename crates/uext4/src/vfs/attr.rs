@@ -2,7 +2,7 @@
 
 use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{InodeRef, now};
+use crate::inode::{Attributes, InodeRef};
 use crate::xattr;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
 
@@ -62,10 +62,10 @@ pub enum SetTime {
 }
 
 impl SetTime {
-    fn resolve(self) -> Timestamp {
+    fn resolve(self, attributes: &Attributes) -> Timestamp {
         match self {
-            Self::Now => now(),
-            Self::At(time) => time,
+            Self::Now => attributes.now(),
+            Self::At(time) => attributes.fit(time),
         }
     }
 }
@@ -187,13 +187,22 @@ impl Vfs {
                 }
                 attributes.uid = change.uid.unwrap_or(attributes.uid);
                 attributes.gid = change.gid.unwrap_or(attributes.gid);
-                attributes.atime = change.atime.map_or(attributes.atime, SetTime::resolve);
-                attributes.mtime = change.mtime.map_or(attributes.mtime, SetTime::resolve);
-                if attributes.crtime.is_some() {
-                    attributes.crtime = change.crtime.or(attributes.crtime);
+                let time = |set: Option<SetTime>, old| match set {
+                    Some(time) => time.resolve(attributes),
+                    None => old,
+                };
+                let (atime, mtime) =
+                    (time(change.atime, attributes.atime), time(change.mtime, attributes.mtime));
+                (attributes.atime, attributes.mtime) = (atime, mtime);
+                if attributes.crtime.is_some()
+                    && let Some(crtime) = change.crtime
+                {
+                    attributes.crtime = Some(attributes.fit(crtime));
                 }
                 attributes.touch();
-                attributes.ctime = change.ctime.unwrap_or(attributes.ctime);
+                if let Some(ctime) = change.ctime {
+                    attributes.ctime = attributes.fit(ctime);
+                }
             })
         })
     }

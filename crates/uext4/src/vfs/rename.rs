@@ -1,8 +1,9 @@
 //! Renaming.
 //!
-//! Locking: the rename lock when two directories take part, so that nobody moves a directory
-//! meanwhile; then both directories, ancestors first, else by number; then the inodes that
-//! move or go: directories by number (see `turn`), then files by number.
+//! Locking: first, with none, the data of a file that replaces another is written. Then the rename
+//! lock when two directories take part, so that nobody moves a directory meanwhile; then both
+//! directories, ancestors first, else by number; then the inodes that move or go: directories by
+//! number (see `turn`), then files by number.
 
 use super::remove::not_found;
 use super::turn::{ContentLock, Done, Turn};
@@ -56,10 +57,34 @@ impl Vfs {
         Self::check_name(new_name)?;
         expect_directory(dir)?;
         expect_directory(new_dir)?;
+        if mode == RenameMode::Replace {
+            self.write_ahead(dir, name, new_dir, new_name)?;
+        }
         let crosses = dir.ino() != new_dir.ino();
         self.in_turn(crosses, |turn| self.rename_in(turn, dir, name, new_dir, new_name, mode))?;
         self.files.honour_dirsync_flags(&[dir, new_dir])?;
         self.files.delete_unlinked()
+    }
+
+    /// Writes the data of a file that is about to replace another (`auto_da_alloc`) while nothing
+    /// is locked: it may take long. What comes between this and the locks is written under them.
+    fn write_ahead(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+    ) -> Result<()> {
+        // Whatever is wrong with a name is for the rename itself to tell.
+        if self.files.options().auto_da_alloc
+            && let Ok(from) = self.lookup(dir, name)
+            && from.kind() == FileKind::Regular
+            && from.pages().map.dirty() > 0
+            && self.lookup(new_dir, new_name).is_ok_and(|to| to.ino() != from.ino())
+        {
+            self.files.sweep(&from)?;
+        }
+        Ok(())
     }
 
     fn rename_in(
@@ -158,7 +183,8 @@ impl Vfs {
             && to.is_some()
             && from.inode.kind() == FileKind::Regular
         {
-            // A program that replaces a file by a new one wants one of the two after a crash.
+            // A program that replaces a file by a new one wants one of the two after a crash. Most
+            // of it has been written, see `write_ahead`.
             self.files.sweep(&from.inode)?;
         }
         let Some(_locks) = lock_moving(turn, &from.inode, to.map(|to| &to.inode)) else {

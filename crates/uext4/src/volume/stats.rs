@@ -11,6 +11,7 @@ use crate::journal::{Journal, JournalInfo, LogSpace};
 use crate::stats::{Blocked, Histogram, Reading, SampledReading};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+use uext4_device::{Room, RoomReading};
 
 /// What a volume tells of itself at a moment.
 #[derive(Clone, Debug)]
@@ -84,6 +85,7 @@ impl Volume {
         let joins = &stats.admission;
         let (_, metadata_misses) = journal.cache().occupancy();
         let discards = self.discard_stats();
+        let room = self.room();
         let mut counters = vec![
             ("transactions", load(&stats.commits)),
             ("transactions_requested", load(&stats.requested)),
@@ -109,9 +111,16 @@ impl Volume {
             ("discards", discards.requests),
             ("discard_bytes", discards.bytes),
             ("discards_failed", discards.failures),
+            ("room_waits", room.waits),
+            ("room_failures", room.failures),
         ];
         counters.extend(self.inner.vfs.files().direct.counters());
         counters
+    }
+
+    /// What the device tells of room for its writes.
+    fn room(&self) -> RoomReading {
+        self.space().cache().device().room().map_or_else(RoomReading::default, Room::read)
     }
 
     fn levels(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
@@ -129,6 +138,8 @@ impl Volume {
             ("metadata_blocks", count(metadata)),
             ("images_not_home", count(journal.cache().logged().len())),
             ("images_not_home_high_water", load(&journal.stats().images_high_water)),
+            ("writes_waiting_for_room", self.room().waiting),
+            ("read_only", u64::from(self.read_only())),
             ("credits_high_water", credits(&joins.credits_high_water)),
             ("credits_reserved", credits(&joins.reserved)),
             ("credits_reserved_high_water", credits(&joins.reserved_high_water)),

@@ -18,6 +18,7 @@ mod damage;
 mod dax;
 mod delete;
 mod direct;
+mod hole;
 mod journaled;
 mod locality;
 mod mapping;

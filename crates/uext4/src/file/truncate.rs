@@ -95,6 +95,7 @@ impl Files {
         })?;
         Self::show(inode, patch);
         inode.window.rewind(keep.get());
+        inode.window.give_up_pieces(&self.space);
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             return Ok(());

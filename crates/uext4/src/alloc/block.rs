@@ -264,6 +264,7 @@ impl Space {
             at = at.plus(u64::from(here));
             left -= here;
         }
+        self.shed_maps();
         Ok(pins)
     }
 

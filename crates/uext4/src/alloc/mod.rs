@@ -20,6 +20,7 @@ mod free_runs;
 mod group;
 mod inode;
 mod inode_map;
+mod maps;
 mod order_index;
 mod prefetch;
 mod privilege;
@@ -49,8 +50,10 @@ use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
 use available::{Available, Sharded};
+use free_map::FreeMap;
 use group::{Group, Shared};
 use inode_map::InodeMaps;
+use maps::Maps;
 use order_index::OrderIndex;
 use std::sync::{Arc, OnceLock, Weak};
 use uext4_ondisk::features::Features;
@@ -147,6 +150,7 @@ impl Space {
             journaled_blocks: Sharded::new(free_blocks),
             pending_blocks: Sharded::new(0),
             counters: Counters::new(),
+            maps: Maps::new(),
         });
         let groups = (0..).map(GroupNo).zip(descs.groups);
         let groups = groups.map(|(number, desc)| Arc::new(Group::new(number, desc, &shared)));
@@ -316,6 +320,7 @@ impl SpaceKeeper for Space {
     fn freed(&self, freed: Vec<Freed>) {
         self.discard_freed(&freed);
         self.release(freed);
+        self.shed_maps();
     }
 }
 

@@ -201,6 +201,7 @@ impl Space {
             }
         };
         self.discards.running.fetch_sub(1, Ordering::AcqRel);
+        self.shed_maps();
         result
     }
 

@@ -15,7 +15,7 @@ use uext4::config::DataMode;
 use uext4::{AllocateMode, FileKind, NewInode, Owner, Volume};
 use uext4_device::{FaultDevice, RecordingDevice};
 
-/// Leaves about `left` blocks free.
+/// Leaves about `left` blocks free for data.
 pub(super) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     let new = NewInode {
         kind: FileKind::Regular,
@@ -25,7 +25,8 @@ pub(super) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     };
     let file = volume.create(&volume.root()?, b"fill", &new)?;
     volume.sync()?;
-    let blocks = volume.stat_fs().blocks_free.saturating_sub(left);
+    let kept = left + volume.space().pool_blocks();
+    let blocks = volume.stat_fs().blocks_free.saturating_sub(kept);
     let bytes = blocks * u64::from(volume.layout().block_size);
     let mode = AllocateMode::Allocate { keep_size: false };
     volume.open_file(&file)?.allocate(mode, 0, bytes)

@@ -68,7 +68,7 @@ fn fill(device: MemoryDevice) -> MemoryDevice {
     }
     let fill = create(&volume, &root, "fill").unwrap();
     volume.sync().unwrap();
-    let blocks = volume.stat_fs().blocks_free - 14;
+    let blocks = volume.stat_fs().blocks_free - volume.space().pool_blocks() - 14;
     let file = volume.open_file(&fill).unwrap();
     file.allocate(AllocateMode::Allocate { keep_size: false }, 0, blocks * 1024).unwrap();
     drop((fill, root, file));

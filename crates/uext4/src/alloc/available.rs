@@ -10,8 +10,10 @@
 //! the blocks. What moves between the three moves under that lock. Whoever claims what was promised
 //! to it takes the number a second time, until it gives its promise back: that may bring the stock
 //! below zero, never a cell; and while it is, nothing is taken from cells without the lock.
-//! The reserve is root's: takers who may have it (`privilege.rs`) get it when the stock is empty,
-//! and what is given back goes there first.
+//! Two parts are kept back, and what is given back goes there first: the pool is for nodes of
+//! extent trees that are needed to take blocks away or to convert them, which must not fail on a
+//! full volume; the reserve is root's (`privilege.rs`). Who may have them gets them when the stock
+//! is empty, the reserve first.
 //! Locking: `refill` is a leaf.
 
 use super::privilege::may_use_reserve;
@@ -56,20 +58,55 @@ impl Sharded {
 pub(super) struct Available {
     stock: AtomicI64,
     cells: Box<[Cell]>,
-    /// What is left of the blocks reserved for root, and how many there should be.
-    reserve: AtomicI64,
-    reserve_full: i64,
+    /// For nodes of extent trees.
+    pool: Kept,
+    /// For root.
+    reserve: Kept,
     refill: Mutex<()>,
 }
 
+/// Blocks kept back.
+#[derive(Debug)]
+struct Kept {
+    left: AtomicI64,
+    /// How many there should be.
+    full: i64,
+}
+
+impl Kept {
+    fn new(full: i64, blocks: i64) -> Self {
+        let full = full.max(0);
+        Self { left: AtomicI64::new(full.min(blocks.max(0))), full }
+    }
+
+    fn left(&self) -> i64 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    fn lack(&self) -> i64 {
+        self.full - self.left()
+    }
+}
+
+/// What blocks are taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Anything: the reserve is for those who have the right to it.
+    Any,
+    /// Nodes of an extent tree that blocks are taken away from or converted in: all there is.
+    Nodes,
+}
+
 impl Available {
-    /// `blocks` are free, of which so many as there are up to `reserve` are root's.
-    pub(super) fn new(blocks: i64, reserve: i64) -> Self {
-        let kept = reserve.clamp(0, blocks.max(0));
+    /// `blocks` are free, of which so many as there are up to `pool` are for nodes, and of the
+    /// others up to `reserve` root's.
+    pub(super) fn new(blocks: i64, reserve: i64, pool: i64) -> Self {
+        let pool = Kept::new(pool, blocks);
+        let reserve = Kept::new(reserve, blocks - pool.left());
         Self {
-            stock: AtomicI64::new(blocks - kept),
-            reserve: AtomicI64::new(kept),
-            reserve_full: reserve.max(0),
+            stock: AtomicI64::new(blocks - pool.left() - reserve.left()),
+            pool,
+            reserve,
             cells: (0..thread::slots()).map(|_| Cell::default()).collect(),
             refill: Mutex::new(LockRank::Leaf, ()),
         }
@@ -81,7 +118,7 @@ impl Available {
 
     /// Takes `want` blocks, or what there is if that is at least `least` (one or more); returns how
     /// many, 0 for none.
-    pub(super) fn take(&self, want: i64, least: i64) -> i64 {
+    pub(super) fn take(&self, want: i64, least: i64, what_for: Use) -> i64 {
         if self.take_from_cell(want) {
             return want;
         }
@@ -94,14 +131,21 @@ impl Available {
         }
         self.collect();
         let stock = self.stock.load(Ordering::Acquire);
-        let reserve = if may_use_reserve() { self.reserve.load(Ordering::Acquire) } else { 0 };
-        let taken = (stock + reserve).min(want);
+        let is_for_nodes = what_for == Use::Nodes;
+        let reserve = (is_for_nodes || may_use_reserve()).then_some(&self.reserve);
+        let pool = is_for_nodes.then_some(&self.pool);
+        let kept = || [reserve, pool].into_iter().flatten();
+        let taken = (stock + kept().map(Kept::left).sum::<i64>()).min(want);
         if taken < least.max(1) {
             return 0;
         }
-        let from_reserve = (taken - stock).max(0);
-        self.reserve.fetch_sub(from_reserve, Ordering::AcqRel);
-        self.stock.fetch_sub(taken - from_reserve, Ordering::AcqRel);
+        let mut lack = (taken - stock).max(0);
+        self.stock.fetch_sub(taken - lack, Ordering::AcqRel);
+        for kept in kept() {
+            let part = lack.min(kept.left());
+            kept.left.fetch_sub(part, Ordering::AcqRel);
+            lack -= part;
+        }
         taken
     }
 
@@ -146,8 +190,8 @@ impl Available {
         if blocks == 0 {
             return;
         }
-        if self.reserve.load(Ordering::Acquire) < self.reserve_full {
-            return self.give_to_reserve(blocks);
+        if self.pool.lack() > 0 || self.reserve.lack() > 0 {
+            return self.give_to_kept(blocks);
         }
         let cell = self.cell();
         if cell.fetch_add(blocks, Ordering::AcqRel) + blocks <= 2 * LEASE {
@@ -160,22 +204,29 @@ impl Available {
         }
     }
 
-    /// Gives blocks back while root's are not all there. Who took a promise a second time left the
-    /// stock below zero: that is made up for first.
-    fn give_to_reserve(&self, blocks: i64) {
+    /// Gives blocks back while what is kept back is not all there. Who took a promise a second time
+    /// left the stock below zero: that is made up for first.
+    fn give_to_kept(&self, blocks: i64) {
         let _refill = self.refill.lock();
-        let stock = self.stock.fetch_add(blocks, Ordering::AcqRel) + blocks;
-        let lack = self.reserve_full - self.reserve.load(Ordering::Acquire);
-        let kept = stock.clamp(0, lack);
-        self.stock.fetch_sub(kept, Ordering::AcqRel);
-        self.reserve.fetch_add(kept, Ordering::AcqRel);
+        let mut stock = self.stock.fetch_add(blocks, Ordering::AcqRel) + blocks;
+        for kept in [&self.pool, &self.reserve] {
+            let part = stock.clamp(0, kept.lack());
+            self.stock.fetch_sub(part, Ordering::AcqRel);
+            kept.left.fetch_add(part, Ordering::AcqRel);
+            stock -= part;
+        }
     }
 
-    /// All of them, root's among them.
+    /// Blocks that the pool should have.
+    pub(super) fn pool_full(&self) -> i64 {
+        self.pool.full
+    }
+
+    /// All of them, what is kept back among them.
     pub(super) fn total(&self) -> i64 {
         let _refill = self.refill.lock();
         let cells: i64 = self.cells.iter().map(|cell| cell.0.load(Ordering::Acquire)).sum();
-        self.stock.load(Ordering::Acquire) + cells + self.reserve.load(Ordering::Acquire)
+        self.stock.load(Ordering::Acquire) + cells + self.reserve.left() + self.pool.left()
     }
 }
 
@@ -186,63 +237,83 @@ mod tests {
 
     #[test]
     fn what_lies_in_cells_of_others_is_found() {
-        let all = Available::new(10_000, 0);
+        let all = Available::new(10_000, 0, 0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    assert_eq!(all.take(10, 10), 10);
+                    assert_eq!(all.take(10, 10, Use::Any), 10);
                     all.give(10);
                 });
             }
         });
         assert_eq!(all.total(), 10_000);
-        assert_eq!(all.take(10_001, 10_001), 0);
-        assert_eq!(all.take(20_000, 1), 10_000);
-        assert_eq!(all.take(1, 1), 0);
+        assert_eq!(all.take(10_001, 10_001, Use::Any), 0);
+        assert_eq!(all.take(20_000, 1, Use::Any), 10_000);
+        assert_eq!(all.take(1, 1, Use::Any), 0);
         all.take_promised(5);
         std::thread::scope(|scope| {
             scope.spawn(|| all.give(3));
         });
         all.give(1);
-        assert_eq!(all.take(1, 1), 0, "one short of the promise");
+        assert_eq!(all.take(1, 1, Use::Any), 0, "one short of the promise");
         all.give(2);
-        assert_eq!((all.take(1, 1), all.total()), (1, 0));
+        assert_eq!((all.take(1, 1, Use::Any), all.total()), (1, 0));
     }
 
     #[test]
     fn users_leave_roots_blocks_alone_and_roots_come_back_first() {
-        let all = Available::new(100, 10);
-        let user = |want, least| as_user(|| all.take(want, least));
+        let all = Available::new(100, 10, 0);
+        let user = |want, least| as_user(|| all.take(want, least, Use::Any));
         assert_eq!((user(91, 91), user(95, 1), all.total()), (0, 90, 10));
-        assert_eq!((user(1, 1), all.take(4, 4)), (0, 4));
+        assert_eq!((user(1, 1), all.take(4, 4, Use::Any)), (0, 4));
         all.give(3);
         assert_eq!(user(1, 1), 0, "root lacks one yet");
         all.give(3);
-        assert_eq!((user(5, 1), all.take(20, 1), all.total()), (2, 10, 0));
+        assert_eq!((user(5, 1), all.take(20, 1, Use::Any), all.total()), (2, 10, 0));
+    }
+
+    #[test]
+    fn the_pool_is_for_nodes_and_fills_first() {
+        let all = Available::new(100, 10, 20);
+        let user = |want| as_user(|| all.take(want, 1, Use::Any));
+        let nodes = |want| as_user(|| all.take(want, 1, Use::Nodes));
+        assert_eq!((user(200), all.take(200, 1, Use::Any), all.total()), (70, 10, 20));
+        assert_eq!(
+            (user(1), all.take(1, 1, Use::Any), nodes(5), nodes(50), nodes(1)),
+            (0, 0, 5, 15, 0)
+        );
+        all.give(25);
+        assert_eq!((user(1), all.take(9, 1, Use::Any), nodes(1)), (0, 5, 1));
+        all.give(1 + 10 + 3);
+        assert_eq!((user(9), nodes(40), all.total()), (3, 30, 0));
+        assert_eq!(Available::new(15, 10, 20).take(5, 1, Use::Any), 0, "the pool comes first");
     }
 
     #[test]
     fn what_was_taken_twice_is_made_up_for_before_the_reserve() {
-        let all = Available::new(10, 4);
-        assert_eq!(all.take(6, 6), 6);
+        let all = Available::new(10, 4, 0);
+        assert_eq!(all.take(6, 6, Use::Any), 6);
         all.take_promised(6);
-        assert_eq!(all.take(4, 4), 0, "the reserve makes up for what was taken twice");
+        assert_eq!(all.take(4, 4, Use::Any), 0, "the reserve makes up for what was taken twice");
         all.give(6);
-        assert_eq!((as_user(|| all.take(1, 1)), all.take(9, 1), all.total()), (0, 4, 0));
-        assert_eq!(Available::new(3, 4).take(5, 1), 3);
+        assert_eq!(
+            (as_user(|| all.take(1, 1, Use::Any)), all.take(9, 1, Use::Any), all.total()),
+            (0, 4, 0)
+        );
+        assert_eq!(Available::new(3, 4, 0).take(5, 1, Use::Any), 3);
     }
 
     /// Threads that want more than there is: never is more given out, and who is alone gets all.
     #[test]
     fn never_more_than_there_is() {
         const BLOCKS: i64 = 100;
-        let (all, out) = (Available::new(BLOCKS, 0), AtomicI64::new(0));
+        let (all, out) = (Available::new(BLOCKS, 0, 0), AtomicI64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (all, out) = (&all, &out);
                 scope.spawn(move || {
                     for round in 0..20_000 {
-                        let got = all.take(1 + (round * 7 + thread) % 60, 1);
+                        let got = all.take(1 + (round * 7 + thread) % 60, 1, Use::Any);
                         let now = out.fetch_add(got, Ordering::SeqCst) + got;
                         assert!(now <= BLOCKS, "{now}");
                         out.fetch_sub(got, Ordering::SeqCst);
@@ -251,6 +322,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(all.take(BLOCKS, BLOCKS), BLOCKS);
+        assert_eq!(all.take(BLOCKS, BLOCKS, Use::Any), BLOCKS);
     }
 }

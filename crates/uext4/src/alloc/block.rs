@@ -1,6 +1,7 @@
 //! Claiming, taking and freeing blocks. Where they come from: `criteria.rs`.
 
 use super::Space;
+use super::available::Use;
 use super::group::Group;
 use crate::cache::Buffer;
 use crate::config::FreeMode;
@@ -100,9 +101,22 @@ impl Space {
     /// # Errors
     /// `NoSpace`; a corrupt bitmap; a device failure.
     pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
+        self.claim_for(goal, want, Use::Any)
+    }
+
+    /// Claims a block for a node of an extent tree that blocks are taken away from or converted in:
+    /// also of those that are kept back for that. As [`Space::claim`] otherwise.
+    ///
+    /// # Errors
+    /// As [`Space::claim`].
+    pub fn claim_node(&self, goal: BlockNo) -> Result<Claim> {
+        self.claim_for(goal, 1, Use::Nodes)
+    }
+
+    fn claim_for(&self, goal: BlockNo, want: u32, what_for: Use) -> Result<Claim> {
         loop {
             let releases = self.releases();
-            if let Some(claim) = self.claim_unreserved(goal, want)? {
+            if let Some(claim) = self.claim_unreserved(goal, want, what_for)? {
                 return Ok(claim);
             }
             if !self.reclaim_pending(releases)? {
@@ -139,9 +153,9 @@ impl Space {
     }
 
     /// Leaves alone what is promised to cached data.
-    fn claim_unreserved(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
+    fn claim_unreserved(&self, goal: BlockNo, want: u32, what_for: Use) -> Result<Option<Claim>> {
         // Taken while we search, so that no promise to others is broken.
-        let taken = self.shared.available.take(i64::from(want), 1);
+        let taken = self.shared.available.take(i64::from(want), 1, what_for);
         if taken == 0 {
             return Ok(None);
         }
@@ -250,6 +264,7 @@ impl Space {
             at = at.plus(u64::from(here));
             left -= here;
         }
+        self.shed_maps();
         Ok(pins)
     }
 

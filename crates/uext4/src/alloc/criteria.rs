@@ -310,6 +310,7 @@ impl Search<'_> {
     }
 
     fn try_group(&mut self, number: u32, take: Take, busy: Busy) -> Result<Option<Claim>> {
+        self.space.shed_maps();
         let group = &self.space.groups[number as usize];
         let waits = busy == Busy::Wait || !self.space.shared.options.trylock;
         let state = if waits { Some(group.lock()) } else { group.try_lock() };

@@ -72,6 +72,12 @@ impl FreeMap {
         map
     }
 
+    /// Memory of a map: the bitmap's block, and the tree.
+    pub(super) fn bytes(block_size: usize, blocks: u32) -> usize {
+        let leaves = blocks.div_ceil(LEAF).next_power_of_two() as usize;
+        block_size + leaves * 2 * size_of::<Node>()
+    }
+
     /// The bitmap of busy blocks.
     pub(super) fn busy(&self) -> &[u8] {
         &self.busy

@@ -12,6 +12,7 @@
 use super::available::{Available, Sharded};
 use super::counters::{Count, Counters};
 use super::free_map::{FreeMap, order_of};
+use super::maps::Maps;
 use super::order_index::OrderIndex;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::AllocOptions;
@@ -39,6 +40,7 @@ pub(super) struct Shared {
     /// Blocks freed whose freeing is not durable.
     pub(super) pending_blocks: Sharded,
     pub(super) counters: Counters,
+    pub(super) maps: Maps,
 }
 
 #[derive(Debug)]
@@ -63,8 +65,10 @@ pub(super) struct Group {
 pub(super) struct GroupState {
     /// As journaled.
     pub(super) desc: RawGroupDesc,
-    /// Busy blocks; read at the first use.
+    /// Busy blocks; read when they are needed, see `maps.rs`.
     pub(super) map: Option<FreeMap>,
+    /// Whether somebody asked for the map since it was last looked at to be let go.
+    pub(super) is_map_used: bool,
     /// Busy inodes; read at the first use.
     pub(super) busy_inodes: Option<Box<[u8]>>,
     /// Where the group stands in the indexes by longest and by average run.
@@ -72,7 +76,7 @@ pub(super) struct GroupState {
     /// The journaled block bitmap, while somebody keeps it in memory.
     block_bitmap: Weak<Buffer>,
     /// Bitmaps that were made since the mount. Who claimed before that could not hold them.
-    made: [Option<Arc<Buffer>>; 2],
+    pub(super) made: [Option<Arc<Buffer>>; 2],
 }
 
 impl Group {
@@ -91,6 +95,7 @@ impl Group {
                 GroupState {
                     desc,
                     map: None,
+                    is_map_used: false,
                     busy_inodes: None,
                     orders: [None, None],
                     block_bitmap: Weak::new(),
@@ -137,7 +142,7 @@ impl Group {
         self.free_blocks().checked_div(self.fragments.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// The busy blocks, read from the device at the first use.
+    /// The busy blocks, read from the device if they are not in memory.
     pub(super) fn map<'s>(
         &self,
         state: &'s mut GroupState,
@@ -149,7 +154,9 @@ impl Group {
             self.publish(state, map.free(), map.longest(), map.fragments());
             self.shared.counters.add(Count::Loaded, 1);
             state.map = Some(map);
+            self.shared.maps.note_made(self.number);
         }
+        state.is_map_used = true;
         Ok(state.map.as_mut().expect("put in above"))
     }
 

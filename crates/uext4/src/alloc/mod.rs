@@ -20,6 +20,7 @@ mod free_runs;
 mod group;
 mod inode;
 mod inode_map;
+mod maps;
 mod order_index;
 mod prefetch;
 mod privilege;
@@ -50,16 +51,22 @@ use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
 use available::{Available, Sharded};
+use free_map::FreeMap;
 use group::{Group, Shared};
 use inode_map::InodeMaps;
+use maps::Maps;
 use order_index::OrderIndex;
 use std::sync::{Arc, OnceLock, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{
-    BlockNo, Compat, Corrupt, CorruptKind, GroupFlags, GroupNo, Ino, Layout, Place, RawGroupDesc,
-    RawSuperblock, RoCompat, group_desc,
+    BlockNo, Compat, Corrupt, CorruptKind, GroupFlags, GroupNo, Incompat, Ino, Layout, Place,
+    RawGroupDesc, RawSuperblock, RoCompat, group_desc,
 };
 use zone::SystemZone;
+
+/// Part of all blocks that is kept back for nodes of extent trees, and the most.
+const POOL_SHARE: u64 = 50;
+const POOL_MAX: u64 = 4096;
 
 /// Directory hash parameters of the volume.
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +139,7 @@ impl Space {
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
         let reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
+        let pool = pool_blocks(&layout);
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
         let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
         let inode_maps = InodeMaps::new(layout.group_count, directories);
@@ -139,10 +147,11 @@ impl Space {
             options,
             by_longest: OrderIndex::new(layout.group_count),
             by_average: OrderIndex::new(layout.group_count),
-            available: Available::new(free_blocks, reserve),
+            available: Available::new(free_blocks, reserve, pool),
             journaled_blocks: Sharded::new(free_blocks),
             pending_blocks: Sharded::new(0),
             counters: Counters::new(),
+            maps: Maps::new(),
         });
         let groups = (0..).map(GroupNo).zip(descs.groups);
         let groups = groups.map(|(number, desc)| Arc::new(Group::new(number, desc, &shared)));
@@ -237,6 +246,12 @@ impl Space {
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
     }
 
+    /// Blocks that are free and kept back for nodes of extent trees, if there are so many.
+    #[must_use]
+    pub fn pool_blocks(&self) -> u64 {
+        u64::try_from(self.shared.available.pool_full()).unwrap_or(0)
+    }
+
     /// Whether `len` blocks from `start` can be file blocks: inside the file system and no part
     /// of its own metadata.
     ///
@@ -306,7 +321,15 @@ impl SpaceKeeper for Space {
     fn freed(&self, freed: Vec<Freed>) {
         self.discard_freed(&freed);
         self.release(freed);
+        self.shed_maps();
     }
+}
+
+/// Blocks that are kept back for nodes of extent trees, as many as the kernel keeps.
+fn pool_blocks(layout: &Layout) -> i64 {
+    let blocks = (layout.blocks_count / POOL_SHARE).min(POOL_MAX);
+    let has_trees = layout.features.incompat.contains(Incompat::EXTENT);
+    i64::try_from(if has_trees { blocks } else { 0 }).unwrap_or(0)
 }
 
 /// Inodes that the superblock names, as far as the features say that it does.

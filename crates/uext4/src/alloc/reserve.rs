@@ -4,6 +4,7 @@
 //! blocks. A promise is given back when blocks are claimed for it or the data is dropped.
 
 use super::Space;
+use super::available::Use;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -32,9 +33,22 @@ impl Reservation {
     /// # Errors
     /// `NoSpace`; the promise is as before.
     pub fn try_set(&mut self, blocks: u32) -> Result<()> {
+        self.try_set_from(blocks, Use::Any)
+    }
+
+    /// As [`Reservation::try_set`]; what it grows by is for nodes that conversions need, so it may
+    /// come from what is kept back for these.
+    ///
+    /// # Errors
+    /// As [`Reservation::try_set`].
+    pub fn try_set_with_nodes(&mut self, blocks: u32) -> Result<()> {
+        self.try_set_from(blocks, Use::Nodes)
+    }
+
+    fn try_set_from(&mut self, blocks: u32, what_for: Use) -> Result<()> {
         let more = i64::from(blocks) - i64::from(self.blocks);
         if more > 0 {
-            if self.space.shared.available.take(more, more) < more {
+            if self.space.shared.available.take(more, more, what_for) < more {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         } else {

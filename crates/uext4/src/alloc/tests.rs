@@ -4,6 +4,7 @@
 //! do not follow the bitmaps; blocks with two owners; counts that drift. Not covered: crashes (the
 //! crash kit), interleavings one by one (the schedules).
 
+use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
 use super::{AllocStats, Claim, Criterion, Reservation, Space};
 use crate::cache::Cache;
@@ -116,7 +117,10 @@ fn fill(space: &Space, groups: std::ops::Range<u32>, holes: &[(u32, u32, u32)]) 
                 bit += 1;
                 continue;
             }
-            assert_eq!(space.shared.available.take(len.into(), len.into()), i64::from(len));
+            assert_eq!(
+                space.shared.available.take(len.into(), len.into(), Use::Nodes),
+                i64::from(len)
+            );
             let claim = space.claim_in(group, group.lock(), bit, len).unwrap();
             claims.push(claim);
             bit += len;

@@ -9,6 +9,7 @@
 //! Locking: group lock for a claim; none while the device works.
 //! Kernel counterpart: `ext4_trim_fs`, `ext4_issue_discard`.
 
+use super::available::Use;
 use super::{Claim, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Freed;
@@ -200,6 +201,7 @@ impl Space {
             }
         };
         self.discards.running.fetch_sub(1, Ordering::AcqRel);
+        self.shed_maps();
         result
     }
 
@@ -214,8 +216,9 @@ impl Space {
         else {
             return Ok(None);
         };
-        // As for every other claim: what is promised to others is not to be had.
-        let allowed = self.shared.available.take(i64::from(len), i64::from(least));
+        // As for every other claim: what is promised to others is not to be had. What is kept back
+        // is, for it comes back.
+        let allowed = self.shared.available.take(len.into(), least.into(), Use::Nodes);
         let Some(len) = u32::try_from(allowed).ok().filter(|&len| len > 0) else {
             return Ok(None);
         };

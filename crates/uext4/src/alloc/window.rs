@@ -4,7 +4,8 @@
 //! What: a [`Window`] holds one claim and where its stream goes on (`key`). A file that grows takes
 //! from its own; small files of one block group share one (a locality group). A window that is
 //! used up is followed by one four times its size, up to one maximal extent and a share of what is
-//! free, so that streams side by side come to lie in a few long extents each.
+//! free, so that streams side by side come to lie in a few long extents each. Writes in the middle
+//! of a file: `around.rs`.
 //! Invariants: what a window holds is claimed in memory and stands in no bitmap that is written: a
 //! crash loses nothing. Only a window that somebody uses ([`Window::open`]) holds blocks. Windows
 //! are given back before an allocation fails or waits for a commit, and count as free for
@@ -15,18 +16,21 @@
 //! ([`Space::draw`]) and puts the rest back.
 //! Kernel counterpart: preallocation in `fs/ext4/mballoc.c`.
 
+mod around;
 mod list;
 mod recycle;
 
 pub use list::WindowStats;
 pub(super) use list::Windows;
 
+use super::available::Use;
 use super::privilege::as_user;
 use super::{Claim, Count, Space};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex};
+use around::Pieces;
 use recycle::Fresh;
 use std::sync::Arc;
 use uext4_ondisk::extent::MAX_UNWRITTEN_LEN;
@@ -55,6 +59,8 @@ struct Inner {
     /// Blocks of the last window.
     size: u32,
     users: u32,
+    /// What is held around writes in the middle of the file.
+    pieces: Pieces,
     /// What the transaction has taken for the file; see [`Space::free_or_recycle`].
     fresh: Fresh,
 }
@@ -94,8 +100,14 @@ impl Window {
     /// An empty window that nobody uses.
     #[must_use]
     pub fn new() -> Self {
-        let inner =
-            Inner { state: State::Empty, key: 0, size: 0, users: 0, fresh: Fresh::default() };
+        let inner = Inner {
+            state: State::Empty,
+            key: 0,
+            size: 0,
+            users: 0,
+            pieces: Pieces::default(),
+            fresh: Fresh::default(),
+        };
         Self { inner: Mutex::new(LockRank::Leaf, inner), listed: AtomicBool::new(false) }
     }
 
@@ -106,31 +118,28 @@ impl Window {
 
     /// A user goes; with the last one the blocks go back.
     pub fn close(&self, space: &Space) {
-        let claim = {
+        let (claim, pieces) = {
             let mut inner = self.inner.lock();
             inner.users = inner.users.saturating_sub(1);
             if inner.users > 0 {
                 return;
             }
             inner.size = 0;
-            inner.empty()
+            (inner.empty(), std::mem::take(&mut inner.pieces))
         };
         space.let_go(claim);
-    }
-
-    /// Whether somebody uses it.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.inner.lock().users > 0
+        space.let_go_pieces(pieces);
     }
 
     /// Blocks held now, those not counted that somebody takes from.
     #[must_use]
     pub fn blocks(&self) -> u32 {
-        match &self.inner.lock().state {
+        let inner = self.inner.lock();
+        let ahead = match &inner.state {
             State::Held(claim) => claim.len(),
             State::Empty | State::Out | State::Recalled => 0,
-        }
+        };
+        ahead + inner.pieces.blocks()
     }
 
     /// The file ends at `key` now: that is where the stream goes on.
@@ -227,6 +236,10 @@ impl Space {
     pub fn claim_from(&self, window: &Arc<Window>, need: Need, moves: bool) -> Result<Claim> {
         let (size, stale) = {
             let mut inner = window.inner.lock();
+            if moves && let Some(taken) = self.take_piece(&mut inner.pieces, need.key, need.want) {
+                drop(inner);
+                return Ok(taken.0);
+            }
             let goes_on = inner.key == need.key;
             if let State::Held(claim) = &mut inner.state
                 && goes_on
@@ -250,7 +263,7 @@ impl Space {
             (size, inner.empty())
         };
         self.let_go(stale);
-        let mut claim = self.claim_ahead(need, size)?;
+        let mut claim = self.claim_ahead(need, size, SHARE)?;
         let front = claim.split_front(need.want);
         if size > 0 {
             let key = need.key + if moves { front.len() } else { 0 };
@@ -259,16 +272,17 @@ impl Space {
         Ok(front)
     }
 
-    /// Claims what is wanted and up to `size` blocks together.
-    fn claim_ahead(&self, need: Need, size: u32) -> Result<Claim> {
-        let share = u32::try_from(self.shared.available.total() / SHARE).unwrap_or(u32::MAX);
+    /// Claims what is wanted and up to `size` blocks together, or what part of the free blocks
+    /// `share` allows.
+    fn claim_ahead(&self, need: Need, size: u32, share: i64) -> Result<Claim> {
+        let share = u32::try_from(self.shared.available.total() / share).unwrap_or(u32::MAX);
         let extra = size.min(share).saturating_sub(need.want);
         if !need.promised {
             return self.claim(need.goal, need.want + extra);
         }
         // What is claimed ahead must leave what others were promised alone.
         let available = &self.shared.available;
-        let ahead = || available.take(i64::from(extra), 1);
+        let ahead = || available.take(i64::from(extra), 1, Use::Any);
         let taken = if extra > 0 { as_user(ahead) } else { 0 };
         let claim = self.claim_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
         available.give(taken);

@@ -46,6 +46,17 @@ pub struct NodeClaims {
     pins: Vec<Arc<Buffer>>,
 }
 
+/// Where blocks for new nodes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeSource {
+    /// They were promised.
+    Promised,
+    /// The edit takes blocks away or converts them, which must not fail: also what is kept back.
+    Kept,
+    /// As for data.
+    Free,
+}
+
 /// Worst case of blocks that one edit dirties, the inode included, for a tree of any depth up to
 /// that of the root plus one.
 #[must_use]
@@ -70,7 +81,7 @@ impl NodeClaims {
         space: &Space,
         inode: &Inode,
         places: &[FileBlock],
-        reserved: bool,
+        source: NodeSource,
     ) -> Result<Self> {
         let mut pins = vec![inode.table_block()?];
         let count = {
@@ -86,10 +97,10 @@ impl NodeClaims {
         let mut claims = Vec::with_capacity(count);
         for _ in 0..count {
             let goal = inode.goal();
-            claims.push(if reserved {
-                space.claim_reserved(goal, 1)?
-            } else {
-                space.claim(goal, 1)?
+            claims.push(match source {
+                NodeSource::Promised => space.claim_reserved(goal, 1)?,
+                NodeSource::Kept => space.claim_node(goal)?,
+                NodeSource::Free => space.claim(goal, 1)?,
             });
         }
         Ok(Self { claims, pins })
@@ -107,7 +118,7 @@ impl NodeClaims {
         splits: bool,
     ) -> Result<Self> {
         let mut nodes = match splits {
-            true => Self::for_edits(space, inode, places, false)?,
+            true => Self::for_edits(space, inode, places, NodeSource::Kept)?,
             false => Self { claims: Vec::new(), pins: vec![inode.table_block()?] },
         };
         let root = inode.tree().read();

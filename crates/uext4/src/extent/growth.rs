@@ -1,6 +1,6 @@
 //! Adding blocks to a directory (or a slow symbolic link), one at a time, inside one handle.
 
-use super::edit::{Edit, NodeClaims, edit_credits};
+use super::edit::{Edit, NodeClaims, NodeSource, edit_credits};
 use crate::alloc::{Claim, Space};
 use crate::error::Result;
 use crate::inode::Inode;
@@ -35,7 +35,10 @@ pub fn claim_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Growth>
         claims.push(claim);
     }
     claims.reverse();
-    Ok(Growth { blocks: claims, nodes: NodeClaims::for_edits(space, inode, &places, false)? })
+    Ok(Growth {
+        blocks: claims,
+        nodes: NodeClaims::for_edits(space, inode, &places, NodeSource::Free)?,
+    })
 }
 
 /// Worst case of blocks that `blocks` calls of [`grow`] dirty, the new blocks not included.

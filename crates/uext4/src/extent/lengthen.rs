@@ -7,13 +7,11 @@
 //! changes, and that is still held.
 
 use super::Mapping;
-use crate::alloc::Space;
 use crate::cache::Buffer;
 use crate::error::Result;
 use crate::inode::{Attributes, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::BlockNo;
 use uext4_ondisk::extent::{Extent, write_extent};
 
 /// Where a block of a file stands in the tree, or would.
@@ -35,17 +33,6 @@ impl Spot {
     #[must_use]
     pub fn before(&self) -> Option<Extent> {
         self.before.map(|(_, extent)| extent)
-    }
-
-    /// Where on the device the block would stand if it continued what is before it, at its
-    /// distance; `None` if there is nothing, or the device ends before.
-    #[must_use]
-    pub fn continuation(&self, space: &Space) -> Option<BlockNo> {
-        let before = self.before()?;
-        let distance = self.mapping.first.get() - before.first.get();
-        let at = before.start.plus(u64::from(distance));
-        let end = before.start.plus(u64::from(before.len));
-        Some(if at.get() < space.layout().blocks_count { at } else { end })
     }
 
     /// Adds `len` blocks to the extent before, which ends at the block and may be so long; `table`

@@ -22,7 +22,7 @@ mod path;
 mod shift;
 mod written;
 
-pub use edit::{Edit, NodeClaims, Removed, edit_credits};
+pub use edit::{Edit, NodeClaims, NodeSource, Removed, edit_credits};
 pub use growth::{Growth, claim_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub use list::list;

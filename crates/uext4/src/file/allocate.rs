@@ -6,9 +6,12 @@
 //! Locking: file lock exclusively, then the sweep lock.
 
 use super::Files;
-use crate::alloc::{Claim, Need};
+use super::hole::HoleNeed;
+use crate::alloc::Claim;
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Edit, Mapping, NodeClaims, Spot, State, edit_credits, find, lookup};
+use crate::extent::{
+    Edit, Mapping, NodeClaims, NodeSource, Spot, State, edit_credits, find, lookup,
+};
 use crate::inode::{Attributes, Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -158,14 +161,9 @@ impl Files {
                 at = next;
                 continue;
             }
-            let goal = spot.continuation(&self.space).unwrap_or_else(|| inode.stream_goal());
-            let claim = if mapping.end() == FileBlock::END {
-                let key = at.get();
-                let need = Need { key, want: hole, ahead: 0, goal, promised: false };
-                self.space.claim_from(&inode.window, need, true)?
-            } else {
-                self.space.claim(goal, hole)?
-            };
+            let origin = inode.stream_goal();
+            let need = HoleNeed { want: hole, promised: false, placed: None, origin };
+            let claim = self.claim_hole(inode, &spot, &need)?;
             at = self.insert_unwritten(inode, at, claim, size)?;
         }
         Ok(())
@@ -207,7 +205,7 @@ impl Files {
         size: Option<u64>,
     ) -> Result<FileBlock> {
         let len = claim.len();
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &[at], false)?;
+        let mut nodes = NodeClaims::for_edits(&self.space, inode, &[at], NodeSource::Free)?;
         let reached = size.map(|size| size.min(u64::from(at.plus(len).get()) * self.block_size()));
         self.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
             let start = self.space.take(handle, &mut claim, len)?;
@@ -294,7 +292,8 @@ impl Files {
     ) -> Result<FileBlock> {
         let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
         let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &[mapping.first], false)?;
+        let mut nodes =
+            NodeClaims::for_edits(&self.space, inode, &[mapping.first], NodeSource::Kept)?;
         self.space.journal().run(edit_credits(inode), |handle| {
             let new = Extent { first: mapping.first, len, start, unwritten: true };
             let edit = Edit { first: new.first, end: new.end(), new: Some(new) };

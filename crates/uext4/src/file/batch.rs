@@ -9,7 +9,8 @@
 //! written later, over what is then a written extent.
 
 use super::Files;
-use crate::alloc::{Claim, Need};
+use super::hole::HoleNeed;
+use crate::alloc::Claim;
 use crate::cache::PageImage;
 use crate::config::WritebackMode;
 use crate::error::{Error, Result};
@@ -70,6 +71,11 @@ impl Pending {
 
     pub(super) fn end(&self) -> FileBlock {
         self.first.plus(self.len)
+    }
+
+    /// What will stand in the tree.
+    fn extent(&self) -> Extent {
+        Extent { first: self.first, len: self.len, start: self.start(), unwritten: false }
     }
 
     /// The data, for writing it.
@@ -216,41 +222,17 @@ impl Files {
         part.pending.push(last);
     }
 
-    /// Claims for a hole: small files side by side, files that are open and grow from a window of
-    /// their own, of all others what they need.
+    /// Claims for a hole: small files side by side, any other by itself.
     fn claim_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Claim> {
-        let (inode, first) = (part.inode, spot.mapping.first);
+        let inode = part.inode;
         let blocks = self.block_from(part.size).get();
         if blocks < self.options.alloc.stream_req {
             return self.localities.claim(&self.space, inode, want);
         }
-        let goal = self.goal(part, spot).unwrap_or_else(|| {
-            if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() }
-        });
-        if spot.mapping.end() == FileBlock::END && inode.window.is_open() {
-            let need = Need { key: first.get(), want, ahead: 0, goal, promised: true };
-            return self.space.claim_from(&inode.window, need, true);
-        }
-        self.space.claim_reserved(goal, want)
-    }
-
-    /// Where the blocks of a hole would best be: where what stands before it leads to.
-    pub(super) fn next_to(&self, inode: &Inode, first: FileBlock) -> Result<BlockNo> {
-        let spot = find(&self.space, inode, first)?;
-        Ok(spot.continuation(&self.space).unwrap_or_else(|| inode.goal()))
-    }
-
-    /// Likewise, with what the part has placed already.
-    fn goal(&self, part: &Part<'_>, spot: &Spot) -> Option<BlockNo> {
-        let first = spot.mapping.first;
-        match part.pending.last() {
-            Some(last) if spot.before().is_none_or(|before| before.first < last.first) => {
-                let at = last.start().plus(u64::from(first.get() - last.first.get()));
-                let end = last.start().plus(u64::from(last.len));
-                Some(if at.get() < self.space.layout().blocks_count { at } else { end })
-            }
-            _ => spot.continuation(&self.space),
-        }
+        let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
+        let placed = part.pending.last().map(Pending::extent);
+        let hole = HoleNeed { want, promised: true, placed, origin };
+        self.claim_hole(inode, spot, &hole)
     }
 
     /// Gives all runs to the device at once; what follows each other goes in one write.

@@ -13,11 +13,12 @@
 //! Kernel counterpart: `ext4_journalled_write_end` in `fs/ext4/inode.c`.
 
 use super::Files;
+use super::hole::HoleNeed;
 use crate::alloc::Claim;
 use crate::cache::{BlockKind, Buffer};
 use crate::config::DataMode;
 use crate::error::{ErrorKind, Result};
-use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
+use crate::extent::{Edit, Mapping, NodeClaims, NodeSource, State, edit_credits, find, lookup};
 use crate::inode::{Inode, InodeRef};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -75,6 +76,17 @@ struct Map {
 enum MapBlocks {
     Claimed(Claim),
     Unwritten(BlockNo),
+}
+
+impl Map {
+    /// What will stand in the tree.
+    fn extent(&self) -> Extent {
+        let start = match &self.blocks {
+            MapBlocks::Claimed(claim) => claim.start(),
+            MapBlocks::Unwritten(start) => *start,
+        };
+        Extent { first: self.first, len: self.len, start, unwritten: false }
+    }
 }
 
 impl Files {
@@ -164,7 +176,8 @@ impl Files {
         };
         let mut at = first;
         while at < last {
-            let mapping = lookup(&self.space, inode, at)?;
+            let spot = find(&self.space, inode, at)?;
+            let mapping = spot.mapping;
             let is_mapped = matches!(mapping.state, State::Written(_));
             let overhead = if is_mapped { 0 } else { per_map };
             let room = most_credits.saturating_sub(chunk.credits + overhead);
@@ -180,7 +193,10 @@ impl Files {
                     (start, len)
                 }
                 State::Hole => {
-                    let claim = self.space.claim(self.claim_goal(inode, at, &chunk)?, len)?;
+                    let placed = chunk.maps.last().map(Map::extent);
+                    let origin = inode.goal();
+                    let need = HoleNeed { want: len, promised: false, placed, origin };
+                    let claim = self.claim_hole(inode, &spot, &need)?;
                     let (start, len) = (claim.start(), claim.len());
                     chunk.maps.push(Map { first: at, len, blocks: MapBlocks::Claimed(claim) });
                     (start, len)
@@ -195,21 +211,12 @@ impl Files {
             at = at.plus(len);
         }
         chunk.end = wanted_end.min(u64::from(at.get()) * self.block_size());
+        let is_conversion = |map: &Map| matches!(map.blocks, MapBlocks::Unwritten(_));
+        let only_converts = chunk.maps.iter().all(is_conversion);
+        let source = if only_converts { NodeSource::Kept } else { NodeSource::Free };
         let places: Vec<FileBlock> = chunk.maps.iter().map(|map| map.first).collect();
-        chunk.nodes = NodeClaims::for_edits(&self.space, inode, &places, false)?;
+        chunk.nodes = NodeClaims::for_edits(&self.space, inode, &places, source)?;
         Ok(chunk)
-    }
-
-    /// Behind what was claimed last, if that is what stands before `at`.
-    fn claim_goal(&self, inode: &Inode, at: FileBlock, chunk: &Chunk) -> Result<BlockNo> {
-        match chunk.maps.last() {
-            Some(Map { first, len, blocks: MapBlocks::Claimed(claim) })
-                if first.plus(*len) == at =>
-            {
-                Ok(claim.start().plus(u64::from(*len)))
-            }
-            _ => self.next_to(inode, at),
-        }
     }
 
     /// The block with its part of the caller's bytes. Where nothing is written yet, and behind the

@@ -11,7 +11,7 @@ use super::batch::{Part, Pending, PendingBlocks, Run};
 use super::ordered::Job;
 use crate::config::WritebackMode;
 use crate::error::{ErrorKind, Result};
-use crate::extent::{Edit, NodeClaims};
+use crate::extent::{Edit, NodeClaims, NodeSource};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Files {
             let pending = || items.iter().filter_map(|item| item.pending.as_ref());
             let places: Vec<FileBlock> = pending().map(|pending| pending.first).collect();
             let inode = parts[items[0].part].inode;
-            let nodes = NodeClaims::for_edits(&self.space, inode, &places, true)?;
+            let nodes = NodeClaims::for_edits(&self.space, inode, &places, NodeSource::Promised)?;
             credits += nodes.new_node_credits();
             dirtied.extend(nodes.blocks());
             let claimed = pending().filter(|p| matches!(p.blocks, PendingBlocks::Claimed(_)));

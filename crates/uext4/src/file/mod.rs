@@ -19,6 +19,7 @@ mod dax;
 mod delete;
 mod direct;
 mod gate;
+mod hole;
 mod journaled;
 mod locality;
 mod mapping;

@@ -21,7 +21,13 @@ impl Files {
         converting: u32,
     ) -> Result<()> {
         let nodes = self.nodes_for(u64::from(reserved) + u64::from(converting));
-        pages.reservation.try_set(reserved.saturating_add(nodes))?;
+        let blocks = reserved.saturating_add(nodes);
+        if reserved > pages.reserved {
+            pages.reservation.try_set(blocks)?;
+        } else {
+            // Conversions go on when there is no space for data.
+            pages.reservation.try_set_with_nodes(blocks)?;
+        }
         pages.reserved = reserved;
         pages.converting = converting;
         Ok(())

@@ -15,7 +15,8 @@
 use super::Files;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
-    Distance, Edit, NodeClaims, Shift, ShiftPins, edit_credits, leaves_from, list, lookup_extent,
+    Distance, Edit, NodeClaims, NodeSource, Shift, ShiftPins, edit_credits, leaves_from, list,
+    lookup_extent,
 };
 use crate::inode::{Excluded, Inode, SweepState};
 use crate::journal::Handle;
@@ -44,6 +45,7 @@ impl Files {
         // A block keeps its data and changes its place: no page may wait for either.
         self.sweep_locked(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
+        inode.window.give_up_pieces(&self.space);
         let excluded = inode.exclude_direct(first, FileBlock::END);
         let shift =
             Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
@@ -123,6 +125,7 @@ impl Files {
         self.check_end(new_size)?;
         self.sweep_locked(inode, state)?;
         let at = self.block_at(offset);
+        inode.window.give_up_pieces(&self.space);
         let excluded = inode.exclude_direct(at, FileBlock::END);
         let blocks = self.block_at(end).get() - at.get();
         // An extent that crosses the place is cut there: its tail is taken out and comes back
@@ -160,7 +163,7 @@ impl Files {
     ) -> Result<()> {
         let places: Vec<FileBlock> =
             tail.map(|tail| [tail.first; 2]).into_iter().flatten().collect();
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, false)?;
+        let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, NodeSource::Kept)?;
         let pins = ShiftPins::read(&self.space, inode, part.iter().chain(&places).copied())?;
         let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };
         self.space.journal().run(pins.credits + edits + 1, |handle| {

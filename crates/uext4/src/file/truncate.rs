@@ -102,6 +102,7 @@ impl Files {
         })?;
         Self::show(inode, patch);
         inode.window.rewind(keep.get());
+        inode.window.give_up_pieces(&self.space);
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             inode.set_unfinished_cut(false);

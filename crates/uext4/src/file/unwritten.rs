@@ -9,7 +9,7 @@
 use super::Files;
 use super::batch::{Part, Pending, PendingBlocks};
 use crate::error::Result;
-use crate::extent::{NodeClaims, edit_credits};
+use crate::extent::{NodeClaims, NodeSource, edit_credits};
 use crate::inode::Inode;
 
 impl Files {
@@ -35,7 +35,8 @@ impl Files {
         let run = pending.take_run();
         let start = run.start;
         {
-            let mut nodes = NodeClaims::for_edits(&self.space, inode, &place, true)?;
+            let mut nodes =
+                NodeClaims::for_edits(&self.space, inode, &place, NodeSource::Promised)?;
             journal.run(3 + edit_credits(inode), |handle| {
                 self.map_one(handle, inode, pending, &mut nodes, true)
             })?;
@@ -43,7 +44,7 @@ impl Files {
         self.write_runs(vec![run])?;
         inode.note_written(journal.flush_gate().epoch());
         pending.blocks = PendingBlocks::Unwritten(start);
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &place, true)?;
+        let mut nodes = NodeClaims::for_edits(&self.space, inode, &place, NodeSource::Promised)?;
         reserved.run(|handle| {
             self.map_one(handle, inode, pending, &mut nodes, false)?;
             self.set_disk_size(inode, handle, reached)

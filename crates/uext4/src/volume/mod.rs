@@ -70,7 +70,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks less those kept back for the administrator.
+    /// Free blocks less those kept back for the administrator and for nodes of extent trees.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,
@@ -137,6 +137,7 @@ impl Volume {
         let layout = self.layout();
         let raw = self.superblock();
         let free = self.space().free_counts();
+        let kept = raw.reserved_blocks_count().saturating_add(self.space().pool_blocks());
         let uuid = layout.uuid.chunks_exact(8).fold(0, |id, half| {
             id ^ half.iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
         });
@@ -144,7 +145,7 @@ impl Volume {
             block_size: layout.block_size,
             blocks: layout.blocks_count.saturating_sub(self.inner.superblock.overhead_blocks()),
             blocks_free: free.blocks,
-            blocks_available: free.blocks.saturating_sub(raw.reserved_blocks_count()),
+            blocks_available: free.blocks.saturating_sub(kept),
             inodes: u64::from(layout.inodes_count),
             inodes_free: free.inodes,
             name_max: 255,

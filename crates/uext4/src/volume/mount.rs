@@ -25,6 +25,8 @@ use uext4_ondisk::{
 /// Part of the cache budget that metadata blocks get: a quarter, half of it for images that are in
 /// the log and not at home yet.
 const METADATA_SHARE: u64 = 4;
+/// Part of the cache budget that the maps of groups get: a sixteenth.
+const MAP_SHARE: u64 = 16;
 /// Part of the cache budget that inodes get: a quarter. The rest is for pages.
 const INODE_SHARE: u64 = 4;
 /// Memory of an inode in the table, about, in bytes.
@@ -127,13 +129,15 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
     let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;
     space.set_dax(dax_mode(&space, &options));
+    let map_bytes = options.cache_bytes / MAP_SHARE;
+    space.limit_maps(map_bytes);
     if options.discard {
         space.discards().discard_on_free();
     }
     let overhead = overhead_blocks(&layout, &journal_runs);
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;
-    let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes;
+    let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes - map_bytes;
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let table = InodeTable::new(Arc::clone(&space), budget, inodes);

@@ -87,18 +87,19 @@ impl Space {
         let (mut found, mut out) = (false, false);
         for shard in &self.windows.shards {
             for window in Windows::of_shard(shard) {
-                let claim = {
+                let (claim, pieces) = {
                     let mut inner = window.inner.lock();
                     inner.size /= GROWTH;
                     let claim = inner.empty();
                     out |= matches!(inner.state, State::Recalled);
-                    claim
+                    (claim, std::mem::take(&mut inner.pieces))
                 };
-                found |= claim.is_some();
-                let given = u64::from(claim.is_some());
+                let given = u64::from(claim.is_some()) + u64::from(!pieces.is_empty());
+                found |= given > 0;
                 self.shared.counters.add(Count::WindowsGivenBack, given);
                 self.windows.recalled.fetch_add(given, Ordering::Relaxed);
                 self.let_go(claim);
+                self.let_go_pieces(pieces);
             }
         }
         if !found && out {

@@ -1,0 +1,101 @@
+//! How many groups have their map in memory.
+//!
+//! What: a map is made when its group is needed, and goes again when there are more than the budget
+//! allows and nothing is in it that the journaled bitmap has not: no claim, no block whose freeing
+//! is not durable, none that is being discarded. Then both have the same free blocks, and the next
+//! who needs the group reads it again. Groups are looked at in the order in which their maps were
+//! made; who was asked since has another turn.
+//! Invariants: a group with a map stands in the queue once, or is being looked at.
+//! Locking: `queue` is a leaf, and not held while a group is tried; the caller holds no group.
+
+use super::group::{Group, GroupState};
+use super::{FreeMap, Space};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{LockRank, Mutex};
+use std::collections::VecDeque;
+use uext4_ondisk::GroupNo;
+
+/// Fewest maps that are kept.
+const MAPS_MIN: usize = 16;
+/// Most groups that are looked at to make room for one map.
+const LOOKS_MAX: usize = 64;
+
+/// The groups that have a map.
+#[derive(Debug)]
+pub(super) struct Maps {
+    queue: Mutex<VecDeque<GroupNo>>,
+    count: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Maps {
+    /// Without a limit yet.
+    pub(super) fn new() -> Self {
+        Self {
+            queue: Mutex::new(LockRank::Leaf, VecDeque::new()),
+            count: AtomicUsize::new(0),
+            max: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// A group got its map. The caller holds the group.
+    pub(super) fn note_made(&self, group: GroupNo) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.queue.lock().push_back(group);
+    }
+
+    fn surplus(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > self.max.load(Ordering::Relaxed)
+    }
+}
+
+impl Group {
+    /// Lets the map go if nothing is lost by that; whether it has none now.
+    fn let_map_go(&self, state: &mut GroupState) -> bool {
+        let has_turn = std::mem::take(&mut state.is_map_used);
+        let is_journaled = |map: &FreeMap| map.free() == state.desc.free_blocks();
+        if has_turn || !state.map.as_ref().is_some_and(is_journaled) {
+            return false;
+        }
+        state.map = None;
+        // No claim is left that was made before the bitmap was.
+        state.made[0] = None;
+        true
+    }
+}
+
+impl Space {
+    /// Bounds the memory of maps.
+    pub(crate) fn limit_maps(&self, bytes: u64) {
+        let layout = &self.layout;
+        let one = FreeMap::bytes(layout.block_size as usize, layout.blocks_per_group);
+        let max = usize::try_from(bytes).unwrap_or(usize::MAX) / one;
+        self.shared.maps.max.store(max.max(MAPS_MIN), Ordering::Relaxed);
+    }
+
+    /// Groups whose map is in memory, and how many may be but for those that hold what only memory
+    /// has.
+    #[must_use]
+    pub fn group_maps(&self) -> (usize, usize) {
+        let maps = &self.shared.maps;
+        (maps.count.load(Ordering::Relaxed), maps.max.load(Ordering::Relaxed))
+    }
+
+    /// Lets maps go while there are more than may be, as far as they can. Waits for nobody.
+    pub(super) fn shed_maps(&self) {
+        let maps = &self.shared.maps;
+        for _ in 0..LOOKS_MAX {
+            if !maps.surplus() {
+                return;
+            }
+            let Some(number) = maps.queue.lock().pop_front() else { return };
+            let group = &self.groups[number.get() as usize];
+            let is_gone = group.try_lock().is_some_and(|mut state| group.let_map_go(&mut state));
+            if is_gone {
+                maps.count.fetch_sub(1, Ordering::Relaxed);
+            } else {
+                maps.queue.lock().push_back(number);
+            }
+        }
+    }
+}

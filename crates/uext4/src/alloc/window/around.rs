@@ -1,0 +1,230 @@
+//! Blocks held around writes in the middle of a file.
+//!
+//! What: who writes at random places of a file comes back to the places between. So a claim for one
+//! block of a hole takes the range around it with it, and keeps the rest as [`Pieces`]: each is a
+//! claim with the block of the file that it is for, and a write at block `L` takes what was claimed
+//! for `L`. In whatever order a file is written, it then lies on the device as it lies in itself.
+//! Invariants: pieces ascend and do not overlap. They are claims as a window's: in no bitmap that
+//! is written, given back with it. A piece may name a block that has been mapped otherwise since; it
+//! is then never taken.
+//! Kernel counterpart: the preallocations of inodes in `fs/ext4/mballoc.c`.
+
+use super::{Need, State, Window};
+use crate::alloc::{Claim, Count, Space};
+use crate::error::Result;
+use crate::sync::atomic::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+use uext4_ondisk::{BlockNo, GroupNo};
+
+/// Most pieces of a file: 40 KiB of memory. What a piece is cut into beyond that goes back.
+const PIECES_MAX: usize = 1024;
+/// A range that is claimed has at most this part of the free blocks.
+const SHARE: i64 = 8;
+
+/// A claim for the blocks of a file from `first` on.
+#[derive(Debug)]
+struct Piece {
+    first: u32,
+    claim: Claim,
+}
+
+impl Piece {
+    fn end(&self) -> u32 {
+        self.first + self.claim.len()
+    }
+}
+
+/// The pieces that are held for a file.
+#[derive(Debug, Default)]
+pub(super) struct Pieces(Vec<Piece>);
+
+impl Pieces {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Blocks held.
+    pub(super) fn blocks(&self) -> u32 {
+        self.0.iter().map(|piece| piece.claim.len()).sum()
+    }
+
+    /// How many pieces begin at or before a block.
+    fn position(&self, at: u32) -> usize {
+        self.0.partition_point(|piece| piece.first <= at)
+    }
+
+    /// The blocks from the end of the piece before `at` to the next one, `at` lying in none.
+    fn gap(&self, at: u32) -> Range<u32> {
+        let next = self.position(at);
+        let start = next.checked_sub(1).map_or(0, |before| self.0[before].end());
+        start..self.0.get(next).map_or(u32::MAX, |piece| piece.first)
+    }
+
+    /// Takes at most `want` blocks for block `at` out of the piece that has them; and what of the
+    /// piece is one too many.
+    fn take(&mut self, at: u32, want: u32) -> Option<(Claim, Option<Claim>)> {
+        let index = self.position(at).checked_sub(1)?;
+        let full = self.0.len() >= PIECES_MAX;
+        let piece = &mut self.0[index];
+        if at >= piece.end() {
+            return None;
+        }
+        let front = piece.claim.split_front(at - piece.first);
+        let taken = piece.claim.split_front(want);
+        if front.len() == 0 {
+            piece.first = at + taken.len();
+            if piece.claim.len() == 0 {
+                self.0.remove(index);
+            }
+            return Some((taken, None));
+        }
+        let behind =
+            Piece { first: at + taken.len(), claim: std::mem::replace(&mut piece.claim, front) };
+        if behind.claim.len() == 0 {
+            return Some((taken, None));
+        }
+        if !full {
+            self.0.insert(index + 1, behind);
+            return Some((taken, None));
+        }
+        // The longer one stays.
+        let shorter = match behind.claim.len() > piece.claim.len() {
+            true => std::mem::replace(piece, behind),
+            false => behind,
+        };
+        Some((taken, Some(shorter.claim)))
+    }
+
+    /// Adds a claim for the blocks from `first` on; it comes back if it is in the way of another.
+    fn put(&mut self, first: u32, claim: Claim) -> Option<Claim> {
+        let piece = Piece { first, claim };
+        let index = self.position(first);
+        let overlaps = index > 0 && self.0[index - 1].end() > first
+            || self.0.get(index).is_some_and(|next| next.first < piece.end());
+        if overlaps || piece.claim.len() == 0 || self.0.len() >= PIECES_MAX {
+            return Some(piece.claim);
+        }
+        self.0.insert(index, piece);
+        None
+    }
+}
+
+impl Window {
+    /// Gives back what is held around writes: blocks of the file get another place in it, or none.
+    pub fn give_up_pieces(&self, space: &Space) {
+        let pieces = std::mem::take(&mut self.inner.lock().pieces);
+        space.let_go_pieces(pieces);
+    }
+}
+
+impl Space {
+    /// Claims at most `need.want` blocks for the block `need.key` of a file: those that are held
+    /// for it; else new ones, and with them what `range` has around it, which is held for the
+    /// writes that follow. All of `range` is a hole. Not to be called with a handle open.
+    ///
+    /// # Errors
+    /// As [`Space::claim`].
+    pub fn claim_around(
+        &self,
+        window: &Arc<Window>,
+        need: Need,
+        mut range: Range<u32>,
+    ) -> Result<Claim> {
+        let (is_held, stale) = {
+            let mut inner = window.inner.lock();
+            // What the stream before has ahead lies around here, too.
+            let stale = match std::mem::replace(&mut inner.state, State::Empty) {
+                State::Held(claim) => {
+                    let key = inner.key;
+                    let stale = self.put_piece(&mut inner.pieces, key, claim);
+                    self.windows.held.fetch_sub(1, Ordering::AcqRel);
+                    stale
+                }
+                state => {
+                    inner.state = state;
+                    None
+                }
+            };
+            if let Some(taken) = self.take_piece(&mut inner.pieces, need.key, need.want) {
+                drop(inner);
+                drop(stale);
+                return Ok(taken.0);
+            }
+            let gap = inner.pieces.gap(need.key);
+            range = range.start.max(gap.start)..range.end.min(gap.end);
+            (inner.users > 0 && self.shared.options.reserve, stale)
+        };
+        drop(stale);
+        let want = need.want.min(range.end - need.key);
+        if !is_held {
+            range = need.key..need.key + want;
+        }
+        self.claim_range(window, Need { want, ..need }, range)
+    }
+
+    /// Claims a range of which nothing is held, as far as it lies in one group if it lies at the
+    /// goal.
+    fn claim_range(&self, window: &Arc<Window>, need: Need, range: Range<u32>) -> Result<Claim> {
+        // Behind the last block of the device nothing is split.
+        let (group, bit) = self.layout.group_of(need.goal).unwrap_or((GroupNo(0), 0));
+        let behind = self.layout.blocks_in_group(group) - bit;
+        let start = range.start.max(need.key.saturating_sub(bit));
+        let end = range.end.min(need.key.saturating_add(behind)).max(need.key + 1);
+        let goal = BlockNo(need.goal.get() - u64::from(need.key - start));
+        let want = need.want.min(end - need.key);
+        let mut claim = self.claim_ahead(Need { goal, want, ..need }, end - start, SHARE)?;
+        let len = claim.len();
+        let reaches = start + len > need.key && (claim.start() == goal || len == end - start);
+        // What is shorter, and elsewhere, begins where it is needed.
+        let first = if reaches { start } else { need.key.min(end.saturating_sub(len)).max(start) };
+        let front = claim.split_front(need.key - first);
+        let taken = claim.split_front(want);
+        let rest = [(first, front), (need.key + taken.len(), claim)];
+        self.hold_pieces(window, rest);
+        Ok(taken)
+    }
+
+    fn hold_pieces(&self, window: &Arc<Window>, rest: [(u32, Claim); 2]) {
+        if rest.iter().all(|(_, claim)| claim.len() == 0) {
+            return;
+        }
+        self.windows.list(window);
+        let left = {
+            let mut inner = window.inner.lock();
+            let is_open = inner.users > 0;
+            rest.map(|(first, claim)| match is_open && claim.len() > 0 {
+                true => self.put_piece(&mut inner.pieces, first, claim),
+                false => Some(claim),
+            })
+        };
+        self.windows.filled.fetch_add(1, Ordering::Relaxed);
+        drop(left);
+    }
+
+    fn put_piece(&self, pieces: &mut Pieces, first: u32, claim: Claim) -> Option<Claim> {
+        let was_empty = pieces.is_empty();
+        let left = pieces.put(first, claim);
+        let filled = usize::from(was_empty && !pieces.is_empty());
+        self.windows.held.fetch_add(filled, Ordering::AcqRel);
+        left
+    }
+
+    /// See [`Pieces::take`]. What comes with the blocks is to be dropped when the lock is let go.
+    pub(super) fn take_piece(
+        &self,
+        pieces: &mut Pieces,
+        at: u32,
+        want: u32,
+    ) -> Option<(Claim, Option<Claim>)> {
+        let taken = pieces.take(at, want)?;
+        self.windows.held.fetch_sub(usize::from(pieces.is_empty()), Ordering::AcqRel);
+        self.shared.counters.add(Count::WindowHits, 1);
+        Some(taken)
+    }
+
+    pub(super) fn let_go_pieces(&self, pieces: Pieces) {
+        self.windows.held.fetch_sub(usize::from(!pieces.is_empty()), Ordering::AcqRel);
+        drop(pieces);
+    }
+}

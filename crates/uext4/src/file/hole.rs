@@ -1,0 +1,96 @@
+//! Where the blocks of a hole come from.
+//!
+//! Policy: a file that goes on at its end takes from its window, which grows with it. Any other
+//! write takes the range around it in units of the file's size: a file of up to 16 KiB in units of
+//! 16 KiB, of up to 32 KiB in units of 32 KiB, and so on, larger ones in units of 8 MiB. The goal of
+//! a block is where it would stand if it continued the extent before it, at its distance, or the
+//! one behind it.
+//! Kernel counterpart: `ext4_ext_find_goal`, `ext4_mb_normalize_request`.
+
+use super::Files;
+use crate::alloc::{Claim, Need};
+use crate::error::Result;
+use crate::extent::{Spot, State, lookup};
+use crate::inode::Inode;
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{BlockNo, FileBlock};
+
+/// Bytes of the smallest and the largest range that is claimed around a write.
+const RANGE_BYTES: [u64; 2] = [16 << 10, 8 << 20];
+
+/// What is wanted for a hole.
+pub(super) struct HoleNeed {
+    /// Most blocks.
+    pub(super) want: u32,
+    /// They were promised before.
+    pub(super) promised: bool,
+    /// What was placed last, and stands in no tree yet.
+    pub(super) placed: Option<Extent>,
+    /// Where the file would best begin, if nothing of it is placed.
+    pub(super) origin: BlockNo,
+}
+
+impl Files {
+    /// Claims blocks for the hole at `spot`. The caller holds the sweep lock, and no handle.
+    pub(super) fn claim_hole(&self, inode: &Inode, spot: &Spot, hole: &HoleNeed) -> Result<Claim> {
+        let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
+        let before = [spot.before(), hole.placed].into_iter().flatten().max_by_key(|e| e.first);
+        let start = before.map_or(FileBlock(0), |extent| extent.end());
+        let goal = self.goal_of(inode, spot, before, hole.origin)?;
+        let (key, want) = (first.get(), hole.want);
+        let need = Need { key, want, ahead: 0, goal, promised: hole.promised };
+        if hole_end == FileBlock::END && first == start {
+            return self.space.claim_from(&inode.window, need, true);
+        }
+        let blocks = self.range_blocks(inode.size());
+        let from = key - key % blocks;
+        let to = (from.saturating_add(blocks)).min(self.block_from(inode.size()).get());
+        let to = to.max(key.saturating_add(want)).min(hole_end.get());
+        self.space.claim_around(&inode.window, need, from.max(start.get())..to)
+    }
+
+    fn goal_of(
+        &self,
+        inode: &Inode,
+        spot: &Spot,
+        before: Option<Extent>,
+        origin: BlockNo,
+    ) -> Result<BlockNo> {
+        let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
+        if let Some(before) = before {
+            let at = before.start.plus(u64::from(first.get() - before.first.get()));
+            let end = before.start.plus(u64::from(before.len));
+            return Ok(if self.is_on_device(at) { at } else { end });
+        }
+        if hole_end != FileBlock::END
+            && let State::Written(behind) | State::Unwritten(behind) =
+                lookup(&self.space, inode, hole_end)?.state
+        {
+            let distance = u64::from(hole_end.get() - first.get());
+            let at = behind.get().checked_sub(distance).map(BlockNo);
+            return Ok(at.filter(|&at| self.is_on_device(at)).unwrap_or(origin));
+        }
+        let origin = self.with_room(origin, self.block_from(inode.size()).get());
+        let at = origin.plus(u64::from(first.get()));
+        Ok(if self.is_on_device(at) { at } else { origin })
+    }
+
+    /// A place at or before `origin` from which `blocks` blocks reach no further than its group, or
+    /// the begin of that.
+    fn with_room(&self, origin: BlockNo, blocks: u32) -> BlockNo {
+        let layout = self.space.layout();
+        let Some((group, bit)) = layout.group_of(origin) else { return origin };
+        let last = layout.blocks_in_group(group).saturating_sub(blocks);
+        layout.group_first_block(group).plus(u64::from(bit.min(last)))
+    }
+
+    fn is_on_device(&self, block: BlockNo) -> bool {
+        self.space.layout().group_of(block).is_some()
+    }
+
+    fn range_blocks(&self, size: u64) -> u32 {
+        let [least, most] = RANGE_BYTES;
+        let bytes = size.min(most).next_power_of_two().max(least);
+        u32::try_from(bytes / self.block_size()).unwrap_or(1).max(1)
+    }
+}

@@ -25,8 +25,10 @@ pub struct InodeClaim {
     taken: bool,
     /// Keeps the bitmap in memory, so that taking the inode reads nothing.
     _bitmap: Option<Arc<Buffer>>,
-    /// Blocks of the inode table with slots in front of this one that were never written.
+    /// Blocks of the inode table with slots in front of this one that were never written, and how
+    /// many slots were, at least.
     pub(super) skipped: Vec<Arc<Buffer>>,
+    pub(super) written: u32,
 }
 
 impl InodeClaim {
@@ -95,11 +97,22 @@ impl Space {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some(ClaimedNumber { index, bitmap, skipped }) = self.claim_number(group)? {
+            if let Some(ClaimedNumber { index, bitmap, skipped, written }) =
+                self.claim_number(group)?
+            {
                 let space = self.shared();
                 let home = if child == Child::File { near } else { group };
                 let (taken, _bitmap) = (false, bitmap);
-                return Ok(InodeClaim { space, group, home, index, taken, _bitmap, skipped });
+                return Ok(InodeClaim {
+                    space,
+                    group,
+                    home,
+                    index,
+                    taken,
+                    _bitmap,
+                    skipped,
+                    written,
+                });
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
@@ -125,7 +138,8 @@ impl Space {
         let mut state = group.lock();
         let buffer = state.inode_bitmap_for_change(handle, &self.cache, claim.group)?;
         bitmap::set(&mut handle.write(&buffer)?, claim.index);
-        self.zero_skipped_slots(handle, claim, self.written_slots(&state.desc))?;
+        let written = self.written_slots(&state.desc).max(claim.written);
+        self.zero_skipped_slots(handle, claim, written)?;
         let per_group = self.layout.inodes_per_group;
         let desc = &mut state.desc;
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));

@@ -103,7 +103,7 @@ impl Space {
             let bits = state.busy_inodes.take().unwrap_or_default();
             let unused = state.desc.flags().contains(GroupFlags::INODE_UNINIT);
             let block = (!unused).then(|| state.desc.inode_bitmap());
-            let written = self.written_slots(&state.desc);
+            let written = self.written_slots(&state.desc).max(self.slots_in_use(group, &bits));
             *slot.lock() = Some(Busy { bits, first_free: 0, block, written });
         }
         drop(state);
@@ -141,7 +141,7 @@ impl Space {
         let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
         let pinned = block.map(read).transpose().and_then(|bitmap| {
             let skipped = self.read_slots(group, written..index)?;
-            Ok(ClaimedNumber { index, bitmap, skipped })
+            Ok(ClaimedNumber { index, bitmap, skipped, written })
         });
         if pinned.is_err() {
             self.with_known_inodes(group, |busy| busy.release(index));
@@ -155,6 +155,8 @@ pub(super) struct ClaimedNumber {
     pub(super) index: u32,
     /// The journaled bitmap, if the group has one yet.
     pub(super) bitmap: Option<Arc<Buffer>>,
+    /// Slots of the table that were written, at least.
+    pub(super) written: u32,
     /// Blocks of the inode table with slots in front of it that were never written.
     pub(super) skipped: Vec<Arc<Buffer>>,
 }

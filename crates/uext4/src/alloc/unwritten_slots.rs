@@ -17,7 +17,7 @@ use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use std::ops::Range;
 use std::sync::Arc;
-use uext4_ondisk::{GroupFlags, RawGroupDesc};
+use uext4_ondisk::{GroupFlags, RawGroupDesc, bitmap};
 
 impl Space {
     /// Slots of a group's table from its begin on that hold inodes, or zeroes.
@@ -33,6 +33,16 @@ impl Space {
             return 0;
         }
         per_group.saturating_sub(desc.itable_unused())
+    }
+
+    /// Slots of a group's table up to the last one that is in use by its bitmap: a count of unused
+    /// ones that says otherwise is wrong.
+    pub(super) fn slots_in_use(&self, group: GroupNo, bits: &[u8]) -> u32 {
+        let per_group = self.layout.inodes_per_group;
+        let reserved = self.layout.first_ino.get().saturating_sub(1).min(per_group);
+        let first = if group.get() == 0 { reserved } else { 0 };
+        let last = (first..per_group).rev().find(|&index| bitmap::test(bits, index));
+        last.map_or(first, |index| index + 1)
     }
 
     /// Blocks of the table that hold `slots`.

@@ -113,22 +113,15 @@ impl Files {
     /// could not be cleaned up; they stay orphans.
     ///
     /// # Errors
-    /// The journal is aborted.
+    /// The journal is aborted; an orphan cannot be read.
     pub fn clean_orphans(&self) -> Result<Vec<Error>> {
         let mut problems = Vec::new();
         for ino in self.orphans.numbers_in_file() {
-            let cleaned = self.table.get_orphan(ino).and_then(|inode| self.clean_orphan(inode));
+            let cleaned = self.clean_orphan(self.table.get_orphan(ino)?);
             problems.extend(self.watch(cleaned).err());
         }
-        loop {
-            let cleaned = match self.orphans.next_of_list(&self.table, self.space.journal()) {
-                Ok(None) => break,
-                Ok(Some(inode)) => self.clean_orphan(inode),
-                Err(error) => {
-                    problems.extend(self.watch::<()>(Err(error)).err());
-                    break;
-                }
-            };
+        while let Some(inode) = self.orphans.next_of_list(&self.table, self.space.journal())? {
+            let cleaned = self.clean_orphan(inode);
             problems.extend(self.watch(cleaned).err());
         }
         // Damage may have made the volume read-only (`errors=`), which is no reason not to open it.
@@ -140,14 +133,16 @@ impl Files {
     }
 
     fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
+        // One with links stays in memory while the list holds it.
+        let is_cut = inode.attributes().links > 0;
+        inode.set_unfinished_cut(is_cut);
         if inode.has_blocks() && !inode.has_extent_tree() {
             let context =
                 format!("orphan inode {} has a block map, which is read-only", inode.ino());
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        if inode.attributes().links > 0 {
+        if is_cut {
             let _exclusive = inode.lock().write();
-            inode.set_unfinished_cut(true);
             return self.finish_cut(&inode, &mut inode.sweep());
         }
         drop(inode);

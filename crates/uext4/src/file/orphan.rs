@@ -6,8 +6,9 @@
 //! Invariants: an inode is an orphan in the same transaction in which its last link goes, or in
 //! which its size shrinks while blocks past it remain; it ceases to be one in the transaction that
 //! completes the work.
-//! What cannot be trusted is not followed, as in ext4: the list ends in front of an entry that no
-//! orphan can be, and of a file system in an error state nothing is cleaned up (e2fsck does it). An
+//! What cannot be trusted is not followed, as in ext4: the list is cut in front of an entry that no
+//! orphan can be, and of a file system in an error state nothing is cleaned up: its list is cut at
+//! the head, and e2fsck, which it needs anyway, finds what the list held. An
 //! orphan that can be trusted and not be cleaned up (its leaf is unreadable, it has a block map)
 //! stays one, for the next mount.
 //! Locking: one lock, inside handles; while the volume is opened, the only thread reads under it.
@@ -45,8 +46,8 @@ struct State {
     list: Vec<Listed>,
     /// What a crash left: the list on the device goes on here behind `list`. 0 is its end.
     rest: Ino,
-    /// Where what a crash left cannot be followed any further.
-    rest_end: Option<ListEnd>,
+    /// How many of these can be orphans; the list is cut behind them.
+    rest_len: usize,
     /// Where the search for a free slot begins.
     hand: usize,
 }
@@ -60,21 +61,29 @@ struct Listed {
     _table_block: Arc<Buffer>,
 }
 
-/// An entry of the list on the device that is not followed.
-#[derive(Clone, Copy, Debug)]
-struct ListEnd {
-    ino: Ino,
-    /// It is no orphan: the list is cut in front of it. Else it is only unreadable, and stays.
-    is_wrong: bool,
-}
-
 /// What [`Orphans::open`] found.
 #[derive(Debug, Default)]
 pub struct FoundOrphans {
     /// Orphans to be cleaned up.
     pub count: usize,
-    /// Why others are not.
+    /// Why others are not: the first [`PROBLEMS_MAX`] reasons.
     pub problems: Vec<Error>,
+}
+
+/// Reasons that are kept: a hostile image has millions of bad orphans.
+const PROBLEMS_MAX: usize = 16;
+
+impl FoundOrphans {
+    fn note(&mut self, problem: Error) -> Result<()> {
+        // What cannot be read now may be an orphan at the next mount, and must not be forgotten.
+        if *problem.kind() == ErrorKind::Io {
+            return Err(problem);
+        }
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+        Ok(())
+    }
 }
 
 impl Listed {
@@ -109,12 +118,11 @@ impl Orphans {
             match search.check(next) {
                 Ok(inode) => {
                     found.count += 1;
+                    state.rest_len += 1;
                     next = Ino(inode.attributes().dtime);
                 }
                 Err(error) => {
-                    let is_wrong = *error.kind() != ErrorKind::Io;
-                    state.rest_end = Some(ListEnd { ino: next, is_wrong });
-                    found.problems.push(error);
+                    found.note(error)?;
                     break;
                 }
             }
@@ -134,32 +142,31 @@ impl Orphans {
     }
 
     /// The next orphan of the list that a crash left, which stands behind those that could not be
-    /// cleaned up. None: the list ends, or cannot be followed any further.
+    /// cleaned up. None: the list ends, or is cut, for what follows can be no orphan.
     ///
     /// # Errors
-    /// A device failure; the list goes on as it was.
+    /// A device failure.
     pub(super) fn next_of_list(
         &self,
         table: &Arc<InodeTable>,
         journal: &Journal,
     ) -> Result<Option<InodeRef>> {
-        let (ino, end) = {
+        let (ino, len) = {
             let state = self.state.lock();
-            (state.rest, state.rest_end)
+            (state.rest, state.rest_len)
         };
-        if let Some(end) = end.filter(|end| end.ino == ino) {
-            if end.is_wrong {
-                self.end_list(journal)?;
-            }
+        if ino.get() == 0 {
             return Ok(None);
         }
-        if ino.get() == 0 {
+        if len == 0 {
+            self.end_list(journal)?;
             return Ok(None);
         }
         let inode = table.get_orphan(ino)?;
         let listed = Listed::new(&inode)?;
         let mut state = self.state.lock();
         state.rest = Ino(inode.attributes().dtime);
+        state.rest_len -= 1;
         state.list.insert(0, listed);
         Ok(Some(inode))
     }
@@ -193,11 +200,15 @@ impl Orphans {
         Ok(Self { state, superblock, superblock_at })
     }
 
-    /// Whether there is no orphan.
+    /// Whether there is no orphan on the device, be it one that is left to e2fsck.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let state = self.state.lock();
-        state.in_file.is_empty() && state.list.is_empty()
+        let is_free = |(buffer, free): &(Arc<Buffer>, u32)| {
+            let size = u32::try_from(buffer.read().len()).unwrap_or(u32::MAX);
+            *free == orphan::slots_per_block(size)
+        };
+        state.list.is_empty() && state.rest.get() == 0 && state.file.iter().all(is_free)
     }
 
     /// Makes an inode an orphan, whose table block the caller holds; nothing happens if it is one.
@@ -294,7 +305,7 @@ impl State {
                         self.in_file.insert(ino, (index as usize, slot));
                     }
                     // The slot stays in use, for e2fsck to look at.
-                    Err(error) => found.problems.push(error),
+                    Err(error) => found.note(error)?,
                 }
             }
             self.file.push((buffer, free));

@@ -15,7 +15,7 @@ use crate::inode::{Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use std::sync::Arc;
-use uext4_ondisk::{FileBlock, FileKind};
+use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
 
 /// Most extents that one handle removes.
 const EXTENTS_PER_HANDLE: usize = 4;
@@ -251,6 +251,7 @@ impl Files {
         end: FileBlock,
     ) -> Result<Removal> {
         let mut removal = self.choose_removal(inode, first, end)?;
+        self.check_disjoint(inode, &removal.runs)?;
         let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
         // Cutting an extent in two adds an entry.
         let splits = end != FileBlock::END;
@@ -261,6 +262,24 @@ impl Files {
             }
         }
         Ok(removal)
+    }
+
+    /// That no block is mapped twice among `runs`: freeing it a second time would fail in the middle
+    /// of the handle, and abort the journal.
+    fn check_disjoint(&self, inode: &Inode, runs: &[Mapping]) -> Result<()> {
+        let place = |run: &Mapping| match run.state {
+            State::Written(start) | State::Unwritten(start) => {
+                Some((start.get(), start.get() + u64::from(run.len)))
+            }
+            State::Hole => None,
+        };
+        let mut places: Vec<_> = runs.iter().filter_map(place).collect();
+        places.sort_unstable();
+        if places.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            let kind = CorruptKind::Rule { what: "extent tree", why: "maps a block twice" };
+            return Err(kind.at(Place::Inode(inode.ino())).into());
+        }
+        Ok(())
     }
 
     fn choose_removal(&self, inode: &Inode, first: FileBlock, end: FileBlock) -> Result<Removal> {

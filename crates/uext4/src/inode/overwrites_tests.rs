@@ -68,8 +68,10 @@ fn an_exclusion_waits_for_those_inside() {
         let of = Arc::clone(&of);
         move || drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()))
     });
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(!waiter.is_finished() && of.enter().is_none() && of.visit().is_none());
+    while of.enter().is_some() {
+        std::thread::yield_now();
+    }
+    assert!(!waiter.is_finished() && of.visit().is_none());
     for one in [Some(seated), Some(counted)] {
         drop(one);
         std::thread::sleep(std::time::Duration::from_millis(5));

@@ -146,7 +146,8 @@ impl InodeTable {
     /// Begins the creation of an inode, whose number the caller has claimed.
     pub(crate) fn begin_creation(self: &Arc<Self>, ino: Ino) -> Creation {
         if !plant::is(Fault::VisibleCreation) {
-            self.shard(ino).lock().creating.insert(ino);
+            let is_new = self.shard(ino).lock().creating.insert(ino);
+            debug_assert!(is_new, "inode {ino} is being created twice");
         }
         Creation { table: Arc::clone(self), ino }
     }

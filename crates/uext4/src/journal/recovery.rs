@@ -54,6 +54,8 @@ pub struct Recovered {
     pub blocks: usize,
     /// The journal recorded an error.
     pub recorded_error: bool,
+    /// The log is not empty, and not to be replayed: see [`Journal::wipe_log`].
+    pub is_to_be_wiped: bool,
 }
 
 /// What becomes of a log that is not empty.
@@ -61,7 +63,8 @@ pub struct Recovered {
 pub enum LeftLog {
     /// It is written home and emptied.
     Replay,
-    /// It is emptied: everything was home, and the flag that says otherwise is not set.
+    /// It is to be emptied, once nothing else keeps the volume from being opened: everything was
+    /// home, as far as the superblock says.
     Wipe,
     /// It stays: nothing may be written.
     Keep,
@@ -101,6 +104,7 @@ pub fn recover(
         transactions: 0,
         blocks: 0,
         recorded_error: superblock.s_errno.get() != 0,
+        is_to_be_wiped: false,
     };
     if journal.is_empty() || left == LeftLog::Keep {
         return Ok(recovered);
@@ -113,10 +117,7 @@ pub fn recover(
         let beyond = || Tid(journal.sequence.get().wrapping_add(superblock.s_maxlen.get()));
         (recovered.next_tid, recovered.last_commit_secs) =
             plan.map_or_else(|_| (beyond(), 0), |plan| (plan.next_tid, plan.last_commit_secs));
-        superblock.s_start.set(0);
-        superblock.s_sequence.set(recovered.next_tid.get());
-        write_superblock(&map, block_size, &mut superblock)?;
-        recovered.superblock = superblock;
+        recovered.is_to_be_wiped = true;
         return Ok(recovered);
     }
     let plan = plan?;
@@ -326,6 +327,20 @@ impl Journal {
             stats,
             waits,
         })
+    }
+
+    /// Declares a log empty that is not to be replayed, durably: before the file system's superblock
+    /// says `needs_recovery`.
+    ///
+    /// # Errors
+    /// A device failure.
+    pub fn wipe_log(&self) -> Result<()> {
+        let mut superblock = *self.superblock.lock();
+        superblock.s_start.set(0);
+        superblock.seal();
+        let mut bytes = vec![0; self.cache.block_size()];
+        bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
+        self.map.write_block(0, &bytes, true)
     }
 
     /// Begins the log and starts the threads: nothing may be changed on the volume before this has

@@ -208,7 +208,8 @@ impl Vfs {
     /// Claims `blocks` blocks for a new inode.
     pub(super) fn prepare(
         &self,
-        Claimed { creation, claim, pin }: Claimed,
+        // The creation is given up before its number is free again: locals go in reverse order.
+        Claimed { pin, claim, creation }: Claimed,
         kind: FileKind,
         attributes: Attributes,
         blocks: u32,

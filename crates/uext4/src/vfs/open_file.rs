@@ -133,7 +133,9 @@ impl OpenFile {
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let start = Instant::now();
-        let Some(_inside) = self.vfs.files().enter_to_sync()? else { return Ok(()) };
+        let Some(_inside) = self.vfs.files().enter_to_sync()? else {
+            return self.inode.errors.check(&self.errors).map_or(Ok(()), Err);
+        };
         let synced = self.watch(|files| files.sync(&self.inode, data_only));
         self.vfs.calls().fsync.add_since(start);
         match self.inode.errors.check(&self.errors) {

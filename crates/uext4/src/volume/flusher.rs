@@ -1,6 +1,6 @@
 //! The thread that writes dirty data back: what is old, and what is too much.
 
-use crate::cache::Work;
+use crate::cache::{Throttle, Work};
 use crate::error::{Error, Result};
 use crate::file::Files;
 use crate::sync::thread::JoinHandle;
@@ -29,8 +29,18 @@ impl Flusher {
     }
 }
 
+/// Lets writers go that wait for a flusher, when there is none any more: one that panics ends here.
+struct LetGo<'a>(&'a Throttle);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 fn run(files: &Files) {
     let throttle = files.table().budget().throttle();
+    let _let_go = LetGo(throttle);
     let mut next_period = Instant::now() + PERIOD;
     loop {
         let left = next_period.saturating_duration_since(Instant::now());

@@ -300,7 +300,14 @@ impl Inner {
 
     fn shut_down(&self, nameless: FilesWithoutName) -> Result<()> {
         let mut end = self.end.lock();
-        end.get_or_insert_with(|| self.end_once(nameless)).clone()
+        if let Some(ended) = &*end {
+            return ended.clone();
+        }
+        // Stays so if this panics: the volume does not end twice.
+        *end = Some(Err(Error::new(ErrorKind::Internal, "closing the volume panicked")));
+        let ended = self.end_once(nameless);
+        *end = Some(ended.clone());
+        ended
     }
 
     fn end_once(&self, nameless: FilesWithoutName) -> Result<()> {

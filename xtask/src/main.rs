@@ -11,6 +11,7 @@ mod demo;
 mod long;
 mod machine;
 mod packages;
+mod report;
 mod step;
 mod test;
 mod tidy;

@@ -16,28 +16,40 @@ mod fuzz;
 #[path = "../../crates/uext4-sim/tests/hostile/population.rs"]
 mod population;
 
+use std::path::Path;
 use std::sync::Once;
 
-/// Runs target `name` on `data`.
+/// Structures of each image of which a seed is made.
+const STRUCTURES: u16 = 6;
+
+/// Runs target `name` on `data`. The first input of a process writes the seeds of the target into
+/// the folder that `UEXT4_FUZZ_SEEDS` names.
+///
+/// # Panics
+/// A fault was found, or the seeds cannot be written.
 pub fn run(name: &str, data: &[u8]) {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             report(info);
             std::process::abort();
         }));
+        if let Some(folder) = std::env::var_os("UEXT4_FUZZ_SEEDS") {
+            write_seeds(name, Path::new(&folder)).expect("seeds");
+        }
     });
     fuzz::run(name, data);
 }
 
-/// An input that leaves structure `number` of base image `image` as it is.
-#[must_use]
-pub fn seed_of(name: &str, image: u8, number: u16) -> Vec<u8> {
-    fuzz::seed_of(name, image, number)
-}
-
-/// Names of the targets.
-pub fn targets() -> impl Iterator<Item = &'static str> {
-    fuzz::TARGETS.iter().map(|(name, _)| *name)
+/// Structures of valid images, as they are, half of them in images that are opened for reading.
+fn write_seeds(name: &str, folder: &Path) -> std::io::Result<()> {
+    for image in 0..fuzz::images(name).len() as u8 {
+        for number in 0..STRUCTURES {
+            let first = 2 * image + u8::from(number % 2 == 1);
+            let seed = fuzz::seed_of(name, first, number);
+            std::fs::write(folder.join(format!("seed-{image}-{number}")), seed)?;
+        }
+    }
+    Ok(())
 }

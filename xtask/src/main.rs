@@ -11,6 +11,7 @@ mod demo;
 mod long;
 mod machine;
 mod packages;
+mod report;
 mod step;
 mod test;
 mod tidy;
@@ -119,6 +120,12 @@ enum Verb {
         /// How long.
         #[arg(long, default_value_t = 120)]
         seconds: u64,
+        /// With AddressSanitizer: slower by a factor of four.
+        #[arg(long)]
+        asan: bool,
+        /// Reduce what has been learnt, and keep it in fuzz/corpora.
+        #[arg(long)]
+        keep: bool,
     },
     /// House rules that no compiler checks: layers, dependencies, banned names, file sizes.
     Tidy,
@@ -141,7 +148,9 @@ fn main() -> ExitCode {
             conform::release_command().and_then(|command| conform::fio::verb(&command))
         }
         Verb::Fio { source, .. } => conform::ioengine::verb(source.as_deref()),
-        Verb::Fuzz { target, seconds } => conform::fuzz::run(&target, seconds),
+        Verb::Fuzz { target, seconds, asan, keep } => {
+            conform::fuzz::run(&target, seconds, asan, keep)
+        }
         Verb::Tidy => tidy::run(),
     };
     match result {

@@ -58,6 +58,8 @@ pub struct Target {
     pub used: usize,
     /// Its checksum.
     pub seal: Seal,
+    /// The inode that it is a part of.
+    pub owner: Option<Ino>,
 }
 
 /// An image taken apart.
@@ -88,13 +90,15 @@ impl Anatomy {
             anatomy.group(device, GroupNo(group));
         }
         for ino in anatomy.inodes.clone() {
+            let first = anatomy.targets.len();
             anatomy.inode(device, &raw, ino);
+            anatomy.targets[first..].iter_mut().for_each(|target| target.owner = Some(ino));
         }
         anatomy
     }
 
     fn add(&mut self, at: u64, len: usize, used: usize, seal: Seal) {
-        self.targets.push(Target { at, len, used: used.min(len), seal });
+        self.targets.push(Target { at, len, used: used.min(len), seal, owner: None });
     }
 
     fn add_block(&mut self, block: BlockNo, seal: Seal) {

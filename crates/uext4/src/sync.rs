@@ -16,6 +16,8 @@ use explored as imp;
 #[cfg(not(feature = "shuttle"))]
 use parking_lot as imp;
 
+#[cfg(all(any(test, feature = "kept-threads"), not(feature = "shuttle")))]
+mod kept_threads;
 mod rank;
 pub(crate) mod thread;
 

@@ -1,4 +1,7 @@
-//! Edges between the crates of the workspace, and the reason of each foreign dependency.
+//! Edges between the crates of the workspace, the reason of each foreign dependency, and the lock
+//! file of the project apart.
+
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -57,7 +60,34 @@ pub(crate) fn check() -> Result<Vec<Finding>, String> {
         .map_err(|error| format!("cannot read Cargo.toml: {error}"))?;
     let mut findings = edges(&metadata);
     findings.extend(reasons(&manifest));
+    findings.extend(lock_is_current(&workspace::root(), "fuzz")?);
     Ok(findings)
+}
+
+/// The lock file of a project that no build of the workspace reads: a run would change it.
+fn lock_is_current(root: &Path, folder: &str) -> Result<Option<Finding>, String> {
+    // It needs the sources of this platform only.
+    let output = workspace::cargo(&["tree", "--locked", "--offline", "--quiet"])
+        .arg("--manifest-path")
+        .arg(root.join(folder).join("Cargo.toml"))
+        .output()
+        .map_err(|error| format!("cannot run cargo tree: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Ok(None);
+    }
+    let lock = format!("{folder}/Cargo.lock");
+    if said.contains("--locked was passed") {
+        let manifest = format!("{folder}/Cargo.toml");
+        let message = format!(
+            "is behind the manifests: cargo update --workspace --manifest-path {manifest} \
+             [lock-apart]"
+        );
+        return Ok(Some(Finding::new(&lock, 0, message)));
+    }
+    // Sources that were never fetched: nobody here has run what the lock file is for.
+    println!("skipped: {lock}: {}", said.lines().last().unwrap_or("cargo tree failed").trim());
+    Ok(None)
 }
 
 /// Edges that the table does not have.
@@ -139,6 +169,35 @@ mod tests {
                 "xtask/src/tidy/crates.rs: crate `uext4-new` is not in EDGES",
             ]
         );
+    }
+
+    /// A lock file that lacks a dependency of the manifest, and then the one that cargo writes.
+    #[test]
+    fn a_lock_file_behind_its_manifest_is_found() {
+        let root = std::env::temp_dir().join(format!("uext4-lock-{}", std::process::id()));
+        let manifest = |name: &str, rest: &str| {
+            std::fs::create_dir_all(root.join(name).join("src")).unwrap();
+            std::fs::write(root.join(name).join("src/lib.rs"), "").unwrap();
+            let text = format!(
+                "[package]\nname = '{name}'\nversion = '1.0.0'\nedition = '2024'\n\
+                 [workspace]\n{rest}"
+            );
+            std::fs::write(root.join(name).join("Cargo.toml"), text).unwrap();
+        };
+        manifest("b", "");
+        manifest("a", "[dependencies]\nb = { path = '../b' }\n");
+        let lock = root.join("a/Cargo.lock");
+        std::fs::write(&lock, "version = 4\n[[package]]\nname = 'a'\nversion = '1.0.0'\n").unwrap();
+        let found = lock_is_current(&root, "a").unwrap().map(|finding| finding.to_string());
+        std::fs::remove_file(&lock).unwrap();
+        let made = workspace::cargo(&["generate-lockfile", "--offline", "--quiet"])
+            .current_dir(root.join("a"))
+            .status();
+        let current = lock_is_current(&root, "a").unwrap();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert!(made.unwrap().success());
+        assert!(found.unwrap().starts_with("a/Cargo.lock: is behind the manifests"));
+        assert_eq!(current, None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use uext4::{
     AllocateMode, ErrorKind, InodeRef, OpenFile, Owner, RenameMode, SetAttr, SetTime, Timestamp,
     Volume, XattrMode,
 };
-use uext4_ondisk::FileKind;
+use uext4_ondisk::{FileKind, Ino};
 
 /// How much of an image is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +60,15 @@ impl Found {
     }
 }
 
+/// Reads what one inode has.
+pub(crate) fn look_at(volume: &Volume, ino: Ino, bounds: Bounds, report: &mut Report) {
+    let Some(inode) = report.note(volume.inode(ino)) else { return };
+    read_one(volume, &inode, bounds, report);
+    if inode.kind() == FileKind::Directory {
+        entries(volume, &inode, bounds, report);
+    }
+}
+
 /// Reads all there is; returns the names, breadth first.
 pub(crate) fn walk(volume: &Volume, bounds: Bounds, report: &mut Report) -> Vec<Found> {
     let mut found = Vec::new();
@@ -70,7 +79,7 @@ pub(crate) fn walk(volume: &Volume, bounds: Bounds, report: &mut Report) -> Vec<
     while let Some(dir) = dirs.pop_front() {
         report.note(volume.lookup(&dir, b".."));
         for name in entries(volume, &dir, bounds, report) {
-            if report.inodes >= bounds.inodes {
+            if found.len() >= bounds.inodes {
                 return found;
             }
             let Some(inode) = report.note(volume.lookup(&dir, &name)) else { continue };
@@ -97,10 +106,10 @@ fn entries(volume: &Volume, dir: &InodeRef, bounds: Bounds, report: &mut Report)
             assert!(entry.next > cursor, "cursors rise");
             cursor = entry.next;
             names.push(entry.name.to_vec());
-            names.len() - before < 700
+            names.len() - before < 700.min(bounds.entries_per_directory)
         });
         report.note(result);
-        if names.len() == before || names.len() > bounds.entries_per_directory {
+        if names.len() == before || names.len() >= bounds.entries_per_directory {
             break;
         }
     }

@@ -3,7 +3,7 @@
 use crate::child::{self, Watchdog};
 use crate::common::have;
 use crate::exercise::{Bounds, Found, Report, rewrite, walk};
-use crate::population::{Base, bases};
+use crate::population::{Base, SHAPES, bases};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ fn many_cases() {
     let Some(argument) = child::task(CHILD) else { return };
     let (cases, seed) = argument.split_once(' ').expect("cases and seed");
     let (cases, seed): (u64, u64) = (cases.parse().expect("cases"), seed.parse().expect("seed"));
-    let bases: Vec<(Base, Anatomy)> = bases()
+    let bases: Vec<(Base, Anatomy)> = bases(&SHAPES)
         .into_iter()
         .map(|base| {
             let anatomy = Anatomy::of(&base.device);

@@ -6,14 +6,55 @@ use uext4::{AllocateMode, InodeRef, MountOptions, Owner, SetAttr, Volume, XattrM
 use uext4_device::MemoryDevice;
 use uext4_ondisk::FileKind;
 
-/// Shapes: what mke2fs is told, and the size in MiB.
-pub(crate) const SHAPES: [(&str, u64); 5] = [
-    ("-b 1024 -g 2048 -N 512 -O orphan_file,metadata_csum_seed", 10),
-    ("-b 1024 -N 256 -O ^metadata_csum,uninit_bg", 8),
-    ("-b 1024 -I 128 -N 256 -O ^metadata_csum,^uninit_bg,^64bit,^flex_bg", 8),
-    ("-b 4096 -N 256", 16),
-    ("-b 2048 -I 512 -N 256 -O orphan_file,^resize_inode,sparse_super2", 12),
+/// What an image is made of.
+pub(crate) struct Shape {
+    /// What mke2fs is told.
+    options: &'static str,
+    mib: u64,
+    /// Names of the hashed directory, and the length of each.
+    names: (usize, usize),
+    /// Extents of the file that has many.
+    fragments: u64,
+    /// Ordinary directories with a file each.
+    dirs: usize,
+}
+
+/// Shapes that have all there is of each structure, trees of two levels with 1 KiB blocks.
+pub(crate) const SHAPES: [Shape; 5] = [
+    shape("-b 1024 -g 2048 -N 512 -O orphan_file,metadata_csum_seed", 10, 460),
+    shape("-b 1024 -N 256 -O ^metadata_csum,uninit_bg", 8, 460),
+    shape("-b 1024 -I 128 -N 256 -O ^metadata_csum,^uninit_bg,^64bit,^flex_bg", 8, 460),
+    shape("-b 4096 -N 256", 16, 90),
+    shape("-b 2048 -I 512 -N 256 -O orphan_file,^resize_inode,sparse_super2", 12, 90),
 ];
+
+const fn shape(options: &'static str, mib: u64, fragments: u64) -> Shape {
+    Shape { options, mib, names: (450, 174), fragments, dirs: 12 }
+}
+
+/// Shapes that can be walked thousands of times a second: the first has the directory of two
+/// levels, the second the extents of two.
+pub(crate) const TINY: [Shape; 5] = [
+    tiny("-b 1024 -g 2048 -N 64 -J size=1 -O orphan_file,metadata_csum_seed", 4, (250, 250), 8),
+    tiny("-b 1024 -N 64 -J size=1 -O ^metadata_csum,uninit_bg", 3, (12, 200), 345),
+    tiny(
+        "-b 1024 -I 128 -N 64 -J size=1 -O ^metadata_csum,^uninit_bg,^64bit,^flex_bg",
+        3,
+        (12, 200),
+        8,
+    ),
+    tiny("-b 4096 -N 64 -J size=4", 12, (40, 250), 8),
+    tiny("-b 2048 -I 512 -N 64 -J size=2 -O orphan_file,^resize_inode", 5, (20, 250), 8),
+];
+
+const fn tiny(options: &'static str, mib: u64, names: (usize, usize), fragments: u64) -> Shape {
+    Shape { options, mib, names, fragments, dirs: 2 }
+}
+
+/// Fixed where mke2fs would draw lots, so that an input means the same in every run.
+const FIXED: &str = "-U 6b1d9fe4-0c2c-4c8e-9a57-3f1e2d3c4b5a -E lazy_itable_init=0,\
+                     lazy_journal_init=0,orphan_file_size=8k,\
+                     hash_seed=0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
 
 /// An image, and how it came to be.
 pub(crate) struct Base {
@@ -22,17 +63,18 @@ pub(crate) struct Base {
 }
 
 /// Each shape closed cleanly, and left by a crash with orphans and a journal to replay.
-pub(crate) fn bases() -> Vec<Base> {
+pub(crate) fn bases(shapes: &[Shape]) -> Vec<Base> {
     let mut bases = Vec::new();
-    for (shape, mib) in SHAPES {
-        let device = Arc::new(mke2fs(mib, shape));
+    for shape in shapes {
+        let options = shape.options;
+        let device = Arc::new(mke2fs(shape.mib, &format!("{FIXED} {options}")));
         let volume = mount(&device);
-        fill(&volume);
+        fill(&volume, shape);
         volume.close().expect("close");
-        bases.push(Base { name: format!("clean {shape}"), device: device.snapshot() });
+        bases.push(Base { name: format!("clean {options}"), device: device.snapshot() });
         let volume = mount(&device);
         crash(volume);
-        bases.push(Base { name: format!("dirty {shape}"), device: device.snapshot() });
+        bases.push(Base { name: format!("dirty {options}"), device: device.snapshot() });
     }
     bases
 }
@@ -48,7 +90,7 @@ fn file(volume: &Volume, dir: &InodeRef, name: &str, bytes: usize) -> InodeRef {
     inode
 }
 
-fn fill(volume: &Volume) {
+fn fill(volume: &Volume, shape: &Shape) {
     let root = volume.root().expect("root");
     let dir = |parent: &InodeRef, name: &str| {
         volume.create(parent, name.as_bytes(), &new(FileKind::Directory, 0o755)).expect(name)
@@ -56,16 +98,16 @@ fn fill(volume: &Volume) {
     let names = dir(&root, "names");
     let deep = dir(&dir(&dir(&root, "a"), "b"), "c");
     file(volume, &deep, "leaf", 5000);
-    // Names fill a hash tree of two levels without an inode each.
+    // Names fill a hash tree without an inode each.
     let target = file(volume, &root, "target", 10);
-    let long = "n".repeat(170);
-    for n in 0..450 {
-        volume.link(&target, &names, format!("{n}-{long}").as_bytes()).expect("link");
+    let (count, len) = shape.names;
+    for n in 0..count {
+        volume.link(&target, &names, format!("{n:n<len$}").as_bytes()).expect("link");
     }
-    for n in 0..12 {
+    for n in 0..shape.dirs {
         file(volume, &dir(&root, &format!("dir{n}")), "file", n * 700);
     }
-    extents(volume, &root);
+    extents(volume, &root, shape.fragments);
     attributes(volume, &root);
     let owner = Owner::default();
     volume.symlink(&root, b"fast", b"target", owner).expect("symlink");
@@ -75,12 +117,11 @@ fn fill(volume: &Volume) {
     }
 }
 
-/// A tree of depth 2 with 1 KiB blocks, unwritten extents, a sparse file.
-fn extents(volume: &Volume, root: &InodeRef) {
+/// A tree of extents, unwritten ones, a sparse file.
+fn extents(volume: &Volume, root: &InodeRef, count: u64) {
     let inode = file(volume, root, "fragments", 0);
     let fragments = volume.open_file(&inode).expect("open");
     let block = u64::from(volume.layout().block_size);
-    let count = if block == 1024 { 460 } else { 90 };
     for n in 0..count {
         fragments.write_at(n * 2 * block, &[n as u8; 100]).expect("write");
     }
@@ -123,7 +164,7 @@ fn attributes(volume: &Volume, root: &InodeRef) {
 fn crash(volume: Volume) {
     let root = volume.root().expect("root");
     let mut open = Vec::new();
-    for n in 0..4 {
+    for n in 0..3 {
         let name = format!("orphan{n}");
         let inode = file(&volume, &root, &name, 20_000);
         volume.open_file(&inode).expect("open").sync(false).expect("sync");
@@ -133,7 +174,7 @@ fn crash(volume: Volume) {
     let cut = volume.lookup(&root, b"fragments").expect("lookup");
     let change = SetAttr { size: Some(300_001), ..SetAttr::default() };
     volume.set_attr(&cut, &change).expect("cut");
-    volume.rename(&root, b"dir3", &root, b"moved", uext4::RenameMode::Replace).expect("rename");
+    volume.rename(&root, b"dir1", &root, b"moved", uext4::RenameMode::Replace).expect("rename");
     volume.unlink(&root, b"slow").expect("unlink");
     volume.sync().expect("sync");
     volume.clone().abandon();

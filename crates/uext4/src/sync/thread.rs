@@ -1,17 +1,23 @@
 //! Threads of the engine.
 
+#[cfg(all(feature = "kept-threads", not(feature = "shuttle")))]
+pub(crate) use super::kept_threads::{Builder, JoinHandle};
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::thread::{Builder, JoinHandle};
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(any(feature = "shuttle", feature = "kept-threads")))]
 pub(crate) use std::thread::{Builder, JoinHandle};
+
+/// Processors that this process may use. Asking the system takes as long as reading some files.
+pub(crate) fn processors() -> usize {
+    use std::sync::OnceLock;
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+}
 
 /// How many cells a counter needs that many threads change: a power of two, one for each
 /// processor up to 64.
 pub(crate) fn slots() -> usize {
-    #[cfg(feature = "shuttle")]
-    return 2;
-    #[cfg(not(feature = "shuttle"))]
-    std::thread::available_parallelism().map_or(1, |n| n.get().min(64).next_power_of_two())
+    if cfg!(feature = "shuttle") { 2 } else { processors().min(64).next_power_of_two() }
 }
 
 /// A number of the calling thread, to be taken modulo a number of cells. Threads that begin

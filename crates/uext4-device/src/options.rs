@@ -56,6 +56,9 @@ pub struct FileOptions {
     pub access: Access,
     /// Where the device starts in the file, in bytes.
     pub offset: u64,
+    /// Length of the device in bytes, where it ends before the file does, as a partition of a disk
+    /// image: nothing behind it can be read or written.
+    pub len: Option<u64>,
     /// Through the page cache or past it.
     pub caching: Caching,
     /// How several writes are made.
@@ -66,7 +69,13 @@ impl FileOptions {
     /// The whole file, through the page cache, one request after the other.
     #[must_use]
     pub fn new(access: Access) -> FileOptions {
-        FileOptions { access, offset: 0, caching: Caching::Buffered, submission: Submission::Pread }
+        FileOptions {
+            access,
+            offset: 0,
+            len: None,
+            caching: Caching::Buffered,
+            submission: Submission::Pread,
+        }
     }
 
     /// What fits the image best: [`Caching::Auto`] and [`Submission::Auto`].

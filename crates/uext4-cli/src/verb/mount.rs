@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// The daemon itself
     #[arg(long, hide = true)]
     detached: bool,
-    /// Image file or block device, with @OFFSET for a partition in it
-    #[arg(value_name = "IMAGE[@OFFSET]")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
     /// Directory to mount on
     dir: PathBuf,
@@ -147,7 +147,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
     let absolute = spec.path.canonicalize().at("mount", &spec)?;
-    let name = Image { path: absolute, offset: spec.offset }.to_string();
+    let name = Image { path: absolute, ..spec.clone() }.to_string();
     if fuse.fs_name == FuseOptions::default().fs_name {
         fuse.fs_name = name;
     }

@@ -35,8 +35,8 @@ pub(crate) struct Args {
     /// Print what happened in every so many seconds, until interrupted
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     interval: Option<Duration>,
-    /// A directory of the mount; or an image file or block device, with @OFFSET for a partition
-    #[arg(value_name = "DIR|IMAGE[@OFFSET]")]
+    /// A directory of the mount; or an image file or block device, with @p1 or @OFFSET for a partition
+    #[arg(value_name = "DIR|IMAGE[@PART]")]
     place: OsString,
 }
 

@@ -12,6 +12,7 @@
 mod copy;
 mod failure;
 mod figures;
+mod host;
 mod image;
 mod image_path;
 mod inspect;

@@ -1,9 +1,9 @@
-//! Partitions of disk images and of disks, made by sgdisk, sfdisk and parted: named, made into file
-//! systems, used, and mounted by the kernel, with every byte around them as it was.
+//! Partitions of disk images and of disks, made by sgdisk, sfdisk and parted: named, made into
+//! file systems, used, and mounted by the kernel, with every byte around them as it was.
 //!
 //! Fault model: a place or a size that is not the partition's; neighbours, the tables and the
-//! backup GPT overwritten; a table that is not understood as the kernel understands it. Not covered:
-//! tables that lie (unit tests of `partition`).
+//! backup GPT overwritten; a table that is not understood as the kernel understands it. Not
+//! covered: tables that lie (unit tests of `partition`).
 
 #[macro_use]
 mod common;
@@ -71,7 +71,7 @@ fn assert_fills(scratch: &Scratch, image: &Path, range: &Range<u64>) {
 
 #[test]
 fn mkfs_at_an_offset_keeps_to_its_partition() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory();
     for (tool, table) in [("sgdisk", GPT), ("sfdisk", MBR)] {
         if !has(tool) {
             skip!("no {tool}");
@@ -98,7 +98,7 @@ fn mkfs_at_an_offset_keeps_to_its_partition() {
 
 #[test]
 fn mkfs_refuses_what_is_not_a_partitions_own() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory();
     for (tool, table) in [("sgdisk", GPT), ("sfdisk", MBR)] {
         if !has(tool) {
             skip!("no {tool}");
@@ -157,7 +157,7 @@ fn mkfs_refuses_what_is_not_a_partitions_own() {
 
 #[test]
 fn inside_of_another_file_system_needs_a_second_thought() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory();
     let image = scratch.path("disk");
     run_ok(mkfs(&[], &image, "", Some("32M")));
     let before = fs::read(&image).unwrap();
@@ -168,7 +168,7 @@ fn inside_of_another_file_system_needs_a_second_thought() {
 
 #[test]
 fn tables_with_sectors_of_4096_bytes_and_logical_partitions() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory();
     if !has("sfdisk") || !has("parted") {
         skip!("no sfdisk or parted");
     }
@@ -203,7 +203,7 @@ fn sfdisk_knows_sectors() -> bool {
 /// Every verb takes a partition's name, and stays inside of it.
 #[test]
 fn every_verb_takes_a_partition() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory();
     if !has("sgdisk") {
         skip!("no sgdisk");
     }
@@ -266,7 +266,7 @@ impl Drop for Loop {
 /// The kernel mounts what was made, in an image and on a disk, and finds what was put there.
 #[test]
 fn the_kernel_mounts_the_partition() {
-    let scratch = Scratch::new();
+    let scratch = Scratch::in_memory();
     if !common::is_root() || !has("sgdisk") || !has("sfdisk") {
         skip!("needs root, sgdisk and sfdisk");
     }

@@ -28,6 +28,7 @@ use uext4_device::FileOptions;
 use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
 use crate::failure::{At, Failure, Result, Why, say};
+use crate::host;
 use crate::image::{self, Access};
 use crate::spec::Image;
 
@@ -162,6 +163,9 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     if volume.read_only() && !wanted_read_only {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         say(&format!("mount: {spec}: mounted read-only: {reason}"));
+    }
+    if !volume.read_only() {
+        host::warn_of_shortage("mount", &spec.path);
     }
     let named = spec.to_string();
     volume.set_panic_hook(move |error| {

@@ -33,8 +33,8 @@ impl FileDevice {
         FileDevice::open_with(path, &FileOptions { offset, ..FileOptions::new(access) })
     }
 
-    /// Opens an image; the lock covers the whole file. Where the store or the system cannot do what the options ask for, the
-    /// device does without, and [`FileDevice::notice`] says so.
+    /// Opens an image; the lock covers the whole file. Where the store or the system cannot do what
+    /// the options ask for, the device does without, and [`FileDevice::notice`] says so.
     ///
     /// # Errors
     /// See [`OpenError`].

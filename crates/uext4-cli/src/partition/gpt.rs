@@ -3,10 +3,10 @@
 
 use std::io;
 
-use bytemuck::pod_read_unaligned;
-use gpt_disk_types::{BlockSize, GptHeader, GptPartitionEntryArray};
 use uext4_device::Device;
+use zerocopy::FromBytes;
 
+use super::raw::{GptEntry, GptHeader};
 use super::{Owner, Span, bytes_at};
 
 /// Sizes of sectors that disks have, in bytes.
@@ -15,6 +15,8 @@ const SECTORS: [u32; 2] = [512, 4096];
 const ARRAY_MAX: u64 = 4 << 20;
 /// Length of a header in bytes.
 const HEADER_LEN: usize = size_of::<GptHeader>();
+/// Least length of an entry in bytes.
+const ENTRY_LEN: usize = size_of::<GptEntry>();
 
 /// What stands where a table would.
 pub(super) enum Found {
@@ -44,13 +46,12 @@ pub(super) fn read(disk: &dyn Device) -> io::Result<Found> {
 fn copy_at(disk: &dyn Device, lba: u64, sector: u32) -> io::Result<Found> {
     let at = lba.checked_mul(sector.into());
     let Some(bytes) = bytes_at(disk, at, HEADER_LEN)? else { return Ok(Found::None) };
-    let header: GptHeader = pod_read_unaligned(&bytes);
-    if !header.is_signature_valid() {
-        return Ok(Found::None);
-    }
-    let is_whole = header.header_size.to_u32() as usize == HEADER_LEN
-        && header.header_crc32 == header.calculate_header_crc32()
-        && header.my_lba.to_u64() == lba;
+    let header = GptHeader::read_from_bytes(&bytes).ok();
+    let header = header.filter(|header| header.signature == GptHeader::SIGNATURE);
+    let Some(header) = header else { return Ok(Found::None) };
+    let is_whole = header.header_size.get() as usize == HEADER_LEN
+        && header.header_crc32.get() == header.checksum()
+        && header.my_lba.get() == lba;
     let spans = if is_whole { spans(disk, &header, sector)? } else { None };
     Ok(spans.map_or(Found::Damaged, Found::Partitions))
 }
@@ -59,35 +60,29 @@ fn copy_at(disk: &dyn Device, lba: u64, sector: u32) -> io::Result<Found> {
 fn spans(disk: &dyn Device, header: &GptHeader, sector: u32) -> io::Result<Option<Vec<Span>>> {
     let byte_of = |lba: u64| lba.checked_mul(sector.into());
     let behind = |lba: u64| lba.checked_add(1).and_then(byte_of);
-    let layout = header.get_partition_entry_array_layout().ok();
-    let layout = layout.filter(|layout| layout.num_bytes_exact().is_some_and(|n| n <= ARRAY_MAX));
-    let usable = byte_of(header.first_usable_lba.to_u64());
-    let usable = usable.zip(behind(header.last_usable_lba.to_u64()));
-    let (Some(layout), Some((first, last)), Some(sector)) =
-        (layout, usable.filter(|(first, last)| first < last), BlockSize::new(sector))
-    else {
+    let usable = byte_of(header.first_usable_lba.get()).zip(behind(header.last_usable_lba.get()));
+    let Some((first, last)) = usable.filter(|(first, last)| first < last) else { return Ok(None) };
+    let entry_size = header.entry_size.get() as usize;
+    let len = u64::from(header.entries.get()) * u64::from(header.entry_size.get());
+    if entry_size < ENTRY_LEN || len > ARRAY_MAX {
+        return Ok(None);
+    }
+    let Some(bytes) = bytes_at(disk, byte_of(header.entry_lba.get()), len as usize)? else {
         return Ok(None);
     };
-    let len = layout.num_bytes_exact_as_usize().unwrap_or(0);
-    let Some(mut bytes) = bytes_at(disk, byte_of(layout.start_lba.to_u64()), len)? else {
-        return Ok(None);
-    };
-    // The array type wants whole sectors; the checksum covers the entries only.
-    bytes.resize(len.next_multiple_of(sector.to_u32() as usize), 0);
-    let Ok(array) = GptPartitionEntryArray::new(layout, sector, &mut bytes) else {
-        return Ok(None);
-    };
-    if array.calculate_crc32() != header.partition_entry_array_crc32 {
+    if crc32fast::hash(&bytes) != header.entries_crc32.get() {
         return Ok(None);
     }
     let mut spans =
         vec![Span::new(Owner::Table, 0, first), Span::new(Owner::Table, last, u64::MAX)];
-    for index in 0..layout.num_entries {
-        let entry = array.get_partition_entry(index).filter(|entry| entry.is_used());
-        let Some(range) = entry.and_then(|entry| entry.lba_range()) else { continue };
-        let bytes = byte_of(range.start().to_u64()).zip(behind(range.end().to_u64()));
-        let Some((start, end)) = bytes else { return Ok(None) };
-        spans.push(Span::new(Owner::Partition(index + 1), start, end));
+    for (number, bytes) in (1..).zip(bytes.chunks_exact(entry_size)) {
+        let Ok((entry, _)) = GptEntry::read_from_prefix(bytes) else { return Ok(None) };
+        let (first, last) = (entry.first_lba.get(), entry.last_lba.get());
+        if entry.kind == [0; 16] || first > last {
+            continue;
+        }
+        let Some((start, end)) = byte_of(first).zip(behind(last)) else { return Ok(None) };
+        spans.push(Span::new(Owner::Partition(number), start, end));
     }
     Ok(Some(spans))
 }

@@ -4,13 +4,13 @@
 
 use std::io;
 
-use bytemuck::pod_read_unaligned;
-use gpt_disk_types::{MasterBootRecord, MbrPartitionRecord};
 use uext4_device::Device;
+use zerocopy::FromBytes;
 
+use super::raw::{BootRecord, MbrEntry};
 use super::{Owner, Span, bytes_at};
 
-const RECORD_LEN: usize = size_of::<MasterBootRecord>();
+const RECORD_LEN: usize = size_of::<BootRecord>();
 const SIGNATURE: [u8; 2] = [0x55, 0xaa];
 /// The record is there to protect a GPT.
 const PROTECTIVE: u8 = 0xee;
@@ -38,7 +38,7 @@ pub(super) fn read(disk: &dyn Device, sector: u64) -> io::Result<Record> {
     if entries.iter().any(|entry| entry.boot_indicator & 0x7f != 0) {
         return Ok(Record::None);
     }
-    if entries.iter().any(|entry| entry.os_indicator == PROTECTIVE) {
+    if entries.iter().any(|entry| entry.kind == PROTECTIVE) {
         return Ok(Record::Protective);
     }
     let mut spans = vec![Span::new(Owner::Table, 0, sector)];
@@ -46,7 +46,7 @@ pub(super) fn read(disk: &dyn Device, sector: u64) -> io::Result<Record> {
     for (number, entry) in (1..).zip(&entries).filter(|(_, entry)| is_used(entry)) {
         if !is_extended(entry) {
             spans.push(span(Owner::Partition(number), 0, entry, sector));
-        } else if !logical.follow(entry.starting_lba.to_u32().into())? {
+        } else if !logical.follow(entry.first_lba.get().into())? {
             return Ok(Record::Damaged);
         }
     }
@@ -82,30 +82,31 @@ impl Logical<'_> {
             }
             let next = entries.iter().find(|entry| is_used(entry) && is_extended(entry));
             let Some(next) = next else { return Ok(true) };
-            at = first + u64::from(next.starting_lba.to_u32());
+            at = first + u64::from(next.first_lba.get());
         }
     }
 }
 
 /// The four entries of the record at a byte, if one is there.
-fn entries_at(disk: &dyn Device, at: u64) -> io::Result<Option<[MbrPartitionRecord; 4]>> {
+fn entries_at(disk: &dyn Device, at: u64) -> io::Result<Option<[MbrEntry; 4]>> {
     let Some(bytes) = bytes_at(disk, Some(at), RECORD_LEN)? else { return Ok(None) };
-    let record: MasterBootRecord = pod_read_unaligned(&bytes);
-    Ok((record.signature == SIGNATURE).then_some(record.partitions))
+    let record = BootRecord::read_from_bytes(&bytes).ok();
+    let record = record.filter(|record| record.signature == SIGNATURE);
+    Ok(record.map(|record| record.entries))
 }
 
-fn is_used(entry: &MbrPartitionRecord) -> bool {
-    entry.size_in_lba.to_u32() != 0
+fn is_used(entry: &MbrEntry) -> bool {
+    entry.sectors.get() != 0
 }
 
-fn is_extended(entry: &MbrPartitionRecord) -> bool {
-    EXTENDED.contains(&entry.os_indicator)
+fn is_extended(entry: &MbrEntry) -> bool {
+    EXTENDED.contains(&entry.kind)
 }
 
 /// The bytes of an entry that counts from the record at LBA `base`. All LBAs are far below 2^35, so
 /// that nothing overflows.
-fn span(owner: Owner, base: u64, entry: &MbrPartitionRecord, sector: u64) -> Span {
-    let start = base + u64::from(entry.starting_lba.to_u32());
-    let end = start + u64::from(entry.size_in_lba.to_u32());
+fn span(owner: Owner, base: u64, entry: &MbrEntry, sector: u64) -> Span {
+    let start = base + u64::from(entry.first_lba.get());
+    let end = start + u64::from(entry.sectors.get());
     Span::new(owner, start * sector, end * sector)
 }

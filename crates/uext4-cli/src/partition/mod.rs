@@ -9,6 +9,7 @@
 
 mod gpt;
 mod mbr;
+mod raw;
 
 use std::fmt;
 use std::io;

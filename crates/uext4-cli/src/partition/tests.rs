@@ -4,20 +4,13 @@
 //! value under right checksums, chains that bite their tails. Tables by real tools are read in
 //! `tests/partitions.rs`.
 
-use bytemuck::bytes_of;
-use gpt_disk_types::{
-    GptHeader, GptPartitionEntry, GptPartitionEntryArray, GptPartitionType, LbaLe,
-    MasterBootRecord, MbrPartitionRecord, U32Le,
-};
 use uext4_device::{MemoryDevice, MeteredDevice};
+use zerocopy::{FromZeros, IntoBytes};
 
+use super::raw::{BootRecord, GptEntry, GptHeader};
 use super::*;
 
 const LEN: u64 = 1 << 20;
-
-fn lba(number: u64) -> LbaLe {
-    LbaLe::from_u64(number)
-}
 
 /// A header with its array of entries, (number, first and last LBA), in sectors of `sector` bytes.
 /// `change` has the header before its checksum is made.
@@ -31,46 +24,39 @@ fn write_gpt(
     let size = u64::from(sector);
     let last = LEN / size - 1;
     let array_sectors = (128 * 128_u64).div_ceil(size);
-    let mut header = GptHeader {
-        my_lba: lba(if is_backup { last } else { 1 }),
-        alternate_lba: lba(if is_backup { 1 } else { last }),
-        first_usable_lba: lba(2 + array_sectors),
-        last_usable_lba: lba(last - array_sectors - 1),
-        partition_entry_lba: lba(if is_backup { last - array_sectors } else { 2 }),
-        number_of_partition_entries: U32Le::from_u32(128),
-        ..GptHeader::default()
-    };
-    let layout = header.get_partition_entry_array_layout().unwrap();
-    let mut bytes = vec![0; (array_sectors * size) as usize];
-    let block = gpt_disk_types::BlockSize::new(sector).unwrap();
-    let mut array = GptPartitionEntryArray::new(layout, block, &mut bytes).unwrap();
+    let array_lba = if is_backup { last - array_sectors } else { 2 };
+    let mut array = vec![GptEntry::new_zeroed(); 128];
     for (number, first, last) in entries {
-        *array.get_partition_entry_mut(number - 1).unwrap() = GptPartitionEntry {
-            partition_type_guid: GptPartitionType::BASIC_DATA,
-            starting_lba: lba(*first),
-            ending_lba: lba(*last),
-            ..GptPartitionEntry::default()
-        };
+        let entry = &mut array[*number as usize - 1];
+        (entry.kind, entry.first_lba, entry.last_lba) = ([7; 16], (*first).into(), (*last).into());
     }
-    header.partition_entry_array_crc32 = array.calculate_crc32();
-    disk.write_at(layout.start_lba.to_u64() * size, &bytes).unwrap();
-    let at = header.my_lba.to_u64() * size;
+    disk.write_at(array_lba * size, array.as_bytes()).unwrap();
+    let mut header = GptHeader {
+        signature: GptHeader::SIGNATURE,
+        revision: 0x1_0000.into(),
+        header_size: 92.into(),
+        my_lba: if is_backup { last } else { 1 }.into(),
+        first_usable_lba: (2 + array_sectors).into(),
+        last_usable_lba: (last - array_sectors - 1).into(),
+        entry_lba: array_lba.into(),
+        entries: 128.into(),
+        entry_size: 128.into(),
+        entries_crc32: crc32fast::hash(array.as_bytes()).into(),
+        ..GptHeader::new_zeroed()
+    };
+    let at = header.my_lba.get() * size;
     change(&mut header);
-    header.update_header_crc32();
-    disk.write_at(at, bytes_of(&header)).unwrap();
+    header.header_crc32 = header.checksum().into();
+    disk.write_at(at, header.as_bytes()).unwrap();
 }
 
 /// A record at an LBA: type, first LBA and number of sectors of each entry.
 fn write_record(disk: &MemoryDevice, at: u64, entries: &[(u8, u32, u32)]) {
-    let mut record =
-        MasterBootRecord { signature: [0x55, 0xaa], ..MasterBootRecord::protective_mbr(1) };
-    record.partitions = <[MbrPartitionRecord; 4]>::default();
-    for (slot, (kind, first, count)) in record.partitions.iter_mut().zip(entries) {
-        slot.os_indicator = *kind;
-        slot.starting_lba = U32Le::from_u32(*first);
-        slot.size_in_lba = U32Le::from_u32(*count);
+    let mut record = BootRecord { signature: [0x55, 0xaa], ..BootRecord::new_zeroed() };
+    for (slot, (kind, first, count)) in record.entries.iter_mut().zip(entries) {
+        (slot.kind, slot.first_lba, slot.sectors) = (*kind, (*first).into(), (*count).into());
     }
-    disk.write_at(at * 512, bytes_of(&record)).unwrap();
+    disk.write_at(at * 512, record.as_bytes()).unwrap();
 }
 
 fn of(disk: &MemoryDevice) -> Table {
@@ -210,13 +196,13 @@ fn numbers_of_any_value_under_right_checksums_do_no_harm() {
         write_gpt(&disk, 512, is_backup, &entries, |header| {
             let size = draw() as u32;
             match draw() % 8 {
-                0 => header.first_usable_lba = lba(draw()),
-                1 => header.last_usable_lba = lba(draw()),
-                2 => header.partition_entry_lba = lba(draw()),
-                3 => header.number_of_partition_entries = U32Le::from_u32(size),
-                4 => header.size_of_partition_entry = U32Le::from_u32(size),
-                5 => header.size_of_partition_entry = U32Le::from_u32(128 << (size % 26)),
-                6 => header.header_size = U32Le::from_u32(size),
+                0 => header.first_usable_lba = draw().into(),
+                1 => header.last_usable_lba = draw().into(),
+                2 => header.entry_lba = draw().into(),
+                3 => header.entries = size.into(),
+                4 => header.entry_size = size.into(),
+                5 => header.entry_size = (128 << (size % 24)).into(),
+                6 => header.header_size = size.into(),
                 _ => {}
             }
         });

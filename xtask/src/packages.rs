@@ -17,6 +17,9 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("acl", "setfacl", "access control lists through a mount"),
     ("fio", "fio", "verified I/O through a mount and in a process"),
     ("gcc", "cc", "the C part of fio's engine"),
+    ("gdisk", "sgdisk", "disk images with a GPT"),
+    ("fdisk", "sfdisk", "disk images with an MBR, or with sectors of 4096 bytes"),
+    ("parted", "parted", "disk images with logical partitions"),
     ("mount", "losetup", "the kernel's opinion of an image"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];

@@ -7,7 +7,9 @@ use uext4::{MountOptions, Volume};
 use uext4_device::{DaxDevice, FileDevice, FileOptions, OpenError, SharedDevice};
 
 use crate::failure::{At, Failure, Result, Why, say};
-use crate::spec::Image;
+use crate::place::{self, Place};
+use crate::signature::{self, Found};
+use crate::spec::{Image, Part};
 
 /// What a verb will do with an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,36 +29,48 @@ impl From<Access> for uext4_device::Access {
     }
 }
 
-/// Opens the device of `image`.
+/// Opens the device of `image`, which must not be of another format.
 pub(crate) fn device(verb: &str, image: &Image, access: Access) -> Result<SharedDevice> {
     device_with(verb, image, &FileOptions::new(access.into()))
 }
 
-/// Opens the device of `image` as the options say, at the place that `image` names. What it must do
-/// without is told on standard error.
-pub(crate) fn device_with(
+/// As [`device`], opened as the options say. What it must do without is told on standard error.
+fn device_with(verb: &str, image: &Image, options: &FileOptions) -> Result<SharedDevice> {
+    let device = any_device(verb, image, Place::of(verb, image)?, options)?;
+    check_format(verb, image, device)
+}
+
+/// Opens a device for whatever it may hold.
+pub(crate) fn any_device(
     verb: &str,
     image: &Image,
+    place: Place,
     options: &FileOptions,
 ) -> Result<SharedDevice> {
-    let options = FileOptions { offset: image.offset, ..*options };
     if options.access == uext4_device::Access::ReadWrite && DaxDevice::is_only_way(&image.path) {
-        let device = DaxDevice::open(&image.path, image.offset, options.access);
-        return match device {
-            Ok(device) => Ok(Arc::new(device)),
-            Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
-        };
+        return mapped(image, place, options).map_err(|error| opening(verb, &error));
     }
-    match FileDevice::open_with(&image.path, &options) {
-        Ok(device) => {
-            if let Some(notice) = device.notice() {
-                say(&format!("{verb}: {image}: {notice}"));
-            }
-            Ok(Arc::new(device))
-        }
-        // Its message names the image itself.
-        Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
+    let options = FileOptions { offset: place.offset, len: place.len, ..*options };
+    let device = FileDevice::open_with(&image.path, &options);
+    let device = device.map_err(|error| opening(verb, &error))?;
+    if let Some(notice) = device.notice() {
+        say(&format!("{verb}: {image}: {notice}"));
     }
+    Ok(Arc::new(device))
+}
+
+fn mapped(
+    image: &Image,
+    place: Place,
+    options: &FileOptions,
+) -> std::result::Result<SharedDevice, OpenError> {
+    let device = DaxDevice::open(&image.path, place.offset, options.access)?;
+    Ok(Arc::new(device.limited_to(place.len.unwrap_or(u64::MAX))))
+}
+
+/// The error names the image itself.
+fn opening(verb: &str, error: &OpenError) -> Failure {
+    Failure::line(&format!("{verb}: {error}"))
 }
 
 /// Opens the device of `image` for a mount: mapped where `dax` was asked for. With `dax=inode` a
@@ -70,16 +84,38 @@ pub(crate) fn device_for_mount(
     if !mount.dax_given || mount.dax == DaxMode::Never {
         return device_with(verb, image, options);
     }
-    match DaxDevice::open(&image.path, image.offset, options.access) {
-        Ok(device) => Ok(Arc::new(device)),
+    match mapped(image, Place::of(verb, image)?, options) {
+        Ok(device) => check_format(verb, image, device),
         Err(error @ (OpenError::NotByteAddressable { .. } | OpenError::WrongKind { .. }))
             if mount.dax == DaxMode::Inode =>
         {
             say(&format!("{verb}: {error}: no file is in DAX mode"));
             device_with(verb, image, options)
         }
-        Err(error) => Err(Failure::line(&format!("{verb}: {error}"))),
+        Err(error) => Err(opening(verb, &error)),
     }
+}
+
+/// Refuses what is known to be something else than ext4, with the word that helps.
+fn check_format(verb: &str, image: &Image, device: SharedDevice) -> Result<SharedDevice> {
+    let why = match signature::of(device.as_ref(), place::sector(image)) {
+        None | Some(Found::Ext) => return Ok(device),
+        Some(Found::Other { what, help: "" }) => format!("contains {what}, not ext4"),
+        Some(Found::Other { what, help }) => format!("contains {what}: {help}"),
+        Some(Found::Damaged(why)) => why.to_string(),
+        Some(Found::Table(table)) => {
+            let kind = table.kind;
+            let part = signature::likely_partition(device.as_ref(), &table).map(Part::Partition);
+            match part.filter(|_| image.part == Part::Whole) {
+                None => format!("contains a partition table ({kind}), not ext4"),
+                Some(part) => {
+                    let name = Image { part, ..image.clone() };
+                    format!("has a partition table ({kind}): name a partition, {name}")
+                }
+            }
+        }
+    };
+    Err(Why::new(why).at(verb, image))
 }
 
 /// Opens the file system of `image` with the options of an unmounted verb.

@@ -1,7 +1,7 @@
 //! The `uext4` command: make, look into, change and mount ext4 images without the kernel's driver.
 //!
 //! What: one verb a file under [`verb`]; this file only takes the command line apart. Paths inside
-//! an image are written `IMAGE:/path`, a partition `IMAGE@OFFSET`; see [`spec`].
+//! an image are written `IMAGE:/path`, a partition `IMAGE@p1` or `IMAGE@OFFSET`; see [`spec`].
 //!
 //! Invariants: verbs that read never write to the image. Every failure is one line on standard
 //! error, `uext4: what failed: where: why`, and exit status 1; wrong usage is status 2.
@@ -12,6 +12,7 @@
 mod copy;
 mod failure;
 mod figures;
+mod host;
 mod image;
 mod image_path;
 mod inspect;
@@ -19,6 +20,8 @@ mod json;
 mod log;
 mod mballoc;
 mod output;
+mod partition;
+mod place;
 mod progress;
 mod runs;
 mod signature;
@@ -36,9 +39,14 @@ use crate::verb::{
     sync, trim, umount,
 };
 
+/// What the help of the whole command says of images.
+const IMAGES: &str = "\
+IMAGE is a file or block device; IMAGE@p1, or IMAGE#1, is its first partition, and IMAGE@OFFSET what
+starts at a byte of it (or with a suffix s, K, M, G or T). A path inside is IMAGE:/path.";
+
 /// ext4 in user space: work on images without root and without the kernel's driver
 #[derive(Parser)]
-#[command(name = "uext4", version, arg_required_else_help = true)]
+#[command(name = "uext4", version, arg_required_else_help = true, after_help = IMAGES)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,

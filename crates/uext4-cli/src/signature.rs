@@ -1,37 +1,126 @@
-//! What a device already holds, by the marks that file systems and volume managers leave at fixed
-//! places: enough to ask before it is overwritten.
+//! What a device holds, by the marks that file systems, volume managers, disk images and archives
+//! have at fixed places: enough to ask before it is overwritten, and to say what it is instead of
+//! the file system that was looked for.
 
 use uext4_device::Device;
 
-/// Name, byte offset and mark. Offsets and marks as in file(1)'s magic and each format's document.
-const MARKS: [(&str, u64, &[u8]); 16] = [
-    ("an ext2, ext3 or ext4 file system", 1024 + 56, &[0x53, 0xef]),
-    ("an xfs file system", 0, b"XFSB"),
-    ("a btrfs file system", 65_536 + 64, b"_BHRfS_M"),
-    ("an f2fs file system", 1024, &[0x10, 0x20, 0xf5, 0xf2]),
-    ("an erofs file system", 1024, &[0xe2, 0xe1, 0xf5, 0xe0]),
-    ("a squashfs file system", 0, b"hsqs"),
-    ("an NTFS file system", 3, b"NTFS    "),
-    ("an exFAT file system", 3, b"EXFAT   "),
-    ("an ISO 9660 file system", 32_769, b"CD001"),
-    ("swap space", 4096 - 10, b"SWAPSPACE2"),
-    ("a LUKS volume", 0, b"LUKS\xba\xbe"),
-    ("an LVM physical volume", 512 + 24, b"LVM2 001"),
-    ("a GPT partition table", 512, b"EFI PART"),
-    ("a QEMU copy-on-write image", 0, b"QFI\xfb"),
-    ("a bcachefs or bcache device", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca"),
-    // Last, as many of the others carry it too.
-    ("a boot sector or partition table", 510, &[0x55, 0xaa]),
+use crate::failure::Why;
+use crate::partition::{self, Table};
+
+/// A format and its mark.
+struct Mark {
+    /// Its name, with an article.
+    what: &'static str,
+    /// Where the mark stands, in bytes.
+    at: u64,
+    bytes: &'static [u8],
+    /// The way to a file system in it, if there is one.
+    help: &'static str,
+}
+
+const fn mark(what: &'static str, at: u64, bytes: &'static [u8], help: &'static str) -> Mark {
+    Mark { what, at, bytes, help }
+}
+
+const CONVERT: &str = "convert it first (qemu-img convert -O raw)";
+
+const EXT: Mark = mark("an ext2, ext3 or ext4 file system", 1024 + 56, &[0x53, 0xef], "");
+/// Many of the others have its mark, too.
+const BOOT: Mark = mark("a boot sector", 510, &[0x55, 0xaa], "");
+
+/// Places and bytes as in file(1)'s magic and in each format's document.
+const MARKS: [Mark; 34] = [
+    mark("an xfs file system", 0, b"XFSB", ""),
+    mark("a btrfs file system", 65_536 + 64, b"_BHRfS_M", ""),
+    mark("an f2fs file system", 1024, &[0x10, 0x20, 0xf5, 0xf2], ""),
+    mark("an erofs file system", 1024, &[0xe2, 0xe1, 0xf5, 0xe0], ""),
+    mark("a squashfs file system", 0, b"hsqs", ""),
+    mark("an NTFS file system", 3, b"NTFS    ", ""),
+    mark("an exFAT file system", 3, b"EXFAT   ", ""),
+    mark("a FAT file system", 54, b"FAT12   ", ""),
+    mark("a FAT file system", 54, b"FAT16   ", ""),
+    mark("a FAT file system", 82, b"FAT32   ", ""),
+    mark("an ISO 9660 file system", 32_769, b"CD001", ""),
+    mark("swap space", 4096 - 10, b"SWAPSPACE2", ""),
+    mark("swap space", 65_536 - 10, b"SWAPSPACE2", ""),
+    mark("a bcachefs or bcache device", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca", ""),
+    mark("a LUKS volume", 0, b"LUKS\xba\xbe", "open it first (cryptsetup open)"),
+    mark("an LVM physical volume", 512 + 24, b"LVM2 001", "name a logical volume of it"),
+    mark("a part of a RAID", 0, b"\xfc\x4e\x2b\xa9", "assemble it first (mdadm)"),
+    mark("a part of a RAID", 4096, b"\xfc\x4e\x2b\xa9", "assemble it first (mdadm)"),
+    mark("a qcow2 disk image", 0, b"QFI\xfb", CONVERT),
+    mark("a VMDK disk image", 0, b"KDMV", CONVERT),
+    mark("a VMDK disk image", 0, b"COWD", CONVERT),
+    mark("a VMDK description", 0, b"# Disk DescriptorFile", CONVERT),
+    mark("a VDI disk image", 64, &[0x7f, 0x10, 0xda, 0xbe], CONVERT),
+    mark("a VHDX disk image", 0, b"vhdxfile", CONVERT),
+    mark("a VHD disk image", 0, b"conectix", CONVERT),
+    mark("an Android sparse image", 0, &[0x3a, 0xff, 0x26, 0xed], "convert it first (simg2img)"),
+    mark("a gzip archive", 0, &[0x1f, 0x8b, 0x08], "unpack it first (gunzip)"),
+    mark("a zstd archive", 0, &[0x28, 0xb5, 0x2f, 0xfd], "unpack it first (unzstd)"),
+    mark("an xz archive", 0, b"\xfd7zXZ\0", "unpack it first (unxz)"),
+    mark("a bzip2 archive", 0, b"BZh", "unpack it first (bunzip2)"),
+    mark("an lz4 archive", 0, &[0x04, 0x22, 0x4d, 0x18], "unpack it first (unlz4)"),
+    mark("a zip archive", 0, b"PK\x03\x04", "unpack it first (unzip)"),
+    mark("a 7z archive", 0, &[0x37, 0x7a, 0xbc, 0xaf, 0x27, 0x1c], "unpack it first (7z x)"),
+    mark("a tar archive", 257, b"ustar", "unpack it first (tar -x)"),
 ];
 
-/// What `device` holds; `None` when no mark is found.
-pub(crate) fn of(device: &dyn Device) -> Option<&'static str> {
-    let found = |offset: u64, mark: &[u8]| {
-        let mut bytes = vec![0; mark.len()];
+/// What was found.
+pub(crate) enum Found {
+    /// What is looked for.
+    Ext,
+    /// Another format.
+    Other { what: &'static str, help: &'static str },
+    /// Partitions.
+    Table(Table),
+    /// What would be a partition table, and what is wrong with it.
+    Damaged(Why),
+}
+
+/// What `device` holds; `None` when no mark is found. `sector` is the size of the disk's sectors in
+/// bytes.
+pub(crate) fn of(device: &dyn Device, sector: u64) -> Option<Found> {
+    let found = |mark: &&Mark| {
+        let mut bytes = vec![0; mark.bytes.len()];
         // A device too short for a mark does not have it.
-        device.read_at(offset, &mut bytes).is_ok() && bytes == mark
+        device.read_at(mark.at, &mut bytes).is_ok() && bytes == mark.bytes
     };
-    MARKS.iter().find(|(_, offset, mark)| found(*offset, mark)).map(|(name, ..)| *name)
+    if found(&&EXT) {
+        return Some(Found::Ext);
+    }
+    if let Some(Mark { what, help, .. }) = MARKS.iter().find(found) {
+        return Some(Found::Other { what, help });
+    }
+    match partition::read(device, sector) {
+        Ok(Some(table)) => Some(Found::Table(table)),
+        Ok(None) => found(&&BOOT).then_some(Found::Other { what: BOOT.what, help: BOOT.help }),
+        Err(why) => Some(Found::Damaged(why)),
+    }
+}
+
+/// The partition of a table to look into first: one with an ext4 file system if there is one.
+pub(crate) fn likely_partition(device: &dyn Device, table: &Table) -> Option<u32> {
+    let is_ext = |start: u64| {
+        let mut bytes = [0; 2];
+        let at = start.checked_add(EXT.at);
+        at.is_some_and(|at| device.read_at(at, &mut bytes).is_ok()) && bytes == EXT.bytes
+    };
+    let mut partitions = table.partitions();
+    let first = table.partitions().next();
+    partitions.find(|(_, bytes)| is_ext(bytes.start)).or(first).map(|(number, _)| number)
+}
+
+impl Found {
+    /// Why this must not be overwritten unasked, as the end of a sentence about the device.
+    pub(crate) fn sentence(&self) -> String {
+        match self {
+            Self::Ext => format!("contains {}", EXT.what),
+            Self::Other { what, .. } => format!("contains {what}"),
+            Self::Table(table) => format!("contains a partition table ({})", table.kind),
+            Self::Damaged(why) => why.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -39,15 +128,22 @@ mod tests {
     use super::*;
     use uext4_device::MemoryDevice;
 
+    fn sentence(device: &MemoryDevice) -> Option<String> {
+        of(device, 512).map(|found| found.sentence())
+    }
+
     #[test]
     fn marks_are_seen_and_zeroes_have_none() {
-        for (name, offset, mark) in MARKS {
+        for Mark { what, at, bytes, .. } in MARKS.iter().chain([&EXT, &BOOT]) {
             let device = MemoryDevice::new(1 << 17);
-            assert_eq!(of(&device), None);
-            device.write_at(offset, mark).unwrap();
-            assert_eq!(of(&device), Some(name));
+            assert_eq!(sentence(&device), None);
+            device.write_at(*at, bytes).unwrap();
+            assert_eq!(sentence(&device), Some(format!("contains {what}")));
+            // An ext4 file system leaves the boot sector alone.
+            device.write_at(EXT.at, EXT.bytes).unwrap();
+            assert!(matches!(of(&device, 512), Some(Found::Ext)), "{what}");
         }
         let short = MemoryDevice::new(100);
-        assert_eq!(of(&short), None);
+        assert_eq!(sentence(&short), None);
     }
 }

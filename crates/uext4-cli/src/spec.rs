@@ -1,4 +1,5 @@
-//! Names on the command line: `IMAGE`, `IMAGE@OFFSET`, `IMAGE:/path` and host paths.
+//! Names on the command line: `IMAGE`, a part of it (`IMAGE@p1`, `IMAGE#1`, `IMAGE@OFFSET`),
+//! `IMAGE:/path` and host paths.
 //!
 //! A name is taken apart at the first `:/` whose left side is a file or block device that exists.
 //! Where no such split exists but the whole name does, it is a host path; `./a:/b` forces nothing,
@@ -10,28 +11,44 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// An image: a file or device, and where in it the file system starts.
+/// Where in a file a file system lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// What starts at a byte.
+    At(u64),
+    /// A partition, by its number.
+    Partition(u32),
+    /// Words behind the file's name that mean nothing, with the mark before them.
+    Unclear(String),
+}
+
+/// An image: a file or device, and where in it the file system lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Image {
     /// File or block device.
     pub(crate) path: PathBuf,
-    /// Start of the file system, in bytes.
-    pub(crate) offset: u64,
+    /// What of it is meant.
+    pub(crate) part: Part,
 }
 
 impl Image {
-    /// Takes `IMAGE` or `IMAGE@OFFSET` apart; the offset may end in K, M, G or T (powers of 1024).
-    /// A file whose own name looks like that wins.
+    /// Takes a name apart. A file whose own name looks like that of a part wins; words that name no
+    /// part are a part of the file's name, unless there is a file without them.
     pub(crate) fn parse(name: &OsStr) -> Self {
-        let whole = Self { path: PathBuf::from(name), offset: 0 };
+        let whole = Self { path: PathBuf::from(name), part: Part::Whole };
         let bytes = name.as_bytes();
-        let Some(at) = bytes.iter().rposition(|b| *b == b'@') else { return whole };
-        let offset = std::str::from_utf8(&bytes[at + 1..]).ok().and_then(parse_size);
-        match offset {
-            Some(offset) if at > 0 && !whole.path.exists() => {
-                Self { path: PathBuf::from(OsStr::from_bytes(&bytes[..at])), offset }
-            }
-            _ => whole,
+        let Some(mark) = bytes.iter().rposition(|b| matches!(b, b'@' | b'#')) else { return whole };
+        let (file, words) = bytes.split_at(mark);
+        let image = |part| Self { path: PathBuf::from(OsStr::from_bytes(file)), part };
+        if file.is_empty() || whole.path.exists() {
+            return whole;
+        }
+        let words = String::from_utf8_lossy(words);
+        match Part::parse(&words) {
+            Some(part) => image(part),
+            None => Some(image(Part::Unclear(words.into()))).filter(Self::exists).unwrap_or(whole),
         }
     }
 
@@ -40,13 +57,29 @@ impl Image {
     }
 }
 
+impl Part {
+    /// Takes `@OFFSET`, `@pNUMBER` or `#NUMBER`.
+    fn parse(words: &str) -> Option<Self> {
+        let number = words.strip_prefix("@p").or_else(|| words.strip_prefix('#'));
+        match number {
+            Some(number) => number.parse().ok().filter(|n| *n > 0).map(Self::Partition),
+            None => match parse_size(words.strip_prefix('@')?)? {
+                0 => Some(Self::Whole),
+                offset => Some(Self::At(offset)),
+            },
+        }
+    }
+}
+
 impl fmt::Display for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
-        if self.offset != 0 {
-            write!(f, "@{}", self.offset)?;
+        match &self.part {
+            Part::Whole => Ok(()),
+            Part::At(offset) => write!(f, "@{offset}"),
+            Part::Partition(number) => write!(f, "@p{number}"),
+            Part::Unclear(words) => f.write_str(words),
         }
-        Ok(())
     }
 }
 
@@ -122,7 +155,10 @@ pub(crate) fn in_image(verb: &str, name: &OsStr) -> crate::failure::Result<Image
     }
 }
 
-/// Bytes of `size` with an optional suffix K, M, G or T (powers of 1024).
+/// How a size is written, for messages.
+pub(crate) const SIZE_FORMS: &str = "bytes, or with a suffix s (sectors), K, M, G or T";
+
+/// Bytes of `size`, with an optional suffix: K, M, G or T (powers of 1024), or s (512).
 pub(crate) fn parse_size(size: &str) -> Option<u64> {
     let (digits, shift) = match size.as_bytes().last()? {
         b'k' | b'K' => (&size[..size.len() - 1], 10),
@@ -171,16 +207,39 @@ mod tests {
             name.push(tail);
             Location::parse(&name)
         };
-        let inside = |offset, path: &str| {
-            let image = Image { path: image.clone(), offset };
+        let inside = |part, path: &str| {
+            let image = Image { path: image.clone(), part };
             Location::Image(ImagePath { image, path: path.as_bytes().to_vec() })
         };
-        assert_eq!(with(":/x/y"), inside(0, "/x/y"));
-        assert_eq!(with(":/x:/y"), inside(0, "/x:/y"));
-        assert_eq!(with(":"), inside(0, "/"));
-        assert_eq!(with("@1M:/x"), inside(1 << 20, "/x"));
-        assert_eq!(with("@2048s:/x"), inside(1 << 20, "/x"));
+        assert_eq!(with(":/x/y"), inside(Part::Whole, "/x/y"));
+        assert_eq!(with(":/x:/y"), inside(Part::Whole, "/x:/y"));
+        assert_eq!(with(":"), inside(Part::Whole, "/"));
+        assert_eq!(with("@1M:/x"), inside(Part::At(1 << 20), "/x"));
+        assert_eq!(with("@2048s:/x"), inside(Part::At(1 << 20), "/x"));
+        assert_eq!(with("@0:/x"), inside(Part::Whole, "/x"));
+        assert_eq!(with("@p1:/x"), inside(Part::Partition(1), "/x"));
+        assert_eq!(with("#12:/x"), inside(Part::Partition(12), "/x"));
+        for words in ["@p0", "@p", "#", "#p1", "@1X", "@-1", "#99999999999", "@99999999T"] {
+            let part = Part::Unclear(words.to_owned());
+            assert_eq!(with(&format!("{words}:/x")), inside(part, "/x"));
+        }
         assert_eq!(with(""), Location::Host(image.clone()));
+    }
+
+    #[test]
+    fn a_file_whose_own_name_looks_like_a_part_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, part) in [("a@p1", Part::Partition(1)), ("b#2", Part::Partition(2))] {
+            let path = dir.path().join(name);
+            let split = Image { path: dir.path().join(&name[..1]), part };
+            assert_eq!(Image::parse(path.as_os_str()), split);
+            assert_eq!(split.to_string(), path.display().to_string().replace("#2", "@p2"));
+            std::fs::write(&path, b"x").unwrap();
+            assert_eq!(Image::parse(path.as_os_str()), Image { path, part: Part::Whole });
+        }
+        // Nothing is there: the name stays as it was given.
+        let path = dir.path().join("c@home");
+        assert_eq!(Image::parse(path.as_os_str()), Image { path, part: Part::Whole });
     }
 
     #[test]

@@ -29,6 +29,17 @@ fn every_verb(image: &Path, want: &str) {
     run_fails(["mount".into(), image.as_os_str().to_owned(), dir.into_os_string()], want);
 }
 
+/// The verbs that need no path in an image that is no good; `fsck` says so by its own status.
+fn verbs_of_whole_images(image: &Path, want: &str) {
+    for verb in ["info", "stats", "freefrag", "frag", "trim"] {
+        run_fails([OsString::from(verb), image.into()], want);
+    }
+    let output = run([OsString::from("fsck"), image.into()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.lines().count() == 1 && said.contains(want), "{said}");
+}
+
 fn poke(image: &Path, offset: u64, bytes: &[u8]) {
     File::options().write(true).open(image).unwrap().write_all_at(bytes, offset).unwrap();
 }
@@ -53,6 +64,119 @@ fn files_that_are_no_file_systems() {
     every_verb(scratch.dir.path(), "directory");
     every_verb(Path::new("/dev/null"), "/dev/null");
     every_verb(&scratch.path("missing"), "missing");
+}
+
+/// What people have by mistake in place of an image is named, with the way on, by every verb.
+#[test]
+fn other_formats_are_named() {
+    let scratch = Scratch::new();
+    let of_bytes = |name: &str, at: u64, bytes: &[u8]| {
+        let path = scratch.path(name);
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        poke(&path, at, bytes);
+        path
+    };
+    for (name, at, bytes, want) in [
+        ("xfs", 0, &b"XFSB"[..], "contains an xfs file system, not ext4"),
+        ("btrfs", 65_600, b"_BHRfS_M", "contains a btrfs file system, not ext4"),
+        ("squashfs", 0, b"hsqs", "contains a squashfs file system, not ext4"),
+        ("qcow2", 0, b"QFI\xfb", "a qcow2 disk image: convert it first (qemu-img convert -O raw)"),
+        ("vmdk", 0, b"KDMV", "a VMDK disk image: convert it"),
+        ("luks", 0, b"LUKS\xba\xbe", "a LUKS volume: open it first (cryptsetup open)"),
+        ("boot", 510, &[0x55, 0xaa], "contains a boot sector, not ext4"),
+    ] {
+        let image = of_bytes(name, at, bytes);
+        every_verb(&image, want);
+        verbs_of_whole_images(&image, want);
+    }
+    // As their own tools make them; the input is an image, as it would be.
+    of_bytes("plain.img", 1080, &[0x53, 0xef]);
+    for (tool, script, want) in [
+        ("gzip", "gzip -c plain.img > made", "a gzip archive: unpack it first (gunzip)"),
+        ("xz", "xz -0c plain.img > made", "an xz archive: unpack it first (unxz)"),
+        ("zstd", "zstd -qc plain.img > made", "a zstd archive: unpack it first (unzstd)"),
+        ("bzip2", "bzip2 -c plain.img > made", "a bzip2 archive: unpack it"),
+        ("tar", "tar cf made plain.img", "a tar archive: unpack it"),
+        ("mkswap", "truncate -s 1M made; mkswap -q made 2>/dev/null", "swap space, not ext4"),
+        (
+            "sgdisk",
+            "truncate -s 4M made; sgdisk -n3:2048:4095 made",
+            "has a partition table (GPT): name a partition, made@p3",
+        ),
+        (
+            "sfdisk",
+            "truncate -s 4M made; echo 2048,2048 | sfdisk -q made",
+            "has a partition table (MBR): name a partition, made@p1",
+        ),
+    ] {
+        if !common::has(tool) {
+            eprintln!("skipped: no {tool}");
+            continue;
+        }
+        let script = format!("rm -f made; PATH=$PATH:/sbin:/usr/sbin; {{ {script}; }} >made.log");
+        let script =
+            if want.contains("archive") { script.replace(" >made.log", "") } else { script };
+        common::shell(&script, scratch.dir.path());
+        let made = scratch.path("made");
+        let want = want.replace("made@", &format!("{}@", made.display()));
+        every_verb(&made, &want);
+        verbs_of_whole_images(&made, &want);
+    }
+}
+
+/// Of several partitions that with an ext4 file system is proposed; and one in which there is none
+/// is said to be what it is.
+#[test]
+fn the_partition_to_name_is_told() {
+    let scratch = Scratch::new();
+    if !common::has("sgdisk") || !common::has("mkswap") {
+        skip!("no sgdisk or mkswap");
+    }
+    let script = "PATH=$PATH:/sbin:/usr/sbin; truncate -s 24M disk
+        sgdisk -n1:2048:4095 -n2:4096:24575 -n3:24576:49118 disk >disk.log
+        truncate -s 1M swap; mkswap -q swap 2>swap.log
+        dd if=swap of=disk bs=1M seek=1 conv=notrunc";
+    common::shell(&format!("exec 2>shell.log; {script}"), scratch.dir.path());
+    let image = scratch.path("disk");
+    let part = |name: &str| {
+        let mut named = image.clone().into_os_string();
+        named.push(name);
+        named
+    };
+    run_ok(["mkfs".into(), "-q".into(), part("@p2")]);
+    let want = format!("name a partition, {}@p2", image.display());
+    every_verb(&image, &want);
+    verbs_of_whole_images(&image, &want);
+    every_verb(Path::new(&part("@p1")), "disk@p1: contains swap space, not ext4");
+    every_verb(Path::new(&part("#1")), "disk@p1: contains swap space, not ext4");
+    every_verb(Path::new(&part("@p4")), "has no partition 4 (it has 1, 2, 3)");
+    every_verb(Path::new(&part("@2Q")), "@2Q is neither a partition (@p1) nor an offset (bytes");
+    let plain = scratch.path("plain");
+    File::create(&plain).unwrap().set_len(1 << 20).unwrap();
+    every_verb(&plain.with_file_name("plain@p1"), "plain: has no partition table");
+}
+
+/// Where a size is wrong its suffixes are named.
+#[test]
+fn wrong_sizes_are_told_how_to_be_right() {
+    let scratch = Scratch::new();
+    let new = || scratch.path("new").into_os_string();
+    let mkfs = |words: &[&str]| {
+        let words = words.iter().map(OsString::from);
+        [OsString::from("mkfs"), new()].into_iter().chain(words).collect::<Vec<_>>()
+    };
+    for size in ["256MB", "256MiB", "1.5G", "lots", "-1"] {
+        run_fails(mkfs(&["--", size]), "KiB, or blocks with -b; or with a suffix s, K, M, G or T");
+    }
+    run_fails(mkfs(&["16M", "-E", "offset=1MB"]), "suffix s, K, M, G or T");
+    for args in [mkfs(&["16M", "-b", "4kB"]), vec!["trim".into(), "-m".into(), "4kB".into(), new()]]
+    {
+        let output = run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("suffix s (sectors), K, M, G or T"), "{said}");
+    }
+    assert!(!Path::new(&new()).exists());
 }
 
 #[test]

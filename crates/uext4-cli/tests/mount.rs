@@ -10,6 +10,7 @@ mod common;
 #[path = "common/tree.rs"]
 mod tree;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -191,4 +192,59 @@ fn without_the_kernels_dirty_pages() {
     wait_until("space again", || fs::write(mount.path("small"), [1; 1 << 18]).is_ok());
     mount.end();
     assert_clean(&image);
+}
+
+/// What is mounted on a folder, or below it, is taken out of sight when this is dropped.
+struct Unmounted<'a>(&'a Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        let _ = common::system("umount").args(["-R", "-l"]).arg(self.0).output();
+    }
+}
+
+/// A sparse image on a host that lacks room for it: told in one line by the mount that can write,
+/// and by `stats` of the mount and of the image; not where nothing is written or room is there.
+#[test]
+fn a_host_without_room_is_told_of() {
+    let scratch = Scratch::new();
+    if !common::is_root() {
+        skip!("needs root for a small tmpfs");
+    }
+    let (_made, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let host = scratch.path("host");
+    fs::create_dir(&host).unwrap();
+    let _guard = [Unmounted(&host), Unmounted(&dir)];
+    shell(
+        "mount -t tmpfs -o size=24M none host; cp --sparse=always image host/",
+        scratch.dir.path(),
+    );
+    let image = host.join("image");
+    let said = |args: &[&OsStr]| {
+        let output = common::run(args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let (verb, stats) = (OsStr::new("mount"), OsStr::new("stats"));
+    let want = |verb: &str, said: &str| {
+        let start = format!("uext4: {verb}: {}: sparse: may take ", image.display());
+        assert!(said.starts_with(&start) && said.lines().count() == 1, "{said}");
+        assert!(said.contains(" more, and its host has "), "{said}");
+    };
+    fs::create_dir(&dir).unwrap();
+    let end = || assert_eq!(said(&[OsStr::new("umount"), dir.as_os_str()]), "");
+    want("mount", &said(&[verb, image.as_os_str(), dir.as_os_str()]));
+    want("stats", &said(&[stats, dir.as_os_str()]));
+    end();
+    want("stats", &said(&[stats, image.as_os_str()]));
+    assert_eq!(said(&[verb, OsStr::new("-r"), image.as_os_str(), dir.as_os_str()]), "");
+    assert_eq!(said(&[stats, dir.as_os_str()]), "");
+    end();
+    shell("mount -o remount,size=256M none host", scratch.dir.path());
+    assert_eq!(said(&[verb, image.as_os_str(), dir.as_os_str()]), "");
+    assert_eq!(said(&[stats, dir.as_os_str()]), "");
+    end();
 }

@@ -6,6 +6,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -73,9 +74,12 @@ pub(crate) fn release(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 
-/// Whether a file has no data from `offset` (bytes) to its end, so that it reads as zeroes there.
-pub(crate) fn is_hole_from(file: &File, offset: u64) -> bool {
-    rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) == Err(Errno::NXIO)
+/// Whether a file has no data in a range of bytes, so that it reads as zeroes there.
+pub(crate) fn is_hole(file: &File, range: Range<u64>) -> bool {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(range.start)) {
+        Ok(data) => data >= range.end,
+        Err(errno) => errno == Errno::NXIO,
+    }
 }
 
 /// Refuses what can be no image.

@@ -38,7 +38,7 @@ use rustix::fs::{
     statx,
 };
 
-use crate::claim::{Claimed, claim, is_hole_from, release};
+use crate::claim::{Claimed, claim, is_hole, release};
 use crate::dax_backing::{Backing, HUGETLBFS, allocate};
 use crate::dax_map::Mapping;
 use crate::dax_memory::DaxMemory;
@@ -60,7 +60,7 @@ pub enum Allocate {
     AtWrite,
 }
 
-/// A mapped file, from an offset to its end.
+/// A mapped file, from an offset to its end or to a limit.
 #[derive(Debug)]
 pub struct DaxDevice {
     path: PathBuf,
@@ -116,7 +116,7 @@ impl DaxDevice {
         }
         let is_empty = is_huge(&file).map_err(|error| fail("look at its store", error))?
             && file.metadata().is_ok_and(|found| found.blocks() == 0);
-        let fresh = writing && (is_empty || is_hole_from(&file, offset));
+        let fresh = writing && (is_empty || is_hole(&file, offset..total));
         if writing && when == Allocate::AtOpen {
             allocate(&file, 0, total).map_err(|error| {
                 // Unlike tmpfs, hugetlbfs keeps what it could allocate.
@@ -146,6 +146,14 @@ impl DaxDevice {
             fresh: AtomicBool::new(fresh),
             flushes: GroupFlush::default(),
         })
+    }
+
+    /// The same device, but at most `len` bytes long, as a partition of a disk image is: nothing
+    /// behind its end can be read or written.
+    #[must_use]
+    pub fn limited_to(mut self, len: u64) -> DaxDevice {
+        self.len = self.len.min(len);
+        self
     }
 
     /// Whether files there can be written by a mapping only: hugetlbfs has no write(2).

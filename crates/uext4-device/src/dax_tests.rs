@@ -201,3 +201,20 @@ fn a_full_store_is_an_error_and_no_signal() {
     assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
     checked.unwrap();
 }
+
+/// Fault model: a mapped partition that is written past its end.
+#[test]
+fn a_limit_is_an_end() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path().join("image");
+    fs::write(&path, [7; 12288]).unwrap();
+    let device = DaxDevice::open(&path, 4096, Access::ReadWrite).unwrap().limited_to(4096);
+    assert_eq!(device.len(), 4096);
+    device.write_at(0, &[1; 4096]).unwrap();
+    assert!(device.write_at(4095, &[1; 2]).is_err());
+    assert!(device.store(4096, &[1]).is_err() && device.load(4096, &mut [0]).is_err());
+    assert!(device.write_vectored_at(0, &[&[1; 4096], &[1]]).is_err());
+    drop(device);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes, [[7; 4096], [1; 4096], [7; 4096]].concat());
+}

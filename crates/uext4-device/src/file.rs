@@ -44,7 +44,7 @@ use crate::vectored::{read_all_vectored, write_all_vectored};
 use durable::DurableFiles;
 use opening::{reopen, uring_reason};
 
-/// A regular file or block device, from an offset to its end.
+/// A regular file or block device, from an offset to its end or for a length.
 #[derive(Debug)]
 pub struct FileDevice {
     path: PathBuf,

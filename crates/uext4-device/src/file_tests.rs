@@ -350,3 +350,52 @@ fn durable_writes_have_an_open_file_each_and_no_lock() {
     let next = files.lend(&device.file, AsRawFd::as_raw_fd);
     assert!(numbers.contains(&next));
 }
+
+/// Fault model: a device of a partition that some way of writing, or of discarding, gets past.
+/// What lies before it and behind it stays as it was, byte for byte.
+#[test]
+fn a_device_with_a_length_ends_there() {
+    const START: u64 = 64 << 10;
+    const LEN: u64 = 128 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(&folder, &[7; 1 << 20]);
+    let mut options = FileOptions::new(Access::ReadWrite);
+    options.offset = START;
+    for (caching, submission) in [
+        (Caching::Buffered, Submission::Pread),
+        (Caching::Direct, Submission::Uring),
+        (Caching::Direct, Submission::Pread),
+    ] {
+        let options = FileOptions { len: Some(LEN), caching, submission, ..options };
+        let device = Arc::new(FileDevice::open_with(&path, &options).unwrap());
+        assert_eq!(device.len(), LEN);
+        let (block, part) = ([1; 4096], [1; 100]);
+        for at in [LEN - 4095, LEN, LEN + 4096, u64::MAX - 4096] {
+            assert!(device.read_at(at, &mut [0; 4096]).is_err(), "{at}");
+            assert!(device.write_at(at, &block).is_err(), "{at}");
+            assert!(device.write_fua(at, &block).is_err(), "{at}");
+            assert!(device.write_vectored_at(at, &[&part, &block]).is_err(), "{at}");
+            let run = WriteRun { offset: at, bufs: &[&block] };
+            let fits = WriteRun { offset: 0, bufs: &[&block] };
+            assert!(device.write_many(&[fits, run]).is_err(), "{at}");
+            assert!(device.punch(at, 4096).is_err() && device.discard(at, 4096).is_err(), "{at}");
+        }
+        // The last bytes, in a part of a unit, and all of it.
+        device.write_at(LEN - 100, &part).unwrap();
+        device.write_fua(LEN - 4096, &block).unwrap();
+        device.punch(0, LEN).unwrap();
+        device.flush().unwrap();
+        drop(device);
+        let bytes = fs::read(&path).unwrap();
+        let (start, end) = (START as usize, (START + LEN) as usize);
+        assert!(bytes[..start].iter().chain(&bytes[end..]).all(|byte| *byte == 7));
+        // A hole of just this range is known as zeroes.
+        if bytes[start..end].iter().all(|byte| *byte == 0) {
+            assert!(FileDevice::open_with(&path, &options).unwrap().fresh_zeroes());
+        }
+    }
+    for len in [(1 << 20) - START + 1, u64::MAX] {
+        let error = FileDevice::open_with(&path, &FileOptions { len: Some(len), ..options });
+        assert!(matches!(error, Err(OpenError::EndPastEnd { .. })), "{error:?}");
+    }
+}

@@ -83,6 +83,16 @@ pub enum OpenError {
         /// Length of the image in bytes.
         len: u64,
     },
+    /// The device is said to end past the end of the image.
+    #[error("{}: ends at byte {len}, and not behind byte {end}", path.display())]
+    EndPastEnd {
+        /// The image as the caller named it.
+        path: PathBuf,
+        /// Where the device should end, in bytes.
+        end: u64,
+        /// Length of the image in bytes.
+        len: u64,
+    },
     /// Anything else the system said.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
@@ -127,7 +137,8 @@ impl OpenError {
             OpenError::IsDirectory { .. } => libc::EISDIR,
             OpenError::WrongKind { .. }
             | OpenError::Empty { .. }
-            | OpenError::OffsetPastEnd { .. } => libc::EINVAL,
+            | OpenError::OffsetPastEnd { .. }
+            | OpenError::EndPastEnd { .. } => libc::EINVAL,
             OpenError::NotByteAddressable { .. } => libc::EOPNOTSUPP,
             OpenError::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         }

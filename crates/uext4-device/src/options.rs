@@ -58,6 +58,9 @@ pub struct FileOptions {
     pub access: Access,
     /// Where the device starts in the file, in bytes.
     pub offset: u64,
+    /// Length of the device in bytes, where it ends before the file does, as a partition of a disk
+    /// image: nothing behind it can be read or written.
+    pub len: Option<u64>,
     /// Through the page cache or past it.
     pub caching: Caching,
     /// How several writes are made.
@@ -77,6 +80,7 @@ impl FileOptions {
         FileOptions {
             access,
             offset: 0,
+            len: None,
             caching: Caching::Buffered,
             submission: Submission::Pread,
             no_space_timeout: Duration::ZERO,

@@ -20,8 +20,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Image file or block device, with @OFFSET for a partition in it
-    #[arg(value_name = "IMAGE[@OFFSET]")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
 }
 

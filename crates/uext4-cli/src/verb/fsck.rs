@@ -41,8 +41,8 @@ pub(crate) struct Args {
     /// Threads; by default one for each core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// File system
-    #[arg(value_name = "IMAGE")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
 }
 

@@ -30,8 +30,8 @@ pub(crate) struct Args {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: (),
-    /// Image file or block device, with @OFFSET for a partition in it
-    #[arg(value_name = "IMAGE[@OFFSET]")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use uext4_device::{DaxDevice, FileDevice, SharedDevice};
+use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
 use uext4_mkfs::{Options, Report, Usage};
 use uuid::Uuid;
 
@@ -15,9 +15,12 @@ use crate::copy::tree::{Copier, Settings};
 use crate::failure::{At, Failure, Outcome, Result, Why, say};
 use crate::image::{self, Access};
 use crate::output::Output;
+use crate::place::{self, Place};
 use crate::progress::Progress;
 use crate::signature;
-use crate::spec::{Image, parse_size};
+use crate::spec::{Image, Part, SIZE_FORMS, parse_size};
+
+mod room;
 
 /// Make an ext4 file system
 #[derive(clap::Args)]
@@ -74,15 +77,19 @@ pub(crate) struct Args {
     /// Say nothing
     #[arg(short = 'q')]
     quiet: bool,
-    /// Image file or block device, with @OFFSET for a partition in it
-    #[arg(value_name = "IMAGE[@OFFSET]")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
     /// Size: blocks with -b, else KiB; or with a suffix s (sectors), K, M, G or T
     size: Option<String>,
 }
 
+const NO_SIZE: &str = "not a size (KiB, or blocks with -b; or with a suffix s, K, M, G or T)";
+const NO_OFFSET: &str = "want bytes, or a number with a suffix s, K, M, G or T";
+
 fn parse_u32(text: &str) -> std::result::Result<u32, String> {
-    parse_size(text).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| "not a number".to_owned())
+    let number = parse_size(text).and_then(|n| u32::try_from(n).ok());
+    number.ok_or_else(|| format!("not a number below 4G ({SIZE_FORMS})"))
 }
 
 fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
@@ -102,9 +109,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     {
         return Err(Why::new("Not a directory").at("mkfs", dir.display()));
     }
-    let (device, made) = open(args, &image, options.size)?;
-    if let (false, Some(found)) = (args.force, signature::of(device.as_ref())) {
-        let why = Why::new(format!("contains {found}; use -F to overwrite it"));
+    let place = room::find(&image, options.size, args.force)?;
+    let (device, made) = open(args, &image, place, options.size)?;
+    if let (false, Some(found)) =
+        (args.force, signature::of(device.as_ref(), place::sector(&image)))
+    {
+        let why = Why::new(format!("{}; use -F to overwrite it", found.sentence()));
         return Err(why.at("mkfs", &image));
     }
     let report = match uext4_mkfs::format(device.as_ref(), &options) {
@@ -130,11 +140,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut output = Output::new();
     print(&report, &mut output)?;
+    let user = rustix::process::geteuid();
+    if !user.is_root() && options.root_owner.0 != user.as_raw() && args.fill.is_none() {
+        output.line("Its top directory is root's: with -E root_owner it is yours")?;
+    }
     output.finish()
 }
 
 /// Opens what is there or makes a file of the size asked for; tells whether it was made.
-fn open(args: &Args, image: &Image, size: Option<u64>) -> Result<(SharedDevice, bool)> {
+fn open(
+    args: &Args,
+    image: &Image,
+    place: Place,
+    size: Option<u64>,
+) -> Result<(SharedDevice, bool)> {
+    let write = FileOptions::new(Access::Write.into());
+    let open = || image::any_device("mkfs", image, place, &write);
     let wrong = |why: &str| Why::new(why).at("mkfs", image);
     let meta = match image.path.metadata() {
         Ok(meta) => meta,
@@ -142,21 +163,21 @@ fn open(args: &Args, image: &Image, size: Option<u64>) -> Result<(SharedDevice, 
             let Some(size) = size else {
                 return Err(wrong("does not exist; give a size to make it"));
             };
-            let len = size.checked_add(image.offset).ok_or_else(|| wrong("too large"))?;
+            let len = size.checked_add(place.offset).ok_or_else(|| wrong("too large"))?;
             return match FileDevice::create(&image.path, len) {
-                Ok(device) if image.offset == 0 && !DaxDevice::is_only_way(&image.path) => {
+                Ok(device) if place.offset == 0 && !DaxDevice::is_only_way(&image.path) => {
                     Ok((Arc::new(device), true))
                 }
                 Ok(device) => {
                     drop(device);
-                    Ok((image::device("mkfs", image, Access::Write)?, true))
+                    Ok((open()?, true))
                 }
                 Err(error) => Err(Failure::line(&format!("mkfs: {error}"))),
             };
         }
         Err(error) => return Err(Why::from(error).at("mkfs", image)),
     };
-    let wanted = size.and_then(|size| size.checked_add(image.offset));
+    let wanted = size.and_then(|size| size.checked_add(place.offset));
     match wanted {
         Some(wanted) if meta.is_file() && meta.len() < wanted => {
             if meta.len() != 0 && !args.force {
@@ -172,7 +193,7 @@ fn open(args: &Args, image: &Image, size: Option<u64>) -> Result<(SharedDevice, 
         }
         _ => {}
     }
-    Ok((image::device("mkfs", image, Access::Write)?, false))
+    Ok((open()?, false))
 }
 
 fn options(args: &Args, image: &mut Image) -> Result<Options> {
@@ -206,7 +227,7 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
     }
     if let Some(text) = &args.size {
         options.size =
-            Some(size(text, args.block_size).ok_or_else(|| wrong(format!("{text}: not a size")))?);
+            Some(size(text, args.block_size).ok_or_else(|| wrong(format!("{text}: {NO_SIZE}")))?);
     }
     Ok(options)
 }
@@ -248,7 +269,8 @@ fn extended_word(
             options.hash_seed = Some(parse_uuid(value).map_err(|_| "want a UUID")?);
         }
         "offset" => {
-            image.offset = value.and_then(parse_size).ok_or("want a number of bytes")?;
+            let offset = value.and_then(parse_size).ok_or(NO_OFFSET)?;
+            image.part = if offset == 0 { Part::Whole } else { Part::At(offset) };
         }
         _ => return Err("not supported"),
     }

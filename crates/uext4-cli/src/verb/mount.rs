@@ -28,6 +28,7 @@ use uext4_device::FileOptions;
 use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
 use crate::failure::{At, Failure, Result, Why, say};
+use crate::host;
 use crate::image::{self, Access};
 use crate::log;
 use crate::spec::Image;
@@ -47,8 +48,8 @@ pub(crate) struct Args {
     /// The daemon itself
     #[arg(long, hide = true)]
     detached: bool,
-    /// Image file or block device, with @OFFSET for a partition in it
-    #[arg(value_name = "IMAGE[@OFFSET]")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition in it
+    #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
     /// Directory to mount on
     dir: PathBuf,
@@ -148,7 +149,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
     let absolute = spec.path.canonicalize().at("mount", &spec)?;
-    let name = Image { path: absolute, offset: spec.offset }.to_string();
+    let name = Image { path: absolute, ..spec.clone() }.to_string();
     if fuse.fs_name == FuseOptions::default().fs_name {
         fuse.fs_name = name;
     }
@@ -166,6 +167,9 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     }
     for problem in volume.orphan_problems() {
         say(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
+    }
+    if !volume.read_only() {
+        host::warn_of_shortage("mount", &spec.path);
     }
     let named = spec.to_string();
     volume.set_panic_hook(move |error| {

@@ -13,14 +13,15 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use uext4::journal::LogLocation;
-use uext4_fuse::STATS_XATTR;
 use uext4_fuse::stats::{BYTES_MAX, Snapshot};
+use uext4_fuse::{STATS_XATTR, mountinfo};
 use uext4_ondisk::Incompat;
 use uext4_ondisk::journal::replay::{ReplayLimits, ReplayPlan, plan};
 use uext4_ondisk::journal::superblock::JournalLayout;
 
 use crate::failure::{At, Result, Why};
 use crate::figures;
+use crate::host;
 use crate::image::{self, Access};
 use crate::inspect::Inspected;
 use crate::output::Output;
@@ -35,8 +36,9 @@ pub(crate) struct Args {
     /// Print what happened in every so many seconds, until interrupted
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     interval: Option<Duration>,
-    /// A directory of the mount; or an image file or block device, with @OFFSET for a partition
-    #[arg(value_name = "DIR|IMAGE[@OFFSET]")]
+    /// A directory of the mount; or an image file or block device, with @p1 or @OFFSET for a
+    /// partition
+    #[arg(value_name = "DIR|IMAGE[@PART]")]
     place: OsString,
 }
 
@@ -49,6 +51,9 @@ fn parse_seconds(text: &str) -> std::result::Result<Duration, String> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let place = Path::new(&args.place);
     if is_dir(place) {
+        if let Some(image) = image_of(place) {
+            host::warn_of_shortage("stats", &image.path);
+        }
         return match args.interval {
             None => show(&read(place)?, args.json),
             Some(interval) => watch(place, interval, args.json),
@@ -60,6 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(why.at("stats", &image));
     }
     let log = ImageLog::read(&image)?;
+    host::warn_of_shortage("stats", &image.path);
     let mut output = Output::new();
     match args.json {
         true => output.json(&log)?,
@@ -77,6 +83,15 @@ fn is_dir(place: &Path) -> bool {
         Err(Errno::NOTCONN) => true,
         Err(_) => false,
     }
+}
+
+/// The image of the mount that `dir` is on, if that can be written; asks the kernel alone.
+fn image_of(dir: &Path) -> Option<Image> {
+    let found = rustix::fs::statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let mount = mountinfo::of_device(device).ok()??;
+    let is_ours = mount.fs_type == mountinfo::FS_TYPE && !mount.read_only;
+    is_ours.then(|| Image::parse(&mount.source))
 }
 
 /// What the mount that `dir` is on tells now.

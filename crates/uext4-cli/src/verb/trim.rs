@@ -13,7 +13,7 @@ use uext4_device::{TrimRange, trim_mounted};
 use crate::failure::{At, Result, Why};
 use crate::image::{self, Access};
 use crate::output::Output;
-use crate::spec::{Image, parse_size};
+use crate::spec::{Image, SIZE_FORMS, parse_size};
 
 /// Discard the free blocks of an image or a mount, so that they take no space
 #[derive(clap::Args)]
@@ -27,13 +27,13 @@ pub(crate) struct Args {
     /// Leave shorter free runs alone
     #[arg(short, long, visible_alias = "minimum", value_name = "BYTES", value_parser = size)]
     min: Option<u64>,
-    /// Image file or block device, or a directory of a mount
-    #[arg(value_name = "IMAGE[@OFFSET]|DIR")]
+    /// Image file or block device, with @p1 or @OFFSET for a partition; or a directory of a mount
+    #[arg(value_name = "IMAGE[@PART]|DIR")]
     place: OsString,
 }
 
 fn size(word: &str) -> std::result::Result<u64, String> {
-    parse_size(word).ok_or_else(|| "not a size (like 64M)".to_owned())
+    parse_size(word).ok_or_else(|| format!("not a size ({SIZE_FORMS})"))
 }
 
 /// Runs the verb.

@@ -50,6 +50,12 @@ impl Scratch {
         Self { dir: tempfile::tempdir().expect("temporary folder") }
     }
 
+    /// The same in memory, where there is any: for large files that are written again and again.
+    pub(crate) fn in_memory() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Self { dir: dir.expect("temporary folder") }
+    }
+
     pub(crate) fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.dir.path().join(name.as_ref())
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::FileDevice;
 use super::durable::DurableFiles;
-use crate::claim::{Claimed, check_kind, claim, is_hole_from, lock, refuse_loop_backing};
+use crate::claim::{Claimed, check_kind, claim, is_hole, lock, refuse_loop_backing};
 use crate::direct::Direct;
 use crate::group_flush::GroupFlush;
 use crate::open_error::OpenError;
@@ -34,8 +34,8 @@ impl FileDevice {
         FileDevice::open_with(path, &FileOptions { offset, ..FileOptions::new(access) })
     }
 
-    /// Opens an image. Where the store or the system cannot do what the options ask for, the
-    /// device does without, and [`FileDevice::notice`] says so.
+    /// Opens an image; the lock covers the whole file. Where the store or the system cannot do what
+    /// the options ask for, the device does without, and [`FileDevice::notice`] says so.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -51,8 +51,12 @@ impl FileDevice {
     ) -> Result<FileDevice, OpenError> {
         let (writing, offset) = (options.access == Access::ReadWrite, options.offset);
         let Claimed { file, block_device, total } = claim(path, options.access, offset)?;
-        let fresh = writing && !block_device && is_hole_from(&file, offset);
-        let len = total - offset;
+        let len = options.len.unwrap_or(total - offset);
+        if len > total - offset {
+            let (path, end) = (path.to_path_buf(), offset.saturating_add(len));
+            return Err(OpenError::EndPastEnd { path, end, len: total });
+        }
+        let fresh = writing && !block_device && is_hole(&file, offset..offset + len);
         let mut device =
             FileDevice::assemble(path, file, !writing, block_device, offset, len, fresh);
         device.room = Room::new(options.no_space_timeout);

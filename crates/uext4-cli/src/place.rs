@@ -1,0 +1,84 @@
+//! Where in its file an image lies, by the file's partition table.
+
+use std::fs::File;
+
+use uext4_device::{Access, FileDevice};
+
+use crate::failure::{At, Failure, Result, Why};
+use crate::partition::{self, Table};
+use crate::signature::{self, Found};
+use crate::spec::{Image, Part, SIZE_FORMS};
+
+/// Sector of a file, in bytes: the kernel's loop devices have it, too.
+const FILE_SECTOR: u64 = 512;
+
+/// Bytes of a file, from `offset` on; to its end, or `len` of them. Nothing past that is ever
+/// written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) offset: u64,
+    pub(crate) len: Option<u64>,
+}
+
+impl Place {
+    /// The place of an image: bounded by the partition that it is, or lies in. Without a table that
+    /// can be read only the end of the file bounds what is named by its offset.
+    pub(crate) fn of(verb: &str, image: &Image) -> Result<Self> {
+        match &image.part {
+            Part::Whole => Ok(Self::default()),
+            Part::At(offset) => {
+                let table = Disk::open(verb, image).ok().and_then(|disk| disk.table().ok()?);
+                let end = table.and_then(|table| table.room_end(*offset).ok());
+                Ok(Self { offset: *offset, len: end.map(|end| end - offset) })
+            }
+            Part::Partition(number) => {
+                let table = Disk::open(verb, image)?.table().at(verb, image.path.display())?;
+                let bytes = match table {
+                    Some(table) => table.partition(*number),
+                    None => Err(Why::new("has no partition table")),
+                };
+                let bytes = bytes.at(verb, image.path.display())?;
+                Ok(Self { offset: bytes.start, len: Some(bytes.end - bytes.start) })
+            }
+            Part::Unclear(words) => {
+                let why =
+                    format!("{words} is neither a partition (@p1) nor an offset ({SIZE_FORMS})");
+                Err(Why::new(why).at(verb, image.path.display()))
+            }
+        }
+    }
+}
+
+/// All of an image's file, for reading.
+pub(crate) struct Disk {
+    device: FileDevice,
+    sector: u64,
+}
+
+impl Disk {
+    /// Opens the file, whatever part of it the image is.
+    pub(crate) fn open(verb: &str, image: &Image) -> Result<Self> {
+        let device = FileDevice::open(&image.path, Access::ReadOnly, 0)
+            .map_err(|error| Failure::line(&format!("{verb}: {error}")))?;
+        Ok(Self { device, sector: sector(image) })
+    }
+
+    /// Its partition table.
+    pub(crate) fn table(&self) -> std::result::Result<Option<Table>, Why> {
+        partition::read(&self.device, self.sector)
+    }
+
+    /// What the whole of it is.
+    pub(crate) fn holds(&self) -> Option<Found> {
+        signature::of(&self.device, self.sector)
+    }
+}
+
+/// Size of the sectors of an image's file, in bytes.
+pub(crate) fn sector(image: &Image) -> u64 {
+    let of_device = File::open(&image.path).ok().and_then(|file| {
+        // Fails on what is no block device.
+        rustix::fs::ioctl_blksszget(&file).ok()
+    });
+    of_device.map_or(FILE_SECTOR, u64::from)
+}

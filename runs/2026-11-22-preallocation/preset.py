@@ -2,7 +2,7 @@
 """Random synced writes into files of preset size: pieces on the device, and time to read back.
 
 preset.py --uext4 NAME=BINARY ... --dir DIR --rounds N > preset.jsonl   (as root, with loop and FUSE)
-Each side in turn makes a new image's files through its own mount; all files are read back through a kernel mount of
+Each side in turn makes a new image (its file preallocated)'s files through its own mount; all files are read back through a kernel mount of
 the image on a loop device with direct I/O, after dropping caches, with O_DIRECT in requests of 64 KiB, from the first byte to the last.
 """
 import argparse, json, mmap, os, random, subprocess, time
@@ -68,7 +68,7 @@ def turn(side, binary, folder, number):
     os.makedirs(point, exist_ok=True)
     if os.path.exists(image):
         os.unlink(image)
-    sh("truncate", "-s", "1G", image)
+    sh("fallocate", "-l", "1G", image)
     sh("mke2fs", "-q", "-F", "-t", "ext4", image)
     if binary:
         sh(binary, "mount", image, point)

@@ -12,8 +12,8 @@
 //! below zero, never a cell; and while it is, nothing is taken from cells without the lock.
 //! Two parts are kept back, and what is given back goes there first: the pool is for nodes of
 //! extent trees that are needed to take blocks away or to convert them, which must not fail on a
-//! full volume; the reserve is root's (`privilege.rs`). Who may have them gets them when the stock
-//! is empty, the reserve first.
+//! full volume; the reserve is root's (`privilege.rs`). Takers that may have them get them when
+//! the stock is empty, the reserve first.
 //! Locking: `refill` is a leaf.
 
 use super::privilege::may_use_reserve;

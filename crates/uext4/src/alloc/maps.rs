@@ -2,9 +2,9 @@
 //!
 //! What: a map is made when its group is needed, and goes again when there are more than the budget
 //! allows and nothing is in it that the journaled bitmap has not: no claim, no block whose freeing
-//! is not durable, none that is being discarded. Then both have the same free blocks, and the next
-//! who needs the group reads it again. Groups are looked at in the order in which their maps were
-//! made; who was asked since has another turn.
+//! is not durable, none that is being discarded. Then both have the same free blocks, and the map
+//! is read again when the group is needed. Groups are looked at in the order in which their maps
+//! were made; one that was needed since has another turn.
 //! Invariants: a group with a map stands in the queue once, or is being looked at.
 //! Locking: `queue` is a leaf, and not held while a group is tried; the caller holds no group.
 

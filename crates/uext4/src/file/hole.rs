@@ -2,8 +2,8 @@
 //!
 //! Policy: a file that goes on at its end takes from its window, which grows with it. Any other
 //! write takes the range around it in units of the file's size: a file of up to 16 KiB in units of
-//! 16 KiB, of up to 32 KiB in units of 32 KiB, and so on, larger ones in units of 8 MiB. The goal of
-//! a block is where it would stand if it continued the extent before it, at its distance, or the
+//! 16 KiB, of up to 32 KiB in units of 32 KiB, and so on, larger ones in units of 8 MiB. The goal
+//! of a block is where it would stand if it continued the extent before it, at its distance, or the
 //! one behind it.
 //! Kernel counterpart: `ext4_ext_find_goal`, `ext4_mb_normalize_request`.
 

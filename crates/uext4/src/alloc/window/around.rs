@@ -1,12 +1,12 @@
 //! Blocks held around writes in the middle of a file.
 //!
-//! What: who writes at random places of a file comes back to the places between. So a claim for one
+//! What: writes at random places of a file come back to the places between. So a claim for one
 //! block of a hole takes the range around it with it, and keeps the rest as [`Pieces`]: each is a
 //! claim with the block of the file that it is for, and a write at block `L` takes what was claimed
 //! for `L`. In whatever order a file is written, it then lies on the device as it lies in itself.
 //! Invariants: pieces ascend and do not overlap. They are claims as a window's: in no bitmap that
-//! is written, given back with it. A piece may name a block that has been mapped otherwise since; it
-//! is then never taken.
+//! is written, given back with it. A block of a piece may have been mapped otherwise since: blocks
+//! are taken for holes only.
 //! Kernel counterpart: the preallocations of inodes in `fs/ext4/mballoc.c`.
 
 use super::{Need, State, Window};

@@ -2,13 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Generation, INodeNo, ReplyAttr, ReplyDirectoryPlus,
-    ReplyEntry, ReplyWrite,
+    Errno, FileAttr, FileType, Generation, INodeNo, Notifier, ReplyAttr, ReplyDirectoryPlus,
+    ReplyEntry,
 };
 use uext4::{ErrorKind, InodeRef, Volume};
 use uext4_device::TrimRange;
@@ -18,7 +18,7 @@ use crate::failure::Answer;
 use crate::file::FileTable;
 use crate::listing;
 use crate::node::{NodeTable, node_of};
-use crate::ops::{Found, Ops, WriteHow};
+use crate::ops::{Found, Ops};
 use crate::options::FuseOptions;
 use crate::seek::Seeker;
 use crate::stats;
@@ -57,6 +57,7 @@ impl Server {
                 volume,
                 nodes: NodeTable::new(root),
                 files: FileTable::new(),
+                notifier: OnceLock::new(),
                 apply_umask: AtomicBool::new(false),
             },
             seeker: Arc::default(),
@@ -67,6 +68,13 @@ impl Server {
             negative_timeout: options.negative_timeout,
             uid: rustix::process::getuid().as_raw(),
         }
+    }
+
+    /// Starts what notifies the kernel.
+    pub(crate) fn start(&self, notifier: &Notifier) -> std::io::Result<()> {
+        // Started once a mount.
+        let _ = self.ops.notifier.set(notifier.clone());
+        self.seeker.start(notifier.clone())
     }
 
     /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
@@ -82,7 +90,7 @@ impl Server {
         if uid != 0 && uid != self.uid {
             return Err(Errno::EACCES.into());
         }
-        stats::encode(&self.ops.volume)
+        stats::encode(&self.ops.volume, self.ops.nodes.len() as u64)
     }
 
     /// Discards what is free, for root and who mounted; the length becomes what was discarded.
@@ -92,21 +100,6 @@ impl Server {
         }
         let TrimRange { start, len, min_len } = range;
         Ok(TrimRange { len: self.ops.volume.trim(start, len, min_len)?, ..range })
-    }
-
-    /// Writes and answers.
-    pub(crate) fn write(
-        &self,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        how: WriteHow,
-        reply: ReplyWrite,
-    ) {
-        match self.ops.write(handle.0, offset, data, how) {
-            Ok(written) => reply.written(written),
-            Err(failure) => reply.error(failure.errno()),
-        }
     }
 
     /// Answers a look-up.
@@ -142,7 +135,7 @@ impl Server {
                 let full =
                     reply.add(attr.ino, entry.next, name, &self.attr_timeout, &attr, generation);
                 if !full {
-                    self.ops.nodes.remember(inode);
+                    self.ops.nodes.remember(&inode);
                 }
                 full
             }

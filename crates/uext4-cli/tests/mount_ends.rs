@@ -147,6 +147,8 @@ fn a_mount_waits_for_an_image_that_is_being_closed() {
     assert_clean(&image);
 }
 
+/// What ps(1) shows, and how the allocator is told to hold memory. Fault model: `exe`; free memory
+/// that stays with one arena for each thread.
 #[test]
 fn the_daemon_has_the_name_of_the_command() {
     let scratch = Scratch::new();
@@ -157,6 +159,11 @@ fn the_daemon_has_the_name_of_the_command() {
     let mount = Mounted::new(&image, &dir, "");
     let name = fs::read_to_string(format!("/proc/{}/comm", mount.daemon())).unwrap();
     assert_eq!(name, "uext4\n");
+    let told = fs::read(format!("/proc/{}/environ", mount.daemon())).unwrap();
+    let told = String::from_utf8_lossy(&told).into_owned();
+    for word in ["MALLOC_ARENA_MAX=", "MALLOC_TRIM_THRESHOLD_=", "MALLOC_MMAP_THRESHOLD_="] {
+        assert!(told.contains(word), "no {word} in {told:?}");
+    }
     mount.end();
 }
 

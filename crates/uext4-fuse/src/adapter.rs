@@ -7,7 +7,6 @@ mod serving;
 pub(crate) use open_flags::is_direct;
 pub(crate) use serving::Adapter;
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -34,11 +33,6 @@ use crate::server::{NO_ATTR, Server};
 use crate::xattr;
 use open_flags::{can_write, open_flags};
 use serving::with_rights;
-
-thread_local! {
-    /// Where a worker reads file data; grows to the largest request it has seen.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
     match answer {
@@ -302,16 +296,11 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         self.serve(move |server| {
-            READ_BUFFER.with_borrow_mut(|buffer| {
-                let size = size as usize;
-                if buffer.len() < size {
-                    buffer.resize(size, 0);
-                }
-                let into = &mut buffer[..size];
+            server.buffers.with(size as usize, |buffer| {
                 let read = |file: Arc<uext4::OpenFile>| {
                     Ok(match is_direct(flags.0) {
-                        true => file.read_direct_at(offset, into)?,
-                        false => file.read_at(offset, into)?,
+                        true => file.read_direct_at(offset, buffer)?,
+                        false => file.read_at(offset, buffer)?,
                     })
                 };
                 match server.ops.file(handle.0).and_then(read) {

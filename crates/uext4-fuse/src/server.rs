@@ -13,6 +13,7 @@ use fuser::{
 use uext4::{ErrorKind, InodeRef, Volume};
 use uext4_device::TrimRange;
 
+use crate::buffers::Buffers;
 use crate::convert;
 use crate::failure::Answer;
 use crate::file::FileTable;
@@ -27,6 +28,8 @@ use crate::stats;
 pub(crate) struct Server {
     /// What requests do.
     pub(crate) ops: Ops,
+    /// Where reads put file data.
+    pub(crate) buffers: Buffers,
     /// The thread that writes back before it answers.
     pub(crate) seeker: Arc<Seeker>,
     /// Access control lists are enforced.
@@ -60,6 +63,7 @@ impl Server {
                 notifier: OnceLock::new(),
                 apply_umask: AtomicBool::new(false),
             },
+            buffers: Buffers::default(),
             seeker: Arc::default(),
             acl: options.acl,
             writeback_cache: options.writeback_cache && !options.read_only,

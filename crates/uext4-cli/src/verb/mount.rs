@@ -164,7 +164,13 @@ fn start_daemon() -> Result<()> {
     // The flag goes behind the verb: at the end it could follow a `--`.
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     let verb_words = usize::from(!is_helper_call(&words));
-    let mut child = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    for (name, value) in allocator_settings() {
+        if env::var_os(name).is_none() {
+            command.env(name, value);
+        }
+    }
+    let mut child = command
         .arg0("uext4")
         .args(["mount", "--detached"])
         .args(&words[verb_words..])
@@ -185,6 +191,20 @@ fn start_daemon() -> Result<()> {
         Some(code) => Err(Failure::Status(u8::try_from(code).unwrap_or(1).max(1))),
         None => Err(Why::new(format!("ended early ({status})")).at("mount", "the daemon")),
     }
+}
+
+/// How glibc's allocator is to hold memory for a daemon with many threads: pages that one thread
+/// takes others free, so that free memory is spread over all its arenas, and each keeps what is at
+/// its end, by default as much as twice the largest buffer that was ever freed. Others ignore it.
+fn allocator_settings() -> [(&'static str, String); 3] {
+    const MIB: usize = 1 << 20;
+    let processors = thread::available_parallelism().map_or(2, usize::from);
+    [
+        ("MALLOC_ARENA_MAX", processors.max(2).to_string()),
+        ("MALLOC_TRIM_THRESHOLD_", (4 * MIB).to_string()),
+        // Above the largest request, below the buffers that requests are read into.
+        ("MALLOC_MMAP_THRESHOLD_", (4 * MIB).to_string()),
+    ]
 }
 
 /// Opens, mounts, serves, closes.

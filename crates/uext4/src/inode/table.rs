@@ -158,7 +158,7 @@ impl InodeTable {
 
     /// How many inodes are in memory.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 

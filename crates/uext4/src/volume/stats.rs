@@ -127,7 +127,7 @@ impl Volume {
             ("pages", count(pages.pages())),
             ("pages_dirty", count(pages.dirty())),
             ("metadata_blocks", count(metadata)),
-            ("inodes", count(files.table().len())),
+            ("inodes", count(files.table().count())),
             ("images_not_home", count(journal.cache().logged().len())),
             ("images_not_home_high_water", load(&journal.stats().images_high_water)),
             ("credits_high_water", credits(&joins.credits_high_water)),

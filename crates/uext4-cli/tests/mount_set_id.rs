@@ -72,7 +72,7 @@ fn change(operation: &str, path: &Path) {
         "copy" => {
             let (mut from, mut to) = (0, tail);
             let copied = rustix::fs::copy_file_range(
-                &File::open(path).unwrap(),
+                File::open(path).unwrap(),
                 Some(&mut from),
                 &file,
                 Some(&mut to),

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closing;
 mod copy;
 mod failure;
 mod figures;

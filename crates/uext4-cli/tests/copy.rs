@@ -8,9 +8,10 @@ mod common;
 #[path = "common/tree.rs"]
 mod tree;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::Command;
 
 use common::{Scratch, assert_clean, at, run, run_fails, run_ok};
 
@@ -216,4 +217,55 @@ fn a_full_image_is_told_and_stays_whole() {
     fs::write(&small, b"fits").unwrap();
     run_ok(["cp".into(), small.into_os_string(), at(&image, "/small")]);
     assert_clean(&image);
+}
+
+/// Set-id bits come out of an image where owner and group are the image's, and nowhere else. Fault
+/// model: a right that is lost by its owner's own copy, or won by another's. cp(1) is the measure.
+#[test]
+fn set_id_bits_come_out_for_their_owner_alone() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
+    let source = scratch.path("source");
+    fs::create_dir(&source).unwrap();
+    for path in [scratch.dir.path(), &source] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
+    let owners = [("own", 65_534, 65_534), ("group", 65_534, 4242), ("roots", 0, 0)];
+    for (name, uid, gid) in owners {
+        let path = source.join(name);
+        fs::write(&path, b"x").unwrap();
+        std::os::unix::fs::chown(&path, Some(uid), Some(gid)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+    }
+    run_ok(["cp".into(), "-r".into(), source.clone().into_os_string(), at(&image, "/")]);
+    let copy = |groups: &str, words: &[&OsStr]| {
+        let mut command = Command::new("setpriv");
+        let output = command
+            .args(["--reuid=65534", "--regid=65534", groups])
+            .args(words)
+            .current_dir(&scratch.dir)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let program = scratch.path("uext4");
+    fs::copy(common::UEXT4, &program).unwrap();
+    let modes = |dir: &str| {
+        let owned = owners.map(|(name, ..)| scratch.path(dir).join(name).metadata().unwrap());
+        owned.map(|meta| (meta.mode() & 0o7777, meta.uid(), meta.gid()))
+    };
+    for (round, groups) in ["--clear-groups", "--groups=4242"].iter().enumerate() {
+        let (ours, theirs) = (format!("ours{round}"), format!("theirs{round}"));
+        let inside = at(&image, "/source");
+        let word = OsStr::new;
+        copy(groups, &[program.as_os_str(), word("cp"), word("-r"), &inside, word(&ours)]);
+        copy(groups, &[word("cp"), word("-a"), source.as_os_str(), word(&theirs)]);
+        assert_eq!(modes(&ours), modes(&theirs), "{groups}");
+        assert_eq!(modes(&ours)[0].0, 0o6755);
+        assert_eq!(modes(&ours)[2].0, 0o755);
+    }
 }

@@ -10,10 +10,12 @@ mod common;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
 
 use common::{
-    Mounted, Scratch, assert_clean, at, has, is_mounted, is_root, no_mount, ready, run, run_fails,
-    run_ok, system, wait_until,
+    Mounted, Scratch, UEXT4, assert_clean, at, has, is_mounted, is_root, no_mount, ready, run,
+    run_fails, run_ok, system, wait_until,
 };
 
 #[test]
@@ -196,4 +198,72 @@ impl Drop for TmpFs {
         // A daemon may hold it for a moment longer.
         let _ = system("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+/// umount(8) and fusermount3(1) return while the daemon still closes the image. Fault model: a
+/// mount that gives up at once; one that waits for a mount that is in use
+/// (`one_mount_an_image_and_busy_mounts` has the refusal).
+#[test]
+fn a_mount_waits_for_an_image_that_is_being_closed() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::create_dir(&dir).unwrap();
+    let holder = File::open(&image).unwrap();
+    holder.lock().unwrap();
+    let mut mounting = Command::new(UEXT4).arg("mount").args([&image, &dir]).spawn().unwrap();
+    // Long enough for a daemon to find the image held; the verdict does not depend on it.
+    std::thread::sleep(Duration::from_millis(500));
+    drop(holder);
+    assert!(mounting.wait().unwrap().success());
+    assert!(is_mounted(&dir));
+    run_ok([OsString::from("umount"), dir.into()]);
+    assert_clean(&image);
+}
+
+/// What ps(1) shows, and how the allocator is told to hold memory. Fault model: `exe`; free memory
+/// that stays with one arena for each thread.
+#[test]
+fn the_daemon_has_the_name_of_the_command() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    let name = fs::read_to_string(format!("/proc/{}/comm", mount.daemon())).unwrap();
+    assert_eq!(name, "uext4\n");
+    let told = fs::read(format!("/proc/{}/environ", mount.daemon())).unwrap();
+    let told = String::from_utf8_lossy(&told).into_owned();
+    for word in ["MALLOC_ARENA_MAX=", "MALLOC_TRIM_THRESHOLD_=", "MALLOC_MMAP_THRESHOLD_="] {
+        assert!(told.contains(word), "no {word} in {told:?}");
+    }
+    mount.end();
+}
+
+/// `mount --help` lists the words of `-o` that docs/mount.md has. Fault model: a word that is added
+/// to one of them only.
+#[test]
+fn the_help_lists_the_words_of_the_document() {
+    let help = run_ok(["mount", "--help"]);
+    let help = String::from_utf8(help).unwrap();
+    let said: Vec<&str> = help.split(|c: char| c.is_whitespace() || c == ',').collect();
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mount.md");
+    let document = fs::read_to_string(document).unwrap();
+    let rows = document.lines().skip_while(|line| !line.starts_with("| option |")).skip(2);
+    let mut words = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        // Code of the first column; a bar inside it is written `\|`.
+        let cell = row[1..].replace("\\|", "\0").split('|').next().unwrap().replace('\0', "|");
+        for word in cell.split('`').skip(1).step_by(2) {
+            words += 1;
+            let name = word.split('=').next().unwrap();
+            let is_listed =
+                said.iter().any(|said| *said == word || said.split('=').next() == Some(name));
+            assert!(is_listed, "mount --help has no `{word}`");
+        }
+    }
+    assert!(words > 60, "{words} words in the table");
 }

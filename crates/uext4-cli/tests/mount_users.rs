@@ -205,3 +205,54 @@ fn root_alone_may_do_all_but_run_what_is_no_program() {
     mount.end();
     assert_clean(&image);
 }
+
+/// Attributes of the `trusted.` space are root's: others do not even see their names. Fault model:
+/// a list that is the same for all callers. The kernel's ext4 gives the same answers.
+#[test]
+fn trusted_attributes_are_for_root() {
+    if !common::is_root() || !common::has("getfattr") || !common::has("setpriv") {
+        skip!("needs root, getfattr and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let fill = |dir: &Path| {
+        let file = dir.join("file");
+        fs::write(&file, b"x").unwrap();
+        std::os::unix::fs::chown(&file, Some(65_534), Some(65_534)).unwrap();
+        for name in ["trusted.secret", "user.open"] {
+            rustix::fs::setxattr(&file, name, b"1", XattrFlags::empty()).unwrap();
+        }
+    };
+    let script = "getfattr -m- file; getfattr -n trusted.secret file; getfattr -n trusted.none file
+        setfattr -n trusted.secret -v 2 file; setfattr -n trusted.new -v 2 file
+        setfattr -x trusted.secret file; setfattr -x user.open file; getfattr -m- file";
+    let said = |dir: &Path, prefix: &[&str]| {
+        let words = prefix.iter().copied().chain(["sh", "-c", script]);
+        let mut command = common::system("env");
+        let output = command.args(words).current_dir(dir).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mount = Mounted::new(&image, &dir, "allow_other");
+    fill(&dir);
+    let ours = (said(&dir, &user), said(&dir, &[]));
+    mount.end();
+    assert!(!ours.0.0.contains("trusted") && ours.0.0.contains("user.open"), "{ours:?}");
+    assert_eq!(ours.0.1.matches("not permitted").count(), 3, "{ours:?}");
+    assert!(ours.1.0.contains("trusted.secret"), "{ours:?}");
+    assert_clean(&image);
+    let status = common::system("mount").args(["-o", "loop"]).arg(&image).arg(&dir).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skip!("the kernel mounts nothing here");
+    }
+    fs::remove_file(dir.join("file")).unwrap();
+    fill(&dir);
+    let kernel = (said(&dir, &user), said(&dir, &[]));
+    assert!(common::system("umount").arg(&dir).status().unwrap().success());
+    assert_eq!(ours, kernel);
+}

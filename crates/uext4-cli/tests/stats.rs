@@ -313,3 +313,42 @@ fn a_mount_answers_while_all_its_workers_wait() {
     drop(gate);
     assert_clean(&image);
 }
+
+/// The kernel may know many more names than the engine has inodes in memory, and gives them back in
+/// batches. Fault model: an inode that stays in memory for each name that the kernel keeps.
+#[test]
+fn names_that_the_kernel_keeps_hold_no_inodes() {
+    const NAMES: u64 = 12_000;
+    if !common::is_root() {
+        skip!("needs root");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 128) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    for n in 0..NAMES {
+        File::create(mount.path(n.to_string())).unwrap();
+    }
+    mount.end();
+    // Room for about 2,000 inodes.
+    let mount = Mounted::new(&image, &dir, "cache=8M");
+    for n in 0..NAMES {
+        mount.path(n.to_string()).metadata().unwrap();
+    }
+    let seen = stats(&dir);
+    assert!(number(&seen, "/levels/fuse_nodes") >= NAMES);
+    let inodes = number(&seen, "/levels/inodes");
+    assert!(inodes < NAMES / 4, "{inodes} inodes in memory for {NAMES} names");
+    // All of them can be used still.
+    for n in (0..NAMES).step_by(997) {
+        assert_eq!(fs::read(mount.path(n.to_string())).unwrap(), b"");
+    }
+    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    wait_until("most names are forgotten", || {
+        number(&stats(&dir), "/levels/fuse_nodes") < NAMES / 4
+    });
+    mount.end();
+    assert_clean(&image);
+}

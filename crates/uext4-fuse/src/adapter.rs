@@ -7,7 +7,6 @@ mod serving;
 pub(crate) use open_flags::is_direct;
 pub(crate) use serving::Adapter;
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -28,17 +27,12 @@ use crate::STATS_XATTR;
 use crate::convert;
 use crate::failure::{Answer, Failure};
 use crate::listing;
-use crate::ops::{self, Change, Found, WriteHow};
+use crate::ops::{self, Change, Found};
 use crate::seek::{self, Question};
 use crate::server::{NO_ATTR, Server};
 use crate::xattr;
 use open_flags::{can_write, open_flags};
 use serving::with_rights;
-
-thread_local! {
-    /// Where a worker reads file data; grows to the largest request it has seen.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
     match answer {
@@ -81,11 +75,10 @@ impl Filesystem for Adapter {
         });
     }
 
+    /// Also each part of a batch: fuser 0.18 keeps the type of these to itself, so they can come
+    /// through its own loop only.
     fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
-        self.serve(move |server| {
-            server.ops.nodes.forget(node.0, lookups);
-            server.ops.delete_unlinked();
-        });
+        self.forget_part(node.0, lookups);
     }
 
     fn getattr(
@@ -161,7 +154,7 @@ impl Filesystem for Adapter {
                 Some(kind) => server.ops.make(owner, parent.0, &name, kind, (mode, umask), rdev),
                 None => Err(Errno::EINVAL.into()),
             };
-            server.reply_entry(answer.map(|inode| server.ops.found(inode)), reply);
+            server.reply_entry(answer.map(|inode| server.ops.found(&inode)), reply);
         });
     }
 
@@ -179,25 +172,21 @@ impl Filesystem for Adapter {
         self.serve_for(request, move |server| {
             let answer =
                 server.ops.make(owner, parent.0, &name, FileKind::Directory, (mode, umask), 0);
-            server.reply_entry(answer.map(|inode| server.ops.found(inode)), reply);
+            server.reply_entry(answer.map(|inode| server.ops.found(&inode)), reply);
         });
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
         self.serve(move |server| {
-            let dir = server.ops.node(parent.0);
-            let answer = dir.and_then(|dir| engine(server.ops.volume.unlink(&dir, &name)));
-            reply_empty(answer, reply);
+            reply_empty(server.ops.unlink(parent.0, &name), reply);
         });
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
         self.serve(move |server| {
-            let dir = server.ops.node(parent.0);
-            let answer = dir.and_then(|dir| engine(server.ops.volume.rmdir(&dir, &name)));
-            reply_empty(answer, reply);
+            reply_empty(server.ops.rmdir(parent.0, &name), reply);
         });
     }
 
@@ -278,7 +267,7 @@ impl Filesystem for Adapter {
             let made = server.ops.make(owner, parent.0, &name, FileKind::Regular, (mode, umask), 0);
             let opened = made.and_then(|inode| {
                 let file = server.ops.volume.open_file_since(&inode, start)?;
-                Ok((server.ops.files.insert(file), server.ops.found(inode)))
+                Ok((server.ops.files.insert(file), server.ops.found(&inode)))
             });
             match opened {
                 Ok((handle, Found { attr, generation })) => {
@@ -307,16 +296,11 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         self.serve(move |server| {
-            READ_BUFFER.with_borrow_mut(|buffer| {
-                let size = size as usize;
-                if buffer.len() < size {
-                    buffer.resize(size, 0);
-                }
-                let into = &mut buffer[..size];
+            server.buffers.with(size as usize, |buffer| {
                 let read = |file: Arc<uext4::OpenFile>| {
                     Ok(match is_direct(flags.0) {
-                        true => file.read_direct_at(offset, into)?,
-                        false => file.read_at(offset, into)?,
+                        true => file.read_direct_at(offset, buffer)?,
+                        false => file.read_at(offset, buffer)?,
                     })
                 };
                 match server.ops.file(handle.0).and_then(read) {
@@ -330,7 +314,7 @@ impl Filesystem for Adapter {
     fn write(
         &self,
         request: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -339,14 +323,16 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let how = WriteHow {
-            kill_priv: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
-            // Pages that the kernel writes back are no direct write, whoever made them dirty.
-            direct: is_direct(flags.0) && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
-        };
+        let clears = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        // Pages that the kernel writes back are no direct write, whoever made them dirty.
+        let direct = is_direct(flags.0) && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let rights = self.server.may_use_reserve(request.uid(), request.gid());
         let write = move |server: &Server, data: &[u8]| {
-            with_rights(rights, || server.write(handle, offset, data, how, reply));
+            let write = || server.ops.write(handle.0, offset, data, direct);
+            match server.ops.changing(node.0, clears, || with_rights(rights, write)) {
+                Ok(written) => reply.written(written),
+                Err(failure) => reply.error(failure.errno()),
+            }
         };
         let shift = self.crew.shift();
         if shift.is_last() {
@@ -528,10 +514,11 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn listxattr(&self, _request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let is_root = request.uid() == 0;
         self.serve(move |server| {
             let inode = server.ops.node(node.0);
-            let answer = inode.and_then(|inode| xattr::list(&server.ops.volume, &inode));
+            let answer = inode.and_then(|inode| xattr::list(&server.ops.volume, &inode, is_root));
             xattr::reply(answer, size, reply);
         });
     }
@@ -564,15 +551,18 @@ impl Filesystem for Adapter {
     fn fallocate(
         &self,
         request: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        // As in setattr: the kernel leaves the bits to us and does not say whose call it is.
+        let clears = request.uid() != 0;
         self.serve_for(request, move |server| {
-            reply_empty(server.ops.fallocate(handle.0, offset, length, mode), reply);
+            let work = || server.ops.fallocate(handle.0, offset, length, mode);
+            reply_empty(server.ops.changing(node.0, clears, work), reply);
         });
     }
 

@@ -9,7 +9,8 @@
 //! Who takes a request and leaves nobody, with nobody to call, is the last one: it must not wait,
 //! or no request would be answered until somebody is done, not even one that asks what all wait
 //! for.
-//! Invariant: while a worker rests, another stands at the queue, or is on its way there.
+//! Invariants: while a worker rests, another stands at the queue, or is on its way there. No worker
+//! rests with something to do.
 //! Locking: a leaf mutex for resting and calling; a request that needs neither touches a counter.
 
 use std::cell::Cell;
@@ -47,6 +48,8 @@ struct Rest {
     resting: usize,
     /// Resting workers that were called and have not woken up yet.
     calls: usize,
+    /// Rests so far.
+    count: u64,
 }
 
 /// A worker that handles a request. When it is dropped the worker goes back to the queue, perhaps
@@ -54,6 +57,7 @@ struct Rest {
 pub(crate) struct Shift<'a> {
     crew: &'a Crew,
     is_last: bool,
+    may_rest: bool,
 }
 
 impl Crew {
@@ -69,8 +73,23 @@ impl Crew {
 
     /// This worker has taken a request from the queue.
     pub(crate) fn shift(&self) -> Shift<'_> {
+        self.take(true)
+    }
+
+    /// Likewise, and it may have more of what it took to do after this.
+    pub(crate) fn part(&self) -> Shift<'_> {
+        self.take(false)
+    }
+
+    fn take(&self, may_rest: bool) -> Shift<'_> {
         let leaves_nobody = self.at_queue.fetch_sub(1, Ordering::SeqCst) == 1;
-        Shift { crew: self, is_last: leaves_nobody && !self.call() }
+        Shift { crew: self, is_last: leaves_nobody && !self.call(), may_rest }
+    }
+
+    /// How often a worker has rested.
+    #[cfg(test)]
+    pub(crate) fn rests(&self) -> u64 {
+        self.rest.lock().count
     }
 
     /// Calls a worker that rests; false if there is none.
@@ -85,8 +104,12 @@ impl Crew {
         is_there
     }
 
-    fn come_back(&self) {
-        if self.at_queue.fetch_add(1, Ordering::SeqCst) < ENOUGH {
+    fn come_back(&self, may_rest: bool) {
+        let is_needed = self.at_queue.fetch_add(1, Ordering::SeqCst) < ENOUGH;
+        if !may_rest {
+            return;
+        }
+        if is_needed {
             IDLE_RETURNS.set(0);
             return;
         }
@@ -106,6 +129,7 @@ impl Crew {
             return;
         }
         rest.resting += 1;
+        rest.count += 1;
         self.called.wait_for(&mut rest, self.nap);
         rest.resting -= 1;
         if rest.calls > 0 {
@@ -127,7 +151,7 @@ impl Shift<'_> {
 
 impl Drop for Shift<'_> {
     fn drop(&mut self) {
-        self.crew.come_back();
+        self.crew.come_back(self.may_rest);
     }
 }
 

@@ -30,6 +30,7 @@
 
 mod adapter;
 pub mod attach;
+mod buffers;
 mod convert;
 mod crew;
 mod failure;

@@ -1,6 +1,6 @@
 //! The mount table of this process, `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -39,6 +39,14 @@ pub fn find(dir: &Path) -> io::Result<Option<MountPoint>> {
 pub fn of_device(device: u64) -> io::Result<Option<MountPoint>> {
     let device = (rustix::fs::major(device), rustix::fs::minor(device));
     last(|mount| mount.device == device)
+}
+
+/// A mount of ours whose source is `wanted`.
+///
+/// # Errors
+/// The table cannot be read.
+pub fn find_source(wanted: impl Fn(&OsStr) -> bool) -> io::Result<Option<MountPoint>> {
+    last(|mount| mount.fs_type == FS_TYPE && wanted(&mount.source))
 }
 
 /// The last mount that is `wanted`: later lines lie over earlier ones.

@@ -1,9 +1,14 @@
-//! Node table: which inodes the kernel holds, and how many look-ups it owes us for each.
+//! Node table: which inodes the kernel knows, and how many look-ups it owes us for each.
 //!
 //! Invariants:
 //! - The node id is the inode number, but for the root (node 1, inode 2).
-//! - An entry holds an [`InodeRef`], so an inode number cannot be reused while the kernel knows it:
-//!   an unlinked inode is freed by the drop that follows the last forget.
+//! - An entry is a few words: the kernel may know millions of inodes, and the engine need keep none
+//!   of them in memory for that.
+//! - No inode number is reused while the kernel knows it. An entry holds the [`InodeRef`] of an
+//!   inode that has lost its last link, and the drop that follows the last forget frees it. Who
+//!   makes an entry looks at the links after that, and who takes the last link at the entry after
+//!   that ([`NodeTable::keep_unlinked`]), each with a reference in hand: one sees the other.
+//! - The generation tells an inode from another that got its number all the same.
 //! - No [`InodeRef`] is dropped under a shard's lock: that drop may truncate a large file.
 //!
 //! Locking: one small mutex a shard, never held over a call into the engine.
@@ -11,8 +16,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use fuser::Errno;
 use parking_lot::Mutex;
-use uext4::{Ino, InodeRef};
+use uext4::{ErrorKind, Ino, InodeRef, Volume};
+
+use crate::failure::Answer;
 
 /// Shards of the table; a power of two.
 const SHARDS: usize = 64;
@@ -42,13 +50,18 @@ impl Hasher for InoHasher {
 }
 
 struct Node {
-    inode: InodeRef,
-    lookups: u64,
+    generation: u32,
     /// Open files that can make pages dirty in the kernel.
-    writers: u64,
+    writers: u32,
+    lookups: u64,
+    /// The inode, once it has no links.
+    unlinked: Option<Box<InodeRef>>,
 }
 
 type Shard = Mutex<HashMap<u64, Node, BuildHasherDefault<InoHasher>>>;
+
+/// A shard with room for more than this, and eight times what it needs, gives memory back.
+const IDLE_CAPACITY: usize = 1024;
 
 /// The nodes that the kernel knows.
 pub(crate) struct NodeTable {
@@ -67,46 +80,82 @@ impl NodeTable {
         &self.shards[(node & (SHARDS as u64 - 1)) as usize]
     }
 
-    /// The inode of `node`; `None` when the kernel was never told of it.
-    pub(crate) fn get(&self, node: u64) -> Option<InodeRef> {
+    /// The inode of `node`.
+    ///
+    /// # Errors
+    /// `ESTALE` when the kernel was never told of it; a failure to read it.
+    pub(crate) fn get(&self, volume: &Volume, node: u64) -> Answer<InodeRef> {
         if node == ROOT_NODE {
-            return Some(self.root.clone());
+            return Ok(self.root.clone());
         }
-        self.shard(node).lock().get(&node).map(|n| n.inode.clone())
+        let generation = self.shard(node).lock().get(&node).map(|known| known.generation);
+        let (Some(generation), Ok(ino)) = (generation, u32::try_from(node)) else {
+            return Err(Errno::ESTALE.into());
+        };
+        match volume.inode_again(Ino(ino), generation) {
+            Err(error) if *error.kind() == ErrorKind::NotFound => Err(Errno::ESTALE.into()),
+            other => Ok(other?),
+        }
     }
 
     /// Counts one look-up of `inode` and returns its node id.
-    pub(crate) fn remember(&self, inode: InodeRef) -> u64 {
+    pub(crate) fn remember(&self, inode: &InodeRef) -> u64 {
         let node = node_of(inode.ino());
         if node == ROOT_NODE {
             return node;
         }
-        let mut shard = self.shard(node).lock();
-        if let Some(known) = shard.get_mut(&node) {
+        let generation = inode.generation();
+        let unknown = || Node { generation, writers: 0, lookups: 0, unlinked: None };
+        let other = {
+            let mut shard = self.shard(node).lock();
+            let known = shard.entry(node).or_insert_with(unknown);
             known.lookups += 1;
-            drop(shard);
-            // Here, and not under the lock, the second reference goes.
-            drop(inode);
-        } else {
-            shard.insert(node, Node { inode, lookups: 1, writers: 0 });
+            let is_other = std::mem::replace(&mut known.generation, generation) != generation;
+            if is_other { known.unlinked.take() } else { None }
+        };
+        drop(other);
+        if inode.attributes().links == 0 {
+            self.keep_unlinked(inode.clone());
         }
         node
     }
 
-    /// Takes back `lookups` look-ups; the last one lets the inode go.
-    pub(crate) fn forget(&self, node: u64, lookups: u64) {
+    /// Holds `inode` until the kernel forgets it, if it has lost its last link.
+    pub(crate) fn keep_unlinked(&self, inode: InodeRef) {
+        if inode.attributes().links > 0 {
+            return;
+        }
+        let (node, generation) = (node_of(inode.ino()), inode.generation());
+        let mut inode = Some(Box::new(inode));
+        if let Some(known) = self.shard(node).lock().get_mut(&node)
+            && known.generation == generation
+        {
+            std::mem::swap(&mut known.unlinked, &mut inode);
+        }
+        // Not under the lock.
+        drop(inode);
+    }
+
+    /// Takes back `lookups` look-ups. True: it was the last one, and lets an unlinked inode go.
+    pub(crate) fn forget(&self, node: u64, lookups: u64) -> bool {
         let gone = {
             let mut shard = self.shard(node).lock();
             match shard.get_mut(&node) {
                 Some(known) if known.lookups > lookups => {
                     known.lookups -= lookups;
-                    None
+                    return false;
                 }
-                Some(_) => shard.remove(&node),
-                None => None,
+                Some(_) => {}
+                None => return false,
             }
+            let gone = shard.remove(&node);
+            if shard.capacity() > IDLE_CAPACITY.max(8 * shard.len()) {
+                let some = 2 * shard.len();
+                shard.shrink_to(some);
+            }
+            gone
         };
-        drop(gone);
+        gone.is_some_and(|gone| gone.unlinked.is_some())
     }
 
     /// Counts an open file that may be written.
@@ -126,6 +175,11 @@ impl NodeTable {
     /// Whether the kernel may hold dirty pages of `node`.
     pub(crate) fn has_writers(&self, node: u64) -> bool {
         self.shard(node).lock().get(&node).is_some_and(|known| known.writers > 0)
+    }
+
+    /// How many nodes the kernel knows, but for the root.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
     /// Forgets everything but the root: the kernel sends no forgets at unmount.

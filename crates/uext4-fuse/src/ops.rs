@@ -3,10 +3,10 @@
 //! [`crate::adapter`] turns these into replies. Each look-up that is answered is counted in the
 //! node table before the reply leaves, because the forget for it may arrive at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use fuser::{Errno, FileAttr, Generation, Request};
+use fuser::{Errno, FileAttr, Generation, INodeNo, Notifier, Request};
 use uext4::{
     AllocateMode, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode, SetAttr,
     SetTime, Volume,
@@ -25,6 +25,8 @@ pub(crate) struct Ops {
     pub(crate) nodes: NodeTable,
     /// Files the kernel has open.
     pub(crate) files: FileTable,
+    /// Tells the kernel what it has to ask again; there from the session's start on.
+    pub(crate) notifier: OnceLock<Notifier>,
     /// The umask is ours to apply (`FUSE_DONT_MASK`, which goes with access control lists).
     pub(crate) apply_umask: AtomicBool,
 }
@@ -64,7 +66,7 @@ impl Ops {
 
     /// The inode of a node. The kernel only names nodes it has looked up; another is stale.
     pub(crate) fn node(&self, node: u64) -> Answer<InodeRef> {
-        self.nodes.get(node).ok_or_else(|| Errno::ESTALE.into())
+        self.nodes.get(&self.volume, node)
     }
 
     /// The open file of a handle.
@@ -73,16 +75,15 @@ impl Ops {
     }
 
     /// Counts a look-up of `inode` and describes it.
-    pub(crate) fn found(&self, inode: InodeRef) -> Found {
-        let attr = convert::attr_of_entry(&self.volume.attr(&inode));
-        let generation = Generation(u64::from(inode.generation()));
+    pub(crate) fn found(&self, inode: &InodeRef) -> Found {
         self.nodes.remember(inode);
-        Found { attr, generation }
+        let attr = convert::attr_of_entry(&self.volume.attr(inode));
+        Found { attr, generation: Generation(u64::from(inode.generation())) }
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Found> {
         let dir = self.node(parent)?;
-        Ok(self.found(self.volume.lookup(&dir, name)?))
+        Ok(self.found(&self.volume.lookup(&dir, name)?))
     }
 
     pub(crate) fn getattr(&self, node: u64) -> Answer<FileAttr> {
@@ -157,13 +158,13 @@ impl Ops {
         target: &[u8],
     ) -> Answer<Found> {
         let dir = self.node(parent)?;
-        Ok(self.found(self.volume.symlink(&dir, name, target, owner)?))
+        Ok(self.found(&self.volume.symlink(&dir, name, target, owner)?))
     }
 
     pub(crate) fn link(&self, node: u64, parent: u64, name: &[u8]) -> Answer<Found> {
         let (inode, dir) = (self.node(node)?, self.node(parent)?);
         self.volume.link(&inode, &dir, name)?;
-        Ok(self.found(inode))
+        Ok(self.found(&inode))
     }
 
     pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
@@ -175,7 +176,48 @@ impl Ops {
             _ => return Err(Errno::EINVAL.into()),
         };
         let (dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
-        Ok(self.volume.rename(&dir, from.1, &new_dir, to.1, mode)?)
+        self.keeping(&new_dir, to.1, || self.volume.rename(&dir, from.1, &new_dir, to.1, mode))
+    }
+
+    pub(crate) fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        let dir = self.node(parent)?;
+        self.keeping(&dir, name, || self.volume.unlink(&dir, name))
+    }
+
+    pub(crate) fn rmdir(&self, parent: u64, name: &[u8]) -> Answer<()> {
+        let dir = self.node(parent)?;
+        self.keeping(&dir, name, || self.volume.rmdir(&dir, name))
+    }
+
+    /// Does what may take the last link of what `name` leads to. The kernel does nothing else with
+    /// that name meanwhile, and may go on using the inode.
+    fn keeping(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        change: impl FnOnce() -> uext4::Result<()>,
+    ) -> Answer<()> {
+        let named = self.volume.lookup(dir, name);
+        change()?;
+        if let Ok(inode) = named {
+            self.nodes.keep_unlinked(inode);
+        }
+        Ok(())
+    }
+
+    /// Does what changes the content of a node's file, for a caller who `clears` its set-id bits by
+    /// that. The kernel leaves these to us and goes on by the mode that it knows, so it is told to
+    /// ask again before it has its answer.
+    pub(crate) fn changing<T>(&self, node: u64, clears: bool, work: impl FnOnce() -> T) -> T {
+        if !clears {
+            return work();
+        }
+        let (answer, cleared) = uext4::clearing_set_id(work);
+        if let (true, Some(notifier)) = (cleared, self.notifier.get()) {
+            // A negative offset leaves the pages alone. An error: it knows no such inode any more.
+            let _ = notifier.inval_inode(INodeNo(node), -1, 0);
+        }
+        answer
     }
 
     /// Opens a node.
@@ -184,20 +226,10 @@ impl Ops {
         Ok(self.files.insert(self.volume.open_file(&inode)?))
     }
 
-    /// Writes all of `data`.
-    pub(crate) fn write(
-        &self,
-        handle: u64,
-        offset: u64,
-        data: &[u8],
-        how: WriteHow,
-    ) -> Answer<u32> {
+    /// Writes all of `data`, past the cache if it is `direct`.
+    pub(crate) fn write(&self, handle: u64, offset: u64, data: &[u8], direct: bool) -> Answer<u32> {
         let file = self.file(handle)?;
-        if how.kill_priv {
-            let change = SetAttr { kill_priv: true, ..SetAttr::default() };
-            self.volume.set_attr(file.inode(), &change)?;
-        }
-        let written = match how.direct {
+        let written = match direct {
             true => file.write_direct_at(offset, data)?,
             false => file.write_at(offset, data)?,
         };
@@ -220,15 +252,6 @@ impl Ops {
         };
         Ok(self.file(handle)?.allocate(mode, offset, len)?)
     }
-}
-
-/// What a write is besides its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WriteHow {
-    /// It clears the set-id bits.
-    pub(crate) kill_priv: bool,
-    /// It goes past the cache.
-    pub(crate) direct: bool,
 }
 
 /// Asks the engine for the next data or hole.

@@ -2,23 +2,24 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Generation, INodeNo, ReplyAttr, ReplyDirectoryPlus,
-    ReplyEntry, ReplyWrite,
+    Errno, FileAttr, FileType, Generation, INodeNo, Notifier, ReplyAttr, ReplyDirectoryPlus,
+    ReplyEntry,
 };
 use uext4::{ErrorKind, InodeRef, Volume};
 use uext4_device::TrimRange;
 
+use crate::buffers::Buffers;
 use crate::convert;
 use crate::failure::Answer;
 use crate::file::FileTable;
 use crate::listing;
 use crate::node::{NodeTable, node_of};
-use crate::ops::{Found, Ops, WriteHow};
+use crate::ops::{Found, Ops};
 use crate::options::FuseOptions;
 use crate::seek::Seeker;
 use crate::stats;
@@ -27,6 +28,8 @@ use crate::stats;
 pub(crate) struct Server {
     /// What requests do.
     pub(crate) ops: Ops,
+    /// Where reads put file data.
+    pub(crate) buffers: Buffers,
     /// The thread that writes back before it answers.
     pub(crate) seeker: Arc<Seeker>,
     /// Access control lists are enforced.
@@ -57,8 +60,10 @@ impl Server {
                 volume,
                 nodes: NodeTable::new(root),
                 files: FileTable::new(),
+                notifier: OnceLock::new(),
                 apply_umask: AtomicBool::new(false),
             },
+            buffers: Buffers::default(),
             seeker: Arc::default(),
             acl: options.acl,
             writeback_cache: options.writeback_cache && !options.read_only,
@@ -67,6 +72,13 @@ impl Server {
             negative_timeout: options.negative_timeout,
             uid: rustix::process::getuid().as_raw(),
         }
+    }
+
+    /// Starts what notifies the kernel.
+    pub(crate) fn start(&self, notifier: &Notifier) -> std::io::Result<()> {
+        // Started once a mount.
+        let _ = self.ops.notifier.set(notifier.clone());
+        self.seeker.start(notifier.clone())
     }
 
     /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
@@ -82,7 +94,7 @@ impl Server {
         if uid != 0 && uid != self.uid {
             return Err(Errno::EACCES.into());
         }
-        stats::encode(&self.ops.volume)
+        stats::encode(&self.ops.volume, self.ops.nodes.len() as u64)
     }
 
     /// Discards what is free, for root and who mounted; the length becomes what was discarded.
@@ -92,21 +104,6 @@ impl Server {
         }
         let TrimRange { start, len, min_len } = range;
         Ok(TrimRange { len: self.ops.volume.trim(start, len, min_len)?, ..range })
-    }
-
-    /// Writes and answers.
-    pub(crate) fn write(
-        &self,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        how: WriteHow,
-        reply: ReplyWrite,
-    ) {
-        match self.ops.write(handle.0, offset, data, how) {
-            Ok(written) => reply.written(written),
-            Err(failure) => reply.error(failure.errno()),
-        }
     }
 
     /// Answers a look-up.
@@ -142,7 +139,7 @@ impl Server {
                 let full =
                     reply.add(attr.ino, entry.next, name, &self.attr_timeout, &attr, generation);
                 if !full {
-                    self.ops.nodes.remember(inode);
+                    self.ops.nodes.remember(&inode);
                 }
                 full
             }

@@ -78,9 +78,10 @@ impl Session {
         config.n_threads = Some(options.worker_threads());
         config.clone_fd = attach::can_clone();
         // The kernel checks who may enter; see the crate's documentation.
-        let seeker = adapter.seeker();
+        let server = adapter.server();
         let session = fuser::Session::from_fd(adapter, connection, SessionACL::All, config)?;
-        seeker.start(session.notifier())?;
+        server.start(&session.notifier())?;
+        drop(server);
         let server = thread::Builder::new().name("fuse".to_owned()).spawn(|| session.run())?;
         let device = mountinfo::find(dir)?.map(|mount| mount.device);
         if let Some(device) = device {

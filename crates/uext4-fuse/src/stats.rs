@@ -328,9 +328,10 @@ impl Snapshot {
 /// Most groups of a snapshot: summing one up takes some microseconds.
 const GROUPS_MAX: usize = 256;
 
-/// The value of the attribute.
-pub(crate) fn encode(volume: &Volume) -> Answer<Vec<u8>> {
+/// The value of the attribute: of the volume, and how many nodes the kernel knows.
+pub(crate) fn encode(volume: &Volume, nodes: u64) -> Answer<Vec<u8>> {
     let mut snapshot = Snapshot::from(&volume.stats());
+    snapshot.levels.0.push(("fuse_nodes".to_owned(), nodes));
     let groups = volume.group_stats();
     snapshot.mb_groups = groups.filter_map(|g| MbGroup::new(&g)).take(GROUPS_MAX).collect();
     let loaded = usize::try_from(volume.alloc_stats().groups_loaded).unwrap_or(usize::MAX);

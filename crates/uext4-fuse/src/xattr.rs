@@ -18,9 +18,11 @@ pub(crate) fn get(volume: &Volume, node: u64, inode: &InodeRef, name: &[u8]) -> 
     Ok(volume.xattr_get(inode, name)?)
 }
 
-/// All names, each ended by a zero byte, as listxattr(2) returns them.
-pub(crate) fn list(volume: &Volume, inode: &InodeRef) -> Answer<Vec<u8>> {
-    let names = volume.xattr_list(inode)?;
+/// All names that a caller may know of, each ended by a zero byte, as listxattr(2) returns them.
+/// Those of the `trusted.` space are for root alone; the kernel itself refuses others their values.
+pub(crate) fn list(volume: &Volume, inode: &InodeRef, is_root: bool) -> Answer<Vec<u8>> {
+    let mut names = volume.xattr_list(inode)?;
+    names.retain(|name| is_root || !name.starts_with(b"trusted."));
     let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
     for name in names {
         list.extend_from_slice(&name);

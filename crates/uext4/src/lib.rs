@@ -30,7 +30,9 @@ pub use file::{
     DirectRequest, Lease,
 };
 pub use inode::InodeRef;
-pub use vfs::{Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime};
+pub use vfs::{
+    Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime, clearing_set_id,
+};
 pub use volume::{RecoveryReport, StatFs, Volume, VolumeStats};
 pub use xattr::Mode as XattrMode;
 

@@ -105,6 +105,15 @@ impl HostNode {
             .join(OsStr::from_bytes(self.name.as_bytes()))
     }
 
+    /// Whether owner and group are those that `meta` names.
+    fn is_owned_as(&self, meta: &Meta) -> Try<bool> {
+        let stat = match &self.open {
+            Some(file) => rustix::fs::fstat(file)?,
+            None => rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)?,
+        };
+        Ok((stat.st_uid, stat.st_gid) == (meta.uid, meta.gid))
+    }
+
     fn file(&self) -> Try<&OwnedFd> {
         self.open.as_deref().ok_or_else(|| Why::new("not open"))
     }
@@ -195,6 +204,10 @@ impl Target for HostTarget {
 
     fn set_owner(&self, node: &HostNode, meta: &Meta) -> Try<()> {
         if !self.is_root {
+            // A group that the caller is in can be kept, as cp(1) does; `finish` looks.
+            if let Some(file) = &node.open {
+                let _ = rustix::fs::fchown(file, None, Some(Gid::from_raw(meta.gid)));
+            }
             return Ok(());
         }
         let (uid, gid) = (Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid)));
@@ -230,7 +243,7 @@ impl Target for HostTarget {
             last_modification: timespec(meta.mtime),
         };
         // Set-id bits for another owner than the image's would give away rights.
-        let mask = if self.is_root { 0o7777 } else { 0o1777 };
+        let mask = if self.is_root || node.is_owned_as(meta)? { 0o7777 } else { 0o1777 };
         let mode = Mode::from_raw_mode(u32::from(meta.mode & mask));
         match &node.open {
             Some(file) => {

@@ -1,7 +1,9 @@
 //! `uext4 cp`: files and trees into an image, out of one, and within or between images.
 //!
 //! Always as `cp -a` keeps things: modes, times, attributes, links, holes; the owner too, but on
-//! the host only for root. An existing file is replaced by a new one.
+//! the host only for root. Set-id bits stay on the host where owner and group are the image's, as
+//! with cp(1): for anybody else they would be another right. An existing file is replaced by a new
+//! one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,10 @@ use crate::progress::Progress;
 use crate::spec::{self, Image, ImagePath, Location};
 
 /// Copy files between the host and images
+///
+/// Modes, times, extended attributes, links and holes are kept, and owners; on the host only root
+/// can keep owners. There a copy has set-user-id and set-group-id bits only if its owner and group
+/// are those that the image names.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Copy directories with all that is in them

@@ -27,6 +27,7 @@ use uext4::{MountOptions, Volume};
 use uext4_device::FileOptions;
 use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
+use crate::closing;
 use crate::failure::{At, Failure, Result, Why, say};
 use crate::host;
 use crate::image::{self, Access};
@@ -35,8 +36,9 @@ use crate::spec::Image;
 
 /// Mount an image on a directory
 #[derive(clap::Args)]
+#[command(after_long_help = WORDS)]
 pub(crate) struct Args {
-    /// Mount options, separated by commas (see docs/mount.md)
+    /// Mount options, separated by commas (--help lists them)
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Mount read-only
@@ -54,6 +56,54 @@ pub(crate) struct Args {
     /// Directory to mount on
     dir: PathBuf,
 }
+
+/// The words of `-o`; docs/mount.md has more of each.
+const WORDS: &str = "\
+Words of -o (defaults in brackets):
+  ro, rw                        read-only, or not [rw]
+  noatime, relatime, strictatime, nodiratime
+                                access times [relatime]
+  commit=SECONDS                commit interval [5]
+  errors=continue|remount-ro|panic
+                                on a corrupt structure [as the superblock says]
+  data=ordered|writeback|journal
+                                order of data and metadata [ordered]
+  min_batch_time=US, max_batch_time=US
+                                wait of a commit for more syncs [0, 15000]
+  barrier=0|1, nobarrier        flush the device [1]
+  journal_async_commit          commit block with its transaction
+  norecovery, noload            do not replay the journal (with ro)
+  delalloc, nodelalloc          allocate at write-back, or at write [delalloc]
+  auto_da_alloc, noauto_da_alloc
+                                data first on replace by rename or truncation [on]
+  discard, nodiscard            discard what is freed [nodiscard]
+  extent_max_zeroout_kb=KIB     longest unwritten neighbour that is zeroed [32]
+  stripe=BLOCKS, mb_stream_req=N, mb_group_prealloc=N, mb_max_to_scan=N,
+  mb_min_to_scan=N, mb_order2_req=ORDER, mb_best_avail_max_trim_order=ORDER,
+  mb_max_linear_groups=N        block allocator, by the kernel's names
+  dax=always|inode|never, dax   files without page cache [inode]
+  cache=SIZE                    budget of the caches [256M]
+  direct, nodirect              the image past the page cache [where it can be]
+  io=auto|uring|pread           how the image is written [auto]
+  allow_other                   other users may enter
+  default_permissions           the kernel checks modes [where others may enter]
+  fakeroot                      no permission checks; not with allow_other
+  acl, noacl                    enforce access control lists [noacl]
+  suid, nosuid, dev, nodev, exec, noexec
+                                as mount(8) [nosuid,nodev,exec]
+  sync, async, dirsync          as mount(8)
+  writeback_cache, nowriteback_cache
+                                the kernel holds dirty pages [nowriteback_cache]
+  threads=N                     worker threads [4 for each processor, 16 to 64]
+  attr_timeout=S, entry_timeout=S, negative_timeout=S
+                                how long the kernel keeps things [a day]
+  fsname=NAME                   source in the mount table [the image]
+  user, auto, nofail, x-... and the like are for fstab(5)
+For comparison:
+  writeback=mapped|ordered|unwritten, dio_completion=inline|deferred,
+  dax_overwrite=direct|journal, fsync_batch=single|rescan,
+  mb_optimize_scan=0|1, mb_trylock=0|1, mb_stream_goal=inode|global,
+  mb_free=sharded|global, mb_reserve=on|off";
 
 /// The options of a mount, by whose they are.
 struct Options {
@@ -116,7 +166,13 @@ fn start_daemon() -> Result<()> {
     // The flag goes behind the verb: at the end it could follow a `--`.
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     let verb_words = usize::from(!is_helper_call(&words));
-    let mut child = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    for (name, value) in allocator_settings() {
+        if env::var_os(name).is_none() {
+            command.env(name, value);
+        }
+    }
+    let mut child = command
         .arg0("uext4")
         .args(["mount", "--detached"])
         .args(&words[verb_words..])
@@ -139,9 +195,25 @@ fn start_daemon() -> Result<()> {
     }
 }
 
+/// How glibc's allocator is to hold memory for a daemon with many threads: pages that one thread
+/// takes others free, so that free memory is spread over all its arenas, and each keeps what is at
+/// its end, by default as much as twice the largest buffer that was ever freed. Others ignore it.
+fn allocator_settings() -> [(&'static str, String); 3] {
+    const MIB: usize = 1 << 20;
+    let processors = thread::available_parallelism().map_or(2, usize::from);
+    [
+        ("MALLOC_ARENA_MAX", processors.max(2).to_string()),
+        ("MALLOC_TRIM_THRESHOLD_", (4 * MIB).to_string()),
+        // Above the largest request, below the buffers that requests are read into.
+        ("MALLOC_MMAP_THRESHOLD_", (4 * MIB).to_string()),
+    ]
+}
+
 /// Opens, mounts, serves, closes.
 fn serve(args: &Args, options: Options) -> Result<()> {
     let Options { mut engine, mut fuse, device } = options;
+    // What ps(1) and killall(1) call it: started as /proc/self/exe it would be `exe`.
+    let _ = rustix::thread::set_name(c"uext4");
     if args.detached {
         rustix::process::setsid().at("mount", "setsid")?;
     }
@@ -156,6 +228,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let write_protected = !engine.read_only && !is_writable(&spec.path);
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
+    closing::wait(&spec, !engine.read_only);
     let volume = open(&spec, engine, device)?;
     if write_protected {
         // As mount(8) does.

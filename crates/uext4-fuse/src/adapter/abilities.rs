@@ -20,7 +20,7 @@ const BACKGROUND_MAX: u16 = 64;
 /// kernel says `ETXTBSY`), `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the
 /// kernel's own serve a local mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with
 /// `FUSE_DONT_MASK`, by option.
-const ABILITIES: [InitFlags; 8] = [
+const ABILITIES: [InitFlags; 9] = [
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -28,6 +28,8 @@ const ABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_NO_OPENDIR_SUPPORT,
     InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    // mmap(2) with MAP_SHARED of a file that is open with O_DIRECT.
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
     // Also lets the kernel remember that a file has no capabilities: without it each write(2) asks
     // for security.capability.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,

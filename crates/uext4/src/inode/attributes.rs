@@ -196,6 +196,19 @@ impl Attributes {
         self.fit(now())
     }
 
+    /// The set-id bits that a change of content, or of the owner, takes away: set-group-id only of
+    /// what the group may run; elsewhere it is no right.
+    #[must_use]
+    pub fn set_id_bits(&self) -> u16 {
+        let group_executes = self.mode & 0o010 != 0;
+        self.mode & if group_executes { 0o6000 } else { 0o4000 }
+    }
+
+    /// Takes them away.
+    pub fn clear_set_id(&mut self) {
+        self.mode &= !self.set_id_bits();
+    }
+
     /// The inode changes now: change time and version follow.
     pub fn touch(&mut self) {
         self.ctime = self.now();

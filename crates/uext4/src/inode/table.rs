@@ -209,6 +209,12 @@ impl InodeTable {
         reference
     }
 
+    /// How many inodes are in memory.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+    }
+
     /// Takes inodes that are unlinked and have no reference out of the table. The caller deletes
     /// them, or puts them back with [`InodeTable::keep`].
     pub(crate) fn take_unlinked(self: &Arc<Self>) -> Vec<Arc<Inode>> {

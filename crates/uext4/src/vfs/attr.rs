@@ -93,13 +93,6 @@ pub struct SetAttr {
     pub kill_priv: bool,
 }
 
-impl SetAttr {
-    fn is_only_size(&self) -> bool {
-        let rest = Self { size: None, ..self.clone() };
-        rest == Self::default()
-    }
-}
-
 impl Vfs {
     /// Attributes of an inode.
     #[must_use]
@@ -155,7 +148,9 @@ impl Vfs {
                 _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
             }
         }
-        if !change.is_only_size() {
+        let rest = SetAttr { size: None, kill_priv: false, ..change.clone() };
+        let kills = change.kill_priv && inode.attributes().set_id_bits() != 0;
+        if kills || rest != SetAttr::default() {
             self.set_metadata(inode, change)?;
             self.files.honour_sync_flag(inode)?;
         }
@@ -179,8 +174,7 @@ impl Vfs {
             }
             inode.update(handle, |attributes| {
                 if change.kill_priv {
-                    let group_executes = attributes.mode & 0o010 != 0;
-                    attributes.mode &= if group_executes { !0o6000 } else { !0o4000 };
+                    attributes.clear_set_id();
                 }
                 if let Some(mode) = change.mode {
                     attributes.mode = (attributes.mode & !0o7777) | (mode & 0o7777);

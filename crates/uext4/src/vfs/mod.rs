@@ -15,6 +15,7 @@ mod create;
 mod open_file;
 mod remove;
 mod rename;
+mod set_id;
 mod symlink;
 mod turn;
 
@@ -22,6 +23,7 @@ pub use attr::{Attr, Device, SetAttr, SetTime};
 pub use create::{NewInode, Owner};
 pub use open_file::OpenFile;
 pub use rename::RenameMode;
+pub use set_id::clearing_set_id;
 
 use crate::cache::Buffer;
 use crate::dir;
@@ -77,6 +79,22 @@ impl Vfs {
         let inode = self.files.table().get(ino)?;
         let links = inode.attributes().links;
         if links == 0 { Err(free()) } else { Ok(inode) }
+    }
+
+    /// An inode by number and generation, as one who has seen it before names it; also one that has
+    /// lost its last link since, if somebody holds it still.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone; else as [`Vfs::inode`].
+    pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
+        let inode = match self.files.table().find(ino) {
+            Some(inode) => inode,
+            None => self.inode(ino)?,
+        };
+        if inode.generation() == generation {
+            return Ok(inode);
+        }
+        Err(Error::new(ErrorKind::NotFound, format!("inode {ino} of another generation")))
     }
 
     /// Whether the bitmap says that an inode is free, on a volume where it could be given to a new

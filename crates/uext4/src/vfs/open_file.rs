@@ -54,6 +54,7 @@ impl OpenFile {
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
+        self.before_change()?;
         if self.vfs.files().overwrite_dax(&self.inode, offset, buf) {
             return Ok(buf.len());
         }
@@ -67,6 +68,7 @@ impl OpenFile {
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
+        self.before_change()?;
         self.change(|files| files.append(&self.inode, buf))
     }
 
@@ -99,6 +101,7 @@ impl OpenFile {
     pub fn write_direct_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
+        self.before_change()?;
         self.change(|files| files.write_direct(&self.inode, offset, buf, false))
     }
 
@@ -110,6 +113,7 @@ impl OpenFile {
     pub fn write_direct_durably_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
+        self.before_change()?;
         self.change(|files| files.write_direct(&self.inode, offset, buf, true))
     }
 
@@ -151,6 +155,7 @@ impl OpenFile {
     /// device failure.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.expect_file()?;
+        self.before_change()?;
         self.change(|files| files.allocate(&self.inode, mode, offset, len))
     }
 
@@ -192,6 +197,11 @@ impl OpenFile {
     fn change<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
         let _inside = self.vfs.files().enter()?;
         self.watch(operation)
+    }
+
+    #[inline]
+    fn before_change(&self) -> Result<()> {
+        self.vfs.before_change(&self.inode)
     }
 
     /// Runs an operation; damage that it meets has the consequences of `errors=`.

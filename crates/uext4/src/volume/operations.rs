@@ -29,6 +29,14 @@ impl Volume {
         self.watch(self.inner.vfs.inode(ino))
     }
 
+    /// An inode by number and generation, also without links while somebody holds it.
+    ///
+    /// # Errors
+    /// See [`Vfs::inode_again`](crate::vfs::Vfs::inode_again).
+    pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
+        self.watch(self.inner.vfs.inode_again(ino, generation))
+    }
+
     /// The inode that `name` leads to in `dir`.
     ///
     /// # Errors

@@ -137,6 +137,7 @@ impl Volume {
             ("pages_dirty", count(pages.dirty())),
             ("metadata_blocks", count(metadata)),
             ("group_maps", count(files.space().group_maps().0)),
+            ("inodes", count(files.table().count())),
             ("images_not_home", count(journal.cache().logged().len())),
             ("images_not_home_high_water", load(&journal.stats().images_high_water)),
             ("writes_waiting_for_room", self.room().waiting),

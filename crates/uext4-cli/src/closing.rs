@@ -1,0 +1,63 @@
+//! Images that are about to be closed.
+//!
+//! umount(8) and `fusermount3 -u` return when the kernel has let go; the daemon may still be
+//! writing back. Whoever mounts the image next waits for it, but not for a mount that is in use.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use uext4_fuse::mountinfo;
+
+use crate::spec::Image;
+
+/// Longest wait: a device that takes longer for what a cache holds has a holder of its own time.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Returns when `image` can be taken, when a mount that can be seen has it, or after a while. What
+/// else is wrong with it shows when it is opened.
+pub(crate) fn wait(image: &Image, writing: bool) {
+    let start = Instant::now();
+    while matches!(is_held(&image.path, writing), Ok(true))
+        && !is_mounted(image)
+        && start.elapsed() < PATIENCE
+    {
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether another process holds it, as opening it would find out.
+fn is_held(path: &Path, writing: bool) -> io::Result<bool> {
+    let is_block = fs::metadata(path)?.file_type().is_block_device();
+    let mut options = File::options();
+    options.read(true);
+    if is_block && writing {
+        options.custom_flags(libc::O_EXCL);
+    }
+    let file = match options.open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(true),
+        other => other?,
+    };
+    let how = match writing {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    match rustix::fs::flock(&file, how) {
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        other => Ok(other.map(|()| false)?),
+    }
+}
+
+fn is_mounted(image: &Image) -> bool {
+    let Ok(path) = image.path.canonicalize() else { return false };
+    let is_ours =
+        |source: &OsStr| Image::parse(source).path.canonicalize().is_ok_and(|p| p == path);
+    mountinfo::find_source(is_ours).is_ok_and(|mount| mount.is_some())
+}

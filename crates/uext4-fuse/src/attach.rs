@@ -184,16 +184,18 @@ fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 /// Not root; a file open for writing (`EBUSY`); a volume opened read-only (`EROFS`); the
 /// write-back.
 pub fn remount(dir: &Path, options: &FuseOptions) -> io::Result<()> {
+    let remount = || rustix::mount::mount_remount(dir, flags(options), c"");
     if options.read_only {
-        sync(dir)?;
-    } else {
-        let mut answer = [0; 1];
-        let len = rustix::fs::getxattr(dir, READ_ONLY_XATTR, &mut answer[..])?;
-        if answer[..len] != *b"0" {
-            return Err(Errno::ROFS.into());
-        }
+        // In this order: a write that comes before the kernel refuses them is durable, too.
+        remount()?;
+        return sync(dir);
     }
-    Ok(rustix::mount::mount_remount(dir, flags(options), c"")?)
+    let mut answer = [0; 1];
+    let len = rustix::fs::getxattr(dir, READ_ONLY_XATTR, &mut answer[..])?;
+    if answer[..len] != *b"0" {
+        return Err(Errno::ROFS.into());
+    }
+    Ok(remount()?)
 }
 
 /// How [`detach`] treats a mount that is in use.

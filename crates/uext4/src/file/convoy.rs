@@ -70,7 +70,7 @@ struct Lane<'a> {
 impl Default for Convoy {
     fn default() -> Self {
         // A sweep waits for the device half of its time.
-        let lanes = std::thread::available_parallelism().map_or(3, |n| n.get() + 1);
+        let lanes = crate::sync::thread::processors() + 1;
         Self { line: Mutex::new(LockRank::Leaf, Line::default()), lanes }
     }
 }

@@ -14,8 +14,9 @@
 
 use crate::journal::Patience;
 use crate::stats::{WaitFor, Waits};
+use crate::sync::time::Instant;
 use crate::sync::{Condvar, LockRank, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Who sweeps, and who waits for it.
 #[derive(Debug)]

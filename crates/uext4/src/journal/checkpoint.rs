@@ -20,7 +20,7 @@ use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
-use std::time::Instant;
+use crate::sync::time::Instant;
 use uext4_device::WriteRun;
 use uext4_ondisk::Tid;
 

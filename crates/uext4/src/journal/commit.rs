@@ -21,8 +21,8 @@ use crate::error::Result;
 use crate::plant::{self, Fault};
 use crate::stats::Histogram;
 use crate::sync::atomic::Ordering;
+use crate::sync::time::Instant;
 use std::sync::Arc;
-use std::time::Instant;
 use uext4_ondisk::{RawSuperblock, Tid};
 
 /// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their

@@ -2,16 +2,20 @@
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::thread::{Builder, JoinHandle};
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(any(feature = "shuttle", feature = "simulate")))]
 pub(crate) use std::thread::{Builder, JoinHandle};
+#[cfg(feature = "simulate")]
+pub(crate) use uext4_schedule::thread::{Builder, JoinHandle};
 
 /// How many cells a counter needs that many threads change: a power of two, one for each
 /// processor up to 64.
 pub(crate) fn slots() -> usize {
     #[cfg(feature = "shuttle")]
     return 2;
-    #[cfg(not(feature = "shuttle"))]
-    std::thread::available_parallelism().map_or(1, |n| n.get().min(64).next_power_of_two())
+    #[cfg(feature = "simulate")]
+    return 4;
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+    processors().min(64).next_power_of_two()
 }
 
 /// A number of the calling thread, to be taken modulo a number of cells. Threads that begin
@@ -24,7 +28,9 @@ pub(crate) fn slot() -> usize {
         shuttle::thread::current().id().hash(&mut hasher);
         usize::try_from(hasher.finish() >> 60).unwrap_or(0)
     }
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(feature = "simulate")]
+    return uext4_schedule::thread::number();
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -35,11 +41,21 @@ pub(crate) fn slot() -> usize {
     }
 }
 
+/// How many threads the machine runs at a time.
+pub(crate) fn processors() -> usize {
+    if cfg!(feature = "simulate") {
+        return 4;
+    }
+    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+}
+
 /// Lets others run for a moment.
 pub(crate) fn give_way() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(feature = "simulate")]
+    uext4_schedule::thread::yield_now();
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     std::thread::yield_now();
 }
 
@@ -47,6 +63,8 @@ pub(crate) fn give_way() {
 pub(crate) fn pause() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(feature = "simulate")]
+    uext4_schedule::thread::sleep(std::time::Duration::from_millis(1));
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     std::thread::sleep(std::time::Duration::from_millis(1));
 }

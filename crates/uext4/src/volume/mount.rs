@@ -10,11 +10,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, Files, Orphans};
 use crate::inode::InodeTable;
 use crate::journal::{Journal, JournalConfig, LogLocation, Recovered, recover};
+use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uext4_device::{OverlayDevice, SharedDevice};
 use uext4_ondisk::features::support;
 use uext4_ondisk::{

@@ -104,6 +104,23 @@ pub fn witness(value: u64) {
     with_me(|scheduler, _| scheduler.state.lock().mix(value));
 }
 
+/// The calling thread is at a stage of its work that has a name; "" is none.
+pub fn stage(name: &'static str) {
+    with_me(|scheduler, index| scheduler.state.lock().threads[index].stage = name);
+}
+
+/// The stages at which threads are, in the order of their numbers.
+#[must_use]
+pub fn stages() -> String {
+    with_me(|scheduler, _| {
+        let state = scheduler.state.lock();
+        let named =
+            state.threads.iter().filter(|t| !t.stage.is_empty() && t.status != Status::Done);
+        named.map(|thread| thread.stage).collect::<Vec<_>>().join(" + ")
+    })
+    .unwrap_or_default()
+}
+
 /// A random number of the simulation.
 ///
 /// # Panics

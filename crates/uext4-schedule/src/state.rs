@@ -89,6 +89,8 @@ pub(crate) struct Thread {
     pub(crate) baton: Arc<Baton>,
     /// Known once it has been started.
     pub(crate) system: Option<std::thread::Thread>,
+    /// What it said to [`stage`](crate::stage) last.
+    pub(crate) stage: &'static str,
     priority: u64,
     at: Option<Waited>,
     timed_out: bool,
@@ -148,6 +150,7 @@ impl State {
             status: Status::Ready,
             baton: Arc::clone(&baton),
             system: None,
+            stage: "",
             priority,
             at: None,
             timed_out: false,

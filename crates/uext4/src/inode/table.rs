@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use uext4_ondisk::Ino;
 
-const SHARD_COUNT: usize = 64;
+/// Few under the simulation, whose volumes are so small that nothing would ever be evicted.
+const SHARD_COUNT: usize = if cfg!(feature = "simulate") { 4 } else { 64 };
 
 /// A reference to an inode. Dropping the last reference to an unlinked inode queues it for
 /// deletion.

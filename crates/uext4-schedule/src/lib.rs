@@ -36,8 +36,8 @@ pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use policy::{Order, Policy};
 pub use scheduler::{
-    Outcome, Settings, about, chance, is_simulated, point, progress, random, run, stage, stages,
-    witness,
+    Outcome, Settings, about, chance, is_simulated, point, progress, random, reached, run, stage,
+    stages, witness,
 };
 pub use state::{Failure, Waited};
 

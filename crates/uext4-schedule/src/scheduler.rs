@@ -41,6 +41,8 @@ pub struct Outcome<T> {
     pub preemptions: u64,
     /// Where threads waited, and how often.
     pub waits: BTreeMap<Waited, u64>,
+    /// Places that said so by [`reached`], and how often.
+    pub reached: BTreeMap<Waited, u64>,
 }
 
 pub(crate) struct Scheduler {
@@ -102,6 +104,13 @@ pub fn progress() {
 /// Adds a value to the trace.
 pub fn witness(value: u64) {
     with_me(|scheduler, _| scheduler.state.lock().mix(value));
+}
+
+/// Counts that the caller's place in the source was reached.
+#[track_caller]
+pub fn reached() {
+    let at = Waited::at("", Location::caller());
+    with_me(|scheduler, _| *scheduler.state.lock().reached.entry(at).or_default() += 1);
 }
 
 /// The calling thread is at a stage of its work that has a name; "" is none.
@@ -252,6 +261,7 @@ pub fn run<T: Send + 'static>(
         time: Duration::from_nanos(state.now),
         preemptions: state.preemptions,
         waits: std::mem::take(&mut state.waits),
+        reached: std::mem::take(&mut state.reached),
     }
 }
 

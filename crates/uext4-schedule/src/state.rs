@@ -30,7 +30,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A place at which a thread waited.
+/// A place in the source, as that where a thread waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waited {
     /// What was said to [`about`](crate::about) last: the name of the lock.
@@ -120,6 +120,7 @@ pub(crate) struct State {
     pub(crate) progress_at: u64,
     pub(crate) patience: u64,
     pub(crate) waits: BTreeMap<Waited, u64>,
+    pub(crate) reached: BTreeMap<Waited, u64>,
     lowest: u64,
 }
 
@@ -138,6 +139,7 @@ impl State {
             progress_at: 0,
             patience,
             waits: BTreeMap::new(),
+            reached: BTreeMap::new(),
             lowest: u64::from(u32::MAX),
         }
     }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Verb::FsckDiff(args) => verb::fsck_diff::run(&args),
         Verb::Fsx(args) => verb::fsx::run(&args),
         #[cfg(feature = "simulate")]
-        Verb::Simulate(args) => verb::simulate::run_verb(&args),
+        Verb::Simulate(args) => verb::simulate::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -59,6 +59,13 @@ pub(crate) mod time {
     }
 }
 
+/// Tells a simulation what the calling thread is at; "" is nothing.
+pub(crate) fn stage(name: &'static str) {
+    #[cfg(feature = "simulate")]
+    uext4_schedule::stage(name);
+    let _ = name;
+}
+
 /// A random number.
 pub(crate) fn random() -> u32 {
     #[cfg(not(feature = "simulate"))]

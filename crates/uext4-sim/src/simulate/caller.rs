@@ -95,6 +95,10 @@ impl Caller {
         self.around.progress.operation();
         match result {
             Ok(()) => self.write_down(operation, started, true),
+            // The file is closed whatever became of its data.
+            Err(Refusal::Harmless) if matches!(operation, Operation::Release { .. }) => {
+                self.write_down(operation, started, true);
+            }
             Err(Refusal::Harmless) => self.generator.refused(),
             Err(Refusal::NoSpace) => return self.settle(target, operation, started),
             Err(Refusal::Gone) => {

@@ -19,10 +19,15 @@ impl Coverage {
     pub(super) fn waited(&mut self, waits: &BTreeMap<Waited, u64>) {
         for (at, count) in waits {
             if !at.what.is_empty() && at.what != "some time" {
-                let file = at.file.rsplit("src/").next().unwrap_or(at.file);
-                let name = format!("{} {file}:{}", at.what, at.line);
+                let name = format!("{} {}", at.what, place(at));
                 *self.waits.entry(name).or_default() += count;
             }
+        }
+    }
+
+    pub(super) fn erred(&mut self, reached: &BTreeMap<Waited, u64>) {
+        for (at, count) in reached {
+            *self.errors.entry(place(at)).or_default() += count;
         }
     }
 
@@ -59,6 +64,10 @@ impl Coverage {
         };
         *all.entry(name.to_owned()).or_default() += count.parse::<u64>().unwrap_or(0);
     }
+}
+
+fn place(at: &Waited) -> String {
+    format!("{}:{}", at.file.rsplit("src/").next().unwrap_or(at.file), at.line)
 }
 
 impl fmt::Display for Coverage {

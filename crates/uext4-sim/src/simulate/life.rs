@@ -96,7 +96,9 @@ impl Excuse for Around {
             return Some(Refusal::Gone);
         }
         if !self.medium.has_struck() {
-            return None;
+            // A sync tells of the data that a cut could not write, once.
+            let is_late = self.troubled.load(Ordering::Relaxed) && *error.kind() == ErrorKind::Io;
+            return is_late.then_some(Refusal::Harmless);
         }
         self.troubled.store(true, Ordering::Relaxed);
         match operation.and_then(Operation::content_of) {
@@ -116,6 +118,7 @@ pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<Strin
             faults.into_iter().map(|fault| format!("life {number}: {fault}")).collect()
         };
         let ended = live(plan, number, &image, &mut remains, progress).map_err(what)?;
+        let Some(ended) = ended else { break };
         image = judge::judge(plan, number, ended, &mut remains, progress).map_err(what)?;
         progress.change(|report| report.lives += 1);
     }
@@ -140,14 +143,19 @@ fn live(
     image: &MemoryDevice,
     remains: &mut Remains,
     progress: &Progress,
-) -> Result<Ended, Vec<String>> {
+) -> Result<Option<Ended>, Vec<String>> {
     let life = plan.lives[number].clone();
     let discards = plan.parts.has(Part::Trim);
     let seed = plan.case.seed ^ (number as u64) << 32 ^ 0x6d65;
     let medium = Arc::new(Medium::new(image, seed, plan.speed, discards));
     let volume = open(medium.clone(), &life).map_err(|error| vec![format!("open: {error}")])?;
     let threads: Vec<u32> = (0..plan.threads).map(|t| number as u32 * 8 + t + 1).collect();
-    set_up(plan, &life, &volume, &threads, remains).map_err(|e| vec![format!("set up: {e}")])?;
+    match set_up(plan, &life, &volume, &threads, remains) {
+        Ok(()) => {}
+        // Earlier lives have filled it: this run has no more.
+        Err(error) if *error.kind() == ErrorKind::NoSpace => return Ok(None),
+        Err(error) => return Err(vec![format!("set up: {error}")]),
+    }
     let around = Arc::new(Around {
         plan: Arc::clone(plan),
         life,
@@ -178,9 +186,9 @@ fn live(
         thread::sleep(after);
         around.closing.store(true, Ordering::Relaxed);
         let closed = close(&around);
-        return end(around, callers, neighbours, Some(closed));
+        return end(around, callers, neighbours, Some(closed)).map(Some);
     }
-    end(around, callers, neighbours, None)
+    end(around, callers, neighbours, None).map(Some)
 }
 
 type Callers = Vec<thread::JoinHandle<(ThreadHistory, Result<(), String>)>>;

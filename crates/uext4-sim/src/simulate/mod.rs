@@ -81,5 +81,6 @@ pub fn run(case: &Case) -> Report {
     report.preemptions = outcome.preemptions;
     report.switches = outcome.switches;
     report.coverage.waited(&outcome.waits);
+    report.coverage.erred(&outcome.reached);
     report
 }

@@ -7,7 +7,7 @@
 //! Invariants: all threads of a schedule are one thread of the system, and those of a simulation
 //! run one at a time in a process of their own: there is one list of seats.
 
-use super::{LockRank, Mutex};
+use super::imp::Mutex;
 use crate::plant::{self, Fault};
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ pub(crate) fn heavy_fence() {
     switch();
 }
 
-/// A value that is replaced as a whole.
+/// A value that is replaced as a whole. Its lock has no rank: the real one has no lock.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     value: Mutex<Arc<T>>,
@@ -116,7 +116,7 @@ pub(crate) struct Published<T> {
 
 impl<T> Published<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Mutex::new(LockRank::Leaf, Arc::new(value)) }
+        Self { value: Mutex::new(Arc::new(value)) }
     }
 
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {

@@ -31,6 +31,7 @@ const FEATURES: &[(&str, &str, &str, &str)] = &[
     ("canaries", "uext4-sim", "plant", "canaries"),
     ("canaries of direct races", "uext4", "plant", "direct_races"),
     ("schedules", "uext4-sim", "shuttle,plant", "schedules"),
+    ("simulation", "uext4-sim", "simulate", "simulate"),
 ];
 
 /// Runs all steps; the error names the failed ones.

@@ -63,6 +63,48 @@ pub enum Fault {
     OverlookedRelease,
 }
 
+impl Fault {
+    /// All, in their order.
+    pub const ALL: &[Fault] = &[
+        Self::SkippedBarrier,
+        Self::MissingBlock,
+        Self::LostRevoke,
+        Self::EarlyReuse,
+        Self::UncheckedChecksum,
+        Self::WrongLinkCount,
+        Self::UnzeroedTail,
+        Self::MappingBeforeData,
+        Self::LostWakeUp,
+        Self::SwallowedError,
+        Self::HastyCompany,
+        Self::TinyLog,
+        Self::UnsentJoiner,
+        Self::UnclaimedTrim,
+        Self::EarlyDiscard,
+        Self::LateRecycling,
+        Self::HoardedWindows,
+        Self::LateEpoch,
+        Self::ForgottenOverwrites,
+        Self::MissingFence,
+        Self::BlindConversion,
+        Self::HastyDelete,
+        Self::UncheckedCell,
+        Self::LooseNumber,
+        Self::UnsweptShift,
+        Self::OverlookedRelease,
+    ];
+}
+
+/// By the name of the variant.
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Fault, String> {
+        let is_it = |fault: &&Fault| format!("{fault:?}") == name;
+        Self::ALL.iter().find(is_it).copied().ok_or_else(|| format!("one of {:?}", Self::ALL))
+    }
+}
+
 /// Whether this fault is switched on.
 #[cfg(not(feature = "plant"))]
 pub(crate) const fn is(_: Fault) -> bool {

@@ -75,7 +75,7 @@ impl Around {
     pub(super) fn is_over(&self) -> bool {
         self.medium.is_off()
             || self.medium.has_failed()
-            || self.troubled.load(Ordering::Relaxed) && self.volume.read_only()
+            || self.troubled.load(Ordering::Relaxed) && self.volume.space().journal().is_aborted()
     }
 
     /// Whether a failure is what a closed volume answers.

@@ -61,6 +61,7 @@ pub struct Report {
 /// last of its process.
 #[must_use]
 pub fn run(case: &Case) -> Report {
+    uext4::plant::set(case.plant);
     let plan = Arc::new(Plan::draw(case));
     let settings = Settings {
         seed: case.seed ^ 0x5c4e_d01e,

@@ -10,6 +10,7 @@ use std::fmt;
 use std::time::Duration;
 use uext4::MountOptions;
 use uext4::config::{DataMode, DaxMode};
+use uext4::plant::Fault;
 use uext4_device::{Device, MemoryDevice};
 use uext4_schedule::Policy;
 
@@ -33,6 +34,8 @@ pub struct Case {
     pub with: Parts,
     /// Parts that are left out.
     pub without: Parts,
+    /// A mistake of the engine that is switched on.
+    pub plant: Option<Fault>,
     /// e2fsck judges the last image as well.
     pub e2fsck: bool,
     /// What each caller does is printed.
@@ -54,6 +57,9 @@ impl fmt::Display for Case {
             if parts != Parts::default() {
                 write!(f, " --{word} {parts}")?;
             }
+        }
+        if let Some(fault) = self.plant {
+            write!(f, " --plant {fault:?}")?;
         }
         if self.e2fsck { f.write_str(" --e2fsck") } else { Ok(()) }
     }

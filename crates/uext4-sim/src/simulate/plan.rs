@@ -194,7 +194,7 @@ fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Option
     let options = uext4_mkfs::Options {
         block_size: Some(block_size),
         journal_mib: Some(journal_mib),
-        inodes: [None, Some(1024)][rng.random_range(0..2)],
+        inodes: [None, Some(1024), Some(8192)][rng.random_range(0..3)],
         features: features.to_owned(),
         hash_seed: Some(seeds),
         uuid: Some(seeds),

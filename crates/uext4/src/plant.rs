@@ -59,6 +59,16 @@ pub enum Fault {
     LooseNumber,
     /// Ranges are taken out and put in beside sweeps of the same file.
     UnsweptShift,
+    /// A number whose inode is being created can be looked up.
+    VisibleCreation,
+    /// A log that the superblock does not call dirty is not wiped.
+    UnwipedLog,
+    /// Closing a volume does not stop its callers.
+    OpenDoor,
+    /// An inode whose truncation failed leaves memory while the orphan list holds it.
+    ForgottenOrphan,
+    /// Slots of an inode table that were never written come into use as they are.
+    UninitializedSlots,
     /// Who finds no space does not see that another thread's commit has brought some meanwhile.
     OverlookedRelease,
 }
@@ -91,6 +101,11 @@ impl Fault {
         Self::UncheckedCell,
         Self::LooseNumber,
         Self::UnsweptShift,
+        Self::VisibleCreation,
+        Self::UnwipedLog,
+        Self::OpenDoor,
+        Self::ForgottenOrphan,
+        Self::UninitializedSlots,
         Self::OverlookedRelease,
     ];
 }

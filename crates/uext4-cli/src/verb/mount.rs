@@ -163,6 +163,9 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         say(&format!("mount: {spec}: mounted read-only: {reason}"));
     }
+    for problem in volume.orphan_problems() {
+        say(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
+    }
     let named = spec.to_string();
     volume.set_panic_hook(move |error| {
         // `errors=panic`: as in a machine that stops, nothing more is written.

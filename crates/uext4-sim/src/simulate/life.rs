@@ -182,7 +182,7 @@ fn live(
         })
         .collect();
     let neighbours = neighbour::start(&around);
-    if let End::CloseBeside { after } = around.life.end {
+    if let End::CloseBeside { after } | End::ReadOnlyBeside { after } = around.life.end {
         thread::sleep(after);
         around.closing.store(true, Ordering::Relaxed);
         let closed = close(&around);
@@ -269,7 +269,10 @@ fn all_is_durable(history: &mut History, clock: &Clock) -> Mark {
 
 /// Closes the volume; whether it says that all is well. Nothing may be done on it afterwards.
 fn close(around: &Around) -> Result<bool, String> {
-    let closed = around.volume.clone().close();
+    let closed = match around.life.end {
+        End::ReadOnlyBeside { .. } => around.volume.remount_read_only(),
+        _ => around.volume.clone().close(),
+    };
     match closed {
         Ok(()) => {
             let root = around.volume.root();

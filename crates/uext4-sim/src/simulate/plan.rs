@@ -74,6 +74,8 @@ pub(super) enum End {
     Close,
     /// The volume is closed after about this time, with callers inside.
     CloseBeside { after: Duration },
+    /// The volume is made read-only likewise.
+    ReadOnlyBeside { after: Duration },
     /// The volume is forgotten where it stands.
     Abandon,
 }
@@ -239,7 +241,8 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
     let roll = rng.random_range(0..10);
     let end = match roll {
         0..=4 if parts.has(Part::PowerCut) => cut,
-        5..=8 if parts.has(Part::CloseBeside) => End::CloseBeside { after },
+        5..=7 if parts.has(Part::CloseBeside) => End::CloseBeside { after },
+        8 if parts.has(Part::CloseBeside) => End::ReadOnlyBeside { after },
         0 => End::Abandon,
         _ => End::Close,
     };

@@ -1,4 +1,5 @@
-//! Schedules of shifts, of inode numbers and of the cells of free blocks.
+//! Schedules of shifts, of inode numbers, of look-ups by number and of the cells of free blocks;
+//! of calls beside the end of the volume.
 
 use super::space::BARE;
 use super::{IMAGE, create, expect_clean, explore, new, open};
@@ -7,7 +8,7 @@ use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::Arc;
 use uext4::alloc::{Reservation, Space};
-use uext4::{AllocateMode, FileKind};
+use uext4::{AllocateMode, FileKind, Ino};
 
 /// Ranges are taken out and put in while the file is written back and read: each block is where
 /// the shifts put it, in memory and on the device.
@@ -132,6 +133,90 @@ fn numbering() {
 #[test]
 fn inode_numbers() {
     explore(numbering);
+}
+
+/// A directory is asked for by its number while it is made: it is not there, or whole.
+fn looking_up() {
+    let device = Arc::new(IMAGE.snapshot());
+    let volume = open(device.clone());
+    let root = volume.root().unwrap();
+    // The lowest free number goes first.
+    let next = Ino(create(&volume, &root, "before").unwrap().ino().get() + 1);
+    let reader = thread::spawn({
+        let volume = volume.clone();
+        move || {
+            for _ in 0..12 {
+                if let Ok(inode) = volume.inode(next) {
+                    assert!(volume.attr(&inode).size > 0, "half of a directory");
+                }
+            }
+        }
+    });
+    let made = volume.create(&root, b"d", &new(FileKind::Directory)).expect("there is room");
+    assert_eq!(made.ino(), next);
+    drop(made);
+    reader.join().unwrap();
+    let found = volume.inode(next).expect("it was made");
+    create(&volume, &found, "inside").expect("the directory is whole");
+    drop((found, root));
+    volume.close().unwrap();
+    expect_clean(&device);
+}
+
+#[test]
+fn looking_up_by_number() {
+    explore(looking_up);
+}
+
+/// Names are made, and bytes synced, while the volume is closed: what is acknowledged is there.
+fn closing() {
+    let device = Arc::new(IMAGE.snapshot());
+    let volume = open(device.clone());
+    let root = volume.root().unwrap();
+    let file = volume.open_file(&create(&volume, &root, "file").unwrap()).unwrap();
+    let creator = thread::spawn({
+        let (volume, root) = (volume.clone(), root.clone());
+        move || create(&volume, &root, "made").map(drop)
+    });
+    let writer = thread::spawn(move || file.write_at(0, &[7; 1024]).and_then(|_| file.sync(false)));
+    volume.close().unwrap();
+    let (made, written) = (creator.join().unwrap(), writer.join().unwrap());
+    drop(root);
+    expect_clean(&device);
+    let volume = open(device);
+    let root = volume.root().unwrap();
+    if made.is_ok() {
+        volume.lookup(&root, b"made").expect("an acknowledged name");
+    }
+    if written.is_ok() {
+        let inode = volume.lookup(&root, b"file").unwrap();
+        assert_eq!(volume.attr(&inode).size, 1024, "an acknowledged sync");
+    }
+    drop(root);
+    volume.close().unwrap();
+}
+
+#[test]
+fn calls_beside_a_close() {
+    explore(closing);
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_half_made_inode_is_found() {
+    expect_failure("races::a_half_made_inode_is_found", "errors were noted", || {
+        uext4::plant::set(Some(uext4::plant::Fault::VisibleCreation));
+        explore_now(looking_up, 2_000);
+    });
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_close_that_stops_nobody_is_found() {
+    expect_failure("races::a_close_that_stops_nobody_is_found", "acknowledged", || {
+        uext4::plant::set(Some(uext4::plant::Fault::OpenDoor));
+        explore_now(closing, 2_000);
+    });
 }
 
 #[cfg(feature = "plant")]

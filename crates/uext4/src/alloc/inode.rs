@@ -6,9 +6,11 @@
 //! taken for the journaled bitmap and the descriptor, within the handle.
 
 use super::Space;
+use super::inode_map::ClaimedNumber;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
+use crate::plant::{self, Fault};
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
@@ -17,12 +19,14 @@ use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
 #[derive(Debug)]
 pub struct InodeClaim {
     space: Arc<Space>,
-    group: GroupNo,
+    pub(super) group: GroupNo,
     home: GroupNo,
-    index: u32,
+    pub(super) index: u32,
     taken: bool,
     /// Keeps the bitmap in memory, so that taking the inode reads nothing.
     _bitmap: Option<Arc<Buffer>>,
+    /// Blocks of the inode table with slots in front of this one that were never written.
+    pub(super) skipped: Vec<Arc<Buffer>>,
 }
 
 impl InodeClaim {
@@ -30,6 +34,12 @@ impl InodeClaim {
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.space.layout.ino_of(self.group, self.index)
+    }
+
+    /// Credits of [`Space::take_inode`].
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        INODE_CREDITS.saturating_add(u32::try_from(self.skipped.len()).unwrap_or(u32::MAX))
     }
 
     /// The group where its blocks would best be: a file's directory's, wherever a number was free.
@@ -63,7 +73,7 @@ pub enum Child {
 /// Free inodes that count as many: more than calls at a time.
 const MANY_INODES: i64 = 4096;
 
-/// Credits of [`Space::take_inode`] and [`Space::free_inode`]: bitmap and descriptor.
+/// Credits of [`Space::free_inode`]: bitmap and descriptor.
 pub const INODE_CREDITS: u32 = 2;
 
 impl Space {
@@ -85,11 +95,11 @@ impl Space {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some((index, bitmap)) = self.claim_number(group)? {
+            if let Some(ClaimedNumber { index, bitmap, skipped }) = self.claim_number(group)? {
                 let space = self.shared();
                 let home = if child == Child::File { near } else { group };
-                let _bitmap = bitmap;
-                return Ok(InodeClaim { space, group, home, index, taken: false, _bitmap });
+                let (taken, _bitmap) = (false, bitmap);
+                return Ok(InodeClaim { space, group, home, index, taken, _bitmap, skipped });
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
@@ -115,6 +125,7 @@ impl Space {
         let mut state = group.lock();
         let buffer = state.inode_bitmap_for_change(handle, &self.cache, claim.group)?;
         bitmap::set(&mut handle.write(&buffer)?, claim.index);
+        self.zero_skipped_slots(handle, claim, self.written_slots(&state.desc))?;
         let per_group = self.layout.inodes_per_group;
         let desc = &mut state.desc;
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
@@ -129,7 +140,8 @@ impl Space {
         self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
         self.write_desc(handle, claim.group, &desc)?;
         group.note_inodes(&state, 0);
-        self.with_known_inodes(claim.group, |busy| busy.note_block(desc.inode_bitmap()));
+        let written = self.written_slots(&desc);
+        self.with_known_inodes(claim.group, |busy| busy.note_taken(desc.inode_bitmap(), written));
         if is_directory {
             self.inode_maps.count_directory(true);
         }
@@ -183,12 +195,20 @@ impl Space {
         Ok(())
     }
 
-    /// Whether an inode is in use.
+    /// Whether an inode is in use: a number that is only claimed is not.
     ///
     /// # Errors
     /// A corrupt bitmap; a device failure.
     pub fn is_inode_used(&self, ino: Ino) -> Result<bool> {
         let Some((number, index)) = self.layout.group_of_ino(ino) else { return Ok(false) };
-        self.with_busy_inodes(number, |busy| busy.is_used(index))
+        if !self.with_busy_inodes(number, |busy| busy.is_used(index))? {
+            return Ok(false);
+        }
+        if plant::is(Fault::VisibleCreation) {
+            return Ok(true);
+        }
+        let state = self.groups[number.get() as usize].lock();
+        let bitmap = state.inode_bitmap(&self.cache, number)?;
+        Ok(bitmap.is_some_and(|bitmap| bitmap::test(&bitmap.read(), index)))
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Busy {
     first_free: u32,
     /// Block of the journaled bitmap; `None` before the group was first used.
     block: Option<BlockNo>,
+    /// Slots at the begin of the table that were written, at least: those behind may be anything.
+    written: u32,
 }
 
 impl InodeMaps {
@@ -74,9 +76,10 @@ impl Busy {
         self.first_free = self.first_free.min(index);
     }
 
-    /// The group has a bitmap on the device from now on.
-    pub(super) fn note_block(&mut self, block: BlockNo) {
+    /// The group has a bitmap on the device from now on, and `written` slots in its table.
+    pub(super) fn note_taken(&mut self, block: BlockNo, written: u32) {
         self.block = Some(block);
+        self.written = self.written.max(written);
     }
 }
 
@@ -100,7 +103,8 @@ impl Space {
             let bits = state.busy_inodes.take().unwrap_or_default();
             let unused = state.desc.flags().contains(GroupFlags::INODE_UNINIT);
             let block = (!unused).then(|| state.desc.inode_bitmap());
-            *slot.lock() = Some(Busy { bits, first_free: 0, block });
+            let written = self.written_slots(&state.desc);
+            *slot.lock() = Some(Busy { bits, first_free: 0, block, written });
         }
         drop(state);
         let mut busy = slot.lock();
@@ -114,12 +118,9 @@ impl Space {
         }
     }
 
-    /// Takes the lowest free number of a group, and keeps its journaled bitmap in memory. `None`:
-    /// there is none, or the group is not initialised and has no bitmap yet.
-    pub(super) fn claim_number(
-        &self,
-        group: GroupNo,
-    ) -> Result<Option<(u32, Option<Arc<Buffer>>)>> {
+    /// Takes the lowest free number of a group, and keeps in memory what [`Space::take_inode`] will
+    /// change. `None`: there is none.
+    pub(super) fn claim_number(&self, group: GroupNo) -> Result<Option<ClaimedNumber>> {
         let per_group = self.layout.inodes_per_group;
         // Inodes below the first ordinary one are reserved, whatever the bitmap says.
         let reserved = self.layout.first_ino.get().saturating_sub(1);
@@ -129,23 +130,33 @@ impl Space {
             if plant::is(Fault::LooseNumber) {
                 busy.release(index);
             }
-            Some((index, busy.block))
+            Some((index, busy.block, busy.written))
         })?;
-        if let (Some((index, _)), true) = (claimed, plant::is(Fault::LooseNumber)) {
+        if let (Some((index, ..)), true) = (claimed, plant::is(Fault::LooseNumber)) {
             self.with_known_inodes(group, |busy| {
                 bitmap::set(&mut busy.bits, index);
             });
         }
-        let Some((index, block)) = claimed else { return Ok(None) };
+        let Some((index, block, written)) = claimed else { return Ok(None) };
         let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
-        match block.map(read).transpose() {
-            Ok(bitmap) => Ok(Some((index, bitmap))),
-            Err(error) => {
-                self.with_known_inodes(group, |busy| busy.release(index));
-                Err(error)
-            }
+        let pinned = block.map(read).transpose().and_then(|bitmap| {
+            let skipped = self.read_slots(group, written..index)?;
+            Ok(ClaimedNumber { index, bitmap, skipped })
+        });
+        if pinned.is_err() {
+            self.with_known_inodes(group, |busy| busy.release(index));
         }
+        pinned.map(Some)
     }
+}
+
+/// A number that nobody else can take, as its index in its group.
+pub(super) struct ClaimedNumber {
+    pub(super) index: u32,
+    /// The journaled bitmap, if the group has one yet.
+    pub(super) bitmap: Option<Arc<Buffer>>,
+    /// Blocks of the inode table with slots in front of it that were never written.
+    pub(super) skipped: Vec<Arc<Buffer>>,
 }
 
 #[cfg(test)]
@@ -154,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_lowest_free_number_goes_first_and_comes_back() {
-        let mut busy = Busy { bits: vec![0_u8; 8].into(), first_free: 0, block: None };
+        let mut busy = Busy { bits: vec![0_u8; 8].into(), first_free: 0, block: None, written: 64 };
         let taken: Vec<_> = (0..4).map(|_| busy.claim(10, 16)).collect();
         assert_eq!(taken, [Some(10), Some(11), Some(12), Some(13)]);
         busy.release(11);

@@ -26,6 +26,7 @@ mod privilege;
 mod reserve;
 mod spread;
 mod trim;
+mod unwritten_slots;
 mod window;
 mod zone;
 

@@ -9,7 +9,7 @@ use super::{AllocStats, Claim, Criterion, Reservation, Space};
 use crate::cache::Cache;
 use crate::config::{AllocOptions, FreeMode, StreamGoal};
 use crate::error::Result;
-use crate::journal::{Handle, Journal, JournalConfig, LogLocation, recover};
+use crate::journal::{Handle, Journal, JournalConfig, LeftLog, LogLocation, recover};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::process::Command;
@@ -55,7 +55,7 @@ fn rig(options: AllocOptions) -> Option<Rig> {
     assert_eq!(layout.group_count, 8);
     let location = LogLocation::find(&*device, &layout, &superblock).unwrap();
     let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
-    let recovered = recover(&shared, &layout, location, false).unwrap();
+    let recovered = recover(&shared, &layout, location, LeftLog::Wipe).unwrap();
     let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
     let journal = recovered.prepare(&cache, JournalConfig::default()).unwrap();
     journal.begin().unwrap();

@@ -58,6 +58,7 @@ impl Rig {
         attributes.links = 2;
         let kind = FileKind::Directory;
         let (ino, home) = (claim.ino(), claim.home());
+        let creation = self.inodes.begin_creation(ino);
         let inode = Inode::create(&self.space, &self.budget, ino, home, kind, attributes)?;
         let inode = Arc::new(inode);
         let mut growth = extent::claim_growth(&self.space, &inode, 1)?;
@@ -68,7 +69,7 @@ impl Rig {
             insertion.apply(handle, inode.ino(), kind)?;
             parent.update(handle, |attributes| attributes.links += 1)
         })?;
-        Ok(self.inodes.insert(inode))
+        Ok(creation.finish(inode))
     }
 
     /// Every name of a directory, read in steps of at most `step` entries.

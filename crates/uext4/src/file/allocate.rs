@@ -104,6 +104,7 @@ impl Files {
         offset: u64,
         end: u64,
     ) -> Result<()> {
+        self.finish_cut(inode, state)?;
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
                 self.allocate_range(inode, state, offset, end, keep_size)

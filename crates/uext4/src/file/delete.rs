@@ -6,12 +6,12 @@
 use super::truncate::Removal;
 use super::{Files, ORPHAN_CREDITS};
 use crate::alloc::INODE_CREDITS;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeRef};
-use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use crate::xattr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use uext4_ondisk::{FileBlock, FileKind};
 
 impl Files {
@@ -73,6 +73,10 @@ impl Files {
         if !self.orphans.contains(inode.ino()) {
             return Ok(());
         }
+        // It stays an orphan: block maps are read-only.
+        if inode.has_blocks() && !inode.has_extent_tree() {
+            return Ok(());
+        }
         let _sweep = inode.sweep();
         let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END);
         let mut cut = Removal::nothing();
@@ -105,33 +109,46 @@ impl Files {
     }
 
     /// Completes what a crash interrupted: deletes orphans without links, cuts the others to
-    /// their size. One after the other, for there may be more than memory holds.
+    /// their size. One after the other, for there may be more than memory holds. Returns why some
+    /// could not be cleaned up; they stay orphans.
     ///
     /// # Errors
-    /// The first failure.
-    pub fn clean_orphans(&self) -> Result<()> {
+    /// The journal is aborted.
+    pub fn clean_orphans(&self) -> Result<Vec<Error>> {
+        let mut problems = Vec::new();
         for ino in self.orphans.numbers_in_file() {
-            self.clean_orphan(self.table.get_orphan(ino)?)?;
+            let cleaned = self.table.get_orphan(ino).and_then(|inode| self.clean_orphan(inode));
+            problems.extend(self.watch(cleaned).err());
         }
-        while let Some(inode) = self.orphans.next_of_list(&self.table)? {
-            self.clean_orphan(inode)?;
+        loop {
+            let cleaned = match self.orphans.next_of_list(&self.table, self.space.journal()) {
+                Ok(None) => break,
+                Ok(Some(inode)) => self.clean_orphan(inode),
+                Err(error) => {
+                    problems.extend(self.watch::<()>(Err(error)).err());
+                    break;
+                }
+            };
+            problems.extend(self.watch(cleaned).err());
         }
-        Ok(())
+        // Damage may have made the volume read-only (`errors=`), which is no reason not to open it.
+        let is_read_only = self.read_only.load(Ordering::Acquire);
+        if self.space.journal().is_aborted() && !is_read_only {
+            return Err(self.space.journal().aborted_error());
+        }
+        Ok(problems)
     }
 
     fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
-        let (links, size) = {
-            let attributes = inode.attributes();
-            (attributes.links, attributes.size)
-        };
-        if links > 0 {
+        if inode.has_blocks() && !inode.has_extent_tree() {
+            let context =
+                format!("orphan inode {} has a block map, which is read-only", inode.ino());
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        if inode.attributes().links > 0 {
             let _exclusive = inode.lock().write();
-            let mut state = inode.sweep();
-            let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END);
-            self.shrink(&inode, &excluded, &mut state, size)?;
-            let _pin = inode.table_block()?;
-            let remove = |handle: &mut Handle<'_>| self.orphans.remove(handle, &inode);
-            self.space.journal().run(ORPHAN_CREDITS, remove)?;
+            inode.set_unfinished_cut(true);
+            return self.finish_cut(&inode, &mut inode.sweep());
         }
         drop(inode);
         self.delete_unlinked()

@@ -18,6 +18,7 @@ mod damage;
 mod dax;
 mod delete;
 mod direct;
+mod gate;
 mod journaled;
 mod locality;
 mod mapping;
@@ -41,7 +42,7 @@ pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
 };
 pub use ordered::OrderedWrites;
-pub use orphan::{ORPHAN_CREDITS, Orphans};
+pub use orphan::{FoundOrphans, ORPHAN_CREDITS, Orphans};
 pub use seek::Seek;
 
 use crate::alloc::Space;
@@ -66,6 +67,8 @@ pub struct Files {
     /// Sweeps for syncs.
     convoy: convoy::Convoy,
     read_only: AtomicBool,
+    /// Calls that are inside.
+    gate: gate::CallGate,
     /// Nothing of this volume was ever changed.
     opened_read_only: bool,
     started: Instant,
@@ -108,6 +111,7 @@ impl Files {
             options,
             convoy: convoy::Convoy::default(),
             read_only: AtomicBool::new(read_only),
+            gate: gate::CallGate::default(),
             opened_read_only: read_only,
             started: Instant::now(),
             reclaim_hand: AtomicUsize::new(0),

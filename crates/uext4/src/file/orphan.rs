@@ -6,21 +6,23 @@
 //! Invariants: an inode is an orphan in the same transaction in which its last link goes, or in
 //! which its size shrinks while blocks past it remain; it ceases to be one in the transaction that
 //! completes the work.
+//! What cannot be trusted is not followed, as in ext4: the list ends in front of an entry that no
+//! orphan can be, and of a file system in an error state nothing is cleaned up (e2fsck does it). An
+//! orphan that can be trusted and not be cleaned up (its leaf is unreadable, it has a block map)
+//! stays one, for the next mount.
 //! Locking: one lock, inside handles; while the volume is opened, the only thread reads under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.
 
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::extent::block_of;
 use crate::inode::{Inode, InodeRef, InodeTable};
-use crate::journal::Handle;
+use crate::journal::{Handle, Journal};
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
-use uext4_ondisk::{
-    Compat, CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place, RawSuperblock, orphan,
-};
+use uext4_ondisk::{Compat, CorruptKind, FileBlock, FileKind, Ino, Place, RawSuperblock, orphan};
 
 /// Credits of adding or removing an orphan: superblock, the inode, its predecessor in the list.
 pub const ORPHAN_CREDITS: u32 = 3;
@@ -43,6 +45,8 @@ struct State {
     list: Vec<Listed>,
     /// What a crash left: the list on the device goes on here behind `list`. 0 is its end.
     rest: Ino,
+    /// Where what a crash left cannot be followed any further.
+    rest_end: Option<ListEnd>,
     /// Where the search for a free slot begins.
     hand: usize,
 }
@@ -56,6 +60,23 @@ struct Listed {
     _table_block: Arc<Buffer>,
 }
 
+/// An entry of the list on the device that is not followed.
+#[derive(Clone, Copy, Debug)]
+struct ListEnd {
+    ino: Ino,
+    /// It is no orphan: the list is cut in front of it. Else it is only unreadable, and stays.
+    is_wrong: bool,
+}
+
+/// What [`Orphans::open`] found.
+#[derive(Debug, Default)]
+pub struct FoundOrphans {
+    /// Orphans to be cleaned up.
+    pub count: usize,
+    /// Why others are not.
+    pub problems: Vec<Error>,
+}
+
 impl Listed {
     fn new(inode: &Arc<Inode>) -> Result<Self> {
         Ok(Self { inode: Arc::clone(inode), _table_block: inode.table_block()? })
@@ -63,30 +84,48 @@ impl Listed {
 }
 
 impl Orphans {
-    /// Finds and checks the orphans that a crash left, and says how many. They stay orphans until
-    /// each has been dealt with by [`super::Files::clean_orphans`]. Changes nothing.
+    /// Finds and checks the orphans that a crash left. They stay orphans until each has been dealt
+    /// with by [`super::Files::clean_orphans`]. With `has_errors` the file system is known to have
+    /// some, and nothing of it is trusted. Changes nothing.
     ///
     /// # Errors
-    /// A corrupt orphan file or list; a device failure.
+    /// A corrupt orphan file; a device failure.
     pub fn open(
         space: &Arc<Space>,
         table: &Arc<InodeTable>,
         superblock: &RawSuperblock,
-    ) -> Result<(Self, usize)> {
+        has_errors: bool,
+    ) -> Result<(Self, FoundOrphans)> {
         let (buffer, superblock_at) = space.cache().superblock()?;
         let mut state = State::default();
-        let mut found = FxHashSet::default();
+        let mut search = Search { space, table, has_errors, seen: FxHashSet::default() };
+        let mut found = FoundOrphans::default();
         if space.layout().features.compat.contains(Compat::ORPHAN_FILE) {
-            state.read_file(space, table, superblock, &mut found)?;
+            state.read_file(&mut search, superblock, &mut found)?;
         }
         state.rest = Ino(superblock.s_last_orphan.get());
         let mut next = state.rest;
         while next.get() != 0 {
-            next = Ino(check(space, table, next, &mut found)?.attributes().dtime);
+            match search.check(next) {
+                Ok(inode) => {
+                    found.count += 1;
+                    next = Ino(inode.attributes().dtime);
+                }
+                Err(error) => {
+                    let is_wrong = *error.kind() != ErrorKind::Io;
+                    state.rest_end = Some(ListEnd { ino: next, is_wrong });
+                    found.problems.push(error);
+                    break;
+                }
+            }
+        }
+        if has_errors {
+            // Each says the same.
+            found.problems.truncate(1);
         }
         let orphans =
             Self { state: Mutex::new(LockRank::Orphan, state), superblock: buffer, superblock_at };
-        Ok((orphans, found.len()))
+        Ok((orphans, found))
     }
 
     /// Orphans of the orphan file.
@@ -94,21 +133,48 @@ impl Orphans {
         self.state.lock().in_file.keys().copied().collect()
     }
 
-    /// The next orphan of the list that a crash left. The one before has been dealt with.
-    pub(super) fn next_of_list(&self, table: &Arc<InodeTable>) -> Result<Option<InodeRef>> {
-        let ino = self.state.lock().rest;
+    /// The next orphan of the list that a crash left, which stands behind those that could not be
+    /// cleaned up. None: the list ends, or cannot be followed any further.
+    ///
+    /// # Errors
+    /// A device failure; the list goes on as it was.
+    pub(super) fn next_of_list(
+        &self,
+        table: &Arc<InodeTable>,
+        journal: &Journal,
+    ) -> Result<Option<InodeRef>> {
+        let (ino, end) = {
+            let state = self.state.lock();
+            (state.rest, state.rest_end)
+        };
+        if let Some(end) = end.filter(|end| end.ino == ino) {
+            if end.is_wrong {
+                self.end_list(journal)?;
+            }
+            return Ok(None);
+        }
         if ino.get() == 0 {
             return Ok(None);
         }
         let inode = table.get_orphan(ino)?;
         let listed = Listed::new(&inode)?;
         let mut state = self.state.lock();
-        if !state.list.is_empty() {
-            return Err(corrupt(ino, "follows one that could not be cleaned up"));
-        }
         state.rest = Ino(inode.attributes().dtime);
-        state.list.push(listed);
+        state.list.insert(0, listed);
         Ok(Some(inode))
+    }
+
+    /// Cuts off what follows `list` on the device.
+    fn end_list(&self, journal: &Journal) -> Result<()> {
+        journal.run(ORPHAN_CREDITS, |handle| {
+            let mut state = self.state.lock();
+            match state.list.first() {
+                Some(last) => last.inode.update(handle, |attributes| attributes.dtime = 0)?,
+                None => self.set_head(handle, Ino(0))?,
+            }
+            state.rest = Ino(0);
+            Ok(())
+        })
     }
 
     /// Whether the inode is an orphan.
@@ -203,13 +269,13 @@ impl Orphans {
 impl State {
     fn read_file(
         &mut self,
-        space: &Arc<Space>,
-        table: &Arc<InodeTable>,
+        search: &mut Search<'_>,
         superblock: &RawSuperblock,
-        found: &mut FxHashSet<Ino>,
+        found: &mut FoundOrphans,
     ) -> Result<()> {
+        let space = search.space;
         let block_size = space.layout().block_size;
-        let inode = table.get(Ino(superblock.s_orphan_file_inum.get()))?;
+        let inode = search.table.get(Ino(superblock.s_orphan_file_inum.get()))?;
         let blocks = inode.size() / u64::from(block_size);
         // mke2fs makes 512 blocks at most; far more is a hostile image.
         if blocks > (16 << 20) / u64::from(block_size) {
@@ -222,8 +288,14 @@ impl State {
             let entries: Vec<(u32, Ino)> = orphan::entries(&buffer.read()).collect();
             let free = orphan::slots_per_block(block_size).saturating_sub(entries.len() as u32);
             for (slot, ino) in entries {
-                check(space, table, ino, found)?;
-                self.in_file.insert(ino, (index as usize, slot));
+                match search.check(ino) {
+                    Ok(_) => {
+                        found.count += 1;
+                        self.in_file.insert(ino, (index as usize, slot));
+                    }
+                    // The slot stays in use, for e2fsck to look at.
+                    Err(error) => found.problems.push(error),
+                }
             }
             self.file.push((buffer, free));
         }
@@ -245,30 +317,38 @@ impl State {
     }
 }
 
-/// An orphan that a crash left must be an ordinary inode in use, and there once. The inode is not
-/// kept in memory: there may be millions.
-fn check(space: &Space, table: &InodeTable, ino: Ino, found: &mut FxHashSet<Ino>) -> Result<Inode> {
-    if space.is_special(ino) || ino.get() > space.layout().inodes_count {
-        return Err(corrupt(ino, "cannot be one"));
+/// A search for the orphans that a crash left.
+struct Search<'a> {
+    space: &'a Arc<Space>,
+    table: &'a Arc<InodeTable>,
+    /// The file system is in an error state.
+    has_errors: bool,
+    seen: FxHashSet<Ino>,
+}
+
+impl Search<'_> {
+    /// An orphan must be an ordinary inode in use, and there once. The inode is not kept in memory:
+    /// there may be millions.
+    fn check(&mut self, ino: Ino) -> Result<Inode> {
+        if self.has_errors {
+            let why = "the file system has errors: its orphans are left to e2fsck";
+            return Err(Error::new(ErrorKind::NeedsRecovery, why));
+        }
+        if self.space.is_special(ino) || ino.get() > self.space.layout().inodes_count {
+            return Err(corrupt(ino, "cannot be one"));
+        }
+        if !self.seen.insert(ino) {
+            return Err(corrupt(ino, "is there twice"));
+        }
+        if !self.space.is_inode_used(ino)? {
+            return Err(corrupt(ino, "is a free inode"));
+        }
+        let inode = self.table.read(ino)?;
+        if inode.attributes().links > 0 && inode.kind() != FileKind::Regular {
+            return Err(corrupt(ino, "is to be cut, and no file"));
+        }
+        Ok(inode)
     }
-    if !found.insert(ino) {
-        return Err(corrupt(ino, "is there twice"));
-    }
-    if !space.is_inode_used(ino)? {
-        return Err(corrupt(ino, "is a free inode"));
-    }
-    let inode = table.read(ino)?;
-    let (links, flags) = {
-        let attributes = inode.attributes();
-        (attributes.links, attributes.flags)
-    };
-    if links > 0 && inode.kind() != FileKind::Regular {
-        return Err(corrupt(ino, "is to be cut, and no file"));
-    }
-    if inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
-        return Err(corrupt(ino, "has a block map"));
-    }
-    Ok(inode)
 }
 
 fn corrupt(ino: Ino, why: &'static str) -> Error {

@@ -92,7 +92,7 @@ impl Files {
                     unused.push(inode);
                 }
             });
-            if !self.is_read_only() {
+            if !self.is_read_only() && !self.is_closing() {
                 // Failures are recorded: of a sweep with the inode, of a handle with the journal.
                 self.watch_dropped(self.write_back_group(&unused));
             }

@@ -40,6 +40,7 @@ impl Files {
 
     fn set_size_locked(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let mut state = inode.sweep();
+        self.finish_cut(inode, &mut state)?;
         let old = inode.size();
         if size == 0 && old > 0 {
             inode.flush_on_close.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -77,10 +78,12 @@ impl Files {
             false => (self.zero_tail(inode, size)?, None),
         };
         let is_whole = cut.is_last && !tail;
+        let was_unfinished = inode.has_unfinished_cut();
         let credits = 2 + ORPHAN_CREDITS + if is_whole { cut.credits } else { 0 };
         self.space.journal().run(credits, |handle| {
             inode.note_data_change(handle);
             if !is_whole {
+                inode.set_unfinished_cut(true);
                 self.orphans.add(handle, inode)?;
             }
             inode.update(handle, |attributes| {
@@ -91,12 +94,17 @@ impl Files {
                 attributes.touch_content();
             })?;
             patch.iter().try_for_each(|patch| patch.apply(handle))?;
-            if is_whole { self.remove_planned(handle, inode, &mut cut) } else { Ok(()) }
+            if !is_whole {
+                return Ok(());
+            }
+            self.remove_planned(handle, inode, &mut cut)?;
+            if was_unfinished { self.cease_to_be_orphan(handle, inode) } else { Ok(()) }
         })?;
         Self::show(inode, patch);
         inode.window.rewind(keep.get());
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
+            inode.set_unfinished_cut(false);
             return Ok(());
         }
         self.remove_range(inode, excluded, keep, FileBlock::END)?;
@@ -104,11 +112,41 @@ impl Files {
             self.zero_dax(inode, self.block_at(size), size % self.block_size(), self.block_size())?;
         }
         self.sweep_locked(inode, state)?;
-        // A file that was unlinked while open stays an orphan until it is deleted.
-        if inode.attributes().links == 0 {
+        self.space
+            .journal()
+            .run(ORPHAN_CREDITS, |handle| self.cease_to_be_orphan(handle, inode))?;
+        inode.set_unfinished_cut(false);
+        Ok(())
+    }
+
+    /// A cut is complete in this handle. A file that was unlinked while open stays an orphan until
+    /// it is deleted.
+    fn cease_to_be_orphan(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        let is_linked = inode.attributes().links > 0;
+        if is_linked { self.orphans.remove(handle, inode) } else { Ok(()) }
+    }
+
+    /// Completes a cut that failed after the size was set. What lies behind the end of such a file
+    /// are old bytes, which must not come back when it grows. The caller holds the file
+    /// exclusively.
+    ///
+    /// # Errors
+    /// As of the cut.
+    pub(super) fn finish_cut(&self, inode: &Arc<Inode>, state: &mut SweepState) -> Result<()> {
+        if !inode.has_unfinished_cut() {
             return Ok(());
         }
-        self.space.journal().run(ORPHAN_CREDITS, |handle| self.orphans.remove(handle, inode))
+        let size = inode.size();
+        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END);
+        self.shrink(inode, &excluded, state, size)
+    }
+
+    /// As [`Files::finish_cut`] before a write up to byte `end`.
+    pub(super) fn finish_cut_before(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        if inode.has_unfinished_cut() && end > inode.size() {
+            return self.finish_cut(inode, &mut inode.sweep());
+        }
+        Ok(())
     }
 
     /// Drops cached pages and the promises they hold. The caller holds file and sweep lock.

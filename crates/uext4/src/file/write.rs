@@ -61,6 +61,7 @@ impl Files {
         let end = offset.saturating_add(buf.len() as u64);
         self.check_end(end)?;
         self.check_append_only(inode, offset, buf)?;
+        self.finish_cut_before(inode, end)?;
         let journaled = self.is_journaled(inode);
         let mut done = 0;
         while done < buf.len() {

@@ -24,6 +24,7 @@ pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
 pub(crate) use slot::table_block_of;
+pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
 pub(crate) use written::WrittenLeaf;
 
@@ -102,6 +103,9 @@ pub struct Inode {
     data_changed_in: TidCell,
     /// A set size shrank the file to nothing: closing it writes it back (`auto_da_alloc`).
     pub(crate) flush_on_close: AtomicBool,
+    /// Its size was set, and not all of what lies behind has gone: it is an orphan, and grows only
+    /// once that is done. Changes with the file's lock held exclusively.
+    unfinished_cut: AtomicBool,
     refs: AtomicU32,
     referenced: AtomicBool,
     /// Its slot has not been written yet.
@@ -157,6 +161,7 @@ impl Inode {
             changed_in: TidCell::default(),
             data_changed_in: TidCell::default(),
             flush_on_close: AtomicBool::new(false),
+            unfinished_cut: AtomicBool::new(false),
             refs: AtomicU32::new(0),
             referenced: AtomicBool::new(true),
             fresh: AtomicBool::new(fresh),
@@ -317,6 +322,17 @@ impl Inode {
             attributes.times_dirty || self.is_size_late(&attributes)
         };
         late || self.is_direct_late() || self.pages().map.dirty() > 0
+    }
+
+    /// Whether a cut of the file began and has not ended: the inode is an orphan with links, or
+    /// about to become one, or about to cease to be one.
+    pub(crate) fn has_unfinished_cut(&self) -> bool {
+        self.unfinished_cut.load(Ordering::Acquire)
+    }
+
+    /// A cut of the file begins, or has ended.
+    pub(crate) fn set_unfinished_cut(&self, is_unfinished: bool) {
+        self.unfinished_cut.store(is_unfinished, Ordering::Release);
     }
 
     /// Times have changed in memory only. `attributes` are this inode's.

@@ -6,14 +6,18 @@
 //! while it has none: a number never has two `Inode`s. What was read from the inode table while
 //! an inode left the shard is read again, for it may be older than what that one did. An inode that
 //! is unlinked and loses its last reference goes to the `unlinked` queue, whose consumer deletes
-//! it. An inode without links is read only to be cleaned up as an orphan.
+//! it. An inode without links is read only to be cleaned up as an orphan. A number whose inode is
+//! being created is `NotFound` until the creator has put the whole inode in: thread A writes the
+//! slot of a new directory, thread B asks for its number, so B would read a directory without a
+//! block and keep it in the table for good.
 
 use super::{Attributes, Inode};
 use crate::alloc::Space;
 use crate::cache::PageBudget;
 use crate::error::{Error, ErrorKind, Result};
+use crate::plant::{self, Fault};
 use crate::sync::{LockRank, Mutex};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -46,10 +50,38 @@ pub struct InodeTable {
 #[derive(Debug, Default)]
 struct Shard {
     inodes: FxHashMap<Ino, Arc<Inode>>,
+    /// Numbers whose inodes are being created.
+    creating: FxHashSet<Ino>,
     /// Second-chance queue of the inodes; may name some that have left.
     clock: std::collections::VecDeque<Ino>,
-    /// Inodes that have left.
+    /// Inodes that have left, and creations that came to nothing.
     departures: u64,
+}
+
+/// A number that a new inode will have. Until [`Creation::finish`] nobody finds the number;
+/// dropping it gives the creation up.
+#[derive(Debug)]
+pub(crate) struct Creation {
+    table: Arc<InodeTable>,
+    ino: Ino,
+}
+
+impl Creation {
+    /// Puts the new inode in, which is whole in its transaction.
+    pub(crate) fn finish(self, inode: Arc<Inode>) -> InodeRef {
+        debug_assert_eq!(inode.ino(), self.ino, "another inode than was announced");
+        self.table.insert(inode)
+    }
+}
+
+impl Drop for Creation {
+    fn drop(&mut self) {
+        let mut shard = self.table.shard(self.ino).lock();
+        // `finish` has ended it already.
+        if shard.creating.remove(&self.ino) {
+            shard.departures += 1;
+        }
+    }
 }
 
 impl Shard {
@@ -96,7 +128,8 @@ impl InodeTable {
     /// The inode, read if it is not in memory.
     ///
     /// # Errors
-    /// Those of [`Inode::read`]; `NotFound` for one that has no links and is not in memory.
+    /// Those of [`Inode::read`]; `NotFound` for one that is being created, or that has no links and
+    /// is not in memory.
     pub fn get(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.load(ino, |inode| inode.attributes().links > 0)
     }
@@ -111,7 +144,16 @@ impl InodeTable {
         Inode::read(&self.space, &self.budget, ino)
     }
 
+    /// Begins the creation of an inode, whose number the caller has claimed.
+    pub(crate) fn begin_creation(self: &Arc<Self>, ino: Ino) -> Creation {
+        if !plant::is(Fault::VisibleCreation) {
+            self.shard(ino).lock().creating.insert(ino);
+        }
+        Creation { table: Arc::clone(self), ino }
+    }
+
     fn load(self: &Arc<Self>, ino: Ino, accept: impl Fn(&Inode) -> bool) -> Result<InodeRef> {
+        let not_found = || Error::new(ErrorKind::NotFound, format!("inode {ino}"));
         loop {
             let departures = {
                 let shard = self.shard(ino).lock();
@@ -121,13 +163,22 @@ impl InodeTable {
                 }
                 shard.departures
             };
-            let inode = Arc::new(Inode::read(&self.space, &self.budget, ino)?);
-            if !accept(&inode) {
-                return Err(Error::new(ErrorKind::NotFound, format!("inode {ino}")));
-            }
+            let read = self.read(ino);
+            let is_accepted = read.as_ref().is_ok_and(&accept);
             let mut shard = self.shard(ino).lock();
-            if shard.departures == departures || shard.inodes.contains_key(&ino) {
-                return Ok(self.insert_in(&mut shard, inode));
+            // Whatever was read of an inode that is being created, be it an error, is half of it.
+            if shard.creating.contains(&ino) {
+                return Err(not_found());
+            }
+            if let Some(inode) = shard.inodes.get(&ino) {
+                return Ok(self.reference(inode));
+            }
+            if shard.departures == departures {
+                let inode = read?;
+                if !is_accepted {
+                    return Err(not_found());
+                }
+                return Ok(self.insert_in(&mut shard, Arc::new(inode)));
             }
         }
     }
@@ -141,9 +192,10 @@ impl InodeTable {
         Some(self.reference(inode))
     }
 
-    /// Puts an inode in; one that another thread has put in meanwhile wins.
-    pub(crate) fn insert(self: &Arc<Self>, inode: Arc<Inode>) -> InodeRef {
+    /// Puts a new inode in.
+    fn insert(self: &Arc<Self>, inode: Arc<Inode>) -> InodeRef {
         let mut shard = self.shard(inode.ino()).lock();
+        shard.creating.remove(&inode.ino());
         self.insert_in(&mut shard, inode)
     }
 
@@ -276,9 +328,12 @@ impl InodeRef {
 }
 
 impl Inode {
-    /// Whether nobody would miss it. Called with the shard's lock held, so by try-locks only.
+    /// Whether nobody would miss it. Called with the shard's lock held, so by try-locks only. The
+    /// orphan list writes inodes that are in it when their neighbours leave: a second object of
+    /// such a number would lose its changes by that.
     fn is_evictable(&self) -> bool {
-        if self.refs.load(Ordering::Acquire) > 0 {
+        let is_listed = self.has_unfinished_cut() && !plant::is(Fault::ForgottenOrphan);
+        if self.refs.load(Ordering::Acquire) > 0 || is_listed {
             return false;
         }
         let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_late(a);

@@ -37,7 +37,7 @@ pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
-pub use recovery::{Recovered, recover};
+pub use recovery::{LeftLog, Recovered, recover};
 pub use space::LogSpace;
 pub use stats::{JournalInfo, JournalStats};
 

@@ -2,7 +2,9 @@
 //!
 //! Invariants: images are written home and flushed before the log is declared empty. Transaction
 //! ids go on from where they were: they never reset. Features of the journal change only while the
-//! log is empty.
+//! log is empty. A log that is not empty and not to be replayed, since the file system's superblock
+//! does not say `needs_recovery`, is wiped before that flag is set: a crash would bring its old
+//! blocks back over newer ones.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
 use super::batch::Batch;
@@ -54,7 +56,18 @@ pub struct Recovered {
     pub recorded_error: bool,
 }
 
-/// Reads the journal and, if `needs_recovery`, writes what it holds home and empties it.
+/// What becomes of a log that is not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftLog {
+    /// It is written home and emptied.
+    Replay,
+    /// It is emptied: everything was home, and the flag that says otherwise is not set.
+    Wipe,
+    /// It stays: nothing may be written.
+    Keep,
+}
+
+/// Reads the journal, and deals with what it holds.
 ///
 /// # Errors
 /// A corrupt journal superblock, features that are not understood, a damaged log, a device
@@ -63,7 +76,7 @@ pub fn recover(
     device: &SharedDevice,
     layout: &Layout,
     location: LogLocation,
-    needs_recovery: bool,
+    left: LeftLog,
 ) -> Result<Recovered> {
     let block_size = layout.block_size as usize;
     // A map over the whole journal inode, for reading.
@@ -89,11 +102,24 @@ pub fn recover(
         blocks: 0,
         recorded_error: superblock.s_errno.get() != 0,
     };
-    if journal.is_empty() || !needs_recovery {
+    if journal.is_empty() || left == LeftLog::Keep {
         return Ok(recovered);
     }
     let limits = ReplayLimits::new(layout.blocks_count);
-    let plan = plan(&journal, limits, |at, bytes| map.read(at, bytes)).map_err(replay_error)?;
+    let plan = plan(&journal, limits, |at, bytes| map.read(at, bytes)).map_err(replay_error);
+    if left == LeftLog::Wipe {
+        // Ids go on behind those of the log, or of any log of this length, so that no block of it
+        // can be taken for one of what follows.
+        let beyond = || Tid(journal.sequence.get().wrapping_add(superblock.s_maxlen.get()));
+        (recovered.next_tid, recovered.last_commit_secs) =
+            plan.map_or_else(|_| (beyond(), 0), |plan| (plan.next_tid, plan.last_commit_secs));
+        superblock.s_start.set(0);
+        superblock.s_sequence.set(recovered.next_tid.get());
+        write_superblock(&map, block_size, &mut superblock)?;
+        recovered.superblock = superblock;
+        return Ok(recovered);
+    }
+    let plan = plan?;
     if !plan.damaged.is_empty() {
         let context = format!(
             "{} blocks of the journal are damaged and cannot be replayed; run e2fsck",

@@ -34,11 +34,13 @@ pub enum WaitFor {
     DirtyLimit,
     /// Direct accesses of a file to end, whose blocks go or whose pages come.
     DirectIo,
+    /// Calls to return, before the volume is closed.
+    Calls,
 }
 
 impl WaitFor {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TransactionLocked,
         Self::TransactionFull,
         Self::LogSpace,
@@ -48,6 +50,7 @@ impl WaitFor {
         Self::Flush,
         Self::DirtyLimit,
         Self::DirectIo,
+        Self::Calls,
     ];
 
     /// Its name in tables and JSON.
@@ -63,6 +66,7 @@ impl WaitFor {
             Self::Flush => "flush",
             Self::DirtyLimit => "dirty_limit",
             Self::DirectIo => "direct_io",
+            Self::Calls => "calls",
         }
     }
 }

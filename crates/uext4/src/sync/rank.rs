@@ -4,6 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LockRank {
+    /// How a volume ended: held while it ends.
+    End,
     /// Serialises renames that move a directory to another parent.
     Rename,
     /// Contents of a directory: ancestors before descendants, then by inode number.
@@ -51,7 +53,8 @@ pub enum LockRank {
 impl LockRank {
     /// All, lowest first.
     #[cfg(feature = "simulate")]
-    pub const ALL: [(Self, &'static str); 21] = [
+    pub const ALL: [(Self, &'static str); 22] = [
+        (Self::End, "End"),
         (Self::Rename, "Rename"),
         (Self::Directory, "Directory"),
         (Self::File, "File"),

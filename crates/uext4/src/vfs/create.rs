@@ -1,12 +1,12 @@
 //! Creating files, directories and special files; hard links.
 
 use super::{Device, Vfs, add_subdirectory, expect_directory};
-use crate::alloc::{Child, INODE_CREDITS, InodeClaim};
+use crate::alloc::{Child, InodeClaim};
 use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, claim_growth};
-use crate::inode::{self, Attributes, Inode, InodeRef};
+use crate::inode::{self, Attributes, Creation, Inode, InodeRef};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use crate::xattr;
@@ -62,6 +62,8 @@ fn child(dir: &Inode, kind: FileKind) -> Child {
 
 /// A number that an inode will have.
 pub(super) struct Claimed {
+    /// Dropped before the claim: until then the number is nobody else's.
+    creation: Creation,
     claim: InodeClaim,
     /// Its table block.
     pin: Arc<Buffer>,
@@ -70,6 +72,7 @@ pub(super) struct Claimed {
 /// An inode that is ready to be linked into a directory.
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
+    creation: Creation,
     claim: InodeClaim,
     /// Its table block.
     pin: Arc<Buffer>,
@@ -197,14 +200,15 @@ impl Vfs {
     pub(super) fn claim_child(&self, dir: &Inode, kind: FileKind) -> Result<Claimed> {
         let space = self.files.space();
         let claim = space.claim_inode(dir.ino(), child(dir, kind))?;
+        let creation = self.files.table().begin_creation(claim.ino());
         let pin = inode::table_block_of(space, claim.ino())?;
-        Ok(Claimed { claim, pin })
+        Ok(Claimed { creation, claim, pin })
     }
 
     /// Claims `blocks` blocks for a new inode.
     pub(super) fn prepare(
         &self,
-        Claimed { claim, pin }: Claimed,
+        Claimed { creation, claim, pin }: Claimed,
         kind: FileKind,
         attributes: Attributes,
         blocks: u32,
@@ -217,7 +221,7 @@ impl Vfs {
             0 => None,
             blocks => Some(claim_growth(space, &inode, blocks)?),
         };
-        Ok(Prepared { inode, claim, pin, growth })
+        Ok(Prepared { inode, creation, claim, pin, growth })
     }
 
     /// Links a prepared inode; `fill` gives it its first content in the same handle, `lists` its
@@ -230,14 +234,14 @@ impl Vfs {
         lists: Option<xattr::Change<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
-        let Prepared { inode, mut claim, pin: _pin, mut growth } = prepared;
+        let Prepared { inode, mut claim, pin: _pin, mut growth, creation } = prepared;
         let _dir_pin = dir.table_block()?;
         let space = self.files.space();
         let is_directory = inode.kind() == FileKind::Directory;
         let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
         // The inode and its parent.
         let list_credits = lists.as_ref().map_or(0, xattr::Change::credits);
-        let credits = insertion.credits() + INODE_CREDITS + fill_credits + list_credits + 2;
+        let credits = insertion.credits() + claim.credits() + fill_credits + list_credits + 2;
         space.journal().run(credits, |handle| {
             space.take_inode(handle, &mut claim, is_directory)?;
             inode.note_data_change(handle);
@@ -254,7 +258,7 @@ impl Vfs {
                 attributes.touch_content();
             })
         })?;
-        Ok(self.files.table().insert(inode))
+        Ok(creation.finish(inode))
     }
 
     /// Links an inode as `name`, too.

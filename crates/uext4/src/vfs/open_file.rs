@@ -57,7 +57,7 @@ impl OpenFile {
         if self.vfs.files().overwrite_dax(&self.inode, offset, buf) {
             return Ok(buf.len());
         }
-        self.watch(|files| files.write(&self.inode, offset, buf))
+        self.change(|files| files.write(&self.inode, offset, buf))
     }
 
     /// Appends; returns where the data begins and how many bytes were written.
@@ -67,7 +67,7 @@ impl OpenFile {
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
-        self.watch(|files| files.append(&self.inode, buf))
+        self.change(|files| files.append(&self.inode, buf))
     }
 
     /// Writes back what is dirty of the file, and drops its pages from the cache: the next read
@@ -77,7 +77,7 @@ impl OpenFile {
     /// `IsADirectory`; as a writeback of the file, whose pages stay then.
     pub fn drop_cached(&self) -> Result<()> {
         self.expect_file()?;
-        self.watch(|files| files.drop_cached(&self.inode))
+        self.change(|files| files.drop_cached(&self.inode))
     }
 
     /// Reads from byte `offset`, past the page cache; offset and length are multiples of 512.
@@ -99,7 +99,7 @@ impl OpenFile {
     pub fn write_direct_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
-        self.watch(|files| files.write_direct(&self.inode, offset, buf, false))
+        self.change(|files| files.write_direct(&self.inode, offset, buf, false))
     }
 
     /// As [`OpenFile::write_direct_at`] and then `sync(true)`, of these bytes alone where that is
@@ -110,7 +110,7 @@ impl OpenFile {
     pub fn write_direct_durably_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
-        self.watch(|files| files.write_direct(&self.inode, offset, buf, true))
+        self.change(|files| files.write_direct(&self.inode, offset, buf, true))
     }
 
     /// Maps `len` bytes from byte `offset` of a file in DAX mode: bytes are copied in and out with
@@ -122,6 +122,7 @@ impl OpenFile {
     pub fn map(&self, offset: u64, len: u64) -> Result<Lease> {
         self.expect_file()?;
         let files = self.vfs.files();
+        let _inside = files.enter()?;
         files.watch(files.map(&self.inode, offset, len))
     }
 
@@ -132,6 +133,7 @@ impl OpenFile {
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let start = Instant::now();
+        let Some(_inside) = self.vfs.files().enter_to_sync()? else { return Ok(()) };
         let synced = self.watch(|files| files.sync(&self.inode, data_only));
         self.vfs.calls().fsync.add_since(start);
         match self.inode.errors.check(&self.errors) {
@@ -147,7 +149,7 @@ impl OpenFile {
     /// device failure.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.expect_file()?;
-        self.watch(|files| files.allocate(&self.inode, mode, offset, len))
+        self.change(|files| files.allocate(&self.inode, mode, offset, len))
     }
 
     /// The first byte at or after `offset` that may hold data.
@@ -177,10 +179,17 @@ impl OpenFile {
         if self.inode.flush_on_close.swap(false, Ordering::Relaxed)
             && self.vfs.files().options().auto_da_alloc
         {
-            // Recorded with the inode, and so reported below.
-            let _ = self.watch(|files| files.sweep(&self.inode));
+            // Recorded with the inode, and so reported below. The end of the volume does it, too.
+            let _ = self.change(|files| files.sweep(&self.inode));
         }
         self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
+    }
+
+    /// Runs an operation that may change the volume, unless that is being closed; else as
+    /// [`OpenFile::watch`].
+    fn change<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
+        let _inside = self.vfs.files().enter()?;
+        self.watch(operation)
     }
 
     /// Runs an operation; damage that it meets has the consequences of `errors=`.

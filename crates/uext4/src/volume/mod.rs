@@ -25,7 +25,6 @@ use crate::vfs::Vfs;
 use flusher::Flusher;
 pub use stats::VolumeStats;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
 use uext4_ondisk::extent::Extent;
@@ -44,7 +43,9 @@ struct Inner {
     read_only_reason: Option<String>,
     flusher: Mutex<Option<Flusher>>,
     recovery: RecoveryReport,
-    closed: AtomicBool,
+    orphan_problems: Vec<Error>,
+    /// How the volume ended. Held while it ends, so that others wait for that.
+    end: Mutex<Option<Result<()>>>,
     opened: Instant,
 }
 
@@ -55,7 +56,8 @@ pub struct RecoveryReport {
     pub transactions: u32,
     /// Blocks written home by that.
     pub blocks: usize,
-    /// Orphans deleted or truncated.
+    /// Orphans found that can be deleted or truncated; those that could not be are
+    /// [`Volume::orphan_problems`].
     pub orphans: usize,
 }
 
@@ -91,17 +93,28 @@ impl Volume {
         mount::open(device, options)
     }
 
-    /// Writes everything back and leaves a clean image. Other clones can only read afterwards.
+    /// Writes everything back and leaves a clean image. Calls by other clones that would change the
+    /// volume are refused from the begin of this one on; those that are under way are waited for,
+    /// so what they acknowledge is in the image. Other clones can only read afterwards.
     ///
     /// # Errors
     /// The first failure; the journal then stays to be replayed.
     pub fn close(self) -> Result<()> {
-        self.inner.shut_down()
+        self.inner.shut_down(FilesWithoutName::Delete)
+    }
+
+    /// As [`Volume::close`], and files that have lost their last name and are in use can be read
+    /// on: they stay orphans, which the next mount deletes.
+    ///
+    /// # Errors
+    /// As [`Volume::close`].
+    pub fn remount_read_only(&self) -> Result<()> {
+        self.inner.shut_down(FilesWithoutName::Keep)
     }
 
     /// Forgets the volume as a crash would: nothing more is written, the image needs recovery.
     pub fn abandon(self) {
-        self.inner.closed.store(true, Ordering::Release);
+        self.inner.end.lock().get_or_insert(Ok(()));
         self.inner.vfs.files().set_read_only();
         self.inner.stop_flusher();
         let cause = Error::new(ErrorKind::ReadOnly, "the volume was abandoned");
@@ -113,7 +126,9 @@ impl Volume {
     /// # Errors
     /// The first writeback failure; a failed flush; an aborted journal.
     pub fn sync(&self) -> Result<()> {
-        self.watch(self.inner.vfs.files().sync_all())
+        let files = self.inner.vfs.files();
+        let Some(_inside) = files.enter_to_sync()? else { return Ok(()) };
+        self.watch(files.sync_all())
     }
 
     /// Space of the volume.
@@ -172,7 +187,9 @@ impl Volume {
     /// # Errors
     /// `ReadOnly`; else see [`Space::trim`].
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
-        self.inner.vfs.files().check_writable()?;
+        let files = self.inner.vfs.files();
+        let _inside = files.enter()?;
+        files.check_writable()?;
         self.watch(self.space().trim(start, len, min_len))
     }
 
@@ -231,6 +248,13 @@ impl Volume {
         self.inner.recovery
     }
 
+    /// Why orphans that a crash left were not cleaned up, one error for each; they stay for e2fsck,
+    /// or for the next mount.
+    #[must_use]
+    pub fn orphan_problems(&self) -> &[Error] {
+        &self.inner.orphan_problems
+    }
+
     /// The volume's space, for those who measure.
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
@@ -256,6 +280,14 @@ impl Volume {
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
         self.inner.vfs.files().watch(result)
     }
+
+    /// Runs an operation that may change the volume, unless that is being closed; else as
+    /// [`Volume::watch`].
+    fn change<T>(&self, operation: impl FnOnce(&Vfs) -> Result<T>) -> Result<T> {
+        let vfs = &self.inner.vfs;
+        let _inside = vfs.files().enter()?;
+        self.watch(operation(vfs))
+    }
 }
 
 impl Inner {
@@ -265,28 +297,45 @@ impl Inner {
         drop(flusher);
     }
 
-    fn shut_down(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        self.stop_flusher();
+    fn shut_down(&self, nameless: FilesWithoutName) -> Result<()> {
+        let mut end = self.end.lock();
+        end.get_or_insert_with(|| self.end_once(nameless)).clone()
+    }
+
+    fn end_once(&self, nameless: FilesWithoutName) -> Result<()> {
         let files = self.vfs.files();
+        files.stop_calls();
+        self.stop_flusher();
         let journal = files.space().journal();
         if self.superblock.is_read_only_mount() {
+            files.note_clean_end();
             return Ok(());
         }
-        let deleted = files.delete_all_unlinked();
+        let deleted = match nameless {
+            FilesWithoutName::Delete => files.delete_all_unlinked(),
+            FilesWithoutName::Keep => files.delete_unlinked(),
+        };
         let synced = files.sync_all();
         files.set_read_only();
         let emptied = journal.close();
         deleted.and(synced).and(emptied)?;
-        self.superblock.mark_clean(!files.orphans().is_empty())
+        self.superblock.mark_clean(!files.orphans().is_empty())?;
+        files.note_clean_end();
+        Ok(())
     }
+}
+
+/// What becomes of files that have lost their last name, and that somebody uses, when the volume
+/// ends.
+#[derive(Clone, Copy)]
+enum FilesWithoutName {
+    Delete,
+    Keep,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // Whoever wants to know of failures calls `close`.
-        let _ = self.shut_down();
+        let _ = self.shut_down(FilesWithoutName::Delete);
     }
 }

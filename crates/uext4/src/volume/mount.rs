@@ -7,17 +7,18 @@ use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::config::{DataMode, DaxMode, MountOptions, OnError};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{Damage, Files, Orphans};
+use crate::file::{Damage, Files, FoundOrphans, Orphans};
 use crate::inode::InodeTable;
-use crate::journal::{Journal, JournalConfig, LogLocation, Recovered, recover};
+use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, Recovered, recover};
+use crate::plant::{self, Fault};
 use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
 use crate::vfs::Vfs;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use uext4_device::{OverlayDevice, SharedDevice};
 use uext4_ondisk::features::support;
+use uext4_ondisk::superblock::STATE_ERROR;
 use uext4_ondisk::{
     BlockNo, Compat, CorruptKind, GroupNo, Incompat, Layout, Place, RawSuperblock, Support,
 };
@@ -80,7 +81,12 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
     let device: SharedDevice =
         if read_only && needs_recovery { Arc::new(OverlayDevice::new(device)) } else { device };
     let location = LogLocation::find(&*device, &layout, &raw)?;
-    let recovered = recover(&device, &layout, location, needs_recovery)?;
+    let left = match () {
+        () if needs_recovery => LeftLog::Replay,
+        () if read_only || plant::is(Fault::UnwipedLog) => LeftLog::Keep,
+        () => LeftLog::Wipe,
+    };
+    let recovered = recover(&device, &layout, location, left)?;
     // The replay may have brought a newer superblock, and not one to be trusted more.
     let replayed = superblock::read(&*device)?;
     let replayed_layout = Layout::new(&replayed, Some(device.len()))?;
@@ -132,8 +138,12 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let table = InodeTable::new(Arc::clone(&space), budget, inodes);
-    let (orphans, orphans_found) =
-        if read_only { (Orphans::none(&space)?, 0) } else { Orphans::open(&space, &table, &raw)? };
+    let has_errors = recorded_error || raw.s_state.get() & STATE_ERROR != 0;
+    let (orphans, found) = match read_only {
+        true => (Orphans::none(&space)?, FoundOrphans::default()),
+        false => Orphans::open(&space, &table, &raw, has_errors)?,
+    };
+    let (orphans_found, mut orphan_problems) = (found.count, found.problems);
     let on_error = options.errors.unwrap_or(match raw.s_errors.get() {
         2 => OnError::RemountReadOnly,
         3 => OnError::Panic,
@@ -149,7 +159,13 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
         false => {
             live.mark_in_use(recorded_error)?;
             journal.begin()?;
-            let started = files.clean_orphans().and_then(|()| Flusher::start(&files));
+            for problem in &orphan_problems {
+                let _ = files.watch::<()>(Err(problem.clone()));
+            }
+            let started = files.clean_orphans().and_then(|problems| {
+                orphan_problems.extend(problems);
+                Flusher::start(&files)
+            });
             Some(started.inspect_err(|error| journal.stop_threads(error.clone()))?)
         }
     };
@@ -160,7 +176,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
             recovery: RecoveryReport { orphans: orphans_found, ..report },
-            closed: AtomicBool::new(false),
+            orphan_problems,
+            end: Mutex::new(LockRank::End, None),
             opened: Instant::now(),
         }),
     })

@@ -48,7 +48,7 @@ impl Volume {
     /// # Errors
     /// See [`Vfs::set_attr`](crate::vfs::Vfs::set_attr).
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
-        self.watch(self.inner.vfs.set_attr(inode, change))
+        self.change(|vfs| vfs.set_attr(inode, change))
     }
 
     /// Creates anything but a symbolic link.
@@ -56,7 +56,7 @@ impl Volume {
     /// # Errors
     /// See [`Vfs::create`](crate::vfs::Vfs::create).
     pub fn create(&self, dir: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        self.watch(self.inner.vfs.create(dir, name, new))
+        self.change(|vfs| vfs.create(dir, name, new))
     }
 
     /// Creates a symbolic link.
@@ -70,7 +70,7 @@ impl Volume {
         target: &[u8],
         owner: Owner,
     ) -> Result<InodeRef> {
-        self.watch(self.inner.vfs.symlink(dir, name, target, owner))
+        self.change(|vfs| vfs.symlink(dir, name, target, owner))
     }
 
     /// Creates a hard link.
@@ -78,7 +78,7 @@ impl Volume {
     /// # Errors
     /// See [`Vfs::link`](crate::vfs::Vfs::link).
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.link(inode, dir, name))
+        self.change(|vfs| vfs.link(inode, dir, name))
     }
 
     /// Removes a name of anything but a directory.
@@ -86,7 +86,7 @@ impl Volume {
     /// # Errors
     /// See [`Vfs::unlink`](crate::vfs::Vfs::unlink).
     pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.unlink(dir, name))
+        self.change(|vfs| vfs.unlink(dir, name))
     }
 
     /// Removes an empty directory.
@@ -94,7 +94,7 @@ impl Volume {
     /// # Errors
     /// See [`Vfs::rmdir`](crate::vfs::Vfs::rmdir).
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.rmdir(dir, name))
+        self.change(|vfs| vfs.rmdir(dir, name))
     }
 
     /// Renames.
@@ -109,7 +109,7 @@ impl Volume {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        self.watch(self.inner.vfs.rename(dir, name, new_dir, new_name, mode))
+        self.change(|vfs| vfs.rename(dir, name, new_dir, new_name, mode))
     }
 
     /// Target of a symbolic link.
@@ -186,7 +186,7 @@ impl Volume {
         value: &[u8],
         mode: xattr::Mode,
     ) -> Result<()> {
-        self.watch(self.inner.vfs.xattr_change(inode, name, Some(value), mode))
+        self.change(|vfs| vfs.xattr_change(inode, name, Some(value), mode))
     }
 
     /// Removes an extended attribute.
@@ -194,7 +194,7 @@ impl Volume {
     /// # Errors
     /// See [`Vfs::xattr_change`](crate::vfs::Vfs::xattr_change).
     pub fn xattr_remove(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
-        self.watch(self.inner.vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
+        self.change(|vfs| vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
     }
 
     /// Deletes what was unlinked and has lost its last user since. Callers that drop references
@@ -203,6 +203,9 @@ impl Volume {
     /// # Errors
     /// The first failure; what could not be deleted is an orphan that the next mount deletes.
     pub fn delete_unlinked(&self) -> Result<()> {
-        self.watch(self.inner.vfs.files().delete_unlinked())
+        let files = self.inner.vfs.files();
+        // The end of a volume deletes them, too.
+        let Ok(_inside) = files.enter() else { return Ok(()) };
+        self.watch(files.delete_unlinked())
     }
 }

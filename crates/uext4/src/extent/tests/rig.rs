@@ -8,7 +8,7 @@ use crate::cache::{Cache, PageBudget};
 use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
-use crate::journal::{Handle, Journal, JournalConfig, LogLocation, SpaceKeeper, recover};
+use crate::journal::{Handle, Journal, JournalConfig, LeftLog, LogLocation, SpaceKeeper, recover};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -104,7 +104,7 @@ impl Rig {
         let layout = Arc::new(Layout::new(&superblock, Some(device.len())).unwrap());
         let location = LogLocation::find(&*device, &layout, &superblock).unwrap();
         let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
-        let recovered = recover(&shared, &layout, location, false).unwrap();
+        let recovered = recover(&shared, &layout, location, LeftLog::Wipe).unwrap();
         let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
         let config = JournalConfig::default();
         let journal = recovered.prepare(&cache, config).unwrap();

@@ -146,15 +146,24 @@ impl Lease {
                 self.inode.note_direct_read(overwrites);
             }
         };
-        let read = self.access(overwrites, offset, buf.len(), note, |place, range| {
-            self.files.load(&self.inode, place, &mut buf[range])
-        });
+        let read = self.access(
+            overwrites,
+            offset,
+            buf.len(),
+            |_| true,
+            note,
+            |place, range| self.files.load(&self.inode, place, &mut buf[range]),
+        );
         if let Some(read) = read {
             return self.tell(read, "reading", buf.len());
         }
+        // Nothing is mapped any more when the volume has ended.
+        let entered = self.files.enter();
         let _exclusive = self.inode.lock().write();
         self.check_inside(offset + buf.len() as u64)?;
-        self.files.watch(self.map_again())?;
+        if entered.is_ok() {
+            self.files.watch(self.map_again())?;
+        }
         self.files.watch(self.files.read_around(&self.inode, offset, buf))
     }
 
@@ -167,13 +176,15 @@ impl Lease {
         let overwrites = self.inode.overwrites_to_be();
         if overwrites.is_overwritable() && !self.files.is_read_only() {
             let note = || self.inode.note_direct_write(overwrites);
-            let written = self.access(overwrites, offset, buf.len(), note, |place, range| {
+            let may = |files: &Files| !files.is_closing();
+            let written = self.access(overwrites, offset, buf.len(), may, note, |place, range| {
                 self.files.store(&self.inode, place, &buf[range])
             });
             if let Some(written) = written {
                 return self.tell(written, "writing", buf.len());
             }
         }
+        let _inside = self.files.enter()?;
         self.files.watch(self.files.check_changeable(&self.inode))?;
         {
             let _exclusive = self.inode.lock().write();
@@ -188,16 +199,20 @@ impl Lease {
     }
 
     /// Gives `work` each piece of a range and then notes that, inside the epoch; `None` if the
-    /// lease is broken, or does not know all of it.
+    /// lease is broken, or does not know all of it, or the access `may` not be.
     fn access(
         &self,
         overwrites: &Overwrites,
         offset: u64,
         len: usize,
+        may: impl FnOnce(&Files) -> bool,
         note: impl FnOnce(),
         mut work: impl FnMut(u64, Range<usize>) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
         let _visit = overwrites.visit()?;
+        if !may(&self.files) {
+            return None;
+        }
         // Inside: whoever has begun to remove mappings since is seen here, or waits for us. What
         // another thread makes known meanwhile is as good.
         let version = Some(overwrites.version());

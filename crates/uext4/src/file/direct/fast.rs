@@ -76,10 +76,10 @@ impl Files {
         durable: bool,
     ) -> Option<io::Result<()>> {
         let overwrites = inode.overwrites()?;
+        let _visit = overwrites.visit()?;
         if !self.may_overwrite(inode, overwrites, durable) {
             return None;
         }
-        let _visit = overwrites.visit()?;
         let (place, first) = self.find_inside(overwrites, offset, buf.len())?;
         let result = if first == buf.len() {
             self.put(inode, place, buf, durable)
@@ -128,11 +128,8 @@ impl Files {
         len: usize,
         durable: bool,
     ) -> Option<Place<'a>> {
-        let overwrites = inode.overwrites()?;
-        if !self.may_overwrite(inode, overwrites, durable) {
-            return None;
-        }
-        self.place_to_read(inode, offset, len)
+        let place = self.place_to_read(inode, offset, len)?;
+        self.may_overwrite(inode, inode.overwrites()?, durable).then_some(place)
     }
 
     pub(in crate::file) fn keeps_access_times(&self) -> bool {
@@ -140,7 +137,7 @@ impl Files {
     }
 
     /// Whether nothing but bytes changes by an overwrite. The mapping of what must be durable must
-    /// be durable itself.
+    /// be durable itself. To be asked inside: the end of the volume waits for those who are.
     #[inline]
     pub(super) fn may_overwrite(
         &self,
@@ -152,7 +149,10 @@ impl Files {
             let tid = inode.sync_tid(true);
             tid.is_none_or(|tid| self.space.journal().is_durable(tid))
         };
-        overwrites.is_overwritable() && !self.is_read_only() && (!durable || is_mapping_durable())
+        overwrites.is_overwritable()
+            && !self.is_read_only()
+            && !self.is_closing()
+            && (!durable || is_mapping_durable())
     }
 
     /// Gives `work` each piece of a range of which `first` bytes are the first piece: byte of the

@@ -163,6 +163,7 @@ impl Files {
         self.check_changeable(chunk.inode)?;
         self.check_end(chunk.end())?;
         self.check_append_only(chunk.inode, chunk.offset, chunk.data)?;
+        self.finish_cut_before(chunk.inode, chunk.end())?;
         if self.is_journaled(chunk.inode) {
             return Ok(());
         }

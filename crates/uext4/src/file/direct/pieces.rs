@@ -94,12 +94,12 @@ impl Files {
         durable: bool,
     ) -> Option<Places<'a>> {
         let overwrites = inode.overwrites()?;
-        if !self.may_overwrite(inode, overwrites, false) {
-            return None;
-        }
         // Before entering: what begins then and ends before the look-up is told, too.
         let version = overwrites.version();
         let access = overwrites.enter()?;
+        if !self.may_overwrite(inode, overwrites, false) {
+            return None;
+        }
         let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
         if is_written {
             let may = self.may_overwrite(inode, overwrites, durable);

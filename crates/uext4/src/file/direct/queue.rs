@@ -231,8 +231,12 @@ impl DirectQueue {
     /// Does what could not be done by the device alone.
     fn do_waiting(&mut self, done: &mut Vec<DirectDone>) {
         let mut writes = Vec::new();
-        for request in std::mem::take(&mut self.waiting) {
-            if let Some(request) = self.do_alone(request, done) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let entered = self.files.enter();
+        for request in waiting {
+            if let (Err(error), true) = (&entered, request.op != DirectOp::Read) {
+                done.push(refuse(request, error.clone()));
+            } else if let Some(request) = self.do_alone(request, done) {
                 writes.push(request);
             }
         }
@@ -265,6 +269,11 @@ impl DirectQueue {
     /// Makes written what requests have put data in; makes those again for which that is too late.
     fn convert(&mut self, done: &mut Vec<DirectDone>) {
         let mut ended = std::mem::take(&mut self.ended.in_place);
+        let entered = self.files.enter();
+        if let Err(error) = &entered {
+            // Nobody sees what was put into unwritten blocks.
+            done.extend(ended.drain(..).map(|one| refuse(one.request, error.clone())));
+        }
         ended.sort_unstable_by_key(|one| (one.request.file.number, one.request.offset));
         let (mut list, mut again) = (Vec::new(), Vec::new());
         while let Some(first) = ended.first() {
@@ -292,10 +301,11 @@ impl DirectQueue {
                 }
             }
         }
-        self.ended.in_place = ended;
         if !again.is_empty() {
             self.write_together(again, done);
         }
+        drop(entered);
+        self.ended.in_place = ended;
     }
 
     /// Does a request that need not go with others; gives back a write that should.

@@ -213,7 +213,9 @@ impl VolumeTarget {
         })?;
         if (at, count) != (offset, bytes.len()) {
             let context = format!("wrote {count} bytes at {at}");
-            return Err(Error::new(ErrorKind::Internal, context));
+            let is_full = self.may_be_full && at == offset && count < bytes.len();
+            let kind = if is_full { ErrorKind::NoSpace } else { ErrorKind::Internal };
+            return Err(Error::new(kind, context));
         }
         Ok(())
     }

@@ -69,6 +69,12 @@ pub enum Fault {
     ForgottenOrphan,
     /// Slots of an inode table that were never written come into use as they are.
     UninitializedSlots,
+    /// A sweep that somebody else has ended is ended again by its leader.
+    SecondEnd,
+    /// A sweep that finds nothing dirty leaves a size that is only in memory.
+    LateSize,
+    /// What was read of an inode is taken, though the inode left memory meanwhile.
+    StaleArrival,
     /// Who finds no space does not see that another thread's commit has brought some meanwhile.
     OverlookedRelease,
 }
@@ -106,6 +112,9 @@ impl Fault {
         Self::OpenDoor,
         Self::ForgottenOrphan,
         Self::UninitializedSlots,
+        Self::SecondEnd,
+        Self::LateSize,
+        Self::StaleArrival,
         Self::OverlookedRelease,
     ];
 }

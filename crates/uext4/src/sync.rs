@@ -35,6 +35,15 @@ pub(crate) mod atomic {
     pub(crate) use uext4_schedule::atomic::*;
 }
 
+/// Atomics that are points of a simulation. The explorer's schedules, which are of pieces, pass them
+/// over.
+pub(crate) mod state {
+    #[cfg(not(feature = "simulate"))]
+    pub(crate) use std::sync::atomic::*;
+    #[cfg(feature = "simulate")]
+    pub(crate) use uext4_schedule::atomic::*;
+}
+
 /// The clocks.
 pub(crate) mod time {
     #[cfg(not(feature = "simulate"))]

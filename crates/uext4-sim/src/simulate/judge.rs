@@ -3,6 +3,7 @@
 use super::life::{Ended, Progress};
 use super::medium::Medium;
 use super::plan::{LifePlan, Plan, Speed};
+use super::racer::{self, SHARED_FILES};
 use crate::crash::{Checker, CheckerAfterErrors, Judge};
 use crate::operation::{Place, ROOT, SHARED_NAME, own_name, thread_of};
 use crate::oracle::{self, Oracle};
@@ -23,14 +24,15 @@ pub(super) struct Remains {
 
 const AT_ONCE: Speed = Speed { request: Duration::ZERO, flush: Duration::ZERO };
 
-/// Recovers the image that a life has left and judges it; the image afterwards.
+/// Recovers the image that a life has left and judges it; the image afterwards, if a next life can
+/// go on with it.
 pub(super) fn judge(
     plan: &Plan,
     number: usize,
     ended: Ended,
     remains: &mut Remains,
     progress: &Progress,
-) -> Result<MemoryDevice, Vec<String>> {
+) -> Result<Option<MemoryDevice>, Vec<String>> {
     let life = &plan.lives[number];
     let seed = plan.case.seed ^ (number as u64) << 32 ^ 0x6a75;
     let mut image = ended.image;
@@ -46,19 +48,27 @@ pub(super) fn judge(
     }
     remains.has_failed |= ended.has_failed;
     let medium = Arc::new(Medium::new(&image, seed, AT_ONCE, false));
-    let (view, closed) = recover(medium.clone(), life).map_err(|fault| vec![fault])?;
+    let Recovered { view, problems, closed } =
+        recover(medium.clone(), life).map_err(|fault| vec![fault])?;
     let image = medium.after_power_loss();
     let mut faults: Vec<String> = closed.err().into_iter().collect();
-    let judge: &dyn Judge = if remains.has_failed { &CheckerAfterErrors } else { &Checker };
-    faults.extend(judge.findings(&image).map_err(|fault| vec![fault])?);
+    // Orphans of a volume whose superblock tells of errors are left to e2fsck.
+    let is_left = remains.has_failed && !problems.is_empty();
+    if !is_left {
+        let judge: &dyn Judge = if remains.has_failed { &CheckerAfterErrors } else { &Checker };
+        faults.extend(judge.findings(&image).map_err(|fault| vec![fault])?);
+        faults.extend(problems);
+    }
     let threads: BTreeSet<u32> = ended.history.threads.iter().map(|t| t.thread).collect();
     let of_these = |place: &Place| thread_of(place).is_some_and(|t| threads.contains(&t));
     faults.extend(ended.history.check(&ended.marks, &part_of(&view, of_these)));
-    let is_old = |place: &Place| thread_of(place).is_some_and(|t| !threads.contains(&t));
+    faults.extend(racer::check(&view));
+    let is_callers = |place: &Place| place.dir != SHARED_FILES && thread_of(place).is_some();
+    let is_old = |place: &Place| is_callers(place) && !of_these(place);
     let left = remains.view.differences(&part_of(&view, is_old));
     faults.extend(left.into_iter().map(|line| format!("of an earlier life: {line}")));
-    remains.view = part_of(&view, |place| thread_of(place).is_some());
-    if faults.is_empty() { Ok(image) } else { Err(faults) }
+    remains.view = part_of(&view, is_callers);
+    if faults.is_empty() { Ok((!is_left).then_some(image)) } else { Err(faults) }
 }
 
 fn open(medium: Arc<Medium>, life: &LifePlan) -> Result<Volume, Error> {
@@ -67,15 +77,24 @@ fn open(medium: Arc<Medium>, life: &LifePlan) -> Result<Volume, Error> {
     super::life::open(medium, &LifePlan { options, ..life.clone() })
 }
 
-/// What the volume shows, and whether it could be closed.
-fn recover(medium: Arc<Medium>, life: &LifePlan) -> Result<(View, Result<(), String>), String> {
+/// A volume after its recovery.
+struct Recovered {
+    view: View,
+    /// Orphans that were not cleaned up.
+    problems: Vec<String>,
+    closed: Result<(), String>,
+}
+
+fn recover(medium: Arc<Medium>, life: &LifePlan) -> Result<Recovered, String> {
     let volume = open(medium, life).map_err(|error| format!("recovery: {error}"))?;
     if let Some(reason) = volume.read_only_reason() {
         return Err(format!("recovery: read-only: {reason}"));
     }
     let view = View::read(&volume).map_err(|fault| format!("after the recovery: {fault}"))?;
+    let problems =
+        volume.orphan_problems().iter().map(|error| format!("orphan: {error}")).collect();
     let closed = volume.close().map_err(|error| format!("close after the recovery: {error}"));
-    Ok((view, closed))
+    Ok(Recovered { view, problems, closed })
 }
 
 /// The names that fit, and the nodes that they lead to.

@@ -9,6 +9,7 @@ use super::judge::{self, Remains};
 use super::medium::Medium;
 use super::part::Part;
 use super::plan::{End, LifePlan, Plan};
+use super::racer::{SHARED_FILES, SHARED_FILES_NAME};
 use super::{Coverage, Report, neighbour};
 use crate::category::Category;
 use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
@@ -18,7 +19,7 @@ use crate::target::{Clock, Refusal};
 use crate::volume_target::Excuse;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use uext4::config::DataMode;
 use uext4::{Error, ErrorKind, FileKind, NewInode, Owner, Volume};
 use uext4_device::{AddressableDevice, MemoryDevice, SharedDevice};
@@ -66,6 +67,8 @@ pub(super) struct Around {
     pub(super) closing: AtomicBool,
     /// Neighbours have done enough.
     pub(super) enough: AtomicBool,
+    /// Files that racers have made.
+    pub(super) marks: AtomicU32,
     /// A request failed for a moment.
     pub(super) troubled: AtomicBool,
 }
@@ -119,8 +122,12 @@ pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<Strin
         };
         let ended = live(plan, number, &image, &mut remains, progress).map_err(what)?;
         let Some(ended) = ended else { break };
-        image = judge::judge(plan, number, ended, &mut remains, progress).map_err(what)?;
+        let next = judge::judge(plan, number, ended, &mut remains, progress).map_err(what)?;
         progress.change(|report| report.lives += 1);
+        match next {
+            Some(next) => image = next,
+            None => return Ok(()),
+        }
     }
     if plan.case.e2fsck {
         judge::e2fsck(&image).map_err(one)?;
@@ -166,6 +173,7 @@ fn live(
         progress: progress.clone(),
         closing: AtomicBool::new(false),
         enough: AtomicBool::new(false),
+        marks: AtomicU32::new(0),
         troubled: AtomicBool::new(false),
     });
     if let Some((begin, length, for_space)) = around.life.failing {
@@ -316,9 +324,11 @@ fn set_up(
     for &thread in threads {
         volume.create(&root, &own_name(thread), &directory(own_directory(thread)))?;
     }
-    match volume.create(&root, SHARED_NAME, &directory(SHARED)) {
-        Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
-        _ => {}
+    for (name, id) in [(SHARED_NAME, SHARED), (SHARED_FILES_NAME, SHARED_FILES)] {
+        match volume.create(&root, name, &directory(id)) {
+            Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
+            _ => {}
+        }
     }
     if life.category == Category::NoSpace {
         match run::fill(volume, 60) {

@@ -13,7 +13,7 @@
 //! | [`part`] | what may be in a run; a seed draws which |
 //! | [`plan`] | everything else that a seed draws |
 //! | [`medium`] | the device: latency, failures, loss of power |
-//! | [`life`], [`caller`], [`neighbour`] | the threads of one life |
+//! | [`life`], [`caller`], [`neighbour`], [`racer`] | the threads of one life |
 //! | [`judge`] | what must be there afterwards |
 //! | [`coverage`] | what the runs have reached |
 //! | [`campaign`] | many seeds in processes of their own, and the shrinking of one that fails |
@@ -27,6 +27,7 @@ mod medium;
 mod neighbour;
 pub mod part;
 mod plan;
+mod racer;
 
 pub use coverage::Coverage;
 pub use medium::Medium;

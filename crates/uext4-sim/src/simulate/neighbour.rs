@@ -2,6 +2,7 @@
 
 use super::life::Around;
 use super::part::Part;
+use super::racer::race;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -13,8 +14,14 @@ use uext4_schedule::thread::{self, JoinHandle};
 type Work = fn(&Around, &mut StdRng) -> Result<(), Error>;
 
 /// What runs beside the callers, and the longest pause between its turns in microseconds.
-const NEIGHBOURS: &[(Part, Work, u64)] =
-    &[(Part::Peek, peek, 3_000), (Part::Sync, sync, 60_000), (Part::Trim, trim, 200_000)];
+const NEIGHBOURS: &[(Part, Work, u64)] = &[
+    (Part::Peek, peek, 3_000),
+    (Part::Sync, sync, 60_000),
+    (Part::Trim, trim, 200_000),
+    (Part::Share, race, 2_000),
+    (Part::Share, race, 5_000),
+    (Part::Share, race, 20_000),
+];
 
 /// Starts those that are part of the run.
 pub(super) fn start(around: &Arc<Around>) -> Vec<JoinHandle<()>> {
@@ -30,7 +37,7 @@ pub(super) fn start(around: &Arc<Around>) -> Vec<JoinHandle<()>> {
 }
 
 fn repeat(around: &Around, part: Part, work: Work, pause: u64) {
-    let seed = around.plan.case.seed ^ (around.number as u64) << 32 ^ (part as u64) << 56;
+    let seed = around.plan.case.seed ^ (around.number as u64) << 32 ^ (part as u64) << 56 ^ pause;
     let mut rng = StdRng::seed_from_u64(seed);
     // A device without latency, and callers without pauses: time stands nearly still.
     let pause = if around.plan.parts.has(Part::Pauses) { pause } else { pause / 100 };
@@ -53,7 +60,9 @@ fn peek(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
         let ino = Ino(rng.random_range(11..used.max(12) + 12));
         match use_number(volume, ino) {
             // It was removed meanwhile.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound) => {}
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            // A volume for reading believes the inode, not the bitmap: this one was never written.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt(_)) && volume.read_only() => {}
             other => other?,
         }
     }

@@ -44,6 +44,8 @@ pub enum Part {
     Remove,
     /// Callers do a mix of one category instead of all operations.
     Category,
+    /// Several threads use the same files.
+    Share,
 }
 
 const ALL: &[(Part, &str, u32)] = &[
@@ -65,6 +67,7 @@ const ALL: &[(Part, &str, u32)] = &[
     (Part::Full, "full", 10),
     (Part::Remove, "remove", 60),
     (Part::Category, "category", 60),
+    (Part::Share, "share", 30),
 ];
 
 /// A set of parts.

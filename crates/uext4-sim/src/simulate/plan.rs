@@ -191,12 +191,15 @@ fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Option
         5 => (2048, 2, 8),
         _ => (4096, 4, 16),
     };
+    let inodes = [None, Some(1024), Some(8192)][rng.random_range(0..3)];
+    // Where inodes are many, numbers are claimed before anything is known of the name.
+    let inodes = if parts.has(Part::LazyTables) { Some(8192) } else { inodes };
     let features = FEATURES[rng.random_range(0..FEATURES.len())];
     let seeds = [seed as u8; 16];
     let options = uext4_mkfs::Options {
         block_size: Some(block_size),
         journal_mib: Some(journal_mib),
-        inodes: [None, Some(1024), Some(8192)][rng.random_range(0..3)],
+        inodes,
         features: features.to_owned(),
         hash_seed: Some(seeds),
         uuid: Some(seeds),

@@ -16,11 +16,11 @@ use crate::alloc::Space;
 use crate::cache::PageBudget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
+use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use uext4_ondisk::Ino;
 
 /// Few under the simulation, whose volumes are so small that nothing would ever be evicted.
@@ -173,7 +173,7 @@ impl InodeTable {
             if let Some(inode) = shard.inodes.get(&ino) {
                 return Ok(self.reference(inode));
             }
-            if shard.departures == departures {
+            if shard.departures == departures || plant::is(Fault::StaleArrival) {
                 let inode = read?;
                 if !is_accepted {
                     return Err(not_found());

@@ -26,6 +26,7 @@
 pub mod atomic;
 mod condvar;
 mod lock;
+mod once;
 mod policy;
 mod scheduler;
 mod state;
@@ -34,6 +35,7 @@ pub mod time;
 
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use once::OnceLock;
 pub use policy::{Order, Policy};
 pub use scheduler::{
     Outcome, Settings, about, chance, is_simulated, point, progress, random, reached, run, stage,

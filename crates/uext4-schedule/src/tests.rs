@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn settings(seed: u64) -> Settings {
-    let order = if seed % 2 == 0 { Order::Random } else { Order::Priority };
+    let order = if seed.is_multiple_of(2) { Order::Random } else { Order::Priority };
     Settings {
         seed,
         policy: Policy { order, mean: 4, preemptions_max: u64::MAX },

@@ -35,14 +35,20 @@ pub(crate) mod atomic {
     pub(crate) use uext4_schedule::atomic::*;
 }
 
-/// Atomics that are points of a simulation. The explorer's schedules, which are of pieces, pass them
-/// over.
+/// Atomics that are points of a simulation. The explorer's schedules, which are of pieces, pass
+/// them over.
 pub(crate) mod state {
     #[cfg(not(feature = "simulate"))]
     pub(crate) use std::sync::atomic::*;
     #[cfg(feature = "simulate")]
     pub(crate) use uext4_schedule::atomic::*;
 }
+
+/// A value that is made once; making it may lock.
+#[cfg(not(feature = "simulate"))]
+pub(crate) use std::sync::OnceLock;
+#[cfg(feature = "simulate")]
+pub(crate) use uext4_schedule::OnceLock;
 
 /// The clocks.
 pub(crate) mod time {

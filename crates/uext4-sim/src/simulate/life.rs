@@ -34,6 +34,11 @@ impl Progress {
         self.0.lock().clone()
     }
 
+    /// As [`Progress::operation`], of a thread that never ends by itself.
+    pub(super) fn turn(&self) {
+        self.0.lock().operations += 1;
+    }
+
     pub(super) fn change(&self, change: impl FnOnce(&mut Report)) {
         change(&mut self.0.lock());
     }
@@ -154,7 +159,8 @@ fn live(
     let life = plan.lives[number].clone();
     let discards = plan.parts.has(Part::Trim);
     let seed = plan.case.seed ^ (number as u64) << 32 ^ 0x6d65;
-    let medium = Arc::new(Medium::new(image, seed, plan.speed, discards));
+    let medium = Medium::new(image, seed, plan.speed, discards);
+    let medium = Arc::new(medium.verbose(plan.case.verbose));
     let volume = open(medium.clone(), &life).map_err(|error| vec![format!("open: {error}")])?;
     let threads: Vec<u32> = (0..plan.threads).map(|t| number as u32 * 8 + t + 1).collect();
     match set_up(plan, &life, &volume, &threads, remains) {

@@ -39,6 +39,8 @@ pub struct Medium {
     durable: MemoryDevice,
     speed: Speed,
     discards: bool,
+    /// Requests are printed.
+    tells: bool,
     state: Mutex<State>,
 }
 
@@ -99,7 +101,13 @@ impl Medium {
             stage: None,
         };
         let state = Mutex::new(state);
-        Medium { now: image.snapshot(), durable: image.snapshot(), speed, discards, state }
+        let (now, durable) = (image.snapshot(), image.snapshot());
+        Medium { now, durable, speed, discards, tells: false, state }
+    }
+
+    /// Requests are printed.
+    pub(super) fn verbose(self, tells: bool) -> Medium {
+        Medium { tells, ..self }
     }
 
     /// The power fails at the request so many from now.
@@ -194,6 +202,16 @@ impl Medium {
 
     /// A request begins: whether it fails, and how long it takes.
     fn begin(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Duration> {
+        let begun = self.draw(kind, offset, bytes);
+        if self.tells {
+            let (who, len) = (std::thread::current(), bytes.map_or(0, <[u8]>::len));
+            let (who, now) = (who.name().unwrap_or_default(), Instant::now());
+            println!("{now:?} {who}: {kind:?} of {len} at {offset}: {begun:?}");
+        }
+        begun
+    }
+
+    fn draw(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Duration> {
         let mut hasher = DefaultHasher::new();
         (kind, offset, bytes).hash(&mut hasher);
         witness(hasher.finish());

@@ -40,7 +40,7 @@ fn repeat(around: &Around, part: Part, work: Work, pause: u64) {
     let seed = around.plan.case.seed ^ (around.number as u64) << 32 ^ (part as u64) << 56 ^ pause;
     let mut rng = StdRng::seed_from_u64(seed);
     // A device without latency, and callers without pauses: time stands nearly still.
-    let pause = if around.plan.parts.has(Part::Pauses) { pause } else { pause / 100 };
+    let pause = if around.plan.parts.has(Part::Pauses) { pause } else { pause / 10 };
     while !around.enough.load(Ordering::Relaxed) {
         match work(around, &mut rng) {
             Ok(()) => {}

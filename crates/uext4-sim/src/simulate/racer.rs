@@ -2,8 +2,8 @@
 //!
 //! # What
 //! The model knows what a file holds that one thread writes; of a file that several write it is
-//! known that every word is zero or the file's mark, which no other file ever has. A foreign mark is
-//! a write that came to blocks which belong to another file by then. The same holds after a
+//! known that every word is zero or the file's mark, which no other file ever has. A foreign mark
+//! is a write that came to blocks which belong to another file by then. The same holds after a
 //! crash, so these files are checked in every recovered volume ([`check`]).
 
 use super::life::Around;
@@ -37,7 +37,7 @@ pub(super) fn race(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
             Err(error) if is_expected(&error) => {}
             other => other?,
         }
-        around.progress.operation();
+        around.progress.turn();
     }
     Ok(())
 }

@@ -44,10 +44,10 @@ mod around {
 
 #[cfg(feature = "simulate")]
 mod around {
-    use super::Told;
+    use super::{Mutex, Told};
     pub(super) use uext4_schedule::{chance, point as switch};
 
-    static TOLD: parking_lot::Mutex<Vec<Told>> = parking_lot::Mutex::new(Vec::new());
+    static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
 
     pub(super) type ThreadId = usize;
 

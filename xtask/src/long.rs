@@ -8,10 +8,16 @@ use crate::{machine, workspace};
 /// Verbs that mount, and so need the `uext4` command.
 const MOUNTING: &[&str] = &["kill9", "tree", "freeze"];
 
+/// The verb whose engine is built in another way, and its features.
+const SIMULATE: &str = "simulate";
+const SIMULATE_FEATURES: &[&str] = &["-p", "uext4-sim", "--features", "simulate"];
+
 /// Builds what a verb needs and runs it.
 pub(crate) fn run(verb: &str, rest: &[OsString]) -> Result<(), String> {
+    let what =
+        if verb == SIMULATE { SIMULATE_FEATURES } else { &["-p", "uext4-cli", "-p", "uext4-sim"] };
     let built = workspace::cargo(&["build", "--release", "--locked", "--quiet"])
-        .args(["-p", "uext4-cli", "-p", "uext4-sim"])
+        .args(what)
         .stdin(Stdio::null())
         .status();
     if !built.is_ok_and(|status| status.success()) {

@@ -62,6 +62,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// The whole engine from one seed: schedule, device, faults, losses of power, all judged.
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// --seed S, --seconds N and more: see `cargo xtask simulate --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// `kill -9` of the mounting process at random moments under load, 50 times.
     #[command(disable_help_flag = true)]
     Kill9 {
@@ -136,6 +143,7 @@ fn main() -> ExitCode {
         Verb::Test { verbose, no_install } => test::run(verbose, no_install),
         Verb::Demo { tree, no_mount, keep } => demo::run(tree.as_deref(), no_mount, keep),
         Verb::Crash { rest } => long::run("crash", &rest),
+        Verb::Simulate { rest } => long::run("simulate", &rest),
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),

@@ -33,6 +33,7 @@ const FSX_OPERATIONS: u64 = 20_000;
 const FEATURES: &[(&str, &str, &[&str])] = &[
     ("canaries", "uext4-sim/plant,uext4/plant", &["canaries", "direct_races"]),
     ("schedules", "uext4-sim/shuttle,uext4-sim/plant", &["schedules"]),
+    ("simulation", "uext4-sim/simulate", &["simulate"]),
 ];
 
 /// Runs all steps; the error names the failed ones.

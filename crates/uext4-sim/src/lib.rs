@@ -17,6 +17,7 @@
 //! | [`shape`], [`anatomy`], [`mutate`] | small images of many shapes, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
+//! | `simulate` | the whole engine from one seed (feature of that name) |
 //! | [`watchdog`] | ends a test whose threads wait for ever |
 
 #![forbid(unsafe_code)]
@@ -44,6 +45,8 @@ pub mod plant;
 pub mod reference;
 pub mod run;
 pub mod shape;
+#[cfg(feature = "simulate")]
+pub mod simulate;
 pub mod target;
 pub mod tree;
 pub mod view;
@@ -51,4 +54,4 @@ mod volume_target;
 pub mod watchdog;
 
 pub use host_target::HostTarget;
-pub use volume_target::{VolumeTarget, set_up};
+pub use volume_target::{Excuse, VolumeTarget, set_up};

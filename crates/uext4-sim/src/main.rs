@@ -24,6 +24,8 @@ enum Verb {
     Freeze(verb::freeze::Args),
     FsckDiff(verb::fsck_diff::Args),
     Fsx(verb::fsx::Args),
+    #[cfg(feature = "simulate")]
+    Simulate(verb::simulate::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         Verb::Freeze(args) => verb::freeze::run(&args),
         Verb::FsckDiff(args) => verb::fsck_diff::run(&args),
         Verb::Fsx(args) => verb::fsx::run(&args),
+        #[cfg(feature = "simulate")]
+        Verb::Simulate(args) => verb::simulate::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,7 +16,11 @@ use crate::model::History;
 use crate::oracle::JUNK;
 use crate::plant::{FlushDropper, Plant};
 use crate::volume_target;
-use load::{Around, Load, fill};
+#[cfg(feature = "simulate")]
+pub(crate) use load::fill;
+#[cfg(not(feature = "simulate"))]
+use load::fill;
+use load::{Around, Load};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;

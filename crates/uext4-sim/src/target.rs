@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Refusal {
     /// It changed nothing and need not succeed: an attribute that does not fit.
     Harmless,
-    /// There was no space: it has happened, or a part of it, or nothing.
+    /// There was no space, or the device failed for a moment: it has happened, or a part of it, or
+    /// nothing.
     NoSpace,
     /// What it worked on has gone, as planned: it may have happened or not.
     Gone,
@@ -108,7 +109,7 @@ pub fn act(
     Ok(())
 }
 
-fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), Refusal> {
+pub(crate) fn check(generator: &Generator, target: &mut dyn Target, id: Id) -> Result<(), Refusal> {
     let found = target.read(generator.names(), id)?;
     let Some(content) = generator.content(id) else { return Ok(()) };
     content::check(id, content, &[], &found, Rules::EXACT).map_err(Refusal::Fault)
@@ -120,7 +121,7 @@ fn fault(history: &ThreadHistory, operation: &Operation, why: &str) -> String {
 }
 
 /// What a change of content that met no space has done, as an operation; `None`: nothing.
-fn settle(
+pub(crate) fn settle(
     generator: &Generator,
     target: &mut dyn Target,
     operation: &Operation,
@@ -131,7 +132,7 @@ fn settle(
     let content = generator.content(id).cloned().unwrap_or_default();
     let found = match target.read(generator.names(), id) {
         Ok(found) => found,
-        Err(refusal) => return Err(format!("reading after it met no space: {refusal:?}")),
+        Err(refusal) => return Err(format!("reading after it failed: {refusal:?}")),
     };
     if content::check(id, &content, &[], &found, Rules::EXACT).is_ok() {
         return Ok(None);

@@ -11,7 +11,7 @@ use crate::operation::{
 };
 use crate::target::{Refusal, Target};
 use crate::view;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use uext4::{
     AllocateMode, DirectOp, DirectOptions, DirectRequest, Error, ErrorKind, FileKind, InodeRef,
@@ -19,17 +19,30 @@ use uext4::{
 };
 use uext4_device::FaultDevice;
 
+/// Why an operation need not succeed.
+pub trait Excuse: std::fmt::Debug + Send + Sync {
+    /// What is to be made of the failure; `None`: there is no excuse.
+    fn for_failure(&self, operation: Option<&Operation>, error: &Error) -> Option<Refusal>;
+}
+
+/// Once the device has failed, an operation that fails ends the load.
+impl Excuse for FaultDevice {
+    fn for_failure(&self, _: Option<&Operation>, _: &Error) -> Option<Refusal> {
+        (self.struck() > 0).then_some(Refusal::Gone)
+    }
+}
+
 /// Performs operations on a volume.
 #[derive(Debug)]
 pub struct VolumeTarget {
     volume: Volume,
-    held: HashMap<Id, OpenFile>,
+    held: BTreeMap<Id, OpenFile>,
     /// Syncs are answered and not done, for canaries.
     skips_syncs: bool,
     /// The volume may be full.
     may_be_full: bool,
-    /// The device below may fail: once it has, an operation that fails ends the load.
-    device: Option<Arc<FaultDevice>>,
+    /// What an operation that failed may be excused with.
+    excuse: Option<Arc<dyn Excuse>>,
 }
 
 impl From<Error> for Refusal {
@@ -61,7 +74,13 @@ impl VolumeTarget {
     /// A target for one thread.
     #[must_use]
     pub fn new(volume: Volume, skips_syncs: bool) -> VolumeTarget {
-        VolumeTarget { volume, held: HashMap::new(), skips_syncs, may_be_full: false, device: None }
+        VolumeTarget {
+            volume,
+            held: BTreeMap::new(),
+            skips_syncs,
+            may_be_full: false,
+            excuse: None,
+        }
     }
 
     /// Operations may find the volume full.
@@ -70,14 +89,15 @@ impl VolumeTarget {
         VolumeTarget { may_be_full: true, ..self }
     }
 
-    /// The device below may fail.
+    /// Operations may fail for a reason that `excuse` knows.
     #[must_use]
-    pub fn may_fail(self, device: Arc<FaultDevice>) -> VolumeTarget {
-        VolumeTarget { device: Some(device), ..self }
+    pub fn may_fail(self, excuse: Arc<dyn Excuse>) -> VolumeTarget {
+        VolumeTarget { excuse: Some(excuse), ..self }
     }
 
-    fn has_failed(&self) -> bool {
-        self.device.as_ref().is_some_and(|device| device.struck() > 0)
+    fn judge(&self, operation: Option<&Operation>, error: Error) -> Refusal {
+        let excuse = self.excuse.as_ref();
+        excuse.and_then(|e| e.for_failure(operation, &error)).unwrap_or_else(|| error.into())
     }
 
     fn walk(&self, path: &[Vec<u8>]) -> Result<InodeRef, Error> {
@@ -142,6 +162,26 @@ impl VolumeTarget {
         }
     }
 
+    /// Tries to make a node at a place that is taken.
+    ///
+    /// # Errors
+    /// See [`Refusal`]: a fault unless it was refused for that.
+    #[cfg(feature = "simulate")]
+    pub(crate) fn collide(&self, names: &Namespace, at: &Place, kind: u32) -> Result<(), Refusal> {
+        let (kind, id, mode) = match kind {
+            0 => (Kind::File, 0, 0o600),
+            1 => (Kind::Directory, 0, 0o700),
+            _ => (Kind::Fifo, 0, 0o600),
+        };
+        let operation = Operation::Create { id, at: at.clone(), kind, mode };
+        match self.create(names, &operation) {
+            Ok(()) => Err(Refusal::Fault("it was made".into())),
+            Err(error) if *error.kind() == ErrorKind::Exists => Ok(()),
+            Err(error) if *error.kind() == ErrorKind::NoSpace => Err(Refusal::NoSpace),
+            Err(error) => Err(self.judge(None, error)),
+        }
+    }
+
     fn rename(&self, names: &Namespace, from: &Place, to: &Place, how: How) -> Result<(), Error> {
         let mode = match how {
             How::Replace => RenameMode::Replace,
@@ -173,7 +213,9 @@ impl VolumeTarget {
         })?;
         if (at, count) != (offset, bytes.len()) {
             let context = format!("wrote {count} bytes at {at}");
-            return Err(Error::new(ErrorKind::Internal, context));
+            let is_full = self.may_be_full && at == offset && count < bytes.len();
+            let kind = if is_full { ErrorKind::NoSpace } else { ErrorKind::Internal };
+            return Err(Error::new(kind, context));
         }
         Ok(())
     }
@@ -246,8 +288,7 @@ impl Target for VolumeTarget {
                 let is_content = operation.content_of().is_some();
                 Err(if is_content { Refusal::NoSpace } else { Refusal::Harmless })
             }
-            Err(_) if self.has_failed() => Err(Refusal::Gone),
-            other => Ok(other?),
+            other => other.map_err(|error| self.judge(Some(operation), error)),
         }
     }
 
@@ -256,10 +297,7 @@ impl Target for VolumeTarget {
             let size = self.volume.attr(&inode).size;
             self.with_file(names, id, |file| view::read_content(file, size))
         });
-        match read {
-            Err(_) if self.has_failed() => Err(Refusal::Gone),
-            other => Ok(other?),
-        }
+        read.map_err(|error| self.judge(None, error))
     }
 }
 

@@ -76,22 +76,29 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; `context` says what was being done, on what.
     #[must_use]
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        #[cfg(feature = "simulate")]
+        uext4_schedule::reached();
         Self { kind, context: context.into(), source: None }
     }
 
     /// A device failure.
     #[must_use]
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn io(context: impl Into<String>, source: io::Error) -> Self {
         let kind = match source.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => ErrorKind::NoSpace,
             _ => ErrorKind::Io,
         };
+        #[cfg(feature = "simulate")]
+        uext4_schedule::reached();
         Self { kind, context: context.into(), source: Some(Arc::new(source)) }
     }
 
     /// A corrupt structure.
     #[must_use]
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn corrupt(kind: Corrupt) -> Self {
         Self::new(ErrorKind::Corrupt(Box::new(kind)), String::new())
     }

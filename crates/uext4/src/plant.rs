@@ -69,8 +69,64 @@ pub enum Fault {
     ForgottenOrphan,
     /// Slots of an inode table that were never written come into use as they are.
     UninitializedSlots,
+    /// A sweep that somebody else has ended is ended again by its leader.
+    SecondEnd,
+    /// A sweep that finds nothing dirty leaves a size that is only in memory.
+    LateSize,
+    /// What was read of an inode is taken, though the inode left memory meanwhile.
+    StaleArrival,
     /// Who finds no space does not see that another thread's commit has brought some meanwhile.
     OverlookedRelease,
+}
+
+impl Fault {
+    /// All, in their order.
+    pub const ALL: &[Fault] = &[
+        Self::SkippedBarrier,
+        Self::MissingBlock,
+        Self::LostRevoke,
+        Self::EarlyReuse,
+        Self::UncheckedChecksum,
+        Self::WrongLinkCount,
+        Self::UnzeroedTail,
+        Self::MappingBeforeData,
+        Self::LostWakeUp,
+        Self::SwallowedError,
+        Self::HastyCompany,
+        Self::TinyLog,
+        Self::UnsentJoiner,
+        Self::UnclaimedTrim,
+        Self::EarlyDiscard,
+        Self::LateRecycling,
+        Self::HoardedWindows,
+        Self::LateEpoch,
+        Self::ForgottenOverwrites,
+        Self::MissingFence,
+        Self::BlindConversion,
+        Self::HastyDelete,
+        Self::UncheckedCell,
+        Self::LooseNumber,
+        Self::UnsweptShift,
+        Self::VisibleCreation,
+        Self::UnwipedLog,
+        Self::OpenDoor,
+        Self::ForgottenOrphan,
+        Self::UninitializedSlots,
+        Self::SecondEnd,
+        Self::LateSize,
+        Self::StaleArrival,
+        Self::OverlookedRelease,
+    ];
+}
+
+/// By the name of the variant.
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Fault, String> {
+        let is_it = |fault: &&Fault| format!("{fault:?}") == name;
+        Self::ALL.iter().find(is_it).copied().ok_or_else(|| format!("one of {:?}", Self::ALL))
+    }
 }
 
 /// Whether this fault is switched on.

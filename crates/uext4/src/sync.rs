@@ -8,15 +8,22 @@
 //! All locking of the engine comes through this module, so that a schedule explorer can replace
 //! it in one place: the feature `shuttle` does, and takes the threads and the atomics of journal
 //! and allocator with it. Ranks are not asserted then, for all threads of a schedule are one.
+//! The feature `simulate` puts the whole engine under a seeded scheduler of real threads with a
+//! clock of its own (crate `uext4-schedule`), and asserts ranks in every build.
 
 #[cfg(feature = "shuttle")]
 mod explored;
 #[cfg(feature = "shuttle")]
 use explored as imp;
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(any(feature = "shuttle", feature = "simulate")))]
 use parking_lot as imp;
+#[cfg(feature = "simulate")]
+use uext4_schedule as imp;
 
-#[cfg(all(any(test, feature = "kept-threads"), not(feature = "shuttle")))]
+#[cfg(all(
+    any(test, feature = "kept-threads"),
+    not(any(feature = "shuttle", feature = "simulate"))
+))]
 mod kept_threads;
 mod rank;
 pub(crate) mod thread;
@@ -27,18 +34,74 @@ pub use rank::{LockRank, RankGuard};
 pub(crate) mod atomic {
     #[cfg(feature = "shuttle")]
     pub(crate) use shuttle::sync::atomic::*;
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     pub(crate) use std::sync::atomic::*;
+    #[cfg(feature = "simulate")]
+    pub(crate) use uext4_schedule::atomic::*;
+}
+
+/// Atomics that are points of a simulation. The explorer's schedules, which are of pieces, pass
+/// them over.
+pub(crate) mod state {
+    #[cfg(not(feature = "simulate"))]
+    pub(crate) use std::sync::atomic::*;
+    #[cfg(feature = "simulate")]
+    pub(crate) use uext4_schedule::atomic::*;
+}
+
+/// A value that is made once; making it may lock.
+#[cfg(not(feature = "simulate"))]
+pub(crate) use std::sync::OnceLock;
+#[cfg(feature = "simulate")]
+pub(crate) use uext4_schedule::OnceLock;
+
+/// The clocks.
+pub(crate) mod time {
+    #[cfg(not(feature = "simulate"))]
+    pub(crate) use std::time::{Instant, SystemTime};
+    #[cfg(feature = "simulate")]
+    pub(crate) use uext4_schedule::time::{Instant, SystemTime};
+
+    /// Seconds and nanoseconds since 1970, as of the last tick of the system's clock.
+    pub(crate) fn last_tick() -> (i64, u32) {
+        #[cfg(not(feature = "simulate"))]
+        let now = {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+            (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
+        };
+        #[cfg(feature = "simulate")]
+        let now = {
+            const TICK: u32 = 4_000_000;
+            let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            (since.as_secs().cast_signed(), since.subsec_nanos() / TICK * TICK)
+        };
+        now
+    }
+}
+
+/// Tells a simulation what the calling thread is at; "" is nothing.
+pub(crate) fn stage(name: &'static str) {
+    #[cfg(feature = "simulate")]
+    uext4_schedule::stage(name);
+    let _ = name;
+}
+
+/// A random number.
+pub(crate) fn random() -> u32 {
+    #[cfg(not(feature = "simulate"))]
+    return rand::random();
+    #[cfg(feature = "simulate")]
+    return (uext4_schedule::random() >> 32) as u32;
 }
 
 /// What accesses without locks need: see `uext4_device`. The explorer has its own, weaker than any
 /// processor.
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(any(feature = "shuttle", feature = "simulate")))]
 pub(crate) use uext4_device::{Published, heavy_fence, seat};
 
-#[cfg(feature = "shuttle")]
+#[cfg(any(feature = "shuttle", feature = "simulate"))]
 pub(crate) mod explored_seats;
-#[cfg(feature = "shuttle")]
+#[cfg(any(feature = "shuttle", feature = "simulate"))]
 pub(crate) use explored_seats::{self as seat, Published, heavy_fence};
 
 use std::ops::{Deref, DerefMut};
@@ -72,6 +135,7 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         MutexGuard { inner: self.inner.lock(), _rank: rank }
@@ -132,6 +196,7 @@ impl<T> RwLock<T> {
 
 impl<T: ?Sized> RwLock<T> {
     /// Waits for shared access.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         RwLockReadGuard { inner: self.inner.read(), _rank: rank }
@@ -145,6 +210,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Waits for exclusive access.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         RwLockWriteGuard { inner: self.inner.write(), _rank: rank }
@@ -153,9 +219,10 @@ impl<T: ?Sized> RwLock<T> {
     /// As [`RwLock::write`] where the lock is held for some microseconds as a rule: looks for about
     /// as long whether it is free before it sleeps. Waking a sleeper costs as much as the wait, and
     /// whoever holds the lock would have to do it.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn write_soon(&self) -> RwLockWriteGuard<'_, T> {
         // Tests go straight to the lock that knows its rank.
-        if cfg!(not(any(debug_assertions, feature = "shuttle"))) {
+        if cfg!(not(any(debug_assertions, feature = "shuttle", feature = "simulate"))) {
             for _ in 0..SPINS {
                 if let Some(guard) = self.try_write() {
                     return guard;
@@ -210,17 +277,22 @@ impl Condvar {
     }
 
     /// Releases the lock, waits for a notification, takes the lock again.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        rank::about_condition();
         self.inner.wait(&mut guard.inner);
     }
 
     /// As [`Condvar::wait`], at most `timeout`; true if the time ran out.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        rank::about_condition();
         self.inner.wait_for(&mut guard.inner, timeout).timed_out()
     }
 
     /// As [`Condvar::wait_for`], for a wait that nothing but the time may end: under the schedule
     /// explorer, which has no clock, it ends after a moment in which others may run.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait_briefly<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         #[cfg(feature = "shuttle")]
         {

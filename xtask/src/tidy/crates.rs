@@ -12,8 +12,10 @@ use crate::workspace;
 /// every crate but the ones in `NEVER`.
 const EDGES: &[(&str, &[&str])] = &[
     ("uext4-ondisk", &[]),
+    ("uext4-schedule", &[]),
     ("uext4-device", &[]),
-    ("uext4", &["uext4-ondisk", "uext4-device"]),
+    // The scheduler with the feature `simulate` only.
+    ("uext4", &["uext4-ondisk", "uext4-device", "uext4-schedule"]),
     ("uext4-mkfs", &["uext4-ondisk", "uext4-device", "uext4"]),
     // Never the engine: a bug there must not hide from its own checker.
     ("uext4-fsck", &["uext4-ondisk", "uext4-device"]),
@@ -35,7 +37,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs", "uext4-fsck"]),
     (
         "uext4-sim",
-        &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-fuse"],
+        &[
+            "uext4-ondisk",
+            "uext4-device",
+            "uext4",
+            "uext4-mkfs",
+            "uext4-fsck",
+            "uext4-fuse",
+            "uext4-schedule",
+        ],
     ),
     ("xtask", &[]),
 ];

@@ -16,7 +16,7 @@ use uext4::{AllocateMode, FileKind, NewInode, Owner, Volume};
 use uext4_device::{FaultDevice, RecordingDevice};
 
 /// Leaves about `left` blocks free for data.
-pub(super) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
+pub(crate) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     let new = NewInode {
         kind: FileKind::Regular,
         mode: 0o600,

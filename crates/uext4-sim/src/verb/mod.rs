@@ -5,4 +5,6 @@ pub(crate) mod freeze;
 pub(crate) mod fsck_diff;
 pub(crate) mod fsx;
 pub(crate) mod kill9;
+#[cfg(feature = "simulate")]
+pub(crate) mod simulate;
 pub(crate) mod tree;

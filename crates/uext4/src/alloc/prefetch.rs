@@ -32,8 +32,8 @@ impl Space {
                 let _ = self.cache.read(block, BlockKind::BlockBitmap(group));
             }
         };
-        // The schedule explorer knows no scopes.
-        if cfg!(feature = "shuttle") {
+        // The schedule explorer and the simulation know no scopes.
+        if cfg!(any(feature = "shuttle", feature = "simulate")) {
             return read(ahead);
         }
         std::thread::scope(|scope| {

@@ -10,10 +10,10 @@
 //! Locking: `draining` comes before every sweep lock; the list is a leaf.
 
 use super::pages::PageBudget;
+use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use uext4_ondisk::Ino;
 
 /// The list, the inode that has been dirty for longest first. A number may stand in it twice, and

@@ -38,7 +38,8 @@ use uext4_ondisk::BlockNo;
 use uext4_ondisk::layout::Layout;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 
-const SHARD_COUNT: usize = 64;
+/// Few under the simulation, whose volumes are so small that nothing would ever be evicted.
+const SHARD_COUNT: usize = if cfg!(feature = "simulate") { 4 } else { 64 };
 
 /// Metadata blocks in memory.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::dirty::{DirtyInodes, DirtyMark};
 use super::page_set::PageSet;
 use super::spare::SparePages;
 use super::throttle::Throttle;
+use crate::sync::state::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use uext4_ondisk::FileBlock;
 
 /// A page's place and its bytes.

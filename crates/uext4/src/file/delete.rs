@@ -9,9 +9,9 @@ use crate::alloc::INODE_CREDITS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeRef};
 use crate::plant::{self, Fault};
+use crate::sync::state::Ordering;
 use crate::xattr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use uext4_ondisk::{FileBlock, FileKind};
 
 impl Files {

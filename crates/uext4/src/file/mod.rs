@@ -50,9 +50,9 @@ use crate::alloc::Space;
 use crate::config::{Atime, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeTable};
+use crate::sync::state::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::time::Instant;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 use uext4_ondisk::{FileBlock, InodeFlags};
 
 /// What the operations on file content share.

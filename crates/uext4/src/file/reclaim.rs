@@ -9,7 +9,7 @@ use super::Files;
 use crate::cache::Paced;
 use crate::inode::InodeRef;
 use crate::stats::WaitFor;
-use std::sync::atomic::Ordering;
+use crate::sync::state::Ordering;
 use std::time::Duration;
 
 /// Longest wait of a writer below the hard limit.

@@ -250,6 +250,6 @@ impl Attributes {
 /// times once, and most of its syncs need no transaction.
 #[must_use]
 pub fn now() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp { secs: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
+    let (secs, nanos) = crate::sync::time::last_tick();
+    Timestamp { secs, nanos }
 }

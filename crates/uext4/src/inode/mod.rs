@@ -31,10 +31,10 @@ pub(crate) use written::WrittenLeaf;
 use crate::alloc::{Reservation, Space, Window};
 use crate::cache::{DirtyMark, PageBudget, PageMap};
 use crate::journal::{FlushEpoch, Handle};
-use crate::sync::{LockRank, Mutex, MutexGuard, RwLock};
+use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
 use slot::SlotPlace;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{FileKind, GroupNo, Ino};
 

@@ -17,8 +17,8 @@ use crate::config::CreditMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
 use crate::sync::atomic::Ordering;
+use crate::sync::time::Instant;
 use crate::sync::{LockRank, RankGuard};
-use std::time::Instant;
 
 /// What a handle of the kernel asks for beside what one here does (ext4's `meta_trans_blocks` for
 /// one chunk): a level more of the extent tree (two nodes, each with its bitmap and descriptor),

@@ -20,7 +20,8 @@ use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
-use std::time::Instant;
+use crate::sync::stage;
+use crate::sync::time::Instant;
 use uext4_device::WriteRun;
 use uext4_ondisk::Tid;
 
@@ -120,7 +121,9 @@ impl Journal {
     /// The device failed; the images and the tail stay as they are.
     fn checkpoint(&self, by: By) -> Result<usize> {
         let _one = self.checkpoint_lock.lock();
-        self.checkpoint_locked(by)
+        let done = self.checkpoint_locked(by);
+        stage("");
+        done
     }
 
     /// As [`Journal::checkpoint`], under the checkpoint lock.
@@ -129,8 +132,10 @@ impl Journal {
         let logged = self.cache.logged();
         let batch = logged.begin_batch(if by == By::Joiner { 1 } else { BATCH_BLOCKS });
         let at_a_time = if by == By::Joiner { JOINER_BLOCKS } else { batch.len().max(1) };
+        stage("checkpoint: home");
         let written = batch.chunks(at_a_time).try_for_each(|part| write_home(&self.cache, part));
         logged.batch_written();
+        stage("checkpoint: flush");
         let flushed = written.and_then(|()| match batch.is_empty() {
             true => Ok(()),
             false => self.flush.flush(),
@@ -142,6 +147,7 @@ impl Journal {
             let durable = state.durable;
             state.ring.advance(oldest, durable, durable.next())
         };
+        stage("checkpoint: tail");
         if tail.gained > 0 {
             self.write_tail(tail)?;
             self.tail_moved(tail);

@@ -21,8 +21,9 @@ use crate::error::Result;
 use crate::plant::{self, Fault};
 use crate::stats::Histogram;
 use crate::sync::atomic::Ordering;
+use crate::sync::stage;
+use crate::sync::time::Instant;
 use std::sync::Arc;
-use std::time::Instant;
 use uext4_ondisk::{RawSuperblock, Tid};
 
 /// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their
@@ -98,6 +99,7 @@ impl Journal {
         if let Err(error) = self.commit_running(batch) {
             self.abort(error);
         }
+        stage("");
     }
 
     /// Returns when the running transaction is to be committed; `None` at shutdown.
@@ -135,6 +137,7 @@ impl Journal {
         }
         let mut phases = Phases(Instant::now());
         if let Some(data) = self.ordered_data.get().and_then(std::sync::Weak::upgrade) {
+            stage("ordered data");
             data.write(closed.tid)?;
             phases.end(&self.stats.data_flush);
         }
@@ -146,6 +149,7 @@ impl Journal {
 
     /// Closes the running transaction and takes what it has; `None` if it has nothing.
     fn close_running(&self) -> Option<Closed> {
+        stage("locked");
         let closed_at = Instant::now();
         let mut phases = Phases(closed_at);
         let closed_moment = self.clock.now();
@@ -251,6 +255,7 @@ impl Journal {
 
     /// Writes the transaction to the log; it is durable when this returns.
     fn write_out(&self, closed: &Closed, phases: &mut Phases) -> Result<()> {
+        stage("log write");
         let images = closed.images.iter().map(|s| (s.block, &s.image));
         let none = std::collections::BTreeSet::new();
         let lost = plant::is(Fault::LostRevoke);
@@ -265,16 +270,19 @@ impl Journal {
             views.push(&commit);
             self.map.write(closed.start, &views)?;
             phases.end(&self.stats.log_write);
+            stage("log flush");
             self.flush.flush()?;
             phases.end(&self.stats.log_flush);
             return Ok(());
         }
         let at = self.map.write(closed.start, &views)?;
         phases.end(&self.stats.log_write);
+        stage("log flush");
         if !plant::is(Fault::SkippedBarrier) {
             self.flush.flush()?;
         }
         phases.end(&self.stats.log_flush);
+        stage("commit block");
         self.map.write_block(at, &commit, self.config.barrier)?;
         phases.end(&self.stats.commit_block);
         Ok(())
@@ -284,6 +292,7 @@ impl Journal {
     fn publish(&self, closed: Closed, batch: &mut Batch) -> Result<()> {
         let Closed { tid, images, mut contents, opened_next, closed_at, snapshotted_at, .. } =
             closed;
+        stage("publish");
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
         // Before the number advances, for the checkpointer moves the tail past what is durable

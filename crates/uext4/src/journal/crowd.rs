@@ -71,6 +71,9 @@ impl Crowd {
 
 /// The shard of the calling thread, the same in every crowd.
 fn my_shard() -> usize {
+    if cfg!(feature = "simulate") {
+        return crate::sync::thread::slot() % SHARDS;
+    }
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
     MINE.with(|mine| {

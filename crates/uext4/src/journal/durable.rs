@@ -12,7 +12,7 @@ use super::{Journal, State, aborted, later, slot};
 use crate::error::Result;
 use crate::stats::WaitFor;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use crate::sync::time::Instant;
 use uext4_ondisk::Tid;
 
 /// Syncs that wait, by the low bit of the transaction they wait for.

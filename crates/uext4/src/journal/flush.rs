@@ -13,9 +13,9 @@ use super::stats::JournalStats;
 use crate::error::{Error, Result};
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::time::Instant;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
-use std::time::Instant;
 use uext4_device::SharedDevice;
 
 /// Performs and counts flushes of one device.

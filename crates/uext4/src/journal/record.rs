@@ -6,9 +6,10 @@
 //! tag's checksum covers the escaped form. Commit times never go back.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::time::SystemTime;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 use uext4_ondisk::journal::block::{
     CommitBlock, DescriptorWriter, RevokeWriter, escape, must_escape, records_per_revoke,
     tags_per_descriptor,

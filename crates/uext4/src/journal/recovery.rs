@@ -22,7 +22,7 @@ use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Condvar, LockRank, Mutex};
+use crate::sync::{Condvar, LockRank, Mutex, stage};
 use std::sync::{Arc, OnceLock};
 use uext4_device::SharedDevice;
 use uext4_ondisk::journal::block::unescape;
@@ -128,6 +128,7 @@ pub fn recover(
         );
         return Err(Error::new(ErrorKind::NeedsRecovery, context));
     }
+    stage("replay: home");
     for (block, image) in &plan.writes {
         map.read(image.log_block, &mut bytes)?;
         if image.escaped {
@@ -137,10 +138,13 @@ pub fn recover(
             .write_at(layout.byte_of(*block), &bytes)
             .map_err(|e| Error::io(format!("replaying block {block}"), e))?;
     }
+    stage("replay: flush");
     device.flush().map_err(|e| Error::io("flushing the replay", e))?;
+    stage("replay: superblock");
     superblock.s_start.set(0);
     superblock.s_sequence.set(plan.next_tid.get());
     write_superblock(&map, block_size, &mut superblock)?;
+    stage("");
     recovered.superblock = superblock;
     recovered.next_tid = plan.next_tid;
     recovered.last_commit_secs = plan.last_commit_secs;

@@ -8,9 +8,10 @@
 
 use super::counters::AdmissionStats;
 use crate::stats::Histogram;
+use crate::sync::time::Instant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Counters and latencies since the mount.
 #[derive(Debug, Default)]

@@ -8,10 +8,11 @@
 //! that misses nothing.
 
 use super::histogram::{Histogram, Reading, add_alone};
+use crate::sync::time::Instant;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uext4_device::seat;
 
 /// One of so many frequent calls is timed, in the mean.

@@ -5,9 +5,10 @@
 //! Invariants: a reader that runs beside writers sees each addition wholly or not at all in the
 //! counts; sum and counts may differ by what is being added.
 
+use crate::sync::time::Instant;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Steps to a power of two, as a number of bits.
 const STEP_BITS: u32 = 3;

@@ -4,11 +4,12 @@
 //! sees all who sleep, as sysrq-w shows blocked tasks.
 //! Locking: leaves. A [`Wait`] begins and ends while its thread holds no other leaf.
 
+use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::FxHashMap;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SHARDS: u64 = 16;
 
@@ -153,6 +154,9 @@ impl Drop for Wait<'_> {
 }
 
 fn thread_id() -> i32 {
+    if cfg!(feature = "simulate") {
+        return i32::try_from(crate::sync::thread::slot()).unwrap_or(0);
+    }
     thread_local!(static ID: Cell<i32> = const { Cell::new(0) });
     ID.with(|id| {
         if id.get() == 0 {

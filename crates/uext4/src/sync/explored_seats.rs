@@ -1,32 +1,72 @@
-//! Seats, fences and published values under the schedule explorer, as `uext4_device` has them.
+//! Seats, fences and published values under the schedule explorer and in a simulation, as
+//! `uext4_device` has them.
 //!
-//! What: the explorer's memory is sequentially consistent, and a light fence orders nothing. So
-//! here what a thread says on its seat is seen at once or, by chance, by nobody before a heavy
-//! fence or the end of the access: the longest that a processor may take.
-//! Invariants: all threads of a schedule are one thread of the system, and have one list of seats.
+//! What: their memory is sequentially consistent, and a light fence orders nothing. So here what a
+//! thread says on its seat is seen at once or, by chance, by nobody before a heavy fence or the end
+//! of the access: the longest that a processor may take.
+//! Invariants: all threads of a schedule are one thread of the system, and those of a simulation
+//! run one at a time in a process of their own: there is one list of seats.
 
-use super::{LockRank, Mutex};
+use super::imp::Mutex;
 use crate::plant::{self, Fault};
-use shuttle::rand::Rng;
-use shuttle::sync::atomic::{AtomicBool, Ordering};
-use shuttle::thread::{ThreadId, current};
-use std::cell::RefCell;
 use std::sync::Arc;
+
+/// What stands around a thread.
+#[cfg(feature = "shuttle")]
+mod around {
+    use super::Told;
+    use shuttle::rand::Rng;
+    use shuttle::sync::atomic::{AtomicBool, Ordering};
+    pub(super) use shuttle::thread::ThreadId;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static TOLD: RefCell<Vec<Told>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A place where the explorer may switch threads.
+    pub(super) fn switch() {
+        AtomicBool::new(false).load(Ordering::SeqCst);
+    }
+
+    pub(super) fn chance(percent: u32) -> bool {
+        shuttle::rand::thread_rng().gen_ratio(percent, 100)
+    }
+
+    pub(super) fn me() -> ThreadId {
+        shuttle::thread::current().id()
+    }
+
+    pub(super) fn with_told<T>(work: impl FnOnce(&mut Vec<Told>) -> T) -> T {
+        TOLD.with_borrow_mut(work)
+    }
+}
+
+#[cfg(feature = "simulate")]
+mod around {
+    use super::{Mutex, Told};
+    pub(super) use uext4_schedule::{chance, point as switch};
+
+    static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+
+    pub(super) type ThreadId = usize;
+
+    pub(super) fn me() -> ThreadId {
+        uext4_schedule::thread::number()
+    }
+
+    pub(super) fn with_told<T>(work: impl FnOnce(&mut Vec<Told>) -> T) -> T {
+        work(&mut TOLD.lock())
+    }
+}
+
+use around::{ThreadId, chance, me, switch, with_told};
 
 #[derive(Debug)]
 struct Told {
     thread: ThreadId,
     place: usize,
     is_seen: bool,
-}
-
-thread_local! {
-    static TOLD: RefCell<Vec<Told>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A place where the explorer may switch threads.
-fn switch() {
-    AtomicBool::new(false).load(Ordering::SeqCst);
 }
 
 /// The calling thread is at a place.
@@ -37,10 +77,9 @@ pub(crate) struct Seat {
 
 pub(crate) fn sit(place: usize) -> Option<Seat> {
     switch();
-    let mut random = shuttle::rand::thread_rng();
-    let (is_seen, has_none) = (random.gen_bool(0.5), random.gen_bool(0.1));
-    let thread = current().id();
-    TOLD.with_borrow_mut(|told| {
+    let (is_seen, has_none) = (chance(50), chance(10));
+    let thread = me();
+    with_told(|told| {
         if has_none || told.iter().any(|one| one.thread == thread) {
             return None;
         }
@@ -52,24 +91,24 @@ pub(crate) fn sit(place: usize) -> Option<Seat> {
 impl Drop for Seat {
     fn drop(&mut self) {
         switch();
-        TOLD.with_borrow_mut(|told| told.retain(|one| one.thread != self.thread));
+        with_told(|told| told.retain(|one| one.thread != self.thread));
     }
 }
 
 pub(crate) fn is_anybody_at(place: usize) -> bool {
     switch();
-    TOLD.with_borrow(|told| told.iter().any(|one| one.place == place && one.is_seen))
+    with_told(|told| told.iter().any(|one| one.place == place && one.is_seen))
 }
 
 pub(crate) fn heavy_fence() {
     switch();
     if !plant::is(Fault::MissingFence) {
-        TOLD.with_borrow_mut(|told| told.iter_mut().for_each(|one| one.is_seen = true));
+        with_told(|told| told.iter_mut().for_each(|one| one.is_seen = true));
     }
     switch();
 }
 
-/// A value that is replaced as a whole.
+/// A value that is replaced as a whole. Its lock has no rank: the real one has no lock.
 #[derive(Debug)]
 pub(crate) struct Published<T> {
     value: Mutex<Arc<T>>,
@@ -77,7 +116,7 @@ pub(crate) struct Published<T> {
 
 impl<T> Published<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Mutex::new(LockRank::Leaf, Arc::new(value)) }
+        Self { value: Mutex::new(Arc::new(value)) }
     }
 
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {

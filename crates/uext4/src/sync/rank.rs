@@ -51,6 +51,40 @@ pub enum LockRank {
 }
 
 impl LockRank {
+    /// All, lowest first.
+    #[cfg(feature = "simulate")]
+    pub const ALL: [(Self, &'static str); 22] = [
+        (Self::End, "End"),
+        (Self::Rename, "Rename"),
+        (Self::Directory, "Directory"),
+        (Self::File, "File"),
+        (Self::Drain, "Drain"),
+        (Self::Sweep, "Sweep"),
+        (Self::Commit, "Commit"),
+        (Self::Handle, "Handle"),
+        (Self::Orphan, "Orphan"),
+        (Self::ExtentTree, "ExtentTree"),
+        (Self::Xattr, "Xattr"),
+        (Self::Attributes, "Attributes"),
+        (Self::Frees, "Frees"),
+        (Self::Group, "Group"),
+        (Self::Buffer, "Buffer"),
+        (Self::Pages, "Pages"),
+        (Self::Table, "Table"),
+        (Self::Transaction, "Transaction"),
+        (Self::Journal, "Journal"),
+        (Self::Shard, "Shard"),
+        (Self::Requests, "Requests"),
+        (Self::Leaf, "Leaf"),
+    ];
+
+    /// Its word in reports.
+    #[cfg(feature = "simulate")]
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
     /// Whether one thread may hold several locks of this rank.
     #[must_use]
     pub const fn is_nestable(self) -> bool {
@@ -58,7 +92,7 @@ impl LockRank {
     }
 }
 
-#[cfg(all(debug_assertions, not(feature = "shuttle")))]
+#[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
 mod held {
     use super::LockRank;
     use std::cell::RefCell;
@@ -89,10 +123,23 @@ mod held {
     }
 }
 
+/// Tells the scheduler which lock the thread may wait for now.
+fn about(rank: LockRank) {
+    #[cfg(feature = "simulate")]
+    uext4_schedule::about(rank.name());
+    let _ = rank;
+}
+
+/// As [`about`], of a condition.
+pub(super) fn about_condition() {
+    #[cfg(feature = "simulate")]
+    uext4_schedule::about("a condition");
+}
+
 /// Marks a rank as held by this thread for its lifetime (an open handle, for instance).
 #[derive(Debug)]
 pub struct RankGuard {
-    #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+    #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
     rank: LockRank,
     // Ranks are kept per thread: a guard must not leave it.
     _not_send: std::marker::PhantomData<*const ()>,
@@ -102,11 +149,11 @@ impl RankGuard {
     /// Enters `rank`; a debug build panics if it does not rise.
     #[must_use]
     pub fn enter(rank: LockRank) -> Self {
-        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
         held::push(rank);
-        let _ = rank;
+        about(rank);
         Self {
-            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+            #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
             rank,
             _not_send: std::marker::PhantomData,
         }
@@ -114,18 +161,18 @@ impl RankGuard {
 
     /// Enters `rank` after a successful try-lock, which cannot wait and so may break the order.
     pub(super) fn enter_unordered(rank: LockRank) -> Self {
-        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
         held::push_unordered(rank);
         let _ = rank;
         Self {
-            #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+            #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
             rank,
             _not_send: std::marker::PhantomData,
         }
     }
 }
 
-#[cfg(all(debug_assertions, not(feature = "shuttle")))]
+#[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
 impl Drop for RankGuard {
     fn drop(&mut self) {
         held::pop(self.rank);

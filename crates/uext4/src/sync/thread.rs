@@ -1,15 +1,20 @@
 //! Threads of the engine.
 
-#[cfg(all(feature = "kept-threads", not(feature = "shuttle")))]
+#[cfg(all(feature = "kept-threads", not(any(feature = "shuttle", feature = "simulate"))))]
 pub(crate) use super::kept_threads::{Builder, JoinHandle};
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::thread::{Builder, JoinHandle};
-#[cfg(not(any(feature = "shuttle", feature = "kept-threads")))]
+#[cfg(not(any(feature = "shuttle", feature = "simulate", feature = "kept-threads")))]
 pub(crate) use std::thread::{Builder, JoinHandle};
+#[cfg(feature = "simulate")]
+pub(crate) use uext4_schedule::thread::{Builder, JoinHandle};
 
 /// Processors that this process may use. Asking the system takes as long as reading some files.
 pub(crate) fn processors() -> usize {
     use std::sync::OnceLock;
+    if cfg!(feature = "simulate") {
+        return 4;
+    }
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
@@ -17,7 +22,12 @@ pub(crate) fn processors() -> usize {
 /// How many cells a counter needs that many threads change: a power of two, one for each
 /// processor up to 64.
 pub(crate) fn slots() -> usize {
-    if cfg!(feature = "shuttle") { 2 } else { processors().min(64).next_power_of_two() }
+    #[cfg(feature = "shuttle")]
+    return 2;
+    #[cfg(feature = "simulate")]
+    return 4;
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+    processors().min(64).next_power_of_two()
 }
 
 /// A number of the calling thread, to be taken modulo a number of cells. Threads that begin
@@ -30,7 +40,9 @@ pub(crate) fn slot() -> usize {
         shuttle::thread::current().id().hash(&mut hasher);
         usize::try_from(hasher.finish() >> 60).unwrap_or(0)
     }
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(feature = "simulate")]
+    return uext4_schedule::thread::number();
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -45,7 +57,9 @@ pub(crate) fn slot() -> usize {
 pub(crate) fn give_way() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(feature = "simulate")]
+    uext4_schedule::thread::yield_now();
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     std::thread::yield_now();
 }
 
@@ -53,6 +67,8 @@ pub(crate) fn give_way() {
 pub(crate) fn pause() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(feature = "simulate")]
+    uext4_schedule::thread::sleep(std::time::Duration::from_millis(1));
+    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
     std::thread::sleep(std::time::Duration::from_millis(1));
 }

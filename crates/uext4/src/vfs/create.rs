@@ -180,7 +180,7 @@ impl Vfs {
         mode: u16,
         owner: Owner,
     ) -> Attributes {
-        let generation = rand::random();
+        let generation = crate::sync::random();
         let layout = self.files.space().layout();
         let mut attributes = Attributes::new(layout, kind, mode & 0o7777, generation);
         let parent = dir.attributes();

@@ -4,9 +4,9 @@ use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{AllocateMode, Files, Lease, Seek};
 use crate::inode::{ErrorCursor, InodeRef};
+use crate::sync::state::Ordering;
+use crate::sync::time::Instant;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 use uext4_ondisk::FileKind;
 
 /// A file that somebody has open: it stays even if its last name goes, and it is told of each

@@ -4,8 +4,9 @@ use crate::cache::{Throttle, Work};
 use crate::error::{Error, Result};
 use crate::file::Files;
 use crate::sync::thread::JoinHandle;
+use crate::sync::time::Instant;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often it looks for what is old.
 const PERIOD: Duration = Duration::from_secs(5);

@@ -6,10 +6,10 @@ use crate::dir::DirEntry;
 use crate::error::Result;
 use crate::file::{DirectOptions, DirectQueue};
 use crate::inode::InodeRef;
+use crate::sync::time::Instant;
 use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr};
 use crate::xattr;
 use std::sync::Arc;
-use std::time::Instant;
 use uext4_ondisk::Ino;
 
 impl Volume {

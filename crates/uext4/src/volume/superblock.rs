@@ -7,8 +7,9 @@
 
 use crate::cache::{Buffer, Cache};
 use crate::error::{Error, Result};
+use crate::sync::time::SystemTime;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 use uext4_device::Device;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{Compat, Incompat, RawSuperblock, RoCompat};

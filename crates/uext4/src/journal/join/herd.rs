@@ -5,7 +5,7 @@ use crate::journal::counters::AdmissionStats;
 use crate::journal::word::TransactionWord;
 use crate::stats::{Wait, WaitFor};
 use crate::sync::atomic::Ordering;
-use std::time::Instant;
+use crate::sync::time::Instant;
 
 /// A joiner of mode `herd` that sleeps.
 struct Sleep<'q> {

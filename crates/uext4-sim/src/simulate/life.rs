@@ -1,0 +1,360 @@
+//! The lives of one volume, one after the other.
+//!
+//! # What
+//! A life: open, make the callers' directories, start callers and neighbours, end as planned. What
+//! earlier lives left is part of the volume and must stay as it is, until it is removed.
+
+use super::caller::Caller;
+use super::judge::{self, Remains};
+use super::medium::Medium;
+use super::part::Part;
+use super::plan::{End, LifePlan, Plan};
+use super::racer::{SHARED_FILES, SHARED_FILES_NAME};
+use super::{Coverage, Report, neighbour};
+use crate::category::Category;
+use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
+use crate::operation::{Operation, SHARED, SHARED_NAME, own_directory, own_name};
+use crate::run;
+use crate::target::{Clock, Refusal};
+use crate::volume_target::Excuse;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use uext4::config::DataMode;
+use uext4::{Error, ErrorKind, FileKind, NewInode, Owner, Volume};
+use uext4_device::{AddressableDevice, MemoryDevice, SharedDevice};
+use uext4_schedule::thread;
+
+/// What a run has come to so far: readable also when it cannot go on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<Mutex<Report>>);
+
+impl Progress {
+    pub(super) fn report(&self) -> Report {
+        self.0.lock().clone()
+    }
+
+    /// As [`Progress::operation`], of a thread that never ends by itself.
+    pub(super) fn turn(&self) {
+        self.0.lock().operations += 1;
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Report)) {
+        change(&mut self.0.lock());
+    }
+
+    /// An operation has ended.
+    pub(super) fn operation(&self) {
+        self.0.lock().operations += 1;
+        uext4_schedule::progress();
+    }
+
+    pub(super) fn fault(&self, fault: String) {
+        self.0.lock().faults.push(fault);
+    }
+
+    fn cover(&self, cover: impl FnOnce(&mut Coverage)) {
+        cover(&mut self.0.lock().coverage);
+    }
+}
+
+/// What the threads of a life share. None of it is a point of the schedule.
+#[derive(Debug)]
+pub(super) struct Around {
+    pub(super) plan: Arc<Plan>,
+    pub(super) life: LifePlan,
+    pub(super) number: usize,
+    pub(super) volume: Volume,
+    pub(super) medium: Arc<Medium>,
+    pub(super) clock: Clock,
+    pub(super) progress: Progress,
+    /// The volume is being closed, or is.
+    pub(super) closing: AtomicBool,
+    /// Neighbours have done enough.
+    pub(super) enough: AtomicBool,
+    /// Files that racers have made.
+    pub(super) marks: AtomicU32,
+    /// A request failed for a moment.
+    pub(super) troubled: AtomicBool,
+}
+
+impl Around {
+    /// Whether operations may fail from now on.
+    pub(super) fn is_over(&self) -> bool {
+        self.medium.is_off()
+            || self.medium.has_failed()
+            || self.troubled.load(Ordering::Relaxed) && self.volume.space().journal().is_aborted()
+    }
+
+    /// Whether a failure is what a closed volume answers.
+    pub(super) fn is_refusal(&self, error: &Error) -> bool {
+        self.closing.load(Ordering::Relaxed)
+            && matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Aborted)
+    }
+
+    /// Whether a failure needs no other reason.
+    pub(super) fn excuses(&self, error: &Error) -> bool {
+        self.is_over() || self.is_refusal(error)
+    }
+}
+
+impl Excuse for Around {
+    fn for_failure(&self, operation: Option<&Operation>, error: &Error) -> Option<Refusal> {
+        if self.excuses(error) {
+            return Some(Refusal::Gone);
+        }
+        if !self.medium.has_struck() {
+            // A sync tells of the data that a cut could not write, once.
+            let is_late = self.troubled.load(Ordering::Relaxed) && *error.kind() == ErrorKind::Io;
+            return is_late.then_some(Refusal::Harmless);
+        }
+        self.troubled.store(true, Ordering::Relaxed);
+        match operation.and_then(Operation::content_of) {
+            Some(_) => Some(Refusal::NoSpace),
+            None => Some(Refusal::Harmless),
+        }
+    }
+}
+
+/// All lives of a plan.
+pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<String>> {
+    let one = |fault: String| vec![fault];
+    let mut image = plan.make().map_err(one)?;
+    let mut remains = Remains::default();
+    for number in 0..plan.lives.len() {
+        let what = |faults: Vec<String>| -> Vec<String> {
+            faults.into_iter().map(|fault| format!("life {number}: {fault}")).collect()
+        };
+        let ended = live(plan, number, &image, &mut remains, progress).map_err(what)?;
+        let Some(ended) = ended else { break };
+        let next = judge::judge(plan, number, ended, &mut remains, progress).map_err(what)?;
+        progress.change(|report| report.lives += 1);
+        match next {
+            Some(next) => image = next,
+            None => return Ok(()),
+        }
+    }
+    if plan.case.e2fsck {
+        judge::e2fsck(&image).map_err(one)?;
+    }
+    Ok(())
+}
+
+/// How a life has ended.
+pub(super) struct Ended {
+    pub(super) image: MemoryDevice,
+    pub(super) history: History,
+    pub(super) marks: Vec<Mark>,
+    /// The device failed while it lived: the superblock may say so.
+    pub(super) has_failed: bool,
+}
+
+fn live(
+    plan: &Arc<Plan>,
+    number: usize,
+    image: &MemoryDevice,
+    remains: &mut Remains,
+    progress: &Progress,
+) -> Result<Option<Ended>, Vec<String>> {
+    let life = plan.lives[number].clone();
+    let discards = plan.parts.has(Part::Trim);
+    let seed = plan.case.seed ^ (number as u64) << 32 ^ 0x6d65;
+    let medium = Medium::new(image, seed, plan.speed, discards);
+    let medium = Arc::new(medium.verbose(plan.case.verbose));
+    let volume = open(medium.clone(), &life).map_err(|error| vec![format!("open: {error}")])?;
+    let threads: Vec<u32> = (0..plan.threads).map(|t| number as u32 * 8 + t + 1).collect();
+    match set_up(plan, &life, &volume, &threads, remains) {
+        Ok(()) => {}
+        // Earlier lives have filled it: this run has no more.
+        Err(error) if *error.kind() == ErrorKind::NoSpace => return Ok(None),
+        Err(error) => return Err(vec![format!("set up: {error}")]),
+    }
+    let around = Arc::new(Around {
+        plan: Arc::clone(plan),
+        life,
+        number,
+        volume,
+        medium,
+        clock: Clock::default(),
+        progress: progress.clone(),
+        closing: AtomicBool::new(false),
+        enough: AtomicBool::new(false),
+        marks: AtomicU32::new(0),
+        troubled: AtomicBool::new(false),
+    });
+    if let Some((begin, length, for_space)) = around.life.failing {
+        around.medium.fail_writes(begin, length, for_space);
+    }
+    if let End::Cut { request } = around.life.end {
+        around.medium.cut_at(request);
+    }
+    let callers: Vec<_> = threads
+        .iter()
+        .map(|&number| {
+            let caller = Caller::new(&around, number);
+            thread::spawn(&format!("caller {number}"), move || caller.run())
+        })
+        .collect();
+    let neighbours = neighbour::start(&around);
+    if let End::CloseBeside { after } | End::ReadOnlyBeside { after } = around.life.end {
+        thread::sleep(after);
+        around.closing.store(true, Ordering::Relaxed);
+        let closed = close(&around);
+        return end(around, callers, neighbours, Some(closed)).map(Some);
+    }
+    end(around, callers, neighbours, None).map(Some)
+}
+
+type Callers = Vec<thread::JoinHandle<(ThreadHistory, Result<(), String>)>>;
+
+/// Waits for the threads of a life, and takes what they leave.
+fn end(
+    around: Arc<Around>,
+    callers: Callers,
+    neighbours: Vec<thread::JoinHandle<()>>,
+    closed: Option<Result<bool, String>>,
+) -> Result<Ended, Vec<String>> {
+    let mut faults = Vec::new();
+    let mut histories = Vec::new();
+    for caller in callers {
+        let (history, result) = caller.join().expect("its end");
+        faults.extend(result.err());
+        histories.push(history);
+    }
+    around.enough.store(true, Ordering::Relaxed);
+    neighbours.into_iter().for_each(|neighbour| neighbour.join().expect("its end"));
+    let is_closed = match (closed, around.life.end) {
+        (Some(closed), _) => closed,
+        (None, End::Close) => {
+            around.medium.mend();
+            around.closing.store(true, Ordering::Relaxed);
+            close(&around)
+        }
+        (None, _) => {
+            // Half of them see how the volume ends without power.
+            around.medium.cut_now();
+            if around.plan.case.seed.is_multiple_of(2) {
+                around.volume.clone().abandon();
+            } else {
+                let _ = around.volume.clone().close();
+            }
+            Ok(false)
+        }
+    };
+    let is_closed = is_closed.unwrap_or_else(|fault| {
+        faults.push(fault);
+        false
+    });
+    faults.extend(around.progress.report().faults);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    if around.medium.is_off() && !is_closed {
+        let stage = around.medium.stage().unwrap_or_else(|| "at rest".to_owned());
+        around.progress.cover(|coverage| coverage.cut(&stage));
+        around.progress.change(|report| report.cuts += 1);
+    }
+    let mut history = History { threads: histories, rules: rules(&around) };
+    let has_failed = around.medium.has_failed();
+    let was_told = has_failed && history.threads.iter().any(was_told);
+    let marks = if is_closed && !was_told {
+        vec![all_is_durable(&mut history, &around.clock)]
+    } else {
+        history.syncs_before(u64::MAX)
+    };
+    let has_failed = has_failed || around.troubled.load(Ordering::Relaxed);
+    Ok(Ended { image: around.medium.after_power_loss(), history, marks, has_failed })
+}
+
+/// The last operation of the thread failed.
+fn was_told(history: &ThreadHistory) -> bool {
+    history.entries.last().is_some_and(|entry| entry.ended.is_none())
+}
+
+/// Everything that was acknowledged is there after a close.
+fn all_is_durable(history: &mut History, clock: &Clock) -> Mark {
+    let thread = &mut history.threads[0];
+    let (started, ended) = (clock.tick(), Some(clock.tick()));
+    // What failed at the end may have happened or not, and comes last.
+    let index = thread.entries.iter().take_while(|entry| entry.ended.is_some()).count();
+    thread.entries.insert(index, Entry { operation: Operation::SyncVolume, started, ended });
+    Mark { thread: thread.thread, index }
+}
+
+/// Closes the volume; whether it says that all is well. Nothing may be done on it afterwards.
+fn close(around: &Around) -> Result<bool, String> {
+    let closed = match around.life.end {
+        End::ReadOnlyBeside { .. } => around.volume.remount_read_only(),
+        _ => around.volume.clone().close(),
+    };
+    match closed {
+        Ok(()) => {
+            let root = around.volume.root();
+            let late = root.and_then(|root| around.volume.create(&root, b"late", &directory(0)));
+            match late {
+                Ok(_) => Err("a closed volume took a name".into()),
+                Err(_) => Ok(true),
+            }
+        }
+        Err(_) if around.is_over() => Ok(false),
+        Err(error) => Err(format!("close: {error}")),
+    }
+}
+
+pub(super) fn open(medium: Arc<Medium>, life: &LifePlan) -> Result<Volume, Error> {
+    use uext4::config::DaxMode;
+    let device: SharedDevice = match life.options.dax {
+        DaxMode::Always => Arc::new(AddressableDevice::new(medium)),
+        DaxMode::Inode | DaxMode::Never => medium,
+    };
+    Volume::open(device, life.options.clone())
+}
+
+fn directory(owner: u32) -> NewInode {
+    let owner = Owner { uid: owner, gid: 0 };
+    NewInode { kind: FileKind::Directory, mode: 0o777, owner, rdev: Default::default() }
+}
+
+/// The directories of the callers; what earlier lives left goes, or a part of it.
+fn set_up(
+    plan: &Plan,
+    life: &LifePlan,
+    volume: &Volume,
+    threads: &[u32],
+    remains: &mut Remains,
+) -> Result<(), Error> {
+    let root = volume.root()?;
+    if plan.parts.has(Part::Remove) {
+        remains.remove(volume, plan.case.seed)?;
+    }
+    for &thread in threads {
+        volume.create(&root, &own_name(thread), &directory(own_directory(thread)))?;
+    }
+    for (name, id) in [(SHARED_NAME, SHARED), (SHARED_FILES_NAME, SHARED_FILES)] {
+        match volume.create(&root, name, &directory(id)) {
+            Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
+            _ => {}
+        }
+    }
+    if life.category == Category::NoSpace {
+        match run::fill(volume, 60) {
+            Err(error) if !matches!(error.kind(), ErrorKind::Exists | ErrorKind::NoSpace) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    volume.sync()
+}
+
+fn rules(around: &Around) -> Rules {
+    let options = &around.life.options;
+    let late = options.journal_async_commit;
+    let block_size = u64::from(around.volume.layout().block_size);
+    Rules {
+        renames_carry_data: options.auto_da_alloc && !late,
+        sizes_were_had: true,
+        data_may_be_late: late,
+        whole_writes: (options.data_mode == DataMode::Journal).then_some(4 * block_size),
+    }
+}

@@ -1,0 +1,388 @@
+//! The simulated device.
+//!
+//! # What
+//! Requests take simulated time, so that others run meanwhile; several are under way at once.
+//! Writes are volatile until a flush that began after their end has returned. At a drawn request
+//! the power fails: every request fails from then on, and [`Medium::after_power_loss`] gives an
+//! image with everything durable and a drawn part of the rest, some of it torn.
+//!
+//! # Failures
+//! - For a stretch of time writes fail, with EIO or ENOSPC.
+//! - A thread that has asked for [`Medium::trouble`] has one of its next requests fail.
+//!
+//! # Invariants
+//! No lock is held while a request sleeps. The superblock is never torn: that its checksum stands
+//! in its second sector is the format's own limit.
+
+use super::plan::Speed;
+use crate::oracle::JUNK;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::time::Duration;
+use uext4_device::{Device, MemoryDevice, WriteRun};
+use uext4_schedule::time::Instant;
+use uext4_schedule::{thread, witness};
+
+/// Bytes that no loss of power tears: the superblock.
+const WHOLE: u64 = 4096;
+
+/// A device whose every decision a seed draws.
+#[derive(Debug)]
+pub struct Medium {
+    /// What a read finds.
+    now: MemoryDevice,
+    /// What is promised.
+    durable: MemoryDevice,
+    speed: Speed,
+    discards: bool,
+    /// Requests are printed.
+    tells: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: StdRng,
+    requests: u64,
+    cut_at: Option<u64>,
+    is_off: bool,
+    /// Writes fail in this stretch of time.
+    failing: Option<(Instant, Instant, bool)>,
+    /// Writes and flushes that failed.
+    failed: u64,
+    /// Requests that a thread has left until one fails.
+    trouble: HashMap<usize, u32>,
+    /// Writes that no flush has promised, in the order of their ends; those under way last.
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+    /// What the engine was at when the power failed.
+    stage: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    offset: u64,
+    bytes: Vec<u8>,
+    has_ended: bool,
+}
+
+/// Behind every number of a write that has ended.
+const UNDER_WAY: u64 = 1 << 48;
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+    Discard,
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())
+}
+
+impl Medium {
+    /// Over an image that is durable.
+    pub(super) fn new(image: &MemoryDevice, seed: u64, speed: Speed, discards: bool) -> Medium {
+        let state = State {
+            rng: StdRng::seed_from_u64(seed),
+            requests: 0,
+            cut_at: None,
+            is_off: false,
+            failing: None,
+            failed: 0,
+            trouble: HashMap::new(),
+            pending: BTreeMap::new(),
+            next: 0,
+            stage: None,
+        };
+        let state = Mutex::new(state);
+        let (now, durable) = (image.snapshot(), image.snapshot());
+        Medium { now, durable, speed, discards, tells: false, state }
+    }
+
+    /// Requests are printed.
+    pub(super) fn verbose(self, tells: bool) -> Medium {
+        Medium { tells, ..self }
+    }
+
+    /// The power fails at the request so many from now.
+    pub(super) fn cut_at(&self, request: u64) {
+        let mut state = self.state.lock();
+        state.cut_at = Some(state.requests + request);
+    }
+
+    /// The power fails now.
+    pub(super) fn cut_now(&self) {
+        self.state.lock().is_off = true;
+    }
+
+    pub(super) fn is_off(&self) -> bool {
+        self.state.lock().is_off
+    }
+
+    /// Writes fail from `begin` on for `length`.
+    pub(super) fn fail_writes(&self, begin: Duration, length: Duration, for_space: bool) {
+        let begin = Instant::now() + begin;
+        self.state.lock().failing = Some((begin, begin + length, for_space));
+    }
+
+    /// The device works from now on.
+    pub(super) fn mend(&self) {
+        self.state.lock().failing = None;
+    }
+
+    /// Whether a write or flush has failed while the power was on.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failed > 0
+    }
+
+    /// One of the next requests of the calling thread fails.
+    pub(super) fn trouble(&self, requests: u32) {
+        self.state.lock().trouble.insert(thread::number(), requests);
+    }
+
+    /// Takes [`Medium::trouble`] back; whether it has struck.
+    pub(super) fn calm(&self) -> bool {
+        self.state.lock().trouble.remove(&thread::number()) == Some(u32::MAX)
+    }
+
+    /// Whether the calling thread's trouble has struck.
+    pub(super) fn has_struck(&self) -> bool {
+        self.state.lock().trouble.get(&thread::number()) == Some(&u32::MAX)
+    }
+
+    /// What the engine was at when the power failed.
+    pub(super) fn stage(&self) -> Option<String> {
+        self.state.lock().stage.clone()
+    }
+
+    /// The image that a loss of power leaves: what is durable, and a part of the rest.
+    pub(super) fn after_power_loss(&self) -> MemoryDevice {
+        let mut state = self.state.lock();
+        state.is_off = true;
+        let image = self.durable.snapshot();
+        let State { rng, pending, .. } = &mut *state;
+        // All, none, whole writes, pages, sectors.
+        let piece = match rng.random_range(0..8) {
+            0 => return image,
+            1 => None,
+            2..=4 => Some(u64::MAX),
+            5 => Some(4096),
+            _ => Some(512),
+        };
+        let odds = rng.random_range(10..=90);
+        for write in pending.values() {
+            let mut at = 0;
+            let len = write.bytes.len() as u64;
+            while at < len {
+                let place = write.offset + at;
+                let size = match piece {
+                    Some(piece) if place < WHOLE => piece.max(WHOLE),
+                    Some(piece) => piece,
+                    None => u64::MAX,
+                };
+                // Pieces are pieces of the device, not of the write.
+                let end = place.checked_next_multiple_of(size).unwrap_or(u64::MAX);
+                let end = if end == place { place.saturating_add(size) } else { end };
+                let count = (end - place).min(len - at);
+                if piece.is_none() || rng.random_range(0..100) < odds {
+                    let bytes = &write.bytes[at as usize..(at + count) as usize];
+                    image.write_at(place, bytes).expect("inside the device");
+                }
+                at += count;
+            }
+        }
+        image
+    }
+
+    /// A request begins: whether it fails, and how long it takes.
+    fn begin(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Duration> {
+        let begun = self.draw(kind, offset, bytes);
+        if self.tells {
+            let (who, len) = (std::thread::current(), bytes.map_or(0, <[u8]>::len));
+            let (who, now) = (who.name().unwrap_or_default(), Instant::now());
+            println!("{now:?} {who}: {kind:?} of {len} at {offset}: {begun:?}");
+        }
+        begun
+    }
+
+    fn draw(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Duration> {
+        let mut hasher = DefaultHasher::new();
+        (kind, offset, bytes).hash(&mut hasher);
+        witness(hasher.finish());
+        let mut state = self.state.lock();
+        state.requests += 1;
+        if state.cut_at.is_some_and(|at| state.requests >= at) && !state.is_off {
+            state.is_off = true;
+            state.stage = Some(uext4_schedule::stages());
+        }
+        if state.is_off {
+            return Err(eio());
+        }
+        match state.trouble.get_mut(&thread::number()) {
+            Some(0) => {
+                state.trouble.insert(thread::number(), u32::MAX);
+                return Err(eio());
+            }
+            Some(left) if *left != u32::MAX => *left -= 1,
+            _ => {}
+        }
+        if kind != Kind::Read
+            && let Some((begin, end, for_space)) = state.failing
+            && (begin..end).contains(&Instant::now())
+        {
+            state.failed += 1;
+            let error = if for_space { rustix::io::Errno::NOSPC } else { rustix::io::Errno::IO };
+            return Err(io::Error::from_raw_os_error(error.raw_os_error()));
+        }
+        let most = if kind == Kind::Flush { self.speed.flush } else { self.speed.request };
+        let most = most.as_nanos() as u64;
+        let slow = state.rng.random_ratio(1, 20);
+        let nanos = if most == 0 { 0 } else { state.rng.random_range(most / 10..=most) };
+        Ok(Duration::from_nanos(if slow { nanos * 8 } else { nanos }))
+    }
+
+    fn pass(&self, time: Duration) -> io::Result<()> {
+        if time.is_zero() {
+            uext4_schedule::point();
+        } else {
+            thread::sleep(time);
+        }
+        if self.is_off() { Err(eio()) } else { Ok(()) }
+    }
+
+    /// A write may be on the medium from now on.
+    fn launch(&self, offset: u64, bytes: Vec<u8>) -> u64 {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let number = UNDER_WAY + state.next;
+        state.pending.insert(number, Pending { offset, bytes, has_ended: false });
+        number
+    }
+
+    /// A write has ended: reads find it.
+    fn land(&self, number: u64) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let ended = state.next;
+        let mut write = state.pending.remove(&number).expect("a write under way");
+        self.now.write_at(write.offset, &write.bytes)?;
+        write.has_ended = true;
+        state.pending.insert(ended, write);
+        Ok(ended)
+    }
+
+    /// A write that has ended is durable, with those before it at the same place.
+    fn promise(&self, number: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let Some(last) = state.pending.get(&number).cloned() else { return Ok(()) };
+        let (start, end) = (last.offset, last.offset + last.bytes.len() as u64);
+        let meets =
+            |write: &Pending| write.offset < end && start < write.offset + write.bytes.len() as u64;
+        let before: Vec<u64> =
+            state.pending.range(..=number).filter(|(_, w)| meets(w)).map(|(n, _)| *n).collect();
+        for number in before {
+            if let Some(write) = state.pending.remove(&number) {
+                self.durable.write_at(write.offset, &write.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, offset: u64, len: u64) -> io::Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.now.len() => Ok(()),
+            _ => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        }
+    }
+
+    fn write(&self, offset: u64, bytes: Vec<u8>) -> io::Result<u64> {
+        self.check(offset, bytes.len() as u64)?;
+        let time = self.begin(Kind::Write, offset, Some(&bytes))?;
+        let number = self.launch(offset, bytes);
+        self.pass(time)?;
+        self.land(number)
+    }
+}
+
+impl Device for Medium {
+    fn len(&self) -> u64 {
+        self.now.len()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let time = self.begin(Kind::Read, offset, None)?;
+        self.pass(time)?;
+        self.now.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write(offset, buf.to_vec()).map(drop)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
+        self.write(offset, bufs.concat()).map(drop)
+    }
+
+    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
+        let mut under_way = Vec::new();
+        let mut longest = Duration::ZERO;
+        let mut failed = Ok(());
+        for run in writes {
+            let bytes = run.bufs.concat();
+            self.check(run.offset, bytes.len() as u64)?;
+            match self.begin(Kind::Write, run.offset, Some(&bytes)) {
+                Ok(time) => {
+                    longest = longest.max(time);
+                    under_way.push(self.launch(run.offset, bytes));
+                }
+                Err(error) => failed = Err(error),
+            }
+        }
+        self.pass(longest)?;
+        for number in under_way {
+            self.land(number)?;
+        }
+        failed
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let time = self.begin(Kind::Flush, 0, None)?;
+        let ended: Vec<u64> = {
+            let state = self.state.lock();
+            state.pending.iter().filter(|(_, write)| write.has_ended).map(|(n, _)| *n).collect()
+        };
+        self.pass(time)?;
+        ended.into_iter().try_for_each(|number| self.promise(number))
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        let number = self.write(offset, buf.to_vec())?;
+        self.promise(number)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.write(offset, vec![0; usize::try_from(len).unwrap_or(usize::MAX)])?;
+        Ok(true)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
+        if !self.discards {
+            return Ok(false);
+        }
+        let time = self.begin(Kind::Discard, offset, None)?;
+        self.pass(time)?;
+        // It reads as anything until it is written again.
+        self.write(offset, vec![JUNK ^ 0xff; usize::try_from(len).unwrap_or(usize::MAX)])?;
+        Ok(true)
+    }
+}

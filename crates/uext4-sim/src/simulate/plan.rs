@@ -1,0 +1,300 @@
+//! Everything that a seed draws before the run begins.
+
+use super::part::{Part, Parts};
+use crate::category::{CATEGORIES, Category};
+use crate::oracle::JUNK;
+use crate::run::CONTRASTS;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::fmt;
+use std::time::Duration;
+use uext4::MountOptions;
+use uext4::config::{DataMode, DaxMode};
+use uext4::plant::Fault;
+use uext4_device::{Device, MemoryDevice};
+use uext4_schedule::Policy;
+
+/// Simulated time in which no operation ends: nothing goes on any more.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A seed, and what of its run is left out: what a failing run is shrunk by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Case {
+    /// Everything is drawn from it.
+    pub seed: u64,
+    /// Operations of each caller in each life, at most.
+    pub operations: Option<usize>,
+    /// Callers, at most.
+    pub threads: Option<u32>,
+    /// Lives, at most.
+    pub lives: Option<usize>,
+    /// Preemptions, at most.
+    pub preemptions: Option<u64>,
+    /// Parts that are in whatever the seed draws.
+    pub with: Parts,
+    /// Parts that are left out.
+    pub without: Parts,
+    /// A mistake of the engine that is switched on.
+    pub plant: Option<Fault>,
+    /// e2fsck judges the last image as well.
+    pub e2fsck: bool,
+    /// What each caller does is printed.
+    pub verbose: bool,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--seed {}", self.seed)?;
+        let mut number = |word: &str, value: Option<u64>| match value {
+            Some(value) => write!(f, " --{word} {value}"),
+            None => Ok(()),
+        };
+        number("operations", self.operations.map(|n| n as u64))?;
+        number("threads", self.threads.map(u64::from))?;
+        number("lives", self.lives.map(|n| n as u64))?;
+        number("preemptions", self.preemptions)?;
+        for (word, parts) in [("with", self.with), ("without", self.without)] {
+            if parts != Parts::default() {
+                write!(f, " --{word} {parts}")?;
+            }
+        }
+        if let Some(fault) = self.plant {
+            write!(f, " --plant {fault:?}")?;
+        }
+        if self.e2fsck { f.write_str(" --e2fsck") } else { Ok(()) }
+    }
+}
+
+/// How a life of the volume ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The power fails at this request of the device.
+    Cut { request: u64 },
+    /// The callers have done their operations, and the volume is closed.
+    Close,
+    /// The volume is closed after about this time, with callers inside.
+    CloseBeside { after: Duration },
+    /// The volume is made read-only likewise.
+    ReadOnlyBeside { after: Duration },
+    /// The volume is forgotten where it stands.
+    Abandon,
+}
+
+/// One life.
+#[derive(Clone, Debug)]
+pub(super) struct LifePlan {
+    pub(super) options: MountOptions,
+    pub(super) contrast: &'static str,
+    pub(super) category: Category,
+    pub(super) operations: usize,
+    pub(super) end: End,
+    /// The recovery afterwards is cut at this request.
+    pub(super) recovery_cut: Option<u64>,
+    /// When writes begin to fail, for how long, and whether for want of space.
+    pub(super) failing: Option<(Duration, Duration, bool)>,
+}
+
+/// Speed of the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speed {
+    /// Of most reads and writes, at most.
+    pub(super) request: Duration,
+    /// Of flushes, at most.
+    pub(super) flush: Duration,
+}
+
+/// Everything that a seed draws.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) case: Case,
+    pub(super) parts: Parts,
+    pub(super) policy: Policy,
+    pub(super) step: Duration,
+    pub(super) threads: u32,
+    pub(super) speed: Speed,
+    pub(super) lives: Vec<LifePlan>,
+    pub(super) format: uext4_mkfs::Options,
+    pub(super) image_mib: u64,
+}
+
+/// Features that edit the default set.
+const FEATURES: &[&str] = &[
+    "",
+    "orphan_file",
+    "orphan_file,metadata_csum_seed",
+    "^metadata_csum",
+    "^metadata_csum,uninit_bg",
+    "^metadata_csum,orphan_file",
+];
+
+impl Plan {
+    /// The plan of a case. What the case leaves out changes nothing of the rest.
+    ///
+    /// # Panics
+    /// If a contrast is no mount option.
+    #[must_use]
+    pub fn draw(case: &Case) -> Plan {
+        let mut rng = StdRng::seed_from_u64(case.seed);
+        let parts = Parts::draw(&mut rng).with(case.with).without(case.without);
+        let mut policy = Policy::draw(&mut rng);
+        policy.preemptions_max = case.preemptions.unwrap_or(u64::MAX);
+        let step = Duration::from_nanos([20, 100, 500, 2_000][rng.random_range(0..4)]);
+        let threads = rng.random_range(1..=5).min(case.threads.unwrap_or(u32::MAX)).max(1);
+        let micros = |most| Duration::from_micros(most);
+        let speed = match parts.has(Part::Latency) {
+            true => Speed {
+                request: micros([20, 200, 3_000][rng.random_range(0..3)]),
+                flush: micros([50, 2_000, 40_000][rng.random_range(0..3)]),
+            },
+            false => Speed { request: micros(0), flush: micros(0) },
+        };
+        let (format, image_mib) = draw_format(&mut rng, case.seed, parts);
+        let count = rng.random_range(1..=4).min(case.lives.unwrap_or(usize::MAX)).max(1);
+        let block_size = format.block_size.unwrap_or(4096);
+        let lives = (0..count)
+            .map(|life| {
+                let mut rng = StdRng::seed_from_u64(case.seed ^ (life as u64 + 1) << 48);
+                let mut plan = draw_life(&mut rng, parts, threads, block_size);
+                plan.operations = plan.operations.min(case.operations.unwrap_or(usize::MAX));
+                plan
+            })
+            .collect();
+        let case = case.clone();
+        Plan { case, parts, policy, step, threads, speed, lives, format, image_mib }
+    }
+
+    /// A fresh file system. Its free blocks hold junk; with lazily initialised tables the junk
+    /// looks like inodes of an older file system.
+    pub(super) fn make(&self) -> Result<MemoryDevice, String> {
+        let memory = MemoryDevice::new(self.image_mib << 20);
+        let mut junk = vec![JUNK; 1 << 20];
+        if self.parts.has(Part::LazyTables) {
+            for inode in junk.chunks_exact_mut(256) {
+                inode.fill(0);
+                // A regular file of some bytes, with one link.
+                inode[..6].copy_from_slice(&[0xa4, 0x81, 0, 0, 77, 0]);
+                inode[26] = 1;
+            }
+        }
+        for mib in 0..self.image_mib {
+            memory.write_at(mib << 20, &junk).map_err(|error| error.to_string())?;
+        }
+        uext4_mkfs::format(&memory, &self.format).map_err(|error| format!("mkfs: {error}"))?;
+        Ok(memory)
+    }
+}
+
+fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Options, u64) {
+    let (block_size, journal_mib, image_mib) = match rng.random_range(0..8) {
+        0..=3 => (1024, 1, 8),
+        4 => (1024, 1, 24),
+        5 => (2048, 2, 8),
+        _ => (4096, 4, 16),
+    };
+    let inodes = [None, Some(1024), Some(8192)][rng.random_range(0..3)];
+    // Where inodes are many, numbers are claimed before anything is known of the name.
+    let inodes = if parts.has(Part::LazyTables) { Some(8192) } else { inodes };
+    let features = FEATURES[rng.random_range(0..FEATURES.len())];
+    let seeds = [seed as u8; 16];
+    let options = uext4_mkfs::Options {
+        block_size: Some(block_size),
+        journal_mib: Some(journal_mib),
+        inodes,
+        features: features.to_owned(),
+        hash_seed: Some(seeds),
+        uuid: Some(seeds),
+        time: Some(1_704_000_000),
+        lazy_itable_init: parts.has(Part::LazyTables),
+        discard: false,
+        ..uext4_mkfs::Options::default()
+    };
+    (options, image_mib)
+}
+
+fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> LifePlan {
+    let mut options = MountOptions {
+        commit_interval_ms: [5, 100, 5_000][rng.random_range(0..3)],
+        dirty_expire_ms: [20, 1_000, 30_000][rng.random_range(0..3)],
+        ..MountOptions::default()
+    };
+    options.cache_bytes = match parts.has(Part::SmallCache) {
+        true => [64 << 10, 512 << 10, 2 << 20][rng.random_range(0..3)],
+        false => MountOptions::CACHE_BYTES_MIN,
+    };
+    let contrast = CONTRASTS[rng.random_range(0..CONTRASTS.len())];
+    let contrast = if parts.has(Part::Contrast) { contrast } else { "delalloc" };
+    for word in contrast.split(',') {
+        options.parse(word).expect("a mount option");
+    }
+    if parts.has(Part::Trim) && rng.random_bool(0.5) {
+        options.discard = true;
+    }
+    if parts.has(Part::Dax) && options.data_mode != DataMode::Journal {
+        options.dax = DaxMode::Always;
+    }
+    let category = CATEGORIES[rng.random_range(0..CATEGORIES.len())];
+    let category = match parts.has(Part::Category) {
+        true if category != Category::NoSpace => category,
+        _ => Category::Mix,
+    };
+    let category = if parts.has(Part::Full) { Category::NoSpace } else { category };
+    let operations = rng.random_range(20..=400) / threads as usize + 1;
+    let cut = End::Cut { request: draw_request(rng, block_size) };
+    let after = Duration::from_micros(rng.random_range(100..2_000_000));
+    let roll = rng.random_range(0..10);
+    let end = match roll {
+        0..=4 if parts.has(Part::PowerCut) => cut,
+        5..=7 if parts.has(Part::CloseBeside) => End::CloseBeside { after },
+        8 if parts.has(Part::CloseBeside) => End::ReadOnlyBeside { after },
+        0 => End::Abandon,
+        _ => End::Close,
+    };
+    let recovery_cut = rng.random_range(1..60);
+    let recovery_cut = parts.has(Part::RecoveryCut).then_some(recovery_cut);
+    let begin = Duration::from_micros(rng.random_range(0..1_000_000));
+    let length = Duration::from_micros(rng.random_range(100..3_000_000));
+    let failing = (begin, length, rng.random_bool(0.5));
+    let failing = parts.has(Part::WriteErrors).then_some(failing);
+    LifePlan { options, contrast, category, operations, end, recovery_cut, failing }
+}
+
+/// Most lives have some hundred requests.
+fn draw_request(rng: &mut StdRng, block_size: u32) -> u64 {
+    let most = if block_size == 1024 { 2_000 } else { 1_000 };
+    let most = [50, 300, most][rng.random_range(0..3)];
+    rng.random_range(1..most)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let features = if self.format.features.is_empty() { "-" } else { &self.format.features };
+        write!(
+            f,
+            "seed {}: {} MiB, {}-byte blocks, features {features}, {} callers, {:?} every {}, \
+             step {:?}, {:?}; {}",
+            self.case.seed,
+            self.image_mib,
+            self.format.block_size.unwrap_or(0),
+            self.threads,
+            self.policy.order,
+            self.policy.mean,
+            self.step,
+            self.speed,
+            self.parts,
+        )?;
+        for life in &self.lives {
+            write!(
+                f,
+                "\n  {} x {} {}, cache {} KiB, commit {} ms, expire {} ms, {:?}",
+                life.operations,
+                life.category,
+                life.contrast,
+                life.options.cache_bytes >> 10,
+                life.options.commit_interval_ms,
+                life.options.dirty_expire_ms,
+                life.end,
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Threads that use the same files: direct and cached writes beside cuts, removals and syncs.
+//!
+//! # What
+//! The model knows what a file holds that one thread writes; of a file that several write it is
+//! known that every word is zero or the file's mark, which no other file ever has. A foreign mark
+//! is a write that came to blocks which belong to another file by then. The same holds after a
+//! crash, so these files are checked in every recovered volume ([`check`]).
+
+use super::life::Around;
+use crate::content::{self, FileBytes};
+use crate::operation::{Id, Place};
+use crate::view::View;
+use rand::Rng;
+use rand::rngs::StdRng;
+use std::sync::atomic::Ordering;
+use uext4::{
+    AllocateMode, Error, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, SetAttr, Volume,
+};
+
+/// The directory of these files; its number is of no thread.
+pub(super) const SHARED_FILES: Id = 0x7100_0000;
+pub(super) const SHARED_FILES_NAME: &[u8] = b"files";
+/// Names.
+const FILES: u32 = 3;
+/// Largest file, in blocks.
+const BLOCKS: u64 = 24;
+
+/// One turn of a racer.
+pub(super) fn race(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
+    let volume = &around.volume;
+    let name = format!("f{}", rng.random_range(0..FILES)).into_bytes();
+    let dir = volume.lookup(&volume.root()?, SHARED_FILES_NAME)?;
+    for _ in 0..rng.random_range(1..6) {
+        let done = turn(around, rng, &dir, &name);
+        match done {
+            // Another one has removed or made it.
+            Err(error) if is_expected(&error) => {}
+            other => other?,
+        }
+        around.progress.turn();
+    }
+    Ok(())
+}
+
+fn is_expected(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::NoSpace)
+}
+
+fn turn(around: &Around, rng: &mut StdRng, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
+    let volume = &around.volume;
+    let block = u64::from(volume.layout().block_size);
+    let inode = match volume.lookup(dir, name) {
+        Err(error) if *error.kind() == ErrorKind::NotFound => make(around, dir, name)?,
+        found => found?,
+    };
+    let mark = volume.attr(&inode).uid;
+    let file = volume.open_file(&inode)?;
+    let at = rng.random_range(0..BLOCKS) * block;
+    let len = rng.random_range(1..=4) * block;
+    match rng.random_range(0..16) {
+        0..=5 => file.write_direct_at(at, &marked(mark, len)).map(drop),
+        6..=7 => file.write_at(at, &marked(mark, len)).map(drop),
+        8..=9 => cut(volume, &inode, at),
+        10 => file.allocate(AllocateMode::PunchHole, at, len),
+        11 => file.allocate(AllocateMode::Allocate { keep_size: false }, at, len),
+        12..=13 => file.sync(rng.random()),
+        14 => volume.unlink(dir, name),
+        _ => look(around, &file, mark, block),
+    }
+}
+
+fn make(around: &Around, dir: &InodeRef, name: &[u8]) -> Result<InodeRef, Error> {
+    let number = around.marks.fetch_add(1, Ordering::Relaxed);
+    let owner =
+        Owner { uid: SHARED_FILES + (around.number as u32 + 1) * 0x1_0000 + number, gid: 0 };
+    let new = NewInode { kind: FileKind::Regular, mode: 0o600, owner, rdev: Default::default() };
+    around.volume.create(dir, name, &new)
+}
+
+fn cut(volume: &Volume, inode: &InodeRef, size: u64) -> Result<(), Error> {
+    volume.set_attr(inode, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
+}
+
+fn marked(mark: Id, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    content::fill(&mut bytes, mark, 0, 0);
+    bytes
+}
+
+fn look(around: &Around, file: &OpenFile, mark: Id, block: u64) -> Result<(), Error> {
+    let mut bytes = vec![0; usize::try_from(BLOCKS * block).unwrap_or(0)];
+    let count = file.read_at(0, &mut bytes)?;
+    if let Err(fault) = is_marked(mark, 0, &bytes[..count]) {
+        around.progress.fault(fault);
+    }
+    Ok(())
+}
+
+fn is_marked(mark: Id, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    let pattern = content::pattern(mark, 0);
+    for (index, word) in bytes.chunks_exact(8).enumerate() {
+        if word != pattern && word != [0; 8] {
+            let at = offset + 8 * index as u64;
+            return Err(format!("shared file {mark:#x}: byte {at}: {word:02x?} is not its mark"));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the shared files of a recovered volume.
+pub(super) fn check(view: &View) -> Vec<String> {
+    let is_shared = |place: &&Place| place.dir == SHARED_FILES;
+    let inodes = view.entries.iter().filter(|(place, _)| is_shared(place)).map(|(_, ino)| ino);
+    let nodes = inodes.filter_map(|ino| view.nodes.get(ino));
+    nodes.filter_map(|node| check_file(node.uid, &node.content).err()).collect()
+}
+
+fn check_file(mark: Id, content: &FileBytes) -> Result<(), String> {
+    content.data.iter().try_for_each(|(offset, bytes)| is_marked(mark, *offset, bytes))
+}

@@ -1,0 +1,69 @@
+//! The whole engine from one seed, in its short form: see docs/testing.md, Simulation.
+//!
+//! Fault model: every schedule of callers and the engine's threads that a seed draws, on a device
+//! that is slow, fails for a moment or for good, and loses power with lost and torn writes. Run
+//! with `--features simulate`; `cargo xtask test` does.
+
+#![cfg(feature = "simulate")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+use uext4::plant::Fault;
+use uext4_sim::simulate::Case;
+use uext4_sim::simulate::campaign::{Campaign, Workers};
+
+fn workers() -> Workers {
+    Workers { program: PathBuf::from(env!("CARGO_BIN_EXE_uext4-sim")) }
+}
+
+fn campaign(case: Case, seeds: u64) -> Campaign {
+    let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    Campaign { workers: workers(), case, seeds: Some(seeds), time: None, operations: None, jobs }
+}
+
+/// The same seed in three processes: one hash of every decision and every request.
+#[test]
+fn a_seed_gives_the_same_run_to_the_byte() {
+    let mut traces = Vec::new();
+    for seed in 1..=12 {
+        let case = Case { seed, ..Case::default() };
+        let runs: Vec<_> = (0..3).map(|_| workers().attempt(&case).unwrap()).collect();
+        let (first, rest) = runs.split_first().unwrap();
+        assert!(first.trace != 0, "seed {seed}: {:?}", first.faults);
+        for again in rest {
+            assert_eq!(again.trace, first.trace, "seed {seed}");
+            assert_eq!(again.faults, first.faults, "seed {seed}");
+        }
+        traces.push(first.trace);
+    }
+    traces.sort_unstable();
+    traces.dedup();
+    assert_eq!(traces.len(), 12, "different seeds gave the same run");
+}
+
+#[test]
+fn seeds_run_without_a_fault() {
+    let case = Case { seed: 1, ..Case::default() };
+    let totals = campaign(case, 600).run().unwrap();
+    if let Some((case, faults)) = totals.fault {
+        panic!("cargo xtask simulate {case}\n{}", faults.join("\n"));
+    }
+    assert!(totals.operations > 100_000 && totals.cuts > 300, "{totals:?}");
+}
+
+/// Mistakes that are planted, and seeds within which each must be found.
+const PLANTED: &[(Fault, u64)] = &[(Fault::WrongLinkCount, 20), (Fault::SkippedBarrier, 400)];
+
+#[test]
+fn planted_mistakes_are_found_and_replayed() {
+    for &(fault, seeds) in PLANTED {
+        let case = Case { seed: 1, plant: Some(fault), ..Case::default() };
+        let time = Some(Duration::from_secs(600));
+        let totals = Campaign { time, ..campaign(case, seeds) }.run().unwrap();
+        let Some((case, faults)) = totals.fault else {
+            panic!("{fault:?} was not found in {} seeds", totals.seeds)
+        };
+        let again = workers().attempt(&case).unwrap();
+        assert_eq!(again.faults, faults, "{case} ran in another way");
+    }
+}

@@ -264,8 +264,8 @@ impl Files {
         Ok(removal)
     }
 
-    /// That no block is mapped twice among `runs`: freeing it a second time would fail in the middle
-    /// of the handle, and abort the journal.
+    /// That no block is mapped twice among `runs`: freeing it a second time would fail in the
+    /// middle of the handle, and abort the journal.
     fn check_disjoint(&self, inode: &Inode, runs: &[Mapping]) -> Result<()> {
         let place = |run: &Mapping| match run.state {
             State::Written(start) | State::Unwritten(start) => {

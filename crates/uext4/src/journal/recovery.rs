@@ -333,8 +333,8 @@ impl Journal {
         })
     }
 
-    /// Declares a log empty that is not to be replayed, durably: before the file system's superblock
-    /// says `needs_recovery`.
+    /// Declares a log empty that is not to be replayed, durably: before the file system's
+    /// superblock says `needs_recovery`.
     ///
     /// # Errors
     /// A device failure.

@@ -55,9 +55,15 @@ fn explore_now(scenario: impl Fn() + Send + Sync + Copy + 'static, schedules: us
 }
 
 /// A volume whose memory for metadata is so small that each commit starts a checkpoint.
+/// A small cache; and no pool for nodes, or a full volume would have free blocks.
+fn small() -> MountOptions {
+    let mut options = MountOptions { cache_bytes: 256 << 10, ..MountOptions::default() };
+    options.parse("mb_node_pool=0").expect("a mount option");
+    options
+}
+
 fn open(device: SharedDevice) -> Volume {
-    let options = MountOptions { cache_bytes: 256 << 10, ..MountOptions::default() };
-    Volume::open(device, options).expect("the image opens")
+    Volume::open(device, small()).expect("the image opens")
 }
 
 fn new(kind: FileKind) -> NewInode {

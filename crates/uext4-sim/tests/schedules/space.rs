@@ -1,11 +1,11 @@
 //! Schedules of claims, frees and promises of blocks.
 
-use super::{IMAGE, create, expect_clean, explore, open};
+use super::{IMAGE, create, expect_clean, explore, open, small};
 #[cfg(feature = "plant")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::{Arc, LazyLock};
-use uext4::{AllocateMode, MountOptions, SetAttr, Volume};
+use uext4::{AllocateMode, SetAttr, Volume};
 use uext4_device::MemoryDevice;
 
 /// Blocks are claimed, freed and claimed again by several threads: none twice.
@@ -68,7 +68,7 @@ fn fill(device: MemoryDevice) -> MemoryDevice {
     }
     let fill = create(&volume, &root, "fill").unwrap();
     volume.sync().unwrap();
-    let blocks = volume.stat_fs().blocks_free - volume.space().pool_blocks() - 14;
+    let blocks = volume.stat_fs().blocks_free - 14;
     let file = volume.open_file(&fill).unwrap();
     file.allocate(AllocateMode::Allocate { keep_size: false }, 0, blocks * 1024).unwrap();
     drop((fill, root, file));
@@ -154,7 +154,7 @@ fn a_release_that_is_overlooked_is_found() {
 /// What was promised is there, a volume is full only if it is, and the counts do not drift.
 fn little_space(words: &'static str) {
     let device = Arc::new(FULL.snapshot());
-    let mut options = MountOptions { cache_bytes: 256 << 10, ..MountOptions::default() };
+    let mut options = small();
     words.split(',').for_each(|word| options.parse(word).expect("a mount option"));
     let volume = Volume::open(device.clone(), options).expect("the image opens");
     let root = volume.root().unwrap();

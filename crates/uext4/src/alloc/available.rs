@@ -222,6 +222,11 @@ impl Available {
         self.pool.full
     }
 
+    /// Those that data may have, root's among them.
+    pub(super) fn for_data(&self) -> i64 {
+        self.total() - self.pool.left()
+    }
+
     /// All of them, what is kept back among them.
     pub(super) fn total(&self) -> i64 {
         let _refill = self.refill.lock();

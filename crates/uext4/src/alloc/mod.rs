@@ -64,9 +64,8 @@ use uext4_ondisk::{
 };
 use zone::SystemZone;
 
-/// Part of all blocks that is kept back for nodes of extent trees, and the most.
+/// Part of all blocks that is kept back for nodes of extent trees at most.
 const POOL_SHARE: u64 = 50;
-const POOL_MAX: u64 = 4096;
 
 /// Directory hash parameters of the volume.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +138,7 @@ impl Space {
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
         let reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
-        let pool = pool_blocks(&layout);
+        let pool = pool_blocks(&layout, &options);
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
         let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
         let inode_maps = InodeMaps::new(layout.group_count, directories);
@@ -326,8 +325,8 @@ impl SpaceKeeper for Space {
 }
 
 /// Blocks that are kept back for nodes of extent trees, as many as the kernel keeps.
-fn pool_blocks(layout: &Layout) -> i64 {
-    let blocks = (layout.blocks_count / POOL_SHARE).min(POOL_MAX);
+fn pool_blocks(layout: &Layout, options: &AllocOptions) -> i64 {
+    let blocks = (layout.blocks_count / POOL_SHARE).min(options.node_pool.into());
     let has_trees = layout.features.incompat.contains(Incompat::EXTENT);
     i64::try_from(if has_trees { blocks } else { 0 }).unwrap_or(0)
 }

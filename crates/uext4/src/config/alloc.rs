@@ -50,6 +50,8 @@ pub struct AllocOptions {
     pub free: FreeMode,
     /// Streams and locality groups hold blocks ahead of their need (without: contrast).
     pub reserve: bool,
+    /// Most blocks that are kept back for nodes of extent trees; never more than a fiftieth.
+    pub node_pool: u32,
 }
 
 impl Default for AllocOptions {
@@ -68,6 +70,7 @@ impl Default for AllocOptions {
             stream_goal: StreamGoal::Inode,
             free: FreeMode::Sharded,
             reserve: true,
+            node_pool: 4096,
         }
     }
 }
@@ -105,6 +108,7 @@ impl AllocOptions {
             "mb_order2_req" => self.order2_req = order(value)?,
             "mb_best_avail_max_trim_order" => self.best_avail_max_trim_order = order(value)?,
             "mb_stream_req" => self.stream_req = number(value)?,
+            "mb_node_pool" => self.node_pool = number(value)?,
             "mb_group_prealloc" => self.group_prealloc = number(value)?,
             "mb_max_to_scan" => self.max_to_scan = number(value)?,
             "mb_min_to_scan" => self.min_to_scan = number(value)?,

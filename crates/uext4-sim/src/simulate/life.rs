@@ -9,7 +9,7 @@ use super::judge::{self, Remains};
 use super::medium::Medium;
 use super::part::Part;
 use super::plan::{End, LifePlan, Plan};
-use super::racer::{SHARED_FILES, SHARED_FILES_NAME};
+use super::racer::{ANCHOR, SHARED_FILES, SHARED_FILES_NAME};
 use super::{Coverage, Report, neighbour};
 use crate::category::Category;
 use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
@@ -335,6 +335,11 @@ fn set_up(
             Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
             _ => {}
         }
+    }
+    let files = volume.lookup(&root, SHARED_FILES_NAME)?;
+    match volume.create(&files, ANCHOR, &directory(0)) {
+        Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
+        _ => {}
     }
     if life.category == Category::NoSpace {
         match run::fill(volume, 60) {

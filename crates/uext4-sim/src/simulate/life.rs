@@ -251,7 +251,8 @@ fn end(
     }
     if around.medium.is_off() && !is_closed {
         let stage = around.medium.stage().unwrap_or_else(|| "at rest".to_owned());
-        around.progress.cover(|coverage| coverage.cut(&stage));
+        let stage = if stage.is_empty() { "running" } else { &stage };
+        around.progress.cover(|coverage| coverage.cut(stage));
         around.progress.change(|report| report.cuts += 1);
     }
     let mut history = History { threads: histories, rules: rules(&around) };

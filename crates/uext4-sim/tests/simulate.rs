@@ -52,7 +52,15 @@ fn seeds_run_without_a_fault() {
 }
 
 /// Mistakes that are planted, and seeds within which each must be found.
-const PLANTED: &[(Fault, u64)] = &[(Fault::WrongLinkCount, 20), (Fault::SkippedBarrier, 400)];
+const PLANTED: &[(Fault, u64)] = &[
+    (Fault::WrongLinkCount, 200),
+    (Fault::LostWakeUp, 200),
+    (Fault::HastyDelete, 200),
+    (Fault::LooseNumber, 400),
+    (Fault::OpenDoor, 400),
+    (Fault::VisibleCreation, 400),
+    (Fault::LateSize, 400),
+];
 
 #[test]
 fn planted_mistakes_are_found_and_replayed() {

@@ -75,6 +75,8 @@ pub enum Fault {
     LateSize,
     /// What was read of an inode is taken, though the inode left memory meanwhile.
     StaleArrival,
+    /// A sync whose commit failed takes the close of an empty transaction behind it for its own.
+    TrustedEmptyClose,
     /// Who finds no space does not see that another thread's commit has brought some meanwhile.
     OverlookedRelease,
 }
@@ -115,6 +117,7 @@ impl Fault {
         Self::SecondEnd,
         Self::LateSize,
         Self::StaleArrival,
+        Self::TrustedEmptyClose,
         Self::OverlookedRelease,
     ];
 }

@@ -36,11 +36,13 @@ pub(super) fn judge(
     let life = &plan.lives[number];
     let seed = plan.case.seed ^ (number as u64) << 32 ^ 0x6a75;
     let mut image = ended.image;
+    let mut is_left = false;
     if let Some(request) = life.recovery_cut {
         let medium = Arc::new(Medium::new(&image, seed, AT_ONCE, false));
         medium.cut_at(request);
         // It fails, or ends before the power does.
         if let Ok(volume) = open(medium.clone(), life) {
+            is_left = !volume.orphan_problems().is_empty();
             let _ = volume.close();
         }
         image = medium.after_power_loss();
@@ -53,7 +55,7 @@ pub(super) fn judge(
     let image = medium.after_power_loss();
     let mut faults: Vec<String> = closed.err().into_iter().collect();
     // Orphans of a volume whose superblock tells of errors are left to e2fsck.
-    let is_left = remains.has_failed && !problems.is_empty();
+    let is_left = remains.has_failed && (is_left || !problems.is_empty());
     if !is_left {
         let judge: &dyn Judge = if remains.has_failed { &CheckerAfterErrors } else { &Checker };
         faults.extend(judge.findings(&image).map_err(|fault| vec![fault])?);

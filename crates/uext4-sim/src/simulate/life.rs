@@ -9,7 +9,7 @@ use super::judge::{self, Remains};
 use super::medium::Medium;
 use super::part::Part;
 use super::plan::{End, LifePlan, Plan};
-use super::racer::{SHARED_FILES, SHARED_FILES_NAME};
+use super::racer::{ANCHOR, SHARED_FILES, SHARED_FILES_NAME};
 use super::{Coverage, Report, neighbour};
 use crate::category::Category;
 use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
@@ -251,7 +251,8 @@ fn end(
     }
     if around.medium.is_off() && !is_closed {
         let stage = around.medium.stage().unwrap_or_else(|| "at rest".to_owned());
-        around.progress.cover(|coverage| coverage.cut(&stage));
+        let stage = if stage.is_empty() { "running" } else { &stage };
+        around.progress.cover(|coverage| coverage.cut(stage));
         around.progress.change(|report| report.cuts += 1);
     }
     let mut history = History { threads: histories, rules: rules(&around) };
@@ -335,6 +336,11 @@ fn set_up(
             Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
             _ => {}
         }
+    }
+    let files = volume.lookup(&root, SHARED_FILES_NAME)?;
+    match volume.create(&files, ANCHOR, &directory(0)) {
+        Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
+        _ => {}
     }
     if life.category == Category::NoSpace {
         match run::fill(volume, 60) {

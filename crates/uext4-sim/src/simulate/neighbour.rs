@@ -2,7 +2,7 @@
 
 use super::life::Around;
 use super::part::Part;
-use super::racer::race;
+use super::racer::{collide, race};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -21,6 +21,8 @@ const NEIGHBOURS: &[(Part, Work, u64)] = &[
     (Part::Share, race, 2_000),
     (Part::Share, race, 5_000),
     (Part::Share, race, 20_000),
+    (Part::Collide, collide, 1_000),
+    (Part::Collide, collide, 5_000),
 ];
 
 /// Starts those that are part of the run.

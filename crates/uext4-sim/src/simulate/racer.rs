@@ -20,6 +20,8 @@ use uext4::{
 /// The directory of these files; its number is of no thread.
 pub(super) const SHARED_FILES: Id = 0x7100_0000;
 pub(super) const SHARED_FILES_NAME: &[u8] = b"files";
+/// A name there that always exists.
+pub(super) const ANCHOR: &[u8] = b"anchor";
 /// Names.
 const FILES: u32 = 3;
 /// Largest file, in blocks.
@@ -28,10 +30,12 @@ const BLOCKS: u64 = 24;
 /// One turn of a racer.
 pub(super) fn race(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
     let volume = &around.volume;
-    let name = format!("f{}", rng.random_range(0..FILES)).into_bytes();
+    // Half of the runs gather at one file and sync it more than anything else.
+    let gathers = around.plan.case.seed.is_multiple_of(2);
+    let name = format!("f{}", rng.random_range(0..if gathers { 1 } else { FILES })).into_bytes();
     let dir = volume.lookup(&volume.root()?, SHARED_FILES_NAME)?;
     for _ in 0..rng.random_range(1..6) {
-        let done = turn(around, rng, &dir, &name);
+        let done = turn(around, rng, &dir, &name, gathers);
         match done {
             // Another one has removed or made it.
             Err(error) if is_expected(&error) => {}
@@ -46,7 +50,13 @@ fn is_expected(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::NoSpace)
 }
 
-fn turn(around: &Around, rng: &mut StdRng, dir: &InodeRef, name: &[u8]) -> Result<(), Error> {
+fn turn(
+    around: &Around,
+    rng: &mut StdRng,
+    dir: &InodeRef,
+    name: &[u8],
+    gathers: bool,
+) -> Result<(), Error> {
     let volume = &around.volume;
     let block = u64::from(volume.layout().block_size);
     let inode = match volume.lookup(dir, name) {
@@ -57,6 +67,10 @@ fn turn(around: &Around, rng: &mut StdRng, dir: &InodeRef, name: &[u8]) -> Resul
     let file = volume.open_file(&inode)?;
     let at = rng.random_range(0..BLOCKS) * block;
     let len = rng.random_range(1..=4) * block;
+    if gathers && rng.random_bool(0.5) {
+        file.write_at(at, &marked(mark, 8))?;
+        return file.sync(true);
+    }
     match rng.random_range(0..16) {
         0..=5 => file.write_direct_at(at, &marked(mark, len)).map(drop),
         6..=7 => file.write_at(at, &marked(mark, len)).map(drop),
@@ -107,11 +121,29 @@ fn is_marked(mark: Id, offset: u64, bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Tries to make a name that exists: a number is claimed for nothing.
+pub(super) fn collide(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
+    let volume = &around.volume;
+    let dir = volume.lookup(&volume.root()?, SHARED_FILES_NAME)?;
+    for _ in 0..rng.random_range(1..6) {
+        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Fifo];
+        let kind = kinds[rng.random_range(0..kinds.len())];
+        let owner = Owner { uid: 0, gid: 0 };
+        let new = NewInode { kind, mode: 0o600, owner, rdev: Default::default() };
+        match volume.create(&dir, ANCHOR, &new) {
+            Err(error) if is_expected(&error) => {}
+            Err(error) => return Err(error),
+            Ok(_) => around.progress.fault("a name that exists was made again".to_owned()),
+        }
+    }
+    Ok(())
+}
+
 /// What is wrong with the shared files of a recovered volume.
 pub(super) fn check(view: &View) -> Vec<String> {
     let is_shared = |place: &&Place| place.dir == SHARED_FILES;
     let inodes = view.entries.iter().filter(|(place, _)| is_shared(place)).map(|(_, ino)| ino);
-    let nodes = inodes.filter_map(|ino| view.nodes.get(ino));
+    let nodes = inodes.filter_map(|ino| view.nodes.get(ino)).filter(|node| node.uid != 0);
     nodes.filter_map(|node| check_file(node.uid, &node.content).err()).collect()
 }
 

@@ -147,7 +147,7 @@ fn umount_tells_what_a_full_host_lost() {
         skip!("no mke2fs");
     }
     let dir = scratch.path("mnt");
-    let mount = Mounted::new(&image, &dir, "no_space_timeout=1");
+    let mount = Mounted::of_shortage(&image, &dir, "no_space_timeout=1");
     let mut synced = File::create(mount.path("synced")).unwrap();
     synced.write_all(&[7; 100_000]).unwrap();
     synced.sync_all().unwrap();
@@ -162,7 +162,7 @@ fn umount_tells_what_a_full_host_lost() {
     assert!(!said.contains("journal holds"), "{said}");
     assert!(!is_mounted(&dir));
     host.give_room();
-    let mount = Mounted::new(&image, &dir, "");
+    let mount = Mounted::of_shortage(&image, &dir, "rw");
     assert_eq!(fs::read(mount.path("synced")).unwrap(), [7; 100_000]);
     assert!(
         !mount.path("unsynced").exists() || fs::read(mount.path("unsynced")).unwrap().is_empty()

@@ -78,7 +78,8 @@ Words of -o (defaults in brackets):
                                 data first on replace by rename or truncation [on]
   discard, nodiscard            discard what is freed [nodiscard]
   extent_max_zeroout_kb=KIB     longest unwritten neighbour that is zeroed [32]
-  stripe=BLOCKS, mb_stream_req=N, mb_group_prealloc=N, mb_max_to_scan=N,
+  stripe=BLOCKS, mb_stream_req=N, mb_group_prealloc=N, mb_node_pool=N,
+  mb_max_to_scan=N,
   mb_min_to_scan=N, mb_order2_req=ORDER, mb_best_avail_max_trim_order=ORDER,
   mb_max_linear_groups=N        block allocator, by the kernel's names
   dax=always|inode|never, dax   files without page cache [inode]

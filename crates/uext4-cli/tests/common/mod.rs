@@ -219,6 +219,16 @@ impl Mounted {
         Self { dir: dir.to_owned(), ended: false }
     }
 
+    /// As [`Mounted::new`] of an image that its host has no room for, which the mount says.
+    pub(crate) fn of_shortage(image: &Path, dir: &Path, options: &str) -> Self {
+        fs::create_dir_all(dir).unwrap();
+        let args = ["mount".as_ref(), "-o".as_ref(), options.as_ref(), image.as_os_str()];
+        let output = run(args.into_iter().chain([dir.as_os_str()]));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("sparse"), "{said}");
+        Self { dir: dir.to_owned(), ended: false }
+    }
+
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.join(name)
     }

@@ -143,7 +143,9 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let table = InodeTable::new(Arc::clone(&space), budget, inodes);
-    let has_errors = recorded_error || raw.s_state.get() & STATE_ERROR != 0;
+    // An abort that only the journal has recorded came of a failing device: what was committed before
+    // it is whole, its orphans too.
+    let has_errors = raw.s_state.get() & STATE_ERROR != 0;
     let (orphans, found) = match read_only {
         true => (Orphans::none(&space)?, FoundOrphans::default()),
         false => Orphans::open(&space, &table, &raw, has_errors)?,

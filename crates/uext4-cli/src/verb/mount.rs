@@ -86,6 +86,7 @@ Words of -o (defaults in brackets):
   cache=SIZE                    budget of the caches [256M]
   direct, nodirect              the image past the page cache [where it can be]
   io=auto|uring|pread           how the image is written [auto]
+  no_space_timeout=SECONDS      wait for room where the image is stored [60]
   allow_other                   other users may enter
   default_permissions           the kernel checks modes [where others may enter]
   fakeroot                      no permission checks; not with allow_other

@@ -35,12 +35,14 @@ pub(crate) fn wait(image: &Image, writing: bool) {
 
 /// Whether another process holds it, as opening it would find out.
 fn is_held(path: &Path, writing: bool) -> io::Result<bool> {
-    let is_block = fs::metadata(path)?.file_type().is_block_device();
-    let mut options = File::options();
-    options.read(true);
-    if is_block && writing {
-        options.custom_flags(libc::O_EXCL);
+    let kind = fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        // Opening a fifo would wait, and opening a terminal do something.
+        return Ok(false);
     }
+    let exclusive = if kind.is_block_device() && writing { libc::O_EXCL } else { 0 };
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NONBLOCK | exclusive);
     let file = match options.open(path) {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(true),
         other => other?,

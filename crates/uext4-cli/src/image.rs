@@ -97,7 +97,11 @@ pub(crate) fn device_for_mount(
 }
 
 /// Refuses what is known to be something else than ext4, with the word that helps.
-fn check_format(verb: &str, image: &Image, device: SharedDevice) -> Result<SharedDevice> {
+pub(crate) fn check_format(
+    verb: &str,
+    image: &Image,
+    device: SharedDevice,
+) -> Result<SharedDevice> {
     let why = match signature::of(device.as_ref(), place::sector(image)) {
         None | Some(Found::Ext) => return Ok(device),
         Some(Found::Other { what, help: "" }) => format!("contains {what}, not ext4"),

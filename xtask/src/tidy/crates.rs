@@ -184,7 +184,8 @@ mod tests {
     /// A lock file that lacks a dependency of the manifest, and then the one that cargo writes.
     #[test]
     fn a_lock_file_behind_its_manifest_is_found() {
-        let root = std::env::temp_dir().join(format!("uext4-lock-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
         let manifest = |name: &str, rest: &str| {
             std::fs::create_dir_all(root.join(name).join("src")).unwrap();
             std::fs::write(root.join(name).join("src/lib.rs"), "").unwrap();
@@ -198,13 +199,12 @@ mod tests {
         manifest("a", "[dependencies]\nb = { path = '../b' }\n");
         let lock = root.join("a/Cargo.lock");
         std::fs::write(&lock, "version = 4\n[[package]]\nname = 'a'\nversion = '1.0.0'\n").unwrap();
-        let found = lock_is_current(&root, "a").unwrap().map(|finding| finding.to_string());
+        let found = lock_is_current(root, "a").unwrap().map(|finding| finding.to_string());
         std::fs::remove_file(&lock).unwrap();
         let made = workspace::cargo(&["generate-lockfile", "--offline", "--quiet"])
             .current_dir(root.join("a"))
             .status();
-        let current = lock_is_current(&root, "a").unwrap();
-        std::fs::remove_dir_all(&root).unwrap();
+        let current = lock_is_current(root, "a").unwrap();
         assert!(made.unwrap().success());
         assert!(found.unwrap().starts_with("a/Cargo.lock: is behind the manifests"));
         assert_eq!(current, None);

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use uext4_device::FileOptions;
 use uext4_fsck::{Finding, Options, Pass, Place, Progress, Report};
 
 use crate::failure::{Failure, Result, say};
 use crate::image::{self, Access};
 use crate::output::Output;
+use crate::place;
 use crate::spec::Image;
 
 const ERRORS_LEFT: u8 = 4;
@@ -99,12 +101,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Failure::Status(OPERATIONAL)
     };
     let image = Image::parse(&args.image);
-    let device = image::device("fsck", &image, Access::Read).map_err(operational)?;
+    // Whatever it looks like: a backup superblock may be all that is left of an ext4.
+    let place = place::Place::of("fsck", &image).map_err(operational)?;
+    let options = FileOptions::new(Access::Read.into());
+    let device = image::any_device("fsck", &image, place, &options).map_err(operational)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options { threads: args.threads.unwrap_or(cores), ..Options::default() };
     let mut bars = Bars::new();
-    let report = uext4_fsck::check(&*device, &options, &mut bars)
-        .map_err(|error| operational(Failure::line(&format!("fsck: {image}: {error}"))))?;
+    let report = match uext4_fsck::check(&*device, &options, &mut bars) {
+        Ok(report) => report,
+        Err(error) => {
+            image::check_format("fsck", &image, device).map_err(operational)?;
+            return Err(operational(Failure::line(&format!("fsck: {image}: {error}"))));
+        }
+    };
     drop(bars);
     let mut output = Output::new();
     if args.json {

@@ -235,7 +235,7 @@ fn a_shift_beside_a_sweep_is_found() {
 #[cfg(feature = "plant")]
 #[test]
 fn an_inode_number_that_is_given_twice_is_found() {
-    expect_failure("races::an_inode_number_that_is_given_twice_is_found", "it is made", || {
+    expect_failure("races::an_inode_number_that_is_given_twice_is_found", "twice", || {
         uext4::plant::set(Some(uext4::plant::Fault::LooseNumber));
         explore_now(numbering, 2_000);
     });

@@ -275,7 +275,8 @@ impl Space {
     /// Claims what is wanted and up to `size` blocks together, or what part of the free blocks
     /// `share` allows.
     fn claim_ahead(&self, need: Need, size: u32, share: i64) -> Result<Claim> {
-        let share = u32::try_from(self.shared.available.for_data() / share).unwrap_or(u32::MAX);
+        let share =
+            u32::try_from(self.shared.available.for_data().max(0) / share).unwrap_or(u32::MAX);
         let extra = size.min(share).saturating_sub(need.want);
         if !need.promised {
             return self.claim(need.goal, need.want + extra);

@@ -89,7 +89,13 @@ impl Vfs {
     pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
         let inode = match self.files.table().find(ino) {
             Some(inode) => inode,
-            None => self.inode(ino)?,
+            // It may have been read, and have lost its last link, since it was not found.
+            None => match self.inode(ino) {
+                Err(error) if *error.kind() == ErrorKind::NotFound => {
+                    self.files.table().find(ino).ok_or(error)?
+                }
+                other => other?,
+            },
         };
         if inode.generation() == generation {
             return Ok(inode);

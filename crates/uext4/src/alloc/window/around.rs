@@ -31,7 +31,7 @@ struct Piece {
 
 impl Piece {
     fn end(&self) -> u32 {
-        self.first + self.claim.len()
+        self.first.saturating_add(self.claim.len())
     }
 }
 

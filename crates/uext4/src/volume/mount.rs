@@ -143,8 +143,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let table = InodeTable::new(Arc::clone(&space), budget, inodes);
-    // An abort that only the journal has recorded came of a failing device: what was committed before
-    // it is whole, its orphans too.
+    // An abort that only the journal has recorded came of a failing device: what was committed
+    // before it is whole, its orphans too.
     let has_errors = raw.s_state.get() & STATE_ERROR != 0;
     let (orphans, found) = match read_only {
         true => (Orphans::none(&space)?, FoundOrphans::default()),

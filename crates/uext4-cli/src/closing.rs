@@ -1,7 +1,7 @@
 //! Images that are about to be closed.
 //!
 //! umount(8) and `fusermount3 -u` return when the kernel has let go; the daemon may still be
-//! writing back. Whoever mounts the image next waits for it, but not for a mount that is in use.
+//! writing back. The next mount of the image waits for it, but not for a mount that is in use.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -92,7 +92,7 @@ fn the_readme_works_for_an_ordinary_user() {
     follow(&scratch, &["unshare", "-m", "sh", "-ec", open, "sh"]);
 }
 
-/// Who makes an image that is not theirs to write in is told how to get one that is.
+/// An ordinary user whose new image belongs to root is told how to own one.
 #[test]
 fn mkfs_tells_an_ordinary_user_of_root_owner() {
     if is_root() {

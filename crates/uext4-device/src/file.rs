@@ -254,7 +254,7 @@ impl Device for FileDevice {
             write(&self.file)?;
             return self.flush();
         };
-        // Who finds no room has lost nothing but these bytes, and is told.
+        // A caller that finds no room has lost nothing but these bytes, and is told.
         if let Err(error) = &result
             && !is_full(error)
         {

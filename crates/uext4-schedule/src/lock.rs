@@ -1,8 +1,9 @@
 //! Locks with the interface of `parking_lot`, whose waits are the scheduler's.
 //!
-//! What: the value stands in a lock of `parking_lot` that is only ever tried. Who fails waits for
-//! the address of the lock; who lets it go wakes all, and they try again in an order that the
-//! scheduler chooses. As with `parking_lot`, readers wait behind a writer that waits.
+//! What: the value stands in a lock of `parking_lot` that is only ever tried. A thread that fails
+//! waits for the address of the lock; the holder wakes all waiters when it releases the lock, and
+//! they try again in an order that the scheduler chooses. As with `parking_lot`, readers wait
+//! behind a writer that waits.
 
 use crate::scheduler::{is_simulated, point, wait, wake_all};
 use parking_lot as inner;

@@ -22,7 +22,7 @@ use crate::failure::Why;
 /// Most partitions that one line names.
 const NAMED_MAX: usize = 16;
 
-/// Who has a run of bytes.
+/// The owner of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Partition(u32),

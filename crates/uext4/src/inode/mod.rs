@@ -106,6 +106,9 @@ pub struct Inode {
     /// Its size was set, and not all of what lies behind has gone: it is an orphan, and grows only
     /// once that is done. Changes with the file's lock held exclusively.
     unfinished_cut: AtomicBool,
+    /// There is no `security.capability`, as somebody has found out. Changes with the lock of the
+    /// content held.
+    no_capabilities: AtomicBool,
     refs: AtomicU32,
     referenced: AtomicBool,
     /// Its slot has not been written yet.
@@ -162,6 +165,7 @@ impl Inode {
             data_changed_in: TidCell::default(),
             flush_on_close: AtomicBool::new(false),
             unfinished_cut: AtomicBool::new(false),
+            no_capabilities: AtomicBool::new(false),
             refs: AtomicU32::new(0),
             referenced: AtomicBool::new(true),
             fresh: AtomicBool::new(fresh),
@@ -287,6 +291,17 @@ impl Inode {
     pub fn may_have_xattrs(&self) -> bool {
         let attributes = self.attributes.lock();
         attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
+    }
+
+    /// Whether it is known that the file has no capabilities.
+    pub(crate) fn has_no_capabilities(&self) -> bool {
+        self.no_capabilities.load(Ordering::Acquire)
+    }
+
+    /// Notes whether it is known that there are no capabilities. The caller holds the lock of the
+    /// content, exclusively if attributes change.
+    pub(crate) fn set_no_capabilities(&self, is_known: bool) {
+        self.no_capabilities.store(is_known, Ordering::Release);
     }
 
     /// Attributes for reading. [`Inode::update`] changes them; times may be changed in memory only.

@@ -9,9 +9,9 @@ mod common;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
-use std::process::Command;
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use common::{
     Mounted, Scratch, UEXT4, assert_clean, at, has, is_mounted, is_root, no_mount, ready, run,
@@ -172,10 +172,10 @@ fn umount_tells_what_a_full_host_lost() {
 }
 
 /// A small file system in memory.
-struct TmpFs(std::path::PathBuf);
+struct TmpFs(PathBuf);
 
 impl TmpFs {
-    fn new(dir: std::path::PathBuf) -> Self {
+    fn new(dir: PathBuf) -> Self {
         fs::create_dir(&dir).unwrap();
         let mut mount = system("mount");
         mount.args(["-t", "tmpfs", "-o", "size=8m", "none"]).arg(&dir);
@@ -213,14 +213,52 @@ fn a_mount_waits_for_an_image_that_is_being_closed() {
     fs::create_dir(&dir).unwrap();
     let holder = File::open(&image).unwrap();
     holder.lock().unwrap();
-    let mut mounting = Command::new(UEXT4).arg("mount").args([&image, &dir]).spawn().unwrap();
-    // Long enough for a daemon to find the image held; the verdict does not depend on it.
-    std::thread::sleep(Duration::from_millis(500));
+    let mut mounting = Command::new(UEXT4);
+    mounting.arg("mount").args([&image, &dir]).stderr(Stdio::piped());
+    let mut mounting = mounting.spawn().unwrap();
+    let mut said = BufReader::new(mounting.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("in use: waiting up to 10 s"), "{line}");
     drop(holder);
     assert!(mounting.wait().unwrap().success());
     assert!(is_mounted(&dir));
+    line.clear();
+    assert_eq!(said.read_line(&mut line).unwrap(), 0, "{line}");
     run_ok([OsString::from("umount"), dir.into()]);
     assert_clean(&image);
+}
+
+/// What waiting cannot mend is refused at once, in the one line of every refusal. Fault model: a
+/// mount that says that it waits, and does.
+#[test]
+fn a_mount_does_not_wait_in_vain() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::create_dir(&dir).unwrap();
+    let holder = File::open(&image).unwrap();
+    holder.lock().unwrap();
+    let mount = |image: &Path, dir: &Path| [OsString::from("mount"), image.into(), dir.into()];
+    run_fails(mount(&image, &scratch.path("nowhere")), "nowhere: No such file");
+    run_fails(mount(&image, &image), "not a directory");
+    drop(holder);
+    if !is_root() {
+        skip!("not root");
+    }
+    let device = system("losetup").args(["-f", "--show"]).arg(&image).output().unwrap();
+    let device = PathBuf::from(String::from_utf8(device.stdout).unwrap().trim());
+    let kernel = scratch.path("kernel");
+    fs::create_dir(&kernel).unwrap();
+    let is_mounted = system("mount").args([&device, &kernel]).status().unwrap().success();
+    let said = is_mounted.then(|| run(mount(&device, &dir)));
+    let _ = system("umount").arg(&kernel).status();
+    assert!(system("losetup").arg("-d").arg(&device).status().unwrap().success());
+    let Some(output) = said else { skip!("the kernel mounts nothing here") };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("in use") && said.lines().count() == 1, "{said}");
 }
 
 /// What ps(1) shows, and how the allocator is told to hold memory. Fault model: `exe`; free memory

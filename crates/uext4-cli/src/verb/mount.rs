@@ -230,7 +230,11 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let write_protected = !engine.read_only && !is_writable(&spec.path);
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
-    closing::wait(&spec, !engine.read_only);
+    // First, since it is not worth waiting for an image that has no place to go.
+    if !args.dir.metadata().at("mount", args.dir.display())?.is_dir() {
+        return Err(Why::new("Not a directory").at("mount", args.dir.display()));
+    }
+    closing::wait("mount", &spec, !engine.read_only);
     let volume = open(&spec, engine, device)?;
     if write_protected {
         // As mount(8) does.

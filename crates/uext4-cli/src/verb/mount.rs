@@ -280,9 +280,14 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.
     let _ = watcher.join();
+    let closed = volume.clone();
     image::close("mount", &spec, volume).map_err(|failure| match failure {
         Failure::Line(line) => {
-            let line = format!("{line}: what was not synced is lost");
+            let rest = match closed.has_lost_changes() {
+                true => "what was not synced is lost",
+                false => "nothing is lost: the journal holds the rest",
+            };
+            let line = format!("{line}: {rest}");
             log::send(&line);
             Failure::Line(line)
         }

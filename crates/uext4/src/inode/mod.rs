@@ -109,6 +109,8 @@ pub struct Inode {
     /// There is no `security.capability`, as somebody has found out. Changes with the lock of the
     /// content held.
     no_capabilities: AtomicBool,
+    /// How many need the extra fields to stay as long as they are: see [`Inode::hold_fields`].
+    fields_held: AtomicU32,
     refs: AtomicU32,
     referenced: AtomicBool,
     /// Its slot has not been written yet.
@@ -166,6 +168,7 @@ impl Inode {
             flush_on_close: AtomicBool::new(false),
             unfinished_cut: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
+            fields_held: AtomicU32::new(0),
             refs: AtomicU32::new(0),
             referenced: AtomicBool::new(true),
             fresh: AtomicBool::new(fresh),
@@ -293,6 +296,13 @@ impl Inode {
         attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
     }
 
+    /// Keeps the extra fields as long as they are: whoever plans what stands behind them takes this
+    /// before it looks how much room there is, and drops it when that is written.
+    pub(crate) fn hold_fields(&self) -> FieldsHeld<'_> {
+        self.fields_held.fetch_add(1, Ordering::SeqCst);
+        FieldsHeld(self)
+    }
+
     /// Whether it is known that the file has no capabilities.
     pub(crate) fn has_no_capabilities(&self) -> bool {
         self.no_capabilities.load(Ordering::Acquire)
@@ -367,6 +377,16 @@ impl Inode {
     /// The transaction that a sync of this inode must wait for.
     pub(crate) fn sync_tid(&self, data_only: bool) -> Option<uext4_ondisk::Tid> {
         if data_only { self.data_changed_in.get() } else { self.changed_in.get() }
+    }
+}
+
+/// The extra fields of an inode keep their length.
+#[derive(Debug)]
+pub(crate) struct FieldsHeld<'a>(&'a Inode);
+
+impl Drop for FieldsHeld<'_> {
+    fn drop(&mut self) {
+        self.0.fields_held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

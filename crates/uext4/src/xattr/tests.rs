@@ -244,6 +244,7 @@ fn several_edits_are_one_change() {
     assert_eq!(all(&rig, &file).len(), 3);
     let again = Change::plan(&rig.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
     assert!(again.is_empty());
+    drop(again);
     let failing = [edit(b"user.d", Some(b"4")), edit(b"user.a", Some(b"5"))];
     let error = Change::plan_all(&rig.space, &file, &failing).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Exists);

@@ -300,8 +300,9 @@ fn fields_of(image: &Path, name: &str) -> (String, Option<String>) {
     (length.unwrap_or("none").to_owned(), line("crtime").map(str::to_owned))
 }
 
-/// ext4/022: inodes whose extra fields are short (`i_extra_isize`), as older kernels left them, with
-/// attributes behind them, up to what fits: they are read, changed and grown beside longer ones.
+/// ext4/022: inodes whose extra fields are short (`i_extra_isize`), as older kernels left them,
+/// with attributes behind them, up to what fits: they are read, changed and grown beside longer
+/// ones.
 #[test]
 fn attributes_stand_behind_extra_fields_of_any_length() {
     if let Some(why) = no_mount() {

@@ -1,8 +1,9 @@
 //! Set-id bits and capabilities of programs that an ordinary user may write to.
 //!
-//! Fault model: bits or capabilities that stay, in the image or in what the kernel remembers of it, so that content
-//! of the user's choice runs with the owner's rights; the price of looking. Not covered: a kernel
-//! that holds dirty pages through a mapping, which clears nothing on any file system.
+//! Fault model: bits or capabilities that stay, in the image or in what the kernel remembers of it,
+//! so that content of the user's choice runs with the owner's rights; the price of looking. Not
+//! covered: a kernel that holds dirty pages through a mapping, which clears nothing on any file
+//! system.
 
 #[macro_use]
 mod common;

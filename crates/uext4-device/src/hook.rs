@@ -1,9 +1,9 @@
 //! A device that calls back before each request, and a gate for that.
 //!
 //! # What
-//! For tests of slow and of stuck devices: the hook sleeps, waits at a [`Gate`], or counts, and then
-//! the wrapped device does the request. Writes whose calls differ are told apart, since they mean
-//! different things above. Discards, queues and mapped memory are those of any device.
+//! For tests of slow and of stuck devices: the hook sleeps, waits at a [`Gate`], or counts, and
+//! then the wrapped device does the request. Writes whose calls differ are told apart, since they
+//! mean different things above. Discards, queues and mapped memory are those of any device.
 //!
 //! # Invariants
 //! The hook runs once for each request, on the thread that makes it, before the wrapped device sees

@@ -20,7 +20,7 @@ use uext4::{
     AllocateMode, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest, FileKind, IoBuf,
     Lease, MountOptions, OpenFile, SetAttr, Volume,
 };
-use uext4_device::{AddressableDevice, Device, HookedDevice, HookedRequest, SharedDevice};
+use uext4_device::{AddressableDevice, HookedDevice, HookedRequest, SharedDevice};
 
 const BLOCK: usize = 1024;
 const FILES: usize = 6;
@@ -30,13 +30,11 @@ const FILE_BLOCKS: u64 = 320;
 /// at once.
 fn lazy(inner: SharedDevice) -> SharedDevice {
     let count = AtomicU64::new(0);
-    Arc::new(HookedDevice::new(inner, move |request| match request {
-        HookedRequest::Write(buf) | HookedRequest::WriteFua(buf) => {
-            if buf.len() <= BLOCK && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
-                std::thread::sleep(Duration::from_millis(4));
-            }
+    Arc::new(HookedDevice::new(inner, move |request| {
+        let (HookedRequest::Write(buf) | HookedRequest::WriteFua(buf)) = request else { return };
+        if buf.len() <= BLOCK && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
+            std::thread::sleep(Duration::from_millis(4));
         }
-        _ => {}
     }))
 }
 

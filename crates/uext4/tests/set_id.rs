@@ -1,8 +1,8 @@
 //! Set-id bits and capabilities of files whose content is changed.
 //!
 //! Fault model: bits that stay where an ordinary user writes; capabilities that stay where anybody
-//! writes; handles for what is not set; a right that stays with the thread. Not covered: crashes in between (a handle is whole or not),
-//! the kernel's copy of the mode (the mount tests).
+//! writes; handles for what is not set; a right that stays with the thread. Not covered: crashes in
+//! between (a handle is whole or not), the kernel's copy of the mode (the mount tests).
 
 mod common;
 

@@ -170,7 +170,8 @@ impl Table {
     }
 
     /// Where what begins at a byte ends at the latest, also where partitions overlap: at the end of
-    /// what the byte lies in or before the next start, whichever is nearest. `None` behind the disk.
+    /// what the byte lies in or before the next start, whichever is nearest. `None` behind the
+    /// disk.
     pub(crate) fn nearest_end(&self, start: u64) -> Option<u64> {
         let bounds = self.spans.iter().filter_map(|span| match &span.bytes {
             bytes if bytes.start > start => Some(bytes.start),

@@ -11,7 +11,7 @@
 //! handle that changes it.
 
 use uext4_ondisk::inode::xattr_offset;
-use uext4_ondisk::xattr::XATTR_MAGIC;
+use uext4_ondisk::xattr::{RawXattrIbodyHeader, XATTR_MAGIC};
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
 
 /// Extra fields, in bytes, that have all of a time's but the creation's.
@@ -186,7 +186,8 @@ impl Attributes {
     pub(super) fn lengthen_fields(&mut self, layout: &Layout) {
         let (room, want) = (layout.inode_size.saturating_sub(128), layout.new_extra_isize);
         // Anything else is what an older driver left there.
-        let has_attributes = self.xattr_area.starts_with(&XATTR_MAGIC.to_le_bytes());
+        let header = RawXattrIbodyHeader::from_prefix(&self.xattr_area);
+        let has_attributes = header.is_some_and(|header| header.h_magic.get() == XATTR_MAGIC);
         if self.extra_isize >= want || has_attributes {
             return;
         }

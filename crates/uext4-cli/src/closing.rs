@@ -1,12 +1,13 @@
 //! Images that are about to be closed.
 //!
 //! umount(8) and `fusermount3 -u` return when the kernel has let go; the daemon may still be
-//! writing back. The next mount of the image waits for it, but not for a mount that is in use.
+//! writing back. The next mount of the image waits for it and says so, but does not wait for a
+//! mount that is in use.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use uext4_fuse::mountinfo;
 
+use crate::failure::say;
 use crate::spec::Image;
 
 /// Longest wait: a device that takes longer for what a cache holds has a holder of its own time.
@@ -23,12 +25,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns when `image` can be taken, when a mount that can be seen has it, or after a while. What
 /// else is wrong with it shows when it is opened.
-pub(crate) fn wait(image: &Image, writing: bool) {
+pub(crate) fn wait(verb: &str, image: &Image, writing: bool) {
     let start = Instant::now();
+    let mut is_told = false;
     while matches!(is_held(&image.path, writing), Ok(true))
         && !is_mounted(image)
         && start.elapsed() < PATIENCE
     {
+        if !std::mem::replace(&mut is_told, true) {
+            let seconds = PATIENCE.as_secs();
+            say(&format!("{verb}: {image}: in use: waiting up to {seconds} s until it is closed"));
+        }
         thread::sleep(PAUSE);
     }
 }
@@ -57,7 +64,14 @@ fn is_held(path: &Path, writing: bool) -> io::Result<bool> {
     }
 }
 
+/// Whether a mount that can be seen has it: one of ours, or one that the kernel made of the device.
 fn is_mounted(image: &Image) -> bool {
+    let device = fs::metadata(&image.path).ok().filter(|found| found.file_type().is_block_device());
+    if let Some(device) = device
+        && mountinfo::of_device(device.rdev()).is_ok_and(|mount| mount.is_some())
+    {
+        return true;
+    }
     let Ok(path) = image.path.canonicalize() else { return false };
     let is_ours =
         |source: &OsStr| Image::parse(source).path.canonicalize().is_ok_and(|p| p == path);

@@ -9,9 +9,6 @@ use crate::partition::{self, Table};
 use crate::signature::{self, Found};
 use crate::spec::{Image, Part, SIZE_FORMS};
 
-/// Sector of a file, in bytes: the kernel's loop devices have it, too.
-const FILE_SECTOR: u64 = 512;
-
 /// Bytes of a file, from `offset` on; to its end, or `len` of them. Nothing past that is ever
 /// written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +18,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The place of an image: bounded by the partition that it is, or lies in. Without a table that
-    /// can be read only the end of the file bounds what is named by its offset.
+    /// The place of an image: bounded by the partition that it is, or lies in, and where partitions
+    /// overlap by the next start, too. Without a table that can be read only the end of the file
+    /// bounds what is named by its offset.
     pub(crate) fn of(verb: &str, image: &Image) -> Result<Self> {
         match &image.part {
             Part::Whole => Ok(Self::default()),
             Part::At(offset) => {
                 let table = Disk::open(verb, image).ok().and_then(|disk| disk.table().ok()?);
-                let end = table.and_then(|table| table.room_end(*offset).ok());
+                let end = table.and_then(|table| table.nearest_end(*offset));
                 Ok(Self { offset: *offset, len: end.map(|end| end - offset) })
             }
             Part::Partition(number) => {
@@ -52,7 +50,7 @@ impl Place {
 /// All of an image's file, for reading.
 pub(crate) struct Disk {
     device: FileDevice,
-    sector: u64,
+    sector: Option<u64>,
 }
 
 impl Disk {
@@ -74,11 +72,14 @@ impl Disk {
     }
 }
 
-/// Size of the sectors of an image's file, in bytes.
-pub(crate) fn sector(image: &Image) -> u64 {
-    let of_device = File::open(&image.path).ok().and_then(|file| {
-        // Fails on what is no block device.
-        rustix::fs::ioctl_blksszget(&file).ok()
-    });
-    of_device.map_or(FILE_SECTOR, u64::from)
+/// Size of the sectors of an image's disk, in bytes, if it is known.
+pub(crate) fn sector(image: &Image) -> Option<u64> {
+    sector_of_device(image).or(image.sector)
+}
+
+/// Size of the sectors of a block device, in bytes; `None` for a file.
+pub(crate) fn sector_of_device(image: &Image) -> Option<u64> {
+    // Fails on what is no block device.
+    let size = rustix::fs::ioctl_blksszget(File::open(&image.path).ok()?);
+    size.ok().map(u64::from)
 }

@@ -78,14 +78,23 @@ pub(crate) enum Found {
     Damaged(Why),
 }
 
+/// Whether what starts at a byte of `device` has a mark.
+fn has_mark(device: &dyn Device, start: u64, mark: &Mark) -> bool {
+    let mut bytes = vec![0; mark.bytes.len()];
+    let at = start.checked_add(mark.at);
+    // A device too short for a mark does not have it.
+    at.is_some_and(|at| device.read_at(at, &mut bytes).is_ok()) && bytes == mark.bytes
+}
+
+/// Whether something that is known by its mark starts at a byte of `device`.
+pub(crate) fn is_known_at(device: &dyn Device, start: u64) -> bool {
+    [EXT].iter().chain(&MARKS).any(|mark| has_mark(device, start, mark))
+}
+
 /// What `device` holds; `None` when no mark is found. `sector` is the size of the disk's sectors in
-/// bytes.
-pub(crate) fn of(device: &dyn Device, sector: u64) -> Option<Found> {
-    let found = |mark: &&Mark| {
-        let mut bytes = vec![0; mark.bytes.len()];
-        // A device too short for a mark does not have it.
-        device.read_at(mark.at, &mut bytes).is_ok() && bytes == mark.bytes
-    };
+/// bytes, if it is known.
+pub(crate) fn of(device: &dyn Device, sector: Option<u64>) -> Option<Found> {
+    let found = |mark: &&Mark| has_mark(device, 0, mark);
     if found(&&EXT) {
         return Some(Found::Ext);
     }
@@ -101,11 +110,7 @@ pub(crate) fn of(device: &dyn Device, sector: u64) -> Option<Found> {
 
 /// The partition of a table to look into first: one with an ext4 file system if there is one.
 pub(crate) fn likely_partition(device: &dyn Device, table: &Table) -> Option<u32> {
-    let is_ext = |start: u64| {
-        let mut bytes = [0; 2];
-        let at = start.checked_add(EXT.at);
-        at.is_some_and(|at| device.read_at(at, &mut bytes).is_ok()) && bytes == EXT.bytes
-    };
+    let is_ext = |start: u64| has_mark(device, start, &EXT);
     let mut partitions = table.partitions();
     let first = table.partitions().next();
     partitions.find(|(_, bytes)| is_ext(bytes.start)).or(first).map(|(number, _)| number)
@@ -129,7 +134,7 @@ mod tests {
     use uext4_device::MemoryDevice;
 
     fn sentence(device: &MemoryDevice) -> Option<String> {
-        of(device, 512).map(|found| found.sentence())
+        of(device, Some(512)).map(|found| found.sentence())
     }
 
     #[test]
@@ -141,7 +146,7 @@ mod tests {
             assert_eq!(sentence(&device), Some(format!("contains {what}")));
             // An ext4 file system leaves the boot sector alone.
             device.write_at(EXT.at, EXT.bytes).unwrap();
-            assert!(matches!(of(&device, 512), Some(Found::Ext)), "{what}");
+            assert!(matches!(of(&device, Some(512)), Some(Found::Ext)), "{what}");
         }
         let short = MemoryDevice::new(100);
         assert_eq!(sentence(&short), None);

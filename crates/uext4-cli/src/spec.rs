@@ -31,17 +31,20 @@ pub(crate) struct Image {
     pub(crate) path: PathBuf,
     /// What of it is meant.
     pub(crate) part: Part,
+    /// Size of the disk's sectors in bytes, where the user has said it.
+    pub(crate) sector: Option<u64>,
 }
 
 impl Image {
     /// Takes a name apart. A file whose own name looks like that of a part wins; words that name no
     /// part are a part of the file's name, unless there is a file without them.
     pub(crate) fn parse(name: &OsStr) -> Self {
-        let whole = Self { path: PathBuf::from(name), part: Part::Whole };
+        let whole = Self { path: PathBuf::from(name), part: Part::Whole, sector: None };
         let bytes = name.as_bytes();
         let Some(mark) = bytes.iter().rposition(|b| matches!(b, b'@' | b'#')) else { return whole };
         let (file, words) = bytes.split_at(mark);
-        let image = |part| Self { path: PathBuf::from(OsStr::from_bytes(file)), part };
+        let path = || PathBuf::from(OsStr::from_bytes(file));
+        let image = |part| Self { path: path(), part, sector: None };
         if file.is_empty() || whole.path.exists() {
             return whole;
         }
@@ -208,7 +211,7 @@ mod tests {
             Location::parse(&name)
         };
         let inside = |part, path: &str| {
-            let image = Image { path: image.clone(), part };
+            let image = Image { path: image.clone(), part, sector: None };
             Location::Image(ImagePath { image, path: path.as_bytes().to_vec() })
         };
         assert_eq!(with(":/x/y"), inside(Part::Whole, "/x/y"));
@@ -229,17 +232,18 @@ mod tests {
     #[test]
     fn a_file_whose_own_name_looks_like_a_part_wins() {
         let dir = tempfile::tempdir().unwrap();
+        let whole = |path| Image { path, part: Part::Whole, sector: None };
         for (name, part) in [("a@p1", Part::Partition(1)), ("b#2", Part::Partition(2))] {
             let path = dir.path().join(name);
-            let split = Image { path: dir.path().join(&name[..1]), part };
+            let split = Image { path: dir.path().join(&name[..1]), part, sector: None };
             assert_eq!(Image::parse(path.as_os_str()), split);
             assert_eq!(split.to_string(), path.display().to_string().replace("#2", "@p2"));
             std::fs::write(&path, b"x").unwrap();
-            assert_eq!(Image::parse(path.as_os_str()), Image { path, part: Part::Whole });
+            assert_eq!(Image::parse(path.as_os_str()), whole(path));
         }
         // Nothing is there: the name stays as it was given.
         let path = dir.path().join("c@home");
-        assert_eq!(Image::parse(path.as_os_str()), Image { path, part: Part::Whole });
+        assert_eq!(Image::parse(path.as_os_str()), whole(path));
     }
 
     #[test]

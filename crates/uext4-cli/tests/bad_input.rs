@@ -15,6 +15,13 @@ use common::{Scratch, at, run, run_fails, run_ok};
 
 /// Each reading and writing verb on one image that is no good.
 fn every_verb(image: &Path, want: &str) {
+    every_verb_but_mount(image, want);
+    let scratch = Scratch::new();
+    let dir = scratch.dir.path().as_os_str().to_owned();
+    run_fails(["mount".into(), image.as_os_str().to_owned(), dir], want);
+}
+
+fn every_verb_but_mount(image: &Path, want: &str) {
     let scratch = Scratch::new();
     let out = scratch.path("out");
     for verb in ["ls", "cat", "stat", "extents", "frag", "rm", "mkdir"] {
@@ -24,9 +31,6 @@ fn every_verb(image: &Path, want: &str) {
     run_fails([OsString::from("mv"), at(image, "/x"), at(image, "/y")], want);
     run_fails([OsString::from("cp"), at(image, "/x"), out.into()], want);
     run_fails([OsString::from("cp"), "/etc/hostname".into(), at(image, "/x")], want);
-    let dir = scratch.path("dir");
-    fs::create_dir(&dir).unwrap();
-    run_fails(["mount".into(), image.as_os_str().to_owned(), dir.into_os_string()], want);
 }
 
 /// The verbs that need no path in an image that is no good; `fsck` says so by its own status.
@@ -238,7 +242,15 @@ fn images_in_use_are_refused() {
     let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };
     let held = File::open(&image).unwrap();
     held.try_lock().unwrap();
-    every_verb(&image, "in use");
+    every_verb_but_mount(&image, "in use");
+    // A mount waits for the image first, and says so.
+    let output = run(["mount".into(), image.clone().into(), scratch.dir.path().as_os_str().into()]
+        as [OsString; 3]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("in use: waiting up to 10 s"), "{said}");
+    assert!(lines[1].contains("in use: mounted, or held by another process"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
     drop(held);
     run_ok([OsString::from("ls"), at(&image, "/")]);
 }

@@ -1,8 +1,9 @@
-//! Set-id bits of programs that an ordinary user may write to.
+//! Set-id bits and capabilities of programs that an ordinary user may write to.
 //!
-//! Fault model: bits that stay, in the image or in what the kernel remembers of it, so that content
-//! of the user's choice runs with the owner's rights; the price of looking. Not covered: a kernel
-//! that holds dirty pages through a mapping, which clears nothing on any file system.
+//! Fault model: bits or capabilities that stay, in the image or in what the kernel remembers of it,
+//! so that content of the user's choice runs with the owner's rights; the price of looking. Not
+//! covered: a kernel that holds dirty pages through a mapping, which clears nothing on any file
+//! system.
 
 #[macro_use]
 mod common;
@@ -24,6 +25,10 @@ const TAIL: u64 = 64 << 10;
 /// What the child does, and to which file.
 const OPERATION: &str = "UEXT4_TEST_OPERATION";
 const FILE: &str = "UEXT4_TEST_FILE";
+
+/// Every way to change content that a mount has.
+const OPERATIONS: [&str; 9] =
+    ["write", "direct write", "truncate", "extend", "allocate", "keep", "punch", "zero", "copy"];
 
 /// The program of this test, where everybody can run it.
 struct Child(PathBuf);
@@ -113,17 +118,7 @@ fn a_program_that_a_user_changes_runs_as_the_user() {
     for options in ["suid,allow_other", "suid,allow_other,writeback_cache"] {
         let mount = Mounted::new(&image, &dir, options);
         let program = mount.path("id");
-        for operation in [
-            "write",
-            "direct write",
-            "truncate",
-            "extend",
-            "allocate",
-            "keep",
-            "punch",
-            "zero",
-            "copy",
-        ] {
+        for operation in OPERATIONS {
             let _ = fs::remove_file(&program);
             fs::copy("/usr/bin/id", &program).unwrap();
             let size = fs::metadata(&program).unwrap().len().next_multiple_of(TAIL) + TAIL;
@@ -145,6 +140,92 @@ fn a_program_that_a_user_changes_runs_as_the_user() {
         }
         mount.end();
     }
+    assert_clean(&image);
+}
+
+/// cap_net_raw=ep, as setcap(8) stores it.
+const NET_RAW: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const CAPABILITY: &str = "security.capability";
+
+/// The operations after which a file that has capabilities and set-id bits keeps any of them, by
+/// user. Root keeps set-id bits, and nobody keeps capabilities.
+fn kept_by(child: &Child, dir: &Path) -> Vec<String> {
+    let path = dir.join("file");
+    let mut kept = Vec::new();
+    for (operation, uid) in OPERATIONS.iter().flat_map(|o| [(o, 0), (o, NOBODY)]) {
+        let _ = fs::remove_file(&path);
+        fs::write(&path, vec![1; 2 * TAIL as usize]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, "user.other", b"x", flags).unwrap();
+        // The first change finds that there are no capabilities; the kernel and the engine both
+        // remember that.
+        child.change(uid, operation, &path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
+        rustix::fs::setxattr(&path, CAPABILITY, &NET_RAW, flags).unwrap();
+        child.change(uid, operation, &path);
+        if rustix::fs::getxattr(&path, CAPABILITY, &mut [0; 20]).is_ok() {
+            kept.push(format!("{operation} by {uid}: capabilities"));
+        }
+        if fs::metadata(&path).unwrap().mode() & 0o4000 != 0 {
+            kept.push(format!("{operation} by {uid}: set-id"));
+        }
+    }
+    kept
+}
+
+/// What a write leaves of a file's rights is what the kernel's ext4 leaves. Fault model: a way of
+/// writing that the kernel leaves to the server, and the server to the kernel.
+#[test]
+fn a_mount_leaves_the_rights_that_ext4_leaves() {
+    if !common::is_root() {
+        skip!("needs root");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let child = Child::new(&scratch);
+    let by_root: Vec<String> = OPERATIONS.iter().map(|o| format!("{o} by 0: set-id")).collect();
+    for options in ["allow_other", "allow_other,writeback_cache"] {
+        let mount = Mounted::new(&image, &dir, options);
+        assert_eq!(kept_by(&child, &dir), by_root, "{options}");
+        mount.end();
+    }
+    assert_clean(&image);
+    let status = common::system("mount").args(["-o", "loop"]).arg(&image).arg(&dir).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skip!("the kernel mounts nothing here");
+    }
+    let kernel = kept_by(&child, &dir);
+    assert!(common::system("umount").arg(&dir).status().unwrap().success());
+    assert_eq!(kernel, by_root, "the kernel's ext4");
+}
+
+/// A cached write of long ago says nothing of capabilities that are set after it. Fault model: a
+/// page that the kernel writes back taken for a write(2).
+#[test]
+fn pages_written_back_late_remove_nothing() {
+    if !common::is_root() {
+        skip!("needs root");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "writeback_cache");
+    let path = mount.path("file");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&path, CAPABILITY, &NET_RAW, flags).unwrap();
+    file.sync_all().unwrap();
+    let mut value = [0; 20];
+    assert_eq!(rustix::fs::getxattr(&path, CAPABILITY, &mut value[..]), Ok(20));
+    drop(file);
+    mount.end();
     assert_clean(&image);
 }
 

@@ -1,5 +1,6 @@
-//! Partitions of disk images and of disks, made by sgdisk, sfdisk and parted: named, made into
-//! file systems, used, and mounted by the kernel, with every byte around them as it was.
+//! Partitions of disk images and of disks, made by sgdisk, sfdisk and parted, and by hand where
+//! those have no way: named, made into file systems, used, and mounted by the kernel, with every
+//! byte around them as it was.
 //!
 //! Fault model: a place or a size that is not the partition's; neighbours, the tables and the
 //! backup GPT overwritten; a table that is not understood as the kernel understands it. Not
@@ -14,10 +15,71 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use common::{Scratch, assert_clean, has, run_fails, run_ok, shell, system};
+use common::{Scratch, assert_clean, has, run, run_fails, run_ok, shell, system};
 
 const DISK: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
+
+/// How a table is made.
+#[derive(Clone, Copy)]
+enum Table {
+    /// By a script of the shell, on a file named `disk`.
+    Script(&'static str),
+    /// Byte by byte.
+    ByHand(fn(&File)),
+}
+
+/// As [`disk`], with a table that is made in one way or the other.
+fn disk_with(scratch: &Scratch, table: Table) -> PathBuf {
+    match table {
+        Table::Script(script) => disk(scratch, script),
+        Table::ByHand(write) => {
+            let path = disk(scratch, "true");
+            write(&File::options().write(true).open(&path).unwrap());
+            path
+        }
+    }
+}
+
+/// A boot record with entries of type, first sector and number of sectors, at a byte of a disk.
+fn boot_record(disk: &File, at: u64, entries: &[(u8, u32, u32)]) {
+    let mut record = [0; 512];
+    for (entry, (kind, first, count)) in record[446..510].chunks_mut(16).zip(entries) {
+        entry[4] = *kind;
+        entry[8..12].copy_from_slice(&first.to_le_bytes());
+        entry[12..].copy_from_slice(&count.to_le_bytes());
+    }
+    record[510..].copy_from_slice(&[0x55, 0xaa]);
+    disk.write_all_at(&record, at).unwrap();
+}
+
+/// Two partitions: 1 to 11 MiB and 11 to 21, in sectors of 4096 bytes.
+const LARGE_MBR: Table =
+    Table::ByHand(|disk| boot_record(disk, 0, &[(0x83, 256, 2560), (0x83, 2816, 2560)]));
+
+/// The same by a GPT, without its backup.
+const LARGE_GPT: Table = Table::ByHand(|disk| {
+    const SECTOR: u64 = 4096;
+    boot_record(disk, 0, &[(0xee, 1, u32::MAX)]);
+    let mut array = vec![0; 128 * 128];
+    for (entry, (first, last)) in array.chunks_mut(128).zip([(256_u64, 2815_u64), (2816, 5375)]) {
+        entry[..32].fill(7);
+        entry[32..40].copy_from_slice(&first.to_le_bytes());
+        entry[40..48].copy_from_slice(&last.to_le_bytes());
+    }
+    let last = DISK / SECTOR - 1;
+    let mut header = b"EFI PART\0\0\x01\0\x5c\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    for word in [1, last, 6, last - 5] {
+        header.extend(word.to_le_bytes());
+    }
+    header.extend([9; 16]);
+    header.extend(2_u64.to_le_bytes());
+    header.extend([128, 128, crc32fast::hash(&array)].map(u32::to_le_bytes).concat());
+    let sum = crc32fast::hash(&header);
+    header[16..20].copy_from_slice(&sum.to_le_bytes());
+    disk.write_all_at(&array, 2 * SECTOR).unwrap();
+    disk.write_all_at(&header, SECTOR).unwrap();
+});
 
 /// A disk image of 32 MiB, every byte 0xa7, with a table that a script of the shell makes.
 fn disk(scratch: &Scratch, script: &str) -> PathBuf {
@@ -169,35 +231,123 @@ fn inside_of_another_file_system_needs_a_second_thought() {
 #[test]
 fn tables_with_sectors_of_4096_bytes_and_logical_partitions() {
     let scratch = Scratch::in_memory();
-    if !has("sfdisk") || !has("parted") {
-        skip!("no sfdisk or parted");
-    }
-    let logical = "parted -s disk mklabel msdos mkpart primary 1MiB 4MiB \
-        mkpart extended 4MiB 31MiB mkpart logical 5MiB 15MiB mkpart logical 16MiB 30MiB";
-    let big_sectors =
-        "printf 'label: gpt\n256,2560\n2816,2560\n' | sfdisk -q --sector-size 4096 disk";
-    for (table, words, range) in [
-        (logical, "@p5", 5 * MIB..15 * MIB),
-        (logical, "@p6", 16 * MIB..30 * MIB),
-        (logical, "@5M", 5 * MIB..15 * MIB),
-        (big_sectors, "@p2", 11 * MIB..21 * MIB),
-        (big_sectors, "@1M", MIB..11 * MIB),
+    let logical = Table::Script(
+        "parted -s disk mklabel msdos mkpart primary 1MiB 4MiB \
+        mkpart extended 4MiB 31MiB mkpart logical 5MiB 15MiB mkpart logical 16MiB 30MiB",
+    );
+    for (table, options, words, range) in [
+        (logical, &[][..], "@p5", 5 * MIB..15 * MIB),
+        (logical, &[], "@p6", 16 * MIB..30 * MIB),
+        (logical, &[], "@5M", 5 * MIB..15 * MIB),
+        (LARGE_GPT, &[], "@p2", 11 * MIB..21 * MIB),
+        (LARGE_GPT, &[], "@1M", MIB..11 * MIB),
+        (LARGE_MBR, &["--sector-size", "4096"], "@p1", MIB..11 * MIB),
+        (LARGE_MBR, &["--sector-size", "4096"], "@p2", 11 * MIB..21 * MIB),
+        (LARGE_MBR, &["--sector-size", "4K"], "@11M", 11 * MIB..21 * MIB),
     ] {
-        if table == big_sectors && !sfdisk_knows_sectors() {
-            eprintln!("skipped: this sfdisk has no --sector-size");
+        if matches!(table, Table::Script(_)) && !has("parted") {
+            eprintln!("skipped: no parted");
             continue;
         }
-        let image = disk(&scratch, table);
+        let image = disk_with(&scratch, table);
         let before = fs::read(&image).unwrap();
-        run_ok(mkfs(&[], &image, words, None));
+        run_ok(mkfs(options, &image, words, None));
         assert_only(&image, &before, &range);
         assert_fills(&scratch, &image, &range);
     }
 }
 
-fn sfdisk_knows_sectors() -> bool {
-    let help = system("sfdisk").arg("--help").output().unwrap();
-    String::from_utf8_lossy(&help.stdout).contains("--sector-size")
+/// What lies in the partitions of a file says which sectors its MBR counts. Fault model: partitions
+/// looked for at an eighth of their places, where `mkfs` writes into what is there.
+#[test]
+fn an_image_of_a_disk_with_large_sectors_is_read_as_the_disk() {
+    let scratch = Scratch::in_memory();
+    let image = disk_with(&scratch, LARGE_MBR);
+    run_fails([OsString::from("info"), part(&image, "@p1")], "superblock");
+    for size in ["1024", "x"] {
+        let refused = run(mkfs(&["--sector-size", size], &image, "@p1", None));
+        assert!(!refused.status.success(), "{size}");
+    }
+    run_ok(mkfs(&["--sector-size", "4096"], &image, "@p2", None));
+    let before = fs::read(&image).unwrap();
+    let host = scratch.path("host");
+    fs::write(&host, b"from user space").unwrap();
+    run_ok(["cp".into(), host.into(), part(&image, "@p2:/file")]);
+    assert_eq!(run_ok(["cat".into(), part(&image, "@p2:/file")]), b"from user space");
+    run_fails([OsString::from("info"), image.clone().into()], "(MBR): name a partition");
+    assert_only(&image, &before, &(11 * MIB..21 * MIB));
+    // The neighbour, now that one is known.
+    let before = fs::read(&image).unwrap();
+    run_ok(mkfs(&[], &image, "@p1", None));
+    assert_only(&image, &before, &(MIB..11 * MIB));
+    assert_fills(&scratch, &image, &(MIB..11 * MIB));
+}
+
+/// Partitions that overlap: the start of the next one ends what is named by its byte. Fault model:
+/// a file system that is written up to the end of the disk.
+#[test]
+fn an_offset_is_bounded_where_partitions_overlap() {
+    let scratch = Scratch::in_memory();
+    let image = disk_with(
+        &scratch,
+        Table::ByHand(|disk| boot_record(disk, 0, &[(0x83, 2048, 20_480), (0x83, 12_288, 20_480)])),
+    );
+    let put = |megabytes: &str| {
+        let alone = scratch.path("alone");
+        let _ = fs::remove_file(&alone);
+        run_ok(mkfs(&["-F"], &alone, "", Some(megabytes)));
+        let file = File::options().write(true).open(&image).unwrap();
+        file.write_all_at(&fs::read(&alone).unwrap(), MIB).unwrap();
+    };
+    put("10M");
+    run_fails(mkfs(&["-F"], &image, "@1M", None), "partition 1 overlaps partition 2");
+    run_fails([OsString::from("ls"), part(&image, "@1M:/")], "device");
+    put("5M");
+    run_ok([OsString::from("ls"), part(&image, "@1M:/")]);
+}
+
+/// Partition tables by hand, and what the kernel makes of them, or partx(8) where the kernel looks
+/// for no partitions. Fault model: an entry that one of them counts and the other does not, so that
+/// `@p6` is another's partition.
+#[test]
+fn partitions_have_the_numbers_that_linux_gives_them() {
+    let scratch = Scratch::in_memory();
+    if !has("partx") {
+        skip!("no partx");
+    }
+    let rubbish = (0x20, 0x6f72_7245, 0x0a0d_0a0d);
+    let mut compared = 0;
+    for (chain, room) in [
+        // Rubbish, and entries that would leave the extended partition or the part of it.
+        (&[(0x83, 64, 2000), (0x05, 8192, 8192), rubbish, (0x83, 4096, 4096)][..], 40_000),
+        (&[(0x83, 64, 2000), (0x05, 8192, 8192), (0x83, 4096, 35_905), rubbish], 40_000),
+        (&[(0x83, 64, 2000), (0x05, 8192, 8192), (0x83, 4096, 35_904), (0x83, 0, 0)], 40_000),
+        // The link first, and the partition behind it.
+        (&[(0x05, 8192, 8192), (0x83, 64, 2000), (0x07, 3000, 100), rubbish], 40_000),
+        (&[(0x83, 64, 2000), (0x83, 4096, 100), (0x0f, 8192, 100), (0x05, 9000, 1)], 40_000),
+    ] {
+        let image = disk(&scratch, "true");
+        let file = File::options().write(true).open(&image).unwrap();
+        let primary = [(0x83, 2048, 2048), (0x05, 4096, room), (0, 0, 0), (0x83, 50_000, 1000)];
+        boot_record(&file, 0, &primary);
+        boot_record(&file, 4096 * 512, chain);
+        let next = [(0x83, 64, 1000), (0, 0, 0), (0x83, 2000, 6192), (0x83, 2000, 6193)];
+        boot_record(&file, (4096 + 8192) * 512, &next);
+        let mut theirs = by_partx(&image);
+        if let Some(device) = Loop::new(&image, &["-P"]).ok().filter(|_| common::is_root()) {
+            let by_kernel = device.partitions();
+            if !by_kernel.is_empty() {
+                theirs = by_kernel;
+            }
+        }
+        // The extended partition itself has a number, and is none.
+        let theirs = theirs.iter().filter(|(number, _)| *number != 2);
+        let listed: Vec<_> = theirs.map(|(n, start)| format!("p{n} at {start}")).collect();
+        let want = format!("no partition starts there ({})", listed.join(", "));
+        run_fails(mkfs(&[], &image, "@512", None), &want);
+        compared += listed.len();
+    }
+    assert!(compared > 15, "{compared}");
 }
 
 /// Every verb takes a partition's name, and stays inside of it.
@@ -243,6 +393,17 @@ fn every_verb_takes_a_partition() {
     assert_fills(&scratch, &image, &(11 * MIB..21 * MIB));
 }
 
+/// What partx(8) finds in a file: numbers, and where they start in bytes.
+fn by_partx(image: &Path) -> Vec<(u64, u64)> {
+    let output = system("partx").args(["-s", "-g", "-o", "NR,START"]).arg(image).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let rows = said.lines().map(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap() * 512)
+    });
+    rows.collect()
+}
+
 /// A loop device, detached in the end.
 struct Loop(String);
 
@@ -254,6 +415,23 @@ impl Loop {
             true => Ok(Self(String::from_utf8(output.stdout).unwrap().trim().to_owned())),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
+    }
+
+    /// What the kernel found on it: numbers, and where they start in bytes.
+    fn partitions(&self) -> Vec<(u64, u64)> {
+        let name = self.0.trim_start_matches("/dev/");
+        let number = |path: &Path, what: &str| -> u64 {
+            fs::read_to_string(path.join(what)).unwrap().trim().parse().unwrap()
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(format!("/sys/block/{name}")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.join("partition").exists() {
+                found.push((number(&path, "partition"), number(&path, "start") * 512));
+            }
+        }
+        found.sort_unstable();
+        found
     }
 }
 
@@ -270,15 +448,12 @@ fn the_kernel_mounts_the_partition() {
     if !common::is_root() || !has("sgdisk") || !has("sfdisk") {
         skip!("needs root, sgdisk and sfdisk");
     }
-    let big = "printf 'label: dos\n256,2560\n2816,2560\n' | sfdisk -q --sector-size 4096 disk";
     let second = 11 * MIB..21 * MIB;
-    for (table, sector) in [(GPT, "512"), (MBR, "512"), (big, "4096")] {
+    for (table, sector) in
+        [(Table::Script(GPT), "512"), (Table::Script(MBR), "512"), (LARGE_MBR, "4096")]
+    {
         for is_disk in [false, true] {
-            // A file says nothing of its sectors, and an MBR neither.
-            if sector == "4096" && (!is_disk || !sfdisk_knows_sectors()) {
-                continue;
-            }
-            let image = disk(&scratch, table);
+            let image = disk_with(&scratch, table);
             let before = fs::read(&image).unwrap();
             let made_on = if is_disk {
                 match Loop::new(&image, &["-b", sector]) {
@@ -289,7 +464,7 @@ fn the_kernel_mounts_the_partition() {
                 None
             };
             let name = made_on.as_ref().map_or(image.clone(), |device| PathBuf::from(&device.0));
-            run_ok(mkfs(&[], &name, "@p2", None));
+            run_ok(mkfs(&["--sector-size", sector], &name, "@p2", None));
             let host = scratch.path("host");
             fs::write(&host, b"from user space").unwrap();
             run_ok(["cp".into(), host.into(), part(&name, "@p2:/file")]);

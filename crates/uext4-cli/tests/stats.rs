@@ -9,17 +9,17 @@ mod common;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Mounted, Scratch, UEXT4, assert_clean, ready, run_fails, run_ok, wait_until};
 use serde_json::Value;
 use uext4::{MountOptions, Volume};
-use uext4_device::{Access, Device, FileDevice, SharedDevice};
+use uext4_device::{Access, FileDevice, Gate, HookedDevice, SharedDevice};
 use uext4_fuse::{FuseOptions, STATS_XATTR, Session};
 
 fn stats(place: &Path) -> Value {
@@ -199,57 +199,6 @@ fn only_root_and_who_mounted_may_look() {
     mount.end();
 }
 
-/// A device whose flushes wait while it is told so.
-#[derive(Debug)]
-struct Gate {
-    inner: SharedDevice,
-    closed: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn set(&self, closed: bool) {
-        *self.closed.lock().unwrap() = closed;
-        self.opened.notify_all();
-    }
-}
-
-impl Device for Gate {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        drop(self.opened.wait_while(self.closed.lock().unwrap(), |closed| *closed).unwrap());
-        self.inner.flush()
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        self.inner.punch(offset, len)
-    }
-}
-
-/// Opens the gate also when the test fails, or its threads would wait for ever.
-struct Opened<'a>(&'a Gate);
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
-}
-
 /// Would hang, but for the limit of `run`, if the last worker at the queue waited as the others do.
 #[test]
 fn a_mount_answers_while_all_its_workers_wait() {
@@ -262,17 +211,21 @@ fn a_mount_answers_while_all_its_workers_wait() {
     };
     fs::create_dir(&dir).unwrap();
     let file = FileDevice::open(&image, Access::ReadWrite, 0).expect("the image");
-    let gate =
-        Arc::new(Gate { inner: Arc::new(file), closed: Mutex::new(false), opened: Condvar::new() });
-    let volume = Volume::open(gate.clone() as SharedDevice, MountOptions::default()).unwrap();
+    let gate = Arc::new(Gate::default());
+    let at_flush = Arc::clone(&gate);
+    let device: SharedDevice = Arc::new(HookedDevice::new(Arc::new(file), move |request| {
+        if request.is_durable() {
+            at_flush.pass();
+        }
+    }));
+    let volume = Volume::open(Arc::clone(&device), MountOptions::default()).unwrap();
     let options = FuseOptions { threads: Some(WORKERS), ..FuseOptions::default() };
     let session = Session::start(volume.clone(), &dir, &options).unwrap();
     let stopper = session.stopper();
     let files: Vec<File> =
         (0..CLIENTS).map(|n| File::create(dir.join(n.to_string())).unwrap()).collect();
     std::thread::scope(|scope| {
-        let opened = Opened(&gate);
-        gate.set(true);
+        let opened = gate.close();
         for mut file in files {
             scope.spawn(move || {
                 file.write_all(&[1; 10_000]).unwrap();
@@ -310,7 +263,7 @@ fn a_mount_answers_while_all_its_workers_wait() {
     stopper.unmount().unwrap();
     session.join().unwrap();
     volume.close().unwrap();
-    drop(gate);
+    drop(device);
     assert_clean(&image);
 }
 

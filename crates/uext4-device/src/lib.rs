@@ -4,8 +4,9 @@
 //! [`Device`] is the only way in which the engine, mkfs and the checker reach bytes. Kinds that
 //! hold bytes: [`FileDevice`] (image file or block device), [`MemoryDevice`], [`OverlayDevice`]
 //! (writes kept in memory above a device that is never touched). Wrappers: [`RecordingDevice`]
-//! (crash tests), [`FaultDevice`] (the Nth request fails), [`MeteredDevice`] (counters),
-//! [`AddressableDevice`] (any device as byte-addressable memory).
+//! (crash tests), [`FaultDevice`] (the Nth request fails), [`HookedDevice`] (slow and stuck
+//! devices), [`MeteredDevice`] (counters), [`AddressableDevice`] (any device as byte-addressable
+//! memory).
 //!
 //! Beside them what accesses without locks need of the machine: [`seat`], [`heavy_fence`],
 //! [`Published`].
@@ -34,6 +35,7 @@ mod fault;
 mod fence;
 mod file;
 mod group_flush;
+mod hook;
 #[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
 mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]
@@ -72,6 +74,7 @@ pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
+pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, trim_mounted};
 pub use memory::MemoryDevice;

@@ -20,7 +20,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use uext4::{ErrorKind, FileKind};
+use uext4::{ErrorKind, FileKind, Privs};
 use uext4_device::{FITRIM, TrimRange};
 
 use crate::STATS_XATTR;
@@ -323,13 +323,23 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let clears = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        // Pages that the kernel writes back are no direct write, whoever made them dirty.
-        let direct = is_direct(flags.0) && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        // Pages that the kernel writes back are no direct write, whoever made them dirty. Nor do
+        // they remove rights: the kernel did when they became dirty, and new ones may have come.
+        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let direct = is_direct(flags.0) && !is_cached;
+        let privs = match write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            true => Privs::All,
+            false => Privs::Capabilities,
+        };
         let rights = self.server.may_use_reserve(request.uid(), request.gid());
         let write = move |server: &Server, data: &[u8]| {
             let write = || server.ops.write(handle.0, offset, data, direct);
-            match server.ops.changing(node.0, clears, || with_rights(rights, write)) {
+            let write = || with_rights(rights, write);
+            let answer = match is_cached {
+                true => write(),
+                false => server.ops.changing(node.0, privs, write),
+            };
+            match answer {
                 Ok(written) => reply.written(written),
                 Err(failure) => reply.error(failure.errno()),
             }
@@ -559,10 +569,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         // As in setattr: the kernel leaves the bits to us and does not say whose call it is.
-        let clears = request.uid() != 0;
+        let privs = ops::privs_of(request.uid());
         self.serve_for(request, move |server| {
             let work = || server.ops.fallocate(handle.0, offset, length, mode);
-            reply_empty(server.ops.changing(node.0, clears, work), reply);
+            reply_empty(server.ops.changing(node.0, privs, work), reply);
         });
     }
 

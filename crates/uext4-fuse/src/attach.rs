@@ -278,7 +278,16 @@ pub(crate) fn set_read_ahead(device: (u32, u32), kib: u32) {
 /// # Errors
 /// The first write-back or flush that failed.
 pub fn sync(dir: &Path) -> io::Result<()> {
+    hand_over(dir)?.sync_all()
+}
+
+/// Has the kernel hand all dirty pages of the file system that `dir` is on to its server; returns
+/// the directory.
+///
+/// # Errors
+/// The first page that was not taken.
+pub fn hand_over(dir: &Path) -> io::Result<File> {
     let dir = File::open(dir)?;
     rustix::fs::syncfs(dir.as_fd())?;
-    dir.sync_all()
+    Ok(dir)
 }

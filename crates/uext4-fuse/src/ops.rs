@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use fuser::{Errno, FileAttr, Generation, INodeNo, Notifier, Request};
 use uext4::{
-    AllocateMode, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, RenameMode, SetAttr,
-    SetTime, Volume,
+    AllocateMode, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, Privs, RenameMode,
+    SetAttr, SetTime, Volume,
 };
 
 use crate::convert;
@@ -92,14 +92,19 @@ impl Ops {
 
     /// Applies a setattr request of user `uid`.
     ///
-    /// With `FUSE_HANDLE_KILLPRIV_V2` the set-id bits are ours to clear: always when a file changes
-    /// owner, on truncation when the caller lacks `CAP_FSETID`. The kernel sends that last bit with
-    /// the request, but fuser does not pass it on; "is not root" stands in for it.
+    /// With `FUSE_HANDLE_KILLPRIV_V2` capabilities and set-id bits are ours to remove: capabilities
+    /// on truncation and when a file changes owner, set-id bits then, and on truncation when the
+    /// caller lacks `CAP_FSETID`. The kernel sends that last bit with the request, but fuser does
+    /// not pass it on; "is not root" stands in for it.
     pub(crate) fn setattr(&self, uid: u32, node: u64, change: &Change) -> Answer<FileAttr> {
         let inode = self.node(node)?;
         let chown = change.uid.is_some() || change.gid.is_some();
-        let kill_priv =
-            inode.kind() != FileKind::Directory && (chown || (change.size.is_some() && uid != 0));
+        let kill_priv = match change.size {
+            _ if inode.kind() == FileKind::Directory => None,
+            _ if chown => Some(Privs::All),
+            Some(_) => Some(privs_of(uid)),
+            None => None,
+        };
         let change = SetAttr {
             // The mask leaves 12 bits, so the cast loses nothing.
             mode: change.mode.map(|mode| (mode & 0o7777) as u16),
@@ -205,15 +210,12 @@ impl Ops {
         Ok(())
     }
 
-    /// Does what changes the content of a node's file, for a caller who `clears` its set-id bits by
-    /// that. The kernel leaves these to us and goes on by the mode that it knows, so it is told to
-    /// ask again before it has its answer.
-    pub(crate) fn changing<T>(&self, node: u64, clears: bool, work: impl FnOnce() -> T) -> T {
-        if !clears {
-            return work();
-        }
-        let (answer, cleared) = uext4::clearing_set_id(work);
-        if let (true, Some(notifier)) = (cleared, self.notifier.get()) {
+    /// Does what changes the content of a node's file, for a caller who removes `privs` by that.
+    /// The kernel leaves these to us and goes on by the mode that it knows, so it is told to ask
+    /// again before it has its answer.
+    pub(crate) fn changing<T>(&self, node: u64, privs: Privs, work: impl FnOnce() -> T) -> T {
+        let (answer, removed) = uext4::removing_privs(privs, work);
+        if let (true, Some(notifier)) = (removed, self.notifier.get()) {
             // A negative offset leaves the pages alone. An error: it knows no such inode any more.
             let _ = notifier.inval_inode(INodeNo(node), -1, 0);
         }
@@ -264,6 +266,12 @@ pub(crate) fn seek(file: &OpenFile, offset: i64, whence: i32) -> Answer<i64> {
         _ => return Err(Errno::EINVAL.into()),
     };
     i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
+}
+
+/// What a change of content by a user removes, where the kernel does not say whether the user has
+/// `CAP_FSETID`.
+pub(crate) fn privs_of(uid: u32) -> Privs {
+    if uid == 0 { Privs::Capabilities } else { Privs::All }
 }
 
 /// Who makes something.

@@ -31,7 +31,7 @@ pub use file::{
 };
 pub use inode::InodeRef;
 pub use vfs::{
-    Attr, Device, NewInode, OpenFile, Owner, RenameMode, SetAttr, SetTime, clearing_set_id,
+    Attr, Device, NewInode, OpenFile, Owner, Privs, RenameMode, SetAttr, SetTime, removing_privs,
 };
 pub use volume::{RecoveryReport, StatFs, Volume, VolumeStats};
 pub use xattr::Mode as XattrMode;

@@ -8,46 +8,11 @@
 mod common;
 
 use common::{assert_clean, have, mke2fs, mount, new};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use uext4::{ErrorKind, MountOptions, Result, Volume};
-use uext4_device::{Device, MemoryDevice, SharedDevice};
+use uext4_device::{Device, HookedDevice, HookedRequest, MemoryDevice, SharedDevice};
 use uext4_ondisk::FileKind;
-
-/// A device that takes its time.
-#[derive(Debug)]
-struct Slow {
-    inner: Arc<MemoryDevice>,
-    read: Duration,
-    flush: Duration,
-}
-
-impl Device for Slow {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        std::thread::sleep(self.read);
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
-        self.inner.write_vectored_at(offset, bufs)
-    }
-    fn flush(&self) -> io::Result<()> {
-        std::thread::sleep(self.flush);
-        self.inner.flush()
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        self.inner.punch(offset, len)
-    }
-}
 
 const THREADS: usize = 6;
 
@@ -83,11 +48,12 @@ fn acknowledged(
 }
 
 fn open(memory: &Arc<MemoryDevice>, read_us: u64, flush_us: u64) -> Volume {
-    let slow: SharedDevice = Arc::new(Slow {
-        inner: Arc::clone(memory),
-        read: Duration::from_micros(read_us),
-        flush: Duration::from_micros(flush_us),
+    let slow = HookedDevice::new(memory.clone(), move |request| match request {
+        HookedRequest::Read(_) => std::thread::sleep(Duration::from_micros(read_us)),
+        request if request.is_durable() => std::thread::sleep(Duration::from_micros(flush_us)),
+        _ => {}
     });
+    let slow: SharedDevice = Arc::new(slow);
     Volume::open(slow, MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() }).unwrap()
 }
 

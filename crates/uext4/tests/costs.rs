@@ -8,7 +8,7 @@ use common::{have, mke2fs, new};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use uext4::{FileKind, MountOptions, OpenFile, Volume};
-use uext4_device::{Device, MemoryDevice, MeteredDevice, SharedDevice, WriteRun};
+use uext4_device::{HookedDevice, HookedRequest, MemoryDevice, MeteredDevice, SharedDevice};
 
 #[test]
 fn flushes_and_fua_writes_of_each_call() {
@@ -84,36 +84,12 @@ fn flushes_and_fua_writes_of_each_call() {
 
 /// A device whose flushes and data writes take so long that all who are about to sync arrive
 /// meanwhile.
-#[derive(Debug)]
-struct SlowFlush(MemoryDevice);
-
-impl Device for SlowFlush {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(offset, buf)
-    }
-    fn write_many(&self, writes: &[WriteRun<'_>]) -> std::io::Result<()> {
-        std::thread::sleep(Duration::from_millis(50));
-        self.0.write_many(writes)
-    }
-    fn flush(&self) -> std::io::Result<()> {
-        std::thread::sleep(Duration::from_millis(100));
-        self.0.flush()
-    }
-    fn write_fua(&self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
-        self.0.write_fua(offset, buf)
-    }
-    fn punch(&self, offset: u64, len: u64) -> std::io::Result<bool> {
-        self.0.punch(offset, len)
-    }
+fn slow(inner: SharedDevice) -> SharedDevice {
+    Arc::new(HookedDevice::new(inner, |request| match request {
+        HookedRequest::WriteMany(_) => std::thread::sleep(Duration::from_millis(50)),
+        HookedRequest::Flush => std::thread::sleep(Duration::from_millis(100)),
+        _ => {}
+    }))
 }
 
 const SYNCERS: usize = 24;
@@ -128,7 +104,7 @@ fn open(words: &[&str]) -> Option<(Arc<MeteredDevice>, Volume, Vec<OpenFile>)> {
         ..MountOptions::default()
     };
     words.iter().for_each(|word| options.parse(word).unwrap());
-    let device = Arc::new(MeteredDevice::new(Arc::new(SlowFlush(mke2fs(64, "-b 4096")))));
+    let device = Arc::new(MeteredDevice::new(slow(Arc::new(mke2fs(64, "-b 4096")))));
     let volume = Volume::open(device.clone() as SharedDevice, options).unwrap();
     let root = volume.root().unwrap();
     let files = (0..SYNCERS)

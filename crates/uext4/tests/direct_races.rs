@@ -13,7 +13,6 @@ mod common;
 use common::{assert_clean, have, mke2fs, new};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -21,44 +20,22 @@ use uext4::{
     AllocateMode, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest, FileKind, IoBuf,
     Lease, MountOptions, OpenFile, SetAttr, Volume,
 };
-use uext4_device::{AddressableDevice, Device, MemoryDevice, SharedDevice};
+use uext4_device::{AddressableDevice, HookedDevice, HookedRequest, SharedDevice};
 
 const BLOCK: usize = 1024;
 const FILES: usize = 6;
 const FILE_BLOCKS: u64 = 320;
 
-/// Sits on every few writes of at most a block before it makes them; gathered ones go at once.
-#[derive(Debug)]
-struct LazyDevice {
-    inner: Arc<MemoryDevice>,
-    count: AtomicU64,
-}
-
-impl Device for LazyDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        if buf.len() <= BLOCK && self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
+/// A device that sits on every few writes of at most a block before it makes them; gathered ones go
+/// at once.
+fn lazy(inner: SharedDevice) -> SharedDevice {
+    let count = AtomicU64::new(0);
+    Arc::new(HookedDevice::new(inner, move |request| {
+        let (HookedRequest::Write(buf) | HookedRequest::WriteFua(buf)) = request else { return };
+        if buf.len() <= BLOCK && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4) {
             std::thread::sleep(Duration::from_millis(4));
         }
-        self.inner.write_at(offset, buf)
-    }
-    fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
-        self.inner.write_vectored_at(offset, bufs)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        self.inner.punch(offset, len)
-    }
+    }))
 }
 
 fn mark(file: u64) -> Vec<u8> {
@@ -376,9 +353,7 @@ impl Stress {
 /// What was found that must not be, within `time`.
 fn stress(seed: u64, time: Duration, is_dax: bool, removals: Removals) -> Option<String> {
     let memory = Arc::new(mke2fs(3, "-b 1024 -m 0 -J size=1 -N 48"));
-    let device: SharedDevice =
-        Arc::new(LazyDevice { inner: memory.clone(), count: AtomicU64::new(0) });
-    let volume = open(device, is_dax);
+    let volume = open(lazy(memory.clone()), is_dax);
     let stress = Stress::new(volume.clone(), is_dax, removals);
     let found = stress.run(seed, time).or_else(|| stress.foreign());
     let overwrites = if is_dax { "dax_overwrites" } else { "direct_overwrites" };

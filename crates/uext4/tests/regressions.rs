@@ -4,48 +4,13 @@
 //! Fault model: that of each scenario, told above it.
 
 mod common;
-use common::{assert_clean, e2fsck, have, mke2fs, mount, mount_with, new, wait_until};
-use std::io;
+use common::{assert_clean, e2fsck, gated, have, mke2fs, mount, mount_with, new, wait_until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use uext4::{AllocateMode, ErrorKind, MountOptions, SetAttr, SetTime, Volume};
-use uext4_device::{Device, MemoryDevice, SharedDevice};
+use uext4_device::{Device, Gate, MemoryDevice, SharedDevice};
 use uext4_ondisk::FileKind;
-
-#[derive(Debug)]
-struct Slow {
-    inner: Arc<MemoryDevice>,
-    block: AtomicBool,
-    waiting: AtomicBool,
-}
-impl Device for Slow {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, o: u64, b: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(o, b)
-    }
-    fn write_at(&self, o: u64, b: &[u8]) -> io::Result<()> {
-        self.inner.write_at(o, b)
-    }
-    fn write_vectored_at(&self, o: u64, b: &[&[u8]]) -> io::Result<()> {
-        self.inner.write_vectored_at(o, b)
-    }
-    fn flush(&self) -> io::Result<()> {
-        while self.block.load(Ordering::SeqCst) {
-            self.waiting.store(true, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.inner.flush()
-    }
-    fn punch(&self, o: u64, l: u64) -> io::Result<bool> {
-        self.inner.punch(o, l)
-    }
-}
 
 /// 1: a block leaves the cache between the snapshot and its publication.
 #[test]
@@ -63,21 +28,21 @@ fn a_block_stays_in_memory_until_its_commit_is_published() {
         drop(root);
         v.close().unwrap();
     }
-    let slow = Arc::new(Slow { inner: memory.clone(), block: false.into(), waiting: false.into() });
+    let gate = Arc::new(Gate::default());
+    let device = gated(memory.clone(), &gate, |request| request.is_durable());
     let o = MountOptions {
         cache_bytes: 4 << 20,
         commit_interval_ms: 900_000,
         ..MountOptions::default()
     };
-    let shared: SharedDevice = slow.clone();
-    let v = Volume::open(shared, o).unwrap();
+    let v = Volume::open(device, o).unwrap();
     let root = v.root().unwrap();
     let d = v.lookup(&root, b"d17").unwrap();
     v.create(&d, b"new", &new(FileKind::Regular, 0o644)).unwrap();
-    slow.block.store(true, Ordering::SeqCst);
+    let opened = gate.close();
     let v2 = v.clone();
     let t = std::thread::spawn(move || v2.sync());
-    wait_until("the flush of the commit", || slow.waiting.load(Ordering::SeqCst));
+    wait_until("the flush of the commit", || gate.is_met());
     for round in 0..3 {
         for i in 0..4000 {
             if i == 17 {
@@ -94,7 +59,7 @@ fn a_block_stays_in_memory_until_its_commit_is_published() {
         }
     }
     let found = v.lookup(&d, b"new").map(|i| i.ino());
-    slow.block.store(false, Ordering::SeqCst);
+    drop(opened);
     t.join().unwrap().unwrap();
     println!("while committing: {found:?}");
     assert!(found.is_ok());

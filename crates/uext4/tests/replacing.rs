@@ -5,74 +5,14 @@
 
 mod common;
 
-use common::{have, mke2fs, new, wait_until};
-use parking_lot::{Condvar, Mutex};
-use std::io;
+use common::{gated, have, mke2fs, new, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uext4::{FileKind, MountOptions, RenameMode, Volume};
-use uext4_device::{Device, SharedDevice};
+use uext4_device::Gate;
 
 /// The first bytes of each block of data.
 const MARK: [u8; 16] = [0xd7; 16];
-
-/// A device whose writes of marked data wait while it is told so.
-#[derive(Debug)]
-struct Gate {
-    inner: SharedDevice,
-    closed: Mutex<bool>,
-    opened: Condvar,
-    is_met: AtomicBool,
-}
-
-impl Gate {
-    fn set(&self, closed: bool) {
-        *self.closed.lock() = closed;
-        self.opened.notify_all();
-    }
-}
-
-impl Device for Gate {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        if buf.starts_with(&MARK) {
-            let mut closed = self.closed.lock();
-            while *closed {
-                self.is_met.store(true, Ordering::SeqCst);
-                self.opened.wait(&mut closed);
-            }
-        }
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        self.inner.punch(offset, len)
-    }
-}
-
-/// Opens the gate also when the test fails, or its threads would wait for ever.
-struct Opened<'a>(&'a Gate);
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
-}
 
 #[test]
 fn directories_are_free_while_a_replacing_file_is_written() {
@@ -80,13 +20,11 @@ fn directories_are_free_while_a_replacing_file_is_written() {
         return;
     }
     for crosses in [false, true] {
-        let gate = Arc::new(Gate {
-            inner: Arc::new(mke2fs(64, "-b 4096")),
-            closed: Mutex::new(false),
-            opened: Condvar::new(),
-            is_met: AtomicBool::new(false),
+        let gate = Arc::new(Gate::default());
+        let device = gated(Arc::new(mke2fs(64, "-b 4096")), &gate, |request| {
+            request.writes_any(|bytes| bytes.starts_with(&MARK))
         });
-        let volume = Volume::open(gate.clone() as SharedDevice, MountOptions::default()).unwrap();
+        let volume = Volume::open(device, MountOptions::default()).unwrap();
         let root = volume.root().unwrap();
         let regular = new(FileKind::Regular, 0o644);
         let from = volume.create(&root, b"from", &new(FileKind::Directory, 0o755)).unwrap();
@@ -100,11 +38,10 @@ fn directories_are_free_while_a_replacing_file_is_written() {
         file.write_at(0, &[MARK[0]; 1 << 20]).unwrap();
         let others_are_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let opened = Opened(&gate);
-            gate.set(true);
+            let opened = gate.close();
             let rename = scope
                 .spawn(|| volume.rename(&from, b"new", &to, b"old", RenameMode::Replace).unwrap());
-            wait_until("the data is on its way", || gate.is_met.load(Ordering::SeqCst));
+            wait_until("the data is on its way", || gate.is_met());
             scope.spawn(|| {
                 for dir in [&from, &to] {
                     drop(volume.create(dir, b"another", &regular).unwrap());

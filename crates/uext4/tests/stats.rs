@@ -4,89 +4,28 @@
 
 mod common;
 
-use common::{have, mke2fs, new, wait_until};
-use parking_lot::{Condvar, Mutex};
-use std::io;
+use common::{gated, have, mke2fs, new, wait_until};
 use std::sync::Arc;
 use std::time::Duration;
 use uext4::stats::{SAMPLE, WaitFor};
 use uext4::{FileKind, MountOptions, Volume};
-use uext4_device::{Device, SharedDevice};
-
-/// A device whose flushes wait while it is told so.
-#[derive(Debug)]
-struct Gate {
-    inner: SharedDevice,
-    closed: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn set(&self, closed: bool) {
-        *self.closed.lock() = closed;
-        self.opened.notify_all();
-    }
-}
-
-impl Device for Gate {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        let mut closed = self.closed.lock();
-        while *closed {
-            self.opened.wait(&mut closed);
-        }
-        drop(closed);
-        self.inner.flush()
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        self.inner.punch(offset, len)
-    }
-}
-
-/// Opens the gate also when the test fails, or its threads would wait for ever.
-struct Opened<'a>(&'a Gate);
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
-}
+use uext4_device::Gate;
 
 #[test]
 fn who_waits_in_fsync_is_seen_until_the_device_answers() {
     if !have("mke2fs") {
         return;
     }
-    let gate = Arc::new(Gate {
-        inner: Arc::new(mke2fs(64, "-b 4096")),
-        closed: Mutex::new(false),
-        opened: Condvar::new(),
-    });
-    let volume = Volume::open(gate.clone() as SharedDevice, MountOptions::default()).unwrap();
+    let gate = Arc::new(Gate::default());
+    let device = gated(Arc::new(mke2fs(64, "-b 4096")), &gate, |request| request.is_durable());
+    let volume = Volume::open(device, MountOptions::default()).unwrap();
     let root = volume.root().unwrap();
     let inode = volume.create(&root, b"file", &new(FileKind::Regular, 0o644)).unwrap();
     let file = volume.open_file(&inode).unwrap();
     volume.sync().unwrap();
     assert!(volume.stats().blocked.is_empty());
     std::thread::scope(|scope| {
-        let opened = Opened(&gate);
-        gate.set(true);
+        let opened = gate.close();
         file.write_at(0, &[1; 8192]).unwrap();
         let syncer = std::thread::Builder::new().name("syncer".to_owned());
         syncer.spawn_scoped(scope, || file.sync(false).unwrap()).unwrap();

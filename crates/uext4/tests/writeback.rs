@@ -6,58 +6,26 @@
 mod common;
 
 use common::{assert_clean, have, mke2fs, new};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uext4::{AllocateMode, FileKind, MountOptions, OpenFile, Volume};
 use uext4_device::{
-    Device, Fault, FaultDevice, FaultPlan, MemoryDevice, MeteredDevice, Operation, SharedDevice,
-    Times, WriteRun,
+    Fault, FaultDevice, FaultPlan, HookedDevice, MeteredDevice, Operation, SharedDevice, Times,
 };
 
-/// Takes time for each byte once it is told to.
-#[derive(Debug)]
-struct SlowDevice {
-    inner: Arc<MemoryDevice>,
-    slow: AtomicBool,
-}
+/// Bytes that a slow device writes in a millisecond.
+const BYTES_PER_MS: u64 = 40 << 10;
 
-impl SlowDevice {
-    const BYTES_PER_MS: u64 = 40 << 10;
-
-    fn take_time(&self, bytes: u64) {
-        if self.slow.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_micros(bytes * 1000 / Self::BYTES_PER_MS));
+/// A device whose writes take time for each byte while `is_slow`.
+fn slow(inner: SharedDevice, is_slow: &Arc<AtomicBool>) -> SharedDevice {
+    let is_slow = Arc::clone(is_slow);
+    Arc::new(HookedDevice::new(inner, move |request| {
+        if is_slow.load(Ordering::Relaxed) {
+            let micros = request.bytes_written() as u64 * 1000 / BYTES_PER_MS;
+            std::thread::sleep(Duration::from_micros(micros));
         }
-    }
-}
-
-impl Device for SlowDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.take_time(buf.len() as u64);
-        self.inner.write_at(offset, buf)
-    }
-    fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
-        let bytes = writes.iter().flat_map(|run| run.bufs).map(|buf| buf.len() as u64).sum();
-        self.take_time(bytes);
-        self.inner.write_many(writes)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-    fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
-        self.inner.punch(offset, len)
-    }
+    }))
 }
 
 fn options() -> MountOptions {
@@ -80,9 +48,9 @@ fn writers_on_a_slow_device_stay_below_the_limit_and_all_go_on() {
     }
     // Room for what was removed and is not committed yet, too.
     let inner = Arc::new(mke2fs(256, "-b 4096"));
-    let device = Arc::new(SlowDevice { inner: inner.clone(), slow: AtomicBool::new(false) });
-    let volume = Volume::open(device.clone() as SharedDevice, options()).unwrap();
-    device.slow.store(true, Ordering::Relaxed);
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let volume = Volume::open(slow(inner.clone(), &is_slow), options()).unwrap();
+    is_slow.store(true, Ordering::Relaxed);
     let budget = volume.page_budget();
     let (hard, background) = (budget.hard_limit(), budget.background_limit());
     let done = AtomicBool::new(false);
@@ -137,7 +105,7 @@ fn writers_on_a_slow_device_stay_below_the_limit_and_all_go_on() {
     // Each writer may add one piece before it looks.
     assert!(most <= hard + 2 * (2 + 64), "{most} pages dirty, hard limit {hard}");
     assert!(fewest > 512 << 10, "a writer was left behind: {fewest} bytes");
-    device.slow.store(false, Ordering::Relaxed);
+    is_slow.store(false, Ordering::Relaxed);
     volume.close().unwrap();
     assert_clean(&inner);
 }

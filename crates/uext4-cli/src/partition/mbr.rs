@@ -1,6 +1,7 @@
 //! The partition table of a master boot record, and the chains of records in its extended
-//! partitions, by the rules of Linux: an entry counts if it has sectors, and logical partitions
-//! have numbers from 5.
+//! partitions, by the rules of Linux: an entry counts if it has sectors, logical partitions have
+//! numbers from 5, and the third and fourth entry of a record in an extended partition count only
+//! if they lie in it and in the part of it that the record is for.
 
 use std::io;
 
@@ -46,7 +47,7 @@ pub(super) fn read(disk: &dyn Device, sector: u64) -> io::Result<Record> {
     for (number, entry) in (1..).zip(&entries).filter(|(_, entry)| is_used(entry)) {
         if !is_extended(entry) {
             spans.push(span(Owner::Partition(number), 0, entry, sector));
-        } else if !logical.follow(entry.first_lba.get().into())? {
+        } else if !logical.follow(entry)? {
             return Ok(Record::Damaged);
         }
     }
@@ -64,9 +65,11 @@ struct Logical<'a> {
 }
 
 impl Logical<'_> {
-    /// Adds what is in the extended partition that starts at an LBA; `false`: there is no end.
-    fn follow(&mut self, first: u64) -> io::Result<bool> {
-        let mut at = first;
+    /// Adds what is in an extended partition; `false`: there is no end.
+    fn follow(&mut self, extended: &MbrEntry) -> io::Result<bool> {
+        let (first, len) = (u64::from(extended.first_lba.get()), sectors_of(extended));
+        // Where the next record is, and how many sectors the link to it gives to its partitions.
+        let (mut at, mut room) = (first, len);
         loop {
             // An extended partition that is empty needs no record.
             let Some(entries) = entries_at(self.disk, at * self.sector)? else { return Ok(true) };
@@ -75,14 +78,22 @@ impl Logical<'_> {
                 return Ok(false);
             }
             self.spans.push(Span::new(Owner::Table, at * self.sector, (at + 1) * self.sector));
-            for entry in entries.iter().filter(|entry| is_used(entry) && !is_extended(entry)) {
+            for (slot, entry) in entries.iter().enumerate() {
+                if !is_used(entry) || is_extended(entry) {
+                    continue;
+                }
+                // What stands in the last two is often no entry.
+                let (start, count) = (u64::from(entry.first_lba.get()), sectors_of(entry));
+                if slot >= 2 && (start + count > room || at + start + count > first + len) {
+                    continue;
+                }
                 let partitions = self.spans.iter().filter(|span| span.owner != Owner::Table);
                 let number = FIRST_LOGICAL + partitions.count() as u32;
                 self.spans.push(span(Owner::Partition(number), at, entry, self.sector));
             }
             let next = entries.iter().find(|entry| is_used(entry) && is_extended(entry));
             let Some(next) = next else { return Ok(true) };
-            at = first + u64::from(next.first_lba.get());
+            (at, room) = (first + u64::from(next.first_lba.get()), sectors_of(next));
         }
     }
 }
@@ -99,6 +110,10 @@ fn is_used(entry: &MbrEntry) -> bool {
     entry.sectors.get() != 0
 }
 
+fn sectors_of(entry: &MbrEntry) -> u64 {
+    entry.sectors.get().into()
+}
+
 fn is_extended(entry: &MbrEntry) -> bool {
     EXTENDED.contains(&entry.kind)
 }
@@ -107,6 +122,6 @@ fn is_extended(entry: &MbrEntry) -> bool {
 /// that nothing overflows.
 fn span(owner: Owner, base: u64, entry: &MbrEntry, sector: u64) -> Span {
     let start = base + u64::from(entry.first_lba.get());
-    let end = start + u64::from(entry.sectors.get());
+    let end = start + sectors_of(entry);
     Span::new(owner, start * sector, end * sector)
 }

@@ -18,6 +18,7 @@ use std::ops::Range;
 use uext4_device::Device;
 
 use crate::failure::Why;
+use crate::signature;
 
 /// Most partitions that one line names.
 const NAMED_MAX: usize = 16;
@@ -63,9 +64,12 @@ pub(crate) struct Table {
 }
 
 /// The partition table of a disk; `None` where it has none. `sector` is the size of its sectors in
-/// bytes as far as it is known; a GPT says its own.
-pub(crate) fn read(disk: &dyn Device, sector: u64) -> Result<Option<Table>, Why> {
-    let record = mbr::read(disk, sector)?;
+/// bytes, if it is known; a GPT says its own.
+pub(crate) fn read(disk: &dyn Device, sector: Option<u64>) -> Result<Option<Table>, Why> {
+    let record = match sector {
+        Some(sector) => mbr::read(disk, sector)?,
+        None => mbr_of_file(disk)?,
+    };
     let (kind, spans) = match record {
         // As the kernel does: a GPT behind a record with partitions of its own is a left-over.
         mbr::Record::Partitions(spans) => ("MBR", spans),
@@ -83,6 +87,27 @@ pub(crate) fn read(disk: &dyn Device, sector: u64) -> Result<Option<Table>, Why>
         }
     };
     Ok(Some(Table { kind, spans, len: disk.len() }))
+}
+
+/// Reads a master boot record that may count sectors of either size, as a copy of a disk does: 512
+/// bytes, unless more partitions hold something that is known when they are 4096.
+fn mbr_of_file(disk: &dyn Device) -> io::Result<mbr::Record> {
+    let (usual, large) = (mbr::read(disk, 512)?, mbr::read(disk, 4096)?);
+    let known = |spans: &[Span]| {
+        let partitions = spans.iter().filter(|span| span.owner != Owner::Table);
+        partitions.filter(|span| signature::is_known_at(disk, span.bytes.start)).count()
+    };
+    let before = match &usual {
+        mbr::Record::Partitions(spans) => known(spans),
+        // Logical partitions alone are not found with sectors of another size.
+        mbr::Record::None => 0,
+        mbr::Record::Protective | mbr::Record::Damaged => return Ok(usual),
+    };
+    let fits = |spans: &[Span]| spans.iter().all(|span| span.bytes.end <= disk.len());
+    match &large {
+        mbr::Record::Partitions(spans) if fits(spans) && known(spans) > before => Ok(large),
+        _ => Ok(usual),
+    }
 }
 
 impl Table {
@@ -142,6 +167,18 @@ impl Table {
             }
             (None, _, next) => Ok(next.map_or(self.len, |next| next.bytes.start.min(self.len))),
         }
+    }
+
+    /// Where what begins at a byte ends at the latest, also where partitions overlap: at the end of
+    /// what the byte lies in or before the next start, whichever is nearest. `None` behind the
+    /// disk.
+    pub(crate) fn nearest_end(&self, start: u64) -> Option<u64> {
+        let bounds = self.spans.iter().filter_map(|span| match &span.bytes {
+            bytes if bytes.start > start => Some(bytes.start),
+            bytes if bytes.end > start => Some(bytes.end),
+            _ => None,
+        });
+        bounds.chain([self.len]).min().filter(|end| *end > start)
     }
 
     fn check_end(&self, owner: Owner, bytes: &Range<u64>) -> Result<(), Why> {

@@ -68,6 +68,10 @@ pub(crate) struct Args {
     /// Fill it from a directory
     #[arg(short = 'd', value_name = "DIR")]
     fill: Option<PathBuf>,
+    /// Bytes of a sector of the disk that an image file is a copy of: 512 or 4096. What partitions
+    /// hold tells, unless they hold nothing yet
+    #[arg(long, value_name = "BYTES", value_parser = parse_u32)]
+    sector_size: Option<u32>,
     /// Make it even where something is that would be lost
     #[arg(short = 'F')]
     force: bool,
@@ -104,6 +108,7 @@ fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut image = Image::parse(&args.image);
     let options = options(args, &mut image)?;
+    image.sector = sector(args, &image)?;
     if let Some(dir) = &args.fill
         && !dir.is_dir()
     {
@@ -145,6 +150,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output.line("Its top directory is root's: with -E root_owner it is yours")?;
     }
     output.finish()
+}
+
+/// The size of sectors that was asked for, which is not another than a device's own.
+fn sector(args: &Args, image: &Image) -> Result<Option<u64>> {
+    let Some(size) = args.sector_size.map(u64::from) else { return Ok(None) };
+    let wrong = |why: String| Err(Failure::line(&format!("mkfs: --sector-size {size}: {why}")));
+    match place::sector_of_device(image) {
+        _ if size != 512 && size != 4096 => wrong("want 512 or 4096".to_owned()),
+        Some(own) if own != size => wrong(format!("{image} has sectors of {own} bytes")),
+        _ => Ok(Some(size)),
+    }
 }
 
 /// Opens what is there or makes a file of the size asked for; tells whether it was made.

@@ -230,7 +230,11 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let write_protected = !engine.read_only && !is_writable(&spec.path);
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
-    closing::wait(&spec, !engine.read_only);
+    // First, since it is not worth waiting for an image that has no place to go.
+    if !args.dir.metadata().at("mount", args.dir.display())?.is_dir() {
+        return Err(Why::new("Not a directory").at("mount", args.dir.display()));
+    }
+    closing::wait("mount", &spec, !engine.read_only);
     let volume = open(&spec, engine, device)?;
     if write_protected {
         // As mount(8) does.
@@ -276,9 +280,14 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.
     let _ = watcher.join();
+    let closed = volume.clone();
     image::close("mount", &spec, volume).map_err(|failure| match failure {
         Failure::Line(line) => {
-            let line = format!("{line}: what was not synced is lost");
+            let rest = match closed.has_lost_changes() {
+                true => "what was not synced is lost",
+                false => "nothing is lost: the journal holds the rest",
+            };
+            let line = format!("{line}: {rest}");
             log::send(&line);
             Failure::Line(line)
         }

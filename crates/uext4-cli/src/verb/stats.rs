@@ -114,6 +114,11 @@ fn read(dir: &Path) -> Result<Snapshot> {
     })
 }
 
+/// One figure of the mount that `dir` is on, as it is now; `None` where it does not tell.
+pub(crate) fn level(dir: &Path, name: &str) -> Option<u64> {
+    read(dir).ok()?.levels.get(name).copied()
+}
+
 fn show(snapshot: &Snapshot, json: bool) -> Result<()> {
     let mut output = Output::new();
     match json {

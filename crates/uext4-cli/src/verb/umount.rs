@@ -27,6 +27,7 @@ use crate::image::{self, Access};
 use crate::inspect::Inspected;
 use crate::progress::Progress;
 use crate::spec::Image;
+use crate::verb::stats;
 
 /// Unmount; returns when the image is closed
 #[derive(clap::Args)]
@@ -67,8 +68,12 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
     let daemon = daemon_of(&dir);
     let waiting = format!("waiting until {} is closed", mount.source.to_string_lossy());
     let _progress = Progress::wait("umount", waiting);
+    // The kernel hands its dirty pages over: what can be lost is all with the daemon then.
+    let handed_over = attach::hand_over(&dir);
+    let is_unsynced = handed_over.as_ref().ok().and_then(|_| stats::level(&dir, "unsynced"));
     // What could not be written is told to us here, and to nobody when the daemon closes.
-    let synced = attach::sync(&dir);
+    let synced = handed_over.and_then(|dir| dir.sync_all());
+    let synced = synced.map_err(|error| NotSynced { error, is_unsynced });
     attach::detach(&dir, Detach::WhenIdle)?;
     match daemon {
         Some(daemon) => {
@@ -79,17 +84,37 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
     }
 }
 
+/// A volume that could not be made durable.
+struct NotSynced {
+    error: io::Error,
+    /// Whether anything waited to be, if the mount told: 1 or 0.
+    is_unsynced: Option<u64>,
+}
+
+impl NotSynced {
+    fn what_is_lost(self) -> String {
+        let error = Why::from(self.error);
+        match self.is_unsynced {
+            Some(0) => format!("nothing waited to be written, so nothing is lost ({error})"),
+            _ => format!("what was not synced is lost ({error})"),
+        }
+    }
+}
+
 /// Whether the daemon could close the volume: it is not our child, so that its exit status cannot
 /// be had, but a volume that was closed has an empty journal. Silent where the image cannot be
 /// read. `synced`: whether all was durable just before.
-fn check_closed(source: &OsStr, synced: io::Result<()>) -> std::result::Result<(), Why> {
+fn check_closed(
+    source: &OsStr,
+    synced: std::result::Result<(), NotSynced>,
+) -> std::result::Result<(), Why> {
     let image = Image::parse(source);
     let Ok(device) = image::device("umount", &image, Access::Read) else { return Ok(()) };
     let Ok(inspected) = Inspected::read(device) else { return Ok(()) };
     if inspected.layout.features.incompat.contains(Incompat::RECOVER) {
         let rest = match synced {
             Ok(()) => "its journal holds the rest".to_owned(),
-            Err(error) => format!("what was not synced is lost ({})", Why::from(error)),
+            Err(failed) => failed.what_is_lost(),
         };
         return Err(Why::new(format!("unmounted, but {image} could not be closed; {rest}")));
     }

@@ -112,6 +112,19 @@ impl Files {
         written.and(committed).and(flushed)
     }
 
+    /// Whether anything has changed that no sync would find durable: data or times in memory, or a
+    /// transaction. True also where that is not known, behind a flush that failed.
+    #[must_use]
+    pub fn is_unsynced(&self) -> bool {
+        if self.opened_read_only {
+            return false;
+        }
+        let budget = self.table.budget();
+        let journal = self.space.journal();
+        let in_memory = budget.dirty() > 0 || !budget.dirty_inodes().is_empty();
+        in_memory || journal.has_changes() || journal.flush_gate().has_failed()
+    }
+
     /// Writes back inodes that have been dirty for longer than the mount options allow, brings
     /// changed times into a transaction, and deletes what was unlinked while this looked at it.
     pub fn write_back_expired(&self) {

@@ -1,7 +1,8 @@
 //! Attributes of an inode in memory, and their way to and from the inode table.
 //!
 //! On disk: `struct ext4_inode`. Fields that uext4 does not know are kept as they are: the slot is
-//! read, changed and written back, but for the first write of a new inode, which wipes it.
+//! read, changed and written back, but for the first write of a new inode, which wipes it, and the
+//! first change of one with short extra fields, which become as long as those of a new inode.
 //! Invariants: `size` is what callers see; `disk_size` is what the inode table says after the next
 //! write of the slot. Writeback raises it to what is on the device by then; a size that is set
 //! (truncate, fallocate) goes there at once, over holes that read as zeroes. `block_map` mirrors
@@ -10,6 +11,7 @@
 //! handle that changes it.
 
 use uext4_ondisk::inode::xattr_offset;
+use uext4_ondisk::xattr::{RawXattrIbodyHeader, XATTR_MAGIC};
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
 
 /// Extra fields, in bytes, that have all of a time's but the creation's.
@@ -146,7 +148,7 @@ impl Attributes {
             slot.fill(0);
         }
         let mut raw = RawInode::read(slot)?;
-        if fresh {
+        if fresh || self.extra_isize > raw.i_extra_isize.get() {
             raw.i_extra_isize.set(self.extra_isize);
         }
         let huge_file = layout.features.ro_compat.contains(RoCompat::HUGE_FILE);
@@ -176,6 +178,23 @@ impl Attributes {
             area.copy_from_slice(&self.xattr_area);
         }
         Ok(())
+    }
+
+    /// Gives an inode that an older driver left with short extra fields those of a new one, as the
+    /// kernel does when such an inode changes: times get their nanoseconds. Not where attributes
+    /// stand behind the fields, which the kernel moves.
+    pub(super) fn lengthen_fields(&mut self, layout: &Layout) {
+        let (room, want) = (layout.inode_size.saturating_sub(128), layout.new_extra_isize);
+        // Anything else is what an older driver left there.
+        let header = RawXattrIbodyHeader::from_prefix(&self.xattr_area);
+        let has_attributes = header.is_some_and(|header| header.h_magic.get() == XATTR_MAGIC);
+        if self.extra_isize >= want || has_attributes {
+            return;
+        }
+        self.extra_isize = want;
+        self.xattr_area = vec![0; room.saturating_sub(want.into()) as usize];
+        // It is not known, and has a field from now on.
+        self.crtime.get_or_insert(Timestamp { secs: 0, nanos: 0 });
     }
 
     /// Permission bits, set-id and sticky bits included.

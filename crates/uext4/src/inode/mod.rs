@@ -106,6 +106,11 @@ pub struct Inode {
     /// Its size was set, and not all of what lies behind has gone: it is an orphan, and grows only
     /// once that is done. Changes with the file's lock held exclusively.
     unfinished_cut: AtomicBool,
+    /// There is no `security.capability`, as somebody has found out. Changes with the lock of the
+    /// content held.
+    no_capabilities: AtomicBool,
+    /// How many need the extra fields to stay as long as they are: see [`Inode::hold_fields`].
+    fields_held: AtomicU32,
     refs: AtomicU32,
     referenced: AtomicBool,
     /// Its slot has not been written yet.
@@ -162,6 +167,8 @@ impl Inode {
             data_changed_in: TidCell::default(),
             flush_on_close: AtomicBool::new(false),
             unfinished_cut: AtomicBool::new(false),
+            no_capabilities: AtomicBool::new(false),
+            fields_held: AtomicU32::new(0),
             refs: AtomicU32::new(0),
             referenced: AtomicBool::new(true),
             fresh: AtomicBool::new(fresh),
@@ -289,6 +296,24 @@ impl Inode {
         attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
     }
 
+    /// Keeps the extra fields as long as they are: whoever plans what stands behind them takes this
+    /// before it looks how much room there is, and drops it when that is written.
+    pub(crate) fn hold_fields(&self) -> FieldsHeld<'_> {
+        self.fields_held.fetch_add(1, Ordering::SeqCst);
+        FieldsHeld(self)
+    }
+
+    /// Whether it is known that the file has no capabilities.
+    pub(crate) fn has_no_capabilities(&self) -> bool {
+        self.no_capabilities.load(Ordering::Acquire)
+    }
+
+    /// Notes whether it is known that there are no capabilities. The caller holds the lock of the
+    /// content, exclusively if attributes change.
+    pub(crate) fn set_no_capabilities(&self, is_known: bool) {
+        self.no_capabilities.store(is_known, Ordering::Release);
+    }
+
     /// Attributes for reading. [`Inode::update`] changes them; times may be changed in memory only.
     #[must_use]
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
@@ -352,6 +377,16 @@ impl Inode {
     /// The transaction that a sync of this inode must wait for.
     pub(crate) fn sync_tid(&self, data_only: bool) -> Option<uext4_ondisk::Tid> {
         if data_only { self.data_changed_in.get() } else { self.changed_in.get() }
+    }
+}
+
+/// The extra fields of an inode keep their length.
+#[derive(Debug)]
+pub(crate) struct FieldsHeld<'a>(&'a Inode);
+
+impl Drop for FieldsHeld<'_> {
+    fn drop(&mut self) {
+        self.0.fields_held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

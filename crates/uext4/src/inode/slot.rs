@@ -138,6 +138,9 @@ impl Inode {
         let layout = self.space.layout();
         let size = layout.inode_size as usize;
         let mut attributes = self.attributes.lock();
+        if self.fields_held.load(Ordering::SeqCst) == 0 {
+            attributes.lengthen_fields(layout);
+        }
         let result = change(&mut attributes);
         let mut bytes = handle.write_slot(buffer, self.place.slot)?;
         let at = self.place.slot as usize * size;

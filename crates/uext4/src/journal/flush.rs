@@ -180,6 +180,11 @@ impl FlushGate {
         self.completed.load(Ordering::SeqCst) >= number || self.has_failed.load(Ordering::SeqCst)
     }
 
+    /// Whether a flush has failed: then it is not known what the device has kept.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
     fn check(&self) -> Result<()> {
         self.state.lock().failed.clone().map_or(Ok(()), Err)
     }

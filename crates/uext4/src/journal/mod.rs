@@ -301,6 +301,15 @@ impl Journal {
         self.aborted.load(Ordering::SeqCst)
     }
 
+    /// Whether a transaction holds changes that are not durable: the running one, one that is being
+    /// committed, or one whose commit has failed.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        let running = self.running();
+        let durable = Tid(self.durable.load(Ordering::SeqCst));
+        durable.next() != running || !self.transaction(running).is_empty()
+    }
+
     /// Ends the journal; the first cause is kept.
     pub fn abort(&self, cause: Error) {
         {

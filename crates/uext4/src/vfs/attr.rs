@@ -1,6 +1,6 @@
 //! Attributes as callers see and set them.
 
-use super::Vfs;
+use super::{Privs, Vfs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Attributes, InodeRef};
 use crate::xattr;
@@ -89,8 +89,8 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// Creation.
     pub crtime: Option<Timestamp>,
-    /// Take set-id bits away, as a write or a change of owner by an ordinary user does.
-    pub kill_priv: bool,
+    /// Remove capabilities, or those and set-id bits, as a write or a change of owner does.
+    pub kill_priv: Option<Privs>,
 }
 
 impl Vfs {
@@ -139,6 +139,9 @@ impl Vfs {
     /// inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
         self.files.check_writable()?;
+        if change.kill_priv.is_some() {
+            self.remove_privs(inode, Privs::Capabilities)?;
+        }
         if let Some(size) = change.size {
             match inode.kind() {
                 FileKind::Regular => self.files.set_size(inode, size)?,
@@ -148,8 +151,8 @@ impl Vfs {
                 _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
             }
         }
-        let rest = SetAttr { size: None, kill_priv: false, ..change.clone() };
-        let kills = change.kill_priv && inode.attributes().set_id_bits() != 0;
+        let rest = SetAttr { size: None, kill_priv: None, ..change.clone() };
+        let kills = change.kill_priv == Some(Privs::All) && inode.attributes().set_id_bits() != 0;
         if kills || rest != SetAttr::default() {
             self.set_metadata(inode, change)?;
             self.files.honour_sync_flag(inode)?;
@@ -173,7 +176,7 @@ impl Vfs {
                 acl.apply(handle)?;
             }
             inode.update(handle, |attributes| {
-                if change.kill_priv {
+                if change.kill_priv == Some(Privs::All) {
                     attributes.clear_set_id();
                 }
                 if let Some(mode) = change.mode {

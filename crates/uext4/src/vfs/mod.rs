@@ -23,7 +23,7 @@ pub use attr::{Attr, Device, SetAttr, SetTime};
 pub use create::{NewInode, Owner};
 pub use open_file::OpenFile;
 pub use rename::RenameMode;
-pub use set_id::clearing_set_id;
+pub use set_id::{Privs, removing_privs};
 
 use crate::cache::Buffer;
 use crate::dir;
@@ -229,6 +229,9 @@ impl Vfs {
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
         self.files.check_not_protected(inode)?;
+        if name == set_id::CAPABILITY {
+            inode.set_no_capabilities(false);
+        }
         let space = self.files.space();
         let change = xattr::Change::plan(space, inode, name, value, mode)?;
         let acl_mode = match (name, value) {

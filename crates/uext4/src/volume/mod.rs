@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
 use crate::inode::InodeRef;
 use crate::sync::Mutex;
+use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::time::Instant;
 use crate::vfs::Vfs;
 use flusher::Flusher;
@@ -46,6 +47,8 @@ struct Inner {
     orphan_problems: Vec<Error>,
     /// How the volume ended. Held while it ends, so that others wait for that.
     end: Mutex<Option<Result<()>>>,
+    /// It ended without something that was not synced.
+    has_lost: AtomicBool,
     opened: Instant,
 }
 
@@ -110,6 +113,13 @@ impl Volume {
     /// As [`Volume::close`].
     pub fn remount_read_only(&self) -> Result<()> {
         self.inner.shut_down(FilesWithoutName::Keep)
+    }
+
+    /// Whether a close that failed has lost what was not synced. If not, all is durable, and the
+    /// journal holds what is not in its place. True also where it is not known.
+    #[must_use]
+    pub fn has_lost_changes(&self) -> bool {
+        self.inner.has_lost.load(Ordering::SeqCst)
     }
 
     /// Forgets the volume as a crash would: nothing more is written, the image needs recovery.
@@ -323,7 +333,10 @@ impl Inner {
             FilesWithoutName::Delete => files.delete_all_unlinked(),
             FilesWithoutName::Keep => files.delete_unlinked(),
         };
+        let was_unsynced = files.is_unsynced();
         let synced = files.sync_all();
+        let has_lost = synced.is_err() && (was_unsynced || journal.flush_gate().has_failed());
+        self.has_lost.store(has_lost, Ordering::SeqCst);
         files.set_read_only();
         let emptied = journal.close();
         deleted.and(synced).and(emptied)?;

@@ -11,6 +11,7 @@ use crate::file::{Damage, Files, FoundOrphans, Orphans};
 use crate::inode::InodeTable;
 use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, Recovered, recover};
 use crate::plant::{self, Fault};
+use crate::sync::state::AtomicBool;
 use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
 use crate::vfs::Vfs;
@@ -188,6 +189,7 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             recovery: RecoveryReport { orphans: orphans_found, ..report },
             orphan_problems,
             end: Mutex::new(LockRank::End, None),
+            has_lost: AtomicBool::new(false),
             opened: Instant::now(),
         }),
     })

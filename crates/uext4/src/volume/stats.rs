@@ -142,6 +142,7 @@ impl Volume {
             ("images_not_home_high_water", load(&journal.stats().images_high_water)),
             ("writes_waiting_for_room", self.room().waiting),
             ("read_only", u64::from(self.read_only())),
+            ("unsynced", u64::from(files.is_unsynced())),
             ("credits_high_water", credits(&joins.credits_high_water)),
             ("credits_reserved", credits(&joins.reserved)),
             ("credits_reserved_high_water", credits(&joins.reserved_high_water)),

@@ -6,7 +6,7 @@ use super::stored::{Key, Stored};
 use crate::alloc::{Claim, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::Inode;
+use crate::inode::{FieldsHeld, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_ondisk::acl::Acl;
@@ -45,6 +45,7 @@ pub struct Change<'a> {
     area: Option<Vec<u8>>,
     block: BlockChange,
     credits: u32,
+    _fields: FieldsHeld<'a>,
     /// The inode's table block, and the bitmap of a block that may be freed.
     _pins: Vec<Arc<Buffer>>,
 }
@@ -95,6 +96,7 @@ impl<'a> Change<'a> {
     pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
         let block_size = space.cache().block_size();
         let mut pins = vec![inode.table_block()?];
+        let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(space, inode)?;
         let before = {
@@ -142,7 +144,8 @@ impl<'a> Change<'a> {
             BlockChange::Drop(_) => DETACH_CREDITS,
         };
         let credits = 1 + block_credits;
-        Ok(Self { space, inode, area: new_area, block, credits, _pins: pins })
+        let area = new_area;
+        Ok(Self { space, inode, area, block, credits, _fields: fields, _pins: pins })
     }
 
     /// Credits of [`Change::apply`], the inode included.

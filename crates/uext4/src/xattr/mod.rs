@@ -10,7 +10,9 @@
 //! reference count: a change writes a block of its own. Blocks are never shared by uext4, so a
 //! count only falls, and a block with one reference stays with its inode.
 //! Locking: a change is planned and applied under the caller's lock of the inode's content, held
-//! exclusively; the attribute lock (rank `Xattr`) keeps readers from half a change.
+//! exclusively; the attribute lock (rank `Xattr`) keeps readers from half a change. While there is
+//! a plan the extra fields of the inode keep their length (`Inode::hold_fields`): another change of
+//! the inode would lengthen short ones.
 //! Kernel counterpart: `fs/ext4/xattr.c`, `fs/ext4/acl.c`.
 
 mod change;

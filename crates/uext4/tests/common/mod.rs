@@ -6,7 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uext4::{InodeRef, MountOptions, NewInode, Owner, SetAttr, Volume};
-use uext4_device::{Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times};
+use uext4_device::{
+    Fault, FaultDevice, FaultPlan, Gate, HookedDevice, HookedRequest, MemoryDevice, Operation,
+    SharedDevice, Times,
+};
 use uext4_ondisk::FileKind;
 
 /// Whether the oracle is installed; says so when a test must be skipped.
@@ -108,6 +111,20 @@ pub fn cut(size: u64) -> SetAttr {
 pub fn arm(device: &FaultDevice, operation: Operation, nth: u64, times: Times) {
     device.reset();
     device.arm(FaultPlan { operation, nth, times, fault: Fault::Io });
+}
+
+/// A device on which requests that `holds` names wait at `gate`.
+pub fn gated(
+    inner: SharedDevice,
+    gate: &Arc<Gate>,
+    holds: impl Fn(HookedRequest<'_>) -> bool + Send + Sync + 'static,
+) -> SharedDevice {
+    let gate = Arc::clone(gate);
+    Arc::new(HookedDevice::new(inner, move |request| {
+        if holds(request) {
+            gate.pass();
+        }
+    }))
 }
 
 /// Waits for a condition, at most 20 seconds.

@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("fdisk", "sfdisk", "disk images with an MBR, or with sectors of 4096 bytes"),
     ("parted", "parted", "disk images with logical partitions"),
     ("mount", "losetup", "the kernel's opinion of an image"),
+    ("valgrind", "valgrind", "counts instructions of operations"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];
 

@@ -50,6 +50,7 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
         suite(conform::fsx::on_mount(&conform::debug_command(), FSX_OPERATIONS, 1))
     });
     steps.run("fio engine", || suite(conform::fio::run(&conform::debug_command())));
+    steps.run("costs of operations", costs);
     for (name, features, programs) in FEATURES {
         let programs = programs.iter().flat_map(|program| ["--test", program]);
         let mut arguments = [TESTS, &["--features", features]].concat();
@@ -85,6 +86,17 @@ fn provide_packages(install: bool) -> Outcome {
             }
         }
     }
+}
+
+/// Costs of operations of the debug build, beside those that are committed.
+fn costs() -> Outcome {
+    if machine::program("valgrind").is_none() {
+        return Outcome::Skipped("valgrind is not installed".into());
+    }
+    let baseline = workspace::root().join("crates/uext4-lab/guard.json");
+    let mut command = Command::new(conform::debug_command());
+    command.args(["lab", "guard"]).arg(baseline);
+    run_plain(command)
 }
 
 fn suite(result: Result<String, Trouble>) -> Outcome {

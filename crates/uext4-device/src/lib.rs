@@ -22,6 +22,8 @@
 mod addressable;
 mod bounce;
 mod claim;
+#[allow(unsafe_code, reason = "clock_gettime(2) fills what an address names")]
+mod clock;
 mod dax;
 mod dax_backing;
 #[allow(unsafe_code, reason = "mapped bytes are copied by assembly")]
@@ -68,6 +70,7 @@ mod uring_queue;
 mod vectored;
 
 pub use addressable::AddressableDevice;
+pub use clock::last_tick;
 pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};

@@ -61,23 +61,23 @@ impl Measurement {
         let rest = rest.trim_end_matches(',');
         Side { target: self.target, variant: if rest == DEFAULT { "" } else { rest }.to_owned() }
     }
+}
 
-    /// Whether it is one of the figures that sides are compared by.
-    fn is_headline(&self) -> bool {
-        matches!(
-            self.metric,
-            "wall_s"
-                | "ops_per_s"
-                | "bytes_per_s"
-                | "iops"
-                | "latency_p99_us"
-                | "extents_per_file"
-                | "free_extent_mean_kib"
-                | "aged_extents_per_file"
-                | "aged_free_extent_mean_kib"
-                | "neighbour_distance_kib"
-        )
-    }
+/// Whether a metric is one of those that sides are compared by.
+pub(crate) fn is_headline(metric: &str) -> bool {
+    matches!(
+        metric,
+        "wall_s"
+            | "ops_per_s"
+            | "bytes_per_s"
+            | "iops"
+            | "latency_p99_us"
+            | "extents_per_file"
+            | "free_extent_mean_kib"
+            | "aged_extents_per_file"
+            | "aged_free_extent_mean_kib"
+            | "neighbour_distance_kib"
+    )
 }
 
 /// The variant in which nothing is different.
@@ -178,7 +178,7 @@ fn table(text: &mut String, metric: &str, figures: &[&Measurement]) {
         let values = by_round(figures, side);
         let Some(spread) = Spread::of(values.values().copied()) else { continue };
         let _ = write!(text, "  {:<width$} {}", side.name(), spread.show(metric));
-        if side.is_own() && figures[0].is_headline() {
+        if side.is_own() && is_headline(metric) {
             for peer in sides.iter().filter(|peer| !peer.is_own()) {
                 let peers = by_round(figures, peer);
                 let ratios = values.iter().filter_map(|(round, own)| {
@@ -198,7 +198,8 @@ fn by_round(figures: &[&Measurement], side: &Side) -> BTreeMap<u32, f64> {
     own.map(|m| (m.round, m.value)).collect()
 }
 
-fn times_as_good(metric: &str, own: f64, peer: f64) -> f64 {
+/// How many times as good `own` is as `peer`.
+pub(crate) fn times_as_good(metric: &str, own: f64, peer: f64) -> f64 {
     let less_is_better = metric == "wall_s"
         || metric.ends_with("_us")
         || metric.ends_with("extents_per_file")
@@ -208,14 +209,14 @@ fn times_as_good(metric: &str, own: f64, peer: f64) -> f64 {
 
 /// Median, least and most of some figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    median: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
     least: f64,
     most: f64,
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);

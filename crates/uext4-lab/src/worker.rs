@@ -2,7 +2,7 @@
 //!
 //! What: `uext4 lab worker VERB DIR DIRS FILES PART PARTS` does one pass over its part of the small
 //! files for each byte that it reads, and answers each with a byte. So processes start before the
-//! clock does, and all at once.
+//! clock does, and all at once. `uext4 lab worker guard ...` is what callgrind looks at.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -47,6 +47,11 @@ pub(crate) fn file_name(number: u32) -> String {
 /// # Errors
 /// Wrong arguments; a failure of the file system.
 pub fn serve(args: &[OsString]) -> Result<()> {
+    if let [first, rest @ ..] = args
+        && first == "guard"
+    {
+        return crate::guard::serve(rest);
+    }
     let wrong = || Error::new("worker: wrong arguments");
     let [verb, dir, numbers @ ..] = args else { return Err(wrong()) };
     let verb = [Verb::Create, Verb::Stat, Verb::Unlink]

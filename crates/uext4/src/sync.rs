@@ -28,7 +28,7 @@ mod kept_threads;
 mod rank;
 pub(crate) mod thread;
 
-pub use rank::{LockRank, RankGuard};
+pub use rank::{LockRank, RankGuard, locks_taken};
 
 /// Atomics on which schedules depend.
 pub(crate) mod atomic {
@@ -65,10 +65,7 @@ pub(crate) mod time {
     /// Seconds and nanoseconds since 1970, as of the last tick of the system's clock.
     pub(crate) fn last_tick() -> (i64, u32) {
         #[cfg(not(feature = "simulate"))]
-        let now = {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-            (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
-        };
+        let now = uext4_device::last_tick();
         #[cfg(feature = "simulate")]
         let now = {
             const TICK: u32 = 4_000_000;

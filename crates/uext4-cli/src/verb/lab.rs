@@ -1,5 +1,9 @@
 //! `uext4 lab`: loads on uext4 and on its peers, in turns, on this machine.
 
+mod compare;
+mod guard;
+mod pair;
+
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -25,6 +29,12 @@ enum Action {
     List,
     /// Run loads; each target takes its turn in each round
     Run(Box<RunArgs>),
+    /// Compare two runs; exit status 1 where the second is worse
+    Compare(compare::Args),
+    /// Count what operations cost; exit status 1 where it is more than in a baseline
+    Guard(guard::Args),
+    /// Run loads on two builds of uext4 in turns, and compare them
+    Pair(pair::Args),
     /// A process of a load
     #[command(hide = true)]
     Worker { args: Vec<OsString> },
@@ -103,7 +113,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.action {
         Action::List => list(),
         Action::Run(args) => measure(&args),
+        Action::Compare(args) => compare::run(&args).map_err(not_measured),
+        Action::Guard(args) => guard::run(&args).map_err(not_measured),
+        Action::Pair(args) => pair::run(&args).map_err(not_measured),
         Action::Worker { args } => uext4_lab::worker::serve(&args).map_err(failed),
+    }
+}
+
+/// A failure that says nothing about speed: exit status 2.
+fn not_measured(failure: Failure) -> Failure {
+    match failure {
+        Failure::Line(line) => {
+            say(&line);
+            Failure::Status(2)
+        }
+        other => other,
     }
 }
 
@@ -128,13 +152,7 @@ fn list() -> Result<()> {
 }
 
 fn measure(args: &RunArgs) -> Result<()> {
-    let plan = plan(args).map_err(|failure| match failure {
-        Failure::Line(line) => {
-            say(&line);
-            Failure::Status(2)
-        }
-        other => other,
-    })?;
+    let plan = plan(args).map_err(not_measured)?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&plan.stop)).at("lab", "signals")?;
     }

@@ -27,6 +27,7 @@ mod ratio;
 mod turns;
 mod usage;
 
+pub(crate) use bootstrap::Interval;
 pub(crate) use counters::{CAUSES, Counters};
 pub(crate) use experiment::{Experiment, Figures, Start, known};
 pub(crate) use image::{format, lay_out};

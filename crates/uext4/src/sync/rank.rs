@@ -95,13 +95,19 @@ impl LockRank {
 #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
 mod held {
     use super::LockRank;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     thread_local! {
         static HELD: RefCell<Vec<LockRank>> = const { RefCell::new(Vec::new()) };
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn taken() -> u64 {
+        TAKEN.get()
     }
 
     pub(super) fn push(rank: LockRank) {
+        TAKEN.set(TAKEN.get() + 1);
         HELD.with_borrow_mut(|held| {
             if let Some(&top) = held.iter().max() {
                 let rises = rank > top || (rank == top && rank.is_nestable());
@@ -134,6 +140,17 @@ fn about(rank: LockRank) {
 pub(super) fn about_condition() {
     #[cfg(feature = "simulate")]
     uext4_schedule::about("a condition");
+}
+
+/// Ranked locks and handles that this thread has taken so far, try-locks left out; `None` in a
+/// build that does not follow ranks.
+#[must_use]
+pub fn locks_taken() -> Option<u64> {
+    #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
+    let taken = Some(held::taken());
+    #[cfg(not(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle")))))]
+    let taken = None;
+    taken
 }
 
 /// Marks a rank as held by this thread for its lifetime (an open handle, for instance).

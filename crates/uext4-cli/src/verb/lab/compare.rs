@@ -1,0 +1,61 @@
+//! `uext4 lab compare`: two runs beside each other.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use uext4_lab::{Comparing, Run};
+
+use super::failed;
+use crate::failure::{At, Failure, Result, Why};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Lines of JSON that `lab run --json` printed
+    run_a: PathBuf,
+    /// The run that is compared with it
+    run_b: PathBuf,
+    #[command(flatten)]
+    judging: Judging,
+}
+
+/// What a comparison goes by.
+#[derive(clap::Args)]
+pub(super) struct Judging {
+    /// Percent that B may be worse by
+    #[arg(long, default_value_t = 5.0)]
+    threshold: f64,
+    /// The variant of A that is compared, where each is not compared with its like
+    #[arg(long, requires = "variant_b")]
+    variant_a: Option<String>,
+    /// The variant of B that is compared with it
+    #[arg(long, requires = "variant_a")]
+    variant_b: Option<String>,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.judging.judge(&args.run_a, &args.run_b)
+}
+
+impl Judging {
+    /// Compares the runs in two files, and prints the table; an error where B is worse.
+    pub(super) fn judge(&self, a: &Path, b: &Path) -> Result<()> {
+        if !(0.0..100.0).contains(&self.threshold) {
+            return Err(Why::new("threshold must be 0 to 100").at("lab", self.threshold));
+        }
+        let variants = self.variant_a.clone().zip(self.variant_b.clone());
+        let comparing = Comparing {
+            threshold: self.threshold / 100.0,
+            variants: variants.map(|(a, b)| [a, b]),
+        };
+        let comparison = comparing.compare(&read(a)?, &read(b)?).map_err(failed)?;
+        let text = comparison.to_text();
+        std::io::stdout().write_all(text.as_bytes()).map_err(crate::output::failed)?;
+        if comparison.is_worse() { Err(Failure::Reported) } else { Ok(()) }
+    }
+}
+
+fn read(path: &Path) -> Result<Run> {
+    let text = std::fs::read_to_string(path).at("lab", path.display())?;
+    Run::parse(&text).map_err(|error| Failure::line(&format!("lab: {}: {error}", path.display())))
+}

@@ -1,0 +1,47 @@
+//! `uext4 lab guard`: costs of operations beside a baseline.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use uext4_lab::guard::{self, Change, Costs};
+
+use super::failed;
+use crate::failure::{At, Failure, Result};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Costs by operation, of a build of the same profile
+    baseline: PathBuf,
+    /// Write the costs of this build there
+    #[arg(long)]
+    update: bool,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &Args) -> Result<()> {
+    let file = args.baseline.display();
+    let own = std::env::current_exe().at("lab", "this program")?;
+    let baseline = if args.update {
+        None
+    } else {
+        let text = std::fs::read_to_string(&args.baseline).at("lab", &file)?;
+        Some(Costs::parse(&text).map_err(|error| Failure::line(&format!("lab: {file}: {error}")))?)
+    };
+    let costs = guard::measure(&own).map_err(failed)?;
+    let Some(baseline) = baseline else {
+        return std::fs::write(&args.baseline, costs.to_json()).at("lab", &file);
+    };
+    let changes = costs.against(&baseline);
+    let mut out = std::io::stdout().lock();
+    for change in &changes {
+        writeln!(out, "{}", line(change)).map_err(crate::output::failed)?;
+    }
+    if changes.iter().any(Change::is_worse) { Err(Failure::Reported) } else { Ok(()) }
+}
+
+fn line(change: &Change) -> String {
+    let cost = |cost: Option<f64>| cost.map_or("nothing".into(), |cost| cost.to_string());
+    let verdict = if change.is_worse() { "WORSE" } else { "better: update the baseline" };
+    let (before, now) = (cost(change.before), cost(change.now));
+    format!("{}: {} {before} -> {now}: {verdict}", change.operation, change.what)
+}

@@ -1,0 +1,62 @@
+//! `uext4 lab compare`: the verdict as an exit status.
+//!
+//! Fault model: a regression that a script does not see; an alarm without one; files that are no
+//! runs taken for equal ones. Not covered: the runs themselves (docs/lab.md).
+
+mod common;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Scratch, UEXT4};
+
+/// A run of E3 of ten rounds about `rate`, in a file.
+fn run(scratch: &Scratch, name: &str, rate: f64) -> PathBuf {
+    let mut text = String::new();
+    for round in 1..=10 {
+        let value = rate * (1.0 + 0.01 * f64::from(round % 3));
+        let _ = writeln!(
+            text,
+            r#"{{"experiment":"E3","target":"uext4","variant":"default","store":"ram","path":"device","threads":16,"bs":16384,"metric":"iops","value":{value},"unit":"1/s","round":{round}}}"#
+        );
+    }
+    let path = scratch.path(name);
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+fn compare(a: &Path, b: &Path) -> (Option<i32>, String, String) {
+    let output =
+        Command::new(UEXT4).args(["lab", "compare"]).args([a, b]).output().expect("uext4 runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_status_says_whether_a_run_is_worse() {
+    let scratch = Scratch::new();
+    let (before, same) = (run(&scratch, "a", 1000.0), run(&scratch, "same", 1001.0));
+    let slower = run(&scratch, "slower", 700.0);
+    let (status, table, _) = compare(&before, &slower);
+    assert_eq!(status, Some(1), "{table}");
+    assert!(table.contains("WORSE"), "{table}");
+    let (status, table, _) = compare(&slower, &before);
+    assert_eq!(status, Some(0), "{table}");
+    let (status, table, _) = compare(&before, &same);
+    assert_eq!(status, Some(0), "{table}");
+    assert!(table.contains("within noise"), "{table}");
+}
+
+#[test]
+fn what_is_no_run_is_neither_better_nor_worse() {
+    let scratch = Scratch::new();
+    let good = run(&scratch, "a", 1000.0);
+    let bad = scratch.path("bad");
+    std::fs::write(&bad, "no figure\n").expect("a file");
+    for other in [bad, scratch.path("missing")] {
+        let (status, table, line) = compare(&good, &other);
+        assert_eq!((status, table.as_str()), (Some(2), ""), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+}

@@ -1,0 +1,348 @@
+//! Two runs beside each other: what became faster, what slower, and how sure that is.
+//!
+//! What: the figures of two runs (lines of JSON, as `lab run --json` prints them) are matched by
+//! load, side, threads and metric, and paired by their order: the first of one run with the first
+//! of the other. A ratio says how many times as good B is as A. Its interval is a bootstrap over
+//! the pairs; 95 % hold for all rows together (Bonferroni), so that many rows raise no false alarm.
+//!
+//! Invariants:
+//! - Noise is measured in the runs themselves: successive rounds of one run are A/A pairs, and
+//!   their spread says how far apart two runs of the same build lie. A difference below that is no
+//!   difference, whatever the interval says.
+//! - Few rounds give no verdict.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use serde::Deserialize;
+
+use crate::bench::Interval;
+use crate::error::{Doing, Error, Result};
+use crate::report::{Spread, is_headline, times_as_good};
+
+/// Fewest pairs that give a verdict.
+const PAIRS_MIN: usize = 5;
+/// Part of all verdicts together that chance may get wrong.
+const OUTSIDE: f64 = 0.05;
+/// Standard errors that two runs of the same build may differ by.
+const NOISE_SIGMAS: f64 = 2.0;
+
+/// A figure of a run, as it was printed.
+#[derive(Clone, Debug, Deserialize)]
+struct Record {
+    experiment: String,
+    target: String,
+    variant: String,
+    store: String,
+    path: String,
+    threads: u32,
+    bs: u32,
+    #[serde(default)]
+    form: String,
+    metric: String,
+    value: f64,
+    /// Turn, from 1; 0 for a figure over all rounds.
+    round: u32,
+}
+
+/// The figures of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Run(Vec<Record>);
+
+impl Run {
+    /// The figures in `text`: one object of JSON a line, as `lab run --json` prints them. Lines
+    /// that are empty are skipped; any other is an error.
+    pub fn parse(text: &str) -> Result<Self> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let record = |(at, line)| serde_json::from_str(line).doing(format!("line {}", at + 1));
+        Ok(Self(lines.map(record).collect::<Result<_>>()?))
+    }
+
+    /// The figures of each row, in their order.
+    fn rows(&self, variant: Option<&str>) -> BTreeMap<Row, Vec<f64>> {
+        let mut rows: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
+        let wanted = |r: &&Record| {
+            is_headline(&r.metric)
+                && r.round > 0
+                && r.value > 0.0
+                && variant.is_none_or(|variant| r.variant == variant)
+        };
+        for record in self.0.iter().filter(wanted) {
+            let mut row = Row::of(record);
+            if variant.is_some() {
+                row.variant.clear();
+            }
+            rows.entry(row).or_default().push(record.value);
+        }
+        rows
+    }
+}
+
+/// What is compared with its like.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    experiment: String,
+    target: String,
+    variant: String,
+    store: String,
+    path: String,
+    form: String,
+    threads: u32,
+    bs: u32,
+    metric: String,
+}
+
+impl Row {
+    fn of(record: &Record) -> Self {
+        let r = record.clone();
+        Self {
+            experiment: r.experiment,
+            target: r.target,
+            variant: r.variant,
+            store: r.store,
+            path: r.path,
+            form: r.form,
+            threads: r.threads,
+            bs: r.bs,
+            metric: r.metric,
+        }
+    }
+
+    fn is_own(&self) -> bool {
+        self.target.starts_with("uext4")
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [&self.experiment, &self.form, &self.target, &self.variant, &self.store];
+        let words: Vec<&str> =
+            words.into_iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+        write!(f, "{} x{} {} B {}", words.join(" "), self.threads, self.bs, self.metric)
+    }
+}
+
+/// What two runs say about a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// B is better, by more than the threshold and the noise.
+    Better,
+    /// B is worse, by more than the threshold and the noise.
+    Worse,
+    /// B is better, by more than the noise, but not surely by more than the threshold.
+    LittleBetter,
+    /// B is worse, by more than the noise, but not surely by more than the threshold.
+    LittleWorse,
+    /// No difference is shown.
+    WithinNoise,
+    /// Too few rounds to say.
+    FewRounds,
+}
+
+impl Verdict {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "WORSE",
+            Self::LittleBetter => "better, within threshold",
+            Self::LittleWorse => "worse, within threshold",
+            Self::WithinNoise => "within noise",
+            Self::FewRounds => "few rounds",
+        }
+    }
+}
+
+/// How runs are compared.
+#[derive(Clone, Debug)]
+pub struct Comparing {
+    /// Part that B may be worse by: 0.05 for 5 %.
+    pub threshold: f64,
+    /// Variants of A and of B that are compared with each other; without them each with its like.
+    pub variants: Option<[String; 2]>,
+}
+
+/// A row of the result.
+#[derive(Debug)]
+struct Compared {
+    row: Row,
+    a: f64,
+    b: f64,
+    pairs: usize,
+    ratio: Option<Interval>,
+    /// What two runs of one build may differ by, as a part.
+    noise: Option<f64>,
+    verdict: Verdict,
+}
+
+/// Two runs beside each other.
+#[derive(Debug)]
+pub struct Comparison(Vec<Compared>);
+
+impl Comparing {
+    /// Compares run `b` with run `a`; an error where they have no row in common.
+    pub fn compare(&self, a: &Run, b: &Run) -> Result<Comparison> {
+        let [of_a, of_b] = match &self.variants {
+            Some([a, b]) => [Some(a.as_str()), Some(b.as_str())],
+            None => [None, None],
+        };
+        let (a, mut b) = (a.rows(of_a), b.rows(of_b));
+        let both: Vec<(Row, Vec<f64>, Vec<f64>)> = a
+            .into_iter()
+            .filter(|(row, _)| row.is_own())
+            .filter_map(|(row, a)| Some((row.clone(), a, b.remove(&row)?)))
+            .collect();
+        if both.is_empty() {
+            return Err(Error::new("the runs have no figure of uext4 in common"));
+        }
+        let outside = OUTSIDE / both.len() as f64;
+        let compared = both.into_iter().map(|(row, a, b)| self.row(row, &a, &b, outside));
+        Ok(Comparison(compared.collect()))
+    }
+
+    fn row(&self, row: Row, a: &[f64], b: &[f64], outside: f64) -> Compared {
+        let ratios: Vec<f64> =
+            a.iter().zip(b).map(|(a, b)| times_as_good(&row.metric, *b, *a)).collect();
+        let median = |values: &[f64]| Spread::of(values.iter().copied()).map_or(0.0, |s| s.median);
+        let ratio = Interval::of(&ratios, outside);
+        let noise = noise(&[a, b], ratios.len());
+        let verdict = match (ratio, noise) {
+            (Some(ratio), Some(noise)) if ratios.len() >= PAIRS_MIN => self.verdict(ratio, noise),
+            _ => Verdict::FewRounds,
+        };
+        let (a, b) = (median(a), median(b));
+        Compared { row, a, b, pairs: ratios.len(), ratio, noise, verdict }
+    }
+
+    fn verdict(&self, ratio: Interval, noise: f64) -> Verdict {
+        if ratio.mean.ln().abs() <= noise {
+            Verdict::WithinNoise
+        } else if ratio.upper < 1.0 - self.threshold {
+            Verdict::Worse
+        } else if ratio.lower > 1.0 + self.threshold {
+            Verdict::Better
+        } else if ratio.upper < 1.0 {
+            Verdict::LittleWorse
+        } else if ratio.lower > 1.0 {
+            Verdict::LittleBetter
+        } else {
+            Verdict::WithinNoise
+        }
+    }
+}
+
+/// What the mean ratio of so many pairs may be off 1 for runs of one build: from the spread of
+/// successive rounds of each run.
+fn noise(runs: &[&[f64]], pairs: usize) -> Option<f64> {
+    let neighbours = runs.iter().flat_map(|run| run.chunks_exact(2));
+    let squares: Vec<f64> = neighbours.map(|pair| (pair[1] / pair[0]).ln().powi(2)).collect();
+    if squares.is_empty() || pairs == 0 {
+        return None;
+    }
+    let of_a_pair = squares.iter().sum::<f64>() / squares.len() as f64;
+    Some(NOISE_SIGMAS * (of_a_pair / pairs as f64).sqrt())
+}
+
+impl Comparison {
+    /// Whether B is worse anywhere.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        self.0.iter().any(|row| row.verdict == Verdict::Worse)
+    }
+
+    /// A table: the medians of A and B, how many times as good B is with the interval of that, the
+    /// noise, pairs and the verdict.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let width = self.0.iter().map(|c| c.row.to_string().len()).max().unwrap_or(0);
+        let mut text = format!(
+            "{:<width$} {:>12} {:>12}  {:<20} {:>6} {:>5}  verdict\n",
+            "figure", "A", "B", "B by A", "noise", "pairs"
+        );
+        for c in &self.0 {
+            let number = |value: f64| {
+                if value < 1000.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+            };
+            let ratio = c
+                .ratio
+                .map_or("-".into(), |r| format!("{:.3} ({:.3}-{:.3})", r.mean, r.lower, r.upper));
+            let noise = c.noise.map_or("-".into(), |noise| format!("{:.1} %", noise * 100.0));
+            let _ = writeln!(
+                text,
+                "{:<width$} {:>12} {:>12}  {ratio:<20} {noise:>6} {:>5}  {}",
+                c.row.to_string(),
+                number(c.a),
+                number(c.b),
+                c.pairs,
+                c.verdict.name(),
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Random;
+
+    /// A run of `rounds`, each `rate` by up to `spread` more or less.
+    fn run(seed: u64, rounds: u32, rate: f64, spread: f64) -> Run {
+        let mut random = Random(seed);
+        let line = |round| {
+            let part = random.below(2001) as f64 / 1000.0 - 1.0;
+            let value = rate * (1.0 + spread * part);
+            format!(
+                r#"{{"experiment":"E3","target":"uext4","variant":"default","store":"ram",
+                "path":"device","threads":16,"bs":16384,"metric":"iops","value":{value},
+                "unit":"1/s","round":{round}}}"#
+            )
+            .replace('\n', "")
+        };
+        let text: Vec<String> = (1..=rounds).map(line).collect();
+        Run::parse(&text.join("\n")).unwrap()
+    }
+
+    fn verdict(a: &Run, b: &Run) -> Verdict {
+        let comparing = Comparing { threshold: 0.05, variants: None };
+        comparing.compare(a, b).unwrap().0[0].verdict
+    }
+
+    #[test]
+    fn a_planted_regression_is_flagged_and_a_pair_of_one_build_is_not() {
+        for seed in 0..200 {
+            let a = run(2 * seed + 1, 10, 1000.0, 0.1);
+            let alike = run(1_000_000 + seed, 10, 1000.0, 0.1);
+            let slower = run(2_000_000 + seed, 10, 800.0, 0.1);
+            assert_eq!(verdict(&a, &alike), Verdict::WithinNoise, "seed {seed}");
+            assert_eq!(verdict(&a, &slower), Verdict::Worse, "seed {seed}");
+            assert_eq!(verdict(&slower, &a), Verdict::Better, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn few_rounds_and_runs_without_a_common_row_give_no_verdict() {
+        let (a, b) = (run(1, 4, 1000.0, 0.1), run(2, 4, 10.0, 0.1));
+        assert_eq!(verdict(&a, &b), Verdict::FewRounds);
+        let comparing = Comparing { threshold: 0.05, variants: None };
+        assert!(comparing.compare(&a, &Run::default()).is_err());
+        assert_eq!(Run::parse("{}\n").unwrap_err().to_string().split(':').next(), Some("line 1"));
+    }
+
+    #[test]
+    fn a_small_difference_is_told_and_is_no_regression() {
+        let (a, b) = (run(5, 60, 1000.0, 0.02), run(6, 60, 970.0, 0.02));
+        assert_eq!(verdict(&a, &b), Verdict::LittleWorse);
+        assert_eq!(verdict(&b, &a), Verdict::LittleBetter);
+    }
+
+    #[test]
+    fn a_longer_time_is_worse() {
+        let longer = |run: &Run, by: f64| {
+            let change =
+                |r: &Record| Record { metric: "wall_s".into(), value: r.value * by, ..r.clone() };
+            Run(run.0.iter().map(change).collect())
+        };
+        let a = run(3, 10, 1.0, 0.02);
+        assert_eq!(verdict(&longer(&a, 1.0), &longer(&a, 1.2)), Verdict::Worse);
+    }
+}

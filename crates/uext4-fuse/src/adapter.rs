@@ -388,7 +388,7 @@ impl Filesystem for Adapter {
             if let Some(file) = file.filter(|_| can_write(flags.0)) {
                 let _ = file.flush();
             }
-            server.ops.delete_unlinked();
+            server.ops.delete_closed();
         });
     }
 
@@ -466,6 +466,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
         self.serve(move |server| {
+            server.ops.nodes.leaving.settle();
             let s = server.ops.volume.stat_fs();
             reply.statfs(
                 s.blocks,
@@ -495,7 +496,7 @@ impl Filesystem for Adapter {
         self.serve_for(request, move |server| {
             let answer = server.ops.node(node.0).and_then(|inode| {
                 let mode = xattr::mode(flags)?;
-                engine(server.ops.volume.xattr_set(&inode, &name, &value, mode))
+                server.ops.with_room(|| server.ops.volume.xattr_set(&inode, &name, &value, mode))
             });
             reply_empty(answer, reply);
         });

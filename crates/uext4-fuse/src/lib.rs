@@ -35,6 +35,7 @@ mod convert;
 mod crew;
 mod failure;
 mod file;
+mod leaving;
 mod listing;
 pub mod mountinfo;
 mod node;

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use uext4::{ErrorKind, Ino, InodeRef, Volume};
 
 use crate::failure::Answer;
+use crate::leaving::Leaving;
 
 /// Shards of the table; a power of two.
 const SHARDS: usize = 64;
@@ -67,12 +68,15 @@ const IDLE_CAPACITY: usize = 1024;
 pub(crate) struct NodeTable {
     root: InodeRef,
     shards: Box<[Shard]>,
+    /// Those without links.
+    pub(crate) leaving: Leaving,
 }
 
 impl NodeTable {
     /// A table that knows only the root.
     pub(crate) fn new(root: InodeRef) -> Self {
-        Self { root, shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+        Self { root, shards, leaving: Leaving::default() }
     }
 
     fn shard(&self, node: u64) -> &Shard {
@@ -113,7 +117,10 @@ impl NodeTable {
             let is_other = std::mem::replace(&mut known.generation, generation) != generation;
             if is_other { known.unlinked.take() } else { None }
         };
-        drop(other);
+        if other.is_some() {
+            drop(other);
+            self.leaving.leave();
+        }
         if inode.attributes().links == 0 {
             self.keep_unlinked(inode.clone());
         }
@@ -131,12 +138,16 @@ impl NodeTable {
             && known.generation == generation
         {
             std::mem::swap(&mut known.unlinked, &mut inode);
+            if inode.is_none() {
+                self.leaving.expect();
+            }
         }
         // Not under the lock.
         drop(inode);
     }
 
-    /// Takes back `lookups` look-ups. True: it was the last one, and lets an unlinked inode go.
+    /// Takes back `lookups` look-ups. True: it was the last one, and lets an unlinked inode go; the
+    /// caller deletes it, and tells [`NodeTable::leaving`].
     pub(crate) fn forget(&self, node: u64, lookups: u64) -> bool {
         let gone = {
             let mut shard = self.shard(node).lock();

@@ -64,6 +64,29 @@ impl Ops {
         let _ = self.volume.delete_unlinked();
     }
 
+    /// As [`Ops::delete_unlinked`], after the last forget of a file without a name.
+    pub(crate) fn delete_forgotten(&self) {
+        self.delete_unlinked();
+        self.nodes.leaving.leave();
+    }
+
+    /// As [`Ops::delete_unlinked`], after a file was closed.
+    pub(crate) fn delete_closed(&self) {
+        self.delete_unlinked();
+        self.nodes.leaving.close();
+    }
+
+    /// Does what needs room, again where a file that was removed before leaves room meanwhile.
+    pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> uext4::Result<T>) -> Answer<T> {
+        let mut patience = self.nodes.leaving.patience();
+        loop {
+            match work() {
+                Err(error) if *error.kind() == ErrorKind::NoSpace && patience.again() => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
     /// The inode of a node. The kernel only names nodes it has looked up; another is stale.
     pub(crate) fn node(&self, node: u64) -> Answer<InodeRef> {
         self.nodes.get(&self.volume, node)
@@ -139,7 +162,7 @@ impl Ops {
             owner,
             rdev: uext4::Device { major, minor },
         };
-        Ok(self.volume.create(&dir, name, &new)?)
+        self.with_room(|| self.volume.create(&dir, name, &new))
     }
 
     /// The mode that a new file starts from. The kernel has applied the umask, unless lists are
@@ -163,12 +186,13 @@ impl Ops {
         target: &[u8],
     ) -> Answer<Found> {
         let dir = self.node(parent)?;
-        Ok(self.found(&self.volume.symlink(&dir, name, target, owner)?))
+        let made = self.with_room(|| self.volume.symlink(&dir, name, target, owner))?;
+        Ok(self.found(&made))
     }
 
     pub(crate) fn link(&self, node: u64, parent: u64, name: &[u8]) -> Answer<Found> {
         let (inode, dir) = (self.node(node)?, self.node(parent)?);
-        self.volume.link(&inode, &dir, name)?;
+        self.with_room(|| self.volume.link(&inode, &dir, name))?;
         Ok(self.found(&inode))
     }
 
@@ -200,12 +224,14 @@ impl Ops {
         &self,
         dir: &InodeRef,
         name: &[u8],
-        change: impl FnOnce() -> uext4::Result<()>,
+        change: impl FnMut() -> uext4::Result<()>,
     ) -> Answer<()> {
         let named = self.volume.lookup(dir, name);
-        change()?;
+        self.with_room(change)?;
         if let Ok(inode) = named {
             self.nodes.keep_unlinked(inode);
+            // If the kernel does not hold it.
+            self.delete_unlinked();
         }
         Ok(())
     }
@@ -231,10 +257,10 @@ impl Ops {
     /// Writes all of `data`, past the cache if it is `direct`.
     pub(crate) fn write(&self, handle: u64, offset: u64, data: &[u8], direct: bool) -> Answer<u32> {
         let file = self.file(handle)?;
-        let written = match direct {
-            true => file.write_direct_at(offset, data)?,
-            false => file.write_at(offset, data)?,
-        };
+        let written = self.with_room(|| match direct {
+            true => file.write_direct_at(offset, data),
+            false => file.write_at(offset, data),
+        })?;
         u32::try_from(written).map_err(|_| Errno::EIO.into())
     }
 
@@ -252,7 +278,8 @@ impl Ops {
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => AllocateMode::InsertRange,
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
-        Ok(self.file(handle)?.allocate(mode, offset, len)?)
+        let file = self.file(handle)?;
+        self.with_room(|| file.allocate(mode, offset, len))
     }
 }
 

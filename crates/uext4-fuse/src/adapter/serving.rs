@@ -57,9 +57,9 @@ impl Adapter {
             return;
         }
         if shift.is_last() {
-            self.hand_over(|server| server.ops.delete_unlinked());
+            self.hand_over(|server| server.ops.delete_forgotten());
         } else {
-            self.server.ops.delete_unlinked();
+            self.server.ops.delete_forgotten();
         }
     }
 

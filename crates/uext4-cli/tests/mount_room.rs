@@ -1,0 +1,83 @@
+//! Room that a program has just made on a full mount is there for its next call.
+//!
+//! Fault model: a file is removed or replaced, and what comes at once finds no room, since the
+//! kernel has not let go of the file yet. Not covered: room on the host (full_host.rs).
+
+#[macro_use]
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use common::{Mounted, Scratch, assert_clean, ready};
+
+const MIB: usize = 1 << 20;
+const ROUNDS: usize = 12;
+
+/// Fills a file until there is no room.
+fn fill(path: &Path) {
+    let mut file = File::create(path).expect("a file");
+    let data = vec![0x11; MIB];
+    let mut chunk = MIB;
+    while chunk > 0 {
+        match file.write(&data[..chunk]) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => chunk /= 4,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn what_a_removed_file_leaves_is_there_at_once() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    let (big, new) = (mount.path("big"), mount.path("new"));
+    fs::write(&new, vec![0x22; MIB]).unwrap();
+    fill(&big);
+    for round in 0..ROUNDS {
+        if round % 2 == 0 {
+            fs::remove_file(&big).unwrap();
+        } else {
+            fs::rename(&new, &big).unwrap();
+        }
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(&big).unwrap();
+        let written = file.write_all(&vec![0x33; 20 * MIB]);
+        assert!(written.is_ok(), "round {round}: {written:?}");
+        drop(file);
+        fs::write(&new, vec![0x22; MIB]).unwrap();
+        fill(&big);
+    }
+    fs::remove_file(&big).unwrap();
+    let free = rustix::fs::statvfs(&dir).unwrap();
+    assert!(free.f_bavail * free.f_frsize > 20 << 20, "{} blocks", free.f_bavail);
+    mount.end();
+    assert_clean(&image);
+}
+
+/// A file that stays open without a name keeps its blocks, and the ones who find no room are told.
+#[test]
+fn a_file_that_stays_open_keeps_its_room() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    let (big, other) = (mount.path("big"), mount.path("other"));
+    fill(&big);
+    let open = File::open(&big).unwrap();
+    fs::remove_file(&big).unwrap();
+    let refused = fs::write(&other, vec![1; 2 * MIB]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::StorageFull);
+    drop(open);
+    fs::write(&other, vec![1; 2 * MIB]).unwrap();
+    mount.end();
+    assert_clean(&image);
+}

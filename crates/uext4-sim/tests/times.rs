@@ -123,6 +123,55 @@ fn times_are_what_the_inode_can_keep_and_the_kernel_shows() {
     }
 }
 
+/// Each time has a place of its own among the extra fields, and an inode may have some of them.
+#[test]
+fn each_time_is_what_its_own_extra_field_can_keep() {
+    if program("mke2fs").is_none() || program("debugfs").is_none() {
+        eprintln!("skipped: no mke2fs or debugfs");
+        return;
+    }
+    let folder = image_folder().unwrap();
+    let image = image(folder.path(), &["-I", "256"]);
+    let volume = open(&image);
+    let sizes = [4, 8, 12, 16, 20, 24, 32];
+    sizes.iter().for_each(|size| drop(create(&volume, &format!("f{size}"))));
+    volume.close().unwrap();
+    for size in sizes {
+        let request = format!("set_inode_field /f{size} extra_isize {size}");
+        run(Command::new("debugfs").args(["-w", "-R", &request]).arg(&image)).unwrap();
+    }
+    let shown = |volume: &Volume| {
+        let root = volume.root().unwrap();
+        sizes.map(|size| {
+            let attr = volume.attr(&volume.lookup(&root, format!("f{size}").as_bytes()).unwrap());
+            [Some(attr.ctime), Some(attr.mtime), Some(attr.atime), attr.crtime]
+        })
+    };
+    let volume = open(&image);
+    let late = Timestamp { secs: LATEST_CLASSIC + 1_000_000, nanos: 5 };
+    for size in sizes {
+        let inode = volume.lookup(&volume.root().unwrap(), format!("f{size}").as_bytes()).unwrap();
+        let time = Some(SetTime::At(late));
+        let (ctime, crtime) = (Some(late), Some(late));
+        let change = SetAttr { atime: time, mtime: time, ctime, crtime, ..SetAttr::default() };
+        volume.set_attr(&inode, &change).unwrap();
+    }
+    let from_memory = shown(&volume);
+    volume.close().unwrap();
+    expect_clean(&image).unwrap();
+    let volume = open(&image);
+    assert_eq!(shown(&volume), from_memory, "loaded again");
+    volume.close().unwrap();
+    for (size, times) in sizes.into_iter().zip(from_memory) {
+        // Where each field ends.
+        for (end, time) in [8, 12, 16, 24].into_iter().zip(times) {
+            let want =
+                if size >= end { late } else { Timestamp { secs: LATEST_CLASSIC, nanos: 0 } };
+            assert_eq!(time.unwrap_or(want), want, "{size} bytes, the time that ends at {end}");
+        }
+    }
+}
+
 /// `i_extra_isize` of a file in the root.
 fn extra_size(image: &Path, name: &str) -> String {
     let request = format!("stat /{name}");

@@ -79,6 +79,8 @@ pub enum Fault {
     TrustedEmptyClose,
     /// Who finds no space does not see that another thread's commit has brought some meanwhile.
     OverlookedRelease,
+    /// Readers change times though the volume is being closed.
+    LateReader,
 }
 
 impl Fault {
@@ -119,6 +121,7 @@ impl Fault {
         Self::StaleArrival,
         Self::TrustedEmptyClose,
         Self::OverlookedRelease,
+        Self::LateReader,
     ];
 }
 

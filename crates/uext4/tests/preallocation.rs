@@ -1,18 +1,18 @@
 //! Random writes into files whose size is set first: where their blocks come to lie.
 //!
-//! Fault model: none but a full volume. Writes come in an order of which nobody guesses the next;
-//! layout is looked at in the extent lists, the image is e2fsck's to judge. Not covered: the speed
-//! (`runs/`), crashes (the crash kit).
+//! Fault model: a full volume, and a read that fails where only a place is looked for. Writes come
+//! in an order of which nobody guesses the next; layout is looked at in the extent lists, the image
+//! is e2fsck's to judge. Not covered: the speed (`runs/`), crashes (the crash kit).
 
 mod common;
 
-use common::{assert_clean, cut, have, mke2fs, mount, new};
+use common::{arm, assert_clean, cut, have, mke2fs, mount, new};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use std::sync::Arc;
-use uext4::{AllocateMode, ErrorKind, InodeRef, OpenFile, Volume};
-use uext4_device::MemoryDevice;
+use uext4::{AllocateMode, ErrorKind, InodeRef, MountOptions, OpenFile, Volume};
+use uext4_device::{FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{FileBlock, FileKind};
 
@@ -104,6 +104,46 @@ fn random_synced_writes_lie_in_few_extents() {
         // A leaf that was split, while there were many extents, stays.
         assert!(pieces == 1 && extents <= 4, "{what}: {extents} extents, {pieces} pieces");
     }
+}
+
+/// Where a block would best stand is no reason for a write to fail: the leaf with what stands
+/// behind the hole cannot be read at that moment.
+#[test]
+fn a_look_for_a_better_place_fails_no_write() {
+    if !have("mke2fs") {
+        return;
+    }
+    let medium = Arc::new(mke2fs(64, "-b 1024 -J size=4"));
+    {
+        let volume = mount(&medium);
+        let file = create(&volume, "f");
+        // A tree with a leaf, whose first extent is far from the file's begin.
+        for n in 0..20 {
+            file.write_at((100 + 2 * n) << 10, &[n as u8; 1024]).unwrap();
+        }
+        drop(file);
+        volume.close().unwrap();
+    }
+    let device = Arc::new(FaultDevice::new(medium.clone()));
+    let shared: SharedDevice = device.clone();
+    let volume = Volume::open(shared, MountOptions::default()).unwrap();
+    let inode = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    // The bitmap of the group is in memory.
+    let other = create(&volume, "other");
+    other.write_at(0, &[1; 4096]).unwrap();
+    other.sync(false).unwrap();
+    file.write_at(0, &[9; 1024]).unwrap();
+    arm(&device, Operation::Read, 1, Times::Once);
+    file.sync(false).expect("a place was only looked for");
+    assert_eq!(device.struck(), 1, "the leaf was read");
+    device.reset();
+    let mut read = [0; 1024];
+    file.read_at(0, &mut read).unwrap();
+    assert_eq!(read, [9; 1024]);
+    drop((file, other, inode));
+    volume.close().unwrap();
+    assert_clean(&medium);
 }
 
 /// What is held around random writes counts as free, is there for others when space runs out, and

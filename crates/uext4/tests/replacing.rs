@@ -1,15 +1,16 @@
 //! A rename over a file while its data is on the way to the device.
 //!
-//! Fault model: a device that sits on data writes; other threads use both directories meanwhile.
-//! That the data is durable no later than the new name (D16) is for the crash states to show.
+//! Fault model: a device that sits on data writes, or fails them; other threads use both
+//! directories meanwhile. That the data is durable no later than the new name (D16) is for the
+//! crash states to show.
 
 mod common;
 
-use common::{gated, have, mke2fs, new, wait_until};
+use common::{arm, gated, have, mke2fs, mount, new, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use uext4::{FileKind, MountOptions, RenameMode, Volume};
-use uext4_device::Gate;
+use uext4::{ErrorKind, FileKind, MountOptions, RenameMode, Volume};
+use uext4_device::{FaultDevice, Gate, Operation, SharedDevice, Times};
 
 /// The first bytes of each block of data.
 const MARK: [u8; 16] = [0xd7; 16];
@@ -64,4 +65,49 @@ fn directories_are_free_while_a_replacing_file_is_written() {
         assert_eq!(volume.stats().number("pages_dirty"), Some(0), "written before the name");
         volume.close().unwrap();
     }
+}
+
+/// What is wrong with the names is told, not that data could not be written that need not be.
+#[test]
+fn a_failed_write_ahead_is_told_where_the_data_is_needed() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(FaultDevice::new(Arc::new(mke2fs(64, "-b 4096"))));
+    let volume = Volume::open(device.clone(), MountOptions::default()).unwrap();
+    let root = volume.root().unwrap();
+    let regular = new(FileKind::Regular, 0o644);
+    let inode = volume.create(&root, b"new", &regular).unwrap();
+    volume.create(&root, b"old", &regular).unwrap();
+    volume.create(&root, b"directory", &new(FileKind::Directory, 0o755)).unwrap();
+    volume.sync().unwrap();
+    volume.open_file(&inode).unwrap().write_at(0, &[7; 4096]).unwrap();
+    let rename = |to: &[u8]| volume.rename(&root, b"new", &root, to, RenameMode::Replace);
+    arm(&device, Operation::Write, 1, Times::Onwards);
+    let error = rename(b"directory").expect_err("a file does not replace a directory");
+    assert_eq!(*error.kind(), ErrorKind::IsADirectory, "{error}");
+    let error = rename(b"old").expect_err("its data cannot be written");
+    assert_eq!(*error.kind(), ErrorKind::Io, "{error}");
+    device.reset();
+    rename(b"old").unwrap();
+    volume.close().unwrap();
+}
+
+/// A rename that fails deletes what waits for that, as one that succeeds.
+#[test]
+fn a_failed_rename_leaves_no_deletion_behind() {
+    if !have("mke2fs") {
+        return;
+    }
+    let volume = mount(&Arc::new(mke2fs(64, "-b 4096")));
+    let root = volume.root().unwrap();
+    let before = volume.stat_fs().inodes_free;
+    let held = volume.create(&root, b"held", &new(FileKind::Regular, 0o644)).unwrap();
+    volume.unlink(&root, b"held").unwrap();
+    drop(held);
+    assert_eq!(volume.stat_fs().inodes_free, before - 1, "its last user has gone since");
+    let error = volume.rename(&root, b"none", &root, b"new", RenameMode::Replace);
+    assert_eq!(*error.expect_err("no such name").kind(), ErrorKind::NotFound);
+    assert_eq!(volume.stat_fs().inodes_free, before);
+    volume.close().unwrap();
 }

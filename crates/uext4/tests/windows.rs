@@ -38,7 +38,11 @@ fn pieces(volume: &Volume, inode: &InodeRef) -> usize {
 }
 
 fn cut(volume: &Volume, file: &OpenFile) {
-    volume.set_attr(file.inode(), &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    cut_to(volume, file, 0);
+}
+
+fn cut_to(volume: &Volume, file: &OpenFile, size: u64) {
+    volume.set_attr(file.inode(), &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
 }
 
 fn free_blocks(volume: &Volume) -> u64 {
@@ -244,6 +248,56 @@ fn append_and_cut_go_round_in_the_same_blocks() {
         drop((files, root));
         finish(volume, &device);
     }
+}
+
+/// What is freed in the transaction that took it is there for the blocks of the file that it was
+/// for, and the stream's own blocks are there for the stream.
+#[test]
+fn what_goes_round_keeps_its_place_in_the_file() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(32, "-b 1024 -m 0"));
+    let volume = mount_with(&device, options("commit=300"));
+    let root = volume.root().unwrap();
+    let blocks = |n: u64| n * 1024;
+    // A punch in the middle of a file that goes on at its end.
+    let punched = create(&volume, &root, "punched");
+    for n in 0..5 {
+        punched.allocate(GROW, blocks(4 * n), blocks(4)).unwrap();
+    }
+    punched.allocate(AllocateMode::PunchHole, blocks(4), blocks(4)).unwrap();
+    punched.allocate(GROW, blocks(20), blocks(4)).unwrap();
+    punched.allocate(GROW, blocks(4), blocks(4)).unwrap();
+    let all = extents(&volume, punched.inode());
+    assert_eq!(all.iter().map(|extent| extent.len).sum::<u32>(), 24);
+    assert_eq!(pieces(&volume, punched.inode()), 1, "{all:?}");
+    // A cut of several extents that continue each other: two of data, in different states.
+    let one_piece = |n| {
+        let file = create(&volume, &root, &format!("cut{n}"));
+        file.allocate(GROW, 0, blocks(96)).unwrap();
+        (extents(&volume, file.inode()).len() == 1).then_some(file)
+    };
+    let file = (0..20).find_map(one_piece).expect("there is room");
+    cut(&volume, &file);
+    file.allocate(GROW, 0, blocks(96)).unwrap();
+    file.write_at(0, &[7; 4096]).unwrap();
+    // Of a file that was cut to nothing it writes the data, without a commit.
+    file.flush().unwrap();
+    let before = extents(&volume, file.inode());
+    assert_eq!(before.len(), 2, "written and unwritten");
+    cut(&volume, &file);
+    file.allocate(GROW, 0, blocks(96)).unwrap();
+    let after = extents(&volume, file.inode());
+    assert_eq!((after[0].start, pieces(&volume, file.inode())), (before[0].start, 1));
+    // A cut that leaves some.
+    cut_to(&volume, &file, blocks(6));
+    file.allocate(GROW, blocks(6), blocks(12)).unwrap();
+    assert_eq!(pieces(&volume, file.inode()), 1);
+    drop((file, punched));
+    assert_eq!(volume.window_stats().held, 0, "what went round is given back");
+    drop(root);
+    finish(volume, &device);
 }
 
 /// A crash while blocks that an earlier transaction took are free, but not durably so: the file is

@@ -2,8 +2,9 @@
 //!
 //! # What
 //! The kernel mounts the image over a loop device, which replays the journal and cleans up orphans.
-//! What its mount shows is read through system calls and compared with the model, and after the
-//! unmount once more by uext4. Needs root.
+//! What its mount shows is read through system calls and compared with the model. Needs root.
+//! A mount that fails is the state's fault only on a machine that can mount: no loop device may be
+//! left, or no memory. A sound image tells.
 
 use crate::content::FileBytes;
 use crate::host_target::read_data;
@@ -11,6 +12,7 @@ use crate::model::{History, Mark};
 use crate::mount::KernelMount;
 use crate::operation::{Id, Kind, Place, ROOT};
 use crate::oracle::image_folder;
+use crate::run::{Shape, make};
 use crate::view::{Seen, View};
 use rustix::fs::{lgetxattr, llistxattr};
 use std::collections::BTreeMap;
@@ -32,10 +34,20 @@ pub fn judge(
     marks: &[Mark],
 ) -> Result<Vec<String>, String> {
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
-    let path = folder.path().join("kernel.img");
-    image.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let point = folder.path().join("mnt");
-    let mount = match KernelMount::start(&path, &point, false) {
+    let mount = || {
+        let path = folder.path().join("kernel.img");
+        image.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        KernelMount::start(&path, &point, false)
+    };
+    let mounted = match mount() {
+        Ok(mounted) => Ok(mounted),
+        Err(_) => {
+            check_machine(folder.path())?;
+            mount()
+        }
+    };
+    let mount = match mounted {
         Ok(mount) => mount,
         Err(error) => return Ok(vec![format!("the kernel's recovery: {error}")]),
     };
@@ -48,6 +60,15 @@ pub fn judge(
         }
         Err(error) => vec![format!("the kernel's recovery: {error}")],
     })
+}
+
+/// That the kernel can mount an image here at all.
+fn check_machine(folder: &Path) -> Result<(), String> {
+    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let path = folder.join("sound.img");
+    make(&shape, 1)?.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mounted = KernelMount::start(&path, &folder.join("sound"), false);
+    mounted.and_then(KernelMount::unmount).map_err(|error| format!("no mount here: {error}"))
 }
 
 /// Reads a mounted volume through system calls.
@@ -122,4 +143,37 @@ fn read_xattrs(path: &Path) -> std::io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         xattrs.insert(name.to_vec(), value);
     }
     Ok(xattrs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::why_no_loop;
+    use std::process::Command;
+
+    const ROLE: &str = "UEXT4_SIM_NO_MOUNT";
+
+    /// In a process that finds no mount(8).
+    #[test]
+    fn a_machine_that_cannot_mount_is_no_fault_of_the_state() {
+        let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+        let sound = make(&shape, 2).unwrap();
+        if std::env::var_os(ROLE).is_some() {
+            let judged = judge(&sound, &History::default(), &[]);
+            assert!(judged.is_err_and(|why| why.starts_with("no mount here")));
+            return;
+        }
+        if let Some(why) = why_no_loop() {
+            eprintln!("skipped: {why}");
+            return;
+        }
+        let name = "crash::kernel::tests::a_machine_that_cannot_mount_is_no_fault_of_the_state";
+        let program = std::env::current_exe().unwrap();
+        let mut child = Command::new(program);
+        child.args(["--exact", name]).env(ROLE, "1").env("PATH", "/nonexistent");
+        assert!(child.status().unwrap().success());
+        assert_eq!(judge(&sound, &History::default(), &[]).unwrap(), [""; 0]);
+        let broken = MemoryDevice::new(8 << 20);
+        assert_eq!(judge(&broken, &History::default(), &[]).unwrap().len(), 1, "it is the state's");
+    }
 }

@@ -8,7 +8,7 @@ use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::Arc;
 use uext4::alloc::{Reservation, Space};
-use uext4::{AllocateMode, FileKind, Ino};
+use uext4::{AllocateMode, FileKind, Ino, InodeRef, SetAttr, SetTime, Timestamp, Volume};
 
 /// Ranges are taken out and put in while the file is written back and read: each block is where
 /// the shifts put it, in memory and on the device.
@@ -201,6 +201,55 @@ fn calls_beside_a_close() {
     explore(closing);
 }
 
+/// A file is read, and looked at, while the volume is closed: the times that memory shows then are
+/// those of the image, and that of a write that was acknowledged before is among them.
+fn reading_beside_a_close() {
+    const OLD: Timestamp = Timestamp { secs: 1, nanos: 0 };
+    let device = Arc::new(IMAGE.snapshot());
+    let volume = open(device.clone());
+    let inode = create(&volume, &volume.root().unwrap(), "file").unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    file.write_at(0, &[7; 2048]).unwrap();
+    file.sync(false).unwrap();
+    // The second one goes past all locks, and its time waits to be put into the inode.
+    for _ in 0..2 {
+        let time = Some(SetTime::At(OLD));
+        let old = SetAttr { atime: time, mtime: time, ctime: Some(OLD), ..SetAttr::default() };
+        volume.set_attr(&inode, &old).unwrap();
+        file.write_direct_at(0, &[8; 1024]).unwrap();
+    }
+    let readers = [true, false].map(|reads| {
+        let (volume, file) = (volume.clone(), volume.open_file(&inode).unwrap());
+        thread::spawn(move || {
+            if reads {
+                file.read_at(0, &mut [0; 16]).unwrap();
+            }
+            drop(volume.attr(file.inode()));
+        })
+    });
+    let kept = volume.clone();
+    volume.close().unwrap();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    let times = |volume: &Volume, inode: &InodeRef| {
+        let attr = volume.attr(inode);
+        [attr.atime, attr.mtime, attr.ctime].map(|time| (time.secs, time.nanos))
+    };
+    let shown = times(&kept, &inode);
+    drop((file, inode, kept));
+    let volume = open(device);
+    let inode = volume.lookup(&volume.root().unwrap(), b"file").unwrap();
+    let found = times(&volume, &inode);
+    assert!(found == shown, "memory shows times {shown:?}, the image has {found:?}");
+    assert!(found[1] != (OLD.secs, OLD.nanos), "the time of an acknowledged write is lost");
+    drop(inode);
+    volume.close().unwrap();
+}
+
+#[test]
+fn readers_beside_a_close() {
+    explore(reading_beside_a_close);
+}
+
 #[cfg(feature = "plant")]
 #[test]
 fn a_half_made_inode_is_found() {
@@ -216,6 +265,15 @@ fn a_close_that_stops_nobody_is_found() {
     expect_failure("races::a_close_that_stops_nobody_is_found", "acknowledged", || {
         uext4::plant::set(Some(uext4::plant::Fault::OpenDoor));
         explore_now(closing, 2_000);
+    });
+}
+
+#[cfg(feature = "plant")]
+#[test]
+fn a_reader_that_changes_times_late_is_found() {
+    expect_failure("races::a_reader_that_changes_times_late_is_found", "memory shows", || {
+        uext4::plant::set(Some(uext4::plant::Fault::LateReader));
+        explore_now(reading_beside_a_close, 2_000);
     });
 }
 

@@ -3,6 +3,7 @@
 use super::Space;
 use super::available::Use;
 use super::group::Group;
+use super::privilege::as_user;
 use crate::cache::Buffer;
 use crate::config::FreeMode;
 use crate::error::{Error, ErrorKind, Result};
@@ -101,7 +102,13 @@ impl Space {
     /// # Errors
     /// `NoSpace`; a corrupt bitmap; a device failure.
     pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
-        self.claim_for(goal, want, Use::Any)
+        self.claim_for(goal, want, 0, Use::Any)
+    }
+
+    /// As [`Space::claim`] with up to `ahead` blocks more behind, which nobody needs yet: they are
+    /// not root's last ones, whoever asks.
+    pub(super) fn claim_with(&self, goal: BlockNo, want: u32, ahead: u32) -> Result<Claim> {
+        self.claim_for(goal, want, ahead, Use::Any)
     }
 
     /// Claims a block for a node of an extent tree that blocks are taken away from or converted in:
@@ -110,13 +117,13 @@ impl Space {
     /// # Errors
     /// As [`Space::claim`].
     pub fn claim_node(&self, goal: BlockNo) -> Result<Claim> {
-        self.claim_for(goal, 1, Use::Nodes)
+        self.claim_for(goal, 1, 0, Use::Nodes)
     }
 
-    fn claim_for(&self, goal: BlockNo, want: u32, what_for: Use) -> Result<Claim> {
+    fn claim_for(&self, goal: BlockNo, want: u32, ahead: u32, what_for: Use) -> Result<Claim> {
         loop {
             let releases = self.releases();
-            if let Some(claim) = self.claim_unreserved(goal, want, what_for)? {
+            if let Some(claim) = self.claim_unreserved(goal, want, ahead, what_for)? {
                 return Ok(claim);
             }
             if !self.reclaim_pending(releases)? {
@@ -153,16 +160,31 @@ impl Space {
     }
 
     /// Leaves alone what is promised to cached data.
-    fn claim_unreserved(&self, goal: BlockNo, want: u32, what_for: Use) -> Result<Option<Claim>> {
+    fn claim_unreserved(
+        &self,
+        goal: BlockNo,
+        want: u32,
+        ahead: u32,
+        what_for: Use,
+    ) -> Result<Option<Claim>> {
         // Taken while we search, so that no promise to others is broken.
-        let taken = self.shared.available.take(i64::from(want), 1, what_for);
+        let mut taken = self.shared.available.take(i64::from(want), 1, what_for);
         if taken == 0 {
             return Ok(None);
         }
+        taken += self.take_ahead(ahead);
         let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
         let got = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Claim::len);
         self.shared.available.give(taken - i64::from(got));
         found
+    }
+
+    /// Takes what is claimed ahead of a need, as far as nobody else has been promised it.
+    pub(super) fn take_ahead(&self, blocks: u32) -> i64 {
+        if blocks == 0 {
+            return 0;
+        }
+        as_user(|| self.shared.available.take(i64::from(blocks), 1, Use::Any))
     }
 
     /// Journals `len` blocks off the front of a claim: they belong to a file from now on. Costs

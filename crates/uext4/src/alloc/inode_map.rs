@@ -138,15 +138,26 @@ impl Space {
             });
         }
         let Some((index, block, written)) = claimed else { return Ok(None) };
-        let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
-        let pinned = block.map(read).transpose().and_then(|bitmap| {
-            let skipped = self.read_slots(group, written..index)?;
-            Ok(ClaimedNumber { index, bitmap, skipped, written })
-        });
+        let pinned = self.pin_number(group, index, block, written);
         if pinned.is_err() {
             self.with_known_inodes(group, |busy| busy.release(index));
         }
         pinned.map(Some)
+    }
+
+    fn pin_number(
+        &self,
+        group: GroupNo,
+        index: u32,
+        mut block: Option<BlockNo>,
+        mut written: u32,
+    ) -> Result<ClaimedNumber> {
+        self.zero_ahead(group, written..index)?;
+        self.with_known_inodes(group, |busy| (block, written) = (busy.block, busy.written));
+        let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
+        let bitmap = block.map(read).transpose()?;
+        let skipped = self.read_slots(group, written..index)?;
+        Ok(ClaimedNumber { index, bitmap, skipped, written })
     }
 }
 

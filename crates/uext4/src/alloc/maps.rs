@@ -4,7 +4,8 @@
 //! allows and nothing is in it that the journaled bitmap has not: no claim, no block whose freeing
 //! is not durable, none that is being discarded. Then both have the same free blocks, and the map
 //! is read again when the group is needed. Groups are looked at in the order in which their maps
-//! were made; one that was needed since has another turn.
+//! were made; one that was needed since has another turn. Where many looks in a row found none to
+//! let go, a look at a time goes on until one does.
 //! Invariants: a group with a map stands in the queue once, or is being looked at.
 //! Locking: `queue` is a leaf, and not held while a group is tried; the caller holds no group.
 
@@ -17,7 +18,7 @@ use uext4_ondisk::GroupNo;
 
 /// Fewest maps that are kept.
 const MAPS_MIN: usize = 16;
-/// Most groups that are looked at to make room for one map.
+/// Most groups that are looked at at a time.
 const LOOKS_MAX: usize = 64;
 
 /// The groups that have a map.
@@ -26,6 +27,8 @@ pub(super) struct Maps {
     queue: Mutex<VecDeque<GroupNo>>,
     count: AtomicUsize,
     max: AtomicUsize,
+    /// Looks since one last found a map to let go.
+    misses: AtomicUsize,
 }
 
 impl Maps {
@@ -35,6 +38,7 @@ impl Maps {
             queue: Mutex::new(LockRank::Leaf, VecDeque::new()),
             count: AtomicUsize::new(0),
             max: AtomicUsize::new(usize::MAX),
+            misses: AtomicUsize::new(0),
         }
     }
 
@@ -42,6 +46,11 @@ impl Maps {
     pub(super) fn note_made(&self, group: GroupNo) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.queue.lock().push_back(group);
+    }
+
+    /// From now on there may be `max`.
+    pub(super) fn limit(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
     }
 
     fn surplus(&self) -> bool {
@@ -70,7 +79,7 @@ impl Space {
         let layout = &self.layout;
         let one = FreeMap::bytes(layout.block_size as usize, layout.blocks_per_group);
         let max = usize::try_from(bytes).unwrap_or(usize::MAX) / one;
-        self.shared.maps.max.store(max.max(MAPS_MIN), Ordering::Relaxed);
+        self.shared.maps.limit(max.max(MAPS_MIN));
     }
 
     /// Groups whose map is in memory, and how many may be but for those that hold what only memory
@@ -81,21 +90,35 @@ impl Space {
         (maps.count.load(Ordering::Relaxed), maps.max.load(Ordering::Relaxed))
     }
 
-    /// Lets maps go while there are more than may be, as far as they can. Waits for nobody.
-    pub(super) fn shed_maps(&self) {
+    /// Lets maps go while there are more than may be, as far as they can. Waits for nobody. Returns
+    /// how many groups it has looked at.
+    pub(super) fn shed_maps(&self) -> usize {
         let maps = &self.shared.maps;
-        for _ in 0..LOOKS_MAX {
+        for looks in 0..LOOKS_MAX {
             if !maps.surplus() {
-                return;
+                return looks;
             }
-            let Some(number) = maps.queue.lock().pop_front() else { return };
+            let Some(number) = maps.queue.lock().pop_front() else { return looks };
             let group = &self.groups[number.get() as usize];
             let is_gone = group.try_lock().is_some_and(|mut state| group.let_map_go(&mut state));
             if is_gone {
                 maps.count.fetch_sub(1, Ordering::Relaxed);
-            } else {
-                maps.queue.lock().push_back(number);
+                maps.misses.store(0, Ordering::Relaxed);
+                continue;
+            }
+            maps.queue.lock().push_back(number);
+            // A search comes here for each group that it tries.
+            if maps.misses.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
+                return looks + 1;
             }
         }
+        LOOKS_MAX
+    }
+
+    /// As [`Space::shed_maps`] when frees are durable, or claims were given back: maps that had to
+    /// stay may go.
+    pub(super) fn shed_released_maps(&self) {
+        self.shared.maps.misses.store(0, Ordering::Relaxed);
+        self.shed_maps();
     }
 }

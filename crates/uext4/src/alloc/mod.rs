@@ -320,7 +320,7 @@ impl SpaceKeeper for Space {
     fn freed(&self, freed: Vec<Freed>) {
         self.discard_freed(&freed);
         self.release(freed);
-        self.shed_maps();
+        self.shed_released_maps();
     }
 }
 

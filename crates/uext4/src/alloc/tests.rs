@@ -6,7 +6,7 @@
 
 use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
-use super::{AllocStats, Claim, Criterion, Reservation, Space};
+use super::{AllocStats, Claim, Criterion, Need, Reservation, Space, Window, as_user};
 use crate::cache::Cache;
 use crate::config::{AllocOptions, FreeMode, StreamGoal};
 use crate::error::Result;
@@ -330,6 +330,48 @@ fn long_requests_are_aligned_to_the_stripe() {
     assert_eq!(claim.start().get() % 48, 0);
     let short = space.claim(block(space, 4, 0), 47).unwrap();
     assert_ne!(short.start().get() % 48, 0);
+}
+
+/// Where all maps must stay, a search does not look at all of them for each group that it tries.
+#[test]
+fn maps_that_must_stay_are_looked_at_one_at_a_time() {
+    let Some(rig) = rig(AllocOptions::default()) else { return };
+    let space = &rig.space;
+    let claims: Vec<Claim> =
+        (0..8).map(|group| space.claim(block(space, group, 6000), 1).unwrap()).collect();
+    assert_eq!(space.group_maps().0, 8);
+    space.shared.maps.limit(2);
+    space.shed_maps();
+    assert_eq!((space.shed_maps(), space.shed_maps()), (1, 1));
+    drop(claims);
+    space.shed_maps();
+    assert_eq!(space.group_maps().0, 2);
+}
+
+/// What is claimed ahead of a need is not root's reserve.
+#[test]
+fn roots_reserve_is_not_claimed_ahead() {
+    let Some(rig) = rig(AllocOptions::default()) else { return };
+    let space = &rig.space;
+    let window = Arc::new(Window::new());
+    window.open();
+    let reserve = i64::try_from(rig.superblock.reserved_blocks_count()).unwrap();
+    assert!(reserve > 1000);
+    let available = &space.shared.available;
+    let left = 20;
+    let taken = as_user(|| available.take(1 << 20, 1, Use::Any)) - left;
+    available.give(left);
+    let need = Need { key: 0, want: 10, ahead: 200, goal: block(space, 5, 1000), promised: false };
+    let claim = space.claim_from(&window, need, true).unwrap();
+    assert_eq!((claim.len(), i64::from(window.blocks())), (10, left - 10));
+    // Who needs it and has the right to it gets it.
+    let more = Need { key: 500, want: 30, ..need };
+    let second = space.claim_from(&window, more, true).unwrap();
+    assert_eq!((second.len(), window.blocks()), (30, 0));
+    drop((claim, second));
+    window.close(space);
+    available.give(taken);
+    verify(space);
 }
 
 /// Threads claim, take, free, give back and promise; each block has at most one owner at a time,

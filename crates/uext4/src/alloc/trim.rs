@@ -201,7 +201,7 @@ impl Space {
             }
         };
         self.discards.running.fetch_sub(1, Ordering::AcqRel);
-        self.shed_maps();
+        self.shed_released_maps();
         result
     }
 

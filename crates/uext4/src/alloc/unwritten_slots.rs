@@ -6,10 +6,13 @@
 //! Invariants: a slot is written or zeroed in the handle in which `bg_itable_unused` falls below
 //! it. Example of what would happen else: thread A claims inode 12 and thread B inode 13; B's
 //! transaction commits, A's does not, and the power fails. The table is in use up to 13, and slot
-//! 12 shows an inode of the file system that was there before, with links and blocks.
+//! 12 shows an inode of the file system that was there before, with links and blocks. The handle of
+//! a new inode zeroes few blocks; where many creators have claimed thousands of numbers, what lies
+//! far in front of one is zeroed before that, in handles that any journal admits.
 //! Kernel counterpart: `ext4_new_inode` zeroes a block of the table when it takes the first inode
 //! of it.
 
+use super::inode::INODE_CREDITS;
 use super::{GroupNo, InodeClaim, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
@@ -18,6 +21,9 @@ use crate::plant::{self, Fault};
 use std::ops::Range;
 use std::sync::Arc;
 use uext4_ondisk::{GroupFlags, RawGroupDesc, bitmap};
+
+/// Blocks of a table that one handle zeroes.
+const BLOCKS_PER_HANDLE: u32 = 16;
 
 impl Space {
     /// Slots of a group's table from its begin on that hold inodes, or zeroes.
@@ -67,18 +73,74 @@ impl Space {
         claim: &InodeClaim,
         written: u32,
     ) -> Result<()> {
+        self.zero_slots(handle, claim.group, &claim.skipped, written..claim.index)
+    }
+
+    /// Zeroes slots of a group's table as far as they lie in `blocks`.
+    fn zero_slots(
+        &self,
+        handle: &mut Handle<'_>,
+        group: GroupNo,
+        blocks: &[Arc<Buffer>],
+        slots: Range<u32>,
+    ) -> Result<()> {
         let per_block = self.layout.inodes_per_block();
         let size = self.layout.inode_size as usize;
-        for buffer in &claim.skipped {
-            let table = self.inode_table(claim.group).get();
+        for buffer in blocks {
+            let table = self.inode_table(group).get();
             #[allow(clippy::cast_possible_truncation)] // a block of the group's table
             let first = (buffer.block().get() - table) as u32 * per_block;
-            for index in first.max(written)..(first + per_block).min(claim.index) {
+            for index in first.max(slots.start)..(first + per_block).min(slots.end) {
                 let slot = index - first;
                 let at = slot as usize * size;
                 handle.write_slot(buffer, slot)?[at..at + size].fill(0);
             }
         }
         Ok(())
+    }
+
+    /// Zeroes slots that were never written, from the first on, in handles of their own, until so
+    /// few are left as one handle zeroes. Not to be called with a handle open.
+    pub(super) fn zero_ahead(&self, group: GroupNo, slots: Range<u32>) -> Result<()> {
+        let per_block = self.layout.inodes_per_block();
+        let most = BLOCKS_PER_HANDLE * per_block;
+        let mut from = slots.start;
+        while slots.end.saturating_sub(from) > most {
+            let to = from - from % per_block + most;
+            let blocks = self.read_slots(group, from..to)?;
+            let credits = INODE_CREDITS + BLOCKS_PER_HANDLE;
+            from = self.journal.run(credits, |handle| {
+                self.zero_in_handle(handle, group, &blocks, slots.start..to)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Brings slots of a group's table into use as free ones, those that are not yet; returns up to
+    /// where they are then. `blocks` hold all that may be left of them.
+    fn zero_in_handle(
+        &self,
+        handle: &mut Handle<'_>,
+        group: GroupNo,
+        blocks: &[Arc<Buffer>],
+        slots: Range<u32>,
+    ) -> Result<u32> {
+        let mut state = self.groups[group.get() as usize].lock();
+        // Other claims of the group do the same.
+        let written = self.written_slots(&state.desc).max(slots.start);
+        if written >= slots.end {
+            return Ok(written);
+        }
+        if state.desc.flags().contains(GroupFlags::INODE_UNINIT) {
+            state.inode_bitmap_for_change(handle, &self.cache, group)?;
+        }
+        self.zero_slots(handle, group, blocks, written..slots.end)?;
+        let unused = self.layout.inodes_per_group - slots.end;
+        let unused = state.desc.itable_unused().min(unused);
+        state.desc.set_itable_unused(unused);
+        let desc = state.desc;
+        self.write_desc(handle, group, &desc)?;
+        self.with_known_inodes(group, |busy| busy.note_taken(desc.inode_bitmap(), slots.end));
+        Ok(slots.end)
     }
 }

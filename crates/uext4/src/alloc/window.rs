@@ -23,8 +23,6 @@ mod recycle;
 pub use list::WindowStats;
 pub(super) use list::Windows;
 
-use super::available::Use;
-use super::privilege::as_user;
 use super::{Claim, Count, Space};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -140,12 +138,6 @@ impl Window {
             State::Empty | State::Out | State::Recalled => 0,
         };
         ahead + inner.pieces.blocks()
-    }
-
-    /// The file ends at `key` now: that is where the stream goes on.
-    pub fn rewind(&self, key: u32) {
-        let mut inner = self.inner.lock();
-        inner.key = inner.key.min(key);
     }
 
     /// The transaction of `handle` has taken a run for the file that this is the window of, and no
@@ -279,14 +271,12 @@ impl Space {
             u32::try_from(self.shared.available.for_data().max(0) / share).unwrap_or(u32::MAX);
         let extra = size.min(share).saturating_sub(need.want);
         if !need.promised {
-            return self.claim(need.goal, need.want + extra);
+            return self.claim_with(need.goal, need.want, extra);
         }
         // What is claimed ahead must leave what others were promised alone.
-        let available = &self.shared.available;
-        let ahead = || available.take(i64::from(extra), 1, Use::Any);
-        let taken = if extra > 0 { as_user(ahead) } else { 0 };
+        let taken = self.take_ahead(extra);
         let claim = self.claim_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
-        available.give(taken);
+        self.shared.available.give(taken);
         claim
     }
 

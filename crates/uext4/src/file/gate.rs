@@ -6,8 +6,10 @@
 //! end of the volume finds it there. Example of what would happen else: thread A has created a name
 //! in the running transaction, thread B empties the log, and A returns success for a name that is
 //! in no transaction any more.
-//! Calls that only read go on when the volume has ended. Direct overwrites on the fast path do not
-//! come here: [`Files::stop_calls`] excludes them inode by inode.
+//! Calls that only read go on when the volume has ended. What they would change besides (times,
+//! inodes that they write out to make room) they change inside ([`Files::enter_if_open`]), or not
+//! at all. Direct overwrites on the fast path do not come here: [`Files::stop_calls`] excludes them
+//! inode by inode.
 //! Locking: none; a call adds one to a counter that few threads share, and the end waits with no
 //! lock held.
 
@@ -56,11 +58,15 @@ impl Default for CallGate {
 
 impl CallGate {
     fn enter(&self) -> Option<Inside<'_>> {
-        let counter = &self.counters[thread::slot() % self.counters.len()];
-        counter.0.fetch_add(1, Ordering::SeqCst);
-        let inside = Inside(counter);
+        let inside = self.count();
         // Either this finds the gate closed, or the end finds the counter raised.
         (!self.is_closed()).then_some(inside)
+    }
+
+    fn count(&self) -> Inside<'_> {
+        let counter = &self.counters[thread::slot() % self.counters.len()];
+        counter.0.fetch_add(1, Ordering::SeqCst);
+        Inside(counter)
     }
 
     fn is_closed(&self) -> bool {
@@ -91,6 +97,13 @@ impl Files {
         self.gate.enter().ok_or_else(|| {
             Error::new(ErrorKind::ReadOnly, "the volume is closed, or is being closed")
         })
+    }
+
+    /// Begins what a reader changes beside its reading; `None`, and nothing is to be changed, once
+    /// the volume is being closed. Calls that are inside may do so, too: they can do without.
+    pub(crate) fn enter_if_open(&self) -> Option<Inside<'_>> {
+        let late = || plant::is(Fault::LateReader).then(|| self.gate.count());
+        self.gate.enter().or_else(late)
     }
 
     /// Begins a call that makes something durable; `None` when everything is, since the volume has

@@ -34,9 +34,11 @@ impl Files {
     /// Claims blocks for the hole at `spot`. The caller holds the sweep lock, and no handle.
     pub(super) fn claim_hole(&self, inode: &Inode, spot: &Spot, hole: &HoleNeed) -> Result<Claim> {
         let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
+        // Nothing before the hole in its leaf is nothing before it in the file: a leaf begins where
+        // its first extent does.
         let before = [spot.before(), hole.placed].into_iter().flatten().max_by_key(|e| e.first);
         let start = before.map_or(FileBlock(0), |extent| extent.end());
-        let goal = self.goal_of(inode, spot, before, hole.origin)?;
+        let goal = self.goal_of(inode, spot, before, hole.origin);
         let (key, want) = (first.get(), hole.want);
         let need = Need { key, want, ahead: 0, goal, promised: hole.promised };
         if hole_end == FileBlock::END && first == start {
@@ -55,24 +57,33 @@ impl Files {
         spot: &Spot,
         before: Option<Extent>,
         origin: BlockNo,
-    ) -> Result<BlockNo> {
+    ) -> BlockNo {
         let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
         if let Some(before) = before {
             let at = before.start.plus(u64::from(first.get() - before.first.get()));
             let end = before.start.plus(u64::from(before.len));
-            return Ok(if self.is_on_device(at) { at } else { end });
+            return if self.is_on_device(at) { at } else { end };
         }
-        if hole_end != FileBlock::END
-            && let State::Written(behind) | State::Unwritten(behind) =
-                lookup(&self.space, inode, hole_end)?.state
-        {
+        if let Some(behind) = self.block_behind(inode, hole_end) {
             let distance = u64::from(hole_end.get() - first.get());
             let at = behind.get().checked_sub(distance).map(BlockNo);
-            return Ok(at.filter(|&at| self.is_on_device(at)).unwrap_or(origin));
+            return at.filter(|&at| self.is_on_device(at)).unwrap_or(origin);
         }
         let origin = self.with_room(origin, self.block_from(inode.size()).get());
         let at = origin.plus(u64::from(first.get()));
-        Ok(if self.is_on_device(at) { at } else { origin })
+        if self.is_on_device(at) { at } else { origin }
+    }
+
+    /// Where the extent stands that a hole ends at. A leaf that cannot be read only makes for a
+    /// worse place: whatever needs it meets the error.
+    fn block_behind(&self, inode: &Inode, hole_end: FileBlock) -> Option<BlockNo> {
+        if hole_end == FileBlock::END {
+            return None;
+        }
+        match lookup(&self.space, inode, hole_end).ok()?.state {
+            State::Written(behind) | State::Unwritten(behind) => Some(behind),
+            State::Hole => None,
+        }
     }
 
     /// A place at or before `origin` from which `blocks` blocks reach no further than its group, or

@@ -49,7 +49,7 @@ pub use seek::Seek;
 use crate::alloc::Space;
 use crate::config::{Atime, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{Inode, InodeTable};
+use crate::inode::{Inode, InodeTable, TimeField};
 use crate::sync::state::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::time::Instant;
 use std::sync::Arc;
@@ -238,14 +238,24 @@ impl Files {
     /// Notes an access, as the mount options want it. In memory: it reaches the device with the
     /// next change of the inode, or when the volume is closed.
     pub fn note_access(&self, inode: &Inode, is_directory: bool) {
-        if self.is_read_only() || (is_directory && self.options.nodiratime) {
+        if !(is_directory && self.options.nodiratime) {
+            // Thread A reads, the end of the volume writes all times out, and A changes one that
+            // memory then shows and the image has not.
+            self.set_access_time(inode, || self.enter_if_open());
+        }
+    }
+
+    /// Sets the time of the last access to the present, if the mount options want that and `enter`
+    /// gives the right to it.
+    fn set_access_time<T>(&self, inode: &Inode, enter: impl FnOnce() -> Option<T>) {
+        if self.is_read_only() {
             return;
         }
         let mut attributes = inode.attributes();
         if attributes.flags.contains(InodeFlags::NOATIME) {
             return;
         }
-        let now = attributes.now();
+        let now = attributes.now(TimeField::Access);
         let stale = match self.options.atime {
             Atime::None => false,
             Atime::Strict => true,
@@ -255,7 +265,10 @@ impl Files {
                     || now.secs.saturating_sub(attributes.atime.secs) >= 24 * 60 * 60
             }
         };
-        if stale && attributes.atime != now {
+        if stale
+            && attributes.atime != now
+            && let Some(_right) = enter()
+        {
             attributes.atime = now;
             inode.note_times(&mut attributes);
         }

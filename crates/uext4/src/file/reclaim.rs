@@ -92,7 +92,12 @@ impl Files {
                     unused.push(inode);
                 }
             });
-            if !self.is_read_only() && !self.is_closing() {
+            if self.is_read_only() {
+                continue;
+            }
+            // A look-up does this, too, and may come beside the end of the volume: a handle that
+            // joined behind the last commit would be lost.
+            if let Some(_inside) = self.enter_if_open() {
                 // Failures are recorded: of a sweep with the inode, of a handle with the journal.
                 self.watch_dropped(self.write_back_group(&unused));
             }

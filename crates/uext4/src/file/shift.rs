@@ -45,15 +45,19 @@ impl Files {
         // A block keeps its data and changes its place: no page may wait for either.
         self.sweep_locked(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
-        inode.window.give_up_pieces(&self.space);
         let excluded = inode.exclude_direct(first, FileBlock::END);
         let shift =
             Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
         let new_size = size - (end - offset);
-        if self.collapse_in_one(inode, &excluded, first, &shift, new_size)? {
+        let in_one = self.collapse_in_one(inode, &excluded, first, &shift, new_size)?;
+        if !in_one {
+            self.remove_range(inode, &excluded, first, last)?;
+        }
+        // What went back among them was that of other places.
+        inode.window.give_up_pieces(&self.space);
+        if in_one {
             return Ok(());
         }
-        self.remove_range(inode, &excluded, first, last)?;
         self.discard_pages(inode, first, FileBlock::END);
         let leaves = leaves_from(&self.space, inode, last)?;
         let mut parts = leaves.chunks(self.leaves_max()).peekable();

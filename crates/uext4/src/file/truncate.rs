@@ -101,8 +101,7 @@ impl Files {
             if was_unfinished { self.cease_to_be_orphan(handle, inode) } else { Ok(()) }
         })?;
         Self::show(inode, patch);
-        inode.window.rewind(keep.get());
-        inode.window.give_up_pieces(&self.space);
+        inode.window.cut(&self.space, keep.get());
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             inode.set_unfinished_cut(false);
@@ -347,6 +346,7 @@ impl Files {
         for run in &removal.runs {
             let edit = Edit { first: run.first, end: run.end(), new: None };
             let removed = edit.apply(&self.space, handle, inode, &mut removal.nodes)?;
+            let mut at = run.first;
             for (start, len) in removed.runs {
                 let mut is_logged = is_metadata;
                 if is_metadata {
@@ -363,8 +363,9 @@ impl Files {
                 if is_logged || self.options.writeback == WritebackMode::Ordered {
                     self.space.free(handle, start, len)?;
                 } else {
-                    self.space.free_or_recycle(handle, &inode.window, start, len)?;
+                    self.space.free_or_recycle(handle, &inode.window, at, (start, len))?;
                 }
+                at = at.plus(len);
             }
         }
         Ok(())

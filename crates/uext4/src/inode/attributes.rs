@@ -14,8 +14,32 @@ use uext4_ondisk::inode::xattr_offset;
 use uext4_ondisk::xattr::{RawXattrIbodyHeader, XATTR_MAGIC};
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
 
-/// Extra fields, in bytes, that have all of a time's but the creation's.
-const TIMES_END: u16 = 16;
+/// A time of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeField {
+    /// Last change of the inode.
+    Change,
+    /// Last change of the content.
+    Modification,
+    /// Last access.
+    Access,
+    /// Creation.
+    Creation,
+}
+
+impl TimeField {
+    /// Whether `extra_isize` bytes of extra fields reach to the end of this time's: without them it
+    /// has whole seconds up to 2038.
+    fn has_extra(self, extra_isize: u16) -> bool {
+        let end = match self {
+            Self::Change => 8,
+            Self::Modification => 12,
+            Self::Access => 16,
+            Self::Creation => 24,
+        };
+        extra_isize >= end
+    }
+}
 
 /// Attributes of an inode.
 #[derive(Clone, Debug)]
@@ -68,7 +92,8 @@ impl Attributes {
     pub fn new(layout: &Layout, kind: FileKind, permissions: u16, generation: u32) -> Self {
         let room = layout.inode_size.saturating_sub(128);
         let extra_isize = layout.new_extra_isize;
-        let now = now().clamped(extra_isize >= TIMES_END);
+        let now = now();
+        let fit = |field: TimeField| now.clamped(field.has_extra(extra_isize));
         Self {
             mode: kind.mode() | permissions,
             uid: 0,
@@ -79,10 +104,10 @@ impl Attributes {
             sectors: 0,
             flags: InodeFlags::empty(),
             generation,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            crtime: (extra_isize > 0).then_some(now),
+            atime: fit(TimeField::Access),
+            mtime: fit(TimeField::Modification),
+            ctime: fit(TimeField::Change),
+            crtime: (extra_isize > 0).then(|| fit(TimeField::Creation)),
             file_acl: 0,
             version: 1,
             dtime: 0,
@@ -203,16 +228,16 @@ impl Attributes {
         self.mode & 0o7777
     }
 
-    /// A time as this inode can keep it: memory shows none that a reload would not.
+    /// A time as this inode can keep it in a field: memory shows none that a reload would not.
     #[must_use]
-    pub fn fit(&self, time: Timestamp) -> Timestamp {
-        time.clamped(self.extra_isize >= TIMES_END)
+    pub fn fit(&self, field: TimeField, time: Timestamp) -> Timestamp {
+        time.clamped(field.has_extra(self.extra_isize))
     }
 
-    /// The current time, as this inode can keep it.
+    /// The current time, as this inode can keep it in a field.
     #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.fit(now())
+    pub fn now(&self, field: TimeField) -> Timestamp {
+        self.fit(field, now())
     }
 
     /// The set-id bits that a change of content, or of the owner, takes away: set-group-id only of
@@ -230,35 +255,42 @@ impl Attributes {
 
     /// The inode changes now: change time and version follow.
     pub fn touch(&mut self) {
-        self.ctime = self.now();
+        self.ctime = self.now(TimeField::Change);
         self.version = self.version.wrapping_add(1);
     }
 
     /// The content changes now.
     pub fn touch_content(&mut self) {
-        self.mtime = self.now();
+        self.touch_content_at(now());
+    }
+
+    fn touch_content_at(&mut self, time: Timestamp) {
+        self.mtime = self.fit(TimeField::Modification, time);
         self.touch();
-        self.ctime = self.mtime;
+        self.ctime = self.fit(TimeField::Change, time);
     }
 
     /// The content was changed at `time`, which the times may know already.
     pub(super) fn note_written_at(&mut self, time: Timestamp) {
-        let time = self.fit(time);
-        if (time.secs, time.nanos) > (self.ctime.secs, self.ctime.nanos) {
+        let order = |time: Timestamp| (time.secs, time.nanos);
+        let changed = self.fit(TimeField::Change, time);
+        if order(changed) > order(self.ctime) {
             self.touch();
-            self.ctime = time;
+            self.ctime = changed;
         }
-        if (time.secs, time.nanos) > (self.mtime.secs, self.mtime.nanos) {
-            self.mtime = time;
+        let modified = self.fit(TimeField::Modification, time);
+        if order(modified) > order(self.mtime) {
+            self.mtime = modified;
         }
     }
 
     /// As [`Attributes::touch_content`], unless the times say so already; true if they did not.
     pub(crate) fn touch_content_anew(&mut self) -> bool {
-        let now = self.now();
-        let is_new = self.mtime != now || self.ctime != now;
+        let now = now();
+        let is_new = self.mtime != self.fit(TimeField::Modification, now)
+            || self.ctime != self.fit(TimeField::Change, now);
         if is_new {
-            self.touch_content();
+            self.touch_content_at(now);
         }
         is_new
     }

@@ -78,7 +78,7 @@ impl Inode {
     }
 
     /// Whether the attributes lack times of direct accesses.
-    pub(super) fn is_direct_late(&self) -> bool {
+    pub(crate) fn is_direct_late(&self) -> bool {
         self.overwrites().is_some_and(Overwrites::is_late)
     }
 }

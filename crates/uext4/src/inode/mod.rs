@@ -19,7 +19,7 @@ mod slot;
 mod table;
 mod written;
 
-pub use attributes::{Attributes, now};
+pub use attributes::{Attributes, TimeField, now};
 pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};

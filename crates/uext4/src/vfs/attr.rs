@@ -2,7 +2,7 @@
 
 use super::{Privs, Vfs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{Attributes, InodeRef};
+use crate::inode::{Attributes, InodeRef, TimeField};
 use crate::xattr;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
 
@@ -62,10 +62,10 @@ pub enum SetTime {
 }
 
 impl SetTime {
-    fn resolve(self, attributes: &Attributes) -> Timestamp {
+    fn resolve(self, attributes: &Attributes, field: TimeField) -> Timestamp {
         match self {
-            Self::Now => attributes.now(),
-            Self::At(time) => attributes.fit(time),
+            Self::Now => attributes.now(field),
+            Self::At(time) => attributes.fit(field, time),
         }
     }
 }
@@ -98,7 +98,7 @@ impl Vfs {
     #[must_use]
     pub fn attr(&self, inode: &InodeRef) -> Attr {
         let block_size = self.files.space().layout().block_size;
-        self.files.fold_direct_times(inode);
+        self.files.show_direct_times(inode);
         let attributes = inode.attributes();
         let mut attr = Attr {
             ino: inode.ino(),
@@ -184,21 +184,20 @@ impl Vfs {
                 }
                 attributes.uid = change.uid.unwrap_or(attributes.uid);
                 attributes.gid = change.gid.unwrap_or(attributes.gid);
-                let time = |set: Option<SetTime>, old| match set {
-                    Some(time) => time.resolve(attributes),
-                    None => old,
-                };
-                let (atime, mtime) =
-                    (time(change.atime, attributes.atime), time(change.mtime, attributes.mtime));
-                (attributes.atime, attributes.mtime) = (atime, mtime);
+                if let Some(time) = change.atime {
+                    attributes.atime = time.resolve(attributes, TimeField::Access);
+                }
+                if let Some(time) = change.mtime {
+                    attributes.mtime = time.resolve(attributes, TimeField::Modification);
+                }
                 if attributes.crtime.is_some()
                     && let Some(crtime) = change.crtime
                 {
-                    attributes.crtime = Some(attributes.fit(crtime));
+                    attributes.crtime = Some(attributes.fit(TimeField::Creation, crtime));
                 }
                 attributes.touch();
                 if let Some(ctime) = change.ctime {
-                    attributes.ctime = attributes.fit(ctime);
+                    attributes.ctime = attributes.fit(TimeField::Change, ctime);
                 }
             })
         })

@@ -76,7 +76,12 @@ impl Vfs {
         if ino != Ino::ROOT && (space.is_special(ino) || self.is_surely_free(ino)) {
             return Err(free());
         }
-        let inode = self.files.table().get(ino)?;
+        let inode = self.files.table().get(ino).map_err(|error| match error.kind() {
+            // A read-only volume shows what it can read, whatever the bitmap says. Of a slot that
+            // was never used, which holds anything, only the bitmap says so.
+            ErrorKind::Corrupt(_) if matches!(space.is_inode_used(ino), Ok(false)) => free(),
+            _ => error,
+        })?;
         let links = inode.attributes().links;
         if links == 0 { Err(free()) } else { Ok(inode) }
     }

@@ -58,33 +58,30 @@ impl Vfs {
         expect_directory(dir)?;
         expect_directory(new_dir)?;
         if mode == RenameMode::Replace {
-            self.write_ahead(dir, name, new_dir, new_name)?;
+            self.write_ahead(dir, name, new_dir, new_name);
         }
         let crosses = dir.ino() != new_dir.ino();
-        self.in_turn(crosses, |turn| self.rename_in(turn, dir, name, new_dir, new_name, mode))?;
-        self.files.honour_dirsync_flags(&[dir, new_dir])?;
-        self.files.delete_unlinked()
+        let renamed = self
+            .in_turn(crosses, |turn| self.rename_in(turn, dir, name, new_dir, new_name, mode))
+            .and_then(|()| self.files.honour_dirsync_flags(&[dir, new_dir]));
+        // Also of a rename that failed: others may have removed what it looked at meanwhile, and
+        // left the deletion to the last user.
+        let deleted = self.files.watch(self.files.delete_unlinked());
+        renamed.and(deleted)
     }
 
     /// Writes the data of a file that is about to replace another (`auto_da_alloc`) while nothing
-    /// is locked: it may take long. What comes between this and the locks is written under them.
-    fn write_ahead(
-        &self,
-        dir: &InodeRef,
-        name: &[u8],
-        new_dir: &InodeRef,
-        new_name: &[u8],
-    ) -> Result<()> {
-        // Whatever is wrong with a name is for the rename itself to tell.
+    /// is locked: it may take long. What comes between this and the locks, or fails here, is
+    /// written under them: a failure is told where it comes after what is wrong with the names.
+    fn write_ahead(&self, dir: &InodeRef, name: &[u8], new_dir: &InodeRef, new_name: &[u8]) {
         if self.files.options().auto_da_alloc
             && let Ok(from) = self.lookup(dir, name)
             && from.kind() == FileKind::Regular
             && from.pages().map.dirty() > 0
             && self.lookup(new_dir, new_name).is_ok_and(|to| to.ino() != from.ino())
         {
-            self.files.sweep(&from)?;
+            let _ = self.files.watch(self.files.sweep(&from));
         }
-        Ok(())
     }
 
     fn rename_in(

@@ -116,6 +116,37 @@ impl Window {
         let pieces = std::mem::take(&mut self.inner.lock().pieces);
         space.let_go_pieces(pieces);
     }
+
+    /// The file ends at block `key` now: that is where the stream goes on, in what is held for that
+    /// block if anything is. Gives back what else is held around writes.
+    pub fn cut(&self, space: &Space, key: u32) {
+        let held = &space.windows.held;
+        let (stale, pieces) = {
+            let mut inner = self.inner.lock();
+            let mut pieces = std::mem::take(&mut inner.pieces);
+            held.fetch_sub(usize::from(!pieces.is_empty()), Ordering::AcqRel);
+            let is_at_hand = matches!(inner.state, State::Empty | State::Held(_));
+            let here = match is_at_hand && inner.key > key {
+                true => pieces.take(key, u32::MAX),
+                false => None,
+            };
+            let mut stale = None;
+            if let Some((mut claim, _)) = here {
+                stale = inner.empty();
+                if let Some(behind) = stale.take_if(|_| inner.key == key + claim.len()) {
+                    held.fetch_sub(1, Ordering::AcqRel);
+                    stale = claim.join(behind);
+                    held.fetch_add(usize::from(stale.is_some()), Ordering::AcqRel);
+                }
+                inner.state = State::Held(claim);
+                held.fetch_add(1, Ordering::AcqRel);
+            }
+            inner.key = inner.key.min(key);
+            (stale, pieces)
+        };
+        space.let_go(stale);
+        drop(pieces);
+    }
 }
 
 impl Space {
@@ -202,7 +233,7 @@ impl Space {
         drop(left);
     }
 
-    fn put_piece(&self, pieces: &mut Pieces, first: u32, claim: Claim) -> Option<Claim> {
+    pub(super) fn put_piece(&self, pieces: &mut Pieces, first: u32, claim: Claim) -> Option<Claim> {
         let was_empty = pieces.is_empty();
         let left = pieces.put(first, claim);
         let filled = usize::from(was_empty && !pieces.is_empty());

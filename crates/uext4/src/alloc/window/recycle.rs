@@ -1,13 +1,13 @@
 //! Blocks that a transaction takes and frees go back into the window that they came from.
 
-use super::{State, Window};
+use super::{Inner, State, Window};
 use crate::alloc::{Claim, Space};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use uext4_ondisk::{BlockNo, Tid};
+use uext4_ondisk::{BlockNo, FileBlock, Tid};
 
 /// The latest runs that a transaction has taken.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Fresh {
         }
     }
 
-    /// What of a run transaction `tid` has taken, and forgets that.
+    /// What of a run transaction `tid` has taken, in one piece, and forgets that.
     fn forget(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
         if self.tid != Some(tid) && !plant::is(Fault::LateRecycling) {
             return None;
@@ -53,9 +53,13 @@ impl Fresh {
                 Some((index, from, part))
             })
             .map(|(index, from, part)| {
-                // Files are cut from their end; what remains of anything else is not worth knowing.
-                let left = from.get() - self.runs[index].0.get();
-                self.runs[index].1 = u32::try_from(left).unwrap_or(0);
+                let (first, count) = self.runs[index];
+                let before = u32::try_from(from.get() - first.get()).unwrap_or(0);
+                let behind = count - before - part;
+                self.runs[index].1 = before;
+                if behind > 0 && (before == 0 || self.runs.len() < Self::RUNS_MAX) {
+                    self.runs.insert(index + 1, (from.plus(u64::from(part)), behind));
+                }
                 self.runs.retain(|&(_, count)| count > 0);
                 (from, part)
             })
@@ -63,8 +67,9 @@ impl Fresh {
 }
 
 impl Space {
-    /// Frees blocks of a file as [`Space::free`] does; but what the running transaction has taken
-    /// for the file goes back into its window and can be taken again at once.
+    /// Frees blocks of a file, of which the first was its block `at`, as [`Space::free`] does; but
+    /// what the running transaction has taken for the file goes back into its window and can be
+    /// taken again at once.
     ///
     /// Why that is safe: a block that T takes is one that no durable or committing transaction
     /// says is in use, or it could not have been claimed. If T takes it and frees it, then nothing
@@ -81,8 +86,8 @@ impl Space {
         &self,
         handle: &mut Handle<'_>,
         window: &Arc<Window>,
-        start: BlockNo,
-        len: u32,
+        at: FileBlock,
+        (start, len): (BlockNo, u32),
     ) -> Result<()> {
         let fresh = window
             .inner
@@ -99,43 +104,63 @@ impl Space {
             self.free(handle, from.plus(u64::from(part)), len - before - part)?;
         }
         self.windows.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
-        let (mut at, mut left) = (from, part);
-        while left > 0 {
+        let mut done = 0;
+        while done < part {
             // A stream goes on from the end of a group in the next one; a claim does not.
-            let (group, bit) = self.locate(at)?;
-            let here = left.min(self.layout.blocks_in_group(group) - bit);
-            self.restore(window, self.free_to_claim(handle, at, here)?);
-            at = at.plus(u64::from(here));
-            left -= here;
+            let next = from.plus(u64::from(done));
+            let (group, bit) = self.locate(next)?;
+            let here = (part - done).min(self.layout.blocks_in_group(group) - bit);
+            let claim = self.free_to_claim(handle, next, here)?;
+            self.restore(window, at.get().saturating_add(before + done), claim);
+            done += here;
         }
         Ok(())
     }
 
-    /// Puts blocks back before those that a window holds, if they lie there.
-    fn restore(&self, window: &Arc<Window>, mut claim: Claim) {
+    /// Puts blocks back that were those of the file from `at` on.
+    fn restore(&self, window: &Arc<Window>, at: u32, claim: Claim) {
         self.windows.list(window);
-        let mut inner = window.inner.lock();
-        let mut left = None;
+        let left = self.restore_in(&mut window.inner.lock(), at, claim);
+        drop(left);
+    }
+
+    /// To what the stream goes on in, if they lie before or behind that in the file and on the
+    /// device; else they are held for the blocks that they were, until the file is cut. What nobody
+    /// holds comes back.
+    fn restore_in(&self, inner: &mut Inner, at: u32, mut claim: Claim) -> Option<Claim> {
         if inner.users == 0 {
-            left = Some(claim);
-        } else {
-            match std::mem::replace(&mut inner.state, State::Empty) {
-                State::Empty => {
-                    inner.state = State::Held(claim);
-                    self.windows.held.fetch_add(1, Ordering::AcqRel);
-                }
-                State::Held(rest) => {
-                    // The one that the stream comes to next is the better one to hold.
-                    left = claim.join(rest);
-                    inner.state = State::Held(claim);
-                }
-                state => {
-                    inner.state = state;
-                    left = Some(claim);
+            return Some(claim);
+        }
+        let left = match std::mem::replace(&mut inner.state, State::Empty) {
+            State::Empty => {
+                (inner.state, inner.key) = (State::Held(claim), at);
+                self.windows.held.fetch_add(1, Ordering::AcqRel);
+                return None;
+            }
+            State::Held(mut held) => {
+                if at.saturating_add(claim.len()) == inner.key {
+                    match claim.join(held) {
+                        None => {
+                            (inner.state, inner.key) = (State::Held(claim), at);
+                            return None;
+                        }
+                        Some(apart) => {
+                            inner.state = State::Held(apart);
+                            claim
+                        }
+                    }
+                } else {
+                    let follows = inner.key.saturating_add(held.len()) == at;
+                    let left = if follows { held.join(claim) } else { Some(claim) };
+                    inner.state = State::Held(held);
+                    left?
                 }
             }
-        }
-        drop(inner);
-        drop(left);
+            state => {
+                inner.state = state;
+                return Some(claim);
+            }
+        };
+        self.put_piece(&mut inner.pieces, at, left)
     }
 }

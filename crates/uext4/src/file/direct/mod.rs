@@ -223,10 +223,24 @@ impl Files {
         Ok(())
     }
 
-    /// Brings the times of direct accesses into the attributes.
+    /// As [`Files::fold_direct_times`] by a reader. Beside the end of the volume that end does it
+    /// alone: a reader that had taken the time of a write, and not put it into the attributes yet,
+    /// would keep it from the image.
+    pub(crate) fn show_direct_times(&self, inode: &Inode) {
+        if !inode.is_direct_late() {
+            return;
+        }
+        let inside = self.enter_if_open();
+        if inside.is_some() || self.is_read_only() {
+            self.fold_direct_times(inode);
+        }
+    }
+
+    /// Brings the times of direct accesses into the attributes. The caller is inside the volume, or
+    /// ends it.
     pub(crate) fn fold_direct_times(&self, inode: &Inode) {
         if inode.fold_direct_times() {
-            self.note_access(inode, false);
+            self.set_access_time(inode, || Some(()));
         }
     }
 }

@@ -220,6 +220,61 @@ fn writes_of_every_kind_fail_without_room() {
     }
 }
 
+/// A queue's write that is held keeps nobody from reaping what else is done.
+#[test]
+fn a_queue_goes_on_while_a_write_waits_for_room() {
+    if !is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let _watchdog = Watchdog::start("a full host", BOUND);
+    for caching in [Caching::Buffered, Caching::Direct] {
+        let host = Host::new();
+        let device = host.open(caching, LONG);
+        let bytes = fill_of(5, 64 << 10);
+        device.write_at(0, &bytes).unwrap();
+        host.fill();
+        let shared: SharedDevice = device.clone();
+        let mut queue = shared.queue(QueueOptions::new(8)).unwrap();
+        let request = |op, offset, tag| {
+            let mut buf = IoBuf::new(bytes.len()).unwrap();
+            buf.copy_from_slice(&bytes);
+            QueueRequest { op, offset, buf, tag }
+        };
+        let hole = 8 * MIB as u64;
+        queue.push(request(QueueOp::Write, hole, 1)).unwrap();
+        queue.push(request(QueueOp::WriteDurable, 2 * hole, 2)).unwrap();
+        let mut done = Vec::new();
+        // Those that were done before the writes were refused, and more.
+        let mut more = 0;
+        while more < 5 {
+            more += u32::from(device.room().unwrap().read().waiting == 2);
+            queue.push(request(QueueOp::Read, 0, 3)).unwrap();
+            queue.push(request(QueueOp::Write, 0, 4)).unwrap();
+            while queue.in_flight() > 2 {
+                queue.reap(1, &mut done).unwrap();
+            }
+            let both = done.drain(..).all(|one| one.tag > 2 && one.result.is_ok());
+            assert!(both, "{caching:?}: a write without room was answered");
+        }
+        host.give_room();
+        queue.reap(2, &mut done).unwrap();
+        assert!(done.len() == 2 && done.iter().all(|one| one.result.is_ok()), "{done:?}");
+        assert_eq!(device.room().unwrap().read().waiting, 0);
+        for place in [1, 2] {
+            let mut back = vec![0; bytes.len()];
+            device.read_at(place * hole, &mut back).unwrap();
+            assert!(back == bytes, "{caching:?}: write {place}");
+        }
+        // A queue that is dropped holds nothing any more.
+        host.fill();
+        queue.push(request(QueueOp::Write, 3 * hole, 5)).unwrap();
+        queue.submit().unwrap();
+        drop(queue);
+        assert_eq!(device.room().unwrap().read().waiting, 0);
+    }
+}
+
 /// D38: a volume whose store is full for a while is slow for a while.
 #[test]
 fn nothing_is_lost_where_room_comes_in_time() {

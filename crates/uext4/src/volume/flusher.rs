@@ -49,7 +49,8 @@ fn run(files: &Files) {
             return;
         }
         if files.is_read_only() {
-            throttle.stall();
+            // Writers are told why, before they ask for room.
+            throttle.stall(None);
             continue;
         }
         if Instant::now() >= next_period {

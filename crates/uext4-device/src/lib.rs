@@ -34,6 +34,8 @@ mod fault;
 mod fence;
 mod file;
 mod group_flush;
+#[allow(unsafe_code, reason = "calls of the C library's allocator")]
+pub mod heap;
 #[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
 mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]

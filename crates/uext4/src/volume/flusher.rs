@@ -55,6 +55,7 @@ fn run(files: &Files) {
         }
         if Instant::now() >= next_period {
             files.write_back_expired();
+            files.table().budget().release_unused();
             next_period = Instant::now() + PERIOD;
         }
         files.write_back_background();

@@ -13,6 +13,7 @@ mod closing;
 mod copy;
 mod failure;
 mod figures;
+mod heap;
 mod host;
 mod image;
 mod image_path;

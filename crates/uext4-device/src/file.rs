@@ -127,11 +127,6 @@ impl FileDevice {
         self.direct.as_ref().map(Direct::alignment)
     }
 
-    /// Whether a write for which there is no room waits for it.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        self.room.holds()
-    }
-
     /// The gate of all flushes.
     pub(crate) fn flushes(&self) -> &GroupFlush {
         &self.flushes

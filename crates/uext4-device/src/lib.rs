@@ -37,6 +37,8 @@ mod fault;
 mod fence;
 mod file;
 mod group_flush;
+#[allow(unsafe_code, reason = "calls of the C library's allocator")]
+pub mod heap;
 mod hook;
 #[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
 mod io_memory;

@@ -81,8 +81,9 @@ pub trait DeviceQueue: Send + Debug {
     /// Starts everything that was pushed.
     ///
     /// # Errors
-    /// What the system says of the queue itself, not of a request. Requests stay in the queue:
-    /// reaping answers each of them.
+    /// What the system says of the queue itself, not of a request. The queue is given up: it
+    /// answers nothing any more, and what was in flight may still be done, at any time. It keeps
+    /// the buffers of these requests for ever.
     fn submit(&mut self) -> io::Result<()>;
 
     /// Starts everything that was pushed, waits until at least `at_least` requests are done (or

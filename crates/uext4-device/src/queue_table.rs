@@ -2,16 +2,19 @@
 //!
 //! # What
 //! A place for each request that the queue can hold, and lists of those that are to start, that
-//! wait for a flush, and that were answered. Which of them the kernel has is known for each place;
-//! what became of them is for [`Table::take_done`] to tell, or for [`Table::repeat_taken`] once
-//! their ring is closed. No request allocates anything.
+//! wait for a flush or for room on the store, and that were answered. Which of them the kernel has
+//! is known for each place; what became of them is for [`Table::take_done`] to tell, or for
+//! [`Table::repeat_taken`] once their ring is closed. No request allocates anything.
 //!
 //! # Soundness
 //! See `uring_queue`: a place owns its buffer for as long as the kernel may have its address.
 
+mod held;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use io_uring::{opcode, squeue, types};
 
@@ -42,6 +45,8 @@ pub(crate) struct Place {
     fixed: Option<u16>,
     /// Whether the kernel has it.
     taken: bool,
+    /// Whether it was refused for lack of room, and is made again until there is some.
+    held: bool,
 }
 
 /// The requests of a queue.
@@ -66,6 +71,10 @@ pub(crate) struct Table {
     flush_waiting: Vec<u32>,
     /// Requests that the flush in flight serves; the first of them is its place.
     flush_group: Vec<u32>,
+    /// Writes that are held for lack of room and are neither ready nor in the kernel.
+    held: Vec<u32>,
+    /// When these are made again.
+    retry: Option<Instant>,
     /// Answers that nobody has reaped.
     pub(crate) answered: VecDeque<QueueDone>,
 }
@@ -81,6 +90,7 @@ impl Place {
             tries: 0,
             fixed: None,
             taken: false,
+            held: false,
         }
     }
 }
@@ -102,6 +112,8 @@ impl Table {
             taken: 0,
             flush_waiting: Vec::with_capacity(depth),
             flush_group: Vec::with_capacity(depth),
+            held: Vec::new(),
+            retry: None,
             answered: VecDeque::with_capacity(depth),
         }
     }
@@ -128,8 +140,7 @@ impl Table {
         let fixed = ring.and_then(|ring| ring.fixed(&buf));
         let checked = self.check(op, offset, &buf);
         let nothing = buf.is_empty() && matches!(op, QueueOp::Read | QueueOp::Write);
-        self.places[index as usize] =
-            Place { op, offset, buf, tag, moved: 0, tries: 0, fixed, taken: false };
+        self.places[index as usize] = Place { op, offset, buf, tag, fixed, ..Place::free() };
         match checked {
             Ok(()) if nothing => self.answer(index, Ok(())),
             Ok(()) if op == QueueOp::Flush => self.flush_waiting.push(index),
@@ -168,6 +179,7 @@ impl Table {
 
     /// Takes a request off the table.
     fn remove(&mut self, index: u32, result: io::Result<()>) -> QueueDone {
+        self.let_go(index, result.is_ok());
         let place = std::mem::replace(&mut self.places[index as usize], Place::free());
         self.free.push(index);
         QueueDone { tag: place.tag, buf: place.buf, result }
@@ -304,6 +316,8 @@ impl Table {
             place.moved += count;
             let left = place.buf.len() - place.moved;
             if left == 0 {
+                self.let_go(index, true);
+                let place = &self.places[index as usize];
                 if place.op == QueueOp::WriteDurable && !self.dsync {
                     self.flush_waiting.push(index);
                     return None;
@@ -332,9 +346,8 @@ impl Table {
             return Some(self.make_now(index));
         }
         if is_full(&error) {
-            if self.device.waits_for_room() {
-                // By the ordinary call.
-                return Some(self.make_now(index));
+            if self.hold(index) {
+                return None;
             }
         } else if place.op == QueueOp::WriteDurable && self.dsync {
             self.device.flushes().latch(&error);
@@ -361,6 +374,8 @@ impl Table {
 
     /// Makes a request by the device's own call.
     fn make_now(&mut self, index: u32) -> QueueDone {
+        // The call holds it by itself.
+        self.let_go(index, false);
         let place = &mut self.places[index as usize];
         let result = match place.op {
             QueueOp::Read => self.device.read_at(place.offset, &mut place.buf),
@@ -373,6 +388,7 @@ impl Table {
 
     /// Makes everything by the device's own calls. Nothing is in the kernel.
     pub(crate) fn make_all(&mut self) {
+        self.make_held_ready();
         if !self.flush_group.is_empty() {
             self.ready.retain(|index| *index != self.flush_group[0]);
             self.flush_now();

@@ -6,7 +6,8 @@
 //! made again until it succeeds, as dm-thin queues writes (`queue_if_no_space`). To those above it
 //! is a slow write. When none of the writes that are held has succeeded for a time-out, all of them
 //! fail; a write that is refused after that fails at once, until nothing has been refused for as
-//! long again: so whoever closes a volume waits once, not once for each write.
+//! long again: so whoever closes a volume waits once, not once for each write. A caller of
+//! [`Room::hold`] waits; a queue keeps its writes that are held, and goes on with the others.
 //!
 //! # Invariants
 //! - Only writes are repeated, never flushes: after a failed flush nobody knows what it lost.
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 /// How often a write that is held is made again.
-const PERIOD: Duration = Duration::from_millis(200);
+pub(crate) const PERIOD: Duration = Duration::from_millis(200);
 
 /// What becomes of writes for which the store has no room.
 pub struct Room {
@@ -108,11 +109,6 @@ impl Room {
         Room { timeout, state: Mutex::default(), ended: Condvar::new(), hook: OnceLock::new() }
     }
 
-    /// Whether writes are held at all.
-    pub(crate) fn holds(&self) -> bool {
-        !self.timeout.is_zero()
-    }
-
     /// Has `hook` called with what a user should learn, on whatever thread met it; it must not use
     /// the device. The first hook stays.
     pub fn set_hook(&self, hook: impl Fn(RoomEvent) + Send + Sync + 'static) {
@@ -142,7 +138,10 @@ impl Room {
         refused: io::Error,
         write: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(mut held) = self.begin() else { return Err(refused) };
+        if !self.begin() {
+            return Err(refused);
+        }
+        let mut held = Held { room: self, succeeded: false };
         loop {
             self.pause();
             match write() {
@@ -159,15 +158,16 @@ impl Room {
         }
     }
 
-    /// Holds a write; `None` where writes are not held now.
-    fn begin(&self) -> Option<Held<'_>> {
+    /// A write was refused for lack of room. True: it is held until [`Room::end`]. False: writes
+    /// are not held now, and it fails.
+    pub(crate) fn begin(&self) -> bool {
         let mut state = self.state.lock();
         let now = Instant::now();
         let failed_lately = state.failed.is_some_and(|failed| now - failed < self.timeout);
-        if !self.holds() || state.gave_up || failed_lately {
+        if self.timeout.is_zero() || state.gave_up || failed_lately {
             state.failures += 1;
             state.failed = Some(now);
-            return None;
+            return false;
         }
         state.held += 1;
         let is_first = state.held == 1;
@@ -179,11 +179,11 @@ impl Room {
         if is_first {
             self.tell(RoomEvent::Waits(self.timeout));
         }
-        Some(Held { room: self, succeeded: false })
+        true
     }
 
     /// Sleeps until a write that is held should be made again.
-    fn pause(&self) {
+    pub(crate) fn pause(&self) {
         let mut state = self.state.lock();
         if !state.gave_up {
             let left = self.timeout.saturating_sub(elapsed(state.progress));
@@ -193,7 +193,7 @@ impl Room {
     }
 
     /// Whether a write that is held, and was refused just now, fails.
-    fn gives_up(&self) -> bool {
+    pub(crate) fn gives_up(&self) -> bool {
         let mut state = self.state.lock();
         let is_first = !state.gave_up && elapsed(state.progress) >= self.timeout;
         if is_first {
@@ -212,6 +212,24 @@ impl Room {
         gave_up
     }
 
+    /// A write is held no more: it was made (`succeeded`), it failed, or nobody wants it.
+    pub(crate) fn end(&self, succeeded: bool) {
+        let mut state = self.state.lock();
+        state.held -= 1;
+        if succeeded {
+            state.progress = Some(Instant::now());
+            self.ended.notify_all();
+        }
+        if state.held > 0 {
+            return;
+        }
+        let (gave_up, after) = (std::mem::take(&mut state.gave_up), elapsed(state.since));
+        drop(state);
+        if succeeded && !gave_up {
+            self.tell(RoomEvent::Ended(after));
+        }
+    }
+
     fn tell(&self, event: RoomEvent) {
         if let Some(hook) = self.hook.get() {
             hook(event);
@@ -221,20 +239,7 @@ impl Room {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let mut state = self.room.state.lock();
-        state.held -= 1;
-        if self.succeeded {
-            state.progress = Some(Instant::now());
-            self.room.ended.notify_all();
-        }
-        if state.held > 0 {
-            return;
-        }
-        let (gave_up, after) = (std::mem::take(&mut state.gave_up), elapsed(state.since));
-        drop(state);
-        if self.succeeded && !gave_up {
-            self.room.tell(RoomEvent::Ended(after));
-        }
+        self.room.end(self.succeeded);
     }
 }
 

@@ -31,6 +31,11 @@
 //! A wait for one of many answers is prolonged by some microseconds to gather several
 //! ([`QueueRing::enter_gathering`]): each time that a thread is woken costs more than a request.
 //!
+//! # Room
+//! A write for which the store has no room is held, as of any other way (see `room`), but by the
+//! queue: it is made again from time to time, and answered when it succeeds or time has run out.
+//! Reaping goes on with the others, and waits for room when nothing else is left to wait for.
+//!
 //! # Threads
 //! The ring is of the thread that first submits (see `queue_ring`). On another thread the queue
 //! closes it, waits for the kernel to be done with it, and makes a new one. Answers that were in
@@ -192,6 +197,7 @@ impl DeviceQueue for UringQueue {
 
     fn submit(&mut self) -> io::Result<()> {
         let mut idle = 0;
+        self.table.retry_held();
         while self.table.has_to_start() {
             let (taken, answered) = (self.table.taken, self.table.answered.len());
             let stepped = self.step(0, None);
@@ -211,6 +217,7 @@ impl DeviceQueue for UringQueue {
         let want = at_least.min(self.in_flight());
         let mut idle = 0;
         loop {
+            self.table.retry_held();
             if let Some(ring) = &mut self.ring {
                 self.table.take_done(ring, Some(done));
             }
@@ -219,6 +226,9 @@ impl DeviceQueue for UringQueue {
             let work = self.ring.as_mut().is_some_and(|ring| got == 0 && ring.has_work());
             if got >= want && !self.table.has_to_start() && !work {
                 return Ok(());
+            }
+            if got < want && self.table.waits_for_room() {
+                self.table.wait_for_room();
             }
             let taken = self.table.taken;
             let stepped = self.step(want.saturating_sub(got), Some(done));
@@ -236,7 +246,9 @@ impl DeviceQueue for UringQueue {
 impl Drop for UringQueue {
     fn drop(&mut self) {
         // Those in the kernel are waited for; the others never start.
-        if !self.stuck && self.close_ring(true).is_ok() {
+        let is_drained = !self.stuck && self.close_ring(true).is_ok();
+        self.table.let_all_go();
+        if is_drained {
             // SAFETY: dropped once, here, and used by nobody afterwards.
             unsafe { ManuallyDrop::drop(&mut self.table) }
         }

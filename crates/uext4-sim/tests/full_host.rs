@@ -104,11 +104,15 @@ fn wait_for(device: &dyn Device) {
     }
 }
 
-fn create(volume: &Volume, name: &str, bytes: &[u8]) -> OpenFile {
+fn create_empty(volume: &Volume, name: &str) -> OpenFile {
     let (kind, owner) = (FileKind::Regular, Owner::default());
     let new = NewInode { kind, mode: 0o644, owner, rdev: Default::default() };
     let inode = volume.create(&volume.root().unwrap(), name.as_bytes(), &new).unwrap();
-    let file = volume.open_file(&inode).unwrap();
+    volume.open_file(&inode).unwrap()
+}
+
+fn create(volume: &Volume, name: &str, bytes: &[u8]) -> OpenFile {
+    let file = create_empty(volume, name);
     assert_eq!(file.write_at(0, bytes).unwrap(), bytes.len());
     file
 }
@@ -220,6 +224,61 @@ fn writes_of_every_kind_fail_without_room() {
     }
 }
 
+/// A queue's write that is held keeps nobody from reaping what else is done.
+#[test]
+fn a_queue_goes_on_while_a_write_waits_for_room() {
+    if !is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let _watchdog = Watchdog::start("a full host", BOUND);
+    for caching in [Caching::Buffered, Caching::Direct] {
+        let host = Host::new();
+        let device = host.open(caching, LONG);
+        let bytes = fill_of(5, 64 << 10);
+        device.write_at(0, &bytes).unwrap();
+        host.fill();
+        let shared: SharedDevice = device.clone();
+        let mut queue = shared.queue(QueueOptions::new(8)).unwrap();
+        let request = |op, offset, tag| {
+            let mut buf = IoBuf::new(bytes.len()).unwrap();
+            buf.copy_from_slice(&bytes);
+            QueueRequest { op, offset, buf, tag }
+        };
+        let hole = 8 * MIB as u64;
+        queue.push(request(QueueOp::Write, hole, 1)).unwrap();
+        queue.push(request(QueueOp::WriteDurable, 2 * hole, 2)).unwrap();
+        let mut done = Vec::new();
+        // Those that were done before the writes were refused, and more.
+        let mut more = 0;
+        while more < 5 {
+            more += u32::from(device.room().unwrap().read().waiting == 2);
+            queue.push(request(QueueOp::Read, 0, 3)).unwrap();
+            queue.push(request(QueueOp::Write, 0, 4)).unwrap();
+            while queue.in_flight() > 2 {
+                queue.reap(1, &mut done).unwrap();
+            }
+            let both = done.drain(..).all(|one| one.tag > 2 && one.result.is_ok());
+            assert!(both, "{caching:?}: a write without room was answered");
+        }
+        host.give_room();
+        queue.reap(2, &mut done).unwrap();
+        assert!(done.len() == 2 && done.iter().all(|one| one.result.is_ok()), "{done:?}");
+        assert_eq!(device.room().unwrap().read().waiting, 0);
+        for place in [1, 2] {
+            let mut back = vec![0; bytes.len()];
+            device.read_at(place * hole, &mut back).unwrap();
+            assert!(back == bytes, "{caching:?}: write {place}");
+        }
+        // A queue that is dropped holds nothing any more.
+        host.fill();
+        queue.push(request(QueueOp::Write, 3 * hole, 5)).unwrap();
+        queue.submit().unwrap();
+        drop(queue);
+        assert_eq!(device.room().unwrap().read().waiting, 0);
+    }
+}
+
 /// D38: a volume whose store is full for a while is slow for a while.
 #[test]
 fn nothing_is_lost_where_room_comes_in_time() {
@@ -308,6 +367,96 @@ fn closing_waits_for_room_and_not_for_ever() {
         assert!(content(&volume, "synced") == synced);
         for name in (0..20).filter(|_| with_room) {
             assert!(content(&volume, &format!("unsynced{name}")) == unsynced[..100_000]);
+        }
+        volume.close().unwrap();
+        expect_clean(&host.image()).unwrap();
+    }
+}
+
+/// Writes files without a sync until that fails; how many were written whole, and the errors.
+fn write_on(volume: &Volume, names: &str, most: usize) -> (usize, Vec<uext4::Error>) {
+    let bytes = fill_of(names.as_bytes()[0], MIB);
+    for number in 0..most {
+        let file = create_empty(volume, &format!("{names}{number}"));
+        match file.write_at(0, &bytes) {
+            Ok(written) if written == bytes.len() => {}
+            Ok(_) => return (number, vec![file.write_at(0, &bytes).unwrap_err()]),
+            Err(error) => return (number, vec![error]),
+        }
+    }
+    (most, Vec::new())
+}
+
+/// D38: data that cannot be written does not fill memory. Writers that never sync wait at the limit
+/// of dirty data, and are refused when time has run out; what they had acknowledged is kept.
+#[test]
+fn writers_that_never_sync_do_not_fill_memory() {
+    const WRITERS: usize = 3;
+    // Together several times what may be dirty, and less than the host has room for.
+    const FILES: usize = 5;
+    if !is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let _watchdog = Watchdog::start("a full host", BOUND);
+    for with_room in [true, false] {
+        let host = Host::new();
+        host.make_file_system();
+        let device: SharedDevice =
+            host.open(Caching::Buffered, if with_room { LONG } else { SHORT });
+        let options = MountOptions {
+            cache_bytes: MountOptions::CACHE_BYTES_MIN,
+            // The log has no room either, and is not what this is about.
+            commit_interval_ms: 3_600_000,
+            ..MountOptions::default()
+        };
+        let volume = Volume::open(Arc::clone(&device), options).unwrap();
+        let early = fill_of(1, MIB);
+        create(&volume, "early", &early).sync(false).unwrap();
+        let budget = volume.page_budget();
+        host.fill();
+        let most = budget.hard_limit() + WRITERS * MIB / 4096;
+        let written = std::thread::scope(|scope| {
+            let names = ["x", "y", "z"];
+            let writers: Vec<_> = names
+                .map(|name| scope.spawn(|| write_on(&volume, name, FILES)))
+                .into_iter()
+                .collect();
+            wait_for(&*device);
+            let is_at_limit = || budget.unclean() > budget.hard_limit();
+            while !is_at_limit() && !writers.iter().all(|writer| writer.is_finished()) {
+                std::thread::yield_now();
+            }
+            // Others go on: reads, look-ups, names, and the end of what is open.
+            for _ in 0..20 {
+                assert!(content(&volume, "early") == early);
+                assert!(budget.unclean() <= most, "{} pages dirty", budget.unclean());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if with_room {
+                host.give_room();
+            }
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(budget.unclean() <= most, "{} pages dirty", budget.unclean());
+        for (whole, errors) in &written {
+            assert_eq!(*whole == FILES, with_room, "{errors:?}");
+            assert!(errors.iter().all(|error| error.errno() == libc_enospc()), "{errors:?}");
+        }
+        assert!(!volume.read_only(), "{:?}", volume.read_only_reason());
+        host.give_room();
+        volume.sync().unwrap();
+        let late = create(&volume, "late", &early);
+        late.sync(false).unwrap();
+        drop(late);
+        volume.close().unwrap();
+        drop(device);
+        let (volume, _device) = host.volume(SHORT);
+        for (name, (whole, _)) in ["x", "y", "z"].iter().zip(&written) {
+            let bytes = fill_of(name.as_bytes()[0], MIB);
+            for number in 0..*whole {
+                assert!(content(&volume, &format!("{name}{number}")) == bytes);
+            }
         }
         volume.close().unwrap();
         expect_clean(&host.image()).unwrap();

@@ -10,7 +10,7 @@ use common::{arm, gated, have, mke2fs, mount, new, wait_until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uext4::{ErrorKind, FileKind, MountOptions, RenameMode, Volume};
-use uext4_device::{FaultDevice, Gate, Operation, SharedDevice, Times};
+use uext4_device::{FaultDevice, Gate, Operation, Times};
 
 /// The first bytes of each block of data.
 const MARK: [u8; 16] = [0xd7; 16];

@@ -29,6 +29,7 @@ use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
 
 use crate::closing;
 use crate::failure::{At, Failure, Result, Why, say};
+use crate::heap::Trimmer;
 use crate::host;
 use crate::image::{self, Access};
 use crate::log;
@@ -276,7 +277,9 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     if args.detached {
         detach().at("mount", args.dir.display())?;
     }
+    let trimmer = Trimmer::start().at("mount", "thread uext4-trim")?;
     let served = session.join().at("mount", args.dir.display());
+    drop(trimmer);
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.
     let _ = watcher.join();

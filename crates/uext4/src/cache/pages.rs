@@ -208,11 +208,13 @@ impl PageMap {
             let Some(page) = self.pages.remove(at) else { continue };
             debug_assert!(!page.writeback, "a page under writeback is discarded");
             reserved += u32::from(page.reserved);
-            self.mark.budget().pages.fetch_sub(1, Ordering::Relaxed);
+            let budget = self.mark.budget();
+            budget.pages.fetch_sub(1, Ordering::Relaxed);
             if page.dirty {
                 self.dirty -= 1;
-                self.mark.budget().dirty.fetch_sub(1, Ordering::Relaxed);
+                budget.dirty.fetch_sub(1, Ordering::Relaxed);
             }
+            budget.keep_memory(page.data);
         }
         reserved
     }
@@ -246,7 +248,7 @@ impl PageMap {
         }
         for &at in &victims {
             if let Some(page) = self.pages.remove(at) {
-                self.mark.budget().spare.put(page.data);
+                self.mark.budget().keep_memory(page.data);
             }
         }
         self.mark.budget().pages.fetch_sub(victims.len(), Ordering::Relaxed);
@@ -260,7 +262,7 @@ impl PageMap {
         self.pages.extract(
             |page| page.is_evictable() && !std::mem::take(&mut page.referenced),
             |page| {
-                budget.spare.put(page.data);
+                budget.keep_memory(page.data);
                 evicted += 1;
             },
         );
@@ -280,8 +282,10 @@ fn note_dirty(dirty: &mut usize, mark: &DirtyMark) {
 
 impl Drop for PageMap {
     fn drop(&mut self) {
-        self.mark.budget().pages.fetch_sub(self.pages.len(), Ordering::Relaxed);
-        self.mark.budget().dirty.fetch_sub(self.dirty, Ordering::Relaxed);
+        let budget = self.mark.budget();
+        budget.pages.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        budget.dirty.fetch_sub(self.dirty, Ordering::Relaxed);
+        self.pages.extract(|_| true, |page| budget.keep_memory(page.data));
     }
 }
 
@@ -309,7 +313,7 @@ impl PageBudget {
             pages_max: pages,
             dirty_inodes: DirtyInodes::default(),
             throttle: Throttle::new(pages / 32),
-            spare: SparePages::new(pages / 16),
+            spare: SparePages::new(),
         }
     }
 
@@ -335,6 +339,18 @@ impl PageBudget {
     #[must_use]
     pub fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
         self.spare.page_of(bytes)
+    }
+
+    /// Keeps the memory of a page that is gone for the next one, within the budget.
+    fn keep_memory(&self, data: Arc<[u8]>) {
+        // While pages are evicted there are as many as may be.
+        let most = self.pages_max.saturating_sub(self.pages()).max(self.pages_max / 16);
+        self.spare.put(data, most);
+    }
+
+    /// Gives memory back that no page has needed for a while. To be called every few seconds.
+    pub fn release_unused(&self) {
+        self.spare.release_unused();
     }
 
     /// Pages above the budget.

@@ -6,10 +6,12 @@
 //! is made dirty waits for `weight` pages to be cleaned, and the weight grows from 0 at the
 //! background threshold to 2 at the hard limit. Where it is 1, as many pages become clean as dirty.
 //! Invariants: tickets are given out in rising order, and exactly those that are reached are woken.
-//! Nobody sleeps while writeback is stalled (a device that fails, an aborted journal) or has ended:
-//! memory is then bounded by what callers write before they look at their errors.
+//! Nobody sleeps while writeback is stalled (a device that fails, an aborted journal) or has ended.
+//! While it is stalled by a failure, that failure is what a writer is told for which there is no
+//! room: data that cannot be written does not fill memory.
 //! Locking: one leaf, on which also sleepers sleep.
 
+use crate::error::Error;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,6 +43,8 @@ struct State {
     requested: bool,
     /// Writeback brings nothing: nobody may wait for it.
     stalled: bool,
+    /// Why, if a failure is the reason.
+    failure: Option<Error>,
     ended: bool,
     /// How often everybody was woken.
     releases: u64,
@@ -84,7 +88,7 @@ impl Throttle {
     pub fn cleaned(&self, pages: usize) {
         let mut state = self.state.lock();
         state.cleaned += pages as u64;
-        state.stalled = state.ended;
+        state.go_on();
         while let Some(first) = state.waiters.front()
             && first.due <= state.cleaned
         {
@@ -100,16 +104,24 @@ impl Throttle {
     }
 
     /// Writeback went over all there is and cleaned nothing: everybody goes on, until it does.
-    pub fn stall(&self) {
+    /// `failure`: the first that it met.
+    pub fn stall(&self, failure: Option<Error>) {
         let mut state = self.state.lock();
-        state.stalled = true;
+        (state.stalled, state.failure) = (true, failure);
         state.release_all();
+    }
+
+    /// What keeps writeback from cleaning anything, if a failure does.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.state.lock().failure.clone()
     }
 
     /// There is nothing left that writeback should do: everybody goes on.
     pub fn relax(&self) {
         let mut state = self.state.lock();
         state.due = state.cleaned;
+        state.go_on();
         state.release_all();
     }
 
@@ -180,6 +192,11 @@ impl State {
         if excess > 0 { self.due.max(self.cleaned + excess as u64) } else { self.due }
     }
 
+    /// Writeback brings something, or is not needed.
+    fn go_on(&mut self) {
+        (self.stalled, self.failure) = (self.ended, None);
+    }
+
     fn release_all(&mut self) {
         self.releases += 1;
         for waiter in self.waiters.drain(..) {
@@ -191,6 +208,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     const LONG: Duration = Duration::from_secs(60);
     const NONE: Duration = Duration::from_millis(1);
@@ -233,7 +251,8 @@ mod tests {
     fn nobody_waits_for_writeback_that_brings_nothing() {
         let throttle = Throttle::new(1024);
         assert_eq!(throttle.pace(4096, 1.0, 0, NONE), Paced::Go, "the time runs out");
-        for release in [Throttle::stall, Throttle::relax] {
+        let stall = |throttle: &Throttle| throttle.stall(None);
+        for release in [&stall as &(dyn Fn(&Throttle) + Sync), &Throttle::relax] {
             throttle.cleaned(1);
             std::thread::scope(|scope| {
                 let wait = scope.spawn(|| throttle.pace(4096, 1.0, 0, LONG));
@@ -244,8 +263,15 @@ mod tests {
                 wait.join().unwrap();
             });
         }
-        throttle.stall();
-        assert_eq!(throttle.pace(4096, 1.0, 0, LONG), Paced::Stalled);
+        let full = || Some(Error::new(ErrorKind::NoSpace, "planted"));
+        for end_of_stall in [&Throttle::relax as &dyn Fn(&Throttle), &|of| of.cleaned(1)] {
+            throttle.stall(full());
+            assert_eq!(throttle.pace(4096, 1.0, 0, LONG), Paced::Stalled);
+            assert_eq!(*throttle.failure().unwrap().kind(), ErrorKind::NoSpace);
+            end_of_stall(&throttle);
+            assert!(throttle.failure().is_none());
+            assert_eq!(throttle.pace(4096, 1.0, 0, NONE), Paced::Go);
+        }
         throttle.end();
         throttle.cleaned(1);
         assert_eq!(throttle.pace(4096, 1.0, 0, LONG), Paced::Stalled);

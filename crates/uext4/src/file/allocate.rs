@@ -249,7 +249,7 @@ impl Files {
 
     fn punch(&self, inode: &Inode, state: &mut SweepState, offset: u64, end: u64) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        let excluded = inode.exclude_direct(first, last);
+        let excluded = inode.exclude_direct(first, last)?;
         self.remove_range(inode, &excluded, first, last)?;
         self.sweep_locked(inode, state)?;
         self.touch_range(inode, None)
@@ -264,7 +264,7 @@ impl Files {
         keep_size: bool,
     ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        let excluded = inode.exclude_direct(first, last);
+        let excluded = inode.exclude_direct(first, last)?;
         let mut at = first;
         while at < last {
             let mapping = lookup(&self.space, inode, at)?;

@@ -61,7 +61,7 @@ impl Files {
         for inode in self.table.all_unlinked() {
             if inode.attributes().links == 0 && self.orphans.contains(inode.ino()) {
                 let _sweep = inode.sweep();
-                let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END);
+                let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END)?;
                 self.remove_range(&inode, &excluded, FileBlock(0), FileBlock::END)?;
             }
         }
@@ -78,7 +78,7 @@ impl Files {
             return Ok(());
         }
         let _sweep = inode.sweep();
-        let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END);
+        let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END)?;
         let mut cut = Removal::nothing();
         if inode.has_blocks() {
             self.discard_pages(inode, FileBlock(0), FileBlock::END);

@@ -129,19 +129,26 @@ impl Files {
     }
 
     /// Refuses calls from now on, and waits for those inside.
-    pub(crate) fn stop_calls(&self) {
+    ///
+    /// # Errors
+    /// Requests of a queue that was given up may still be done. Nobody else is inside then.
+    pub(crate) fn stop_calls(&self) -> Result<()> {
         if plant::is(Fault::OpenDoor) {
-            return;
+            return Ok(());
         }
         let waits = self.space.journal().waits();
         self.gate.close(waits);
         // A direct access looks whether the volume is closing after it has entered its epoch.
+        let mut result = Ok(());
         for index in 0..self.table.shard_count() {
             self.table.for_shard(index, |inode| {
-                if inode.overwrites().is_some() {
-                    drop(inode.exclude_direct(FileBlock::END, FileBlock::END));
+                if inode.overwrites().is_some()
+                    && let Err(error) = inode.exclude_direct(FileBlock::END, FileBlock::END)
+                {
+                    result = Err(error);
                 }
             });
         }
+        result
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! What: readers and writers that find the page cache over its budget evict clean pages. Writers
 //! that find much dirty memory ask the flusher for writeback and are slowed down by what it does;
-//! they write back nothing themselves. Who brings inodes into a table that is full of inodes with
-//! something to write writes that.
+//! they write back nothing themselves. At the hard limit nothing more becomes dirty: a writer
+//! waits, and is refused where writeback fails. Who brings inodes into a table that is full of
+//! inodes with something to write writes that.
 
 use super::Files;
 use crate::cache::Paced;
+use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::stats::WaitFor;
 use crate::sync::state::Ordering;
@@ -44,22 +46,44 @@ impl Files {
         self.reclaiming.store(false, Ordering::Release);
     }
 
+    /// Waits while more is dirty than the hard limit, before a writer of `inode` adds to it. So
+    /// dirty pages are never more than that limit and one chunk for each writer, however long the
+    /// device takes nothing. Locks as for [`Files::pace_writer`].
+    ///
+    /// # Errors
+    /// What keeps the flusher from making room.
+    pub(super) fn wait_below_limit(&self, inode: &InodeRef) -> Result<()> {
+        let budget = self.table.budget();
+        let is_below = budget.unclean() <= budget.hard_limit();
+        if is_below || inode.is_dax() || self.is_journaled(inode) {
+            return Ok(());
+        }
+        self.pace_writer(0)
+    }
+
     /// Paces a writer that has written `bytes`: below the background limit it goes on at once, from
     /// there on it waits the longer the more is dirty, and at the hard limit until there is room.
     /// The caller holds no sweep lock and no handle; a file lock it may hold, for the flusher takes
     /// none.
-    pub(super) fn pace_writer(&self, bytes: usize) {
+    ///
+    /// # Errors
+    /// What keeps the flusher from making room: the caller should write no more.
+    pub(super) fn pace_writer(&self, bytes: usize) -> Result<()> {
         let budget = self.table.budget();
         if budget.unclean() <= budget.background_limit() {
-            return;
+            return Ok(());
         }
         let mut pages = bytes.div_ceil(self.block_size() as usize);
         let _wait = self.space.journal().waits().begin(WaitFor::DirtyLimit);
         loop {
             let excess = budget.unclean().saturating_sub(budget.hard_limit());
             let paced = budget.throttle().pace(pages, budget.weight(), excess, PAUSE_MAX);
-            if paced == Paced::Stalled || budget.unclean() <= budget.hard_limit() {
-                return;
+            if budget.unclean() <= budget.hard_limit() {
+                return Ok(());
+            }
+            if paced == Paced::Stalled {
+                self.check_writable()?;
+                return budget.throttle().failure().map_or(Ok(()), Err);
             }
             // What is too much is under writeback by others who sync.
             pages = 0;
@@ -69,8 +93,11 @@ impl Files {
 
     /// Keeps one large write from filling the cache with its own pages. The caller holds the file;
     /// `bytes` were written since the last time.
-    pub(super) fn limit_own_pages(&self, inode: &InodeRef, bytes: usize) {
-        self.pace_writer(bytes);
+    ///
+    /// # Errors
+    /// As [`Files::pace_writer`].
+    pub(super) fn limit_own_pages(&self, inode: &InodeRef, bytes: usize) -> Result<()> {
+        let paced = self.pace_writer(bytes);
         self.reclaim();
         // What is left is our own, which nobody else evicts while we write.
         let excess = self.table.budget().excess();
@@ -80,6 +107,7 @@ impl Files {
             pages.map.evict(excess);
             pages.map.evict(excess);
         }
+        paced
     }
 
     /// Writes what keeps unused inodes in a table that is over its limit: times, and data. To be

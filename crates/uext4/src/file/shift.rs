@@ -45,7 +45,7 @@ impl Files {
         // A block keeps its data and changes its place: no page may wait for either.
         self.sweep_locked(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
-        let excluded = inode.exclude_direct(first, FileBlock::END);
+        let excluded = inode.exclude_direct(first, FileBlock::END)?;
         let shift =
             Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
         let new_size = size - (end - offset);
@@ -130,7 +130,7 @@ impl Files {
         self.sweep_locked(inode, state)?;
         let at = self.block_at(offset);
         inode.window.give_up_pieces(&self.space);
-        let excluded = inode.exclude_direct(at, FileBlock::END);
+        let excluded = inode.exclude_direct(at, FileBlock::END)?;
         let blocks = self.block_at(end).get() - at.get();
         // An extent that crosses the place is cut there: its tail is taken out and comes back
         // behind the hole.

@@ -187,7 +187,7 @@ impl Files {
         result
     }
 
-    fn keep_first(&self, first: &mut Result<()>, next: Result<()>) {
+    pub(super) fn keep_first(&self, first: &mut Result<()>, next: Result<()>) {
         if first.is_ok() {
             *first = next;
         } else {

@@ -144,23 +144,30 @@ impl Files {
     }
 
     /// Writes back, the oldest first, until less is dirty than the background limit. Writers that
-    /// wait go on as it does, and whenever it can do no more for them.
+    /// wait go on as it does; where it cleans nothing they are let go, and told why.
     pub fn write_back_background(&self) {
         let budget = self.table.budget();
         let throttle = budget.throttle();
         while budget.is_dirty() && !throttle.has_ended() {
             let before = throttle.progress();
-            let mut left = budget.dirty_inodes().len();
+            let mut result = Ok(());
+            // Once at least: what somebody else has taken off the list is waited for.
+            let mut left = budget.dirty_inodes().len().max(1);
             while left > 0 && budget.is_dirty() && !throttle.has_ended() {
                 let drain = budget.dirty_inodes().drain_oldest(DRAIN_INODES);
                 left = left.saturating_sub(drain.inodes().len().max(1));
-                self.watch_dropped(self.write_back_drained(&drain, |_| true));
+                self.keep_first(&mut result, self.write_back_drained(&drain, |_| true));
             }
+            let failure = result.as_ref().err().cloned();
+            self.watch_dropped(result);
             if throttle.progress() == before {
-                throttle.stall();
+                throttle.stall(failure);
                 return;
             }
         }
-        throttle.relax();
+        // What others write back is waited for where it is too much.
+        if budget.unclean() <= budget.hard_limit() {
+            throttle.relax();
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Files {
                 })
             });
         }
-        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END);
+        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END)?;
         self.shrink(inode, &excluded, &mut state, size)
     }
 
@@ -137,7 +137,7 @@ impl Files {
             return Ok(());
         }
         let size = inode.size();
-        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END);
+        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END)?;
         self.shrink(inode, &excluded, state, size)
     }
 

@@ -26,7 +26,8 @@ impl Files {
     /// Writes all of `buf` at byte `offset`; fewer bytes only if an error came after the first.
     ///
     /// # Errors
-    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
+    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure, also of others' data that fills the
+    /// cache and cannot be written back.
     pub fn write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         if inode.is_dax()
             && let Some(written) = self.write_dax(inode, offset, buf)
@@ -34,6 +35,7 @@ impl Files {
             return written;
         }
         self.check_changeable(inode)?;
+        self.wait_below_limit(inode)?;
         let written = {
             let _exclusive = inode.lock().write();
             self.write_locked(inode, offset, buf)?
@@ -48,6 +50,7 @@ impl Files {
     /// As [`Files::write`].
     pub fn append(&self, inode: &InodeRef, buf: &[u8]) -> Result<(u64, usize)> {
         self.check_changeable(inode)?;
+        self.wait_below_limit(inode)?;
         let (offset, written) = {
             let _exclusive = inode.lock().write();
             let offset = inode.size();
@@ -63,6 +66,7 @@ impl Files {
         self.check_append_only(inode, offset, buf)?;
         self.finish_cut_before(inode, end)?;
         let journaled = self.is_journaled(inode);
+        let leaves_dirt = !journaled && !inode.is_dax();
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -78,8 +82,13 @@ impl Files {
             match written {
                 Ok(len) => {
                     done += len;
-                    if done < buf.len() {
-                        self.limit_own_pages(inode, len);
+                    if done == buf.len() {
+                        break;
+                    }
+                    let limited = self.limit_own_pages(inode, len);
+                    if leaves_dirt && limited.is_err() {
+                        self.watch_dropped(limited);
+                        break;
                     }
                 }
                 Err(error) if done == 0 => return Err(error),
@@ -118,7 +127,8 @@ impl Files {
     /// Writeback that a write brings with it.
     fn after_write(&self, inode: &InodeRef, written: usize) -> Result<()> {
         if !inode.is_dax() {
-            self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
+            // What is written is written: the next write is told that there is no room.
+            let _ = self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
             self.reclaim();
         }
         self.honour_sync_flag(inode)

@@ -7,6 +7,7 @@ use super::attributes::now;
 use super::overwrites::{Excluded, Overwrites};
 use crate::alloc::Space;
 use crate::config::DaxMode;
+use crate::error::Result;
 use uext4_ondisk::{FileBlock, InodeFlags, Timestamp};
 
 impl Inode {
@@ -31,7 +32,10 @@ impl Inode {
     /// from before the first handle to after the last. A direct overwrite holds no lock: without
     /// this it would write to a block that is another file's by now. The caller holds the file
     /// exclusively, or it is unlinked and has no user; and no handle.
-    pub(crate) fn exclude_direct(&self, first: FileBlock, end: FileBlock) -> Excluded<'_> {
+    ///
+    /// # Errors
+    /// Requests of a queue that was given up may still be done: the blocks cannot be removed.
+    pub(crate) fn exclude_direct(&self, first: FileBlock, end: FileBlock) -> Result<Excluded<'_>> {
         Excluded::new(self.overwrites(), first, end, self.space.journal().waits())
     }
 
@@ -75,6 +79,11 @@ impl Inode {
             self.note_times(&mut attributes);
         }
         overwrites.take_accessed()
+    }
+
+    /// Whether requests of a queue that was given up may still write to its blocks.
+    pub(super) fn is_lost_to_direct(&self) -> bool {
+        self.overwrites().is_some_and(Overwrites::is_lost)
     }
 
     /// Whether the attributes lack times of direct accesses.

@@ -21,10 +21,14 @@
 //! Why one look at each is enough, and no two phases as in SRCU: an access leaves the seat or
 //! stripe that it entered, so each has to be seen empty once; and as those who come find the way
 //! closed, none of them keeps it from that for long.
+//! A queue may be given up by the device with requests that the kernel may do at any time, or
+//! never. Their files are *lost* to this way: it stays closed, who waits for pages goes on, and an
+//! exclusion fails, for their blocks must never be another file's.
 //! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
 //! [`Helper`].
 
 use super::written::{Snapshot, WrittenLeaf};
+use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -97,6 +101,8 @@ pub(crate) struct Overwrites {
     overwritable: bool,
     /// Direct writes may go to unwritten blocks in place.
     in_place: AtomicBool,
+    /// Requests of a queue that was given up may still be done.
+    lost: AtomicBool,
 }
 
 /// A direct access of the calling thread. Dropping it leaves.
@@ -149,17 +155,22 @@ pub(crate) struct Excluded<'a> {
 }
 
 impl<'a> Excluded<'a> {
+    /// # Errors
+    /// Requests of a queue that was given up may still be done.
     pub(super) fn new(
         of: Option<&'a Overwrites>,
         first: FileBlock,
         end: FileBlock,
         waits: &Waits,
-    ) -> Self {
-        if let Some(of) = of {
-            of.close(first, end);
-            of.wait_until_empty(waits);
+    ) -> Result<Self> {
+        let Some(of) = of else { return Ok(Self { of: None }) };
+        of.close(first, end);
+        let excluded = Self { of: Some(of) };
+        if of.wait_until_empty(waits) {
+            return Ok(excluded);
         }
-        Self { of }
+        let why = "requests of a queue that was given up may still be under way";
+        Err(Error::new(ErrorKind::Io, why))
     }
 }
 
@@ -191,6 +202,7 @@ impl Overwrites {
             helpers: Mutex::new(LockRank::Leaf, Vec::new()),
             overwritable,
             in_place: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
         }
     }
 
@@ -316,6 +328,19 @@ impl Overwrites {
         }
     }
 
+    /// A queue was given up with requests of this file on the device.
+    pub(crate) fn lose(&self) {
+        if !self.lost.swap(true, Ordering::SeqCst) {
+            // An exclusion that nobody ends.
+            self.close(FileBlock(0), FileBlock::END);
+        }
+    }
+
+    /// Whether requests of a queue that was given up may still be done.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
     /// Whether the way is closed for cached pages.
     pub(crate) fn is_cached(&self) -> bool {
         self.state.load(Ordering::SeqCst) & CACHED != 0
@@ -334,9 +359,10 @@ impl Overwrites {
     }
 
     /// Returns when each seat has been seen elsewhere, and each stripe empty. The way is closed.
-    fn wait_until_empty(&self, waits: &Waits) {
+    /// False: a stripe will never be.
+    fn wait_until_empty(&self, waits: &Waits) -> bool {
         if plant::is(Fault::LateEpoch) || plant::is(Fault::HastyDelete) {
-            return;
+            return true;
         }
         heavy_fence();
         let mut wait = None;
@@ -350,6 +376,9 @@ impl Overwrites {
         let mut patience = None;
         for stripe in &self.stripes {
             while stripe.0.load(Ordering::SeqCst) != 0 {
+                if self.is_lost() {
+                    return false;
+                }
                 wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
                 // Whose requests they are comes back as a rule, and a ring does not like strangers.
                 let patience = *patience.get_or_insert_with(|| self.patience());
@@ -360,6 +389,7 @@ impl Overwrites {
                 if looks < LOOKS { thread::give_way() } else { thread::pause() }
             }
         }
+        !self.is_lost()
     }
 
     fn help(&self) {

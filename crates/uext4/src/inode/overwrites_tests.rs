@@ -30,7 +30,8 @@ fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
     let (a, b, c) = (Some((100, 5)), Some((102, 3)), Some((104, 1)));
     let (d, e, f) = (Some((300, 1)), Some((500, 5)), Some((504, 1)));
     assert_eq!(all, [none, a, b, c, none, d, none, none, e, f, none]);
-    let excluded = Excluded::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default());
+    let excluded =
+        Excluded::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default()).unwrap();
     assert!(of.enter().is_none() && of.size() == 0);
     drop(excluded);
     assert_eq!((found(&of, 2), found(&of, 30)), (a, none));
@@ -40,7 +41,7 @@ fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
 fn what_was_read_before_an_exclusion_is_not_learnt_after_it() {
     let of = Overwrites::new(true);
     let version = of.version();
-    drop(Excluded::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()));
+    drop(Excluded::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()).unwrap());
     of.learn(version, Some(leaf(0, 9, &[extent(0, 9, 100, false)])), 9);
     assert_eq!((found(&of, 0), of.size()), (None, 0));
 }
@@ -66,7 +67,9 @@ fn an_exclusion_waits_for_those_inside() {
     assert!(matches!(counted._inside, Inside::Stripe(_)));
     let waiter = std::thread::spawn({
         let of = Arc::clone(&of);
-        move || drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()))
+        move || {
+            drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()).unwrap())
+        }
     });
     while of.enter().is_some() {
         std::thread::yield_now();

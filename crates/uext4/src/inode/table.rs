@@ -276,7 +276,8 @@ impl InodeTable {
 
     fn remove_unreferenced(&self, inode: &Arc<Inode>) -> bool {
         let mut shard = self.shard(inode.ino()).lock();
-        if inode.refs.load(Ordering::Acquire) > 0 {
+        // The blocks of one that is lost can never be freed: the end of the volume tells of it.
+        if inode.refs.load(Ordering::Acquire) > 0 || inode.is_lost_to_direct() {
             return false;
         }
         let same = shard.inodes.get(&inode.ino()).is_some_and(|i| Arc::ptr_eq(i, inode));
@@ -337,10 +338,11 @@ impl InodeRef {
 impl Inode {
     /// Whether nobody would miss it. Called with the shard's lock held, so by try-locks only. The
     /// orphan list writes inodes that are in it when their neighbours leave: a second object of
-    /// such a number would lose its changes by that.
+    /// such a number would lose its changes by that. One whose blocks a queue may still write to
+    /// has to be remembered, too.
     fn is_evictable(&self) -> bool {
         let is_listed = self.has_unfinished_cut() && !plant::is(Fault::ForgottenOrphan);
-        if self.refs.load(Ordering::Acquire) > 0 || is_listed {
+        if self.refs.load(Ordering::Acquire) > 0 || is_listed || self.is_lost_to_direct() {
             return false;
         }
         let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_late(a);

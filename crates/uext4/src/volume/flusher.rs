@@ -49,11 +49,13 @@ fn run(files: &Files) {
             return;
         }
         if files.is_read_only() {
-            throttle.stall();
+            // Writers are told why, before they ask for room.
+            throttle.stall(None);
             continue;
         }
         if Instant::now() >= next_period {
             files.write_back_expired();
+            files.table().budget().release_unused();
             next_period = Instant::now() + PERIOD;
         }
         files.write_back_background();

@@ -322,12 +322,12 @@ impl Inner {
 
     fn end_once(&self, nameless: FilesWithoutName) -> Result<()> {
         let files = self.vfs.files();
-        files.stop_calls();
+        let stopped = files.stop_calls();
         self.stop_flusher();
         let journal = files.space().journal();
         if self.superblock.is_read_only_mount() {
             files.note_clean_end();
-            return Ok(());
+            return stopped;
         }
         let deleted = match nameless {
             FilesWithoutName::Delete => files.delete_all_unlinked(),
@@ -339,7 +339,7 @@ impl Inner {
         self.has_lost.store(has_lost, Ordering::SeqCst);
         files.set_read_only();
         let emptied = journal.close();
-        deleted.and(synced).and(emptied)?;
+        stopped.and(deleted).and(synced).and(emptied)?;
         self.superblock.mark_clean(!files.orphans().is_empty())?;
         files.note_clean_end();
         Ok(())

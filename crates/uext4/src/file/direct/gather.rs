@@ -220,7 +220,7 @@ impl Files {
     /// Writes chunks, ordered by inode and offset, all or none as far as mappings and sizes go.
     /// False: it does not `wait`, and an inode is being swept.
     fn write_chunks(&self, chunks: &[Chunk<'_>], waits: bool) -> Result<bool> {
-        let _excluded = self.exclude_in_place(chunks);
+        let _excluded = self.exclude_in_place(chunks)?;
         let mut plans = Vec::new();
         for chunks in chunks.chunk_by(|a, b| a.inode.ino() == b.inode.ino()) {
             plans.push(self.plan_chunks(chunks)?);
@@ -238,7 +238,7 @@ impl Files {
 
     /// Keeps others' writes in place out of blocks that are to be written in part: there may be
     /// zeroes around what is written.
-    fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Vec<Excluded<'a>> {
+    fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Result<Vec<Excluded<'a>>> {
         let is_whole = |at: u64| at.is_multiple_of(self.block_size());
         let meets_some = |chunk: &&Chunk<'_>| {
             let overwrites = chunk.inode.overwrites();

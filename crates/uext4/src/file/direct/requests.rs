@@ -174,10 +174,12 @@ impl Requests {
 
     /// Starts what was pushed.
     pub(super) fn submit(&self) -> Result<()> {
-        match &mut self.inner.lock().device {
-            Some(device) => device.submit().map_err(|e| Error::io("submitting requests", e)),
-            None => Ok(()),
-        }
+        let inner = &mut *self.inner.lock();
+        let Some(device) = &mut inner.device else { return Ok(()) };
+        device.submit().map_err(|error| {
+            inner.lose();
+            Error::io("submitting requests", error)
+        })
     }
 
     /// Ends at least `at_least` requests as far as the device can, or all there are, and tells of
@@ -229,6 +231,9 @@ impl Requests {
             }
         };
         inner.reaped = reaped;
+        if result.is_err() {
+            inner.lose();
+        }
         result
     }
 
@@ -304,12 +309,22 @@ impl Requests {
         }
         drop(inner.device.take());
         if is_stuck {
-            // The kernel may still write to these blocks: nobody else may ever have them.
+            // The kernel may still write to these blocks: their files are lost to direct I/O.
             return;
         }
         let inner = &mut *inner;
         for slot in inner.slots.iter_mut().filter_map(Option::take) {
             end_write(inode_of(&inner.inodes, slot.file), slot.ticket);
+        }
+    }
+}
+
+impl Inner {
+    /// The device has given the queue up. Files with requests in it keep their blocks for good.
+    fn lose(&self) {
+        for slot in self.slots.iter().flatten() {
+            let overwrites = inode_of(&self.inodes, slot.file).overwrites();
+            overwrites.expect("it was entered").lose();
         }
     }
 }

@@ -22,6 +22,8 @@ use uext4_sim::run::{Shape, make};
 
 #[path = "schedules/direct.rs"]
 mod direct;
+#[path = "schedules/durable.rs"]
+mod durable;
 #[path = "schedules/races.rs"]
 mod races;
 #[path = "schedules/space.rs"]

@@ -4,9 +4,9 @@
 //! the mappings to be made for them. Several parts, of several inodes, are written and mapped
 //! together.
 //! Invariants: everything that a mapping will make reachable is in the part's runs: the pages, and
-//! zeroes for unwritten neighbours that are converted with them rather than split off. Neighbours
-//! change by nobody else while the sweep lock is held; a page that becomes dirty over one is
-//! written later, over what is then a written extent.
+//! zeroes for unwritten neighbours that are converted with them rather than split off, where data is
+//! written before it is mapped. Neighbours change by nobody else while the sweep lock is held; a
+//! page that becomes dirty over one is written later, over what is then a written extent.
 
 use super::Files;
 use super::hole::HoleNeed;
@@ -191,7 +191,8 @@ impl Files {
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
         // Others' writes may be on the device there, on their way to be converted.
         let in_place = part.inode.overwrites().is_some_and(Overwrites::allows_in_place);
-        if in_place || self.options.writeback == WritebackMode::Unwritten {
+        // The zeroes must be there before the mapping: no page hides what a block held before.
+        if in_place || self.options.writeback != WritebackMode::Mapped {
             part.pending.push(last);
             return;
         }

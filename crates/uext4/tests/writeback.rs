@@ -124,19 +124,20 @@ fn nobody_waits_for_a_device_that_fails() {
     let (operation, times, fault) = (Operation::Write, Times::Onwards, Fault::Io);
     faulty.arm(FaultPlan { operation, nth: 1, times, fault });
     let began = Instant::now();
-    std::thread::scope(|scope| {
-        for file in &files {
-            scope.spawn(move || {
-                for at in 0..64 {
-                    if file.write_at(at << 17, &[1; 128 << 10]).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
+    let accepted: Vec<usize> = std::thread::scope(|scope| {
+        let write = |file: &OpenFile| {
+            let mut pieces = (0..64).map(|at| file.write_at(at << 17, &[1; 128 << 10]));
+            pieces.position(|piece| piece.is_err()).unwrap_or(64)
+        };
+        let writers: Vec<_> = files.iter().map(|file| scope.spawn(move || write(file))).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
     assert!(began.elapsed() < Duration::from_secs(20), "writers hung: {:?}", began.elapsed());
-    assert!(files.iter().all(|file| file.sync(false).is_err()), "lost data was not told");
+    // A writer that came late may have been refused from its first piece on: nothing of it is lost.
+    assert!(accepted.iter().any(|pieces| *pieces > 0));
+    for (file, pieces) in files.iter().zip(accepted).filter(|(_, pieces)| *pieces > 0) {
+        assert!(file.sync(false).is_err(), "{pieces} pieces are lost, and that was not told");
+    }
     volume.abandon();
 }
 

@@ -57,7 +57,7 @@ const PLANTED: &[(Fault, u64)] = &[
     (Fault::LooseNumber, 400),
     (Fault::OpenDoor, 400),
     (Fault::VisibleCreation, 400),
-    (Fault::LateSize, 400),
+    (Fault::HastyDelete, 400),
 ];
 
 #[test]

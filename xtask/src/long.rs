@@ -1,4 +1,5 @@
-//! The longer checks: verbs of `uext4-sim`, built for release and called with the built command.
+//! The longer checks: verbs of `uext4-sim`, built with optimisation and called with the built
+//! command.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -8,26 +9,29 @@ use crate::{machine, workspace};
 /// Verbs that mount, and so need the `uext4` command.
 const MOUNTING: &[&str] = &["kill9", "tree", "freeze"];
 
-/// The verb whose engine is built in another way, and its features.
+/// The verb whose engine is built in another way: its name and that of the profile, and what is
+/// built.
 const SIMULATE: &str = "simulate";
-const SIMULATE_FEATURES: &[&str] = &["-p", "uext4-sim", "--features", "simulate"];
+const SIMULATE_BUILD: &[&str] =
+    &["--profile", SIMULATE, "-p", "uext4-sim", "--features", "simulate"];
+const BUILD: &[&str] = &["--release", "-p", "uext4-cli", "-p", "uext4-sim"];
 
 /// Builds what a verb needs and runs it.
 pub(crate) fn run(verb: &str, rest: &[OsString]) -> Result<(), String> {
-    let what =
-        if verb == SIMULATE { SIMULATE_FEATURES } else { &["-p", "uext4-cli", "-p", "uext4-sim"] };
-    let built = workspace::cargo(&["build", "--release", "--locked", "--quiet"])
+    let (what, profile) =
+        if verb == SIMULATE { (SIMULATE_BUILD, SIMULATE) } else { (BUILD, "release") };
+    let built = workspace::cargo(&["build", "--locked", "--quiet"])
         .args(what)
         .stdin(Stdio::null())
         .status();
     if !built.is_ok_and(|status| status.success()) {
         return Err(format!("{verb}: uext4-cli or uext4-sim does not build"));
     }
-    let release = workspace::target().join("release");
-    let mut command = Command::new(release.join("uext4-sim"));
+    let programs = workspace::target().join(profile);
+    let mut command = Command::new(programs.join("uext4-sim"));
     command.arg(verb).env("PATH", machine::search_path()).stdin(Stdio::null());
     if MOUNTING.contains(&verb) {
-        command.arg("--binary").arg(release.join("uext4"));
+        command.arg("--binary").arg(programs.join("uext4"));
     }
     let status = command
         .args(rest)

@@ -6,6 +6,7 @@ use std::sync::atomic as system;
 pub use system::Ordering;
 
 /// A fence is a point.
+#[track_caller]
 pub fn fence(order: Ordering) {
     point();
     system::fence(order);
@@ -25,24 +26,28 @@ macro_rules! atomic {
             }
 
             #[inline]
+            #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 point();
                 self.0.load(order)
             }
 
             #[inline]
+            #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 point();
                 self.0.store(value, order);
             }
 
             #[inline]
+            #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 point();
                 self.0.swap(value, order)
             }
 
             #[inline]
+            #[track_caller]
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -56,6 +61,7 @@ macro_rules! atomic {
 
             /// Never fails spuriously.
             #[inline]
+            #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -67,6 +73,7 @@ macro_rules! atomic {
             }
 
             #[inline]
+            #[track_caller]
             pub fn fetch_update(
                 &self,
                 set: Ordering,
@@ -83,6 +90,7 @@ macro_rules! atomic {
 
             $($(
                 #[inline]
+                #[track_caller]
                 pub fn $method(&self, value: $value, order: Ordering) -> $value {
                     point();
                     self.0.$method(value, order)

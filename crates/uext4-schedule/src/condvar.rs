@@ -47,6 +47,7 @@ impl Condvar {
         WaitTimeoutResult(self.sleep(guard, Some(limit), Location::caller()))
     }
 
+    #[track_caller]
     fn sleep<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -63,6 +64,7 @@ impl Condvar {
     }
 
     /// Wakes one waiter.
+    #[track_caller]
     pub fn notify_one(&self) {
         point();
         if self.waiters.load(Ordering::Relaxed) > 0 {
@@ -71,6 +73,7 @@ impl Condvar {
     }
 
     /// Wakes every waiter.
+    #[track_caller]
     pub fn notify_all(&self) {
         point();
         if self.waiters.load(Ordering::Relaxed) > 0 {

@@ -4,7 +4,8 @@
 //! [`run`] calls a closure as the first thread of a *simulation*. Threads that it starts through
 //! [`thread`] are threads of the system, of which exactly one runs at any time: it holds the baton.
 //! Locks, conditions and atomics of this crate are *points* at which a number drawn from the seed
-//! may hand the baton to another thread. Time ([`time`]) is simulated: it grows a little with each
+//! may hand the baton to another thread; a seed may have threads stopped at some places of the
+//! source again and again ([`Stops`]). Time ([`time`]) is simulated: it grows a little with each
 //! point, and jumps to the next deadline when every thread waits.
 //!
 //! A program that reaches everything that differs between two runs through this crate (threads,
@@ -36,10 +37,10 @@ pub mod time;
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use once::OnceLock;
-pub use policy::{Order, Policy};
+pub use policy::{Order, Policy, Stops};
 pub use scheduler::{
-    Outcome, Settings, about, chance, is_simulated, point, progress, random, reached, run, stage,
-    stages, witness,
+    Outcome, Settings, about, chance, is_simulated, point, processors, progress, random, reached,
+    run, stage, stages, witness,
 };
 pub use state::{Failure, Waited};
 

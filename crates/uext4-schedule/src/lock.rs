@@ -63,6 +63,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Takes the lock if it is free.
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         point();
         self.value.try_lock().map(|held| MutexGuard { held: Some(held), of: self })
@@ -155,6 +156,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Takes shared access if nobody waits for or has exclusive access.
+    #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         point();
         self.read_now()
@@ -183,6 +185,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// Takes exclusive access if nobody holds the lock.
+    #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         point();
         let held = Some(self.value.try_write()?);

@@ -1,6 +1,6 @@
 //! The baton: one thread runs, the others sleep.
 
-use crate::policy::Policy;
+use crate::policy::{Policy, Stops, distance};
 use crate::state::{Baton, Failure, Next, State, Status, Waited};
 use parking_lot::{Condvar, Mutex};
 use rand::Rng;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub step: Duration,
     /// So much simulated time may pass without [`progress`].
     pub patience: Duration,
+    /// What [`processors`] says.
+    pub processors: usize,
 }
 
 /// What came of a simulation.
@@ -45,6 +47,11 @@ pub struct Outcome<T> {
     pub reached: BTreeMap<Waited, u64>,
 }
 
+/// What nobody wakes: no address is 1.
+pub(crate) const NOBODY: usize = 1;
+/// Stops after which they come half as often as at first.
+const RARER: u32 = 300;
+
 pub(crate) struct Scheduler {
     state: Mutex<State>,
     /// Points until the next preemption; only the holder of the baton changes it.
@@ -52,6 +59,10 @@ pub(crate) struct Scheduler {
     /// What `left` was at first.
     drawn: AtomicU32,
     step: u64,
+    stops: Option<Stops>,
+    /// Passages of the places where threads are stopped until the next stop; as `left`.
+    until_stop: AtomicU32,
+    processors: usize,
     failure: Mutex<Option<Failure>>,
     ended: Condvar,
     is_over: Mutex<bool>,
@@ -74,11 +85,27 @@ fn with_me<T>(work: impl FnOnce(&Scheduler, usize) -> T) -> Option<T> {
 
 /// A place at which another thread may be given the baton.
 #[inline]
+#[track_caller]
 pub fn point() {
-    with_me(|scheduler, index| match scheduler.left.load(Ordering::Relaxed) {
-        0 => scheduler.preempt(index),
-        left => scheduler.left.store(left - 1, Ordering::Relaxed),
+    let place = Location::caller();
+    with_me(|scheduler, index| {
+        if scheduler.stops.is_some_and(|stops| stops.are_at(place)) {
+            match scheduler.until_stop.load(Ordering::Relaxed) {
+                0 => return scheduler.stop(index, place),
+                left => scheduler.until_stop.store(left - 1, Ordering::Relaxed),
+            }
+        }
+        match scheduler.left.load(Ordering::Relaxed) {
+            0 => scheduler.preempt(index),
+            left => scheduler.left.store(left - 1, Ordering::Relaxed),
+        }
     });
+}
+
+/// How many processors the simulation pretends to have; 1 outside of one.
+#[must_use]
+pub fn processors() -> usize {
+    with_me(|scheduler, _| scheduler.processors).unwrap_or(1)
 }
 
 /// Says what the calling thread may wait for next: the name of a lock.
@@ -233,6 +260,9 @@ pub fn run<T: Send + 'static>(
         left: AtomicU32::new(0),
         drawn: AtomicU32::new(0),
         step: nanos(settings.step),
+        stops: settings.policy.stops,
+        until_stop: AtomicU32::new(0),
+        processors: settings.processors.max(1),
         failure: Mutex::new(None),
         ended: Condvar::new(),
         is_over: Mutex::new(false),
@@ -295,6 +325,30 @@ impl Scheduler {
         }
         state.preemptions += 1;
         state.lower(index);
+        self.hand_on(state, index);
+    }
+
+    /// The calling thread is at a place where threads are stopped: it comes last for a while, or
+    /// sleeps. Stops become rarer, so that a place in a loop does not take up the run.
+    #[cold]
+    fn stop(&self, index: usize, place: &'static Location<'static>) {
+        let Some(stops) = self.stops else { return };
+        let mut state = self.state.lock();
+        self.account(&mut state);
+        let mean = stops.mean.saturating_mul(1 + state.stops / RARER);
+        self.until_stop.store(distance(&mut state.rng, mean), Ordering::Relaxed);
+        if state.preemptions >= state.policy.preemptions_max {
+            return;
+        }
+        state.stops += 1;
+        state.preemptions += 1;
+        if state.rng.random_bool(0.5) {
+            state.lower(index);
+        } else {
+            let nap = state.rng.random_range(0..=stops.nap.as_nanos() as u64);
+            let until = state.now.saturating_add(nap);
+            state.wait(index, NOBODY, Some(until), Waited::at("some time", place));
+        }
         self.hand_on(state, index);
     }
 

@@ -115,6 +115,7 @@ pub(crate) struct State {
     pub(crate) steps: u64,
     pub(crate) switches: u64,
     pub(crate) preemptions: u64,
+    pub(crate) stops: u32,
     pub(crate) trace: u64,
     /// When somebody told of progress last.
     pub(crate) progress_at: u64,
@@ -135,6 +136,7 @@ impl State {
             steps: 0,
             switches: 0,
             preemptions: 0,
+            stops: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             progress_at: 0,
             patience,

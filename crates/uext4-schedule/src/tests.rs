@@ -1,6 +1,8 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::time::Instant;
-use crate::{Condvar, Failure, Mutex, Order, Outcome, Policy, RwLock, Settings, run, thread};
+use crate::{
+    Condvar, Failure, Mutex, Order, Outcome, Policy, RwLock, Settings, Stops, run, thread,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,15 +10,20 @@ fn settings(seed: u64) -> Settings {
     let order = if seed.is_multiple_of(2) { Order::Random } else { Order::Priority };
     Settings {
         seed,
-        policy: Policy { order, mean: 4, preemptions_max: u64::MAX },
+        policy: Policy { order, mean: 4, preemptions_max: u64::MAX, stops: None },
         step: Duration::from_nanos(100),
         patience: Duration::from_secs(3600),
+        processors: 2,
     }
 }
 
 /// Two threads add to a number with a load and a store.
 fn lost_update(seed: u64) -> Outcome<u64> {
-    run(settings(seed), || {
+    lost_update_with(settings(seed))
+}
+
+fn lost_update_with(settings: Settings) -> Outcome<u64> {
+    run(settings, || {
         let sum = Arc::new(AtomicU64::new(0));
         let adders: Vec<_> = (0..2)
             .map(|_| {
@@ -45,6 +52,25 @@ fn a_seed_gives_the_same_run_and_another_one_another() {
     assert!(outcomes.iter().any(|outcome| outcome.result != Ok(6)), "no update was ever lost");
     assert!(outcomes.iter().any(|outcome| outcome.result == Ok(6)), "one was lost always");
     assert_ne!(outcomes[0].trace, outcomes[2].trace);
+}
+
+/// Preemptions are so rare that none meets the window; a place where threads are stopped does.
+#[test]
+fn stops_at_a_place_meet_its_window() {
+    let nap = Duration::from_micros(10);
+    let lost = |stops: Option<Stops>| {
+        let rare = |seed| {
+            let settings = settings(seed);
+            let policy = Policy { mean: 100_000, stops, ..settings.policy };
+            Settings { policy, ..settings }
+        };
+        (0..60).filter(|seed| lost_update_with(rare(*seed)).result != Ok(6)).count()
+    };
+    assert_eq!(lost(None), 0);
+    let stops = |which| Some(Stops { one_of: 16, which, mean: 1, nap });
+    let by_place: Vec<_> = (0..16).map(|which| lost(stops(which))).collect();
+    assert!(by_place.iter().any(|count| *count > 30), "{by_place:?}");
+    assert!(by_place.contains(&0), "{by_place:?}");
 }
 
 #[test]

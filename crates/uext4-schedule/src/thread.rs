@@ -1,6 +1,6 @@
 //! Threads of a simulation, with the interface of `std::thread`.
 
-use crate::scheduler::{self, index, wait_for};
+use crate::scheduler::{self, NOBODY, index, wait_for};
 use parking_lot::Mutex;
 use std::io;
 use std::panic::Location;
@@ -89,8 +89,7 @@ pub fn yield_now() {
 /// Waits for some simulated time.
 #[track_caller]
 pub fn sleep(time: Duration) {
-    // No address is 1: nobody wakes it.
-    wait_for("some time", 1, Some(time), Location::caller());
+    wait_for("some time", NOBODY, Some(time), Location::caller());
 }
 
 /// The number of the calling thread in its simulation; 0 outside.

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use uext4::plant::Fault;
-use uext4_sim::simulate::Case;
+use uext4_sim::simulate::{Case, Parts};
 use uext4_sim::simulate::campaign::{Campaign, Workers};
 
 fn workers() -> Workers {
@@ -51,19 +51,34 @@ fn seeds_run_without_a_fault() {
     assert!(totals.operations > 100_000 && totals.cuts > 300, "{totals:?}");
 }
 
-/// Mistakes that are planted, and seeds within which each must be found.
-const PLANTED: &[(Fault, u64)] = &[
-    (Fault::WrongLinkCount, 200),
-    (Fault::LooseNumber, 400),
-    (Fault::OpenDoor, 400),
-    (Fault::VisibleCreation, 400),
-    (Fault::LateSize, 400),
+/// A mistake that is planted.
+struct Planted {
+    fault: Fault,
+    /// The first of the seeds within which it must be found, and how many they are.
+    seeds: (u64, u64),
+    /// Parts that are left out.
+    without: &'static str,
+}
+
+const fn planted(fault: Fault, seeds: u64) -> Planted {
+    Planted { fault, seeds: (1, seeds), without: "" }
+}
+
+const PLANTED: &[Planted] = &[
+    planted(Fault::WrongLinkCount, 200),
+    planted(Fault::LooseNumber, 400),
+    planted(Fault::OpenDoor, 400),
+    planted(Fault::VisibleCreation, 400),
+    planted(Fault::HastyDelete, 400),
+    // Parts that come beside it make it rare.
+    Planted { fault: Fault::LateSize, seeds: (300, 400), without: "onlook,sync-often,tight,refuse" },
 ];
 
 #[test]
 fn planted_mistakes_are_found_and_replayed() {
-    for &(fault, seeds) in PLANTED {
-        let case = Case { seed: 1, plant: Some(fault), ..Case::default() };
+    for &Planted { fault, seeds: (seed, seeds), without } in PLANTED {
+        let without = if without.is_empty() { Parts::default() } else { without.parse().unwrap() };
+        let case = Case { seed, without, plant: Some(fault), ..Case::default() };
         let time = Some(Duration::from_secs(600));
         let totals = Campaign { time, ..campaign(case, seeds) }.run().unwrap();
         let Some((case, faults)) = totals.fault else {

@@ -139,6 +139,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Takes the lock if it is free; may be called out of order, for it never waits.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
         Some(MutexGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
@@ -201,6 +202,7 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Takes shared access if nobody waits for or has exclusive access; may be called out of
     /// order, for it never waits.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
         Some(RwLockReadGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
@@ -234,6 +236,7 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Takes exclusive access if nobody holds the lock; may be called out of order, for it never
     /// waits.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         Some(RwLockWriteGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
@@ -302,11 +305,13 @@ impl Condvar {
     }
 
     /// Wakes one waiter.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn notify_one(&self) {
         self.inner.notify_one();
     }
 
     /// Wakes every waiter.
+    #[cfg_attr(feature = "simulate", track_caller)]
     pub fn notify_all(&self) {
         self.inner.notify_all();
     }

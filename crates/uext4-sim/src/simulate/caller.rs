@@ -1,7 +1,9 @@
 //! A caller: generated operations, one after the other, written down with what came of them.
 
 use super::life::Around;
+use super::memory;
 use super::part::Part;
+use super::tenant::{self, Tenancy};
 use crate::category::Category;
 use crate::generator::Generator;
 use crate::model::{Entry, ThreadHistory};
@@ -20,6 +22,8 @@ pub(super) struct Caller {
     around: Arc<Around>,
     rng: StdRng,
     generator: Generator,
+    /// A sync that comes before the generator's next operation.
+    owed: Option<Operation>,
     history: ThreadHistory,
 }
 
@@ -38,6 +42,7 @@ impl Caller {
             around: Arc::clone(around),
             rng: StdRng::seed_from_u64(seed ^ u64::from(thread) << 40 ^ 0xca11),
             generator: Generator::of(life.category, seed, thread, limits, true),
+            owed: None,
             history: ThreadHistory { thread, identifies: true, entries: Vec::new() },
         }
     }
@@ -50,8 +55,18 @@ impl Caller {
             target = target.may_be_full();
         }
         let mut result = Ok(());
-        for _ in 0..self.around.life.operations {
-            match self.step(&mut target) {
+        for number in 0..self.around.life.operations {
+            let step = match self.around.life.tenancy {
+                Some(tenancy) => self.tenant_step(&tenancy, number),
+                None => self.step(&mut target),
+            };
+            if self.rng.random_ratio(1, 16)
+                && let Err(fault) = memory::check(&self.around.volume)
+            {
+                result = Err(fault);
+                break;
+            }
+            match step {
                 Ok(After::Next) => {}
                 Ok(After::End) => break,
                 Err(fault) => {
@@ -61,19 +76,40 @@ impl Caller {
                 }
             }
         }
+        self.around.meeting.leave();
         drop(target);
         (self.history, result)
     }
 
-    fn step(&mut self, target: &mut VolumeTarget) -> Result<After, String> {
-        let parts = self.around.plan.parts;
-        if parts.has(Part::Pauses) && self.rng.random_ratio(1, 3) {
+    fn pause(&mut self) {
+        if self.around.plan.parts.has(Part::Pauses) && self.rng.random_ratio(1, 3) {
             thread::sleep(Duration::from_micros(self.rng.random_range(1..20_000)));
         }
+    }
+
+    fn tenant_step(&mut self, tenancy: &Tenancy, number: usize) -> Result<After, String> {
+        self.pause();
+        let home = self.history.thread % tenancy.files;
+        let done = tenant::turn(&self.around, tenancy, home, &mut self.rng)
+            .and_then(|()| tenant::meet(&self.around, number));
+        self.around.progress.operation();
+        match done {
+            Ok(()) => Ok(After::Next),
+            Err(error) if self.around.excuses(&error) => Ok(After::End),
+            Err(error) => Err(format!("a tenant: {error}")),
+        }
+    }
+
+    fn step(&mut self, target: &mut VolumeTarget) -> Result<After, String> {
+        let parts = self.around.plan.parts;
+        self.pause();
         if parts.has(Part::Collide) && self.rng.random_ratio(1, 3) {
             self.collide(target)?;
         }
-        let operation = self.generator.generate();
+        let operation = match self.owed.take() {
+            Some(sync) => sync,
+            None => self.generator.generate(),
+        };
         let is_troubled = parts.has(Part::Trouble)
             && matches!(operation, Operation::Resize { .. })
             && self.rng.random_ratio(1, 2);
@@ -94,7 +130,13 @@ impl Caller {
         }
         self.around.progress.operation();
         match result {
-            Ok(()) => self.write_down(operation, started, true),
+            Ok(()) => {
+                let is_sync = operation.is_sync();
+                self.write_down(operation, started, true);
+                if is_sync {
+                    self.around.synced();
+                }
+            }
             // The file is closed whatever became of its data.
             Err(Refusal::Harmless) if matches!(operation, Operation::Release { .. }) => {
                 self.write_down(operation, started, true);
@@ -135,6 +177,9 @@ impl Caller {
         let ended = has_ended.then(|| self.around.clock.tick());
         if has_ended {
             self.generator.done(&operation);
+            let syncs = self.around.plan.parts.has(Part::SyncOften) && self.rng.random_ratio(3, 4);
+            let written = operation.content_of().filter(|_| syncs);
+            self.owed = written.map(|id| Operation::Sync { id, data_only: self.rng.random() });
         }
         self.history.entries.push(Entry { operation, started, ended });
     }

@@ -7,6 +7,7 @@
 //! it fails.
 
 use super::coverage::Coverage;
+use super::fault::is_alike;
 use super::part::Parts;
 use super::plan::{Case, Plan};
 use super::run;
@@ -129,11 +130,12 @@ impl Workers {
         Ok(verdict)
     }
 
-    /// The least case that still fails, as far as [`ATTEMPTS`] runs lead.
+    /// The least case that still fails by the judge of the first of `faults`, as far as
+    /// [`ATTEMPTS`] runs lead.
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn shrink(&self, case: &Case, preemptions: u64) -> Result<Case, String> {
+    pub fn shrink(&self, case: &Case, faults: &[String], preemptions: u64) -> Result<Case, String> {
         let mut least = case.clone();
         let mut left = ATTEMPTS;
         let mut try_case = |least: &mut Case, smaller: Case| -> Result<bool, String> {
@@ -141,7 +143,7 @@ impl Workers {
                 return Ok(false);
             }
             left -= 1;
-            let fails = !self.attempt(&smaller)?.faults.is_empty();
+            let fails = is_alike(&self.attempt(&smaller)?.faults, faults);
             if fails {
                 *least = smaller;
             }

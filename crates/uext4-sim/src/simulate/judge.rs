@@ -22,7 +22,9 @@ pub(super) struct Remains {
     has_failed: bool,
 }
 
-const AT_ONCE: Speed = Speed { request: Duration::ZERO, flush: Duration::ZERO };
+/// Recovered images of which e2fsck judges one.
+const E2FSCK_EVERY: u64 = 10;
+const AT_ONCE: Speed = Speed { request: Duration::ZERO, flush: Duration::ZERO, slow_percent: 0 };
 
 /// Recovers the image that a life has left and judges it; the image afterwards, if a next life can
 /// go on with it.
@@ -58,19 +60,29 @@ pub(super) fn judge(
     let is_left = remains.has_failed && (is_left || !problems.is_empty());
     if !is_left {
         let judge: &dyn Judge = if remains.has_failed { &CheckerAfterErrors } else { &Checker };
-        faults.extend(judge.findings(&image).map_err(|fault| vec![fault])?);
+        let named = |fault| format!("fsck: {fault}");
+        faults.extend(judge.findings(&image).map_err(|f| vec![named(f)])?.into_iter().map(named));
         faults.extend(problems);
     }
     let threads: BTreeSet<u32> = ended.history.threads.iter().map(|t| t.thread).collect();
     let of_these = |place: &Place| thread_of(place).is_some_and(|t| threads.contains(&t));
-    faults.extend(ended.history.check(&ended.marks, &part_of(&view, of_these)));
+    let differences = ended.history.check(&ended.marks, &part_of(&view, of_these));
+    faults.extend(differences.into_iter().map(|line| format!("model: {line}")));
     faults.extend(racer::check(&view));
     let is_callers = |place: &Place| place.dir != SHARED_FILES && thread_of(place).is_some();
     let is_old = |place: &Place| is_callers(place) && !of_these(place);
     let left = remains.view.differences(&part_of(&view, is_old));
     faults.extend(left.into_iter().map(|line| format!("of an earlier life: {line}")));
     remains.view = part_of(&view, is_callers);
+    if faults.is_empty() && !remains.has_failed && is_for_e2fsck(plan, number) {
+        faults.extend(e2fsck(&image).err().map(|fault| format!("e2fsck: {fault}")));
+    }
     if faults.is_empty() { Ok((!is_left).then_some(image)) } else { Err(faults) }
+}
+
+/// One image in [`E2FSCK_EVERY`], or with `--e2fsck` all.
+fn is_for_e2fsck(plan: &Plan, number: usize) -> bool {
+    plan.case.e2fsck || (plan.case.seed + number as u64).is_multiple_of(E2FSCK_EVERY)
 }
 
 fn open(medium: Arc<Medium>, life: &LifePlan) -> Result<Volume, Error> {
@@ -112,10 +124,9 @@ fn part_of(view: &View, fits: impl Fn(&Place) -> bool) -> View {
     View { nodes: nodes.map(|(ino, seen)| (*ino, seen.clone())).collect(), entries }
 }
 
-/// What e2fsck says of an image at rest.
-pub(super) fn e2fsck(image: &MemoryDevice) -> Result<(), String> {
+/// What e2fsck says of an image at rest, where there is one.
+fn e2fsck(image: &MemoryDevice) -> Result<(), String> {
     if oracle::e2fsck().is_none() {
-        println!("skipped: e2fsck is not installed");
         return Ok(());
     }
     let oracle = Oracle::new().map_err(|error| error.to_string())?;

@@ -9,8 +9,9 @@ use super::judge::{self, Remains};
 use super::medium::Medium;
 use super::part::Part;
 use super::plan::{End, LifePlan, Plan};
-use super::racer::{ANCHOR, SHARED_FILES, SHARED_FILES_NAME};
-use super::{Coverage, Report, neighbour};
+use super::racer::{ANCHOR, PLAIN, SHARED_FILES, SHARED_FILES_NAME};
+use super::tenant::Meeting;
+use super::{Coverage, Report, neighbour, tenant};
 use crate::category::Category;
 use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
 use crate::operation::{Operation, SHARED, SHARED_NAME, own_directory, own_name};
@@ -64,6 +65,8 @@ pub(super) struct Around {
     pub(super) plan: Arc<Plan>,
     pub(super) life: LifePlan,
     pub(super) number: usize,
+    /// Numbers of the callers.
+    pub(super) threads: Vec<u32>,
     pub(super) volume: Volume,
     pub(super) medium: Arc<Medium>,
     pub(super) clock: Clock,
@@ -74,11 +77,23 @@ pub(super) struct Around {
     pub(super) enough: AtomicBool,
     /// Files that racers have made.
     pub(super) marks: AtomicU32,
+    /// Syncs of callers that have returned.
+    syncs: AtomicU32,
     /// A request failed for a moment.
     pub(super) troubled: AtomicBool,
+    /// Where callers of the same files wait for each other.
+    pub(super) meeting: Meeting,
 }
 
 impl Around {
+    /// A sync of a caller has returned: what it says is true from this moment on.
+    pub(super) fn synced(&self) {
+        let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.life.end == (End::CutAtSync { number }) {
+            self.medium.cut_now();
+        }
+    }
+
     /// Whether operations may fail from now on.
     pub(super) fn is_over(&self) -> bool {
         self.medium.is_off()
@@ -134,9 +149,6 @@ pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<Strin
             None => return Ok(()),
         }
     }
-    if plan.case.e2fsck {
-        judge::e2fsck(&image).map_err(one)?;
-    }
     Ok(())
 }
 
@@ -163,7 +175,7 @@ fn live(
     let medium = Arc::new(medium.verbose(plan.case.verbose));
     let volume = open(medium.clone(), &life).map_err(|error| vec![format!("open: {error}")])?;
     let threads: Vec<u32> = (0..plan.threads).map(|t| number as u32 * 8 + t + 1).collect();
-    match set_up(plan, &life, &volume, &threads, remains) {
+    match set_up(plan, number, &volume, &threads, remains) {
         Ok(()) => {}
         // Earlier lives have filled it: this run has no more.
         Err(error) if *error.kind() == ErrorKind::NoSpace => return Ok(None),
@@ -173,6 +185,7 @@ fn live(
         plan: Arc::clone(plan),
         life,
         number,
+        threads: threads.clone(),
         volume,
         medium,
         clock: Clock::default(),
@@ -180,7 +193,9 @@ fn live(
         closing: AtomicBool::new(false),
         enough: AtomicBool::new(false),
         marks: AtomicU32::new(0),
+        syncs: AtomicU32::new(0),
         troubled: AtomicBool::new(false),
+        meeting: Meeting::of(threads.len()),
     });
     if let Some((begin, length, for_space)) = around.life.failing {
         around.medium.fail_writes(begin, length, for_space);
@@ -199,7 +214,16 @@ fn live(
     if let End::CloseBeside { after } | End::ReadOnlyBeside { after } = around.life.end {
         thread::sleep(after);
         around.closing.store(true, Ordering::Relaxed);
+        // Who closes it as well waits for the end, and says the same.
+        let second = thread::spawn("second closer", {
+            let around = Arc::clone(&around);
+            move || close_once(&around).is_ok()
+        });
         let closed = close(&around);
+        let is_closed = second.join().expect("its end");
+        if is_closed != matches!(closed, Ok(true)) {
+            around.progress.fault(format!("close: two closers: {is_closed}, {closed:?}"));
+        }
         return end(around, callers, neighbours, Some(closed)).map(Some);
     }
     end(around, callers, neighbours, None).map(Some)
@@ -284,11 +308,7 @@ fn all_is_durable(history: &mut History, clock: &Clock) -> Mark {
 
 /// Closes the volume; whether it says that all is well. Nothing may be done on it afterwards.
 fn close(around: &Around) -> Result<bool, String> {
-    let closed = match around.life.end {
-        End::ReadOnlyBeside { .. } => around.volume.remount_read_only(),
-        _ => around.volume.clone().close(),
-    };
-    match closed {
+    match close_once(around) {
         Ok(()) => {
             let root = around.volume.root();
             let late = root.and_then(|root| around.volume.create(&root, b"late", &directory(0)));
@@ -299,6 +319,13 @@ fn close(around: &Around) -> Result<bool, String> {
         }
         Err(_) if around.is_over() => Ok(false),
         Err(error) => Err(format!("close: {error}")),
+    }
+}
+
+fn close_once(around: &Around) -> Result<(), Error> {
+    match around.life.end {
+        End::ReadOnlyBeside { .. } => around.volume.remount_read_only(),
+        _ => around.volume.clone().close(),
     }
 }
 
@@ -319,12 +346,14 @@ fn directory(owner: u32) -> NewInode {
 /// The directories of the callers; what earlier lives left goes, or a part of it.
 fn set_up(
     plan: &Plan,
-    life: &LifePlan,
+    number: usize,
     volume: &Volume,
     threads: &[u32],
     remains: &mut Remains,
 ) -> Result<(), Error> {
+    let life = &plan.lives[number];
     let root = volume.root()?;
+    tenant::move_out(volume)?;
     if plan.parts.has(Part::Remove) {
         remains.remove(volume, plan.case.seed)?;
     }
@@ -338,11 +367,16 @@ fn set_up(
         }
     }
     let files = volume.lookup(&root, SHARED_FILES_NAME)?;
-    match volume.create(&files, ANCHOR, &directory(0)) {
-        Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
-        _ => {}
+    let plain = NewInode { kind: FileKind::Regular, ..directory(0) };
+    for (name, new) in [(ANCHOR, directory(0)), (PLAIN, plain)] {
+        match volume.create(&files, name, &new) {
+            Err(error) if *error.kind() != ErrorKind::Exists => return Err(error),
+            _ => {}
+        }
     }
-    if life.category == Category::NoSpace {
+    if let Some(tenancy) = &life.tenancy {
+        tenant::move_in(volume, tenancy, number, threads.len() as u64)?;
+    } else if life.category == Category::NoSpace {
         match run::fill(volume, 60) {
             Err(error) if !matches!(error.kind(), ErrorKind::Exists | ErrorKind::NoSpace) => {
                 return Err(error);

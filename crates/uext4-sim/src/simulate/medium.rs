@@ -118,7 +118,11 @@ impl Medium {
 
     /// The power fails now.
     pub(super) fn cut_now(&self) {
-        self.state.lock().is_off = true;
+        let mut state = self.state.lock();
+        if !state.is_off {
+            state.is_off = true;
+            state.stage = Some(uext4_schedule::stages());
+        }
     }
 
     pub(super) fn is_off(&self) -> bool {
@@ -242,8 +246,8 @@ impl Medium {
         }
         let most = if kind == Kind::Flush { self.speed.flush } else { self.speed.request };
         let most = most.as_nanos() as u64;
-        // Some requests take so long that commits pass them.
-        let slow = [1, 1, 1, 8, 8, 100][state.rng.random_range(0..60_usize).saturating_sub(54)];
+        let is_slow = state.rng.random_range(0..100) < self.speed.slow_percent;
+        let slow = if is_slow { [8, 8, 100][state.rng.random_range(0..3)] } else { 1 };
         let nanos = if most == 0 { 0 } else { state.rng.random_range(most / 10..=most) };
         Ok(Duration::from_nanos(nanos * slow))
     }

@@ -13,21 +13,29 @@
 //! | [`part`] | what may be in a run; a seed draws which |
 //! | [`plan`] | everything else that a seed draws |
 //! | [`medium`] | the device: latency, failures, loss of power |
-//! | [`life`], [`caller`], [`neighbour`], [`racer`] | the threads of one life |
+//! | [`life`], [`caller`], [`tenant`] | the threads of one life that are waited for |
+//! | [`neighbour`], [`onlooker`], [`racer`], [`refuse`] | those beside them |
 //! | [`judge`] | what must be there afterwards |
+//! | [`memory`] | what may be in memory |
+//! | [`fault`] | which judge found a fault |
 //! | [`coverage`] | what the runs have reached |
 //! | [`campaign`] | many seeds in processes of their own, and the shrinking of one that fails |
 
 mod caller;
 pub mod campaign;
 pub mod coverage;
+mod fault;
 mod judge;
 mod life;
 mod medium;
+mod memory;
 mod neighbour;
+mod onlooker;
 pub mod part;
 mod plan;
 mod racer;
+mod refuse;
+mod tenant;
 
 pub use coverage::Coverage;
 pub use medium::Medium;
@@ -69,6 +77,7 @@ pub fn run(case: &Case) -> Report {
         policy: plan.policy,
         step: plan.step,
         patience: plan::PATIENCE,
+        processors: plan.processors,
     };
     let progress = life::Progress::default();
     let seen = progress.clone();

@@ -1,8 +1,10 @@
-//! Threads beside the callers: look-ups by number, syncs, trims.
+//! Threads beside the callers: look-ups by number, syncs, trims, and those of other modules.
 
 use super::life::Around;
-use super::part::Part;
+use super::onlooker::look_on;
+use super::part::{Part, Parts};
 use super::racer::{collide, race};
+use super::refuse::be_refused;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
@@ -23,11 +25,20 @@ const NEIGHBOURS: &[(Part, Work, u64)] = &[
     (Part::Share, race, 20_000),
     (Part::Collide, collide, 1_000),
     (Part::Collide, collide, 5_000),
+    (Part::Refuse, be_refused, 4_000),
+    (Part::Onlook, look_on, 1_000),
+    (Part::Onlook, look_on, 8_000),
+    (Part::Onlook, look_on, 2_000),
+    (Part::Onlook, look_on, 20_000),
 ];
 
 /// Starts those that are part of the run.
 pub(super) fn start(around: &Arc<Around>) -> Vec<JoinHandle<()>> {
-    let parts = around.plan.parts;
+    let mut parts = around.plan.parts;
+    if around.life.tenancy.is_some() {
+        // Those take blocks, if only for a moment.
+        parts = parts.without(Parts::of(&[Part::Share, Part::Trim, Part::Onlook, Part::Refuse]));
+    }
     NEIGHBOURS
         .iter()
         .filter(|(part, _, _)| parts.has(*part))

@@ -46,6 +46,14 @@ pub enum Part {
     Category,
     /// Several threads use the same files.
     Share,
+    /// Threads sync and read files of the callers.
+    Onlook,
+    /// Callers sync most files that they have written.
+    SyncOften,
+    /// A few files of all callers, and hardly room for them.
+    Tight,
+    /// Calls that must be refused.
+    Refuse,
 }
 
 const ALL: &[(Part, &str, u32)] = &[
@@ -68,6 +76,10 @@ const ALL: &[(Part, &str, u32)] = &[
     (Part::Remove, "remove", 60),
     (Part::Category, "category", 60),
     (Part::Share, "share", 30),
+    (Part::Onlook, "onlook", 35),
+    (Part::SyncOften, "sync-often", 25),
+    (Part::Tight, "tight", 25),
+    (Part::Refuse, "refuse", 25),
 ];
 
 /// A set of parts.
@@ -84,6 +96,14 @@ impl Parts {
                 parts.insert(*part);
             }
         }
+        parts
+    }
+
+    /// These.
+    #[must_use]
+    pub fn of(these: &[Part]) -> Parts {
+        let mut parts = Parts::default();
+        these.iter().for_each(|part| parts.insert(*part));
         parts
     }
 

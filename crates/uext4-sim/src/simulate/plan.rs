@@ -1,6 +1,7 @@
 //! Everything that a seed draws before the run begins.
 
 use super::part::{Part, Parts};
+use super::tenant::Tenancy;
 use crate::category::{CATEGORIES, Category};
 use crate::oracle::JUNK;
 use crate::run::CONTRASTS;
@@ -36,7 +37,7 @@ pub struct Case {
     pub without: Parts,
     /// A mistake of the engine that is switched on.
     pub plant: Option<Fault>,
-    /// e2fsck judges the last image as well.
+    /// e2fsck judges each recovered image, and not some.
     pub e2fsck: bool,
     /// What each caller does is printed.
     pub verbose: bool,
@@ -70,6 +71,8 @@ impl fmt::Display for Case {
 pub(super) enum End {
     /// The power fails at this request of the device.
     Cut { request: u64 },
+    /// The power fails as soon as so many syncs of callers have returned.
+    CutAtSync { number: u32 },
     /// The callers have done their operations, and the volume is closed.
     Close,
     /// The volume is closed after about this time, with callers inside.
@@ -86,6 +89,8 @@ pub(super) struct LifePlan {
     pub(super) options: MountOptions,
     pub(super) contrast: &'static str,
     pub(super) category: Category,
+    /// The callers do this instead.
+    pub(super) tenancy: Option<Tenancy>,
     pub(super) operations: usize,
     pub(super) end: End,
     /// The recovery afterwards is cut at this request.
@@ -101,6 +106,9 @@ pub(super) struct Speed {
     pub(super) request: Duration,
     /// Of flushes, at most.
     pub(super) flush: Duration,
+    /// Of a hundred requests so many take eight or a hundred times as long, so that commits pass
+    /// them.
+    pub(super) slow_percent: u32,
 }
 
 /// Everything that a seed draws.
@@ -111,6 +119,8 @@ pub struct Plan {
     pub(super) policy: Policy,
     pub(super) step: Duration,
     pub(super) threads: u32,
+    /// How many the engine is told of: it has as many cells of its counters, and lanes for syncs.
+    pub(super) processors: usize,
     pub(super) speed: Speed,
     pub(super) lives: Vec<LifePlan>,
     pub(super) format: uext4_mkfs::Options,
@@ -139,16 +149,21 @@ impl Plan {
         let mut policy = Policy::draw(&mut rng);
         policy.preemptions_max = case.preemptions.unwrap_or(u64::MAX);
         let step = Duration::from_nanos([20, 100, 500, 2_000][rng.random_range(0..4)]);
-        let threads = rng.random_range(1..=5).min(case.threads.unwrap_or(u32::MAX)).max(1);
+        let threads = rng.random_range(1..=5);
+        // Syncs go in groups where many sync.
+        let threads = if parts.has(Part::SyncOften) { threads.max(4) } else { threads };
+        let threads = threads.min(case.threads.unwrap_or(u32::MAX)).max(1);
         let micros = |most| Duration::from_micros(most);
         let speed = match parts.has(Part::Latency) {
             true => Speed {
                 request: micros([20, 200, 3_000][rng.random_range(0..3)]),
                 flush: micros([50, 2_000, 40_000][rng.random_range(0..3)]),
+                slow_percent: [0, 5, 20][rng.random_range(0..3)],
             },
-            false => Speed { request: micros(0), flush: micros(0) },
+            false => Speed { request: micros(0), flush: micros(0), slow_percent: 0 },
         };
         let (format, image_mib) = draw_format(&mut rng, case.seed, parts);
+        let processors = [1, 1, 1, 2, 4][rng.random_range(0..5)];
         let count = rng.random_range(1..=4).min(case.lives.unwrap_or(usize::MAX)).max(1);
         let block_size = format.block_size.unwrap_or(4096);
         let lives = (0..count)
@@ -160,7 +175,7 @@ impl Plan {
             })
             .collect();
         let case = case.clone();
-        Plan { case, parts, policy, step, threads, speed, lives, format, image_mib }
+        Plan { case, parts, policy, step, threads, processors, speed, lives, format, image_mib }
     }
 
     /// A fresh file system. Its free blocks hold junk; with lazily initialised tables the junk
@@ -205,6 +220,8 @@ fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Option
         uuid: Some(seeds),
         time: Some(1_704_000_000),
         lazy_itable_init: parts.has(Part::LazyTables),
+        // What is given back goes to root's reserve first, and past the cells of the others.
+        reserved_percent: if parts.has(Part::Tight) { 0.0 } else { 5.0 },
         discard: false,
         ..uext4_mkfs::Options::default()
     };
@@ -218,7 +235,7 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
         ..MountOptions::default()
     };
     options.cache_bytes = match parts.has(Part::SmallCache) {
-        true => [64 << 10, 512 << 10, 2 << 20][rng.random_range(0..3)],
+        true => [64 << 10, 64 << 10, 512 << 10, 2 << 20][rng.random_range(0..4)],
         false => MountOptions::CACHE_BYTES_MIN,
     };
     let contrast = CONTRASTS[rng.random_range(0..CONTRASTS.len())];
@@ -237,9 +254,20 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
         true if category != Category::NoSpace => category,
         _ => Category::Mix,
     };
+    let storms = rng.random_bool(0.5);
+    let category = if parts.has(Part::SyncOften) && storms { Category::Storm } else { category };
     let category = if parts.has(Part::Full) { Category::NoSpace } else { category };
+    let tenancy = Tenancy::draw(rng);
+    // Asynchronous commits may show anything in what was not synced (D32).
+    let is_tight = parts.has(Part::Tight) && !options.journal_async_commit;
+    let tenancy = is_tight.then_some(tenancy);
+    if tenancy.is_some_and(|tenancy| !tenancy.has_pool) {
+        options.parse("mb_node_pool=0").expect("a mount option");
+    }
     let operations = rng.random_range(20..=400) / threads as usize + 1;
     let cut = End::Cut { request: draw_request(rng, block_size) };
+    let number = rng.random_range(1..=40);
+    let cut = if rng.random_ratio(2, 5) { End::CutAtSync { number } } else { cut };
     let after = Duration::from_micros(rng.random_range(100..2_000_000));
     let roll = rng.random_range(0..10);
     let end = match roll {
@@ -255,7 +283,7 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
     let length = Duration::from_micros(rng.random_range(100..3_000_000));
     let failing = (begin, length, rng.random_bool(0.5));
     let failing = parts.has(Part::WriteErrors).then_some(failing);
-    LifePlan { options, contrast, category, operations, end, recovery_cut, failing }
+    LifePlan { options, contrast, category, tenancy, operations, end, recovery_cut, failing }
 }
 
 /// Most lives have some hundred requests.
@@ -270,14 +298,14 @@ impl fmt::Display for Plan {
         let features = if self.format.features.is_empty() { "-" } else { &self.format.features };
         write!(
             f,
-            "seed {}: {} MiB, {}-byte blocks, features {features}, {} callers, {:?} every {}, \
-             step {:?}, {:?}; {}",
+            "seed {}: {} MiB, {}-byte blocks, features {features}, {} callers, {} processors, \
+             {:?}, step {:?}, {:?}; {}",
             self.case.seed,
             self.image_mib,
             self.format.block_size.unwrap_or(0),
             self.threads,
-            self.policy.order,
-            self.policy.mean,
+            self.processors,
+            self.policy,
             self.step,
             self.speed,
             self.parts,
@@ -285,10 +313,11 @@ impl fmt::Display for Plan {
         for life in &self.lives {
             write!(
                 f,
-                "\n  {} x {} {}, cache {} KiB, commit {} ms, expire {} ms, {:?}",
+                "\n  {} x {} {} {:?}, cache {} KiB, commit {} ms, expire {} ms, {:?}",
                 life.operations,
                 life.category,
                 life.contrast,
+                life.tenancy,
                 life.options.cache_bytes >> 10,
                 life.options.commit_interval_ms,
                 life.options.dirty_expire_ms,

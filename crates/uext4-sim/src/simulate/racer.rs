@@ -22,6 +22,8 @@ pub(super) const SHARED_FILES: Id = 0x7100_0000;
 pub(super) const SHARED_FILES_NAME: &[u8] = b"files";
 /// A name there that always exists.
 pub(super) const ANCHOR: &[u8] = b"anchor";
+/// A file there that nobody changes.
+pub(super) const PLAIN: &[u8] = b"plain";
 /// Names.
 const FILES: u32 = 3;
 /// Largest file, in blocks.
@@ -99,7 +101,7 @@ fn cut(volume: &Volume, inode: &InodeRef, size: u64) -> Result<(), Error> {
     volume.set_attr(inode, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
 }
 
-fn marked(mark: Id, len: u64) -> Vec<u8> {
+pub(super) fn marked(mark: Id, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     content::fill(&mut bytes, mark, 0, 0);
     bytes
@@ -114,7 +116,7 @@ fn look(around: &Around, file: &OpenFile, mark: Id, block: u64) -> Result<(), Er
     Ok(())
 }
 
-fn is_marked(mark: Id, offset: u64, bytes: &[u8]) -> Result<(), String> {
+pub(super) fn is_marked(mark: Id, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let pattern = content::pattern(mark, 0);
     for (index, word) in bytes.chunks_exact(8).enumerate() {
         if word != pattern && word != [0; 8] {

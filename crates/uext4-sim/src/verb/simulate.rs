@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Switch a planted mistake of the engine on (docs/testing.md)
     #[arg(long, value_name = "NAME")]
     plant: Option<Fault>,
-    /// e2fsck judges the last image of each run, too
+    /// e2fsck judges each recovered image, instead of one in ten
     #[arg(long)]
     e2fsck: bool,
     /// Tell which locks were waited for, what was cut, and which errors were made
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         return Err(format!("cargo xtask simulate {case}"));
     }
     let preemptions = workers.attempt(&case)?.preemptions;
-    let least = workers.shrink(&case, preemptions)?;
+    let least = workers.shrink(&case, &faults, preemptions)?;
     replay(&workers, &least)
 }
 

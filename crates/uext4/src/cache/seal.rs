@@ -6,9 +6,9 @@
 //! that a descriptor that is committed later carries them whoever changed it last. Slots are
 //! verified by those who read them: an unused slot need not have a checksum.
 
+use crate::sync::state::{AtomicU32, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{
     BlockNo, Checksums, Corrupt, CorruptKind, GroupNo, Ino, Place, RawGroupDesc, RawInode,

@@ -4,8 +4,8 @@
 //! the mappings to be made for them. Several parts, of several inodes, are written and mapped
 //! together.
 //! Invariants: everything that a mapping will make reachable is in the part's runs: the pages, and
-//! zeroes for unwritten neighbours that are converted with them rather than split off, where data is
-//! written before it is mapped. Neighbours change by nobody else while the sweep lock is held; a
+//! zeroes for unwritten neighbours that are converted with them rather than split off, where data
+//! is written before it is mapped. Neighbours change by nobody else while the sweep lock is held; a
 //! page that becomes dirty over one is written later, over what is then a written extent.
 
 use super::Files;

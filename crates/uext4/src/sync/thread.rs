@@ -11,12 +11,14 @@ pub(crate) use uext4_schedule::thread::{Builder, JoinHandle};
 
 /// Processors that this process may use. Asking the system takes as long as reading some files.
 pub(crate) fn processors() -> usize {
-    use std::sync::OnceLock;
-    if cfg!(feature = "simulate") {
-        return 4;
+    #[cfg(feature = "simulate")]
+    return uext4_schedule::processors();
+    #[cfg(not(feature = "simulate"))]
+    {
+        use std::sync::OnceLock;
+        static PROCESSORS: OnceLock<usize> = OnceLock::new();
+        *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
     }
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
 }
 
 /// How many cells a counter needs that many threads change: a power of two, one for each
@@ -24,9 +26,7 @@ pub(crate) fn processors() -> usize {
 pub(crate) fn slots() -> usize {
     #[cfg(feature = "shuttle")]
     return 2;
-    #[cfg(feature = "simulate")]
-    return 4;
-    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+    #[cfg(not(feature = "shuttle"))]
     processors().min(64).next_power_of_two()
 }
 

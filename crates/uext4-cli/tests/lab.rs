@@ -16,10 +16,9 @@ fn run(scratch: &Scratch, name: &str, rate: f64) -> PathBuf {
     let mut text = String::new();
     for round in 1..=10 {
         let value = rate * (1.0 + 0.01 * f64::from(round % 3));
-        let _ = writeln!(
-            text,
-            r#"{{"experiment":"E3","target":"uext4","variant":"default","store":"ram","path":"device","threads":16,"bs":16384,"metric":"iops","value":{value},"unit":"1/s","round":{round}}}"#
-        );
+        let _ = write!(text, r#"{{"experiment":"E3","target":"uext4","variant":"default","#);
+        let _ = write!(text, r#""store":"ram","path":"device","threads":16,"bs":16384,"#);
+        let _ = writeln!(text, r#""metric":"iops","value":{value},"unit":"1/s","round":{round}}}"#);
     }
     let path = scratch.path(name);
     std::fs::write(&path, text).expect("a file");

@@ -9,8 +9,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use uext4::plant::Fault;
-use uext4_sim::simulate::{Case, Parts};
 use uext4_sim::simulate::campaign::{Campaign, Workers};
+use uext4_sim::simulate::{Case, Parts};
 
 fn workers() -> Workers {
     Workers { program: PathBuf::from(env!("CARGO_BIN_EXE_uext4-sim")) }
@@ -71,7 +71,11 @@ const PLANTED: &[Planted] = &[
     planted(Fault::VisibleCreation, 400),
     planted(Fault::HastyDelete, 400),
     // Parts that come beside it make it rare.
-    Planted { fault: Fault::LateSize, seeds: (300, 400), without: "onlook,sync-often,tight,refuse" },
+    Planted {
+        fault: Fault::LateSize,
+        seeds: (300, 400),
+        without: "onlook,sync-often,tight,refuse",
+    },
 ];
 
 #[test]

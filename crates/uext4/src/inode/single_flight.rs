@@ -51,6 +51,14 @@ struct State {
     round: Duration,
 }
 
+impl State {
+    /// Number of the sweep that runs, or that its leader gathers for, while one does.
+    fn awaited(&self) -> u64 {
+        let is_gathering = self.unended == 0;
+        if is_gathering { self.started + 1 } else { self.started }
+    }
+}
+
 /// What a caller is to do.
 #[derive(Debug)]
 pub(crate) enum Turn<'a> {
@@ -102,7 +110,7 @@ impl SingleFlight {
                 return Turn::Leads(Lead { flight: self, number: state.started, succeeded: false });
             }
             wait.get_or_insert_with(|| waits.begin(WaitFor::Sweep));
-            self.ended_of(wanted.max(state.started)).wait(&mut state);
+            self.ended_of(wanted.max(state.awaited())).wait(&mut state);
         }
     }
 
@@ -240,6 +248,17 @@ mod tests {
             }
         });
         assert!(sweeps.into_inner() > 0);
+    }
+
+    /// A sweep has failed, and one of those that it was for gathers for the next: the others wait for
+    /// that one. Waiting for the failed one, whose number it has not passed yet, one of them was
+    /// woken by each later sweep, and the last by none.
+    #[test]
+    fn callers_of_a_failed_sweep_wait_for_the_one_that_gathers() {
+        let mut state = State { started: 2, completed: 1, running: true, ..State::default() };
+        assert_eq!(state.awaited(), 3);
+        (state.started, state.unended) = (3, 3);
+        assert_eq!(state.awaited(), 3);
     }
 
     #[test]

@@ -292,6 +292,26 @@ fn wrong_paths() {
 }
 
 #[test]
+fn small_slips_are_told() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("q.img", 16, &[]) else { skip!("no mke2fs") };
+    let rel = |tail: &str| OsString::from(format!("{}:{tail}", image.display()));
+    let (etc, want) = (|| OsString::from("/etc/passwd"), "not of the form IMAGE:/path");
+    run_fails(["cp".into(), etc(), rel("etc/")], want);
+    run_fails(["cp".into(), etc(), rel("f")], want);
+    run_fails(["cp".into(), rel("f"), scratch.path("out").into()], want);
+    run_fails(["cp".into(), rel("f"), at(&image, "/f")], want);
+    let new = || scratch.path("new").into_os_string();
+    run_fails(
+        ["mkfs".into(), "-d".into(), "/nonexist".into(), new(), "16M".into()],
+        "/nonexist: No such file or directory",
+    );
+    run_fails(["mkfs".into(), "-d".into(), etc(), new(), "16M".into()], "Not a directory");
+    run_fails(["mkfs".into(), new(), "0".into()], "too small");
+    assert!(!scratch.path("new").exists());
+}
+
+#[test]
 fn wrong_mounts() {
     let scratch = Scratch::new();
     let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };

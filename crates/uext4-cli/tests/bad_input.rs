@@ -311,6 +311,26 @@ fn small_slips_are_told() {
     assert!(!scratch.path("new").exists());
 }
 
+/// The message names the step that leads on, and the step works.
+#[test]
+fn a_mount_whose_daemon_was_killed() {
+    let scratch = Scratch::new();
+    let (image, dir) = match common::ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = common::Mounted::new(&image, &dir, "");
+    let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    common::wait_until("the daemon to be gone", || fs::metadata(&dir).is_err());
+    let again = [OsString::from("mount"), image.clone().into(), dir.clone().into()];
+    run_fails(again, "not connected: its daemon is gone; uext4 umount");
+    run_ok(["umount".as_ref(), dir.as_os_str()]);
+    mount.forget();
+    common::Mounted::new(&image, &dir, "").end();
+    common::assert_clean(&image);
+}
+
 #[test]
 fn wrong_mounts() {
     let scratch = Scratch::new();

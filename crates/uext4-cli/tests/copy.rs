@@ -163,7 +163,7 @@ fn a_named_target_is_written_in_place() {
         "seq 1000 > end; $U cp -r $I:/f l; test -L l; cmp end f",
         "mkdir d; ln -s ../end d/f; echo > end; $U cp $I:/f d; test -L d/f; cmp end f",
         // But not where a recursive copy could have made the link itself.
-        "rm d/f; ln -s ../end d/f; echo k > end; $U cp -r $I:/f d; test ! -L d/f; test $(cat end) = k",
+        "ln -sf ../end d/f; echo k > end; $U cp -r $I:/f d; test ! -L d/f; test $(cat end) = k",
         // A fifo, a pipe and a file by the name of standard output; a hole is zeros there.
         "mkfifo p; cat p > got & $U cp $I:/f p; wait $!; test -p p; cmp got f",
         "ln -s /dev/stdout out; $U cp $I:/f out | cmp - f; test -L out",

@@ -9,23 +9,34 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 /// Why a step failed, in words; where it happened is added by the caller.
 #[derive(Debug)]
-pub(crate) struct Why(String);
+pub(crate) struct Why {
+    text: String,
+    /// Where it happened, when that is not where the caller was.
+    place: Option<String>,
+}
 
 impl Why {
     /// A reason in our own words.
     pub(crate) fn new(why: impl Into<String>) -> Self {
-        Self(why.into())
+        Self { text: why.into(), place: None }
+    }
+
+    /// The same, with a place of its own for the message, unless it has one already.
+    pub(crate) fn of(mut self, place: impl fmt::Display) -> Self {
+        self.place.get_or_insert_with(|| place.to_string());
+        self
     }
 
     /// The failure of `verb` at `place` for this reason.
     pub(crate) fn at(self, verb: &str, place: impl fmt::Display) -> Failure {
-        Failure::line(&format!("{verb}: {place}: {}", self.0))
+        let place = self.place.unwrap_or_else(|| place.to_string());
+        Failure::line(&format!("{verb}: {place}: {}", self.text))
     }
 }
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -35,7 +46,7 @@ impl From<io::Error> for Why {
         if let Some(end) = text.rfind(" (os error ") {
             text.truncate(end);
         }
-        Self(text)
+        Self::new(text)
     }
 }
 
@@ -47,7 +58,7 @@ impl From<rustix::io::Errno> for Why {
 
 impl From<uext4::Error> for Why {
     fn from(error: uext4::Error) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }
 

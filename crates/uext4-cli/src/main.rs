@@ -21,6 +21,7 @@ mod inspect;
 mod json;
 mod log;
 mod mballoc;
+mod mounted;
 mod output;
 mod partition;
 mod place;

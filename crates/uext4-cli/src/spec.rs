@@ -147,12 +147,23 @@ fn splits(name: &[u8]) -> impl Iterator<Item = ImagePath> {
     })
 }
 
+/// What is wrong with an operand that lies in no image.
+pub(crate) const NOT_IN_IMAGE: &str = "not of the form IMAGE:/path";
+
+/// Whether a name that nothing has begins with a file and a colon: `IMAGE:path`.
+pub(crate) fn has_relative_part(path: &Path) -> bool {
+    let name = path.as_os_str().as_bytes();
+    let is_image = |left: &[u8]| Image::parse(OsStr::from_bytes(left)).exists();
+    let mut colons = (1..name.len()).filter(|at| name[*at] == b':');
+    path.symlink_metadata().is_err() && colons.any(|at| is_image(&name[..at]))
+}
+
 /// An operand that must lie in an image (`IMAGE:/path`).
 pub(crate) fn in_image(verb: &str, name: &OsStr) -> crate::failure::Result<ImagePath> {
     match Location::parse(name) {
         Location::Image(path) => Ok(path),
         Location::Host(path) => {
-            let why = crate::failure::Why::new("not of the form IMAGE:/path");
+            let why = crate::failure::Why::new(NOT_IN_IMAGE);
             Err(why.at(verb, path.display()))
         }
     }

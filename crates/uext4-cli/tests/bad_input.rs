@@ -304,6 +304,46 @@ fn wrong_paths() {
 }
 
 #[test]
+fn small_slips_are_told() {
+    let scratch = Scratch::new();
+    let Some(image) = scratch.image("q.img", 16, &[]) else { skip!("no mke2fs") };
+    let rel = |tail: &str| OsString::from(format!("{}:{tail}", image.display()));
+    let (etc, want) = (|| OsString::from("/etc/passwd"), "not of the form IMAGE:/path");
+    run_fails(["cp".into(), etc(), rel("etc/")], want);
+    run_fails(["cp".into(), etc(), rel("f")], want);
+    run_fails(["cp".into(), rel("f"), scratch.path("out").into()], want);
+    run_fails(["cp".into(), rel("f"), at(&image, "/f")], want);
+    let new = || scratch.path("new").into_os_string();
+    run_fails(
+        ["mkfs".into(), "-d".into(), "/nonexist".into(), new(), "16M".into()],
+        "/nonexist: No such file or directory",
+    );
+    run_fails(["mkfs".into(), "-d".into(), etc(), new(), "16M".into()], "Not a directory");
+    run_fails(["mkfs".into(), new(), "0".into()], "too small");
+    assert!(!scratch.path("new").exists());
+}
+
+/// The message names the step that leads on, and the step works.
+#[test]
+fn a_mount_whose_daemon_was_killed() {
+    let scratch = Scratch::new();
+    let (image, dir) = match common::ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = common::Mounted::new(&image, &dir, "");
+    let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    common::wait_until("the daemon to be gone", || fs::metadata(&dir).is_err());
+    let again = [OsString::from("mount"), image.clone().into(), dir.clone().into()];
+    run_fails(again, "not connected: its daemon is gone; uext4 umount");
+    run_ok(["umount".as_ref(), dir.as_os_str()]);
+    mount.forget();
+    common::Mounted::new(&image, &dir, "").end();
+    common::assert_clean(&image);
+}
+
+#[test]
 fn wrong_mounts() {
     let scratch = Scratch::new();
     let Some(image) = scratch.image("image", 16, &[]) else { skip!("no mke2fs") };

@@ -127,6 +127,112 @@ fn a_copy_out_stays_in_its_target() {
     assert!(out.join("t/name").symlink_metadata().unwrap().is_file());
 }
 
+/// A script of the shell with `$U`, the command, and `$I`, an image that has `/f` with `from the
+/// image`; it must succeed.
+fn script(scratch: &Scratch, image: &std::path::Path, script: &str) {
+    let command = std::env::var_os("UEXT4_COPIED").unwrap_or_else(|| common::UEXT4.into());
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60", "bash", "-ec", script])
+        .env("U", command)
+        .env("I", image)
+        .current_dir(scratch.dir.path())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {:?}: {said}", output.status);
+}
+
+fn with_f(scratch: &Scratch) -> Option<std::path::PathBuf> {
+    let image = scratch.image("image", 16, &[])?;
+    let file = scratch.path("f");
+    fs::write(&file, b"from the image\n").unwrap();
+    run_ok(["cp".into(), file.into_os_string(), at(&image, "/f")]);
+    Some(image)
+}
+
+/// What a name on the command line leads to is written and stays what it is, as with cp(1). Fault
+/// model: a link, a device or a fifo that is removed for a file.
+#[test]
+fn a_named_target_is_written_in_place() {
+    let scratch = Scratch::new();
+    let Some(image) = with_f(&scratch) else { skip!("no mke2fs") };
+    let cases = [
+        // A link to a file, and one inside of a named directory; longer content goes.
+        "seq 1000 > end; ln -s end l; $U cp $I:/f l; test -L l; cmp end f",
+        "seq 1000 > end; $U cp -r $I:/f l; test -L l; cmp end f",
+        "mkdir d; ln -s ../end d/f; echo > end; $U cp $I:/f d; test -L d/f; cmp end f",
+        // But not where a recursive copy could have made the link itself.
+        "ln -sf ../end d/f; echo k > end; $U cp -r $I:/f d; test ! -L d/f; test $(cat end) = k",
+        // A fifo, a pipe and a file by the name of standard output; a hole is zeros there.
+        "mkfifo p; cat p > got & $U cp $I:/f p; wait $!; test -p p; cmp got f",
+        "ln -s /dev/stdout out; $U cp $I:/f out | cmp - f; test -L out",
+        "ln -s /proc/self/fd/1 out2; $U cp $I:/f out2 > got; test -L out2; cmp got f",
+        "truncate -s 3M h; echo x >> h; truncate -s 5M h; $U cp h $I:/h; $U cp $I:/h out | cmp - h",
+        // A regular file is replaced: its other names keep what they had.
+        "echo old > a; ln a b; $U cp $I:/f a; cmp a f; test $(cat b) = old",
+        "ln -sf /dev/null n; $U cp $I:/f n; test -L n -a -c /dev/null",
+    ];
+    for case in cases {
+        script(&scratch, &image, case);
+    }
+    let path = |name: &str| scratch.path(name).into_os_string();
+    symlink("nowhere", scratch.path("dangling")).unwrap();
+    run_fails(["cp".into(), at(&image, "/f"), path("dangling")], "dangling: not writing through");
+    assert!(!scratch.path("nowhere").exists());
+    run_fails(["cp".into(), at(&image, "/f"), image.clone().into()], "image that is read");
+    // Messages name what could not be written.
+    symlink("/dev/full", scratch.path("full")).unwrap();
+    run_fails(["cp".into(), at(&image, "/f"), path("full")], "full: No space left");
+    assert_clean(&image);
+}
+
+/// The same of devices that are the test's own, since the fault is to remove them.
+#[test]
+fn devices_are_never_removed() {
+    if !common::is_root() {
+        skip!("needs root");
+    }
+    let scratch = Scratch::new();
+    let Some(image) = with_f(&scratch) else { skip!("no mke2fs") };
+    script(&scratch, &image, "mkdir -p t dev s; mknod dev/null c 1 3; mknod dev/b b 7 250");
+    let path = |name: &str| scratch.path(name).into_os_string();
+    script(&scratch, &image, "$U cp $I:/f dev/null; test -c dev/null");
+    run_fails(["cp".into(), at(&image, "/f"), path("dev/b")], "dev/b: is a block device");
+    script(&scratch, &image, "test -b dev/b; mkfifo s/fifo; ln -s ../dev/null dev/l");
+    run_ok(["cp".into(), "-r".into(), path("s"), at(&image, "/")]);
+    run_fails(["cp".into(), at(&image, "/s/fifo"), path("dev/l")], "dev/l: is a symbolic link");
+    run_fails(["cp".into(), at(&image, "/s/fifo"), path("dev/null")], "a character device");
+    // In a tree neither written nor removed.
+    run_ok(["mkdir".into(), at(&image, "/dev")]);
+    run_ok(["cp".into(), path("f"), at(&image, "/dev/null")]);
+    let tree = ["cp".into(), "-r".into(), at(&image, "/dev"), scratch.dir.path().into()];
+    run_fails::<OsString>(tree, "dev/null: is a character device");
+    script(&scratch, &image, "test -c dev/null -a -b dev/b -a -L dev/l");
+}
+
+/// What cp(1) reads to its end is read to its end. Fault model: a name that a canonical path does
+/// not lead to, a copy of a fifo in place of its bytes.
+#[test]
+fn pipes_and_devices_are_read() {
+    let scratch = Scratch::new();
+    let Some(image) = with_f(&scratch) else { skip!("no mke2fs") };
+    let cases = [
+        "echo x | $U cp /dev/stdin $I:/a; test $($U cat $I:/a) = x",
+        "$U cp <(echo a) $I:/b; test $($U cat $I:/b) = a",
+        "mkfifo p; seq 300000 > p & $U cp p $I:/c; seq 300000 | cmp - <($U cat $I:/c)",
+        "$U cp /dev/null $I:/d; test -z \"$($U cat $I:/d)\"",
+        "$U cp /dev/stdin $I:/e < f; $U cat $I:/e | cmp - f",
+        "$U cp /dev/stdin $I:/e <<< here; test $($U cat $I:/e) = here",
+        // Kept as it is where trees are copied.
+        "$U cp -r p $I:/p; $U stat --json $I:/p | grep -q fifo",
+    ];
+    for case in cases {
+        script(&scratch, &image, case);
+    }
+    assert_clean(&image);
+}
+
 #[test]
 fn verbs_that_read_leave_the_image_alone() {
     let scratch = Scratch::new();

@@ -24,19 +24,37 @@ pub(crate) struct HostNode {
     stat: Stat,
     kind: FileKind,
     open: Option<Arc<OwnedFd>>,
+    /// A fifo or device that is read to its end, from where it stands.
+    is_stream: bool,
 }
 
 /// Most that the kernel lets the names of a file's attributes take, in bytes; values likewise.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
 impl HostSource {
-    /// The file that `path` names; a symbolic link at its end is followed if `follow`.
-    pub(crate) fn open(&self, path: &Path, follow: bool) -> Try<HostNode> {
+    /// The file that `path` names, for its contents, as cp(1) reads it: symbolic links are
+    /// followed, fifos and devices are read to their end.
+    pub(crate) fn open_contents(&self, path: &Path) -> Try<HostNode> {
+        let kind = kind_of(&rustix::fs::stat(path)?)?;
+        let is_stream =
+            matches!(kind, FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice);
+        if kind == FileKind::Socket {
+            return Err(Why::new("is a socket; cannot be read"));
+        }
+        // Not by a canonical path: /dev/stdin leads to what has none. The open of a fifo waits for
+        // a writer; nothing else may wait.
+        let wait = if is_stream { OFlags::empty() } else { OFlags::NONBLOCK };
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | wait;
+        let file = Arc::new(rustix::fs::open(path, flags, Mode::empty())?);
+        let stat = rustix::fs::fstat(&file)?;
+        let kind = if is_stream { FileKind::Regular } else { kind_of(&stat)? };
+        let (dir, open) = (Arc::clone(&file), Some(file));
+        Ok(HostNode { dir, name: CString::from(c"."), stat, kind, open, is_stream })
+    }
+
+    /// The file that `path` names, whatever it is: a symbolic link at its end is not followed.
+    pub(crate) fn open(&self, path: &Path) -> Try<HostNode> {
         let (parent, name) = match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) if follow => {
-                let real = parent_or_here(parent).join(name).canonicalize()?;
-                return self.open(&real, false);
-            }
             (Some(parent), Some(name)) => (parent_or_here(parent), name),
             // `/`, `.` and `..` are directories.
             _ => (path, OsStr::new(".")),
@@ -64,7 +82,7 @@ fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostNode> {
         kind = kind_of(&stat)?;
         open = Some(Arc::new(file));
     }
-    Ok(HostNode { dir: Arc::clone(dir), name, stat, kind, open })
+    Ok(HostNode { dir: Arc::clone(dir), name, stat, kind, open, is_stream: false })
 }
 
 fn kind_of(stat: &Stat) -> Try<FileKind> {
@@ -112,7 +130,7 @@ impl Source for HostSource {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            links: stat.st_nlink,
+            links: if node.is_stream { 1 } else { stat.st_nlink },
             atime: time(stat.st_atime, stat.st_atime_nsec),
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             device: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
@@ -164,6 +182,9 @@ impl Source for HostSource {
     }
 
     fn next_data(&self, node: &HostNode, from: u64) -> Try<Option<Range<u64>>> {
+        if node.is_stream {
+            return Ok(Some(from..u64::MAX));
+        }
         let (file, size) = (node.file()?, u64::try_from(node.stat.st_size).unwrap_or(0));
         if from >= size {
             return Ok(None);
@@ -181,6 +202,9 @@ impl Source for HostSource {
 
     fn read(&self, node: &HostNode, offset: u64, buffer: &mut [u8]) -> Try<usize> {
         let file = node.file()?;
-        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *buffer, offset))?)
+        Ok(rustix::io::retry_on_intr(|| match node.is_stream {
+            true => rustix::io::read(file, &mut *buffer),
+            false => rustix::io::pread(file, &mut *buffer, offset),
+        })?)
     }
 }

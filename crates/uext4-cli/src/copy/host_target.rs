@@ -3,7 +3,12 @@
 //! Invariants: every name is one checked component, taken from an open directory without following
 //! symbolic links. Another name of a file copied before is reached from the target's root with
 //! `RESOLVE_BENEATH`. So nothing that an image holds makes a copy leave the target directory.
+//!
+//! Only what the user named on the command line is written into as it is ([`Target::in_place`]):
+//! a link is followed, and devices and fifos take a stream of bytes. Devices, fifos and sockets
+//! are never removed but for another of their kind in a tree.
 
+use std::cell::Cell;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +38,10 @@ pub(crate) struct HostNode {
     open: Option<Arc<OwnedFd>>,
     /// From the target's root.
     path: Vec<u8>,
+    /// Of a device or fifo: the bytes written so far.
+    stream: Option<Cell<u64>>,
+    /// Neither made here nor the caller's: its attributes stay.
+    is_foreign: bool,
 }
 
 impl HostTarget {
@@ -50,6 +59,8 @@ impl HostTarget {
             name: CString::from(c"."),
             open: Some(Arc::clone(&self.root)),
             path: Vec::new(),
+            stream: None,
+            is_foreign: false,
         }
     }
 
@@ -61,16 +72,56 @@ impl HostTarget {
         }
     }
 
-    /// Removes what stands at a name, unless that is a directory.
-    fn clear(dir: &OwnedFd, name: &CString) -> Try<()> {
-        match Self::stat(dir, name)? {
-            None => Ok(()),
-            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                Err(Why::new("cannot overwrite a directory with a non-directory"))
+    /// Removes a file or link that stands at a name, or what is of the kind that shall stand there.
+    fn clear(dir: &OwnedFd, name: &CString, new: FileType) -> Try<()> {
+        let Some(stat) = Self::stat(dir, name)? else { return Ok(()) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                return Err(Why::new("cannot overwrite a directory with a non-directory"));
             }
-            Some(_) => Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?),
+            FileType::RegularFile | FileType::Symlink => {}
+            there if there == new => {}
+            there => return Err(not_replaced(there)),
         }
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
     }
+}
+
+fn not_replaced(kind: FileType) -> Why {
+    let words = match kind {
+        FileType::BlockDevice => "a block device",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a fifo",
+        FileType::Socket => "a socket",
+        FileType::Symlink => "a symbolic link",
+        _ => "a file of an unknown kind",
+    };
+    Why::new(format!("is {words}; not replaced"))
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::CharDevice => FileType::CharacterDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Socket => FileType::Socket,
+    }
+}
+
+/// Writes all at an offset, or at the end of what a stream has got.
+fn write_all(file: &OwnedFd, offset: Option<u64>, data: &[u8]) -> Try<()> {
+    let mut done = 0;
+    while done < data.len() {
+        let rest = &data[done..];
+        done += rustix::io::retry_on_intr(|| match offset {
+            Some(offset) => rustix::io::pwrite(file, rest, offset + done as u64),
+            None => rustix::io::write(file, rest),
+        })?;
+    }
+    Ok(())
 }
 
 fn place<'n>(dir: &'n HostNode, name: &[u8]) -> Try<(&'n Arc<OwnedFd>, CString, Vec<u8>)> {
@@ -99,6 +150,12 @@ fn open_beneath(root: &OwnedFd, path: &[u8]) -> Try<OwnedFd> {
 }
 
 impl HostNode {
+    /// What was made, or a directory that was there.
+    fn new(dir: &Arc<OwnedFd>, name: CString, open: Option<OwnedFd>, path: Vec<u8>) -> Self {
+        let (dir, open) = (Arc::clone(dir), open.map(Arc::new));
+        Self { dir, name, open, path, stream: None, is_foreign: false }
+    }
+
     fn proc_path(&self) -> PathBuf {
         Path::new("/proc/self/fd")
             .join(self.dir.as_raw_fd().to_string())
@@ -117,12 +174,68 @@ impl HostNode {
     fn file(&self) -> Try<&OwnedFd> {
         self.open.as_deref().ok_or_else(|| Why::new("not open"))
     }
+
+    /// Fills a stream with zeros up to an offset: it has no holes.
+    fn zeros_to(&self, at: &Cell<u64>, offset: u64) -> Try<()> {
+        static ZEROS: [u8; 65_536] = [0; 65_536];
+        while at.get() < offset {
+            let len = ZEROS.len().min(usize::try_from(offset - at.get()).unwrap_or(usize::MAX));
+            write_all(self.file()?, None, &ZEROS[..len])?;
+            at.set(at.get() + len as u64);
+        }
+        Ok(())
+    }
 }
 
 impl Target for HostTarget {
     type Node = HostNode;
     /// Path from the root.
     type Saved = Vec<u8>;
+
+    fn in_place(&self, dir: &HostNode, name: &[u8], kind: FileKind) -> Try<Option<HostNode>> {
+        let (open, name, path) = place(dir, name)?;
+        let Some(there) = Self::stat(open, &name)? else { return Ok(None) };
+        let there = FileType::from_raw_mode(there.st_mode);
+        if matches!(there, FileType::RegularFile | FileType::Directory) {
+            return Ok(None);
+        }
+        if kind != FileKind::Regular {
+            return if there == file_type(kind) { Ok(None) } else { Err(not_replaced(there)) };
+        }
+        let end = match rustix::fs::statat(open, &name, AtFlags::empty()) {
+            Ok(end) => FileType::from_raw_mode(end.st_mode),
+            Err(Errno::NOENT) => {
+                return Err(Why::new("not writing through a dangling symbolic link"));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let check = |end| match end {
+            FileType::Directory => {
+                Err(Why::new("cannot overwrite a directory with a non-directory"))
+            }
+            FileType::BlockDevice | FileType::Socket => Err(not_replaced(end)),
+            _ => Ok(end),
+        };
+        check(end)?;
+        let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(open, &name, flags, Mode::empty())?;
+        // It may have been swapped meanwhile.
+        let stat = rustix::fs::fstat(&file)?;
+        let end = check(FileType::from_raw_mode(stat.st_mode))?;
+        let is_file = end == FileType::RegularFile;
+        if is_file {
+            rustix::fs::ftruncate(&file, 0)?;
+        }
+        let is_own = self.is_root || stat.st_uid == rustix::process::geteuid().as_raw();
+        Ok(Some(HostNode {
+            dir: Arc::clone(open),
+            name,
+            open: Some(Arc::new(file)),
+            path,
+            stream: (!is_file).then(Cell::default),
+            is_foreign: !is_file || !is_own,
+        }))
+    }
 
     fn identity(&self, dir: &HostNode, name: &[u8]) -> Try<Option<Id>> {
         let (open, name, _) = place(dir, name)?;
@@ -142,51 +255,51 @@ impl Target for HostTarget {
             }
             other => other?,
         };
-        Ok(HostNode { dir: Arc::clone(open), name, open: Some(Arc::new(made)), path })
+        Ok(HostNode::new(open, name, Some(made), path))
     }
 
     fn file(&self, dir: &HostNode, name: &[u8]) -> Try<HostNode> {
         let (open, name, path) = place(dir, name)?;
-        Self::clear(open, &name)?;
+        Self::clear(open, &name, FileType::RegularFile)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(open, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(HostNode { dir: Arc::clone(open), name, open: Some(Arc::new(file)), path })
+        Ok(HostNode::new(open, name, Some(file), path))
     }
 
     fn write(&self, node: &HostNode, offset: u64, data: &[u8]) -> Try<()> {
-        let file = node.file()?;
-        let mut done = 0;
-        while done < data.len() {
-            let (rest, at) = (&data[done..], offset + done as u64);
-            done += rustix::io::retry_on_intr(|| rustix::io::pwrite(file, rest, at))?;
-        }
+        let Some(at) = &node.stream else { return write_all(node.file()?, Some(offset), data) };
+        node.zeros_to(at, offset)?;
+        write_all(node.file()?, None, data)?;
+        at.set(offset + data.len() as u64);
         Ok(())
     }
 
     fn set_len(&self, node: &HostNode, len: u64) -> Try<()> {
-        Ok(rustix::fs::ftruncate(node.file()?, len)?)
+        match &node.stream {
+            Some(at) => node.zeros_to(at, len),
+            None => Ok(rustix::fs::ftruncate(node.file()?, len)?),
+        }
     }
 
     fn symlink(&self, dir: &HostNode, name: &[u8], target: &[u8]) -> Try<HostNode> {
         let (open, name, path) = place(dir, name)?;
-        Self::clear(open, &name)?;
+        Self::clear(open, &name, FileType::Symlink)?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), open, &name)?;
-        Ok(HostNode { dir: Arc::clone(open), name, open: None, path })
+        Ok(HostNode::new(open, name, None, path))
     }
 
     fn special(&self, dir: &HostNode, name: &[u8], meta: &Meta) -> Try<HostNode> {
         let (open, name, path) = place(dir, name)?;
-        Self::clear(open, &name)?;
-        let (kind, device) = match meta.kind {
-            FileKind::CharDevice => (FileType::CharacterDevice, meta.device),
-            FileKind::BlockDevice => (FileType::BlockDevice, meta.device),
-            FileKind::Fifo => (FileType::Fifo, (0, 0)),
-            _ => (FileType::Socket, (0, 0)),
+        let kind = file_type(meta.kind);
+        Self::clear(open, &name, kind)?;
+        let device = match meta.kind {
+            FileKind::CharDevice | FileKind::BlockDevice => meta.device,
+            _ => (0, 0),
         };
         let device = rustix::fs::makedev(device.0, device.1);
         rustix::fs::mknodat(open, &name, kind, Mode::RUSR | Mode::WUSR, device)?;
-        Ok(HostNode { dir: Arc::clone(open), name, open: None, path })
+        Ok(HostNode::new(open, name, None, path))
     }
 
     fn save(&self, node: &HostNode) -> Vec<u8> {
@@ -195,7 +308,7 @@ impl Target for HostTarget {
 
     fn link(&self, dir: &HostNode, name: &[u8], saved: &Vec<u8>) -> Try<()> {
         let (open, name, _) = place(dir, name)?;
-        Self::clear(open, &name)?;
+        Self::clear(open, &name, FileType::RegularFile)?;
         let first = crate::spec::last_part(saved);
         let above = open_beneath(&self.root, &saved[..saved.len() - first.len()])?;
         let first = OsStr::from_bytes(first);
@@ -203,6 +316,9 @@ impl Target for HostTarget {
     }
 
     fn set_owner(&self, node: &HostNode, meta: &Meta) -> Try<()> {
+        if node.is_foreign {
+            return Ok(());
+        }
         if !self.is_root {
             // A group that the caller is in can be kept, as cp(1) does; `finish` looks.
             if let Some(file) = &node.open {
@@ -220,6 +336,9 @@ impl Target for HostTarget {
     }
 
     fn set_xattr(&self, node: &HostNode, xattr: &Xattr) -> Try<()> {
+        if node.is_foreign {
+            return Ok(());
+        }
         let (name, flags) = (OsStr::from_bytes(&xattr.name), XattrFlags::empty());
         let set = match &node.open {
             Some(file) => rustix::fs::fsetxattr(file, name, &xattr.value, flags),
@@ -238,6 +357,9 @@ impl Target for HostTarget {
     }
 
     fn finish(&self, node: &HostNode, meta: &Meta) -> Try<()> {
+        if node.is_foreign {
+            return Ok(());
+        }
         let times = Timestamps {
             last_access: timespec(meta.atime),
             last_modification: timespec(meta.mtime),

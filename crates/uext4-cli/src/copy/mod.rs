@@ -88,6 +88,12 @@ pub(crate) trait Target {
     /// What a further hard link to a file needs.
     type Saved;
 
+    /// What the copy of one file under a name of the command line is written into, as it is: the
+    /// end of a symbolic link, a device, a fifo. `None`: a new file takes the name.
+    fn in_place(&self, dir: &Self::Node, name: &[u8], kind: FileKind) -> Try<Option<Self::Node>> {
+        let _ = (dir, name, kind);
+        Ok(None)
+    }
     /// What stands at a name, if anything.
     fn identity(&self, dir: &Self::Node, name: &[u8]) -> Try<Option<Id>>;
     /// A directory, new or there already.

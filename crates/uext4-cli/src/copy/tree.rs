@@ -45,6 +45,32 @@ struct Level<S: Source, T: Target> {
     made: T::Node,
     names: IntoIter<Vec<u8>>,
     path: Vec<u8>,
+    to: Vec<u8>,
+}
+
+/// What messages call the two sides of a copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'w> {
+    /// The source.
+    pub(crate) path: &'w [u8],
+    /// The target.
+    pub(crate) to: &'w [u8],
+}
+
+impl Words<'_> {
+    /// A step of the target; where it fails the message names the target.
+    fn target<T>(self, step: Try<T>) -> Try<T> {
+        step.map_err(|why| why.of(spec::show(self.to)))
+    }
+}
+
+/// Where a file goes: a name in a directory.
+#[derive(Clone, Copy)]
+struct Spot<'s, N> {
+    dir: &'s N,
+    name: &'s [u8],
+    /// Named on the command line, so that links and devices there are what is meant.
+    is_meant: bool,
 }
 
 impl<'a, S: Source, T: Target> Copier<'a, S, T> {
@@ -60,20 +86,27 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         Self { source, target, settings, links, buffer, progress, outcome }
     }
 
-    /// Copies `node`, which messages call `path`, to `name` in `dir`.
-    pub(crate) fn copy(&mut self, node: S::Node, path: &[u8], dir: &T::Node, name: &[u8]) {
-        match self.one(node, path, dir, name) {
+    /// Copies `node` to `name` in `dir`. `is_meant`: what is there by that name is what the user
+    /// named, and is written into where it is a link, a device or a fifo ([`Target::in_place`]).
+    pub(crate) fn copy(
+        &mut self,
+        node: S::Node,
+        words: Words<'_>,
+        (dir, name): (&T::Node, &[u8]),
+        is_meant: bool,
+    ) {
+        match self.one(node, words, Spot { dir, name, is_meant }) {
             Ok(Some(level)) => self.walk(level),
             Ok(None) => {}
-            Err(why) => self.note(path, why),
+            Err(why) => self.note(words.path, why),
         }
     }
 
     /// Copies what is in the directory `node` into `dir`, and its attributes onto it.
-    pub(crate) fn copy_contents(&mut self, node: S::Node, path: &[u8], dir: T::Node) {
-        match self.level(node, path.to_vec(), dir) {
+    pub(crate) fn copy_contents(&mut self, node: S::Node, words: Words<'_>, dir: T::Node) {
+        match self.level(node, words, dir) {
             Ok(level) => self.walk(level),
-            Err(why) => self.note(path, why),
+            Err(why) => self.note(words.path, why),
         }
     }
 
@@ -88,12 +121,13 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 let done = levels.pop().expect("just seen");
                 // Last of all: making the entries has changed the directory's times.
                 let meta = self.source.meta(&done.node);
-                if let Err(why) = self.dress(&done.node, &done.made, &meta) {
+                let words = Words { path: &done.path, to: &done.to };
+                if let Err(why) = self.dress(&done.node, &done.made, &meta, words) {
                     self.note(&done.path, why);
                 }
                 continue;
             };
-            let path = spec::join(&level.path, &name);
+            let (path, to) = (spec::join(&level.path, &name), spec::join(&level.to, &name));
             let found = check_name(&name).and_then(|()| self.source.child(&level.node, &name));
             let made = found.and_then(|node| {
                 let id = self.source.meta(&node).id;
@@ -101,7 +135,8 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                     return Err(Why::new("directory loop; run fsck"));
                 }
                 let level = levels.last().expect("not popped since");
-                self.one(node, &path, &level.made, &name)
+                let spot = Spot { dir: &level.made, name: &name, is_meant: false };
+                self.one(node, Words { path: &path, to: &to }, spot)
             });
             match made {
                 Ok(Some(level)) => levels.push(level),
@@ -111,21 +146,20 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
         }
     }
 
-    fn level(&self, node: S::Node, path: Vec<u8>, made: T::Node) -> Try<Level<S, T>> {
+    fn level(&self, node: S::Node, words: Words<'_>, made: T::Node) -> Try<Level<S, T>> {
         let names = self.source.names(&node)?.into_iter();
-        Ok(Level { node, made, names, path })
+        Ok(Level { node, made, names, path: words.path.to_vec(), to: words.to.to_vec() })
     }
 
     /// Copies one file; of a directory only the directory, with the level to go on with.
     fn one(
         &mut self,
         node: S::Node,
-        path: &[u8],
-        dir: &T::Node,
-        name: &[u8],
+        words: Words<'_>,
+        Spot { dir, name, is_meant }: Spot<'_, T::Node>,
     ) -> Try<Option<Level<S, T>>> {
         let meta = self.source.meta(&node);
-        let there = self.target.identity(dir, name)?;
+        let there = words.target(self.target.identity(dir, name))?;
         if there == Some(meta.id) {
             return Err(Why::new("source and target are the same file"));
         }
@@ -133,39 +167,50 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
             if !self.settings.recursive {
                 return Err(Why::new("-r not specified; omitting directory"));
             }
-            let made = self.target.directory(dir, name)?;
-            self.tell(path);
-            return self.level(node, path.to_vec(), made).map(Some);
+            let made = words.target(self.target.directory(dir, name))?;
+            self.tell(words.path);
+            return self.level(node, words, made).map(Some);
         }
         if there.is_some() && self.settings.no_clobber {
             return Ok(None);
         }
-        self.tell(path);
+        self.tell(words.path);
         self.progress.add_file();
+        if is_meant && let Some(made) = words.target(self.target.in_place(dir, name, meta.kind))? {
+            self.contents(&node, &made, &meta, words)?;
+            self.dress(&node, &made, &meta, words)?;
+            return Ok(None);
+        }
         if let Some(saved) = self.links.get(&meta.id) {
-            self.target.link(dir, name, saved)?;
+            words.target(self.target.link(dir, name, saved))?;
             return Ok(None);
         }
         let made = match meta.kind {
             FileKind::Regular => {
-                let made = self.target.file(dir, name)?;
-                self.contents(&node, &made, &meta)?;
+                let made = words.target(self.target.file(dir, name))?;
+                self.contents(&node, &made, &meta, words)?;
                 made
             }
             FileKind::Symlink => {
                 let target = self.source.link_target(&node)?;
-                self.target.symlink(dir, name, &target)?
+                words.target(self.target.symlink(dir, name, &target))?
             }
-            _ => self.target.special(dir, name, &meta)?,
+            _ => words.target(self.target.special(dir, name, &meta))?,
         };
         if meta.links > 1 {
             self.links.insert(meta.id, self.target.save(&made));
         }
-        self.dress(&node, &made, &meta)?;
+        self.dress(&node, &made, &meta, words)?;
         Ok(None)
     }
 
-    fn contents(&mut self, node: &S::Node, made: &T::Node, meta: &Meta) -> Try<()> {
+    fn contents(
+        &mut self,
+        node: &S::Node,
+        made: &T::Node,
+        meta: &Meta,
+        words: Words<'_>,
+    ) -> Try<()> {
         let mut offset = 0;
         while let Some(data) = self.source.next_data(node, offset)? {
             offset = data.start;
@@ -174,24 +219,24 @@ impl<'a, S: Source, T: Target> Copier<'a, S, T> {
                 let want = self.buffer.len().min(left);
                 let got = self.source.read(node, offset, &mut self.buffer[..want])?;
                 if got == 0 {
-                    // The file became shorter while it was read.
+                    // The end of a stream, or of a file that became shorter while it was read.
                     return Ok(());
                 }
-                self.target.write(made, offset, &self.buffer[..got])?;
+                words.target(self.target.write(made, offset, &self.buffer[..got]))?;
                 offset += got as u64;
                 self.progress.add_bytes(got as u64);
             }
         }
-        self.target.set_len(made, meta.size)
+        words.target(self.target.set_len(made, meta.size))
     }
 
     /// Owner, attributes, mode and times, in the order that keeps each.
-    fn dress(&mut self, node: &S::Node, made: &T::Node, meta: &Meta) -> Try<()> {
-        self.target.set_owner(made, meta)?;
+    fn dress(&mut self, node: &S::Node, made: &T::Node, meta: &Meta, words: Words<'_>) -> Try<()> {
+        words.target(self.target.set_owner(made, meta))?;
         for xattr in self.source.xattrs(node)? {
-            self.target.set_xattr(made, &xattr)?;
+            words.target(self.target.set_xattr(made, &xattr))?;
         }
-        self.target.finish(made, meta)
+        words.target(self.target.finish(made, meta))
     }
 
     fn tell(&self, path: &[u8]) {

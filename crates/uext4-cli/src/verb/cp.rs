@@ -2,10 +2,15 @@
 //!
 //! Always as `cp -a` keeps things: modes, times, attributes, links, holes; the owner too, but on
 //! the host only for root. Set-id bits stay on the host where owner and group are the image's, as
-//! with cp(1): for anybody else they would be another right. An existing file is replaced by a new
-//! one.
+//! with cp(1): for anybody else they would be another right.
+//!
+//! An existing file is replaced by a new one. What else a name on the command line leads to is used
+//! as cp(1) does: a link on the host is followed, a fifo or character device is written, and each
+//! is read to its end. No link that stands in the target of a recursive copy is followed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uext4::{FileKind, Volume};
@@ -14,7 +19,7 @@ use crate::copy::host_source::HostSource;
 use crate::copy::host_target::HostTarget;
 use crate::copy::image_source::ImageSource;
 use crate::copy::image_target::ImageTarget;
-use crate::copy::tree::{Copier, Settings};
+use crate::copy::tree::{Copier, Settings, Words};
 use crate::copy::{Source, Target};
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
@@ -53,6 +58,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut paths: Vec<Location> = args.paths.iter().map(|name| Location::parse(name)).collect();
     let target = paths.pop().expect("clap asks for two");
+    check_forms(&paths, &target)?;
     let mut job = Job {
         settings: Settings {
             recursive: args.recursive || args.archive,
@@ -74,6 +80,20 @@ struct Job {
     settings: Settings,
     progress: Progress,
     outcome: Outcome,
+}
+
+/// Without an image at either end, an operand that begins with an image is told how to be right.
+fn check_forms(sources: &[Location], target: &Location) -> Result<()> {
+    let no_image = sources.iter().chain([target]).all(|name| matches!(name, Location::Host(_)));
+    let wrong = |location: &&Location| match location {
+        Location::Host(path) => spec::has_relative_part(path),
+        Location::Image(_) => false,
+    };
+    let among = if no_image { Some(target) } else { None };
+    match sources.iter().chain(among).find(wrong) {
+        Some(location) => Err(Why::new(spec::NOT_IN_IMAGE).at("cp", location)),
+        None => Ok(()),
+    }
 }
 
 /// Where copies go: into a directory under their own names, or under one new name.
@@ -113,7 +133,16 @@ impl Job {
             match resolve(volume, &source.path, self.last()) {
                 Ok(found) => {
                     let node = ImageSource::node(found.inode().clone());
-                    self.copy(&from, node, &source.path, &target, goal);
+                    let own = OsStr::from_bytes(spec::last_part(&source.path));
+                    if [path, &path.join(own)].iter().any(|to| is_same_file(&source.image.path, to))
+                    {
+                        let why = Why::new("is the image that is read; not replaced");
+                        self.outcome.note(why.at("cp", path.display()));
+                        continue;
+                    }
+                    let to = path.as_os_str().as_encoded_bytes();
+                    let words = Words { path: &source.path, to };
+                    self.copy(&from, node, words, &target, goal);
                 }
                 Err(why) => self.outcome.note(why.at("cp", source)),
             }
@@ -133,6 +162,8 @@ impl Job {
         let many = sources.len() > 1 || path.path.last() == Some(&b'/');
         let (place, name) = image_goal(volume, &path.path, many).at("cp", path)?;
         let target = ImageTarget::new(volume, 0);
+        let to = path.to_string();
+        let to = to.as_bytes();
         for source in sources {
             let dir = ImageTarget::node(place.inode().clone());
             let goal = match &name {
@@ -140,11 +171,11 @@ impl Job {
                 Some(name) => Goal::As(dir, name.clone()),
             };
             let copied = match source {
-                Location::Host(from) => self.copy_host(from, &target, goal),
+                Location::Host(from) => self.copy_host(from, to, &target, goal),
                 Location::Image(from) if from.image == path.image => {
-                    self.copy_within(volume, from, &place, &target, goal)
+                    self.copy_within((volume, from, &place), to, &target, goal)
                 }
-                Location::Image(from) => self.copy_between(from, &target, goal),
+                Location::Image(from) => self.copy_between(from, to, &target, goal),
             };
             if let Err(failure) = copied {
                 self.outcome.note(failure);
@@ -153,19 +184,27 @@ impl Job {
         Ok(())
     }
 
-    fn copy_host<T: Target>(&mut self, path: &Path, target: &T, goal: Goal<T::Node>) -> Result<()> {
-        let follow = self.last() == Last::Follow;
-        let node = HostSource.open(path, follow).at("cp", path.display())?;
-        let path = path.as_os_str().as_encoded_bytes();
-        self.copy(&HostSource, node, path, target, goal);
+    fn copy_host<T: Target>(
+        &mut self,
+        path: &Path,
+        to: &[u8],
+        target: &T,
+        goal: Goal<T::Node>,
+    ) -> Result<()> {
+        let node = match self.last() {
+            Last::Follow => HostSource.open_contents(path),
+            Last::Keep => HostSource.open(path),
+        };
+        let node = node.at("cp", path.display())?;
+        let words = Words { path: path.as_os_str().as_encoded_bytes(), to };
+        self.copy(&HostSource, node, words, target, goal);
         Ok(())
     }
 
     fn copy_within<T: Target>(
         &mut self,
-        volume: &Volume,
-        path: &ImagePath,
-        place: &Resolved,
+        (volume, path, place): (&Volume, &ImagePath, &Resolved),
+        to: &[u8],
         target: &T,
         goal: Goal<T::Node>,
     ) -> Result<()> {
@@ -175,20 +214,23 @@ impl Job {
             return Err(Why::new("cannot copy a directory into itself").at("cp", path));
         }
         let node = ImageSource::node(inode.clone());
-        self.copy(&ImageSource::new(volume, 0), node, &path.path, target, goal);
+        let words = Words { path: &path.path, to };
+        self.copy(&ImageSource::new(volume, 0), node, words, target, goal);
         Ok(())
     }
 
     fn copy_between<T: Target>(
         &mut self,
         path: &ImagePath,
+        to: &[u8],
         target: &T,
         goal: Goal<T::Node>,
     ) -> Result<()> {
         let volume = image::volume("cp", &path.image, Access::Read)?;
         let found = resolve(&volume, &path.path, self.last()).at("cp", path)?;
         let node = ImageSource::node(found.inode().clone());
-        self.copy(&ImageSource::new(&volume, 1), node, &path.path, target, goal);
+        let words = Words { path: &path.path, to };
+        self.copy(&ImageSource::new(&volume, 1), node, words, target, goal);
         Ok(())
     }
 
@@ -196,10 +238,11 @@ impl Job {
         &mut self,
         source: &S,
         node: S::Node,
-        path: &[u8],
+        words: Words<'_>,
         target: &T,
         goal: Goal<T::Node>,
     ) {
+        let path = words.path;
         let is_dir = source.meta(&node).kind == FileKind::Directory;
         let own_name = spec::last_part(path);
         let nameless = matches!(own_name, b"" | b"." | b"..");
@@ -207,16 +250,20 @@ impl Job {
         let mut copier =
             Copier::new(source, target, self.settings, &mut self.progress, &mut self.outcome);
         match goal {
-            Goal::As(dir, name) => copier.copy(node, path, &dir, &name),
+            Goal::As(dir, name) => copier.copy(node, words, (&dir, &name), true),
             // `cp -r DIR/. TARGET` copies what is in DIR.
             Goal::Into(dir) if nameless && is_dir && recursive => {
-                copier.copy_contents(node, path, dir);
+                copier.copy_contents(node, words, dir);
             }
             Goal::Into(_) if nameless => {
                 let why = Why::new("-r not specified; omitting directory");
                 self.outcome.note(why.at("cp", spec::show(path)));
             }
-            Goal::Into(dir) => copier.copy(node, path, &dir, own_name),
+            // A recursive copy may have made a link there itself, from what an image holds.
+            Goal::Into(dir) => {
+                let words = Words { to: &spec::join(words.to, own_name), ..words };
+                copier.copy(node, words, (&dir, own_name), !recursive);
+            }
         }
     }
 
@@ -228,6 +275,11 @@ impl Job {
 
 fn ends_in_slash(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().last() == Some(&b'/')
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    id(one).is_some_and(|found| id(other) == Some(found))
 }
 
 /// The target directory, and the new name when the path is not a directory itself.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::copy::host_source::HostSource;
 use crate::copy::image_target::ImageTarget;
-use crate::copy::tree::{Copier, Settings};
+use crate::copy::tree::{Copier, Settings, Words};
 use crate::failure::{At, Failure, Outcome, Result, Why, say};
 use crate::image::{self, Access};
 use crate::output::Output;
@@ -110,9 +110,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let options = options(args, &mut image)?;
     image.sector = sector(args, &image)?;
     if let Some(dir) = &args.fill
-        && !dir.is_dir()
+        && !dir.metadata().at("mkfs", dir.display())?.is_dir()
     {
         return Err(Why::new("Not a directory").at("mkfs", dir.display()));
+    }
+    if options.size == Some(0) {
+        return Err(Why::new("a size of 0 is too small").at("mkfs", &image));
     }
     let place = room::find(&image, options.size, args.force)?;
     let (device, made) = open(args, &image, place, options.size)?;
@@ -319,12 +322,13 @@ fn fill(image: &Image, dir: &std::path::Path) -> Result<()> {
     let (mut progress, mut outcome) = (Progress::bytes("mkfs"), Outcome::default());
     let settings = Settings { recursive: true, ..Settings::default() };
     let root = volume.root().at("mkfs", image)?;
-    let node = HostSource.open(dir, true).at("mkfs", dir.display())?;
+    let node = HostSource.open_contents(dir).at("mkfs", dir.display())?;
     let target = ImageTarget::new(&volume, 0);
-    let path = dir.as_os_str().as_encoded_bytes();
+    let to = format!("{image}:/");
+    let words = Words { path: dir.as_os_str().as_encoded_bytes(), to: to.as_bytes() };
     Copier::new(&HostSource, &target, settings, &mut progress, &mut outcome).copy_contents(
         node,
-        path,
+        words,
         ImageTarget::node(root),
     );
     drop(progress);

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
@@ -124,6 +125,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if options.fuse.remount {
         return remount(&args.dir, &options.fuse).at("mount", args.dir.display());
     }
+    check_place(&args.dir).at("mount", args.dir.display())?;
     if args.foreground || args.detached { serve(&args, options) } else { start_daemon() }
 }
 
@@ -153,6 +155,19 @@ pub(crate) fn is_helper_call(words: &[OsString]) -> bool {
     words.len() >= 2
         && words[0].as_bytes().contains(&b'/')
         && !words[0].as_bytes().starts_with(b"-")
+}
+
+/// Tells what ends a mount whose daemon is gone; no mount over it would be reached.
+fn check_place(dir: &Path) -> std::result::Result<(), Why> {
+    match rustix::fs::stat(dir) {
+        Err(error @ Errno::NOTCONN) => {
+            let (why, dir) = (Why::from(error), dir.display());
+            Err(Why::new(format!(
+                "{why}: its daemon is gone; uext4 umount {dir}, then mount again"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn remount(dir: &Path, fuse: &FuseOptions) -> std::result::Result<(), Why> {

@@ -24,6 +24,7 @@ use crate::figures;
 use crate::host;
 use crate::image::{self, Access};
 use crate::inspect::Inspected;
+use crate::mounted;
 use crate::output::Output;
 use crate::spec::Image;
 
@@ -100,7 +101,7 @@ fn read(dir: &Path) -> Result<Snapshot> {
     let len = match rustix::fs::getxattr(dir, STATS_XATTR, &mut value[..]) {
         Ok(len) => len,
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => {
-            return Err(Why::new("not on a uext4 mount").at("stats", dir.display()));
+            return Err(Why::new(mounted::NOT_OURS).at("stats", dir.display()));
         }
         Err(Errno::ACCESS | Errno::PERM) => {
             let why = "only root and who mounted it may look";

@@ -4,12 +4,12 @@
 //! server to flush. This verb does both: write-back by syncfs(2), then fsync(2) of the directory,
 //! on which a uext4 mount commits and flushes everything.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use uext4_fuse::{attach, mountinfo};
+use uext4_fuse::attach;
 
 use crate::failure::{At, Result, Why};
+use crate::mounted;
 
 /// Write everything of a mount to its image
 #[derive(clap::Args)]
@@ -21,14 +21,10 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let place = args.dir.display();
-    let meta = args.dir.metadata().at("sync", place)?;
-    let place = args.dir.display();
+    let meta = args.dir.metadata().at("sync", &place)?;
     if !meta.is_dir() {
         return Err(Why::new("Not a directory").at("sync", place));
     }
-    let mount = mountinfo::of_device(meta.dev()).at("sync", args.dir.display())?;
-    if mount.is_none_or(|mount| mount.fs_type != mountinfo::FS_TYPE) {
-        return Err(Why::new("not on a uext4 mount").at("sync", place));
-    }
+    mounted::check(&meta).at("sync", &place)?;
     attach::sync(&args.dir).at("sync", place)
 }

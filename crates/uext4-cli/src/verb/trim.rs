@@ -1,8 +1,8 @@
 //! `uext4 trim`: the device of an image, or of a mount, is told which blocks are free.
 //!
-//! A mount is asked by the ioctl of fstrim(8), whatever file system it is of; an image is opened. A
-//! file that holds an image gets holes where its file system is free. What is printed is what
-//! `fstrim -v` prints.
+//! A mount of ours is asked by the ioctl of fstrim(8); a directory of any other file system is
+//! refused, so that a wrong name does not trim the host's. An image is opened. A file that holds an
+//! image gets holes where its file system is free. What is printed is what `fstrim -v` prints.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,6 +12,7 @@ use uext4_device::{TrimRange, trim_mounted};
 
 use crate::failure::{At, Result, Why};
 use crate::image::{self, Access};
+use crate::mounted;
 use crate::output::Output;
 use crate::spec::{Image, SIZE_FORMS, parse_size};
 
@@ -27,7 +28,8 @@ pub(crate) struct Args {
     /// Leave shorter free runs alone
     #[arg(short, long, visible_alias = "minimum", value_name = "BYTES", value_parser = size)]
     min: Option<u64>,
-    /// Image file or block device, with @p1 or @OFFSET for a partition; or a directory of a mount
+    /// Image file or block device, with @p1 or @OFFSET for a partition; or a directory of
+    /// a uext4 mount
     #[arg(value_name = "IMAGE[@PART]|DIR")]
     place: OsString,
 }
@@ -55,7 +57,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn trim_mount(dir: &Path, range: TrimRange) -> std::result::Result<u64, Why> {
-    Ok(trim_mounted(&File::open(dir)?, range)?)
+    let dir = File::open(dir)?;
+    mounted::check(&dir.metadata()?)?;
+    Ok(trim_mounted(&dir, range)?)
 }
 
 fn trim_image(image: &Image, range: TrimRange) -> Result<u64> {

@@ -250,9 +250,9 @@ mod tests {
         assert!(sweeps.into_inner() > 0);
     }
 
-    /// A sweep has failed, and one of those that it was for gathers for the next: the others wait for
-    /// that one. Waiting for the failed one, whose number it has not passed yet, one of them was
-    /// woken by each later sweep, and the last by none.
+    /// A sweep has failed, and a caller that it was for gathers for the next: the others wait for
+    /// that one. When they waited for the failed one, each later sweep woke one of them, and none
+    /// the last.
     #[test]
     fn callers_of_a_failed_sweep_wait_for_the_one_that_gathers() {
         let mut state = State { started: 2, completed: 1, running: true, ..State::default() };

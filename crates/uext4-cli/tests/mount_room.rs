@@ -1,7 +1,8 @@
 //! Room that a program has just made on a full mount is there for its next call.
 //!
 //! Fault model: a file is removed or replaced, and what comes at once finds no room, since the
-//! kernel has not let go of the file yet. Not covered: room on the host (full_host.rs).
+//! kernel has not let go of the file yet; pages that the kernel writes back find room for a part,
+//! and the rest is lost in silence. Not covered: room on the host (full_host.rs).
 
 #[macro_use]
 mod common;
@@ -78,6 +79,46 @@ fn a_file_that_stays_open_keeps_its_room() {
     assert_eq!(refused.kind(), ErrorKind::StorageFull);
     drop(open);
     fs::write(&other, vec![1; 2 * MIB]).unwrap();
+    mount.end();
+    assert_clean(&image);
+}
+
+/// The kernel's dirty pages are more than there is room for, by a part of a request: the sync says
+/// so, or everything is there.
+#[test]
+fn dirty_pages_without_room_are_told_or_written() {
+    use std::os::unix::fs::FileExt;
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 32) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    let mount = Mounted::new(&image, &dir, "writeback_cache");
+    let start = MIB as u64 / 2;
+    let (mut refused, mut written) = (0, 0);
+    for step in -6..6_i64 {
+        let path = mount.path(format!("file{step}"));
+        let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+        let room = rustix::fs::statvfs(&dir).unwrap();
+        let room = (room.f_bfree * room.f_frsize) as i64;
+        let len = (room + step * (MIB as i64 / 4)) as usize;
+        let data: Vec<u8> = (0..len).map(|at| (at / 512 % 251) as u8 + 1).collect();
+        let accepted = file.write_all_at(&data, start).is_ok();
+        if !accepted || file.sync_all().is_err() {
+            refused += 1;
+        } else {
+            written += 1;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let mut back = vec![0; len];
+            file.read_exact_at(&mut back, start).unwrap();
+            let lost = back.iter().zip(&data).position(|(is, was)| is != was);
+            assert_eq!(lost, None, "step {step}: {len} bytes, lost from there on");
+        }
+        drop(file);
+        fs::remove_file(&path).unwrap();
+    }
+    println!("{written} written, {refused} refused");
+    assert!(refused > 0 && written > 0);
     mount.end();
     assert_clean(&image);
 }

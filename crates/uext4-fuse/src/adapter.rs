@@ -27,7 +27,7 @@ use crate::STATS_XATTR;
 use crate::convert;
 use crate::failure::{Answer, Failure};
 use crate::listing;
-use crate::ops::{self, Change, Found};
+use crate::ops::{self, Change, Found, WriteWay};
 use crate::seek::{self, Question};
 use crate::server::{NO_ATTR, Server};
 use crate::xattr;
@@ -326,14 +326,18 @@ impl Filesystem for Adapter {
         // Pages that the kernel writes back are no direct write, whoever made them dirty. Nor do
         // they remove rights: the kernel did when they became dirty, and new ones may have come.
         let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let direct = is_direct(flags.0) && !is_cached;
+        let way = match is_cached {
+            true => WriteWay::Late,
+            false if is_direct(flags.0) => WriteWay::Direct,
+            false => WriteWay::Cached,
+        };
         let privs = match write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => Privs::All,
             false => Privs::Capabilities,
         };
         let rights = self.server.may_use_reserve(request.uid(), request.gid());
         let write = move |server: &Server, data: &[u8]| {
-            let write = || server.ops.write(handle.0, offset, data, direct);
+            let write = || server.ops.write(handle.0, offset, data, way);
             let write = || with_rights(rights, write);
             let answer = match is_cached {
                 true => write(),
@@ -388,7 +392,7 @@ impl Filesystem for Adapter {
             if let Some(file) = file.filter(|_| can_write(flags.0)) {
                 let _ = file.flush();
             }
-            server.ops.delete_closed();
+            server.ops.delete_unlinked();
         });
     }
 
@@ -466,7 +470,7 @@ impl Filesystem for Adapter {
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
         self.serve(move |server| {
-            server.ops.nodes.leaving.settle();
+            server.ops.leaving.settle(&server.ops.volume);
             let s = server.ops.volume.stat_fs();
             reply.statfs(
                 s.blocks,

@@ -3,135 +3,132 @@
 //! What: unlink(2) of the kernel's own ext4 frees the blocks before it returns. Through FUSE the
 //! kernel lets go by a release and a forget that nobody waits for, so a program that removes a
 //! file to make room, and writes at once, would find none. A request that finds no room therefore
-//! waits for what is on its way ([`Leaving::again`]), and is tried again.
+//! waits while files are leaving ([`Patience::again`]), and is tried again.
 //!
-//! Invariants: a request waits for [`PATIENCE`] at most. A wait that was in vain is not repeated
-//! until something has left: files that are open without a name stay as long as their users like.
+//! Invariants: a request waits for [`PATIENCE`] at most. Where nothing left in all that time, nobody
+//! waits again until a file comes or goes: those that are open without a name stay as long as
+//! their users like.
 //!
-//! Locking: a mutex of its own, taken with no other lock held.
+//! The engine knows how many there are, and a request that finds no room is rare, so it looks
+//! every [`LOOK`] instead of being told.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use uext4::{Unlinked, Volume};
 
 /// How long a request waits for room at most.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long statfs(2) waits for what was just removed.
-const SETTLING: Duration = Duration::from_millis(100);
+const SETTLING: Duration = Duration::from_millis(50);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(2);
 
-/// Counts of files without a name.
+/// Waits that were in vain.
 #[derive(Default)]
 pub(crate) struct Leaving {
-    /// That the kernel still holds.
-    held: AtomicU64,
-    /// That have left: their blocks are free.
-    left: AtomicU64,
-    /// What `left` was when a wait was in vain, and one more.
-    in_vain: Mutex<u64>,
-    changed: Condvar,
+    /// What there was when a request had waited for all of its time and nothing left.
+    in_vain: Mutex<Option<Unlinked>>,
+    /// The same of statfs(2).
+    settled: Mutex<Option<Unlinked>>,
 }
 
 /// A request that may be tried again.
 pub(crate) struct Patience<'a> {
     leaving: &'a Leaving,
-    seen: u64,
+    volume: &'a Volume,
+    /// What there was before the last try.
+    seen: Unlinked,
+    /// Something has left since the first one.
+    has_moved: bool,
     until: Option<Instant>,
 }
 
 impl Leaving {
-    /// A file has lost its last name; the kernel holds it.
-    pub(crate) fn expect(&self) {
-        self.held.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A file that was expected has left, and what was free to be deleted has been.
-    pub(crate) fn leave(&self) {
-        self.held.fetch_sub(1, Ordering::SeqCst);
-        self.tell();
-    }
-
-    /// Something that was open has been closed; it may have been the last user of a file.
-    pub(crate) fn close(&self) {
-        if self.held.load(Ordering::SeqCst) > 0 {
-            self.tell();
-        }
-    }
-
-    fn tell(&self) {
-        self.left.fetch_add(1, Ordering::SeqCst);
-        // Whoever waits has looked before we came, or has not looked yet.
-        drop(self.in_vain.lock());
-        self.changed.notify_all();
-    }
-
     /// For a request that begins.
-    pub(crate) fn patience(&self) -> Patience<'_> {
-        Patience { leaving: self, seen: self.left.load(Ordering::SeqCst), until: None }
+    pub(crate) fn patience<'a>(&'a self, volume: &'a Volume) -> Patience<'a> {
+        let seen = volume.unlinked();
+        Patience { leaving: self, volume, seen, has_moved: false, until: None }
     }
 
-    /// Waits a moment for what is on its way, so that free space is what a program expects that
-    /// has just removed something.
-    pub(crate) fn settle(&self) {
-        let mut patience = self.patience();
-        patience.until = Some(Instant::now() + SETTLING);
-        while self.held.load(Ordering::SeqCst) > 0 && patience.again() {}
+    /// Waits a moment for what is leaving, so that free space is what a program expects that has
+    /// just removed something.
+    pub(crate) fn settle(&self, volume: &Volume) {
+        let until = Instant::now() + SETTLING;
+        loop {
+            let now = volume.unlinked();
+            if now.held == 0 || *self.settled.lock() == Some(now) {
+                return;
+            }
+            if Instant::now() >= until {
+                *self.settled.lock() = Some(now);
+                return;
+            }
+            thread::sleep(LOOK);
+        }
     }
 }
 
 impl Patience<'_> {
-    /// Whether something has left since this was asked last, or leaves within the time that is left
-    /// to the request.
+    /// Whether something has left since the last try, or leaves within the time that is left to the
+    /// request.
     pub(crate) fn again(&mut self) -> bool {
         let until = *self.until.get_or_insert_with(|| Instant::now() + PATIENCE);
-        let mut in_vain = self.leaving.in_vain.lock();
         loop {
-            let left = self.leaving.left.load(Ordering::SeqCst);
-            if left != self.seen {
-                self.seen = left;
-                return Instant::now() < until;
+            let (now, is_late) = (self.volume.unlinked(), Instant::now() >= until);
+            if now.deleted != self.seen.deleted {
+                (self.seen, self.has_moved) = (now, true);
+                return !is_late;
             }
-            if self.leaving.held.load(Ordering::SeqCst) == 0 || *in_vain == left + 1 {
+            if now.held == 0 || *self.leaving.in_vain.lock() == Some(now) {
                 return false;
             }
-            if self.leaving.changed.wait_until(&mut in_vain, until).timed_out() {
-                *in_vain = self.leaving.left.load(Ordering::SeqCst) + 1;
+            if is_late {
+                if !self.has_moved {
+                    *self.leaving.in_vain.lock() = Some(now);
+                }
                 return false;
             }
+            thread::sleep(LOOK);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use uext4::{Device, FileKind, MountOptions, NewInode, Owner};
+    use uext4_device::MemoryDevice;
+
     use super::*;
 
+    /// Fault model: a file that left before the wait is waited for, or one that stays is waited for
+    /// by every request.
     #[test]
-    fn what_left_since_the_request_began_is_worth_another_try() {
+    fn a_file_that_left_is_worth_a_try_and_one_that_stays_is_waited_for_once() {
+        let device = MemoryDevice::new(16 << 20);
+        uext4_mkfs::format(&device, &uext4_mkfs::Options::default()).unwrap();
+        let volume = Volume::open(Arc::new(device), MountOptions::default()).unwrap();
+        let root = volume.root().unwrap();
+        let (kind, owner, rdev) = (FileKind::Regular, Owner::default(), Device::default());
+        let new = NewInode { kind, mode: 0o600, owner, rdev };
+        let [first, second] =
+            [b"first", b"other"].map(|name| volume.create(&root, name, &new).unwrap());
+        volume.unlink(&root, b"first").unwrap();
         let leaving = Leaving::default();
-        leaving.expect();
-        let mut patience = leaving.patience();
-        leaving.leave();
+        let mut patience = leaving.patience(&volume);
+        drop(first);
+        volume.delete_unlinked().unwrap();
         assert!(patience.again());
-        assert!(!patience.again(), "nobody is expected");
-    }
-
-    #[test]
-    fn a_wait_ends_with_the_file_and_one_in_vain_is_not_repeated() {
-        let leaving = Leaving::default();
-        leaving.expect();
-        leaving.expect();
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| leaving.patience().again());
-            leaving.leave();
-            // Whether it waited or came later, it may try again or has nothing to wait for.
-            let _ = waiting.join().expect("no panic");
-        });
-        assert!(!leaving.patience().again(), "one stays open");
-        let before = *leaving.in_vain.lock();
-        assert_eq!(before, leaving.left.load(Ordering::SeqCst) + 1);
-        assert!(!leaving.patience().again());
-        leaving.close();
-        assert_ne!(before, leaving.left.load(Ordering::SeqCst) + 1, "a close is a reason to wait");
+        assert!(!patience.again(), "nobody is leaving");
+        volume.unlink(&root, b"other").unwrap();
+        assert!(!leaving.patience(&volume).again(), "it stays");
+        assert_eq!(*leaving.in_vain.lock(), Some(volume.unlinked()));
+        let mut patience = leaving.patience(&volume);
+        drop(second);
+        volume.delete_unlinked().unwrap();
+        assert!(patience.again(), "what is known to have left counts, whatever was in vain");
     }
 }

@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use uext4::{ErrorKind, Ino, InodeRef, Volume};
 
 use crate::failure::Answer;
-use crate::leaving::Leaving;
 
 /// Shards of the table; a power of two.
 const SHARDS: usize = 64;
@@ -68,15 +67,12 @@ const IDLE_CAPACITY: usize = 1024;
 pub(crate) struct NodeTable {
     root: InodeRef,
     shards: Box<[Shard]>,
-    /// Those without links.
-    pub(crate) leaving: Leaving,
 }
 
 impl NodeTable {
     /// A table that knows only the root.
     pub(crate) fn new(root: InodeRef) -> Self {
-        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
-        Self { root, shards, leaving: Leaving::default() }
+        Self { root, shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
     fn shard(&self, node: u64) -> &Shard {
@@ -117,10 +113,7 @@ impl NodeTable {
             let is_other = std::mem::replace(&mut known.generation, generation) != generation;
             if is_other { known.unlinked.take() } else { None }
         };
-        if other.is_some() {
-            drop(other);
-            self.leaving.leave();
-        }
+        drop(other);
         if inode.attributes().links == 0 {
             self.keep_unlinked(inode.clone());
         }
@@ -138,16 +131,12 @@ impl NodeTable {
             && known.generation == generation
         {
             std::mem::swap(&mut known.unlinked, &mut inode);
-            if inode.is_none() {
-                self.leaving.expect();
-            }
         }
         // Not under the lock.
         drop(inode);
     }
 
-    /// Takes back `lookups` look-ups. True: it was the last one, and lets an unlinked inode go; the
-    /// caller deletes it, and tells [`NodeTable::leaving`].
+    /// Takes back `lookups` look-ups. True: it was the last one, and lets an unlinked inode go.
     pub(crate) fn forget(&self, node: u64, lookups: u64) -> bool {
         let gone = {
             let mut shard = self.shard(node).lock();

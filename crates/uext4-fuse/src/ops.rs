@@ -15,6 +15,7 @@ use uext4::{
 use crate::convert;
 use crate::failure::Answer;
 use crate::file::FileTable;
+use crate::leaving::Leaving;
 use crate::node::NodeTable;
 
 /// State behind a mount.
@@ -25,10 +26,24 @@ pub(crate) struct Ops {
     pub(crate) nodes: NodeTable,
     /// Files the kernel has open.
     pub(crate) files: FileTable,
+    /// Files without a name, for calls that find no room.
+    pub(crate) leaving: Leaving,
     /// Tells the kernel what it has to ask again; there from the session's start on.
     pub(crate) notifier: OnceLock<Notifier>,
     /// The umask is ours to apply (`FUSE_DONT_MASK`, which goes with access control lists).
     pub(crate) apply_umask: AtomicBool,
+}
+
+/// How bytes are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteWay {
+    /// Through the engine's cache.
+    Cached,
+    /// Past it.
+    Direct,
+    /// Pages that programs made dirty before, written back by the kernel, which looks at the error
+    /// only: an answer for a part of them would lose the rest.
+    Late,
 }
 
 /// An answered look-up.
@@ -64,21 +79,10 @@ impl Ops {
         let _ = self.volume.delete_unlinked();
     }
 
-    /// As [`Ops::delete_unlinked`], after the last forget of a file without a name.
-    pub(crate) fn delete_forgotten(&self) {
-        self.delete_unlinked();
-        self.nodes.leaving.leave();
-    }
-
-    /// As [`Ops::delete_unlinked`], after a file was closed.
-    pub(crate) fn delete_closed(&self) {
-        self.delete_unlinked();
-        self.nodes.leaving.close();
-    }
-
-    /// Does what needs room, again where a file that was removed before leaves room meanwhile.
+    /// Does what needs room, again where a file that was removed before leaves room meanwhile. The
+    /// work has changed nothing where it finds no room.
     pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> uext4::Result<T>) -> Answer<T> {
-        let mut patience = self.nodes.leaving.patience();
+        let mut patience = self.leaving.patience(&self.volume);
         loop {
             match work() {
                 Err(error) if *error.kind() == ErrorKind::NoSpace && patience.again() => {}
@@ -254,14 +258,31 @@ impl Ops {
         Ok(self.files.insert(self.volume.open_file(&inode)?))
     }
 
-    /// Writes all of `data`, past the cache if it is `direct`.
-    pub(crate) fn write(&self, handle: u64, offset: u64, data: &[u8], direct: bool) -> Answer<u32> {
+    /// Writes `data`; less than all of it only where the rest finds no room or fails, and the kernel
+    /// tells the program.
+    pub(crate) fn write(
+        &self,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        way: WriteWay,
+    ) -> Answer<u32> {
         let file = self.file(handle)?;
-        let written = self.with_room(|| match direct {
-            true => file.write_direct_at(offset, data),
-            false => file.write_at(offset, data),
-        })?;
-        u32::try_from(written).map_err(|_| Errno::EIO.into())
+        let mut done = 0;
+        while done < data.len() {
+            let (at, rest) = (offset + done as u64, &data[done..]);
+            let written = self.with_room(|| match way {
+                WriteWay::Direct => file.write_direct_at(at, rest),
+                WriteWay::Cached | WriteWay::Late => file.write_at(at, rest),
+            });
+            match written {
+                Ok(0) => break,
+                Ok(written) => done += written,
+                Err(_) if done > 0 && way != WriteWay::Late => break,
+                Err(failure) => return Err(failure),
+            }
+        }
+        u32::try_from(done).map_err(|_| Errno::EIO.into())
     }
 
     pub(crate) fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32) -> Answer<()> {
@@ -279,7 +300,13 @@ impl Ops {
             _ => return Err(Errno::EOPNOTSUPP.into()),
         };
         let file = self.file(handle)?;
-        self.with_room(|| file.allocate(mode, offset, len))
+        match mode {
+            // It goes in parts: what is moved would be moved again.
+            AllocateMode::InsertRange | AllocateMode::CollapseRange => {
+                Ok(file.allocate(mode, offset, len)?)
+            }
+            _ => self.with_room(|| file.allocate(mode, offset, len)),
+        }
     }
 }
 

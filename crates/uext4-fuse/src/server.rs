@@ -17,6 +17,7 @@ use crate::buffers::Buffers;
 use crate::convert;
 use crate::failure::Answer;
 use crate::file::FileTable;
+use crate::leaving::Leaving;
 use crate::listing;
 use crate::node::{NodeTable, node_of};
 use crate::ops::{Found, Ops};
@@ -60,6 +61,7 @@ impl Server {
                 volume,
                 nodes: NodeTable::new(root),
                 files: FileTable::new(),
+                leaving: Leaving::default(),
                 notifier: OnceLock::new(),
                 apply_umask: AtomicBool::new(false),
             },

@@ -57,9 +57,9 @@ impl Adapter {
             return;
         }
         if shift.is_last() {
-            self.hand_over(|server| server.ops.delete_forgotten());
+            self.hand_over(|server| server.ops.delete_unlinked());
         } else {
-            self.server.ops.delete_forgotten();
+            self.server.ops.delete_unlinked();
         }
     }
 

@@ -341,6 +341,12 @@ impl PageBudget {
         self.spare.page_of(bytes)
     }
 
+    /// A page of zeroes, in such memory as [`PageBudget::page_of`].
+    #[must_use]
+    pub fn zeroes(&self, len: usize) -> Arc<[u8]> {
+        self.spare.zeroes(len)
+    }
+
     /// Keeps the memory of a page that is gone for the next one, within the budget.
     fn keep_memory(&self, data: Arc<[u8]>) {
         // While pages are evicted there are as many as may be.

@@ -40,6 +40,19 @@ impl SparePages {
         }
     }
 
+    /// A page of zeroes.
+    pub(super) fn zeroes(&self, len: usize) -> Arc<[u8]> {
+        let spare = self.0.try_lock().and_then(|mut kept| kept.take());
+        if let Some(mut page) = spare
+            && let Some(room) = Arc::get_mut(&mut page)
+            && room.len() == len
+        {
+            room.fill(0);
+            return page;
+        }
+        std::iter::repeat_n(0, len).collect()
+    }
+
     /// A page with these bytes.
     pub(super) fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
         let spare = self.0.try_lock().and_then(|mut kept| kept.take());
@@ -90,6 +103,8 @@ mod tests {
         assert_eq!((&page[..], page.as_ptr()), (&[3; 8][..], place));
         spare.put(page, 2);
         assert_eq!(&spare.page_of(&[4; 4])[..], [4; 4]);
+        spare.put([4; 8].into(), 2);
+        assert_eq!(spare.zeroes(8)[..], [0; 8]);
         (0..5).for_each(|_| spare.put([5; 8].into(), 2));
         assert_eq!(spare.0.lock().pages.len(), 2);
     }

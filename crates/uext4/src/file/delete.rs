@@ -14,6 +14,16 @@ use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
 
+/// How many inodes lost their last link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unlinked {
+    /// That are in use, or being deleted; interrupted truncations among them.
+    pub held: usize,
+    /// That have been deleted since the volume was opened: their blocks are free, or will be with
+    /// the next commit.
+    pub deleted: u64,
+}
+
 impl Files {
     /// Deletes the inodes whose last reference has gone.
     ///
@@ -56,6 +66,13 @@ impl Files {
         result
     }
 
+    /// Inodes without links that are not deleted yet, and how many have been.
+    pub fn unlinked(&self) -> Unlinked {
+        // One that is being deleted leaves the orphans before its blocks are free.
+        let held = self.orphans.len() + self.deleting.load(Ordering::SeqCst);
+        Unlinked { held, deleted: self.deleted.load(Ordering::SeqCst) }
+    }
+
     /// The planted mistake: they stay orphans without blocks.
     fn empty_while_held(&self) -> Result<()> {
         for inode in self.table.all_unlinked() {
@@ -69,6 +86,14 @@ impl Files {
     }
 
     fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.deleting.fetch_add(1, Ordering::SeqCst);
+        let result = self.delete_orphan(inode);
+        self.deleted.fetch_add(1, Ordering::SeqCst);
+        self.deleting.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
         // What lost its links through us is an orphan. Anything else is none of our business.
         if !self.orphans.contains(inode.ino()) {
             return Ok(());

@@ -39,6 +39,7 @@ mod write;
 pub use allocate::AllocateMode;
 pub use damage::{Damage, PanicHook};
 pub use dax::Lease;
+pub use delete::Unlinked;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
 };
@@ -50,7 +51,7 @@ use crate::alloc::Space;
 use crate::config::{Atime, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeTable, TimeField};
-use crate::sync::state::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::state::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::time::Instant;
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, InodeFlags};
@@ -67,6 +68,9 @@ pub struct Files {
     localities: locality::Localities,
     /// Sweeps for syncs.
     convoy: convoy::Convoy,
+    /// Unlinked inodes that are being deleted, and that have been.
+    deleting: AtomicUsize,
+    deleted: AtomicU64,
     read_only: AtomicBool,
     /// Calls that are inside.
     gate: gate::CallGate,
@@ -111,6 +115,8 @@ impl Files {
             damage,
             options,
             convoy: convoy::Convoy::default(),
+            deleting: AtomicUsize::new(0),
+            deleted: AtomicU64::new(0),
             read_only: AtomicBool::new(read_only),
             gate: gate::CallGate::default(),
             opened_read_only: read_only,

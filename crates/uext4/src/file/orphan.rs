@@ -240,6 +240,12 @@ impl Orphans {
         Ok(())
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.list.len() + state.in_file.len() + state.rest_len
+    }
+
     /// The work on an orphan is complete in this handle; nothing happens if it is none.
     ///
     /// # Errors

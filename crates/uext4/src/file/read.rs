@@ -218,7 +218,9 @@ impl Files {
         inode.note_cached();
         let image = match lookup(&self.space, inode, at)?.state {
             State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
-            State::Hole | State::Unwritten(_) => vec![0; self.block_size() as usize].into(),
+            State::Hole | State::Unwritten(_) => {
+                self.table.budget().zeroes(self.block_size() as usize)
+            }
         };
         inode.pages().map.insert_clean(at, image);
         Ok(())

@@ -285,7 +285,7 @@ impl Files {
         if let Some(bytes) = whole {
             return self.table.budget().page_of(bytes);
         }
-        let mut page: Arc<[u8]> = std::iter::repeat_n(0, self.block_size() as usize).collect();
+        let mut page = self.table.budget().zeroes(self.block_size() as usize);
         self.copy_in(at, Arc::make_mut(&mut page), offset, buf);
         page
     }

@@ -4,7 +4,7 @@
 use super::Volume;
 use crate::dir::DirEntry;
 use crate::error::Result;
-use crate::file::{DirectOptions, DirectQueue};
+use crate::file::{DirectOptions, DirectQueue, Unlinked};
 use crate::inode::InodeRef;
 use crate::sync::time::Instant;
 use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr};
@@ -203,6 +203,13 @@ impl Volume {
     /// See [`Vfs::xattr_change`](crate::vfs::Vfs::xattr_change).
     pub fn xattr_remove(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         self.change(|vfs| vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
+    }
+
+    /// Inodes that lost their last link and are not deleted yet, and how many have been. Who finds no
+    /// room may try again when these figures have changed.
+    #[must_use]
+    pub fn unlinked(&self) -> Unlinked {
+        self.inner.vfs.files().unlinked()
     }
 
     /// Deletes what was unlinked and has lost its last user since. Callers that drop references

@@ -38,21 +38,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (mut of_a, mut of_b) = (create(&a)?, create(&b)?);
     for round in 1..=args.rounds {
         say(&format!("lab: round {round} of {}", args.rounds));
-        for is_own in [false, true, true, false] {
+        for (at, is_own) in [false, true, true, false].into_iter().enumerate() {
             let (program, out) =
                 if is_own { (&own, &mut of_b) } else { (&args.program, &mut of_a) };
-            turn(program, &args.load, out)?;
+            turn(program, &args.load, round == 1 && at == 0, out)?;
         }
     }
     args.judging.judge(&a, &b)
 }
 
-/// One turn of a build; its figures go to `out`.
-fn turn(program: &Path, load: &[OsString], out: &mut File) -> Result<()> {
+/// One turn of a build; its figures go to `out`. What it notes is the same in each, and told if it
+/// is the first or fails.
+fn turn(program: &Path, load: &[OsString], is_first: bool, out: &mut File) -> Result<()> {
     let mut command = Command::new(program);
     command.args(["lab", "run"]).args(load).args(["--peer", "none", "--rounds", "1", "--json"]);
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-    let output = output.at("lab", program.display())?;
+    let output = command.stdin(Stdio::null()).output().at("lab", program.display())?;
+    if is_first || !output.status.success() {
+        let _ = std::io::stderr().write_all(&output.stderr);
+    }
     if !output.status.success() {
         return Err(Why::new(format!("lab run: {}", output.status)).at("lab", program.display()));
     }

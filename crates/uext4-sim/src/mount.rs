@@ -185,12 +185,21 @@ impl KernelMount {
         Ok(KernelMount { point: point.to_owned() })
     }
 
-    /// Unmounts.
+    /// Unmounts. A process that another thread is just making has our files open until it runs its
+    /// program, so that a busy mount is tried again.
     ///
     /// # Errors
     /// What umount(8) said.
     pub fn unmount(self) -> Result<(), String> {
-        run(Command::new("umount").arg(&self.point)).map(drop)
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match run(Command::new("umount").arg(&self.point)) {
+                Err(why) if why.contains("busy") && Instant::now() < deadline => {
+                    std::thread::sleep(POLL);
+                }
+                other => return other.map(drop),
+            }
+        }
     }
 }
 

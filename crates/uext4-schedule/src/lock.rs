@@ -80,7 +80,7 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// Without a point: who waits for a condition lets go and sleeps in one.
+    /// Without a point: a thread that waits for a condition lets go and sleeps in one.
     pub(crate) fn let_go(&mut self) {
         self.held = None;
         let_go(&self.of.waiters);

@@ -3,7 +3,7 @@
 use crate::lock::Mutex;
 use std::sync::OnceLock as Value;
 
-/// A value that is made once. Who comes while it is made waits in the scheduler.
+/// A value that is made once. A thread that comes meanwhile waits in the scheduler.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     value: Value<T>,

@@ -18,7 +18,7 @@ pub enum Order {
 /// How a seed chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Who is next.
+    /// The next thread.
     pub order: Order,
     /// Points between two preemptions, about.
     pub mean: u32,

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Settings {
     /// Everything is drawn from it.
     pub seed: u64,
-    /// Who runs when.
+    /// The order of the threads.
     pub policy: Policy,
     /// Simulated time that passes from one point to the next.
     pub step: Duration,

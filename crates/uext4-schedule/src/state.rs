@@ -205,7 +205,7 @@ impl State {
         self.threads[index].priority = self.lowest;
     }
 
-    /// Chooses who runs now. Who waits for a time that has come can run; if nobody can, the clock
+    /// Chooses the thread that runs now. One whose time has come can run; if nobody can, the clock
     /// jumps to the next such time.
     pub(crate) fn next(&mut self) -> Next {
         if self.now.saturating_sub(self.progress_at) > self.patience {

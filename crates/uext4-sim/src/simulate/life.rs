@@ -214,7 +214,7 @@ fn live(
     if let End::CloseBeside { after } | End::ReadOnlyBeside { after } = around.life.end {
         thread::sleep(after);
         around.closing.store(true, Ordering::Relaxed);
-        // Who closes it as well waits for the end, and says the same.
+        // A second caller waits for the end, and says the same.
         let second = thread::spawn("second closer", {
             let around = Arc::clone(&around);
             move || close_once(&around).is_ok()

@@ -258,8 +258,8 @@ impl Ops {
         Ok(self.files.insert(self.volume.open_file(&inode)?))
     }
 
-    /// Writes `data`; less than all of it only where the rest finds no room or fails, and the kernel
-    /// tells the program.
+    /// Writes `data`; less than all of it only where the rest finds no room or fails, and the
+    /// kernel tells the program.
     pub(crate) fn write(
         &self,
         handle: u64,

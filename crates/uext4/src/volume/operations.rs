@@ -205,8 +205,8 @@ impl Volume {
         self.change(|vfs| vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
     }
 
-    /// Inodes that lost their last link and are not deleted yet, and how many have been. Who finds no
-    /// room may try again when these figures have changed.
+    /// Inodes that lost their last link and are not deleted yet, and how many have been. A caller
+    /// that finds no room may try again when these figures have changed.
     #[must_use]
     pub fn unlinked(&self) -> Unlinked {
         self.inner.vfs.files().unlinked()

@@ -8,10 +8,11 @@ use crate::error::{Doing, Result};
 
 /// Part that instructions may differ by: hash seeds and addresses move them.
 const INSTRUCTIONS: f64 = 0.03;
-/// Times that a thread may sleep more: for a lock that the engine's own threads hold.
-const SLEEPS: f64 = 0.1;
-/// What counts may differ by: one in a hundred operations.
-const COUNTS: f64 = 0.01;
+/// Sleeps may differ for a lock that the engine's own threads hold, and locks for what they leave
+/// to this one.
+const OF_THREADS: f64 = 0.1;
+/// What other counts may differ by: three in two hundred operations.
+const COUNTS: f64 = 0.015;
 
 /// What each operation costs: by operation and by what is counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,7 +90,7 @@ impl Costs {
 fn slack(what: &str, before: f64) -> f64 {
     match what {
         "instructions" => before * INSTRUCTIONS,
-        "sleeps" => SLEEPS,
+        "sleeps" | "locks" => OF_THREADS,
         _ => COUNTS,
     }
 }

@@ -262,7 +262,8 @@ fn a_half_made_inode_is_found() {
 #[cfg(feature = "plant")]
 #[test]
 fn a_close_that_stops_nobody_is_found() {
-    expect_failure("races::a_close_that_stops_nobody_is_found", "acknowledged", || {
+    // What it does while the volume ends is not durable, or not counted.
+    expect_failure("races::a_close_that_stops_nobody_is_found", "acknowledged|free blocks", || {
         uext4::plant::set(Some(uext4::plant::Fault::OpenDoor));
         explore_now(closing, 2_000);
     });

@@ -96,7 +96,17 @@ fn change(operation: &str, path: &Path) {
 
 /// Which rights a program runs with that prints them.
 fn runs_as(program: &Path) -> String {
-    let output = Command::new(program).arg("-u").uid(NOBODY).gid(NOBODY).output().unwrap();
+    let mut command = Command::new(program);
+    command.arg("-u").uid(NOBODY).gid(NOBODY);
+    let output = loop {
+        match command.output() {
+            // A process that another thread is just making has the file open for writing.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::yield_now();
+            }
+            other => break other.unwrap(),
+        }
+    };
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

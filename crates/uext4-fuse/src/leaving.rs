@@ -5,9 +5,9 @@
 //! file to make room, and writes at once, would find none. A request that finds no room therefore
 //! waits while files are leaving ([`Patience::again`]), and is tried again.
 //!
-//! Invariants: a request waits for [`PATIENCE`] at most. Where nothing left in all that time, no
-//! request waits again until a file comes or goes: those that are open without a name stay as long
-//! as their users like.
+//! Invariants: a request waits for [`PATIENCE`] at most. Where nothing left in all that time, others
+//! wait for [`LITTLE`] only until a file comes or goes: those that are open without a name stay as
+//! long as their users like, and nobody sees a user close one before the release comes.
 //!
 //! The engine knows how many there are, and a request that finds no room is rare, so it looks
 //! every [`LOOK`] instead of being told.
@@ -19,7 +19,9 @@ use parking_lot::Mutex;
 use uext4::{Unlinked, Volume};
 
 /// How long a request waits for room at most.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same, after a wait that was in vain.
+const LITTLE: Duration = Duration::from_millis(100);
 /// How long statfs(2) waits for what was just removed.
 const SETTLING: Duration = Duration::from_millis(50);
 /// Time between two looks.
@@ -71,17 +73,24 @@ impl Leaving {
 }
 
 impl Patience<'_> {
+    /// Whether a request has waited for what there is now, and nothing left.
+    fn is_in_vain(&self) -> bool {
+        *self.leaving.in_vain.lock() == Some(self.volume.unlinked())
+    }
+
     /// Whether something has left since the last try, or leaves within the time that is left to the
     /// request.
     pub(crate) fn again(&mut self) -> bool {
-        let until = *self.until.get_or_insert_with(|| Instant::now() + PATIENCE);
+        let time = || if self.is_in_vain() { LITTLE } else { PATIENCE };
+        let until = self.until.unwrap_or_else(|| Instant::now() + time());
+        self.until = Some(until);
         loop {
             let (now, is_late) = (self.volume.unlinked(), Instant::now() >= until);
             if now.deleted != self.seen.deleted {
                 (self.seen, self.has_moved) = (now, true);
                 return !is_late;
             }
-            if now.held == 0 || *self.leaving.in_vain.lock() == Some(now) {
+            if now.held == 0 {
                 return false;
             }
             if is_late {

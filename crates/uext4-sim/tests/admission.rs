@@ -171,8 +171,13 @@ fn each_contrast_alone() {
 #[test]
 fn contrasts_together() {
     for block_size in [1024, 4096] {
-        let told = run("journal_join=herd,journal_credits=worst,checkpoint=inline", block_size);
-        assert!(told.forced > 0 && told.refused[1] > 0 && told.refused[2] > 0, "{told:?}");
+        // Whether threads meet at a full transaction is the scheduler's choice.
+        let met = (0..10).any(|_| {
+            let told = run("journal_join=herd,journal_credits=worst,checkpoint=inline", block_size);
+            assert!(told.forced > 0 && told.refused[2] > 0, "{told:?}");
+            told.refused[1] > 0
+        });
+        assert!(met, "no transaction was full in ten runs");
     }
     run("journal_join=fifo,journal_credits=worst,checkpoint=inline", 1024);
     run("journal_join=herd,journal_credits=worst,checkpoint=background", 1024);

@@ -5,9 +5,9 @@
 //! file to make room, and writes at once, would find none. A request that finds no room therefore
 //! waits while files are leaving ([`Patience::again`]), and is tried again.
 //!
-//! Invariants: a request waits for [`PATIENCE`] at most. Where nothing left in all that time, others
-//! wait for [`LITTLE`] only until a file comes or goes: those that are open without a name stay as
-//! long as their users like, and nobody sees a user close one before the release comes.
+//! Invariants: a request waits for [`PATIENCE`] at most. Where nothing left in all that time,
+//! others wait for [`LITTLE`] only until a file comes or goes: those that are open without a name
+//! stay as long as their users like, and a close is not seen before its release comes.
 //!
 //! The engine knows how many there are, and a request that finds no room is rare, so it looks
 //! every [`LOOK`] instead of being told.

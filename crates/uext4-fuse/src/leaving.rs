@@ -40,8 +40,8 @@ pub(crate) struct Leaving {
 pub(crate) struct Patience<'a> {
     leaving: &'a Leaving,
     volume: &'a Volume,
-    /// What there was before the last try.
-    seen: Unlinked,
+    /// How many had been deleted before the last try. Each write asks for it: it takes no lock.
+    seen: u64,
     /// Something has left since the first one.
     has_moved: bool,
     until: Option<Instant>,
@@ -50,7 +50,7 @@ pub(crate) struct Patience<'a> {
 impl Leaving {
     /// For a request that begins.
     pub(crate) fn patience<'a>(&'a self, volume: &'a Volume) -> Patience<'a> {
-        let seen = volume.unlinked();
+        let seen = volume.deletions();
         Patience { leaving: self, volume, seen, has_moved: false, until: None }
     }
 
@@ -86,8 +86,8 @@ impl Patience<'_> {
         self.until = Some(until);
         loop {
             let (now, is_late) = (self.volume.unlinked(), Instant::now() >= until);
-            if now.deleted != self.seen.deleted {
-                (self.seen, self.has_moved) = (now, true);
+            if now.deleted != self.seen {
+                (self.seen, self.has_moved) = (now.deleted, true);
                 return !is_late;
             }
             if now.held == 0 {

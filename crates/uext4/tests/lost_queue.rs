@@ -121,7 +121,7 @@ fn lose(is_dropped: bool) {
     queue.submit().unwrap();
     assert_eq!(lost.lock().unwrap().len(), 1, "it is on the device");
 
-    // Who waits for it finds out, be it the queue's owner or in its place.
+    // A thread that waits for it finds out, the queue's owner or one in its place.
     let mut queue = Some(queue);
     if is_dropped {
         queue = in_time("dropping the queue", move || {

@@ -233,7 +233,7 @@ impl Meeting {
         while state.number == number {
             self.is_over.wait(&mut state);
             if state.number == number && state.present >= state.expected {
-                // Whoever was missing has left for good.
+                // The missing caller has left for good.
                 return true;
             }
         }

@@ -364,7 +364,7 @@ fn roots_reserve_is_not_claimed_ahead() {
     let need = Need { key: 0, want: 10, ahead: 200, goal: block(space, 5, 1000), promised: false };
     let claim = space.claim_from(&window, need, true).unwrap();
     assert_eq!((claim.len(), i64::from(window.blocks())), (10, left - 10));
-    // Who needs it and has the right to it gets it.
+    // A caller that needs it and has the right to it gets it.
     let more = Need { key: 500, want: 30, ..need };
     let second = space.claim_from(&window, more, true).unwrap();
     assert_eq!((second.len(), window.blocks()), (30, 0));

@@ -73,6 +73,11 @@ impl Files {
         Unlinked { held, deleted: self.deleted.load(Ordering::SeqCst) }
     }
 
+    /// [`Unlinked::deleted`] alone, without a lock.
+    pub fn deletions(&self) -> u64 {
+        self.deleted.load(Ordering::SeqCst)
+    }
+
     /// The planted mistake: they stay orphans without blocks.
     fn empty_while_held(&self) -> Result<()> {
         for inode in self.table.all_unlinked() {

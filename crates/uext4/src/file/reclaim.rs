@@ -3,7 +3,7 @@
 //! What: readers and writers that find the page cache over its budget evict clean pages. Writers
 //! that find much dirty memory ask the flusher for writeback and are slowed down by what it does;
 //! they write back nothing themselves. At the hard limit nothing more becomes dirty: a writer
-//! waits, and is refused where writeback fails. Who brings inodes into a table that is full of
+//! waits, and is refused where writeback fails. A caller with inodes for a table that is full of
 //! inodes with something to write writes that.
 
 use super::Files;

@@ -296,7 +296,7 @@ impl Inode {
         attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
     }
 
-    /// Keeps the extra fields as long as they are: whoever plans what stands behind them takes this
+    /// Keeps the extra fields as long as they are: a plan for what stands behind them takes this
     /// before it looks how much room there is, and drops it when that is written.
     pub(crate) fn hold_fields(&self) -> FieldsHeld<'_> {
         self.fields_held.fetch_add(1, Ordering::SeqCst);

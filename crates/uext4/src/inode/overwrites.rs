@@ -22,7 +22,7 @@
 //! stripe that it entered, so each has to be seen empty once; and as those who come find the way
 //! closed, none of them keeps it from that for long.
 //! A queue may be given up by the device with requests that the kernel may do at any time, or
-//! never. Their files are *lost* to this way: it stays closed, who waits for pages goes on, and an
+//! never. Their files are *lost* to this way: it stays closed, a wait for pages ends, and an
 //! exclusion fails, for their blocks must never be another file's.
 //! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
 //! [`Helper`].

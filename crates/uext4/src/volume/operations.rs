@@ -212,6 +212,12 @@ impl Volume {
         self.inner.vfs.files().unlinked()
     }
 
+    /// [`Unlinked::deleted`] alone, without a lock.
+    #[must_use]
+    pub fn deletions(&self) -> u64 {
+        self.inner.vfs.files().deletions()
+    }
+
     /// Deletes what was unlinked and has lost its last user since. Callers that drop references
     /// of their own (a FUSE server on `forget`) call it after that.
     ///

@@ -13,6 +13,8 @@ mod closing;
 mod copy;
 mod failure;
 mod figures;
+#[cfg(test)]
+mod generated;
 mod heap;
 mod host;
 mod image;
@@ -21,6 +23,7 @@ mod inspect;
 mod json;
 mod log;
 mod mballoc;
+mod mount_options;
 mod mounted;
 mod output;
 mod partition;
@@ -35,11 +38,11 @@ mod verb;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, mkdir, mkfs, mount, mv, rm, stat, stats,
-    sync, trim, umount,
+    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv, rm,
+    stat, stats, sync, trim, umount,
 };
 
 /// What the help of the whole command says of images.
@@ -76,6 +79,7 @@ enum Verb {
     Rm(rm::Args),
     Mv(mv::Args),
     Lab(lab::Args),
+    Manual(manual::Args),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),
         Verb::Lab(args) => lab::run(args),
+        Verb::Manual(args) => manual::run(&args, Command::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -124,10 +129,32 @@ fn usage(error: &clap::Error) -> ! {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Command::command().debug_assert();
+        Command::command().debug_assert();
+    }
+
+    #[test]
+    fn the_readme_has_every_verb() {
+        let mut table = String::from("\n| verb | does |\n|---|---|\n");
+        for verb in Command::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let about = verb.get_about().expect("each verb says what it does");
+            table.push_str(&format!("| `{}` | {about} |\n", verb.get_name()));
+        }
+        generated::check("README.md", "verbs", &(table + "\n"));
+    }
+
+    #[test]
+    fn the_lab_document_has_every_load() {
+        let mut table =
+            String::from("\n| load | what it does | figure | threads |\n|---|---|---|---|\n");
+        for load in uext4_lab::LOADS {
+            let threads: Vec<String> = load.threads.iter().map(u32::to_string).collect();
+            let (id, what, metric) = (load.id, load.what, load.metric);
+            table.push_str(&format!("| {id} | {what} | `{metric}` | {} |\n", threads.join(", ")));
+        }
+        generated::check("docs/lab.md", "loads", &(table + "\n"));
     }
 }

@@ -325,28 +325,3 @@ fn the_daemon_has_the_name_of_the_command() {
     }
     mount.end();
 }
-
-/// `mount --help` lists the words of `-o` that docs/mount.md has. Fault model: a word that is added
-/// to one of them only.
-#[test]
-fn the_help_lists_the_words_of_the_document() {
-    let help = run_ok(["mount", "--help"]);
-    let help = String::from_utf8(help).unwrap();
-    let said: Vec<&str> = help.split(|c: char| c.is_whitespace() || c == ',').collect();
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mount.md");
-    let document = fs::read_to_string(document).unwrap();
-    let rows = document.lines().skip_while(|line| !line.starts_with("| option |")).skip(2);
-    let mut words = 0;
-    for row in rows.take_while(|line| line.starts_with('|')) {
-        // Code of the first column; a bar inside it is written `\|`.
-        let cell = row[1..].replace("\\|", "\0").split('|').next().unwrap().replace('\0', "|");
-        for word in cell.split('`').skip(1).step_by(2) {
-            words += 1;
-            let name = word.split('=').next().unwrap();
-            let is_listed =
-                said.iter().any(|said| *said == word || said.split('=').next() == Some(name));
-            assert!(is_listed, "mount --help has no `{word}`");
-        }
-    }
-    assert!(words > 60, "{words} words in the table");
-}

@@ -85,7 +85,7 @@ pub use ioctl::{FITRIM, TrimRange, trim_mounted};
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;
-pub use options::{Access, Caching, FileOptions, Submission};
+pub use options::{Access, Caching, FileOptions, MOUNT_OPTIONS, Submission};
 pub use overlay::OverlayDevice;
 pub use published::Published;
 pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};

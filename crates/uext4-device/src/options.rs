@@ -1,10 +1,10 @@
 //! How an image is opened.
 //!
 //! # What
-//! What a caller wants of a [`FileDevice`](crate::FileDevice), and the mount options that say so:
-//! `io=auto|uring|pread`, `direct`, `nodirect`, `no_space_timeout=SECONDS`.
+//! What a caller wants of a [`FileDevice`](crate::FileDevice), and the mount options that say so.
 
 use std::time::Duration;
+use uext4_options::{Row, flag, one_of, text};
 
 /// What the caller wants to do with an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,30 +104,47 @@ impl FileOptions {
     /// # Errors
     /// A word about devices with a bad value, in one line.
     pub fn parse(&mut self, word: &str) -> Result<bool, String> {
-        match word {
-            "direct" => self.caching = Caching::Direct,
-            "nodirect" => self.caching = Caching::Buffered,
-            "io=auto" => self.submission = Submission::Auto,
-            "io=uring" => self.submission = Submission::Uring,
-            "io=pread" => self.submission = Submission::Pread,
-            _ if word == "io" || word.starts_with("io=") => {
-                return Err(format!("mount option '{word}': io= is auto, uring or pread"));
-            }
-            _ => match word.strip_prefix("no_space_timeout=") {
-                Some(seconds) => self.no_space_timeout = parse_timeout(word, seconds)?,
-                None => return Ok(false),
-            },
-        }
-        Ok(true)
+        uext4_options::apply(MOUNT_OPTIONS, self, word).map_err(|error| error.to_string())
     }
 }
 
-fn parse_timeout(word: &str, seconds: &str) -> Result<Duration, String> {
-    match seconds.parse::<u32>() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
-        Err(_) => Err(format!("mount option '{word}': not a number of seconds")),
-    }
-}
+/// The mount options of a device.
+pub const MOUNT_OPTIONS: &[Row<FileOptions>] = &[
+    Row {
+        options: &[
+            flag(&["direct"], |o| o.caching = Caching::Direct),
+            flag(&["nodirect"], |o| o.caching = Caching::Buffered),
+        ],
+        default: "where it can be",
+        help: "use the image past the kernel's page cache, or through it",
+        more: "By default past it where the store states how, except with `ro` \
+               ([device.md](device.md))",
+    },
+    Row {
+        options: &[one_of(
+            &["io"],
+            &[
+                ("auto", |o| o.submission = Submission::Auto),
+                ("uring", |o| o.submission = Submission::Uring),
+                ("pread", |o| o.submission = Submission::Pread),
+            ],
+        )],
+        default: "auto",
+        help: "how several writes of the image are made",
+        more: "All at once by io_uring, or one after the other; `auto`: by io_uring where the \
+               image is direct",
+    },
+    Row {
+        options: &[text(&["no_space_timeout"], "SECONDS", |o, seconds| {
+            let seconds: u32 = seconds.parse().map_err(|_| "not a number of seconds")?;
+            o.no_space_timeout = Duration::from_secs(seconds.into());
+            Ok(())
+        })],
+        default: "60",
+        help: "how long writes wait for room where the image is stored",
+        more: "0: they fail at once. See below",
+    },
+];
 
 #[cfg(test)]
 mod tests {

@@ -48,7 +48,7 @@ mod session;
 pub mod stats;
 mod xattr;
 
-pub use options::{FuseOptions, Word};
+pub use options::{FuseOptions, MOUNT_OPTIONS, Word};
 pub use session::{MountError, Session, Stopper};
 
 /// Extended attribute of a mount's root that names the serving process: its id in decimal.

@@ -1,6 +1,7 @@
 //! Mount options that belong to the FUSE side; the rest go to the engine.
 
 use std::time::Duration;
+use uext4_options::{Row, apply, flag, ignored, text};
 
 /// What [`FuseOptions::parse`] did with a word of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,61 +95,17 @@ impl FuseOptions {
     /// # Errors
     /// A word of this crate with a bad value, in one line.
     pub fn parse(&mut self, word: &str) -> Result<Word, String> {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (word, None),
-        };
-        match (name, value) {
-            ("allow_other", None) => self.allow_other = true,
-            ("default_permissions", None) => self.default_permissions = true,
-            ("kernel_cache" | "big_writes" | "splice_read", None) => {}
-            ("fakeroot", None) => self.fakeroot = true,
-            ("acl", None) => self.acl = true,
-            ("noacl", None) => self.acl = false,
-            ("suid", None) => self.suid = true,
-            ("nosuid", None) => self.suid = false,
-            ("dev", None) => self.dev = true,
-            ("nodev", None) => self.dev = false,
-            ("exec", None) => self.exec = true,
-            ("noexec", None) => self.exec = false,
-            ("sync", None) => self.sync = true,
-            ("async", None) => self.sync = false,
-            ("dirsync", None) => self.dir_sync = true,
-            ("writeback_cache", None) => self.writeback_cache = true,
-            ("nowriteback_cache", None) => self.writeback_cache = false,
-            ("threads", Some(value)) => self.threads = Some(parse_threads(word, value)?),
-            ("attr_timeout", Some(value)) => self.attr_timeout = parse_seconds(word, value)?,
-            ("entry_timeout", Some(value)) => self.entry_timeout = parse_seconds(word, value)?,
-            ("negative_timeout", Some(value)) => {
-                self.negative_timeout = parse_seconds(word, value)?;
-            }
-            ("remount", None) => self.remount = true,
-            // Of the mount table, handed back by mount(8) on a remount.
-            ("user_id" | "group_id" | "blksize" | "max_read", Some(_)) => {}
-            ("fsname", Some(value)) => value.clone_into(&mut self.fs_name),
-            // What mount(8) and fstab(5) keep for themselves.
-            ("auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group", None)
-            | ("nofail" | "_netdev" | "subtype" | "comment", _) => {}
-            _ if name.starts_with("x-") => {}
-            ("ro", None) => {
-                self.read_only = true;
-                return Ok(Word::Shared);
-            }
-            ("rw", None) => {
-                self.read_only = false;
-                return Ok(Word::Shared);
-            }
-            ("noatime", None) => {
-                self.no_atime = true;
-                return Ok(Word::Shared);
-            }
-            ("atime" | "relatime" | "strictatime", None) => {
-                self.no_atime = false;
-                return Ok(Word::Shared);
-            }
+        if apply(MOUNT_OPTIONS, self, word).map_err(|error| error.to_string())? {
+            return Ok(Word::Taken);
+        }
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "noatime" => self.no_atime = true,
+            "atime" | "relatime" | "strictatime" => self.no_atime = false,
             _ => return Ok(Word::Unknown),
         }
-        Ok(Word::Taken)
+        Ok(Word::Shared)
     }
 
     /// Whether the kernel is to check permissions by owner and mode. It always is where that can
@@ -195,19 +152,132 @@ impl FuseOptions {
     }
 }
 
-fn parse_threads(word: &str, value: &str) -> Result<usize, String> {
-    match value.parse() {
-        Ok(threads @ 1..=FuseOptions::THREADS_MAX) => Ok(threads),
-        _ => Err(format!("mount option '{word}': 1 to {} threads", FuseOptions::THREADS_MAX)),
-    }
-}
+/// The mount options of the FUSE side alone.
+pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
+    Row {
+        options: &[flag(&["allow_other"], |o| o.allow_other = true)],
+        default: "",
+        help: "other users may enter",
+        more: "",
+    },
+    Row {
+        options: &[flag(&["default_permissions"], |o| o.default_permissions = true)],
+        default: "where others may enter",
+        help: "the kernel checks owners and modes",
+        more: "Always on for ordinary users, `allow_other` and `acl`, less `fakeroot`",
+    },
+    Row {
+        options: &[flag(&["fakeroot"], |o| o.fakeroot = true)],
+        default: "",
+        help: "no permission checks",
+        more: "The mounting user works as root of the image; not with `allow_other`",
+    },
+    Row {
+        options: &[flag(&["acl"], |o| o.acl = true), flag(&["noacl"], |o| o.acl = false)],
+        default: "noacl",
+        help: "enforce and inherit POSIX access control lists",
+        more: "",
+    },
+    Row {
+        options: &[
+            flag(&["suid"], |o| o.suid = true),
+            flag(&["nosuid"], |o| o.suid = false),
+            flag(&["dev"], |o| o.dev = true),
+            flag(&["nodev"], |o| o.dev = false),
+            flag(&["exec"], |o| o.exec = true),
+            flag(&["noexec"], |o| o.exec = false),
+        ],
+        default: "nosuid, nodev, exec",
+        help: "as mount(8)",
+        more: "`suid` and `dev` are for root only",
+    },
+    Row {
+        options: &[
+            flag(&["sync"], |o| o.sync = true),
+            flag(&["async"], |o| o.sync = false),
+            flag(&["dirsync"], |o| o.dir_sync = true),
+        ],
+        default: "async",
+        help: "as mount(8)",
+        more: "",
+    },
+    Row {
+        options: &[
+            flag(&["writeback_cache"], |o| o.writeback_cache = true),
+            flag(&["nowriteback_cache"], |o| o.writeback_cache = false),
+        ],
+        default: "nowriteback_cache",
+        help: "whether the kernel may hold dirty pages",
+        more: "See below",
+    },
+    Row {
+        options: &[text(&["threads"], "N", |o, threads| match threads.parse() {
+            Ok(threads @ 1..=FuseOptions::THREADS_MAX) => {
+                o.threads = Some(threads);
+                Ok(())
+            }
+            _ => Err(format!("1 to {} threads", FuseOptions::THREADS_MAX)),
+        })],
+        default: "4 for each processor, 16 to 64",
+        help: "worker threads",
+        more: "1 to 256, of which 1 starts 2; those without work rest, and while all wait further \
+               requests get threads of their own ([stats.md](stats.md))",
+    },
+    Row {
+        options: &[
+            text(&["attr_timeout"], "SECONDS", |o, s| seconds(s, &mut o.attr_timeout)),
+            text(&["entry_timeout"], "SECONDS", |o, s| seconds(s, &mut o.entry_timeout)),
+            text(&["negative_timeout"], "SECONDS", |o, s| seconds(s, &mut o.negative_timeout)),
+        ],
+        default: "a day",
+        help: "how long the kernel keeps attributes, names and missing names",
+        more: "A day, because nothing else changes the image",
+    },
+    Row {
+        options: &[text(&["fsname"], "NAME", |o, name| {
+            name.clone_into(&mut o.fs_name);
+            Ok(())
+        })],
+        default: "the image",
+        help: "source shown in the mount table",
+        more: "",
+    },
+    Row {
+        options: &[flag(&["remount"], |o| o.remount = true)],
+        default: "",
+        help: "change ro, rw and the flags of a mount that is there",
+        more: "",
+    },
+    Row {
+        options: &[ignored(&[
+            "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev",
+            "subtype", "comment", "x-...",
+        ])],
+        default: "",
+        help: "for fstab(5) and mount(8); ignored here",
+        more: "",
+    },
+    Row {
+        options: &[ignored(&[
+            "kernel_cache",
+            "big_writes",
+            "splice_read",
+            "user_id",
+            "group_id",
+            "blksize",
+            "max_read",
+        ])],
+        default: "",
+        help: "of other FUSE mounts and of the mount table; ignored here",
+        more: "",
+    },
+];
 
-fn parse_seconds(word: &str, value: &str) -> Result<Duration, String> {
-    value
-        .parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("mount option '{word}': not a number of seconds"))
+fn seconds(text: &str, of: &mut Duration) -> Result<(), String> {
+    let seconds = text.parse::<f64>().ok();
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    *of = duration.ok_or("not a number of seconds")?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -238,6 +308,11 @@ mod tests {
         let mut options = FuseOptions::default();
         assert!(options.parse("threads=0").unwrap_err().contains("threads=0"));
         assert!(options.parse("attr_timeout=-1").unwrap_err().contains("attr_timeout=-1"));
+    }
+
+    #[test]
+    fn no_word_is_in_two_rows() {
+        assert!(uext4_options::duplicates(MOUNT_OPTIONS).is_empty());
     }
 
     #[test]

@@ -3,13 +3,15 @@
 mod alloc;
 mod mode;
 mod parse;
+mod table;
 
 pub use alloc::{AllocOptions, FreeMode, StreamGoal};
 pub use mode::{
     Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FsyncBatch,
     JoinMode, OnError, WritebackMode,
 };
-pub use parse::OptionError;
+pub use table::{ABLATION, OPTIONS};
+pub use uext4_options::OptionError;
 
 /// Options of a mount. [`MountOptions::parse`] takes them one word at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,18 +13,21 @@ use crate::workspace;
 const EDGES: &[(&str, &[&str])] = &[
     ("uext4-ondisk", &[]),
     ("uext4-schedule", &[]),
-    ("uext4-device", &[]),
+    ("uext4-options", &[]),
+    // Each crate with mount options has a table of them.
+    ("uext4-device", &["uext4-options"]),
     // The scheduler with the feature `simulate` only.
-    ("uext4", &["uext4-ondisk", "uext4-device", "uext4-schedule"]),
+    ("uext4", &["uext4-ondisk", "uext4-options", "uext4-device", "uext4-schedule"]),
     ("uext4-mkfs", &["uext4-ondisk", "uext4-device", "uext4"]),
     // Never the engine: a bug there must not hide from its own checker.
     ("uext4-fsck", &["uext4-ondisk", "uext4-device"]),
     // The structure of FITRIM stands beside the ioctl itself.
-    ("uext4-fuse", &["uext4", "uext4-ondisk", "uext4-device"]),
+    ("uext4-fuse", &["uext4", "uext4-ondisk", "uext4-options", "uext4-device"]),
     (
         "uext4-cli",
         &[
             "uext4-ondisk",
+            "uext4-options",
             "uext4-device",
             "uext4",
             "uext4-mkfs",

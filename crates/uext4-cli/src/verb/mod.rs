@@ -9,6 +9,7 @@ pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod lab;
 pub(crate) mod ls;
+pub(crate) mod manual;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;

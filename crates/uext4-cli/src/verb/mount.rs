@@ -34,11 +34,12 @@ use crate::heap::Trimmer;
 use crate::host;
 use crate::image::{self, Access};
 use crate::log;
+use crate::mount_options;
 use crate::spec::Image;
 
 /// Mount an image on a directory
 #[derive(clap::Args)]
-#[command(after_long_help = WORDS)]
+#[command(after_long_help = mount_options::help())]
 pub(crate) struct Args {
     /// Mount options, separated by commas (--help lists them)
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -58,56 +59,6 @@ pub(crate) struct Args {
     /// Directory to mount on
     dir: PathBuf,
 }
-
-/// The words of `-o`; docs/mount.md has more of each.
-const WORDS: &str = "\
-Words of -o (defaults in brackets):
-  ro, rw                        read-only, or not [rw]
-  noatime, relatime, strictatime, nodiratime
-                                access times [relatime]
-  commit=SECONDS                commit interval [5]
-  errors=continue|remount-ro|panic
-                                on a corrupt structure [as the superblock says]
-  data=ordered|writeback|journal
-                                order of data and metadata [ordered]
-  min_batch_time=US, max_batch_time=US
-                                wait of a commit for more syncs [0, 15000]
-  barrier=0|1, nobarrier        flush the device [1]
-  journal_async_commit          commit block with its transaction
-  norecovery, noload            do not replay the journal (with ro)
-  delalloc, nodelalloc          allocate at write-back, or at write [delalloc]
-  auto_da_alloc, noauto_da_alloc
-                                data first on replace by rename or truncation [on]
-  discard, nodiscard            discard what is freed [nodiscard]
-  extent_max_zeroout_kb=KIB     longest unwritten neighbour that is zeroed [32]
-  stripe=BLOCKS, mb_stream_req=N, mb_group_prealloc=N, mb_node_pool=N,
-  mb_max_to_scan=N,
-  mb_min_to_scan=N, mb_order2_req=ORDER, mb_best_avail_max_trim_order=ORDER,
-  mb_max_linear_groups=N        block allocator, by the kernel's names
-  dax=always|inode|never, dax   files without page cache [inode]
-  cache=SIZE                    budget of the caches [256M]
-  direct, nodirect              the image past the page cache [where it can be]
-  io=auto|uring|pread           how the image is written [auto]
-  no_space_timeout=SECONDS      wait for room where the image is stored [60]
-  allow_other                   other users may enter
-  default_permissions           the kernel checks modes [where others may enter]
-  fakeroot                      no permission checks; not with allow_other
-  acl, noacl                    enforce access control lists [noacl]
-  suid, nosuid, dev, nodev, exec, noexec
-                                as mount(8) [nosuid,nodev,exec]
-  sync, async, dirsync          as mount(8)
-  writeback_cache, nowriteback_cache
-                                the kernel holds dirty pages [nowriteback_cache]
-  threads=N                     worker threads [4 for each processor, 16 to 64]
-  attr_timeout=S, entry_timeout=S, negative_timeout=S
-                                how long the kernel keeps things [a day]
-  fsname=NAME                   source in the mount table [the image]
-  user, auto, nofail, x-... and the like are for fstab(5)
-For comparison:
-  writeback=mapped|ordered|unwritten, dio_completion=inline|deferred,
-  dax_overwrite=direct|journal, fsync_batch=single|rescan,
-  mb_optimize_scan=0|1, mb_trylock=0|1, mb_stream_goal=inode|global,
-  mb_free=sharded|global, mb_reserve=on|off";
 
 /// The options of a mount, by whose they are.
 struct Options {

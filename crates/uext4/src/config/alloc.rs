@@ -1,5 +1,5 @@
 //! Options of the block allocator: the tunables of ext4 by their names in `/sys/fs/ext4/*/`, and
-//! the contrast options.
+//! the ablation options.
 
 /// Where a request of a stream begins its search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,65 +73,4 @@ impl Default for AllocOptions {
             node_pool: 4096,
         }
     }
-}
-
-impl AllocOptions {
-    /// Largest order of a request: more blocks than a group has.
-    const ORDER_MAX: u32 = 16;
-
-    /// Takes one option. False if `name` is none of the allocator's.
-    pub(super) fn take(&mut self, name: &str, value: Option<&str>) -> Result<bool, &'static str> {
-        match name {
-            "mb_optimize_scan" => self.optimize_scan = flag(value)?,
-            "mb_trylock" => self.trylock = flag(value)?,
-            "mb_reserve" => {
-                self.reserve = match value {
-                    Some("on") => true,
-                    Some("off") => false,
-                    _ => return Err("one of on, off"),
-                };
-            }
-            "mb_stream_goal" => {
-                self.stream_goal = match value {
-                    Some("inode") => StreamGoal::Inode,
-                    Some("global") => StreamGoal::Global,
-                    _ => return Err("one of inode, global"),
-                };
-            }
-            "mb_free" => {
-                self.free = match value {
-                    Some("sharded") => FreeMode::Sharded,
-                    Some("global") => FreeMode::Global,
-                    _ => return Err("one of sharded, global"),
-                };
-            }
-            "mb_order2_req" => self.order2_req = order(value)?,
-            "mb_best_avail_max_trim_order" => self.best_avail_max_trim_order = order(value)?,
-            "mb_stream_req" => self.stream_req = number(value)?,
-            "mb_node_pool" => self.node_pool = number(value)?,
-            "mb_group_prealloc" => self.group_prealloc = number(value)?,
-            "mb_max_to_scan" => self.max_to_scan = number(value)?,
-            "mb_min_to_scan" => self.min_to_scan = number(value)?,
-            "mb_max_linear_groups" => self.max_linear_groups = number(value)?,
-            "stripe" => self.stripe = number(value)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-fn flag(value: Option<&str>) -> Result<bool, &'static str> {
-    match value {
-        Some("1") => Ok(true),
-        Some("0") => Ok(false),
-        _ => Err("0 or 1"),
-    }
-}
-
-fn number(value: Option<&str>) -> Result<u32, &'static str> {
-    value.and_then(|value| value.parse().ok()).ok_or("not a number")
-}
-
-fn order(value: Option<&str>) -> Result<u32, &'static str> {
-    number(value).ok().filter(|order| *order <= AllocOptions::ORDER_MAX).ok_or("0 to 16")
 }

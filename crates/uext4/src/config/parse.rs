@@ -1,25 +1,8 @@
-//! Options of a mount by their words.
+//! Options of a mount by their words. What there is of them: `table.rs`.
 
-use super::{
-    Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FsyncBatch,
-    JoinMode, MountOptions, OnError, WritebackMode,
-};
-use std::fmt;
-
-/// A mount option that is unknown or has a bad value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionError {
-    option: String,
-    why: &'static str,
-}
-
-impl fmt::Display for OptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mount option '{}': {}", self.option, self.why)
-    }
-}
-
-impl std::error::Error for OptionError {}
+use super::table::{ABLATION, OPTIONS};
+use super::{DaxMode, MountOptions};
+use uext4_options::{OptionError, apply};
 
 impl MountOptions {
     /// Takes one word of `-o`, as mount(8) and ext4(5) spell it.
@@ -27,142 +10,21 @@ impl MountOptions {
     /// # Errors
     /// An unknown word, a word without its value, or a value out of range.
     pub fn parse(&mut self, word: &str) -> Result<(), OptionError> {
-        let error = |why| OptionError { option: word.to_owned(), why };
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (word, None),
-        };
-        match (name, value) {
-            ("defaults", None) => {}
-            ("ro", None) => self.read_only = true,
-            ("rw", None) => self.read_only = false,
-            ("noatime", None) => self.atime = Atime::None,
-            ("relatime" | "atime", None) => self.atime = Atime::Relative,
-            ("strictatime", None) => self.atime = Atime::Strict,
-            ("nodiratime", None) => self.nodiratime = true,
-            ("diratime", None) => self.nodiratime = false,
-            ("norecovery" | "noload", None) => self.no_recovery = true,
-            ("delalloc", None) => (self.delalloc, self.delalloc_given) = (true, true),
-            ("nodelalloc", None) => (self.delalloc, self.delalloc_given) = (false, false),
-            ("discard", None) => self.discard = true,
-            ("nodiscard", None) => self.discard = false,
-            ("auto_da_alloc", None) => self.auto_da_alloc = true,
-            ("noauto_da_alloc", None) => self.auto_da_alloc = false,
-            ("user_xattr" | "acl" | "block_validity", None) => {}
-            // Of the kernel's two ways; what uext4 does has the merits of both.
-            ("dioread_nolock" | "dioread_lock", None) => self.writeback = WritebackMode::Mapped,
-            ("data", Some("ordered")) => self.data_mode = DataMode::Ordered,
-            ("data", Some("writeback")) => self.data_mode = DataMode::Writeback,
-            ("data", Some("journal")) => self.data_mode = DataMode::Journal,
-            ("data", Some(_)) => return Err(error("one of ordered, writeback, journal")),
-            ("dax", None | Some("always")) => self.set_dax(DaxMode::Always),
-            ("dax", Some("inode")) => self.set_dax(DaxMode::Inode),
-            ("dax", Some("never")) => self.set_dax(DaxMode::Never),
-            ("dax", Some(_)) => return Err(error("one of always, inode, never")),
-            ("barrier", None | Some("1")) => self.barrier = true,
-            ("nobarrier", None) | ("barrier", Some("0")) => self.barrier = false,
-            ("barrier", Some(_)) => return Err(error("0 or 1")),
-            ("journal_async_commit", None) => self.journal_async_commit = true,
-            ("min_batch_time", Some(us)) => {
-                self.min_batch_time_us =
-                    us.parse().map_err(|_| error("not a number of microseconds"))?;
-            }
-            ("max_batch_time", Some(us)) => {
-                self.max_batch_time_us =
-                    us.parse().map_err(|_| error("not a number of microseconds"))?;
-            }
-            ("extent_max_zeroout_kb", Some(kib)) => {
-                let kib: u32 = kib.parse().map_err(|_| error("not a number of KiB"))?;
-                self.extent_max_zeroout = kib.saturating_mul(1024);
-            }
-            _ if self.contrast(name, value).map_err(error)? => {}
-            _ if self.alloc.take(name, value).map_err(error)? => {}
-            ("errors", Some("continue")) => self.errors = Some(OnError::Continue),
-            ("errors", Some("remount-ro")) => self.errors = Some(OnError::RemountReadOnly),
-            ("errors", Some("panic")) => self.errors = Some(OnError::Panic),
-            ("errors", Some(_)) => return Err(error("one of continue, remount-ro, panic")),
-            ("commit", Some(seconds)) => {
-                let seconds: u64 = seconds.parse().map_err(|_| error("not a number of seconds"))?;
-                if seconds > 900 {
-                    return Err(error("at most 900 seconds"));
-                }
-                // As ext4: 0 means the default.
-                self.commit_interval_ms = if seconds == 0 { 5_000 } else { seconds * 1_000 };
-            }
-            ("cache", Some(size)) => {
-                let bytes = parse_size(size).ok_or_else(|| error("not a size (like 64M)"))?;
-                if bytes < Self::CACHE_BYTES_MIN {
-                    return Err(error("at least 8M"));
-                }
-                self.cache_bytes = bytes;
-            }
-            (
-                "data"
-                | "errors"
-                | "commit"
-                | "cache"
-                | "min_batch_time"
-                | "max_batch_time"
-                | "extent_max_zeroout_kb",
-                None,
-            ) => return Err(error("needs a value")),
-            _ => return Err(error("unknown")),
+        if apply(OPTIONS, self, word)? || apply(ABLATION, self, word)? {
+            return Ok(());
         }
-        Ok(())
+        Err(OptionError::unknown(word))
     }
 
-    fn set_dax(&mut self, mode: DaxMode) {
+    pub(super) fn set_dax(&mut self, mode: DaxMode) {
         (self.dax, self.dax_given) = (mode, true);
     }
-
-    /// Takes a contrast option: one that switches on what the engine is built to avoid, to show
-    /// what it costs. False if `name` is none.
-    fn contrast(&mut self, name: &str, value: Option<&str>) -> Result<bool, &'static str> {
-        match (name, value) {
-            ("writeback", Some("mapped")) => self.writeback = WritebackMode::Mapped,
-            ("writeback", Some("ordered")) => self.writeback = WritebackMode::Ordered,
-            ("writeback", Some("unwritten")) => self.writeback = WritebackMode::Unwritten,
-            ("writeback", _) => return Err("one of mapped, ordered, unwritten"),
-            ("journal_join", Some("fifo")) => self.journal_join = JoinMode::Fifo,
-            ("journal_join", Some("herd")) => self.journal_join = JoinMode::Herd,
-            ("journal_join", _) => return Err("one of fifo, herd"),
-            ("journal_credits", Some("exact")) => self.journal_credits = CreditMode::Exact,
-            ("journal_credits", Some("worst")) => self.journal_credits = CreditMode::Worst,
-            ("journal_credits", _) => return Err("one of exact, worst"),
-            ("checkpoint", Some("background")) => self.checkpoint = CheckpointMode::Background,
-            ("checkpoint", Some("inline")) => self.checkpoint = CheckpointMode::Inline,
-            ("checkpoint", _) => return Err("one of background, inline"),
-            ("fsync_batch", Some("single")) => self.fsync_batch = FsyncBatch::Single,
-            ("fsync_batch", Some("rescan")) => self.fsync_batch = FsyncBatch::Rescan,
-            ("fsync_batch", _) => return Err("one of single, rescan"),
-            ("dio_completion", Some("inline")) => self.dio_completion = DioCompletion::Inline,
-            ("dio_completion", Some("deferred")) => self.dio_completion = DioCompletion::Deferred,
-            ("dax_overwrite", Some("direct")) => self.dax_overwrite = DaxOverwrite::Direct,
-            ("dax_overwrite", Some("journal")) => self.dax_overwrite = DaxOverwrite::Journal,
-            ("dax_overwrite", _) => return Err("one of direct, journal"),
-            ("dio_completion", _) => return Err("one of inline, deferred"),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-/// Bytes of `size` with an optional suffix K, M, G or T (powers of 1024).
-fn parse_size(size: &str) -> Option<u64> {
-    let (digits, shift) = match size.as_bytes().last()? {
-        b'k' | b'K' => (&size[..size.len() - 1], 10),
-        b'm' | b'M' => (&size[..size.len() - 1], 20),
-        b'g' | b'G' => (&size[..size.len() - 1], 30),
-        b't' | b'T' => (&size[..size.len() - 1], 40),
-        _ => (size, 0),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::FreeMode;
+    use crate::config::{Atime, FreeMode, OnError};
 
     fn check(words: &[&str]) -> Result<MountOptions, OptionError> {
         let mut options = MountOptions::default();
@@ -222,6 +84,7 @@ mod tests {
             ("dax=x", "one of always, inode, never"),
             ("dax_overwrite", "one of direct, journal"),
             ("mb_trylock", "0 or 1"),
+            ("ro=1", "takes no value"),
             ("mb_order2_req=17", "0 to 16"),
             ("mb_stream_req=x", "not a number"),
             ("mb_free=none", "one of sharded, global"),
@@ -229,5 +92,45 @@ mod tests {
             let error = check(&[word]).unwrap_err();
             assert_eq!(error.to_string(), format!("mount option '{word}': {why}"));
         }
+    }
+
+    #[test]
+    fn no_word_is_in_two_rows() {
+        assert!(uext4_options::duplicates(OPTIONS).is_empty());
+        assert!(uext4_options::duplicates(ABLATION).is_empty());
+        let names = |rows: &[uext4_options::Row<MountOptions>]| -> Vec<&str> {
+            let choices = rows.iter().flat_map(|row| row.options);
+            choices.flat_map(|choice| choice.names.iter().copied()).collect()
+        };
+        let common = names(ABLATION).iter().any(|name| names(OPTIONS).contains(name));
+        assert!(!common);
+    }
+
+    /// Each default that is a word of the table, given by name, changes nothing.
+    #[test]
+    fn defaults_are_those_that_the_table_shows() {
+        for row in OPTIONS.iter().chain(ABLATION) {
+            let values: Vec<&str> = row.default.split(", ").collect();
+            let choices = row.options.iter().filter(|choice| takes_a_value(choice));
+            for (choice, value) in choices.zip(&values) {
+                let word = format!("{}={value}", choice.names[0]);
+                let Ok(mut options) = check(&[&word]) else {
+                    assert!(["errors"].contains(&choice.names[0]), "{word}");
+                    continue;
+                };
+                options.dax_given = false;
+                assert_eq!(options, MountOptions::default(), "{word}");
+            }
+            for word in values.iter().filter(|word| row.forms().contains(&word.to_string())) {
+                let mut options = check(&[word]).unwrap();
+                options.delalloc_given = false;
+                assert_eq!(options, MountOptions::default(), "{word}");
+            }
+        }
+    }
+
+    fn takes_a_value(choice: &uext4_options::Choice<MountOptions>) -> bool {
+        use uext4_options::Value;
+        matches!(choice.value, Value::OneOf(_) | Value::Text(..))
     }
 }

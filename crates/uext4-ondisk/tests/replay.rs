@@ -153,15 +153,55 @@ fn an_unfinished_transaction_never_happened() {
 }
 
 #[test]
-fn a_torn_commit_ends_the_log() {
+fn a_torn_commit_ends_the_log_unless_a_later_one_is_sound() {
     for (checksum, is_64bit) in every_format().skip(2) {
         let mut log = Log::new(checksum, is_64bit, 1);
         log.transaction(&[(10, 1)], &[]);
         let commit = log.transaction(&[(10, 2)], &[]);
-        log.transaction(&[(10, 3)], &[]);
         log.blocks[commit as usize][0x13] ^= 1;
         let plan = log.plan().unwrap();
         assert_eq!(log.result(&plan), BTreeMap::from([(10, 1)]), "{checksum:?}");
+        log.transaction(&[(10, 3)], &[]);
+        if checksum == JournalChecksum::V1 {
+            // Nothing tells the later one from an old one.
+            assert_eq!(log.plan().unwrap().transactions, 1);
+            continue;
+        }
+        let is_told = |log: &Log| {
+            let plan = log.plan();
+            matches!(plan, Err(ReplayError::Corrupt { log_block, .. }) if log_block == commit)
+        };
+        assert!(is_told(&log), "{checksum:?}: transactions are lost in silence");
+        // Whatever else is damaged of it.
+        log.blocks[commit as usize - 2][1000] ^= 1;
+        assert!(is_told(&log), "{checksum:?}: transactions are lost in silence");
+    }
+}
+
+/// A file system was made in the place of another (`lazy_journal_init`): the old log has the same
+/// ids in the same places, newer times perhaps, and checksums of another seed.
+#[test]
+fn the_log_of_another_journal_is_not_damage() {
+    for checksum in [JournalChecksum::V2, JournalChecksum::V3] {
+        for (new, secs) in [(0, 1000), (1, 1000), (2, 1000), (2, 10), (2, 9999)] {
+            for async_commit in [false, true] {
+                let mut log = Log::new(checksum, true, 1);
+                log.layout.format.seed = 4;
+                log.secs = secs;
+                for _ in 0..4 {
+                    log.transaction(&[(10, 9), (11, 9)], &[12]);
+                }
+                let stale = log.blocks;
+                log = Log { blocks: stale, ..Log::new(checksum, true, 1) };
+                log.layout.async_commit = async_commit;
+                for _ in 0..new {
+                    log.transaction(&[(10, 1), (13, 1)], &[14]);
+                }
+                let plan = log.plan().unwrap_or_else(|why| panic!("{checksum:?}, {new}: {why}"));
+                assert_eq!((plan.transactions, plan.next_log_block), (new, log.next));
+                assert!(log.result(&plan).values().all(|&fill| fill == 1));
+            }
+        }
     }
 }
 
@@ -297,7 +337,9 @@ mod debugfs {
     use std::os::unix::fs::FileExt;
     use std::path::Path;
     use std::process::{Command, Stdio};
-    use uext4_ondisk::journal::superblock::RawJournalSuperblock;
+    use uext4_ondisk::journal::superblock::{
+        CHECKSUM_CRC32C, JournalIncompat, RawJournalSuperblock,
+    };
     use uext4_ondisk::{Layout, RawInode, RawSuperblock, extent::ExtentNode};
 
     fn run(name: &str, args: &[&str], input: &str) -> Option<i32> {
@@ -332,6 +374,17 @@ mod debugfs {
         node.extents().flat_map(|e| (0..e.len).map(move |n| e.start.get() + u64::from(n))).collect()
     }
 
+    /// An image, its geometry, and the device blocks of its journal.
+    fn open_image(image: &Path) -> (File, Layout, Vec<u64>) {
+        let file = OpenOptions::new().read(true).write(true).open(image).unwrap();
+        let mut bytes = [0; 1024];
+        file.read_exact_at(&mut bytes, 1024).unwrap();
+        let sb = RawSuperblock::read(&bytes).unwrap();
+        let layout = Layout::new(&sb, None).unwrap();
+        let blocks = journal_blocks(&file, &layout);
+        (file, layout, blocks)
+    }
+
     fn replayed_like_e2fsck(options: &[&str], open: &str) {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
@@ -363,12 +416,7 @@ mod debugfs {
         );
         assert_eq!(run("debugfs", &["-w", "-f", "-", arg], &commands)?, 0);
 
-        let file = OpenOptions::new().read(true).write(true).open(image).unwrap();
-        let mut bytes = [0; 1024];
-        file.read_exact_at(&mut bytes, 1024).unwrap();
-        let sb = RawSuperblock::read(&bytes).unwrap();
-        let layout = Layout::new(&sb, None).unwrap();
-        let blocks = journal_blocks(&file, &layout);
+        let (file, layout, blocks) = open_image(image);
         let size = u64::from(layout.block_size);
         let read = |block: u64, to: &mut [u8]| file.read_exact_at(to, block * size);
         let mut first = vec![0; size as usize];
@@ -415,5 +463,42 @@ mod debugfs {
     #[test]
     fn no_checksum() {
         replayed_like_e2fsck(&["-b", "4096", "-O", "^metadata_csum"], "");
+    }
+
+    /// A log in use that mke2fs leaves where it lies; the new journal is about to write its first
+    /// transaction, which its superblock says.
+    #[test]
+    fn a_journal_over_an_older_one_begins_with_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        let options = ["-b", "4096", "-O", "metadata_csum,64bit"];
+        if run_one(dir.path(), &image, &options, "-c -v 3").is_none() {
+            eprintln!("skipped: e2fsprogs is not installed");
+            return;
+        }
+        let arg = image.to_str().unwrap();
+        let mke2fs = ["-q", "-F", "-t", "ext4", "-E", "nodiscard,lazy_journal_init=1"];
+        let mke2fs: Vec<_> = mke2fs.into_iter().chain(options).chain([arg]).collect();
+        assert_eq!(run("mke2fs", &mke2fs, ""), Some(0));
+        let (file, layout, blocks) = open_image(&image);
+        let size = u64::from(layout.block_size);
+        let mut first = vec![0; size as usize];
+        file.read_exact_at(&mut first, blocks[0] * size).unwrap();
+        let mut jsb = RawJournalSuperblock::read(&first).unwrap();
+        jsb.s_start.set(1);
+        jsb.s_feature_incompat.set((JournalIncompat::CSUM_V3 | JournalIncompat::BIT64).bits());
+        jsb.s_checksum_type = CHECKSUM_CRC32C;
+        jsb.seal();
+        let log = JournalLayout::new(&jsb, layout.block_size, blocks.len() as u32).unwrap();
+        let mut old = vec![0; size as usize];
+        file.read_exact_at(&mut old, blocks[1] * size).unwrap();
+        let header = block::header(&old);
+        assert_eq!(header, Some((block::BlockType::Descriptor, log.sequence)), "an old log");
+        let plan =
+            replay::plan(&log, ReplayLimits::new(layout.blocks_count), |n, to: &mut [u8]| {
+                file.read_exact_at(to, blocks[n as usize] * size)
+            })
+            .unwrap();
+        assert_eq!((plan.transactions, plan.writes.len()), (0, 0));
     }
 }

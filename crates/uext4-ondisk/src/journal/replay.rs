@@ -7,14 +7,17 @@
 //! Where the log ends (as in jbd2, `fs/jbd2/recovery.c`):
 //! - at a block that is no log block, has another transaction id than expected, or an unknown type;
 //! - at a commit block whose checksum is wrong: that transaction and all after it never happened.
+//!   What stands before it may be left over from another journal in the same place, so its
+//!   checksums mean nothing.
 //! - With async_commit (and checksum v2 or v3) a commit block may be on the medium before the rest
 //!   of its transaction: a transaction with a wrong checksum anywhere, in descriptor, revoke block,
-//!   image or commit block, never happened, and ends the log. Unless the next transaction begins
-//!   behind it: that was written when this one was durable, so the log is damaged, an error.
+//!   image or commit block, never happened, and ends the log.
+//! - Unless, with checksum v2 or v3, the next transaction begins behind either: that was written
+//!   when this one was durable, so the log is damaged, an error.
 //! - A descriptor or revoke block with a wrong checksum may be left over from an older life of the
-//!   log. Judgement waits for the commit block of its transaction: an older commit time than that
-//!   of the transaction before ends the log, a newer one makes the log damaged, an error.
-//!   No commit block: the transaction never happened.
+//!   log. Judgement waits for the commit block of its transaction, where that is sound: an older
+//!   commit time than that of the transaction before ends the log, a newer one makes the log
+//!   damaged, an error. No commit block: the transaction never happened.
 //! - An image with a wrong checksum in a complete transaction is left out and counted as damage:
 //!   jbd2 writes the rest and reports an error.
 //!
@@ -368,22 +371,21 @@ where
     R: FnMut(u32, &mut [u8]) -> Result<(), E>,
 {
     let Some(commit) = CommitBlock::read(&reader.block) else { return Ok(false) };
-    if let Some((log_block, kind)) = cursor.suspect {
+    let format = &reader.layout.format;
+    let is_sound = verify_commit(&reader.block, format).is_ok();
+    if let (true, Some((log_block, kind))) = (is_sound, cursor.suspect) {
         if commit.secs < found.last_commit_secs {
             return Ok(false);
         }
         return Err(ReplayError::Corrupt { log_block, kind });
     }
-    let format = &reader.layout.format;
     let sum_fits = format.checksum != JournalChecksum::V1
         || commit.v1 == (CHECKSUM_CRC32, CHECKSUM_CRC32_SIZE, cursor.crc)
         || commit.v1 == (0, 0, 0);
-    let fits = sum_fits && verify_commit(&reader.block, format).is_ok();
-    let may_tear = reader.layout.async_commit && format.has_crc32c();
-    if !fits && !may_tear {
+    if !sum_fits {
         return Ok(false);
     }
-    if !fits || cursor.torn.is_some() {
+    if !is_sound || cursor.torn.is_some() {
         let log_block = cursor.torn.unwrap_or(commit_at);
         if goes_on(reader, cursor)? {
             let why = "is damaged, and a later one is not";

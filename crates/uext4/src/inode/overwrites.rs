@@ -22,8 +22,9 @@
 //! stripe that it entered, so each has to be seen empty once; and as those who come find the way
 //! closed, none of them keeps it from that for long.
 //! A queue may be given up by the device with requests that the kernel may do at any time, or
-//! never. Their files are *lost* to this way: it stays closed, a wait for pages ends, and an
-//! exclusion fails, for their blocks must never be another file's.
+//! never. Their files are *lost* to this way: it stays closed, and an exclusion fails, for their
+//! blocks must never be another file's. Such requests count as outside from then on, so that nobody
+//! waits for them; those of other queues are waited for as ever, by an exclusion and for pages.
 //! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
 //! [`Helper`].
 
@@ -130,6 +131,9 @@ pub(crate) struct Access<'a> {
 /// An access whose end is somebody else's to tell: [`Overwrites::leave`].
 #[derive(Debug)]
 pub(crate) struct Ticket(u32);
+
+/// The stripe of a request that was given up: it counts nowhere.
+const NOWHERE: u32 = u32::MAX;
 
 impl Access<'_> {
     pub(crate) fn into_ticket(mut self) -> Ticket {
@@ -247,7 +251,9 @@ impl Overwrites {
     /// Ends an access.
     #[inline]
     pub(crate) fn leave(&self, ticket: Ticket) {
-        self.stripes[ticket.0 as usize].0.fetch_sub(1, Ordering::SeqCst);
+        if ticket.0 != NOWHERE {
+            self.stripes[ticket.0 as usize].0.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Bytes that the file has at least. To be asked inside.
@@ -328,12 +334,14 @@ impl Overwrites {
         }
     }
 
-    /// A queue was given up with requests of this file on the device.
-    pub(crate) fn lose(&self) {
+    /// A queue was given up with a request of this file on the device: nobody waits for its end.
+    pub(crate) fn lose(&self, ticket: &mut Ticket) {
         if !self.lost.swap(true, Ordering::SeqCst) {
             // An exclusion that nobody ends.
             self.close(FileBlock(0), FileBlock::END);
         }
+        // Whoever sees it gone from its stripe sees that the file is lost.
+        self.leave(std::mem::replace(ticket, Ticket(NOWHERE)));
     }
 
     /// Whether requests of a queue that was given up may still be done.
@@ -359,7 +367,7 @@ impl Overwrites {
     }
 
     /// Returns when each seat has been seen elsewhere, and each stripe empty. The way is closed.
-    /// False: a stripe will never be.
+    /// False: requests that were given up may still be done.
     fn wait_until_empty(&self, waits: &Waits) -> bool {
         if plant::is(Fault::LateEpoch) || plant::is(Fault::HastyDelete) {
             return true;
@@ -376,9 +384,6 @@ impl Overwrites {
         let mut patience = None;
         for stripe in &self.stripes {
             while stripe.0.load(Ordering::SeqCst) != 0 {
-                if self.is_lost() {
-                    return false;
-                }
                 wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
                 // Whose requests they are comes back as a rule, and a ring does not like strangers.
                 let patience = *patience.get_or_insert_with(|| self.patience());

@@ -321,10 +321,10 @@ impl Requests {
 
 impl Inner {
     /// The device has given the queue up. Files with requests in it keep their blocks for good.
-    fn lose(&self) {
-        for slot in self.slots.iter().flatten() {
+    fn lose(&mut self) {
+        for slot in self.slots.iter_mut().flatten() {
             let overwrites = inode_of(&self.inodes, slot.file).overwrites();
-            overwrites.expect("it was entered").lose();
+            overwrites.expect("it was entered").lose(&mut slot.ticket);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use super::durable::Urgency;
 use super::join::{Ask, Entered, Grant, Request, Want};
-use super::word::{HANDLES_MAX, Moment};
+use super::packed_state::{HANDLES_MAX, RunningState};
 use super::{Handle, Journal};
 use crate::config::CreditMode;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,13 +49,13 @@ impl Journal {
         if self.is_aborted() {
             return Err(self.aborted_error());
         }
-        let joined = match self.word.join(need, self.credits_max) {
+        let joined = match self.running_state.join(need, self.credits_max) {
             Ok(joined) => joined,
             Err(_) => {
                 self.stats.joins_waited.fetch_add(1, Ordering::Relaxed);
                 let began = Instant::now();
                 let joined = self.joined(self.enter(Request { want: Want::Join, need })?)?;
-                self.moments(joined.tid).note_wait(began.elapsed());
+                self.times(joined.tid).note_wait(began.elapsed());
                 joined
             }
         };
@@ -101,15 +101,15 @@ impl Journal {
         })
     }
 
-    fn note_joined(&self, joined: &Moment) {
-        self.moments(joined.tid).note_start(&self.clock);
+    fn note_joined(&self, joined: &RunningState) {
+        self.times(joined.tid).note_start(&self.clock);
         self.stats.handles.fetch_add(1, Ordering::Relaxed);
         self.stats.admission.note_credits(joined.credits);
     }
 
-    fn joined(&self, grant: Grant) -> Result<Moment> {
+    fn joined(&self, grant: Grant) -> Result<RunningState> {
         match grant {
-            Grant::Joined(moment) => Ok(moment),
+            Grant::Joined(running) => Ok(running),
             _ => Err(self.aborted_error()),
         }
     }
@@ -117,7 +117,7 @@ impl Journal {
     /// Gets what is asked for, at once or after waiting.
     fn enter(&self, request: Request) -> Result<Grant> {
         loop {
-            let (entered, ask) = self.queue.enter(&self.word, request);
+            let (entered, ask) = self.queue.enter(&self.running_state, request);
             self.ask(ask);
             let grant = match entered {
                 Entered::Granted(grant) => grant,
@@ -149,7 +149,7 @@ impl Journal {
     }
 
     pub(super) fn extend(&self, more: u32) -> bool {
-        self.word.extend(more, self.credits_max)
+        self.running_state.extend(more, self.credits_max)
     }
 
     /// A handle ends.
@@ -158,14 +158,14 @@ impl Journal {
             CreditMode::Exact => unused,
             CreditMode::Worst => 0,
         };
-        let after = self.word.leave(unused);
+        let after = self.running_state.leave(unused);
         if after.closed {
             if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
                 let _state = self.state.lock();
                 self.commit_wake.notify_one();
             }
         } else if (unused > 0 || after.handles + 1 == HANDLES_MAX) && !self.queue.is_empty() {
-            self.ask(self.queue.look_again(&self.word));
+            self.ask(self.queue.look_again(&self.running_state));
         }
     }
 }
@@ -209,7 +209,8 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if self.credits > 0 {
             let keeps = self.journal.config.credits == CreditMode::Worst;
-            let ask = self.journal.queue.unreserve(&self.journal.word, self.credits, keeps);
+            let ask =
+                self.journal.queue.unreserve(&self.journal.running_state, self.credits, keeps);
             self.journal.ask(ask);
         }
     }

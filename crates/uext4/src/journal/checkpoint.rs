@@ -15,7 +15,7 @@ use super::join::{Grant, Request};
 use super::log::Tail;
 use super::recovery::AbortOnPanic;
 use super::{Journal, State};
-use crate::cache::{Cache, Homebound};
+use crate::cache::{Cache, CheckpointImage};
 use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::stats::WaitFor;
@@ -133,7 +133,8 @@ impl Journal {
         let batch = logged.begin_batch(if by == By::Joiner { 1 } else { BATCH_BLOCKS });
         let at_a_time = if by == By::Joiner { JOINER_BLOCKS } else { batch.len().max(1) };
         stage("checkpoint: home");
-        let written = batch.chunks(at_a_time).try_for_each(|part| write_home(&self.cache, part));
+        let written =
+            batch.chunks(at_a_time).try_for_each(|part| write_in_place(&self.cache, part));
         logged.batch_written();
         stage("checkpoint: flush");
         let flushed = written.and_then(|()| match batch.is_empty() {
@@ -202,7 +203,7 @@ impl Journal {
                 break Ok(None);
             }
             if self.has_room(&self.state.lock()) {
-                let (granted, ask) = self.queue.open_with_room(&self.word, request);
+                let (granted, ask) = self.queue.open_with_room(&self.running_state, request);
                 self.ask(ask);
                 break Ok(granted);
             }
@@ -232,7 +233,7 @@ impl Journal {
 }
 
 /// Writes images to their places in one call, neighbours in one write. They ascend by block.
-fn write_home(cache: &Cache, images: &[Homebound]) -> Result<()> {
+fn write_in_place(cache: &Cache, images: &[CheckpointImage]) -> Result<()> {
     let views: Vec<&[u8]> = images.iter().map(|home| &*home.image).collect();
     let mut runs = Vec::new();
     let mut from = 0;

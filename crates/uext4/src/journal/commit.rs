@@ -1,7 +1,7 @@
 //! The committer: closes transactions and writes them to the log.
 //!
 //! What: one thread at a time, most often the committer; a sync that is alone commits for itself.
-//! Perhaps wait for more syncs (`batch.rs`), close, wait for open handles, snapshot the blocks,
+//! Perhaps wait for more syncs (`batching.rs`), close, wait for open handles, snapshot the blocks,
 //! open the next transaction, seal the images, write descriptors and images in one go, flush, write
 //! the commit block durably, wake those who wait. With `journal_async_commit` the commit block goes
 //! with the rest and one flush follows; with `barrier=0` nothing is flushed.
@@ -11,11 +11,11 @@
 //! write of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
-use super::batch::Batch;
+use super::batching::CommitBatching;
 use super::log::Tail;
 use super::recovery::AbortOnPanic;
 use super::transaction::Contents;
-use super::{Journal, SpaceKeeper, State, later};
+use super::{FreeSpaceHooks, Journal, State, later};
 use crate::cache::Snapshot;
 use crate::error::Result;
 use crate::plant::{self, Fault};
@@ -72,7 +72,7 @@ impl Journal {
                 if !self.state.lock().is_requested() {
                     continue;
                 }
-                self.gather(&mut batch, self.word.load().tid);
+                self.gather(&mut batch, self.running_state.load().tid);
             }
             self.commit(&mut batch);
         }
@@ -84,7 +84,8 @@ impl Journal {
     /// way, so it may hold what it holds.
     pub(super) fn commit_in_place(&self, tid: Tid) -> bool {
         let Some(mut batch) = self.committing.try_lock() else { return false };
-        let may = batch.is_alone(self.config.min_batch_time) && self.word.load().tid == tid;
+        let may =
+            batch.is_alone(self.config.min_batch_time) && self.running_state.load().tid == tid;
         if !may || self.is_aborted() {
             return false;
         }
@@ -95,7 +96,7 @@ impl Journal {
         true
     }
 
-    fn commit(&self, batch: &mut Batch) {
+    fn commit(&self, batch: &mut CommitBatching) {
         if let Err(error) = self.commit_running(batch) {
             self.abort(error);
         }
@@ -129,7 +130,7 @@ impl Journal {
     }
 
     /// Commits the running transaction.
-    fn commit_running(&self, batch: &mut Batch) -> Result<()> {
+    fn commit_running(&self, batch: &mut CommitBatching) -> Result<()> {
         let Some(mut closed) = self.close_running() else { return Ok(()) };
         if self.is_aborted() {
             // An operation failed half-way: its transaction must not become durable.
@@ -153,10 +154,10 @@ impl Journal {
         let closed_at = Instant::now();
         let mut phases = Phases(closed_at);
         let closed_moment = self.clock.now();
-        let tid = self.word.close().tid;
+        let tid = self.running_state.close().tid;
         {
             let mut state = self.state.lock();
-            while self.word.load().handles > 0 {
+            while self.running_state.load().handles > 0 {
                 self.commit_wake.wait(&mut state);
             }
         }
@@ -174,7 +175,8 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return None;
         }
-        self.stats.note_close(self.moments(tid).take(closed_moment), self.word.load().credits);
+        self.stats
+            .note_close(self.times(tid).take(closed_moment), self.running_state.load().credits);
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let start = state.ring.reserve(&self.map, tid, blocks);
@@ -193,7 +195,7 @@ impl Journal {
     /// Brings the superblock's free counts up to date, as part of the transaction if they changed.
     /// The kernel does so at unmount only and leaves the difference to e2fsck after a crash.
     fn count_in_superblock(&self, tid: Tid, contents: &mut Contents) {
-        let Some(keeper) = self.space_keeper() else { return };
+        let Some(keeper) = self.free_space_hooks() else { return };
         // In memory since the mount.
         let Ok((buffer, at)) = self.cache.superblock() else { return };
         let (blocks, inodes) = keeper.journaled_free();
@@ -213,8 +215,8 @@ impl Journal {
         }
     }
 
-    fn space_keeper(&self) -> Option<Arc<dyn SpaceKeeper>> {
-        self.space_keeper.get().and_then(std::sync::Weak::upgrade)
+    fn free_space_hooks(&self) -> Option<Arc<dyn FreeSpaceHooks>> {
+        self.free_space_hooks.get().and_then(std::sync::Weak::upgrade)
     }
 
     /// The transaction had nothing to log; its id stays in use.
@@ -222,11 +224,11 @@ impl Journal {
         for freed in contents.freed {
             self.transaction(tid).add_freed(freed);
         }
-        self.moments(tid).forget_request();
+        self.times(tid).forget_request();
         // Before the transaction opens again: who joins it then asks for a commit of its own.
-        self.state.lock().forget_requests(&self.syncs);
+        self.state.lock().forget_requests(&self.sync_waiters);
         self.open_next(tid);
-        self.syncs.wake(tid);
+        self.sync_waiters.wake(tid);
         if !self.queue.is_empty() {
             // Somebody still does not fit and asks again: what is in the way is reserved, and
             // whoever has reserved must get the time to go on.
@@ -235,7 +237,7 @@ impl Journal {
     }
 
     pub(super) fn open_next(&self, tid: Tid) {
-        self.ask(self.queue.open(&self.word, tid));
+        self.ask(self.queue.open(&self.running_state, tid));
     }
 
     /// Puts checksums into the images. Those of bitmaps stand in the group descriptors, so bitmaps
@@ -289,7 +291,7 @@ impl Journal {
     }
 
     /// Tells everybody that the transaction is durable.
-    fn publish(&self, closed: Closed, batch: &mut Batch) -> Result<()> {
+    fn publish(&self, closed: Closed, batch: &mut CommitBatching) -> Result<()> {
         let Closed { tid, images, mut contents, opened_next, closed_at, snapshotted_at, .. } =
             closed;
         stage("publish");
@@ -307,15 +309,15 @@ impl Journal {
             self.is_checkpoint_due(&state)
         };
         self.durable.store(tid.get(), Ordering::SeqCst);
-        let waiting = self.syncs.waiting(tid.next());
-        let woken = self.syncs.wake(tid);
+        let waiting = self.sync_waiters.waiting(tid.next());
+        let woken = self.sync_waiters.wake(tid);
         batch.note_end(woken, waiting, self.clock.now());
         self.stats.syncs.fetch_add(u64::from(woken), Ordering::Relaxed);
         self.stats.commit.add_since(closed_at);
         self.stats.note_commit(snapshotted_at.elapsed());
         contents.buffers.clear();
         self.cache.logged().cancel(contents.revoked.into_iter());
-        if let Some(keeper) = self.space_keeper() {
+        if let Some(keeper) = self.free_space_hooks() {
             keeper.freed(contents.freed);
         }
         if checkpoint {

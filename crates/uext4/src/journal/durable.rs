@@ -2,12 +2,12 @@
 //!
 //! What: a sync asks for the commit of a transaction and sleeps until that is durable. Only the
 //! first to ask takes the journal's lock; the others find the request made, add themselves to a
-//! count and sleep in a [`Crowd`], from which they wake without any lock of the journal.
+//! count and sleep in a [`ShardedWaitQueue`], from which they wake without any lock of the journal.
 //! Invariants: a waiter counts itself before it asks. `requested` is reset before `empty_closes`
 //! changes, so who misses the one sees the other. What ends a wait is stored before the crowd is
 //! woken.
 
-use super::crowd::Crowd;
+use super::sharded_wait_queue::ShardedWaitQueue;
 use super::{Journal, State, aborted, later, slot};
 use crate::error::Result;
 use crate::plant::{self, Fault};
@@ -18,8 +18,8 @@ use uext4_ondisk::Tid;
 
 /// Syncs that wait, by the low bit of the transaction they wait for.
 #[derive(Debug)]
-pub(super) struct Syncs {
-    crowds: [Crowd; 2],
+pub(super) struct SyncWaiters {
+    wait_queues: [ShardedWaitQueue; 2],
     waiting: [AtomicU32; 2],
     /// The committer wants to be woken when so many wait; 0: it does not.
     goal: AtomicU32,
@@ -29,10 +29,10 @@ pub(super) struct Syncs {
     empty_closes: AtomicU64,
 }
 
-impl Syncs {
+impl SyncWaiters {
     pub(super) fn new(durable: Tid) -> Self {
         Self {
-            crowds: [Crowd::new(), Crowd::new()],
+            wait_queues: [ShardedWaitQueue::new(), ShardedWaitQueue::new()],
             waiting: [AtomicU32::new(0), AtomicU32::new(0)],
             goal: AtomicU32::new(0),
             requested: AtomicU32::new(durable.get()),
@@ -49,13 +49,13 @@ impl Syncs {
     /// waited.
     pub(super) fn wake(&self, tid: Tid) -> u32 {
         let woken = self.waiting[slot(tid)].swap(0, Ordering::SeqCst);
-        self.crowds[slot(tid)].wake_all();
+        self.wait_queues[slot(tid)].wake_all();
         woken
     }
 
     /// Every wait is over.
     pub(super) fn wake_all(&self) {
-        self.crowds.iter().for_each(Crowd::wake_all);
+        self.wait_queues.iter().for_each(ShardedWaitQueue::wake_all);
     }
 
     /// From now on the one who makes it `goal` waiters wakes the committer. Under the journal's
@@ -74,7 +74,7 @@ impl Syncs {
 
 impl State {
     /// Nobody asks for a commit any more.
-    pub(super) fn forget_requests(&mut self, syncs: &Syncs) {
+    pub(super) fn forget_requests(&mut self, syncs: &SyncWaiters) {
         self.requested = self.durable;
         syncs.requested.store(self.requested.get(), Ordering::SeqCst);
         syncs.empty_closes.fetch_add(1, Ordering::SeqCst);
@@ -102,7 +102,7 @@ impl Journal {
             return Ok(());
         }
         let begun = Instant::now();
-        let syncs = &self.syncs;
+        let syncs = &self.sync_waiters;
         // A transaction that is closed and found empty runs on under its id: then it held nothing
         // when this call began.
         let empty_closes = syncs.empty_closes.load(Ordering::SeqCst);
@@ -118,7 +118,7 @@ impl Journal {
                 drop(self.state.lock());
                 self.commit_wake.notify_one();
             }
-            syncs.crowds[slot(tid)]
+            syncs.wait_queues[slot(tid)]
                 .wait(|| self.is_durable(tid) || was_empty() || self.is_aborted());
         }
         self.stats.sync_wait.add_since(begun);
@@ -136,12 +136,12 @@ impl Journal {
     /// # Errors
     /// The journal is or gets aborted.
     pub fn commit_all(&self) -> Result<()> {
-        self.wait_durable(self.word.load().tid)
+        self.wait_durable(self.running_state.load().tid)
     }
 
     /// Asks for a commit of the running transaction at once, without waiting for it.
     pub fn request_commit(&self) {
-        self.request(self.word.load().tid, Urgency::AtOnce);
+        self.request(self.running_state.load().tid, Urgency::AtOnce);
     }
 
     pub(super) fn request(&self, tid: Tid, urgency: Urgency) {
@@ -163,9 +163,9 @@ impl Journal {
         if tid.is_after(state.requested) {
             state.requested = tid;
             state.requester = Some(std::thread::current().id());
-            self.moments(tid).note_request(&self.clock);
+            self.times(tid).note_request(&self.clock);
         }
-        self.syncs.requested.store(state.requested.get(), Ordering::SeqCst);
+        self.sync_waiters.requested.store(state.requested.get(), Ordering::SeqCst);
     }
 
     /// The first cause of the abort, as an error of whoever meets it now.

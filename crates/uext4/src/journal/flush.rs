@@ -8,7 +8,7 @@
 //! Locking: `state` is a leaf and held for a few instructions. Who waits for the end of a flush
 //! sleeps in a crowd of its own and takes no part in the contention for `state`.
 
-use super::crowd::Crowd;
+use super::sharded_wait_queue::ShardedWaitQueue;
 use super::stats::JournalStats;
 use crate::error::{Error, Result};
 use crate::stats::{WaitFor, Waits};
@@ -35,7 +35,7 @@ pub struct FlushGate {
     completed: AtomicU64,
     has_failed: AtomicBool,
     /// Who waits for a flush to end, by the low bit of its number.
-    ended: [Crowd; 2],
+    ended: [ShardedWaitQueue; 2],
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl FlushGate {
             started: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
-            ended: [Crowd::new(), Crowd::new()],
+            ended: [ShardedWaitQueue::new(), ShardedWaitQueue::new()],
         }
     }
 
@@ -100,9 +100,9 @@ impl FlushGate {
         if self.has_covered(epoch) {
             return Ok(());
         }
-        let wanted = match self.take_lead(epoch)? {
-            Turn::Leads => return self.perform(),
-            Turn::Follows(wanted) => wanted,
+        let wanted = match self.choose_role(epoch)? {
+            Role::Leader => return self.perform(),
+            Role::Follower(wanted) => wanted,
         };
         {
             let _wait = self.waits.begin(WaitFor::Flush);
@@ -116,16 +116,16 @@ impl FlushGate {
 
     /// Finds out who performs the flush that the caller needs. If it is the caller, waits for the
     /// flush that runs.
-    fn take_lead(&self, epoch: FlushEpoch) -> Result<Turn> {
+    fn choose_role(&self, epoch: FlushEpoch) -> Result<Role> {
         {
             let mut state = self.state.lock();
             // Who leads the next flush has not started it: that needs our lock.
             let started = self.started.load(Ordering::SeqCst);
             if state.running && started > epoch.0 {
-                return Ok(Turn::Follows(started));
+                return Ok(Role::Follower(started));
             }
             if state.has_leader && state.failed.is_none() {
-                return Ok(Turn::Follows(started + 1));
+                return Ok(Role::Follower(started + 1));
             }
             if !state.running {
                 return self.lead(&mut state);
@@ -141,13 +141,13 @@ impl FlushGate {
         self.lead(&mut state)
     }
 
-    fn lead(&self, state: &mut State) -> Result<Turn> {
+    fn lead(&self, state: &mut State) -> Result<Role> {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
         state.running = true;
         self.started.fetch_add(1, Ordering::SeqCst);
-        Ok(Turn::Leads)
+        Ok(Role::Leader)
     }
 
     /// Performs the flush that has been counted as started.
@@ -189,14 +189,14 @@ impl FlushGate {
         self.state.lock().failed.clone().map_or(Ok(()), Err)
     }
 
-    fn ended_of(&self, number: u64) -> &Crowd {
+    fn ended_of(&self, number: u64) -> &ShardedWaitQueue {
         &self.ended[usize::from(number % 2 == 1)]
     }
 }
 
-enum Turn {
+enum Role {
     /// The caller performs the flush, which counts as started.
-    Leads,
+    Leader,
     /// Somebody else performs this one.
-    Follows(u64),
+    Follower(u64),
 }

@@ -23,7 +23,7 @@ mod request;
 pub(super) use request::{Ask, Entered, Grant, Request, Waiter, Want};
 
 use super::counters::AdmissionStats;
-use super::word::{Refusal, TransactionWord};
+use super::packed_state::{PackedState, Refusal};
 use crate::config::JoinMode;
 use crate::plant::{self, Fault};
 use crate::stats::{WaitFor, Waits};
@@ -126,25 +126,25 @@ impl JoinQueue {
 
     /// Grants if it fits now and nobody is before us; else the caller waits. The attempt and the
     /// beginning of the wait are one under the queue's lock, so no opening is missed.
-    pub(super) fn enter(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
+    pub(super) fn enter(&self, running: &PackedState, request: Request) -> (Entered, Ask) {
         match self.mode {
-            JoinMode::Fifo => self.stand_in_line(word, request),
-            JoinMode::Herd => self.run_with_herd(word, request),
+            JoinMode::Fifo => self.stand_in_line(running, request),
+            JoinMode::Herd => self.run_with_herd(running, request),
         }
     }
 
-    fn stand_in_line(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
+    fn stand_in_line(&self, running: &PackedState, request: Request) -> (Entered, Ask) {
         let mut inner = self.inner.lock();
         let line = request.want as usize;
         let is_held_up = inner.lines[line].iter().any(|w| self.holds_up(&inner.gate, w.request));
         let cause = if is_held_up {
-            let why = if word.load().closed { Refusal::Closed } else { Refusal::Full };
+            let why = if running.load().closed { Refusal::Closed } else { Refusal::Full };
             inner.gate.cause(why)
         } else {
-            match self.attempt(&mut inner.gate, word, request) {
+            match self.attempt(&mut inner.gate, running, request) {
                 Ok(grant) => {
                     let started = request.want == Want::StartReserved;
-                    let ask = if started { self.serve(&mut inner, word) } else { None };
+                    let ask = if started { self.serve(&mut inner, running) } else { None };
                     return (Entered::Granted(grant), ask);
                 }
                 Err(cause) => cause,
@@ -158,7 +158,7 @@ impl JoinQueue {
         let waiter = Arc::new(Waiter::new(request, cause));
         inner.lines[line].push_back(Arc::clone(&waiter));
         self.count(&inner);
-        let ask = inner.gate.ask(cause, word);
+        let ask = inner.gate.ask(cause, running);
         (Entered::InLine(waiter, cause), ask)
     }
 
@@ -170,7 +170,7 @@ impl JoinQueue {
     fn attempt(
         &self,
         gate: &mut Gate,
-        word: &TransactionWord,
+        running: &PackedState,
         request: Request,
     ) -> Result<Grant, WaitFor> {
         if gate.aborted {
@@ -178,14 +178,14 @@ impl JoinQueue {
         }
         let Request { want, need } = request;
         match want {
-            Want::Join => match word.join(need, self.credits_max) {
+            Want::Join => match running.join(need, self.credits_max) {
                 Ok(moment) => Ok(Grant::Joined(moment)),
                 Err(_) if !self.holds_up(gate, request) => Err(WaitFor::ReservedCredits),
                 Err(why) => Err(gate.cause(why)),
             },
             // No check of the size: what is reserved is counted already.
             Want::StartReserved => {
-                let moment = word.join(0, self.credits_max).map_err(|why| gate.cause(why))?;
+                let moment = running.join(0, self.credits_max).map_err(|why| gate.cause(why))?;
                 gate.reserved -= need;
                 self.stats.note_reserved(gate.reserved);
                 Ok(Grant::Joined(moment))
@@ -194,7 +194,7 @@ impl JoinQueue {
                 if gate.reserved + need > self.reserved_max() {
                     return Err(WaitFor::ReservedCredits);
                 }
-                match word.count(need, self.credits_max) {
+                match running.reserve(need, self.credits_max) {
                     Ok(moment) => self.stats.note_credits(moment.credits),
                     // The next one to open counts them.
                     Err(Refusal::Closed) => {}
@@ -208,19 +208,19 @@ impl JoinQueue {
     }
 
     /// Grants from the heads of the lines while they fit.
-    fn serve(&self, inner: &mut Inner, word: &TransactionWord) -> Ask {
+    fn serve(&self, inner: &mut Inner, running: &PackedState) -> Ask {
         let mut ask = None;
         for want in LINES {
             let mut at = 0;
             while let Some(waiter) = inner.lines[want as usize].get(at) {
-                match self.attempt(&mut inner.gate, word, waiter.request) {
+                match self.attempt(&mut inner.gate, running, waiter.request) {
                     Ok(grant) => {
                         waiter.grant(grant);
                         inner.lines[want as usize].remove(at);
                     }
                     Err(_) if !self.holds_up(&inner.gate, waiter.request) => at += 1,
                     Err(cause) => {
-                        ask = ask.or(inner.gate.ask(cause, word));
+                        ask = ask.or(inner.gate.ask(cause, running));
                         break;
                     }
                 }
@@ -236,14 +236,14 @@ impl JoinQueue {
     }
 
     /// There may be room that there was not: credits came back, or a handle ended.
-    pub(super) fn look_again(&self, word: &TransactionWord) -> Ask {
+    pub(super) fn look_again(&self, running: &PackedState) -> Ask {
         let mut inner = self.inner.lock();
-        self.offer(&mut inner, word)
+        self.offer(&mut inner, running)
     }
 
-    fn offer(&self, inner: &mut Inner, word: &TransactionWord) -> Ask {
+    fn offer(&self, inner: &mut Inner, running: &PackedState) -> Ask {
         match self.mode {
-            JoinMode::Fifo => self.serve(inner, word),
+            JoinMode::Fifo => self.serve(inner, running),
             JoinMode::Herd => {
                 self.opportunity.notify_all();
                 None
@@ -252,39 +252,39 @@ impl JoinQueue {
     }
 
     /// Opens transaction `tid`: the next one, or the same again if it was empty.
-    pub(super) fn open(&self, word: &TransactionWord, tid: Tid) -> Ask {
+    pub(super) fn open(&self, running: &PackedState, tid: Tid) -> Ask {
         let mut inner = self.inner.lock();
-        self.open_locked(&mut inner, word, tid, None).1
+        self.open_locked(&mut inner, running, tid, None).1
     }
 
     /// Opens the transaction that joiners made room for, unless another one has done it. Whoever
     /// made room is served first.
     pub(super) fn open_with_room(
         &self,
-        word: &TransactionWord,
+        running: &PackedState,
         request: Request,
     ) -> (Option<Grant>, Ask) {
         let mut inner = self.inner.lock();
         let Shortage::RoomByJoiners(tid) = inner.gate.shortage else { return (None, None) };
-        self.open_locked(&mut inner, word, tid, Some(request))
+        self.open_locked(&mut inner, running, tid, Some(request))
     }
 
     fn open_locked(
         &self,
         inner: &mut Inner,
-        word: &TransactionWord,
+        running: &PackedState,
         tid: Tid,
         first: Option<Request>,
     ) -> (Option<Grant>, Ask) {
-        word.open(tid, inner.gate.reserved);
+        running.open(tid, inner.gate.reserved);
         inner.gate.openings += 1;
         if inner.gate.shortage != Shortage::None {
             inner.gate.was_short = inner.gate.openings;
         }
         inner.gate.shortage = Shortage::None;
         inner.has_worker = false;
-        let granted = first.and_then(|r| self.attempt(&mut inner.gate, word, r).ok());
-        (granted, self.offer(inner, word))
+        let granted = first.and_then(|r| self.attempt(&mut inner.gate, running, r).ok());
+        (granted, self.offer(inner, running))
     }
 
     /// The log has no room for the next transaction. Those who wait, wait for that from now on.
@@ -315,14 +315,14 @@ impl JoinQueue {
 
     /// Reserved credits that no handle will use. `keeps` leaves them with the transaction that
     /// counts them.
-    pub(super) fn unreserve(&self, word: &TransactionWord, credits: u32, keeps: bool) -> Ask {
+    pub(super) fn unreserve(&self, running: &PackedState, credits: u32, keeps: bool) -> Ask {
         let mut inner = self.inner.lock();
         if !keeps {
-            word.uncount(credits);
+            running.unreserve(credits);
         }
         inner.gate.reserved -= credits;
         self.stats.note_reserved(inner.gate.reserved);
-        self.offer(&mut inner, word)
+        self.offer(&mut inner, running)
     }
 
     /// Ends every wait: the journal is aborted.
@@ -354,11 +354,11 @@ impl Gate {
 
     /// A full transaction makes room by being committed. One that is closed grants when the next
     /// opens.
-    fn ask(&mut self, cause: WaitFor, word: &TransactionWord) -> Ask {
+    fn ask(&mut self, cause: WaitFor, running: &PackedState) -> Ask {
         let asks = cause == WaitFor::TransactionFull && self.asked != Some(self.openings);
         asks.then(|| {
             self.asked = Some(self.openings);
-            word.load().tid
+            running.load().tid
         })
     }
 }

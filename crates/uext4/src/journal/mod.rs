@@ -12,11 +12,10 @@
 //! Kernel counterpart: `fs/jbd2`.
 
 mod admission;
-mod batch;
+mod batching;
 mod checkpoint;
 mod commit;
 mod counters;
-mod crowd;
 mod data;
 mod durable;
 mod flush;
@@ -24,21 +23,22 @@ mod handle;
 mod join;
 mod locate;
 mod log;
+mod log_space;
+mod packed_state;
 mod record;
 mod recovery;
-mod space;
+mod sharded_wait_queue;
 mod stats;
 mod transaction;
-mod word;
 
 pub use admission::Reserved;
-pub(crate) use batch::Patience;
+pub(crate) use batching::WaitBackoff;
 pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
+pub use log_space::LogSpace;
 pub use recovery::{LeftLog, Recovered, recover};
-pub use space::LogSpace;
 pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;
@@ -48,23 +48,23 @@ use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex};
-use batch::Batch;
+use batching::CommitBatching;
 use data::LoggedData;
-use durable::Syncs;
+use durable::SyncWaiters;
 use join::JoinQueue;
 use log::{LogMap, Ring};
+use packed_state::PackedState;
 use record::RecordFormat;
-use stats::{Clock, Moments};
+use stats::{Clock, TransactionTimes};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use uext4_ondisk::{BlockNo, Tid};
-use word::TransactionWord;
 
 /// Who keeps count of space.
-pub trait SpaceKeeper: Send + Sync + std::fmt::Debug {
+pub trait FreeSpaceHooks: Send + Sync + std::fmt::Debug {
     /// Free blocks and inodes as the journaled bitmaps have them. Asked while a transaction is
     /// closed and no handle is open, so that the superblock that is logged with it agrees.
     fn journaled_free(&self) -> (u64, u32);
@@ -137,7 +137,7 @@ impl Default for JournalConfig {
 pub struct Journal {
     cache: Arc<Cache>,
     config: JournalConfig,
-    word: TransactionWord,
+    running_state: PackedState,
     queue: JoinQueue,
     /// File data that the log may bring back.
     data: LoggedData,
@@ -157,17 +157,17 @@ pub struct Journal {
     durable: AtomicU32,
     aborted: AtomicBool,
     /// Of whoever commits: the committer, or a sync that is alone.
-    committing: Mutex<Batch>,
+    committing: Mutex<CommitBatching>,
     /// There is something to commit.
     committer_wake: Condvar,
     /// Handles have ended, room was made, syncs have gathered: for whoever commits.
     commit_wake: Condvar,
     checkpointer_wake: Condvar,
-    syncs: Syncs,
+    sync_waiters: SyncWaiters,
     /// Of the running and the committing transaction, by the low bit of their id.
-    moments: [Moments; 2],
+    times: [TransactionTimes; 2],
     clock: Clock,
-    space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
+    free_space_hooks: OnceLock<Weak<dyn FreeSpaceHooks>>,
     ordered_data: OnceLock<Weak<dyn OrderedData>>,
     abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -271,9 +271,9 @@ impl Journal {
     }
 
     /// Says who keeps count of space, and takes freed blocks back. Once.
-    pub fn set_space_keeper<T: SpaceKeeper + 'static>(&self, keeper: &Arc<T>) {
+    pub fn set_free_space_hooks<T: FreeSpaceHooks + 'static>(&self, keeper: &Arc<T>) {
         let weak: Weak<T> = Arc::downgrade(keeper);
-        let first = self.space_keeper.set(weak).is_ok();
+        let first = self.free_space_hooks.set(weak).is_ok();
         assert!(first, "a volume has one space");
     }
 
@@ -292,7 +292,7 @@ impl Journal {
 
     /// The transaction that a handle would join now.
     pub(crate) fn running(&self) -> Tid {
-        self.word.load().tid
+        self.running_state.load().tid
     }
 
     /// Whether the journal is aborted: no change reaches the device any more.
@@ -322,7 +322,7 @@ impl Journal {
         }
         self.queue.abort();
         self.wake_threads();
-        self.syncs.wake_all();
+        self.sync_waiters.wake_all();
         self.record_abort();
         if let Some(AbortObserver(observer)) = self.abort_observer.get() {
             observer(&cause);
@@ -340,8 +340,8 @@ impl Journal {
         &self.transactions[slot(tid)]
     }
 
-    fn moments(&self, tid: Tid) -> &Moments {
-        &self.moments[slot(tid)]
+    fn times(&self, tid: Tid) -> &TransactionTimes {
+        &self.times[slot(tid)]
     }
 }
 

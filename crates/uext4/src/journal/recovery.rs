@@ -7,16 +7,16 @@
 //! blocks back over newer ones.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
-use super::batch::Batch;
+use super::batching::CommitBatching;
 use super::data::LoggedData;
-use super::durable::Syncs;
+use super::durable::SyncWaiters;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, Ring};
+use super::packed_state::{CREDITS_MAX, PackedState};
 use super::record::RecordFormat;
 use super::stats::{Clock, JournalStats};
 use super::transaction::Transaction;
-use super::word::{CREDITS_MAX, TransactionWord};
 use super::{FlushGate, Journal, JournalConfig, State};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
@@ -294,7 +294,7 @@ impl Journal {
         Arc::new(Self {
             cache: Arc::clone(cache),
             config,
-            word: TransactionWord::new(tid),
+            running_state: PackedState::new(tid),
             queue: JoinQueue::new(config.join, credits_max, admission, Arc::clone(&waits)),
             data: LoggedData::default(),
             transactions: [Transaction::new(), Transaction::new()],
@@ -317,14 +317,14 @@ impl Journal {
             durable: AtomicU32::new(durable.get()),
             checkpoint_lock: Mutex::new(LockRank::Table, ()),
             aborted: AtomicBool::new(false),
-            committing: Mutex::new(LockRank::Commit, Batch::default()),
+            committing: Mutex::new(LockRank::Commit, CommitBatching::default()),
             committer_wake: Condvar::new(),
             commit_wake: Condvar::new(),
             checkpointer_wake: Condvar::new(),
-            syncs: Syncs::new(durable),
-            moments: Default::default(),
+            sync_waiters: SyncWaiters::new(durable),
+            times: Default::default(),
             clock: Clock::new(),
-            space_keeper: OnceLock::new(),
+            free_space_hooks: OnceLock::new(),
             ordered_data: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
@@ -406,7 +406,7 @@ impl Journal {
         }
         self.queue.abort();
         self.wake_threads();
-        self.syncs.wake_all();
+        self.sync_waiters.wake_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();

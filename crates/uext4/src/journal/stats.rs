@@ -132,7 +132,7 @@ impl JournalStats {
     }
 
     /// A transaction that has something to log was closed with so many credits.
-    pub(super) fn note_close(&self, ran: Ran, credits: u32) {
+    pub(super) fn note_close(&self, ran: RunTimes, credits: u32) {
         let add = |counter: &AtomicU64, value: u64| counter.fetch_add(value, Ordering::Relaxed);
         add(&self.blocks, u64::from(credits));
         add(&self.running_ns, nanos(ran.running));
@@ -172,23 +172,24 @@ impl JournalStats {
     }
 }
 
-/// Moments of one transaction while it runs; 0: not yet. In nanoseconds since the journal opened.
+/// Times of events of one transaction while it runs, in nanoseconds since the journal opened. 0:
+/// not yet.
 #[derive(Debug, Default)]
-pub(super) struct Moments {
+pub(super) struct TransactionTimes {
     started: AtomicU64,
     requested: AtomicU64,
     longest_wait_ns: AtomicU64,
 }
 
-/// What became of a transaction's moments when it closed.
+/// What became of a transaction's times when it closed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ran {
+pub(super) struct RunTimes {
     pub(super) running: Duration,
     pub(super) request_delay: Option<Duration>,
     pub(super) longest_wait: Duration,
 }
 
-impl Moments {
+impl TransactionTimes {
     /// A handle joins.
     pub(super) fn note_start(&self, clock: &Clock) {
         // Read first: handles on many cores must not pass one cache line around.
@@ -221,9 +222,9 @@ impl Moments {
     }
 
     /// The transaction was closed at `now`: what it says, and a clean slate for the next one.
-    pub(super) fn take(&self, now: u64) -> Ran {
+    pub(super) fn take(&self, now: u64) -> RunTimes {
         let since = |at: u64| (at != 0).then(|| Duration::from_nanos(now.saturating_sub(at)));
-        Ran {
+        RunTimes {
             running: since(self.started.swap(0, Ordering::Relaxed)).unwrap_or_default(),
             request_delay: since(self.requested.swap(0, Ordering::Relaxed)),
             longest_wait: Duration::from_nanos(self.longest_wait_ns.swap(0, Ordering::Relaxed)),
@@ -275,16 +276,16 @@ mod tests {
 
     #[test]
     fn moments_begin_anew_with_each_transaction() {
-        let moments = Moments::default();
+        let times = TransactionTimes::default();
         let clock = Clock::new();
-        moments.note_request(&clock);
-        assert_eq!(moments.take(clock.now()).running, Duration::ZERO);
-        moments.note_start(&clock);
-        moments.note_wait(Duration::from_nanos(7));
-        let started = moments.started().unwrap();
-        let ran = moments.take(started + 90);
+        times.note_request(&clock);
+        assert_eq!(times.take(clock.now()).running, Duration::ZERO);
+        times.note_start(&clock);
+        times.note_wait(Duration::from_nanos(7));
+        let started = times.started().unwrap();
+        let ran = times.take(started + 90);
         assert_eq!(ran.running, Duration::from_nanos(90));
         assert_eq!((ran.request_delay, ran.longest_wait), (None, Duration::from_nanos(7)));
-        assert_eq!(moments.take(started).longest_wait, Duration::ZERO);
+        assert_eq!(times.take(started).longest_wait, Duration::ZERO);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Ask, Entered, Grant, JoinQueue, Request, Want};
 use crate::journal::counters::AdmissionStats;
-use crate::journal::word::TransactionWord;
+use crate::journal::packed_state::PackedState;
 use crate::stats::{Wait, WaitFor};
 use crate::sync::atomic::Ordering;
 use crate::sync::time::Instant;
@@ -22,11 +22,11 @@ impl Drop for Sleep<'_> {
 }
 
 impl JoinQueue {
-    pub(super) fn run_with_herd(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
+    pub(super) fn run_with_herd(&self, running: &PackedState, request: Request) -> (Entered, Ask) {
         let mut inner = self.inner.lock();
         let mut sleep: Option<Sleep<'_>> = None;
         loop {
-            let cause = match self.attempt(&mut inner.gate, word, request) {
+            let cause = match self.attempt(&mut inner.gate, running, request) {
                 Ok(grant) => {
                     if request.want == Want::StartReserved {
                         self.opportunity.notify_all();
@@ -35,7 +35,7 @@ impl JoinQueue {
                 }
                 Err(cause) => cause,
             };
-            let ask = inner.gate.ask(cause, word);
+            let ask = inner.gate.ask(cause, running);
             if ask.is_some() {
                 return (Entered::Again, ask);
             }

@@ -1,6 +1,6 @@
 //! What joiners ask for, and what ends their wait.
 
-use crate::journal::word::Moment;
+use crate::journal::packed_state::RunningState;
 use crate::stats::WaitFor;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) const LINES: [Want; 3] = [Want::StartReserved, Want::Reserve, Want::J
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::journal) enum Grant {
     /// The handle has joined this transaction.
-    Joined(Moment),
+    Joined(RunningState),
     /// The credits are reserved.
     Reserved,
     /// No transaction is open for want of room in the log: the caller is to make room.

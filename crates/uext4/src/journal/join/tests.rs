@@ -7,19 +7,19 @@ const RESERVE: Want = Want::Reserve;
 
 struct Rig {
     queue: JoinQueue,
-    word: TransactionWord,
+    running_state: PackedState,
     stats: Arc<AdmissionStats>,
 }
 
 fn rig(mode: JoinMode) -> Rig {
     let stats = Arc::new(AdmissionStats::default());
     let queue = JoinQueue::new(mode, 100, Arc::clone(&stats), Arc::new(Waits::default()));
-    Rig { queue, word: TransactionWord::new(Tid(7)), stats }
+    Rig { queue, running_state: PackedState::new(Tid(7)), stats }
 }
 
 impl Rig {
     fn enter(&self, want: Want, need: u32) -> (Entered, Ask) {
-        self.queue.enter(&self.word, Request { want, need })
+        self.queue.enter(&self.running_state, Request { want, need })
     }
 
     /// Enters and gets it at once.
@@ -38,8 +38,8 @@ impl Rig {
     }
 
     fn commit(&self) -> Ask {
-        let tid = self.word.close().tid;
-        self.queue.open(&self.word, tid.next())
+        let tid = self.running_state.close().tid;
+        self.queue.open(&self.running_state, tid.next())
     }
 
     fn refused(&self) -> [u64; 4] {
@@ -59,8 +59,8 @@ fn a_small_need_waits_behind_a_large_one_and_one_asks_for_the_commit() {
     assert_eq!((cause, ask), (WaitFor::TransactionFull, Some(Tid(7))));
     let (small, cause, ask) = rig.waits(JOIN, 1);
     assert_eq!((cause, ask), (WaitFor::TransactionFull, None));
-    rig.word.leave(20);
-    assert_eq!(rig.queue.look_again(&rig.word), None);
+    rig.running_state.leave(20);
+    assert_eq!(rig.queue.look_again(&rig.running_state), None);
     assert!(matches!(granted(&large), Some(Grant::Joined(_))));
     assert!(matches!(granted(&small), Some(Grant::Joined(_))));
     assert!(rig.queue.is_empty());
@@ -76,8 +76,8 @@ fn whoever_finds_no_place_in_a_new_transaction_asks_again() {
     assert_eq!(rig.commit(), Some(Tid(8)));
     assert!(granted(&first).is_some() && granted(&second).is_none());
     // Found empty, and opened again under its id.
-    rig.word.close();
-    assert_eq!(rig.queue.open(&rig.word, Tid(8)), None);
+    rig.running_state.close();
+    assert_eq!(rig.queue.open(&rig.running_state, Tid(8)), None);
     assert!(granted(&second).is_some());
 }
 
@@ -85,21 +85,21 @@ fn whoever_finds_no_place_in_a_new_transaction_asks_again() {
 fn reserved_credits_are_carried_from_transaction_to_transaction() {
     let rig = rig(JoinMode::Fifo);
     assert_eq!(rig.gets(RESERVE, 30), Grant::Reserved);
-    assert_eq!(rig.word.load().credits, 30);
-    rig.word.close();
+    assert_eq!(rig.running_state.load().credits, 30);
+    rig.running_state.close();
     // While it is closed they are counted in the next.
     assert_eq!(rig.gets(RESERVE, 10), Grant::Reserved);
-    rig.queue.unreserve(&rig.word, 5, false);
-    rig.queue.open(&rig.word, Tid(8));
-    assert_eq!(rig.word.load().credits, 35);
+    rig.queue.unreserve(&rig.running_state, 5, false);
+    rig.queue.open(&rig.running_state, Tid(8));
+    assert_eq!(rig.running_state.load().credits, 35);
     rig.gets(JOIN, 65);
     // Full, and a reserved handle joins all the same.
     let Grant::Joined(moment) = rig.gets(Want::StartReserved, 30) else { panic!() };
     assert_eq!((moment.credits, moment.handles), (100, 2));
     rig.commit();
-    assert_eq!(rig.word.load().credits, 5);
-    rig.queue.unreserve(&rig.word, 5, false);
-    assert_eq!(rig.word.load().credits, 0);
+    assert_eq!(rig.running_state.load().credits, 5);
+    rig.queue.unreserve(&rig.running_state, 5, false);
+    assert_eq!(rig.running_state.load().credits, 0);
     assert_eq!(rig.stats.reserved_high_water.load(std::sync::atomic::Ordering::Relaxed), 40);
 }
 
@@ -107,10 +107,10 @@ fn reserved_credits_are_carried_from_transaction_to_transaction() {
 fn kept_credits_stay_until_the_commit_only() {
     let rig = rig(JoinMode::Fifo);
     rig.gets(RESERVE, 30);
-    rig.queue.unreserve(&rig.word, 30, true);
-    assert_eq!(rig.word.load().credits, 30);
+    rig.queue.unreserve(&rig.running_state, 30, true);
+    assert_eq!(rig.running_state.load().credits, 30);
     rig.commit();
-    assert_eq!(rig.word.load().credits, 0);
+    assert_eq!(rig.running_state.load().credits, 0);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn reservations_wait_for_reservations_and_then_for_room() {
     assert_eq!((ask, granted(&waiter)), (Some(Tid(7)), None));
     rig.commit();
     assert_eq!(granted(&waiter), Some(Grant::Reserved));
-    assert_eq!(rig.word.load().credits, 20);
+    assert_eq!(rig.running_state.load().credits, 20);
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn a_need_beyond_what_is_reserved_holds_nobody_up() {
     assert_eq!((cause, ask), (WaitFor::ReservedCredits, None));
     // Whoever has reserved may need a handle of its own first.
     assert!(matches!(rig.gets(JOIN, 10), Grant::Joined(_)));
-    rig.word.leave(10);
-    rig.queue.unreserve(&rig.word, 50, false);
+    rig.running_state.leave(10);
+    rig.queue.unreserve(&rig.running_state, 50, false);
     assert!(matches!(granted(&large), Some(Grant::Joined(_))));
     assert_eq!(rig.refused(), [0, 0, 0, 1]);
 }
@@ -146,7 +146,7 @@ fn a_need_beyond_what_is_reserved_holds_nobody_up() {
 #[test]
 fn one_in_line_is_sent_to_make_room_and_served_first() {
     let rig = rig(JoinMode::Fifo);
-    rig.word.close();
+    rig.running_state.close();
     let (first, cause, _) = rig.waits(JOIN, 60);
     assert_eq!(cause, WaitFor::TransactionLocked);
     rig.queue.note_shortage();
@@ -156,11 +156,11 @@ fn one_in_line_is_sent_to_make_room_and_served_first() {
     assert_eq!((granted(&first), granted(&second)), (Some(Grant::MakeRoom), None));
     // It is on its way: others wait.
     rig.waits(JOIN, 1);
-    let (own, ask) = rig.queue.open_with_room(&rig.word, first.request);
+    let (own, ask) = rig.queue.open_with_room(&rig.running_state, first.request);
     assert!(matches!(own, Some(Grant::Joined(_))));
     assert_eq!((ask, granted(&second)), (Some(Tid(8)), None));
     // Room was made once.
-    assert_eq!(rig.queue.open_with_room(&rig.word, second.request), (None, None));
+    assert_eq!(rig.queue.open_with_room(&rig.running_state, second.request), (None, None));
     assert_eq!(rig.refused(), [1, 0, 3, 0]);
 }
 
@@ -168,7 +168,7 @@ fn one_in_line_is_sent_to_make_room_and_served_first() {
 fn the_first_who_comes_makes_room_if_nobody_waits() {
     for mode in [JoinMode::Fifo, JoinMode::Herd] {
         let rig = rig(mode);
-        rig.word.close();
+        rig.running_state.close();
         rig.queue.leave_to_joiners(Tid(8));
         assert_eq!(rig.gets(JOIN, 1), Grant::MakeRoom);
         assert!(rig.queue.is_short());
@@ -178,7 +178,7 @@ fn the_first_who_comes_makes_room_if_nobody_waits() {
 #[test]
 fn an_abort_ends_every_wait_and_every_later_one() {
     let rig = rig(JoinMode::Fifo);
-    rig.word.close();
+    rig.running_state.close();
     let (waiter, ..) = rig.waits(JOIN, 1);
     rig.queue.abort();
     assert_eq!(granted(&waiter), Some(Grant::Aborted));

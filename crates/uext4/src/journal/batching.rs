@@ -32,10 +32,10 @@ const RESTS_MIN: u32 = 4;
 
 /// What the committer remembers from commit to commit.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct CommitBatching {
     /// Expects those whom the last commit woke, and those who waited for the next one then.
-    patience: Patience,
-    halves: Halves,
+    backoff: WaitBackoff,
+    split_probe: SplitProbe,
     /// Who asked for the last commit.
     requester: Option<ThreadId>,
     /// When the last commit ended, by the journal's clock.
@@ -44,7 +44,7 @@ pub(super) struct Batch {
 
 /// Whether syncs fall into halves when no commit waits for them.
 #[derive(Debug, Default)]
-struct Halves {
+struct SplitProbe {
     /// Waits since the last look.
     waits: u32,
     /// Whether the commit that is made now did not wait, so that its end tells.
@@ -56,7 +56,7 @@ struct Halves {
 
 /// Whether it pays to wait for those who came the last time.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct WaitBackoff {
     expected: u32,
     /// Waits to leave out, and how many that were the last time.
     skips: u32,
@@ -72,11 +72,11 @@ struct Deadlines {
     most: u64,
 }
 
-impl Batch {
+impl CommitBatching {
     /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
     pub(super) fn note_end(&mut self, woken: u32, waiting: u32, now: u64) {
-        self.patience.expect(woken.saturating_add(waiting));
-        self.halves.note_end(woken, waiting);
+        self.backoff.expect(woken.saturating_add(waiting));
+        self.split_probe.note_end(woken, waiting);
         self.ended = now;
     }
 
@@ -84,15 +84,15 @@ impl Batch {
     fn is_worth_it(&mut self, requester: Option<ThreadId>, min: Duration) -> bool {
         let another = self.requester.is_some() && self.requester != requester;
         self.requester = requester;
-        if self.patience.expected() <= 1 {
+        if self.backoff.expected() <= 1 {
             return another && !min.is_zero();
         }
-        !min.is_zero() || (self.halves.are_likely() && self.patience.is_worth_it())
+        !min.is_zero() || (self.split_probe.are_likely() && self.backoff.is_worth_it())
     }
 
     /// Whether no sync but the caller's is to be expected, so that there is nothing to wait for.
     pub(super) fn is_alone(&self, min: Duration) -> bool {
-        min.is_zero() && self.patience.expected() <= 1
+        min.is_zero() && self.backoff.expected() <= 1
     }
 
     fn deadlines(
@@ -108,7 +108,7 @@ impl Batch {
     }
 }
 
-impl Halves {
+impl SplitProbe {
     /// Whether the next commit is to wait.
     fn are_likely(&mut self) -> bool {
         self.waits += 1;
@@ -134,7 +134,7 @@ impl Halves {
     }
 }
 
-impl Patience {
+impl WaitBackoff {
     /// So many are likely to come again.
     pub(crate) fn expect(&mut self, count: u32) {
         self.expected = count;
@@ -168,7 +168,7 @@ impl Patience {
 
 impl Journal {
     /// Waits until the commit of `tid`, which syncs have asked for, is worth its cost.
-    pub(super) fn gather(&self, batch: &mut Batch, tid: Tid) {
+    pub(super) fn gather(&self, batch: &mut CommitBatching, tid: Tid) {
         let (min, max) = (self.config.min_batch_time, self.config.max_batch_time);
         let mut state = self.state.lock();
         let asked = state.requested.is_after(state.durable);
@@ -176,20 +176,20 @@ impl Journal {
             return;
         }
         let begun = self.clock.now();
-        let started = self.moments(tid).started().unwrap_or(begun);
+        let started = self.times(tid).started().unwrap_or(begun);
         let until = batch.deadlines(started, self.stats.average_commit(), min, max);
-        let waiting = || self.syncs.waiting(tid);
+        let waiting = || self.sync_waiters.waiting(tid);
         let at_first = waiting();
-        let expected = batch.patience.expected();
+        let expected = batch.backoff.expected();
         if min.is_zero() && u64::from(at_first) * 4 >= u64::from(expected) * 3 {
             // Those who are still missing are not worth the time of those who are here.
             return;
         }
         let missing = expected.saturating_sub(at_first);
         loop {
-            // The goal first, then the count: see `Syncs::arrive`.
-            self.syncs.set_goal(batch.patience.expected());
-            let is_complete = waiting() >= batch.patience.expected();
+            // The goal first, then the count: see `SyncWaiters::arrive`.
+            self.sync_waiters.set_goal(batch.backoff.expected());
+            let is_complete = waiting() >= batch.backoff.expected();
             let now = self.clock.now();
             let end = if is_complete { until.least } else { until.most };
             let ends = state.shutdown || state.abort_cause.is_some();
@@ -201,11 +201,11 @@ impl Journal {
                 break;
             }
         }
-        self.syncs.set_goal(0);
+        self.sync_waiters.set_goal(0);
         drop(state);
         let came = waiting().saturating_sub(at_first);
         let waited = self.clock.now().saturating_sub(begun);
-        batch.patience.judge(missing, came);
+        batch.backoff.judge(missing, came);
         if missing > 0 {
             self.stats.batch_waits.fetch_add(1, Ordering::Relaxed);
             self.stats.batches_full.fetch_add(u64::from(came >= missing), Ordering::Relaxed);
@@ -220,7 +220,7 @@ mod tests {
 
     /// Commits that wait, of `count`, when `waiting` of 16 syncs need the next one.
     fn waits(count: u32, waiting: u32) -> u32 {
-        let mut halves = Halves::default();
+        let mut halves = SplitProbe::default();
         (0..count)
             .map(|_| {
                 let waits = halves.are_likely();

@@ -3,7 +3,7 @@
 //! What: id (32 bits), closed flag (1), open handles (14), credits taken (17). Joining and leaving
 //! are one compare-and-swap each; nothing else is touched on the path.
 //! Invariants: `credits` counts the blocks that the transaction already has plus what its open
-//! handles may still add, and never passes the limit given to [`TransactionWord::join`]. Nobody
+//! handles may still add, and never passes the limit given to [`PackedState::join`]. Nobody
 //! joins a closed word; it opens again under the next id only.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +22,11 @@ pub(super) const CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
 
 /// State of the running transaction, packed.
 #[derive(Debug)]
-pub(super) struct TransactionWord(AtomicU64);
+pub(super) struct PackedState(AtomicU64);
 
 /// An unpacked moment of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct RunningState {
     pub(super) tid: Tid,
     pub(super) closed: bool,
     pub(super) handles: u32,
@@ -42,7 +42,7 @@ pub(super) enum Refusal {
     Full,
 }
 
-impl Moment {
+impl RunningState {
     #[allow(clippy::cast_possible_truncation)]
     const fn unpack(word: u64) -> Self {
         Self {
@@ -61,38 +61,38 @@ impl Moment {
     }
 }
 
-impl TransactionWord {
+impl PackedState {
     /// An open, empty transaction.
     pub(super) fn new(tid: Tid) -> Self {
-        Self(AtomicU64::new(Moment { tid, closed: false, handles: 0, credits: 0 }.pack()))
+        Self(AtomicU64::new(RunningState { tid, closed: false, handles: 0, credits: 0 }.pack()))
     }
 
-    pub(super) fn load(&self) -> Moment {
-        Moment::unpack(self.0.load(Ordering::Acquire))
+    pub(super) fn load(&self) -> RunningState {
+        RunningState::unpack(self.0.load(Ordering::Acquire))
     }
 
     /// Adds one handle that may dirty `need` blocks.
-    pub(super) fn join(&self, need: u32, credits_max: u32) -> Result<Moment, Refusal> {
+    pub(super) fn join(&self, need: u32, credits_max: u32) -> Result<RunningState, Refusal> {
         self.add(HANDLE_ONE + u64::from(need), need, credits_max)
     }
 
     /// Counts `need` credits of a handle that starts later, in this transaction or another.
-    pub(super) fn count(&self, need: u32, credits_max: u32) -> Result<Moment, Refusal> {
+    pub(super) fn reserve(&self, need: u32, credits_max: u32) -> Result<RunningState, Refusal> {
         self.add(u64::from(need), need, credits_max)
     }
 
-    /// Takes [`TransactionWord::count`] back, unless the transaction is closed: the next one does
+    /// Takes [`PackedState::reserve`] back, unless the transaction is closed: the next one does
     /// not count what nobody has.
-    pub(super) fn uncount(&self, credits: u32) {
+    pub(super) fn unreserve(&self, credits: u32) {
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
-            (!Moment::unpack(word).closed).then(|| word - u64::from(credits))
+            (!RunningState::unpack(word).closed).then(|| word - u64::from(credits))
         });
     }
 
-    fn add(&self, delta: u64, need: u32, credits_max: u32) -> Result<Moment, Refusal> {
+    fn add(&self, delta: u64, need: u32, credits_max: u32) -> Result<RunningState, Refusal> {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            let now = Moment::unpack(word);
+            let now = RunningState::unpack(word);
             if now.closed {
                 return Err(Refusal::Closed);
             }
@@ -101,7 +101,7 @@ impl TransactionWord {
             }
             let added = word + delta;
             match self.0.compare_exchange_weak(word, added, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Ok(Moment::unpack(added)),
+                Ok(_) => return Ok(RunningState::unpack(added)),
                 Err(seen) => word = seen,
             }
         }
@@ -111,27 +111,27 @@ impl TransactionWord {
     pub(super) fn extend(&self, more: u32, credits_max: u32) -> bool {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
-                let now = Moment::unpack(word);
+                let now = RunningState::unpack(word);
                 (now.credits + more <= credits_max).then(|| word + u64::from(more))
             })
             .is_ok()
     }
 
     /// A handle leaves and gives `unused` credits back. Returns the word after it.
-    pub(super) fn leave(&self, unused: u32) -> Moment {
+    pub(super) fn leave(&self, unused: u32) -> RunningState {
         let delta = HANDLE_ONE + u64::from(unused);
-        Moment::unpack(self.0.fetch_sub(delta, Ordering::AcqRel) - delta)
+        RunningState::unpack(self.0.fetch_sub(delta, Ordering::AcqRel) - delta)
     }
 
     /// Closes the transaction: its handles finish, nobody joins.
-    pub(super) fn close(&self) -> Moment {
-        Moment::unpack(self.0.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED)
+    pub(super) fn close(&self) -> RunningState {
+        RunningState::unpack(self.0.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED)
     }
 
     /// Opens transaction `tid`, the next one or an empty one again, with the credits that are
     /// reserved.
     pub(super) fn open(&self, tid: Tid, credits: u32) {
-        let moment = Moment { tid, closed: false, handles: 0, credits };
+        let moment = RunningState { tid, closed: false, handles: 0, credits };
         self.0.store(moment.pack(), Ordering::Release);
     }
 }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn join_leave_close_open() {
-        let word = TransactionWord::new(Tid(u32::MAX));
+        let word = PackedState::new(Tid(u32::MAX));
         assert_eq!(word.join(100, 256).map(|now| now.tid), Ok(Tid(u32::MAX)));
         assert_eq!(word.join(200, 256), Err(Refusal::Full));
         assert!(word.extend(156, 256) && !word.extend(1, 256));
@@ -157,16 +157,16 @@ mod tests {
 
     #[test]
     fn reserved_credits_are_counted_until_the_transaction_closes() {
-        let word = TransactionWord::new(Tid(1));
-        assert_eq!(word.count(200, 256).map(|now| (now.handles, now.credits)), Ok((0, 200)));
-        assert_eq!(word.count(57, 256), Err(Refusal::Full));
-        word.uncount(50);
+        let word = PackedState::new(Tid(1));
+        assert_eq!(word.reserve(200, 256).map(|now| (now.handles, now.credits)), Ok((0, 200)));
+        assert_eq!(word.reserve(57, 256), Err(Refusal::Full));
+        word.unreserve(50);
         assert_eq!(word.load().credits, 150);
         // Its own credits are counted already.
         assert_eq!(word.join(0, 256).map(|now| (now.handles, now.credits)), Ok((1, 150)));
         word.close();
-        assert_eq!(word.count(1, 256), Err(Refusal::Closed));
-        word.uncount(50);
+        assert_eq!(word.reserve(1, 256), Err(Refusal::Closed));
+        word.unreserve(50);
         assert_eq!(word.load().credits, 150);
     }
 }

@@ -33,7 +33,7 @@ impl Journal {
     /// How full the log is. Waits for nobody.
     #[must_use]
     pub fn log_space(&self) -> LogSpace {
-        let running = self.word.load();
+        let running = self.running_state.load();
         let state = self.state.lock();
         let (tail_tid, tail) = state.ring.oldest().unwrap_or((running.tid, state.ring.head));
         LogSpace {

@@ -1,18 +1,17 @@
-//! How long a commit that syncs ask for waits until more of them have joined.
+//! How long a commit that syncs requested waits for more of them.
 //!
-//! What: the policy of `min_batch_time` and `max_batch_time`. Threads that sync in a loop fall into
-//! two halves, one waiting for T and one for T+1, and each commit then carries half of them. A
-//! short wait after T, for those whom T has woken, brings them together again: twice as many syncs
-//! per commit, and each waits for one commit rather than for two. The wait ends as soon as as many
-//! syncs wait as the last commit woke and found waiting for the next; at the latest after the
-//! average time of a commit, within `min_batch_time` and `max_batch_time`. It counts from the
-//! transaction's first handle, or from the end of the commit before, which is when it could have
-//! begun. A thread that is alone in syncing never waits. Where those who were woken do not come
-//! back, the wait was for nothing; the next ones are then left out, more of them each time. And
-//! where syncs need nothing newer than what is on its way (overwrites in one tick of the clock that
-//! file times have) no halves form: a wait is left out now and then to see that.
+//! What: the policy of `min_batch_time` and `max_batch_time`. Threads that sync in a loop split
+//! into two halves, one waiting for T and one for T+1, and each commit then serves half of them. A
+//! short wait after T, for the threads that T woke, unites them: each commit serves twice as many
+//! syncs, and each sync waits for one commit rather than two. End of the wait: as many syncs wait
+//! as the last commit woke and found waiting for the next. At the latest the average time of a
+//! commit is over, bounded by `min_batch_time` and `max_batch_time`, counted from the transaction's
+//! first handle or from the end of the previous commit. Skipped waits: a thread that syncs alone
+//! never waits. If the threads that were woken do not come back, the next waits are skipped, more
+//! each time. If the syncs need nothing newer than the commit under way (overwrites within one tick
+//! of the clock of file times), they do not split; a wait is skipped now and then to detect that.
 //! Locking: waits on the journal's state lock, as the committer does between commits.
-//! Kernel counterpart: `jbd2_journal_stop`, where each syncing thread sleeps for itself, whether
+//! Kernel counterpart: `jbd2_journal_stop`, where each syncing thread sleeps by itself, whether
 //! others come or not.
 
 use super::Journal;
@@ -22,65 +21,65 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use uext4_ondisk::Tid;
 
-/// Most waits that are left out in a row.
+/// Most waits that are skipped in a row.
 const SKIPS_MAX: u32 = 64;
 
-/// A wait is left out after so many, to see whether halves form without it.
-const LOOK_EVERY: u32 = 16;
-/// Least number of waits that are left out where none formed.
+/// Waits after which one is skipped, to see whether the syncs split without it.
+const PROBE_EVERY: u32 = 16;
+/// Fewest waits that are skipped if they do not split.
 const RESTS_MIN: u32 = 4;
 
-/// What the committer remembers from commit to commit.
+/// The committer's memory from commit to commit.
 #[derive(Debug, Default)]
 pub(super) struct CommitBatching {
-    /// Expects those whom the last commit woke, and those who waited for the next one then.
+    /// Expects the syncs that the last commit woke, and those that waited for the next one then.
     backoff: WaitBackoff,
     split_probe: SplitProbe,
-    /// Who asked for the last commit.
+    /// The thread that requested the last commit.
     requester: Option<ThreadId>,
-    /// When the last commit ended, by the journal's clock.
+    /// Time of the end of the last commit, by the journal's clock.
     ended: u64,
 }
 
-/// Whether syncs fall into halves when no commit waits for them.
+/// Detects whether syncs split into two halves when no commit waits for them.
 #[derive(Debug, Default)]
 struct SplitProbe {
-    /// Waits since the last look.
+    /// Waits since the last probe.
     waits: u32,
-    /// Whether the commit that is made now did not wait, so that its end tells.
-    looks: bool,
-    /// Waits to leave out yet, and how many that were at first.
+    /// The current commit did not wait, so its end shows whether they split.
+    is_probing: bool,
+    /// Waits still to skip, and how many these were at first.
     rests: u32,
     back_off: u32,
 }
 
-/// Whether it pays to wait for those who came the last time.
+/// Decides whether it pays to wait for as many threads as came the last time.
 #[derive(Debug, Default)]
 pub(crate) struct WaitBackoff {
     expected: u32,
-    /// Waits to leave out, and how many that were the last time.
+    /// Waits still to skip, and how many these were the last time.
     skips: u32,
     back_off: u32,
 }
 
-/// When a wait ends, by the journal's clock.
+/// The end of a wait, by the journal's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deadlines {
-    /// Not before this.
+    /// The wait ends no earlier.
     least: u64,
-    /// At the latest.
+    /// The wait ends no later.
     most: u64,
 }
 
 impl CommitBatching {
-    /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
+    /// Records the end of a commit that woke `woken` syncs while `waiting` waited for the next.
     pub(super) fn note_end(&mut self, woken: u32, waiting: u32, now: u64) {
         self.backoff.expect(woken.saturating_add(waiting));
         self.split_probe.note_end(woken, waiting);
         self.ended = now;
     }
 
-    /// Whether a commit that `requester` asks for is to wait at all.
+    /// Whether a commit that `requester` requested waits at all.
     fn is_worth_it(&mut self, requester: Option<ThreadId>, min: Duration) -> bool {
         let another = self.requester.is_some() && self.requester != requester;
         self.requester = requester;
@@ -90,7 +89,7 @@ impl CommitBatching {
         !min.is_zero() || (self.split_probe.are_likely() && self.backoff.is_worth_it())
     }
 
-    /// Whether no sync but the caller's is to be expected, so that there is nothing to wait for.
+    /// Whether no other sync than the caller's is expected, so that a wait is useless.
     pub(super) fn is_alone(&self, min: Duration) -> bool {
         min.is_zero() && self.backoff.expected() <= 1
     }
@@ -109,20 +108,20 @@ impl CommitBatching {
 }
 
 impl SplitProbe {
-    /// Whether the next commit is to wait.
+    /// Whether the syncs are likely to split, so that the next commit waits.
     fn are_likely(&mut self) -> bool {
         self.waits += 1;
-        self.looks = self.rests > 0 || self.waits >= LOOK_EVERY;
-        if self.looks {
+        self.is_probing = self.rests > 0 || self.waits >= PROBE_EVERY;
+        if self.is_probing {
             self.rests = self.rests.saturating_sub(1);
             self.waits = 0;
         }
-        !self.looks
+        !self.is_probing
     }
 
-    /// A commit has ended that woke `woken` syncs while `waiting` waited for the next.
+    /// Records the end of a commit that woke `woken` syncs while `waiting` waited for the next.
     fn note_end(&mut self, woken: u32, waiting: u32) {
-        if !std::mem::take(&mut self.looks) {
+        if !std::mem::take(&mut self.is_probing) {
             return;
         }
         if u64::from(waiting) * 4 >= u64::from(woken) {
@@ -135,24 +134,24 @@ impl SplitProbe {
 }
 
 impl WaitBackoff {
-    /// So many are likely to come again.
+    /// Expects `count` threads.
     pub(crate) fn expect(&mut self, count: u32) {
         self.expected = count;
     }
 
-    /// How many are likely to come.
+    /// Number of threads that are likely to come.
     pub(crate) fn expected(&self) -> u32 {
         self.expected
     }
 
-    /// Whether to wait for them this time.
+    /// Whether to wait for them this time. Counts a skipped wait.
     pub(crate) fn is_worth_it(&mut self) -> bool {
-        let is_left_out = self.skips > 0;
+        let is_skipped = self.skips > 0;
         self.skips = self.skips.saturating_sub(1);
-        !is_left_out
+        !is_skipped
     }
 
-    /// Of `missing` that the wait was for `came` came.
+    /// Records that `came` of the `missing` threads came during a wait.
     pub(crate) fn judge(&mut self, missing: u32, came: u32) {
         if missing == 0 {
             return;
@@ -167,12 +166,12 @@ impl WaitBackoff {
 }
 
 impl Journal {
-    /// Waits until the commit of `tid`, which syncs have asked for, is worth its cost.
+    /// Waits until enough syncs wait for the commit of `tid`, which syncs requested.
     pub(super) fn gather(&self, batch: &mut CommitBatching, tid: Tid) {
         let (min, max) = (self.config.min_batch_time, self.config.max_batch_time);
         let mut state = self.state.lock();
-        let asked = state.requested.is_after(state.durable);
-        if max.is_zero() || !asked || !batch.is_worth_it(state.requester, min) {
+        let is_requested = state.requested.is_after(state.durable);
+        if max.is_zero() || !is_requested || !batch.is_worth_it(state.requester, min) {
             return;
         }
         let begun = self.clock.now();
@@ -182,12 +181,12 @@ impl Journal {
         let at_first = waiting();
         let expected = batch.backoff.expected();
         if min.is_zero() && u64::from(at_first) * 4 >= u64::from(expected) * 3 {
-            // Those who are still missing are not worth the time of those who are here.
+            // So few syncs are missing that the others need not wait for them.
             return;
         }
         let missing = expected.saturating_sub(at_first);
         loop {
-            // The goal first, then the count: see `SyncWaiters::arrive`.
+            // The goal is set before the count is read: see `SyncWaiters::arrive`.
             self.sync_waiters.set_goal(batch.backoff.expected());
             let is_complete = waiting() >= batch.backoff.expected();
             let now = self.clock.now();
@@ -218,25 +217,25 @@ impl Journal {
 mod tests {
     use super::*;
 
-    /// Commits that wait, of `count`, when `waiting` of 16 syncs need the next one.
+    /// Number of `count` commits that wait if `waiting` of 16 syncs need the next one.
     fn waits(count: u32, waiting: u32) -> u32 {
-        let mut halves = SplitProbe::default();
+        let mut probe = SplitProbe::default();
         (0..count)
             .map(|_| {
-                let waits = halves.are_likely();
-                halves.note_end(16 - waiting, waiting);
+                let waits = probe.are_likely();
+                probe.note_end(16 - waiting, waiting);
                 u32::from(waits)
             })
             .sum()
     }
 
     #[test]
-    fn commits_wait_where_halves_form() {
+    fn commits_wait_if_the_syncs_split() {
         assert!(waits(1_000, 8) > 900);
     }
 
     #[test]
-    fn commits_do_not_wait_where_none_form() {
+    fn commits_do_not_wait_if_the_syncs_do_not_split() {
         assert!(waits(1_000, 0) < 250);
     }
 }

@@ -1,10 +1,10 @@
-//! The running transaction as one atomic word.
+//! The state of the running transaction, packed into one atomic word.
 //!
 //! What: id (32 bits), closed flag (1), open handles (14), credits taken (17). Joining and leaving
-//! are one compare-and-swap each; nothing else is touched on the path.
-//! Invariants: `credits` counts the blocks that the transaction already has plus what its open
-//! handles may still add, and never passes the limit given to [`PackedState::join`]. Nobody
-//! joins a closed word; it opens again under the next id only.
+//! are one atomic operation each and touch nothing else.
+//! Invariants: `credits` is the number of blocks in the transaction plus what its open handles and
+//! the reservations may still add. It never exceeds the limit given to [`PackedState::join`]. No
+//! handle joins a closed transaction.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use uext4_ondisk::Tid;
@@ -20,11 +20,11 @@ const TID_SHIFT: u32 = 32;
 /// Most credits one transaction can have.
 pub(super) const CREDITS_MAX: u32 = (1 << CREDIT_BITS) - 1;
 
-/// State of the running transaction, packed.
+/// The packed state. See the module.
 #[derive(Debug)]
 pub(super) struct PackedState(AtomicU64);
 
-/// An unpacked moment of the word.
+/// The state at one moment, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunningState {
     pub(super) tid: Tid,
@@ -33,12 +33,12 @@ pub(super) struct RunningState {
     pub(super) credits: u32,
 }
 
-/// Why a handle cannot join now.
+/// The reason why a handle cannot join now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The transaction is closed for its commit.
     Closed,
-    /// Its credits, or its handles, are all taken.
+    /// All credits, or all handles, are taken.
     Full,
 }
 
@@ -71,18 +71,18 @@ impl PackedState {
         RunningState::unpack(self.0.load(Ordering::Acquire))
     }
 
-    /// Adds one handle that may dirty `need` blocks.
+    /// Adds one handle with `need` credits.
     pub(super) fn join(&self, need: u32, credits_max: u32) -> Result<RunningState, Refusal> {
         self.add(HANDLE_ONE + u64::from(need), need, credits_max)
     }
 
-    /// Counts `need` credits of a handle that starts later, in this transaction or another.
+    /// Takes `need` credits for a handle that starts later, in this transaction or another.
     pub(super) fn reserve(&self, need: u32, credits_max: u32) -> Result<RunningState, Refusal> {
         self.add(u64::from(need), need, credits_max)
     }
 
-    /// Takes [`PackedState::reserve`] back, unless the transaction is closed: the next one does
-    /// not count what nobody has.
+    /// Returns credits of [`PackedState::reserve`]. Does nothing if the transaction is closed,
+    /// because the next one opens with the credits that are reserved then.
     pub(super) fn unreserve(&self, credits: u32) {
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
             (!RunningState::unpack(word).closed).then(|| word - u64::from(credits))
@@ -107,7 +107,7 @@ impl PackedState {
         }
     }
 
-    /// Takes `more` credits for a handle that has joined; false if they do not fit.
+    /// Takes `more` credits for an open handle. False if they do not fit.
     pub(super) fn extend(&self, more: u32, credits_max: u32) -> bool {
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
@@ -117,22 +117,21 @@ impl PackedState {
             .is_ok()
     }
 
-    /// A handle leaves and gives `unused` credits back. Returns the word after it.
+    /// Removes one handle and returns its `unused` credits. Returns the state after that.
     pub(super) fn leave(&self, unused: u32) -> RunningState {
         let delta = HANDLE_ONE + u64::from(unused);
         RunningState::unpack(self.0.fetch_sub(delta, Ordering::AcqRel) - delta)
     }
 
-    /// Closes the transaction: its handles finish, nobody joins.
+    /// Closes the transaction: no handle joins from now on.
     pub(super) fn close(&self) -> RunningState {
         RunningState::unpack(self.0.fetch_or(CLOSED, Ordering::AcqRel) | CLOSED)
     }
 
-    /// Opens transaction `tid`, the next one or an empty one again, with the credits that are
-    /// reserved.
+    /// Opens transaction `tid`, the next one or an empty one again, with `credits` reserved.
     pub(super) fn open(&self, tid: Tid, credits: u32) {
-        let moment = RunningState { tid, closed: false, handles: 0, credits };
-        self.0.store(moment.pack(), Ordering::Release);
+        let state = RunningState { tid, closed: false, handles: 0, credits };
+        self.0.store(state.pack(), Ordering::Release);
     }
 }
 
@@ -142,31 +141,31 @@ mod tests {
 
     #[test]
     fn join_leave_close_open() {
-        let word = PackedState::new(Tid(u32::MAX));
-        assert_eq!(word.join(100, 256).map(|now| now.tid), Ok(Tid(u32::MAX)));
-        assert_eq!(word.join(200, 256), Err(Refusal::Full));
-        assert!(word.extend(156, 256) && !word.extend(1, 256));
-        assert_eq!(word.close().handles, 1);
-        assert_eq!(word.join(1, 256), Err(Refusal::Closed));
-        let left = word.leave(246);
+        let state = PackedState::new(Tid(u32::MAX));
+        assert_eq!(state.join(100, 256).map(|now| now.tid), Ok(Tid(u32::MAX)));
+        assert_eq!(state.join(200, 256), Err(Refusal::Full));
+        assert!(state.extend(156, 256) && !state.extend(1, 256));
+        assert_eq!(state.close().handles, 1);
+        assert_eq!(state.join(1, 256), Err(Refusal::Closed));
+        let left = state.leave(246);
         assert_eq!((left.handles, left.credits, left.closed), (0, 10, true));
-        word.open(left.tid.next(), 7);
-        let now = word.load();
+        state.open(left.tid.next(), 7);
+        let now = state.load();
         assert_eq!((now.tid, now.handles, now.credits, now.closed), (Tid(0), 0, 7, false));
     }
 
     #[test]
     fn reserved_credits_are_counted_until_the_transaction_closes() {
-        let word = PackedState::new(Tid(1));
-        assert_eq!(word.reserve(200, 256).map(|now| (now.handles, now.credits)), Ok((0, 200)));
-        assert_eq!(word.reserve(57, 256), Err(Refusal::Full));
-        word.unreserve(50);
-        assert_eq!(word.load().credits, 150);
-        // Its own credits are counted already.
-        assert_eq!(word.join(0, 256).map(|now| (now.handles, now.credits)), Ok((1, 150)));
-        word.close();
-        assert_eq!(word.reserve(1, 256), Err(Refusal::Closed));
-        word.unreserve(50);
-        assert_eq!(word.load().credits, 150);
+        let state = PackedState::new(Tid(1));
+        assert_eq!(state.reserve(200, 256).map(|now| (now.handles, now.credits)), Ok((0, 200)));
+        assert_eq!(state.reserve(57, 256), Err(Refusal::Full));
+        state.unreserve(50);
+        assert_eq!(state.load().credits, 150);
+        // A reserved handle's credits are counted already.
+        assert_eq!(state.join(0, 256).map(|now| (now.handles, now.credits)), Ok((1, 150)));
+        state.close();
+        assert_eq!(state.reserve(1, 256), Err(Refusal::Closed));
+        state.unreserve(50);
+        assert_eq!(state.load().credits, 150);
     }
 }

@@ -38,12 +38,12 @@ use rustix::fs::{
     statx,
 };
 
-use crate::claim::{Claimed, claim, is_hole, release};
 use crate::dax_backing::{Backing, HUGETLBFS, allocate};
 use crate::dax_map::Mapping;
 use crate::dax_memory::DaxMemory;
 use crate::device::{Device, check_read, check_write};
 use crate::group_flush::GroupFlush;
+use crate::image_lock::{LockedImage, is_hole, open_locked, release};
 use crate::open_error::OpenError;
 use crate::options::Access;
 
@@ -106,7 +106,7 @@ impl DaxDevice {
     ) -> Result<DaxDevice, OpenError> {
         let writing = access == Access::ReadWrite;
         let fail = |action, error| OpenError::from_io(path, writing, action, error);
-        let Claimed { file, block_device, total } = claim(path, access, offset)?;
+        let LockedImage { file, block_device, total } = open_locked(path, access, offset)?;
         if block_device {
             let (found, wanted) = ("block device", "a file that can be mapped");
             return Err(OpenError::WrongKind { path: path.to_path_buf(), found, wanted });

@@ -1,41 +1,41 @@
-//! Fences of which one side costs nothing.
+//! Asymmetric fences: the frequent side costs nothing.
 //!
 //! # What
-//! Two threads that each write one word and then read the other's need a fence between the two, or
-//! both may read what was before. Where one side runs millions of times a second and the other
-//! hardly ever, the rare side pays for both: [`heavy_fence`] makes the kernel have every thread of
-//! the process that is running execute a fence (`membarrier`), and [`light_fence`] only keeps the
-//! compiler from moving anything. Where the kernel cannot (before 4.14, or a sandbox), both are
+//! Two threads that each write one word and then read the other's word need a fence between the
+//! write and the read, or both may read the old value. Where one side runs millions of times a
+//! second and the other hardly ever, the rare side can pay for both: [`heavy_fence`] makes every
+//! running thread of the process execute a fence (`membarrier(2)`), and [`light_fence`] only
+//! restrains the compiler. Where the kernel cannot do that (before 4.14, or in a sandbox), both are
 //! ordinary fences.
 //!
 //! # Why that is enough
-//! The kernel's fence meets the other thread before its write, between its write and its read, or
-//! after its read. In the first two cases it reads what was written before `heavy_fence`; in the
-//! last two what it wrote is seen after `heavy_fence`. A thread that is not running went through a
-//! fence when it stopped, and goes through one before it runs.
+//! The kernel's fence hits the other thread before its write, between its write and its read, or
+//! after its read. In the first two cases that thread reads what was written before `heavy_fence`.
+//! In the last two its write is visible after `heavy_fence`. A thread that is not running executed
+//! a fence when it was descheduled, and executes one before it runs again.
 //!
 //! # Invariants
-//! - Which kind the light side uses needs no agreement: an ordinary fence is never too little, and
-//!   nothing lighter is used before the process is registered with the kernel.
+//! - The light side may use either kind of fence without agreement: an ordinary fence always
+//!   suffices, and nothing lighter is used before the process is registered with the kernel.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// Heavy fences of the process.
+/// Number of heavy fences that the process has executed.
 static HEAVY: AtomicU64 = AtomicU64::new(0);
 
-/// How many heavy fences the process has made.
+/// Number of heavy fences that the process has executed.
 #[must_use]
 pub fn heavy_fences() -> u64 {
     HEAVY.load(Ordering::Relaxed)
 }
 
-/// The process is registered.
+/// The process is registered with the kernel.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Asks the kernel, once. Without this the light side pays for itself.
+/// Registers the process with the kernel, once. Until then the light side is an ordinary fence.
 pub(crate) fn prepare() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| {
@@ -46,7 +46,7 @@ pub(crate) fn prepare() -> bool {
     })
 }
 
-/// The frequent side, between its write and its read.
+/// The fence of the frequent side, between its write and its read.
 #[inline]
 pub(crate) fn light_fence() {
     if REGISTERED.load(Ordering::Relaxed) {
@@ -56,15 +56,15 @@ pub(crate) fn light_fence() {
     }
 }
 
-/// The rare side, between its write and its read. Takes some microseconds.
+/// The fence of the rare side, between its write and its read. Takes some microseconds.
 ///
 /// # Panics
-/// If a kernel that has registered the process refuses later: nobody could be waited for any more.
+/// If the kernel has registered the process and refuses later: no wait for readers would be sound.
 pub fn heavy_fence() {
     HEAVY.fetch_add(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     if prepare() {
         membarrier(MembarrierCommand::PrivateExpedited)
-            .expect("the kernel has promised memory barriers");
+            .expect("the kernel registered the process for membarrier");
     }
 }

@@ -30,10 +30,10 @@ use rustix::io::Errno;
 mod durable;
 mod opening;
 
-use crate::claim::release;
 use crate::device::{Device, WriteRun, check_read, check_write, total_len};
 use crate::direct::{Alignment, Direct};
 use crate::group_flush::GroupFlush;
+use crate::image_lock::release;
 use crate::options::Submission;
 use crate::piece::Pieces;
 use crate::queue::{DeviceQueue, QueueOptions};

@@ -8,7 +8,7 @@
 //! devices), [`MeteredDevice`] (counters), [`AddressableDevice`] (any device as byte-addressable
 //! memory).
 //!
-//! Beside them what accesses without locks need of the machine: [`seat`], [`heavy_fence`],
+//! Besides devices, the primitives of lock-free readers: [`reader_slot`], [`heavy_fence`] and
 //! [`Published`].
 //!
 //! # Invariants
@@ -21,7 +21,6 @@
 
 mod addressable;
 mod bounce;
-mod claim;
 #[allow(unsafe_code, reason = "clock_gettime(2) fills what an address names")]
 mod clock;
 mod dax;
@@ -40,6 +39,7 @@ mod group_flush;
 #[allow(unsafe_code, reason = "calls of the C library's allocator")]
 pub mod heap;
 mod hook;
+mod image_lock;
 #[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
 mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]
@@ -52,20 +52,20 @@ mod options;
 mod overlay;
 mod page_store;
 mod piece;
-#[allow(unsafe_code, reason = "a value is reached by its address while a seat says so")]
+#[allow(unsafe_code, reason = "a value is dereferenced while a hazard pointer protects it")]
 mod published;
 mod queue;
 #[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
 mod queue_ring;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod queue_table;
+pub mod reader_slot;
 mod record;
 mod recording;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod ring;
 mod rings;
 mod room;
-pub mod seat;
 mod sync_queue;
 #[allow(unsafe_code, reason = "the requests of a ring that never closes are never freed")]
 mod uring_queue;

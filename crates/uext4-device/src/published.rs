@@ -1,20 +1,20 @@
 //! A value that is replaced as a whole, and read without a locked instruction.
 //!
 //! # What
-//! [`Published`]: a reader says on its thread's seat which value it reads, and looks again whether
-//! that is still the newest; who replaces a value waits until nobody says that he reads the old one
-//! (hazard pointers, with fences of which the reader's costs nothing). A thread without a seat, or
-//! one that reads within a read, takes a lock and a share of the value.
+//! [`Published`] is a cell protected by hazard pointers. A reader stores the address of the value
+//! in its thread's slot and checks that the value is still the current one. A writer replaces the
+//! value and waits until no slot holds the old address. Fences make the reader's side cost nothing.
+//! A thread without a slot, or one that reads within a read, locks and clones an `Arc` instead.
 //!
 //! # Soundness
-//! A reader uses a value after it has stored its address, then a light fence, then seen it current.
-//! Who replaces it stores the new address, then a heavy fence, then looks at all seats. So either
-//! the old address is seen there, and the old value kept until it is not, or the reader sees the
-//! new one and looks again (`fence.rs`). An address that was freed and given to a newer
-//! value is that value's: the reader's word protects it as well.
+//! A reader stores the address, executes a light fence, and uses the value only if the cell still
+//! holds that address. A writer stores the new address, executes a heavy fence, and then scans the
+//! slots. So either the writer finds the old address and keeps the old value, or the reader finds
+//! the new address and tries again (`fence.rs`). An address that was freed and reused for a newer
+//! value is no hazard: the slot then protects the newer value.
 //!
 //! # Locking
-//! `kept` is held for an exchange, and for a copy of the pointer; nobody waits with it.
+//! `kept` is held for an exchange or a clone of the `Arc`; nothing is waited for meanwhile.
 
 use std::ptr;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use std::thread;
 use parking_lot::Mutex;
 
 use crate::fence::{heavy_fence, light_fence};
-use crate::seat;
+use crate::reader_slot;
 
-/// A value that is replaced as a whole. Readers write to nothing that threads share.
+/// A value that is replaced as a whole. Readers write to no cache line that threads share.
 #[derive(Debug)]
 pub struct Published<T> {
-    /// That of `kept`.
+    /// Address of the value in `kept`.
     current: AtomicPtr<T>,
     kept: Mutex<Arc<T>>,
 }
 
-/// A reader ends, also by a panic.
+/// Clears the hazard pointer when a read ends, also by a panic.
 struct Reading(&'static AtomicPtr<()>);
 
 impl Drop for Reading {
@@ -51,12 +51,12 @@ impl<T> Published<T> {
         Self { current: AtomicPtr::new(Arc::as_ptr(&value).cast_mut()), kept: Mutex::new(value) }
     }
 
-    /// Looks at the value as it is now; it may be replaced at once. Who replaces it waits for
-    /// `look`, which therefore waits for nothing.
+    /// Calls `look` with the current value. The next one may be published meanwhile, and
+    /// [`Published::publish`] waits for `look`, so `look` must not wait for anything.
     #[inline]
     pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        let Some(word) = seat::reading() else { return look(&self.share()) };
-        let reading = Reading(word);
+        let Some(hazard) = reader_slot::hazard_pointer() else { return look(&self.share()) };
+        let reading = Reading(hazard);
         let mut at = self.current.load(Ordering::Acquire);
         loop {
             reading.0.store(at.cast(), Ordering::Relaxed);
@@ -64,21 +64,21 @@ impl<T> Published<T> {
             let now = self.current.load(Ordering::Acquire);
             if ptr::eq(now, at) {
                 // SAFETY: `now` came from an `Arc` that is kept until a later value is published
-                // and no seat says `now`, which this thread's does until `reading` is dropped.
+                // and no slot holds `now`. This thread's slot does until `reading` is dropped.
                 return look(unsafe { &*now });
             }
             at = now;
         }
     }
 
-    /// The value as it is now.
+    /// The current value, shared.
     #[cold]
     fn share(&self) -> Arc<T> {
         Arc::clone(&self.kept.lock())
     }
 
-    /// Whoever looks from now on sees this. Waits for those who look at the value before, and takes
-    /// some microseconds.
+    /// Replaces the value: later calls of [`Published::with`] see the new one. Waits for readers of
+    /// the old value; takes some microseconds.
     pub fn publish(&self, value: T) {
         let value = Arc::new(value);
         let old = {
@@ -87,7 +87,7 @@ impl<T> Published<T> {
             std::mem::replace(&mut *kept, value)
         };
         heavy_fence();
-        while seat::is_read(Arc::as_ptr(&old).cast()) {
+        while reader_slot::is_protected(Arc::as_ptr(&old).cast()) {
             thread::yield_now();
         }
     }
@@ -99,27 +99,27 @@ mod tests {
 
     use super::*;
 
-    /// Tells that it has been freed, in memory that outlives it.
-    struct Told(&'static AtomicBool, u64);
+    /// Records in memory that outlives it that it has been freed.
+    struct Tracked(&'static AtomicBool, u64);
 
-    impl Drop for Told {
+    impl Drop for Tracked {
         fn drop(&mut self) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
 
-    fn told(number: u64) -> Told {
-        Told(Box::leak(Box::default()), number)
+    fn tracked(number: u64) -> Tracked {
+        Tracked(Box::leak(Box::default()), number)
     }
 
-    /// Readers see values in the order in which they came, and none that is gone.
+    /// Readers see values in the order of publication, and never a freed one.
     #[test]
-    fn nobody_reads_what_is_gone() {
-        let cell = Published::new(told(0));
+    fn no_reader_sees_a_freed_value() {
+        let cell = Published::new(tracked(0));
         let rounds = if cfg!(miri) { 50 } else { 5_000 };
         let newest = AtomicU64::new(0);
         thread::scope(|scope| {
-            // One: more than processors would be stopped in a read.
+            // One reader: with more threads than processors one would be preempted within a read.
             scope.spawn(|| {
                 let mut last = 0;
                 while last < rounds {
@@ -134,14 +134,14 @@ mod tests {
                 }
             });
             for number in 1..=rounds {
-                cell.publish(told(number));
+                cell.publish(tracked(number));
                 newest.store(number, Ordering::Release);
             }
         });
     }
 
     #[test]
-    fn a_read_in_a_read_and_a_panic_do_no_harm() {
+    fn a_nested_read_and_a_panic_in_a_read_are_harmless() {
         let (one, two) = (Published::new(1), Published::new(2));
         assert_eq!(one.with(|one| two.with(|two| one + two)), 3);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -153,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn values_are_freed_as_they_are_replaced() {
-        let cell = Published::new(told(0));
+    fn a_replaced_value_is_freed() {
+        let cell = Published::new(tracked(0));
         let gone = cell.with(|value| value.0);
-        cell.publish(told(1));
+        cell.publish(tracked(1));
         assert!(gone.load(Ordering::SeqCst));
         let gone = cell.with(|value| value.0);
         drop(cell);

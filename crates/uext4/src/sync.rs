@@ -94,12 +94,12 @@ pub(crate) fn random() -> u32 {
 /// What accesses without locks need: see `uext4_device`. The explorer has its own, weaker than any
 /// processor.
 #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
-pub(crate) use uext4_device::{Published, heavy_fence, seat};
+pub(crate) use uext4_device::{Published, heavy_fence, reader_slot};
 
 #[cfg(any(feature = "shuttle", feature = "simulate"))]
-pub(crate) mod explored_seats;
+pub(crate) mod explored_reader_slots;
 #[cfg(any(feature = "shuttle", feature = "simulate"))]
-pub(crate) use explored_seats::{self as seat, Published, heavy_fence};
+pub(crate) use explored_reader_slots::{self as reader_slot, Published, heavy_fence};
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::FileDevice;
 use super::durable::DurableFiles;
-use crate::claim::{Claimed, check_kind, claim, is_hole, lock, refuse_loop_backing};
 use crate::direct::Direct;
 use crate::group_flush::GroupFlush;
+use crate::image_lock::{LockedImage, check_kind, is_hole, lock, open_locked, refuse_loop_backing};
 use crate::open_error::OpenError;
 use crate::options::{Access, Caching, FileOptions, Submission};
 use crate::rings::Rings;
@@ -50,7 +50,7 @@ impl FileDevice {
         uring_refused: Option<i32>,
     ) -> Result<FileDevice, OpenError> {
         let (writing, offset) = (options.access == Access::ReadWrite, options.offset);
-        let Claimed { file, block_device, total } = claim(path, options.access, offset)?;
+        let LockedImage { file, block_device, total } = open_locked(path, options.access, offset)?;
         let len = options.len.unwrap_or(total - offset);
         if len > total - offset {
             let (path, end) = (path.to_path_buf(), offset.saturating_add(len));

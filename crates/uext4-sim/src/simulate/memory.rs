@@ -13,7 +13,7 @@ pub(super) fn check(volume: &Volume) -> Result<(), String> {
     let stats = volume.stats();
     let number = |name: &str| stats.number(name).unwrap_or(0);
     let (pages, blocks) = (number("pages"), number("metadata_blocks"));
-    let images = number("images_not_home");
+    let images = number("images_awaiting_checkpoint");
     let inodes = number("inodes");
     let bytes = (pages + blocks + images) * number("page_bytes") + inodes * INODE_BYTES;
     let bound = number("cache_bytes_max") + SLACK;

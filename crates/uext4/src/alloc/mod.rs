@@ -46,7 +46,7 @@ pub use window::{Draw, Need, Window, WindowStats};
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::{AllocOptions, DaxMode};
 use crate::error::Result;
-use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
+use crate::journal::{FreeSpaceHooks, Freed, Handle, Journal};
 use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
@@ -181,7 +181,7 @@ impl Space {
             discards: Discards::default(),
             journal: Arc::clone(&journal),
         });
-        journal.set_space_keeper(&space);
+        journal.set_free_space_hooks(&space);
         Ok(space)
     }
 
@@ -310,7 +310,7 @@ impl Space {
     }
 }
 
-impl SpaceKeeper for Space {
+impl FreeSpaceHooks for Space {
     fn journaled_free(&self) -> (u64, u32) {
         let blocks = self.shared.journaled_blocks.sum();
         let inodes = self.journaled_inodes.load(Ordering::Acquire);

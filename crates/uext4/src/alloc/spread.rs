@@ -8,7 +8,7 @@
 //! Kernel counterpart: `find_group_orlov` of `fs/ext4/ialloc.c`.
 
 use super::{Group, Space};
-use crate::journal::SpaceKeeper;
+use crate::journal::FreeSpaceHooks;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 use uext4_ondisk::GroupNo;

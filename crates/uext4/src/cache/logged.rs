@@ -34,7 +34,7 @@ struct Logged {
 
 /// One image that a checkpoint writes home.
 #[derive(Debug)]
-pub(crate) struct Homebound {
+pub(crate) struct CheckpointImage {
     pub(crate) block: BlockNo,
     pub(crate) image: Arc<[u8]>,
     latest: Tid,
@@ -93,12 +93,12 @@ impl LoggedImages {
     /// What goes home next, in device order: the images that the oldest transactions need, so many
     /// of these that there are about `most` images, but at least one. The home writes end with
     /// [`LoggedImages::batch_written`], the batch with [`LoggedImages::end_batch`].
-    pub(crate) fn begin_batch(&self, most: usize) -> Vec<Homebound> {
+    pub(crate) fn begin_batch(&self, most: usize) -> Vec<CheckpointImage> {
         let mut inner = self.inner.lock();
         inner.writing = inner.batch_end(most);
         let taken = inner.images.iter().filter(|(_, logged)| inner.writes(logged));
         taken
-            .map(|(&block, logged)| Homebound {
+            .map(|(&block, logged)| CheckpointImage {
                 block,
                 image: Arc::clone(&logged.image),
                 latest: logged.latest,
@@ -114,7 +114,7 @@ impl LoggedImages {
 
     /// The batch is at home and flushed (`done`), or has failed. Returns the oldest transaction
     /// that still has an image here.
-    pub(crate) fn end_batch(&self, batch: &[Homebound], done: bool) -> Option<Tid> {
+    pub(crate) fn end_batch(&self, batch: &[CheckpointImage], done: bool) -> Option<Tid> {
         let mut inner = self.inner.lock();
         if done {
             for home in batch {

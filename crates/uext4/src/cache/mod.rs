@@ -21,7 +21,7 @@ mod throttle;
 pub(crate) use buffer::Snapshot;
 pub use buffer::{Buffer, BufferRead, BufferWrite};
 pub use dirty::{DirtyInodes, DirtyMark, Drain};
-pub(crate) use logged::{Homebound, LoggedImages};
+pub(crate) use logged::{CheckpointImage, LoggedImages};
 pub use pages::{Page, PageBudget, PageImage, PageMap};
 pub use seal::{BlockKind, Sealer};
 pub use throttle::{Paced, Throttle, Work};

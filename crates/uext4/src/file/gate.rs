@@ -81,7 +81,7 @@ impl CallGate {
             while counter.0.load(Ordering::SeqCst) != 0 {
                 wait.get_or_insert_with(|| waits.begin(WaitFor::Calls));
                 looks += 1;
-                if looks < LOOKS { thread::give_way() } else { thread::pause() }
+                if looks < LOOKS { thread::yield_now() } else { thread::pause() }
             }
         }
     }

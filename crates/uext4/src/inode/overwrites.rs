@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{LockRank, Mutex, Published, heavy_fence, seat, thread};
+use crate::sync::{LockRank, Mutex, Published, heavy_fence, reader_slot, thread};
 use std::fmt::Debug;
 use std::ptr;
 use std::sync::{Arc, Weak};
@@ -115,7 +115,7 @@ pub(crate) struct Visit<'a> {
 #[derive(Debug)]
 #[expect(dead_code, reason = "they are held, and dropped")]
 enum Inside<'a> {
-    Seat(seat::Seat),
+    Slot(reader_slot::ReaderSlot),
     /// The thread has no seat, or sits elsewhere.
     Stripe(Access<'a>),
 }
@@ -223,11 +223,11 @@ impl Overwrites {
         if self.state.load(Ordering::Relaxed) & CLOSED != 0 {
             return None;
         }
-        let Some(seat) = seat::sit(self.place()) else {
+        let Some(seat) = reader_slot::occupy(self.place()) else {
             return Some(Visit { _inside: Inside::Stripe(self.enter()?) });
         };
         let is_open = self.state.load(Ordering::SeqCst) & CLOSED == 0;
-        is_open.then_some(Visit { _inside: Inside::Seat(seat) })
+        is_open.then_some(Visit { _inside: Inside::Slot(seat) })
     }
 
     /// What seats say: no two have it while an access borrows them.
@@ -375,10 +375,10 @@ impl Overwrites {
         heavy_fence();
         let mut wait = None;
         let mut looks = 0;
-        while seat::is_anybody_at(self.place()) {
+        while reader_slot::has_readers(self.place()) {
             wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
             looks += 1;
-            if looks < LOOKS { thread::give_way() } else { thread::pause() }
+            if looks < LOOKS { thread::yield_now() } else { thread::pause() }
         }
         looks = 0;
         let mut patience = None;
@@ -391,7 +391,7 @@ impl Overwrites {
                     self.help();
                 }
                 looks += 1;
-                if looks < LOOKS { thread::give_way() } else { thread::pause() }
+                if looks < LOOKS { thread::yield_now() } else { thread::pause() }
             }
         }
         !self.is_lost()

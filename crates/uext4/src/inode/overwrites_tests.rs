@@ -63,7 +63,7 @@ fn an_exclusion_waits_for_those_inside() {
     of.note_uncached();
     let ticket = of.enter().unwrap().into_ticket();
     let (seated, counted) = (of.visit().unwrap(), of.visit().unwrap());
-    assert!(matches!(seated._inside, Inside::Seat(_)));
+    assert!(matches!(seated._inside, Inside::Slot(_)));
     assert!(matches!(counted._inside, Inside::Stripe(_)));
     let waiter = std::thread::spawn({
         let of = Arc::clone(&of);

@@ -12,7 +12,7 @@
 //! one of those who wait for the next is woken to lead it.
 //! Locking: the state comes before `Leaf`, for a wait that begins under it is noted there.
 
-use crate::journal::Patience;
+use crate::journal::WaitBackoff;
 use crate::plant::{self, Fault};
 use crate::stats::{WaitFor, Waits};
 use crate::sync::time::Instant;
@@ -45,7 +45,7 @@ struct State {
     waiting: u32,
     /// Callers that the leader waits for; 0: it does not wait.
     goal: u32,
-    patience: Patience,
+    backoff: WaitBackoff,
     /// When the latest sweep began, and the moving average of the time between two.
     began: Option<Instant>,
     round: Duration,
@@ -118,8 +118,8 @@ impl SingleFlight {
     /// who come meanwhile.
     fn gather(&self, state: &mut MutexGuard<'_, State>, patience_max: Duration) {
         let limit = state.round.min(patience_max);
-        let (at_first, expected) = (state.waiting, state.patience.expected());
-        if at_first < expected && !limit.is_zero() && state.patience.is_worth_it() {
+        let (at_first, expected) = (state.waiting, state.backoff.expected());
+        if at_first < expected && !limit.is_zero() && state.backoff.is_worth_it() {
             let deadline = Instant::now() + limit;
             state.goal = expected;
             while state.waiting < expected {
@@ -130,7 +130,7 @@ impl SingleFlight {
             }
             state.goal = 0;
             let came = state.waiting - at_first;
-            state.patience.judge(expected - at_first, came);
+            state.backoff.judge(expected - at_first, came);
         }
         let now = Instant::now();
         if let Some(began) = state.began.replace(now) {
@@ -155,7 +155,7 @@ impl SingleFlight {
         state.unended = 0;
         state.running = false;
         let expected = state.served + state.waiting;
-        state.patience.expect(expected);
+        state.backoff.expect(expected);
         if succeeded {
             state.completed = number;
         }
@@ -267,7 +267,7 @@ mod tests {
         for _ in 0..4 {
             let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else { panic!() };
             lead.succeed();
-            assert!(flight.state.lock().patience.expected() <= 1);
+            assert!(flight.state.lock().backoff.expected() <= 1);
         }
     }
 }

@@ -1,36 +1,31 @@
-//! Admission to the running transaction: the ways in, and out.
+//! Admission of handles to the running transaction.
 //!
-//! What: [`Journal::start`] joins on the word's fast path or by way of the queue; [`Reserved`]
-//! holds credits for a handle that starts later; a handle that ends gives back what it did not use.
-//! Contrast (`journal_credits=worst`): a handle asks for more, and nothing comes back before the
-//! transaction commits. Contrast (`checkpoint=inline`): joiners make room in the log.
-//! Invariants: a whole need is granted before the handle starts, so no two handles wait for each
-//! other. Whoever has reserved starts its handle without any check of the size, so that what a
-//! commit or a writer waits for ends whatever else is full.
-//! Kernel counterpart: `start_this_handle`, reserved handles in `fs/jbd2/transaction.c`.
+//! What: [`Journal::start`] joins by one compare-and-swap, or through the join queue if that is
+//! refused. [`Reserved`] holds credits for a handle that starts later. An ending handle returns the
+//! credits it did not use.
+//! Invariants: a handle's whole need is granted before it starts, so no two handles wait for each
+//! other. A reserved handle starts without a check of the size, so a thread that finishes with one
+//! does so however full the transaction is.
+//! Ablation: `journal_credits=worst` and `checkpoint=inline`, see [`super::ablation`].
+//! Kernel counterpart: `start_this_handle` and reserved handles in `fs/jbd2/transaction.c`.
 
 use super::durable::Urgency;
-use super::join::{Ask, Entered, Grant, Request, Want};
-use super::word::{HANDLES_MAX, Moment};
+use super::join::{CommitRequest, Grant, Outcome, Request, RequestKind, Waiter};
+use super::packed_state::{HANDLES_MAX, RunningState};
 use super::{Handle, Journal};
-use crate::config::CreditMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
+use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
 use crate::sync::time::Instant;
 use crate::sync::{LockRank, RankGuard};
 
-/// What a handle of the kernel asks for beside what one here does (ext4's `meta_trans_blocks` for
-/// one chunk): a level more of the extent tree (two nodes, each with its bitmap and descriptor),
-/// the data's bitmap and descriptor, inode and superblock anew, and two for attributes or quota.
-const WORST_EXTRA: u32 = 12;
-
-/// Credits for one handle that starts later. They are counted in the running transaction and, as
-/// long as the handle has not started, in each that follows. Dropping it gives them back.
+/// Credits for one handle that starts later. The running transaction counts them and, until the
+/// handle starts, so does each one that follows. Dropping a `Reserved` returns them.
 ///
-/// It is no handle: while one is held, others may be started, and data may be waited for. But
-/// reservations are limited, so a thread that holds one waits for nothing that somebody may hold
-/// who waits for one, and makes no second one unless others end the first.
+/// A `Reserved` is not a handle: its thread may start handles and wait for data. But the number of
+/// reserved credits is limited. Therefore its thread waits for nothing that a thread may hold which
+/// waits for a reservation, and it makes a second reservation only if other threads end the first.
 #[derive(Debug)]
 pub struct Reserved<'j> {
     journal: &'j Journal,
@@ -49,13 +44,13 @@ impl Journal {
         if self.is_aborted() {
             return Err(self.aborted_error());
         }
-        let joined = match self.word.join(need, self.credits_max) {
+        let joined = match self.running_state.join(need, self.credits_max) {
             Ok(joined) => joined,
             Err(_) => {
                 self.stats.joins_waited.fetch_add(1, Ordering::Relaxed);
                 let began = Instant::now();
-                let joined = self.joined(self.enter(Request { want: Want::Join, need })?)?;
-                self.moments(joined.tid).note_wait(began.elapsed());
+                let joined = self.join_queued(RequestKind::Join, need)?;
+                self.times(joined.tid).note_wait(began.elapsed());
                 joined
             }
         };
@@ -63,75 +58,63 @@ impl Journal {
         Ok(Handle::joined(self, joined.tid, need, rank))
     }
 
-    /// Reserves `credits` for a handle that starts later. Waits while too many are reserved
-    /// ([`Journal::reserved_max`]) or the running transaction is full. No handle is open in this
-    /// thread.
+    /// Reserves `credits` for a handle that starts later. Waits while too many credits are reserved
+    /// ([`Journal::reserved_max`]) or the running transaction is full. The calling thread has no
+    /// open handle.
     ///
     /// # Errors
     /// The journal is aborted, or the need is larger than what can be reserved.
     pub fn reserve(&self, credits: u32) -> Result<Reserved<'_>> {
-        // One must not wait for it with a handle open.
+        // Asserts that the thread has no open handle.
         let _rank = RankGuard::enter(LockRank::Handle);
         let need = self.need(credits, self.reserved_max())?;
         if self.is_aborted() {
             return Err(self.aborted_error());
         }
-        match self.enter(Request { want: Want::Reserve, need })? {
+        match self.submit(Request { kind: RequestKind::Reserve, credits: need })? {
             Grant::Reserved => Ok(Reserved { journal: self, credits: need }),
             _ => Err(self.aborted_error()),
         }
     }
 
-    /// Most credits that can be reserved at a time, by all together: half of the largest
-    /// transaction.
+    /// Most credits that all threads together can have reserved: half of the largest transaction.
     #[must_use]
     pub fn reserved_max(&self) -> u32 {
         self.queue.reserved_max()
     }
 
-    /// Credits to ask for.
+    /// The credits to take for an exact need of `credits`.
     fn need(&self, credits: u32, most: u32) -> Result<u32> {
         if credits > most {
             let context = format!("a handle of {credits} blocks, at most {most}");
             return Err(Error::new(ErrorKind::Internal, context));
         }
-        Ok(match self.config.credits {
-            CreditMode::Exact => credits,
-            CreditMode::Worst => credits.saturating_add(WORST_EXTRA).min(most),
-        })
+        Ok(self.config.credits.need(credits, most))
     }
 
-    fn note_joined(&self, joined: &Moment) {
-        self.moments(joined.tid).note_start(&self.clock);
+    fn note_joined(&self, joined: &RunningState) {
+        self.times(joined.tid).note_start(&self.clock);
         self.stats.handles.fetch_add(1, Ordering::Relaxed);
         self.stats.admission.note_credits(joined.credits);
     }
 
-    fn joined(&self, grant: Grant) -> Result<Moment> {
-        match grant {
-            Grant::Joined(moment) => Ok(moment),
+    /// Joins through the queue.
+    fn join_queued(&self, kind: RequestKind, credits: u32) -> Result<RunningState> {
+        match self.submit(Request { kind, credits })? {
+            Grant::Joined(joined) => Ok(joined),
             _ => Err(self.aborted_error()),
         }
     }
 
-    /// Gets what is asked for, at once or after waiting.
-    fn enter(&self, request: Request) -> Result<Grant> {
+    /// Submits a request to the queue and waits until it is granted.
+    fn submit(&self, request: Request) -> Result<Grant> {
         loop {
-            let (entered, ask) = self.queue.enter(&self.word, request);
-            self.ask(ask);
-            let grant = match entered {
-                Entered::Granted(grant) => grant,
-                Entered::Again => continue,
-                Entered::InLine(waiter, cause) => {
-                    let began = Instant::now();
-                    let wait = self.waits.begin(cause);
-                    let (grant, cause) = waiter.wait();
-                    drop(wait);
-                    let stats = &self.stats.admission;
-                    stats.wake_ups.fetch_add(1, Ordering::Relaxed);
-                    stats.waited.of(cause).add_since(began);
-                    grant
-                }
+            let (outcome, commit) = self.queue.submit(&self.running_state, request);
+            self.request_commit_of(commit);
+            let grant = match outcome {
+                Outcome::Granted(grant) => grant,
+                Outcome::Queued(waiter, cause) => self.sleep(&waiter, cause),
+                Outcome::Retry => continue,
             };
             if grant != Grant::MakeRoom {
                 return Ok(grant);
@@ -142,42 +125,50 @@ impl Journal {
         }
     }
 
-    pub(super) fn ask(&self, ask: Ask) {
-        if let Some(tid) = ask {
+    fn sleep(&self, waiter: &Waiter, cause: WaitFor) -> Grant {
+        let began = Instant::now();
+        let wait = self.waits.begin(cause);
+        let (grant, cause) = waiter.wait();
+        drop(wait);
+        let stats = &self.stats.admission;
+        stats.wake_ups.fetch_add(1, Ordering::Relaxed);
+        stats.waited.of(cause).add_since(began);
+        grant
+    }
+
+    pub(super) fn request_commit_of(&self, commit: CommitRequest) {
+        if let Some(tid) = commit {
             self.request(tid, Urgency::AtOnce);
         }
     }
 
     pub(super) fn extend(&self, more: u32) -> bool {
-        self.word.extend(more, self.credits_max)
+        self.running_state.extend(more, self.credits_max)
     }
 
-    /// A handle ends.
+    /// Ends a handle with `unused` credits.
     pub(super) fn stop(&self, unused: u32) {
-        let unused = match self.config.credits {
-            CreditMode::Exact => unused,
-            CreditMode::Worst => 0,
-        };
-        let after = self.word.leave(unused);
+        let returned = self.config.credits.returned(unused);
+        let after = self.running_state.leave(returned);
         if after.closed {
             if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
                 let _state = self.state.lock();
                 self.commit_wake.notify_one();
             }
-        } else if (unused > 0 || after.handles + 1 == HANDLES_MAX) && !self.queue.is_empty() {
-            self.ask(self.queue.look_again(&self.word));
+        } else if (returned > 0 || after.handles + 1 == HANDLES_MAX) && !self.queue.is_empty() {
+            self.request_commit_of(self.queue.wake(&self.running_state));
         }
     }
 }
 
 impl<'j> Reserved<'j> {
-    /// Credits that are reserved.
+    /// Number of reserved credits.
     #[must_use]
     pub fn credits(&self) -> u32 {
         self.credits
     }
 
-    /// Starts the handle, whatever the size of the running transaction; waits only while it is
+    /// Starts the handle, whatever the size of the running transaction. Waits only while that is
     /// closed.
     ///
     /// # Errors
@@ -188,14 +179,13 @@ impl<'j> Reserved<'j> {
         if journal.is_aborted() {
             return Err(journal.aborted_error());
         }
-        let request = Request { want: Want::StartReserved, need: self.credits };
-        let joined = journal.joined(journal.enter(request)?)?;
+        let joined = journal.join_queued(RequestKind::StartReserved, self.credits)?;
         journal.note_joined(&joined);
         let credits = std::mem::take(&mut self.credits);
         Ok(Handle::joined(journal, joined.tid, credits, rank))
     }
 
-    /// Runs `operation` in the handle, as [`Journal::run`].
+    /// Runs `operation` in the handle. See [`Journal::run`].
     ///
     /// # Errors
     /// Those of [`Reserved::start`] and of `operation`.
@@ -208,9 +198,11 @@ impl<'j> Reserved<'j> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if self.credits > 0 {
-            let keeps = self.journal.config.credits == CreditMode::Worst;
-            let ask = self.journal.queue.unreserve(&self.journal.word, self.credits, keeps);
-            self.journal.ask(ask);
+            let journal = self.journal;
+            let returned = journal.config.credits.returned(self.credits);
+            let queue = &journal.queue;
+            let commit = queue.unreserve(&journal.running_state, self.credits, returned);
+            journal.request_commit_of(commit);
         }
     }
 }

@@ -1,21 +1,21 @@
-//! The committer: closes transactions and writes them to the log.
+//! The commit: closes a transaction and writes it to the log.
 //!
-//! What: one thread at a time, most often the committer; a sync that is alone commits for itself.
-//! Perhaps wait for more syncs (`batch.rs`), close, wait for open handles, snapshot the blocks,
-//! open the next transaction, seal the images, write descriptors and images in one go, flush, write
-//! the commit block durably, wake those who wait. With `journal_async_commit` the commit block goes
-//! with the rest and one flush follows; with `barrier=0` nothing is flushed.
-//! Invariants: the flush covers the log images and all file data whose mapping the transaction
-//! holds (data is written before its mapping is inserted). The checkpointer sees images only when
-//! their transaction is durable. Freed blocks return to the allocator only after that, and after no
-//! write of an old image of them can be under way.
+//! What: one thread commits at a time, usually the committer; a lone sync commits for itself.
+//! Steps: maybe wait for more syncs (`batching.rs`), close, wait for open handles, snapshot the
+//! blocks, open the next transaction, seal the images, write descriptors and images in one call,
+//! flush, write the commit block durably, wake the waiters. With `journal_async_commit` the commit
+//! block is written with the rest and one flush follows. With `barrier=0` nothing is flushed.
+//! Invariants: the flush covers the log images and all file data that the transaction maps, because
+//! data is written before its mapping is inserted. The checkpointer sees images only when their
+//! transaction is durable. Freed blocks return to the allocator only after that, and when no write
+//! of an old image of them can be under way.
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
-use super::batch::Batch;
+use super::batching::CommitBatching;
 use super::log::Tail;
 use super::recovery::AbortOnPanic;
 use super::transaction::Contents;
-use super::{Journal, SpaceKeeper, State, later};
+use super::{FreeSpaceHooks, Journal, State, later};
 use crate::cache::Snapshot;
 use crate::error::Result;
 use crate::plant::{self, Fault};
@@ -27,34 +27,35 @@ use std::sync::Arc;
 use uext4_ondisk::{RawSuperblock, Tid};
 
 /// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their
-/// images are in [`crate::cache::LoggedImages`]: a block must not leave memory while its newest
-/// content is nowhere else.
+/// images are in [`crate::cache::LoggedImages`], because a block must not leave memory while its
+/// newest content is nowhere else.
 #[derive(Debug)]
 struct Closed {
     tid: Tid,
     images: Vec<Snapshot>,
     contents: Contents,
-    /// Where its blocks begin in the log.
+    /// Its first block in the log.
     start: u32,
     opened_next: bool,
-    /// When it was closed, and when nobody was kept from the next one any more.
+    /// Times of its close, and of the opening of the next transaction.
     closed_at: Instant,
     snapshotted_at: Instant,
 }
 
-/// Why the running transaction is committed.
+/// The reason for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
-    /// Somebody asked.
+    /// A thread requested it.
     Request,
-    /// It has run for the commit interval.
+    /// The commit interval is over.
     Timer,
 }
 
-/// Adds the time since the last phase ended to a histogram.
+/// A stopwatch for consecutive phases.
 struct Phases(Instant);
 
 impl Phases {
+    /// Adds the time since the last phase ended to a histogram.
     fn end(&mut self, histogram: &Histogram) {
         let now = Instant::now();
         histogram.add(now - self.0);
@@ -68,23 +69,24 @@ impl Journal {
         while let Some(cause) = self.wait_for_commit_work() {
             let mut batch = self.committing.lock();
             if cause == Cause::Request {
-                // Somebody else may have committed meanwhile.
+                // Another thread may have committed meanwhile.
                 if !self.state.lock().is_requested() {
                     continue;
                 }
-                self.gather(&mut batch, self.word.load().tid);
+                self.gather(&mut batch, self.running_state.load().tid);
             }
             self.commit(&mut batch);
         }
     }
 
-    /// Commits transaction `tid`, which the caller needs, in the caller's thread: two wake-ups
-    /// less. False if the committer is to do it: it is at work, or the caller is not alone in
-    /// syncing, so that a commit may have to wait for others. The caller waits for a commit either
-    /// way, so it may hold what it holds.
+    /// Commits transaction `tid`, which the caller needs, in the caller's thread, which saves two
+    /// wake-ups. False if the committer must do it, because it is at work, or because other threads
+    /// sync too and a commit may have to wait for them. The caller may hold the locks that it may
+    /// hold while it waits for a commit.
     pub(super) fn commit_in_place(&self, tid: Tid) -> bool {
         let Some(mut batch) = self.committing.try_lock() else { return false };
-        let may = batch.is_alone(self.config.min_batch_time) && self.word.load().tid == tid;
+        let may =
+            batch.is_alone(self.config.min_batch_time) && self.running_state.load().tid == tid;
         if !may || self.is_aborted() {
             return false;
         }
@@ -95,14 +97,14 @@ impl Journal {
         true
     }
 
-    fn commit(&self, batch: &mut Batch) {
+    fn commit(&self, batch: &mut CommitBatching) {
         if let Err(error) = self.commit_running(batch) {
             self.abort(error);
         }
         stage("");
     }
 
-    /// Returns when the running transaction is to be committed; `None` at shutdown.
+    /// Waits until the running transaction must be committed. `None` at shutdown.
     fn wait_for_commit_work(&self) -> Option<Cause> {
         let mut deadline = Instant::now() + self.config.commit_interval;
         let mut state = self.state.lock();
@@ -129,10 +131,10 @@ impl Journal {
     }
 
     /// Commits the running transaction.
-    fn commit_running(&self, batch: &mut Batch) -> Result<()> {
+    fn commit_running(&self, batch: &mut CommitBatching) -> Result<()> {
         let Some(mut closed) = self.close_running() else { return Ok(()) };
         if self.is_aborted() {
-            // An operation failed half-way: its transaction must not become durable.
+            // The transaction may hold half an operation, so it must not become durable.
             return Ok(());
         }
         let mut phases = Phases(Instant::now());
@@ -147,16 +149,16 @@ impl Journal {
         self.publish(closed, batch)
     }
 
-    /// Closes the running transaction and takes what it has; `None` if it has nothing.
+    /// Closes the running transaction and takes its contents. `None` if it is empty.
     fn close_running(&self) -> Option<Closed> {
         stage("locked");
         let closed_at = Instant::now();
         let mut phases = Phases(closed_at);
-        let closed_moment = self.clock.now();
-        let tid = self.word.close().tid;
+        let closed_ns = self.clock.now();
+        let tid = self.running_state.close().tid;
         {
             let mut state = self.state.lock();
-            while self.word.load().handles > 0 {
+            while self.running_state.load().handles > 0 {
                 self.commit_wake.wait(&mut state);
             }
         }
@@ -174,7 +176,7 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return None;
         }
-        self.stats.note_close(self.moments(tid).take(closed_moment), self.word.load().credits);
+        self.stats.note_close(self.times(tid).take(closed_ns), self.running_state.load().credits);
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let start = state.ring.reserve(&self.map, tid, blocks);
@@ -190,13 +192,13 @@ impl Journal {
         Some(Closed { tid, images, contents, start, opened_next, closed_at, snapshotted_at })
     }
 
-    /// Brings the superblock's free counts up to date, as part of the transaction if they changed.
-    /// The kernel does so at unmount only and leaves the difference to e2fsck after a crash.
+    /// Updates the free counts of the superblock, as part of the transaction if they changed. The
+    /// kernel does so only at unmount and leaves the difference to e2fsck after a crash.
     fn count_in_superblock(&self, tid: Tid, contents: &mut Contents) {
-        let Some(keeper) = self.space_keeper() else { return };
-        // In memory since the mount.
+        let Some(allocator) = self.free_space_hooks() else { return };
+        // The block is in memory since the mount.
         let Ok((buffer, at)) = self.cache.superblock() else { return };
-        let (blocks, inodes) = keeper.journaled_free();
+        let (blocks, inodes) = allocator.journaled_free();
         let mut bytes = buffer.write();
         let Some(raw) = RawSuperblock::ref_from_prefix(&bytes[at..]) else { return };
         if raw.free_blocks_count() == blocks && raw.s_free_inodes_count.get() == inodes {
@@ -213,33 +215,33 @@ impl Journal {
         }
     }
 
-    fn space_keeper(&self) -> Option<Arc<dyn SpaceKeeper>> {
-        self.space_keeper.get().and_then(std::sync::Weak::upgrade)
+    fn free_space_hooks(&self) -> Option<Arc<dyn FreeSpaceHooks>> {
+        self.free_space_hooks.get().and_then(std::sync::Weak::upgrade)
     }
 
-    /// The transaction had nothing to log; its id stays in use.
+    /// Opens a transaction again that had nothing to log. Its id stays in use.
     fn reopen_empty(&self, tid: Tid, contents: Contents) {
         for freed in contents.freed {
             self.transaction(tid).add_freed(freed);
         }
-        self.moments(tid).forget_request();
-        // Before the transaction opens again: who joins it then asks for a commit of its own.
-        self.state.lock().forget_requests(&self.syncs);
+        self.times(tid).forget_request();
+        // Before the transaction opens again, because a later change needs a request of its own.
+        self.state.lock().forget_requests(&self.sync_waiters);
         self.open_next(tid);
-        self.syncs.wake(tid);
+        self.sync_waiters.wake(tid);
         if !self.queue.is_empty() {
-            // Somebody still does not fit and asks again: what is in the way is reserved, and
-            // whoever has reserved must get the time to go on.
+            // A queued request still does not fit and requests a commit again. Reserved credits are
+            // in the way, so the threads that reserved them must get time to go on.
             crate::sync::thread::pause();
         }
     }
 
     pub(super) fn open_next(&self, tid: Tid) {
-        self.ask(self.queue.open(&self.word, tid));
+        self.request_commit_of(self.queue.open(&self.running_state, tid));
     }
 
-    /// Puts checksums into the images. Those of bitmaps stand in the group descriptors, so bitmaps
-    /// come first.
+    /// Computes the checksums of the images. Those of bitmaps are in the group descriptors, so
+    /// bitmaps come first.
     fn seal(&self, images: &mut [Snapshot]) {
         let sealer = self.cache.sealer();
         for image in images.iter() {
@@ -253,7 +255,7 @@ impl Journal {
         }
     }
 
-    /// Writes the transaction to the log; it is durable when this returns.
+    /// Writes the transaction to the log. It is durable when this returns.
     fn write_out(&self, closed: &Closed, phases: &mut Phases) -> Result<()> {
         stage("log write");
         let images = closed.images.iter().map(|s| (s.block, &s.image));
@@ -265,8 +267,8 @@ impl Journal {
         let commit = self.format.commit_block(closed.tid);
         let mut views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
         if self.config.async_commit {
-            // Checksums tell a replay whether all of it arrived, and the flush that follows comes
-            // before anybody relies on it.
+            // Checksums tell a replay whether the whole transaction arrived. The flush comes before
+            // any thread is told that the transaction is durable.
             views.push(&commit);
             self.map.write(closed.start, &views)?;
             phases.end(&self.stats.log_write);
@@ -288,15 +290,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Tells everybody that the transaction is durable.
-    fn publish(&self, closed: Closed, batch: &mut Batch) -> Result<()> {
+    /// Publishes that the transaction is durable.
+    fn publish(&self, closed: Closed, batch: &mut CommitBatching) -> Result<()> {
         let Closed { tid, images, mut contents, opened_next, closed_at, snapshotted_at, .. } =
             closed;
         stage("publish");
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
-        // Before the number advances, for the checkpointer moves the tail past what is durable
-        // and not here.
+        // Before the number advances, because the checkpointer moves the tail past durable
+        // transactions without images in `logged`.
         self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
         let images_now = self.cache.logged().len() as u64;
         self.stats.images_high_water.fetch_max(images_now, Ordering::Relaxed);
@@ -307,24 +309,24 @@ impl Journal {
             self.is_checkpoint_due(&state)
         };
         self.durable.store(tid.get(), Ordering::SeqCst);
-        let waiting = self.syncs.waiting(tid.next());
-        let woken = self.syncs.wake(tid);
+        let waiting = self.sync_waiters.waiting(tid.next());
+        let woken = self.sync_waiters.wake(tid);
         batch.note_end(woken, waiting, self.clock.now());
         self.stats.syncs.fetch_add(u64::from(woken), Ordering::Relaxed);
         self.stats.commit.add_since(closed_at);
         self.stats.note_commit(snapshotted_at.elapsed());
         contents.buffers.clear();
         self.cache.logged().cancel(contents.revoked.into_iter());
-        if let Some(keeper) = self.space_keeper() {
-            keeper.freed(contents.freed);
+        if let Some(allocator) = self.free_space_hooks() {
+            allocator.freed(contents.freed);
         }
         if checkpoint {
             self.request_checkpoint();
         }
-        if opened_next { Ok(()) } else { self.open_with_room(tid.next()) }
+        if opened_next { Ok(()) } else { self.open_when_room(tid.next()) }
     }
 
-    /// Whether the largest commit fits in the log, and its images in memory.
+    /// Whether the largest commit fits into the log, and its images into memory.
     pub(super) fn has_room(&self, state: &State) -> bool {
         let tiny = plant::is(Fault::TinyLog) || plant::is(Fault::UnsentJoiner);
         if tiny && state.ring.free + 1 < self.map.len() {
@@ -348,7 +350,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The tail is durably past blocks that can be used again.
+    /// Frees the log blocks before a tail that is durable now.
     pub(super) fn tail_moved(&self, tail: Tail) {
         self.data.tail_moved(tail.tid);
         self.state.lock().ring.release(tail.gained);

@@ -1,4 +1,4 @@
-//! What admission to transactions counts of itself, since the mount.
+//! Counters of admission to transactions, since the mount.
 
 use crate::stats::{Histogram, WaitFor};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Counters of admission to transactions.
 #[derive(Debug, Default)]
 pub struct AdmissionStats {
-    /// Attempts to join, or to reserve credits, that were refused, by cause. With
-    /// `journal_join=fifo` one for each wait (two if the log turned out to be full meanwhile);
-    /// with `herd` one for each attempt.
+    /// Refused attempts to join or to reserve credits, by cause. With `journal_join=fifo` a wait
+    /// counts once, or twice if the log turned out to be full meanwhile. With `herd` each attempt
+    /// counts.
     pub refused: ByCause<AtomicU64>,
-    /// Time that joiners slept, by the last cause of each sleep.
+    /// Time that joiners slept, by the latest cause of each sleep.
     pub waited: ByCause<Histogram>,
-    /// How often a sleeping joiner was woken.
+    /// Wake-ups of sleeping joiners.
     pub wake_ups: AtomicU64,
-    /// Most credits that one transaction has had outstanding.
+    /// Most credits that one transaction ever had.
     pub credits_high_water: AtomicU32,
-    /// Credits reserved and not started now.
+    /// Credits that are reserved now.
     pub reserved: AtomicU32,
-    /// Most credits that were ever reserved and not started.
+    /// Most credits that were ever reserved.
     pub reserved_high_water: AtomicU32,
 }
 
-/// One of something for each cause that keeps a joiner out.
+/// One value for each cause that makes a joiner wait.
 #[derive(Debug, Default)]
 pub struct ByCause<T> {
     /// The running transaction is closed for its commit.
     pub locked: T,
-    /// The running transaction has no room for the need.
+    /// The running transaction has no room for the credits.
     pub full: T,
     /// The log has no room for another transaction.
     pub log_space: T,
@@ -36,7 +36,7 @@ pub struct ByCause<T> {
 }
 
 impl<T> ByCause<T> {
-    /// That of one cause.
+    /// The value of one cause.
     #[must_use]
     pub const fn of(&self, cause: WaitFor) -> &T {
         match cause {
@@ -47,7 +47,7 @@ impl<T> ByCause<T> {
         }
     }
 
-    /// All of them with their causes.
+    /// All values with their causes.
     #[must_use]
     pub const fn each(&self) -> [(WaitFor, &T); 4] {
         [
@@ -60,7 +60,7 @@ impl<T> ByCause<T> {
 }
 
 impl AdmissionStats {
-    /// A transaction has `credits` outstanding. Most often a look and no write.
+    /// Records that a transaction has `credits`. Writes only if that is a new maximum.
     pub(super) fn note_credits(&self, credits: u32) {
         if credits > self.credits_high_water.load(Ordering::Relaxed) {
             self.credits_high_water.fetch_max(credits, Ordering::Relaxed);

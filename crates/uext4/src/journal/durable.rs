@@ -1,13 +1,13 @@
-//! Who waits for a transaction to be durable.
+//! Waits for a transaction to be durable.
 //!
-//! What: a sync asks for the commit of a transaction and sleeps until that is durable. Only the
-//! first to ask takes the journal's lock; the others find the request made, add themselves to a
-//! count and sleep in a [`Crowd`], from which they wake without any lock of the journal.
-//! Invariants: a waiter counts itself before it asks. `requested` is reset before `empty_closes`
-//! changes, so who misses the one sees the other. What ends a wait is stored before the crowd is
-//! woken.
+//! What: a sync requests the commit of a transaction and sleeps until that is durable. Only the
+//! first sync to request it takes the journal's lock. The others find the request made, increment a
+//! count, and sleep in a [`ShardedWaitQueue`], from which they wake without a lock of the journal.
+//! Invariants: a waiter counts itself before it requests. `requested` is reset before
+//! `empty_closes` changes, so a thread that misses one sees the other. The event that ends a wait
+//! is stored before the queue is woken.
 
-use super::crowd::Crowd;
+use super::sharded_wait_queue::ShardedWaitQueue;
 use super::{Journal, State, aborted, later, slot};
 use crate::error::Result;
 use crate::plant::{self, Fault};
@@ -16,23 +16,23 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::time::Instant;
 use uext4_ondisk::Tid;
 
-/// Syncs that wait, by the low bit of the transaction they wait for.
+/// The waiting syncs, indexed by the low bit of the transaction they wait for.
 #[derive(Debug)]
-pub(super) struct Syncs {
-    crowds: [Crowd; 2],
+pub(super) struct SyncWaiters {
+    wait_queues: [ShardedWaitQueue; 2],
     waiting: [AtomicU32; 2],
-    /// The committer wants to be woken when so many wait; 0: it does not.
+    /// Number of waiting syncs that wakes the committer; 0: none does.
     goal: AtomicU32,
     /// Copy of `State::requested`.
     requested: AtomicU32,
-    /// How often a transaction was closed, found empty, and opened again.
+    /// Number of times that a transaction was closed, found empty and opened again.
     empty_closes: AtomicU64,
 }
 
-impl Syncs {
+impl SyncWaiters {
     pub(super) fn new(durable: Tid) -> Self {
         Self {
-            crowds: [Crowd::new(), Crowd::new()],
+            wait_queues: [ShardedWaitQueue::new(), ShardedWaitQueue::new()],
             waiting: [AtomicU32::new(0), AtomicU32::new(0)],
             goal: AtomicU32::new(0),
             requested: AtomicU32::new(durable.get()),
@@ -40,31 +40,31 @@ impl Syncs {
         }
     }
 
-    /// How many wait for transaction `tid`.
+    /// Number of syncs that wait for transaction `tid`.
     pub(super) fn waiting(&self, tid: Tid) -> u32 {
         self.waiting[slot(tid)].load(Ordering::SeqCst)
     }
 
-    /// Transaction `tid` is durable, or the wait for it has ended otherwise. Returns how many
-    /// waited.
+    /// Wakes the waiters of transaction `tid`, which is durable or was found empty. Returns their
+    /// number.
     pub(super) fn wake(&self, tid: Tid) -> u32 {
         let woken = self.waiting[slot(tid)].swap(0, Ordering::SeqCst);
-        self.crowds[slot(tid)].wake_all();
+        self.wait_queues[slot(tid)].wake_all();
         woken
     }
 
-    /// Every wait is over.
+    /// Wakes all waiters.
     pub(super) fn wake_all(&self) {
-        self.crowds.iter().for_each(Crowd::wake_all);
+        self.wait_queues.iter().for_each(ShardedWaitQueue::wake_all);
     }
 
-    /// From now on the one who makes it `goal` waiters wakes the committer. Under the journal's
-    /// lock, by the committer, which looks at the count after this.
+    /// Makes the sync that completes `goal` waiters wake the committer. The committer calls this
+    /// under the journal's lock and reads the count afterwards.
     pub(super) fn set_goal(&self, goal: u32) {
         self.goal.store(goal, Ordering::SeqCst);
     }
 
-    /// Counts waiters; true if with them all have come that the committer waits for.
+    /// Adds `count` waiters. True if these complete the goal of the committer.
     fn arrive(&self, tid: Tid, count: u32) -> bool {
         let waiting = self.waiting[slot(tid)].fetch_add(count, Ordering::SeqCst) + count;
         let goal = self.goal.load(Ordering::SeqCst);
@@ -73,8 +73,8 @@ impl Syncs {
 }
 
 impl State {
-    /// Nobody asks for a commit any more.
-    pub(super) fn forget_requests(&mut self, syncs: &Syncs) {
+    /// Drops all requests for a commit.
+    pub(super) fn forget_requests(&mut self, syncs: &SyncWaiters) {
         self.requested = self.durable;
         syncs.requested.store(self.requested.get(), Ordering::SeqCst);
         syncs.empty_closes.fetch_add(1, Ordering::SeqCst);
@@ -88,7 +88,7 @@ impl Journal {
         !tid.is_after(Tid(self.durable.load(Ordering::SeqCst)))
     }
 
-    /// Returns when what transaction `tid` holds now is durable, committing it if it runs.
+    /// Returns when the current contents of transaction `tid` are durable. Commits it if it runs.
     ///
     /// # Errors
     /// The journal is aborted before that.
@@ -96,14 +96,14 @@ impl Journal {
         self.wait_durable_for(tid, 1)
     }
 
-    /// As [`Journal::wait_durable`] on behalf of `count` syncs.
+    /// [`Journal::wait_durable`] on behalf of `count` syncs.
     pub(crate) fn wait_durable_for(&self, tid: Tid, count: u32) -> Result<()> {
         if self.is_durable(tid) {
             return Ok(());
         }
         let begun = Instant::now();
-        let syncs = &self.syncs;
-        // A transaction that is closed and found empty runs on under its id: then it held nothing
+        let syncs = &self.sync_waiters;
+        // A transaction that is closed and found empty opens again under its id. It held nothing
         // when this call began.
         let empty_closes = syncs.empty_closes.load(Ordering::SeqCst);
         let was_empty = || syncs.empty_closes.load(Ordering::SeqCst) != empty_closes;
@@ -118,12 +118,12 @@ impl Journal {
                 drop(self.state.lock());
                 self.commit_wake.notify_one();
             }
-            syncs.crowds[slot(tid)]
+            syncs.wait_queues[slot(tid)]
                 .wait(|| self.is_durable(tid) || was_empty() || self.is_aborted());
         }
         self.stats.sync_wait.add_since(begun);
-        // Behind a commit that failed, the committer may close the empty transaction after it: that
-        // says nothing of this one.
+        // After a failed commit the committer may close the next transaction and find it empty.
+        // That says nothing about this one.
         let is_failed = self.is_aborted() && !plant::is(Fault::TrustedEmptyClose);
         if self.is_durable(tid) || (was_empty() && !is_failed) {
             return Ok(());
@@ -131,17 +131,17 @@ impl Journal {
         Err(self.aborted_error())
     }
 
-    /// Makes everything durable that has changed so far.
+    /// Makes all changes so far durable.
     ///
     /// # Errors
     /// The journal is or gets aborted.
     pub fn commit_all(&self) -> Result<()> {
-        self.wait_durable(self.word.load().tid)
+        self.wait_durable(self.running_state.load().tid)
     }
 
-    /// Asks for a commit of the running transaction at once, without waiting for it.
+    /// Requests an immediate commit of the running transaction, without waiting for it.
     pub fn request_commit(&self) {
-        self.request(self.word.load().tid, Urgency::AtOnce);
+        self.request(self.running_state.load().tid, Urgency::AtOnce);
     }
 
     pub(super) fn request(&self, tid: Tid, urgency: Urgency) {
@@ -158,17 +158,17 @@ impl Journal {
         }
     }
 
-    /// Nobody else needs to ask for the commit of `tid`.
+    /// Records that the commit of `tid` is requested.
     pub(super) fn note_request(&self, state: &mut State, tid: Tid) {
         if tid.is_after(state.requested) {
             state.requested = tid;
             state.requester = Some(std::thread::current().id());
-            self.moments(tid).note_request(&self.clock);
+            self.times(tid).note_request(&self.clock);
         }
-        self.syncs.requested.store(state.requested.get(), Ordering::SeqCst);
+        self.sync_waiters.requested.store(state.requested.get(), Ordering::SeqCst);
     }
 
-    /// The first cause of the abort, as an error of whoever meets it now.
+    /// The first cause of the abort, as an error for the current caller.
     #[must_use]
     pub fn aborted_error(&self) -> crate::error::Error {
         match &self.state.lock().abort_cause {
@@ -183,6 +183,6 @@ impl Journal {
 pub(super) enum Urgency {
     /// It may.
     Batched,
-    /// Somebody cannot go on before it.
+    /// A thread cannot go on before the commit.
     AtOnce,
 }

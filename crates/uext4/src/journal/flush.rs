@@ -1,14 +1,14 @@
-//! Device flushes, shared by all who need one.
+//! Device flushes, shared by all threads that need one.
 //!
-//! What: a flush covers every write that completed before it *started*. A caller whose writes ended
-//! before the one that runs waits for that; others need the next, which the first of them will
-//! perform while the rest wait for it to end.
-//! Invariants: a failed flush is latched; nothing is durable after it. With `barrier=0` no flush is
-//! sent, and everything counts as covered.
-//! Locking: `state` is a leaf and held for a few instructions. Who waits for the end of a flush
-//! sleeps in a crowd of its own and takes no part in the contention for `state`.
+//! What: a flush covers every write that completed before it *started*. A caller whose writes
+//! completed before the running flush started waits for that flush. The other callers need the next
+//! one: the first of them leads it and the others follow, waiting for its end.
+//! Invariants: a failed flush is latched, and nothing is durable after it. With `barrier=0` no
+//! flush is sent and every write counts as covered.
+//! Locking: `state` is a leaf, held for a few instructions. Followers sleep in a wait queue of
+//! their own and do not contend for `state`.
 
-use super::crowd::Crowd;
+use super::sharded_wait_queue::ShardedWaitQueue;
 use super::stats::JournalStats;
 use crate::error::{Error, Result};
 use crate::stats::{WaitFor, Waits};
@@ -22,31 +22,31 @@ use uext4_device::SharedDevice;
 #[derive(Debug)]
 pub struct FlushGate {
     device: SharedDevice,
-    /// False: `barrier=0`.
+    /// False with `barrier=0`.
     flushes: bool,
     stats: Arc<JournalStats>,
     waits: Arc<Waits>,
     state: Mutex<State>,
-    /// For the one who will perform the next flush.
+    /// Wakes the leader of the next flush.
     next: Condvar,
-    /// Number of the latest flush that has started.
+    /// Number of the latest flush that started.
     started: AtomicU64,
-    /// Number of the latest flush that has succeeded.
+    /// Number of the latest flush that succeeded.
     completed: AtomicU64,
     has_failed: AtomicBool,
-    /// Who waits for a flush to end, by the low bit of its number.
-    ended: [Crowd; 2],
+    /// Followers of a flush, indexed by the low bit of its number.
+    ended: [ShardedWaitQueue; 2],
 }
 
 #[derive(Debug, Default)]
 struct State {
     running: bool,
-    /// Somebody waits to perform the next flush.
+    /// A thread waits to perform the next flush.
     has_leader: bool,
     failed: Option<Error>,
 }
 
-/// A moment before which all writes are covered by flushes that start later.
+/// A moment. Every flush that starts after it covers all writes that completed before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct FlushEpoch(u64);
 
@@ -67,17 +67,17 @@ impl FlushGate {
             started: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
-            ended: [Crowd::new(), Crowd::new()],
+            ended: [ShardedWaitQueue::new(), ShardedWaitQueue::new()],
         }
     }
 
-    /// To be taken *after* a write has completed.
+    /// The current moment. To be taken *after* a write has completed.
     #[must_use]
     pub fn epoch(&self) -> FlushEpoch {
         FlushEpoch(self.started.load(Ordering::SeqCst))
     }
 
-    /// Whether a flush that started after `epoch` has succeeded.
+    /// Whether a flush that started after `epoch` has succeeded, so that it covers the write.
     #[must_use]
     pub fn has_covered(&self, epoch: FlushEpoch) -> bool {
         !self.flushes || self.completed.load(Ordering::SeqCst) > epoch.0
@@ -91,18 +91,17 @@ impl FlushGate {
         self.cover(self.epoch())
     }
 
-    /// Returns when a flush that started after `epoch` has succeeded; one that runs will do, if it
-    /// started after that.
+    /// Returns when a flush that started after `epoch` has succeeded, be it one that runs already.
     ///
     /// # Errors
-    /// As [`FlushGate::flush`].
+    /// The device failed, now or at an earlier flush.
     pub fn cover(&self, epoch: FlushEpoch) -> Result<()> {
         if self.has_covered(epoch) {
             return Ok(());
         }
-        let wanted = match self.take_lead(epoch)? {
-            Turn::Leads => return self.perform(),
-            Turn::Follows(wanted) => wanted,
+        let wanted = match self.choose_role(epoch)? {
+            Role::Leader => return self.perform(),
+            Role::Follower(wanted) => wanted,
         };
         {
             let _wait = self.waits.begin(WaitFor::Flush);
@@ -114,18 +113,18 @@ impl FlushGate {
         self.check()
     }
 
-    /// Finds out who performs the flush that the caller needs. If it is the caller, waits for the
-    /// flush that runs.
-    fn take_lead(&self, epoch: FlushEpoch) -> Result<Turn> {
+    /// Decides whether the caller leads the flush that it needs. A leader waits here for the
+    /// running flush.
+    fn choose_role(&self, epoch: FlushEpoch) -> Result<Role> {
         {
             let mut state = self.state.lock();
-            // Who leads the next flush has not started it: that needs our lock.
+            // The next flush cannot start meanwhile, because its leader needs this lock.
             let started = self.started.load(Ordering::SeqCst);
             if state.running && started > epoch.0 {
-                return Ok(Turn::Follows(started));
+                return Ok(Role::Follower(started));
             }
             if state.has_leader && state.failed.is_none() {
-                return Ok(Turn::Follows(started + 1));
+                return Ok(Role::Follower(started + 1));
             }
             if !state.running {
                 return self.lead(&mut state);
@@ -141,16 +140,16 @@ impl FlushGate {
         self.lead(&mut state)
     }
 
-    fn lead(&self, state: &mut State) -> Result<Turn> {
+    fn lead(&self, state: &mut State) -> Result<Role> {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
         state.running = true;
         self.started.fetch_add(1, Ordering::SeqCst);
-        Ok(Turn::Leads)
+        Ok(Role::Leader)
     }
 
-    /// Performs the flush that has been counted as started.
+    /// Performs the flush that `lead` counted as started.
     fn perform(&self) -> Result<()> {
         let number = self.started.load(Ordering::SeqCst);
         let begun = Instant::now();
@@ -180,7 +179,7 @@ impl FlushGate {
         self.completed.load(Ordering::SeqCst) >= number || self.has_failed.load(Ordering::SeqCst)
     }
 
-    /// Whether a flush has failed: then it is not known what the device has kept.
+    /// Whether a flush has failed. The contents of the medium are unknown then.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::SeqCst)
     }
@@ -189,14 +188,14 @@ impl FlushGate {
         self.state.lock().failed.clone().map_or(Ok(()), Err)
     }
 
-    fn ended_of(&self, number: u64) -> &Crowd {
+    fn ended_of(&self, number: u64) -> &ShardedWaitQueue {
         &self.ended[usize::from(number % 2 == 1)]
     }
 }
 
-enum Turn {
+enum Role {
     /// The caller performs the flush, which counts as started.
-    Leads,
-    /// Somebody else performs this one.
-    Follows(u64),
+    Leader,
+    /// Another thread performs the flush with this number.
+    Follower(u64),
 }

@@ -1,12 +1,12 @@
 //! A handle: the right to change metadata within one transaction.
 //!
 //! Invariants: only `&mut Handle` gives a writable block, so an unjournaled change does not
-//! compile. The first time a transaction sees a block costs one credit of the handle that brings
-//! it; a block that it has already costs nothing. All reads and checks of an operation come before
-//! its first change: a handle that fails after it aborts the journal, for the transaction now holds
-//! half an operation.
-//! Locking: an open handle has rank `Handle`. While one is open its thread takes no file,
-//! directory or sweep lock, and waits for no other handle.
+//! compile. A handle pays one credit for each block that it brings into the transaction; a block
+//! that the transaction already has is free. All reads and checks of an operation come before its
+//! first change. A failure after that aborts the journal, because the transaction holds half an
+//! operation.
+//! Locking: an open handle has rank `Handle`. While it is open, its thread takes no file, directory
+//! or writeback lock, and waits for no other handle.
 //! Kernel counterpart: `fs/jbd2/transaction.c`.
 
 use super::Journal;
@@ -16,7 +16,7 @@ use crate::sync::RankGuard;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, Tid};
 
-/// Blocks that an operation frees; they can be used again when the freeing is durable.
+/// Blocks that an operation frees. They can be reused when the freeing transaction is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Freed {
     /// First block.
@@ -58,8 +58,8 @@ impl<'j> Handle<'j> {
         self.changed
     }
 
-    /// Takes more credits, so that `credits` are left; false if the transaction has not so many.
-    /// The caller then ends this handle and starts another.
+    /// Takes more credits, so that `credits` are left. False if the transaction has no room for
+    /// them; the caller then ends this handle and starts another.
     pub fn extend_to(&mut self, credits: u32) -> bool {
         let more = credits.saturating_sub(self.credits);
         let fits = more == 0 || self.journal.extend(more);
@@ -69,19 +69,19 @@ impl<'j> Handle<'j> {
         fits
     }
 
-    /// The block's bytes for changing; its checksum is computed at commit.
+    /// Write access to the block's bytes. Its checksum is computed at commit.
     ///
     /// # Errors
-    /// The journal is aborted, or the operation asked for too few credits (a fault of uext4).
+    /// The journal is aborted, or the handle has too few credits (a bug in uext4).
     pub fn write<'b>(&mut self, buffer: &'b Arc<Buffer>) -> Result<BufferWrite<'b>> {
         self.write_slot(buffer, 0)
     }
 
-    /// As [`Handle::write`] for one slot of a block that many share: the inode or the group
-    /// descriptor number `slot` of the block.
+    /// Write access to one slot of a shared block: to inode or group descriptor number `slot` of
+    /// the block.
     ///
     /// # Errors
-    /// As [`Handle::write`].
+    /// Those of [`Handle::write`].
     pub fn write_slot<'b>(
         &mut self,
         buffer: &'b Arc<Buffer>,
@@ -93,11 +93,14 @@ impl<'j> Handle<'j> {
         Ok(guard)
     }
 
-    /// True if the transaction did not have the block.
+    /// Adds the block to the transaction. True if the transaction did not have it.
     fn bring_in(&mut self, buffer: &Arc<Buffer>, guard: &mut BufferWrite<'_>) -> Result<bool> {
         let is_new = guard.transaction() != Some(self.tid);
         if is_new {
-            debug_assert!(guard.transaction().is_none(), "a closed transaction was snapshotted");
+            debug_assert!(
+                guard.transaction().is_none(),
+                "a snapshot removes the block from its transaction"
+            );
             self.take_credit(buffer.block())?;
             guard.set_transaction(Some(self.tid));
             self.journal.transaction(self.tid).add_buffer(Arc::clone(buffer));
@@ -106,11 +109,11 @@ impl<'j> Handle<'j> {
         Ok(is_new)
     }
 
-    /// Exchanges the content of a block of file data, which from now on goes home through the log.
-    /// No bytes are copied.
+    /// Replaces the content of a block of file data, which reaches its final location through the
+    /// log from now on. No bytes are copied.
     ///
     /// # Errors
-    /// As [`Handle::write`].
+    /// Those of [`Handle::write`].
     pub fn replace_data(&mut self, buffer: &Arc<Buffer>, image: Arc<[u8]>) -> Result<()> {
         let mut guard = buffer.write();
         if self.bring_in(buffer, &mut guard)? {
@@ -121,22 +124,22 @@ impl<'j> Handle<'j> {
         Ok(())
     }
 
-    /// A zeroed block that this operation has allocated as metadata.
+    /// A zeroed buffer for a metadata block that this operation has allocated.
     ///
     /// # Errors
-    /// As [`Handle::write`].
+    /// Those of [`Handle::write`].
     pub fn create(&mut self, block: BlockNo, kind: BlockKind) -> Result<Arc<Buffer>> {
         let buffer = self.journal.cache().create(block, kind);
         self.write(&buffer)?;
         Ok(buffer)
     }
 
-    /// A block of metadata or journaled data is freed: no image of it may be replayed or written
-    /// home any more. Costs one credit, which bounds the revoke records of a transaction. The
-    /// caller frees the block itself through the allocator.
+    /// Revokes a freed block of metadata or journaled data: no image of it may be replayed or
+    /// checkpointed any more. Costs one credit, which bounds the revoke records of a transaction.
+    /// The caller frees the block itself through the allocator.
     ///
     /// # Errors
-    /// As [`Handle::write`].
+    /// Those of [`Handle::write`].
     pub fn forget(&mut self, block: BlockNo) -> Result<()> {
         self.take_credit(block)?;
         self.changed = true;
@@ -148,7 +151,7 @@ impl<'j> Handle<'j> {
         Ok(())
     }
 
-    /// Blocks freed by this handle; the allocator gets them back when the transaction is durable.
+    /// Records freed blocks. The allocator gets them back when the transaction is durable.
     pub fn freed(&mut self, freed: Freed) {
         self.changed = true;
         self.journal.transaction(self.tid).add_freed(freed);
@@ -171,7 +174,7 @@ impl<'j> Handle<'j> {
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if self.changed && std::thread::panicking() {
-            // Half an operation must not become durable.
+            // The transaction holds half an operation, which must not become durable.
             self.journal.abort(Error::new(ErrorKind::Internal, "an operation panicked"));
         }
         self.journal.stop(self.credits);

@@ -1,116 +1,111 @@
-//! Who waits to join a transaction.
+//! The queue of requests that do not fit into the running transaction.
 //!
-//! What: joining without waiting is one compare-and-swap on the transaction's word. Whoever that
-//! refuses comes here with a known [`Request`]: a handle with its need, a handle whose credits are
-//! reserved, or a reservation.
-//! Order (`journal_join=fifo`): each kind of request has a line. Handles that end, reservations
-//! that end and transactions that open grant from the heads of the lines, as long as the heads fit:
-//! a waiter is woken exactly when it has what it asked for, or when the journal is aborted. Who
-//! does not wait yet may overtake handles that do: the fast path takes what fits without a look at
-//! the lines. Overtaking ends when the transaction is full or closed; while somebody waits, a
-//! commit is asked for, and each transaction that opens grants from the heads.
-//! Contrast (`journal_join=herd`): all wait on one condition, all are woken at each opportunity,
-//! and each makes the whole attempt again, as with jbd2.
-//! Invariants: `reserved` and the openings of the word change under the queue's lock only, and a
-//! word that is open counts all that is reserved. A handle whose need does not fit beside what is
-//! reserved holds nobody up: whoever has reserved may stand behind it.
-//! Locking: the queue's lock is a leaf but for the waiters' own; nothing is waited for under it.
+//! What: joining without a wait is one compare-and-swap on the journal's [`PackedState`]. A request
+//! that it refuses comes here: a handle with its need, a handle whose credits are reserved, or a
+//! reservation.
+//! Order: each kind of request has a FIFO queue. Ending handles, ending reservations and opening
+//! transactions grant from the heads of the queues as long as the heads fit, so a waiter is woken
+//! exactly when it has what it asked for, or when the journal is aborted. A new handle may overtake
+//! the queue, because the fast path takes what fits without looking at it. Overtaking ends when the
+//! transaction is full or closed: a waiter makes its caller request a commit, and the next
+//! transaction grants from the heads as it opens.
+//! Invariants: `reserved` changes, and a transaction opens, under the queue's lock only. An open
+//! transaction counts all reserved credits. A handle whose need does not fit beside the reserved
+//! credits does not block the requests behind it, because one of them may have to be granted before
+//! the reservation can end.
+//! Locking: under the queue's lock only the waiters' locks are taken; nothing is waited for.
+//! Ablation: the [`WaitPolicy`] is chosen at mount; `journal_join=herd` replaces [`Fifo`].
 //! Kernel counterpart: `add_transaction_credits` and its waits in `fs/jbd2/transaction.c`.
 
-mod herd;
+mod fifo;
 mod request;
 
-pub(super) use request::{Ask, Entered, Grant, Request, Waiter, Want};
+pub(super) use fifo::Fifo;
+pub(super) use request::{CommitRequest, Grant, Outcome, Request, RequestKind, Waiter};
 
+use super::ablation::Delegation;
 use super::counters::AdmissionStats;
-use super::word::{Refusal, TransactionWord};
-use crate::config::JoinMode;
-use crate::plant::{self, Fault};
-use crate::stats::{WaitFor, Waits};
+use super::packed_state::{PackedState, Refusal};
+use crate::stats::WaitFor;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Condvar, LockRank, Mutex};
-use request::LINES;
+use crate::sync::{LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use uext4_ondisk::Tid;
 
-/// Why no transaction is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shortage {
-    /// One is, or a commit is about to open it.
-    None,
-    /// The log has no room for the next one.
-    Room,
-    /// Nor will it have before joiners make some; this is the next one.
-    RoomByJoiners(Tid),
+/// How requests wait for room in a transaction.
+pub(super) trait WaitPolicy: std::fmt::Debug + Send + Sync {
+    /// Grants `request` if it fits; otherwise queues it or sleeps. The attempt and the start of the
+    /// wait are atomic under the queue's lock, so the request misses no opening.
+    fn submit(
+        &self,
+        queue: &JoinQueue,
+        running: &PackedState,
+        request: Request,
+    ) -> (Outcome, CommitRequest);
+
+    /// Credits came back, a handle ended, or a transaction opened: requests may fit now.
+    fn wake(&self, queue: &JoinQueue, inner: &mut Inner, running: &PackedState) -> CommitRequest;
+
+    /// The log has no room for the next transaction, so all waiters wait for that from now on.
+    fn note_shortage(&self, queue: &JoinQueue, inner: &mut Inner);
+
+    /// The journal is aborted: every wait ends.
+    fn abort(&self, inner: &mut Inner);
 }
 
 #[derive(Debug)]
 pub(super) struct JoinQueue {
-    mode: JoinMode,
-    credits_max: u32,
-    inner: Mutex<Inner>,
-    /// Waiters, so that a leaving handle need not take the lock to see that there are none.
-    len: AtomicUsize,
-    /// What all wait on in mode `herd`.
-    opportunity: Condvar,
-    stats: Arc<AdmissionStats>,
-    waits: Arc<Waits>,
+    policy: Box<dyn WaitPolicy>,
+    pub(super) credits_max: u32,
+    pub(super) inner: Mutex<Inner>,
+    /// Number of waiters. An ending handle reads it to see without the lock that there are none.
+    pub(super) len: AtomicUsize,
+    pub(super) stats: Arc<AdmissionStats>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    /// Waiters of mode `fifo` by [`Want`].
-    lines: [VecDeque<Arc<Waiter>>; 3],
-    gate: Gate,
-    /// In mode `fifo`: somebody has been told to make room.
-    has_worker: bool,
+pub(super) struct Inner {
+    /// Waiters by [`RequestKind`], oldest first.
+    pub(super) queues: [VecDeque<Arc<Waiter>>; 3],
+    pub(super) admission: AdmissionState,
+    /// `checkpoint=inline`: joiners open the next transaction.
+    pub(super) delegation: Option<Delegation>,
 }
 
-/// What an attempt looks at besides the word.
-#[derive(Debug)]
-struct Gate {
-    /// Credits reserved and not started.
-    reserved: u32,
-    /// How often the word was opened: a transaction that is found empty opens again.
-    openings: u64,
-    /// The opening whose commit somebody has asked for.
-    asked: Option<u64>,
-    /// The latest opening that had to wait for room in the log.
-    was_short: u64,
-    shortage: Shortage,
+/// What an attempt to join depends on besides the [`PackedState`].
+#[derive(Debug, Default)]
+pub(super) struct AdmissionState {
+    /// Credits of reservations whose handles have not started.
+    pub(super) reserved: u32,
+    /// Number of openings so far. A transaction that is closed and found empty opens again.
+    pub(super) openings: u64,
+    /// The opening whose commit has been requested.
+    commit_requested: Option<u64>,
+    /// The log has no room for the next transaction.
+    is_short: bool,
     aborted: bool,
 }
 
 impl JoinQueue {
     pub(super) fn new(
-        mode: JoinMode,
+        policy: Box<dyn WaitPolicy>,
         credits_max: u32,
         stats: Arc<AdmissionStats>,
-        waits: Arc<Waits>,
     ) -> Self {
-        let gate = Gate {
-            reserved: 0,
-            openings: 0,
-            asked: None,
-            was_short: 0,
-            shortage: Shortage::None,
-            aborted: false,
-        };
-        let inner = Inner { lines: Default::default(), gate, has_worker: false };
+        let admission = AdmissionState::default();
+        let inner = Inner { queues: Default::default(), admission, delegation: None };
         Self {
-            mode,
+            policy,
             credits_max,
             inner: Mutex::new(LockRank::Journal, inner),
             len: AtomicUsize::new(0),
-            opportunity: Condvar::new(),
             stats,
-            waits,
         }
     }
 
-    /// Most credits that can be reserved: half of the largest transaction, so that handles of their
-    /// own go on beside them.
+    /// Most credits that can be reserved: half of the largest transaction, so that handles without
+    /// a reservation still fit beside them.
     pub(super) const fn reserved_max(&self) -> u32 {
         self.credits_max / 2
     }
@@ -119,249 +114,152 @@ impl JoinQueue {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Whether joiners are to make room.
-    pub(super) fn is_short(&self) -> bool {
-        self.inner.lock().gate.is_left_to_joiners()
-    }
-
-    /// Grants if it fits now and nobody is before us; else the caller waits. The attempt and the
-    /// beginning of the wait are one under the queue's lock, so no opening is missed.
-    pub(super) fn enter(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
-        match self.mode {
-            JoinMode::Fifo => self.stand_in_line(word, request),
-            JoinMode::Herd => self.run_with_herd(word, request),
-        }
-    }
-
-    fn stand_in_line(&self, word: &TransactionWord, request: Request) -> (Entered, Ask) {
-        let mut inner = self.inner.lock();
-        let line = request.want as usize;
-        let is_held_up = inner.lines[line].iter().any(|w| self.holds_up(&inner.gate, w.request));
-        let cause = if is_held_up {
-            let why = if word.load().closed { Refusal::Closed } else { Refusal::Full };
-            inner.gate.cause(why)
-        } else {
-            match self.attempt(&mut inner.gate, word, request) {
-                Ok(grant) => {
-                    let started = request.want == Want::StartReserved;
-                    let ask = if started { self.serve(&mut inner, word) } else { None };
-                    return (Entered::Granted(grant), ask);
-                }
-                Err(cause) => cause,
-            }
-        };
-        self.stats.refused.of(cause).fetch_add(1, Ordering::Relaxed);
-        if inner.gate.is_left_to_joiners() && !inner.has_worker {
-            inner.has_worker = true;
-            return (Entered::Granted(Grant::MakeRoom), None);
-        }
-        let waiter = Arc::new(Waiter::new(request, cause));
-        inner.lines[line].push_back(Arc::clone(&waiter));
-        self.count(&inner);
-        let ask = inner.gate.ask(cause, word);
-        (Entered::InLine(waiter, cause), ask)
-    }
-
-    /// Whether those behind `request` in its line wait for it.
-    fn holds_up(&self, gate: &Gate, request: Request) -> bool {
-        request.want != Want::Join || gate.reserved + request.need <= self.credits_max
-    }
-
-    fn attempt(
+    /// Grants the request if it fits and no earlier request blocks it; otherwise the caller waits
+    /// as the [`Outcome`] says.
+    pub(super) fn submit(
         &self,
-        gate: &mut Gate,
-        word: &TransactionWord,
+        running: &PackedState,
+        request: Request,
+    ) -> (Outcome, CommitRequest) {
+        self.policy.submit(self, running, request)
+    }
+
+    /// Whether a queued `request` blocks those behind it.
+    pub(super) fn blocks_others(&self, admission: &AdmissionState, request: Request) -> bool {
+        request.kind != RequestKind::Join
+            || admission.reserved + request.credits <= self.credits_max
+    }
+
+    /// Grants the request if it fits now.
+    pub(super) fn attempt(
+        &self,
+        admission: &mut AdmissionState,
+        running: &PackedState,
         request: Request,
     ) -> Result<Grant, WaitFor> {
-        if gate.aborted {
+        if admission.aborted {
             return Ok(Grant::Aborted);
         }
-        let Request { want, need } = request;
-        match want {
-            Want::Join => match word.join(need, self.credits_max) {
-                Ok(moment) => Ok(Grant::Joined(moment)),
-                Err(_) if !self.holds_up(gate, request) => Err(WaitFor::ReservedCredits),
-                Err(why) => Err(gate.cause(why)),
+        let Request { kind, credits } = request;
+        match kind {
+            RequestKind::Join => match running.join(credits, self.credits_max) {
+                Ok(joined) => Ok(Grant::Joined(joined)),
+                Err(_) if !self.blocks_others(admission, request) => Err(WaitFor::ReservedCredits),
+                Err(refusal) => Err(admission.cause(refusal)),
             },
-            // No check of the size: what is reserved is counted already.
-            Want::StartReserved => {
-                let moment = word.join(0, self.credits_max).map_err(|why| gate.cause(why))?;
-                gate.reserved -= need;
-                self.stats.note_reserved(gate.reserved);
-                Ok(Grant::Joined(moment))
+            // The size is not checked, because the transaction counts reserved credits already.
+            RequestKind::StartReserved => {
+                let joined = running
+                    .join(0, self.credits_max)
+                    .map_err(|refusal| admission.cause(refusal))?;
+                admission.reserved -= credits;
+                self.stats.note_reserved(admission.reserved);
+                Ok(Grant::Joined(joined))
             }
-            Want::Reserve => {
-                if gate.reserved + need > self.reserved_max() {
+            RequestKind::Reserve => {
+                if admission.reserved + credits > self.reserved_max() {
                     return Err(WaitFor::ReservedCredits);
                 }
-                match word.count(need, self.credits_max) {
-                    Ok(moment) => self.stats.note_credits(moment.credits),
-                    // The next one to open counts them.
+                match running.reserve(credits, self.credits_max) {
+                    Ok(now) => self.stats.note_credits(now.credits),
+                    // The next transaction counts them when it opens.
                     Err(Refusal::Closed) => {}
-                    Err(why) => return Err(gate.cause(why)),
+                    Err(refusal) => return Err(admission.cause(refusal)),
                 }
-                gate.reserved += need;
-                self.stats.note_reserved(gate.reserved);
+                admission.reserved += credits;
+                self.stats.note_reserved(admission.reserved);
                 Ok(Grant::Reserved)
             }
         }
     }
 
-    /// Grants from the heads of the lines while they fit.
-    fn serve(&self, inner: &mut Inner, word: &TransactionWord) -> Ask {
-        let mut ask = None;
-        for want in LINES {
-            let mut at = 0;
-            while let Some(waiter) = inner.lines[want as usize].get(at) {
-                match self.attempt(&mut inner.gate, word, waiter.request) {
-                    Ok(grant) => {
-                        waiter.grant(grant);
-                        inner.lines[want as usize].remove(at);
-                    }
-                    Err(_) if !self.holds_up(&inner.gate, waiter.request) => at += 1,
-                    Err(cause) => {
-                        ask = ask.or(inner.gate.ask(cause, word));
-                        break;
-                    }
-                }
-            }
-        }
-        self.count(inner);
-        ask
-    }
-
-    fn count(&self, inner: &Inner) {
-        let len = inner.lines.iter().map(VecDeque::len).sum();
+    /// Publishes the number of queued requests.
+    pub(super) fn update_len(&self, inner: &Inner) {
+        let len = inner.queues.iter().map(VecDeque::len).sum();
         self.len.store(len, Ordering::Release);
     }
 
-    /// There may be room that there was not: credits came back, or a handle ended.
-    pub(super) fn look_again(&self, word: &TransactionWord) -> Ask {
+    /// Serves the queue after credits came back or a handle ended.
+    pub(super) fn wake(&self, running: &PackedState) -> CommitRequest {
+        self.wake_locked(&mut self.inner.lock(), running)
+    }
+
+    pub(super) fn wake_locked(&self, inner: &mut Inner, running: &PackedState) -> CommitRequest {
+        self.policy.wake(self, inner, running)
+    }
+
+    /// Opens transaction `tid`: the next one, or the same one again if it was empty.
+    pub(super) fn open(&self, running: &PackedState, tid: Tid) -> CommitRequest {
         let mut inner = self.inner.lock();
-        self.offer(&mut inner, word)
+        inner.open(running, tid);
+        self.wake_locked(&mut inner, running)
     }
 
-    fn offer(&self, inner: &mut Inner, word: &TransactionWord) -> Ask {
-        match self.mode {
-            JoinMode::Fifo => self.serve(inner, word),
-            JoinMode::Herd => {
-                self.opportunity.notify_all();
-                None
-            }
-        }
-    }
-
-    /// Opens transaction `tid`: the next one, or the same again if it was empty.
-    pub(super) fn open(&self, word: &TransactionWord, tid: Tid) -> Ask {
-        let mut inner = self.inner.lock();
-        self.open_locked(&mut inner, word, tid, None).1
-    }
-
-    /// Opens the transaction that joiners made room for, unless another one has done it. Whoever
-    /// made room is served first.
-    pub(super) fn open_with_room(
-        &self,
-        word: &TransactionWord,
-        request: Request,
-    ) -> (Option<Grant>, Ask) {
-        let mut inner = self.inner.lock();
-        let Shortage::RoomByJoiners(tid) = inner.gate.shortage else { return (None, None) };
-        self.open_locked(&mut inner, word, tid, Some(request))
-    }
-
-    fn open_locked(
-        &self,
-        inner: &mut Inner,
-        word: &TransactionWord,
-        tid: Tid,
-        first: Option<Request>,
-    ) -> (Option<Grant>, Ask) {
-        word.open(tid, inner.gate.reserved);
-        inner.gate.openings += 1;
-        if inner.gate.shortage != Shortage::None {
-            inner.gate.was_short = inner.gate.openings;
-        }
-        inner.gate.shortage = Shortage::None;
-        inner.has_worker = false;
-        let granted = first.and_then(|r| self.attempt(&mut inner.gate, word, r).ok());
-        (granted, self.offer(inner, word))
-    }
-
-    /// The log has no room for the next transaction. Those who wait, wait for that from now on.
+    /// The log has no room for the next transaction. Waiters wait for that from now on.
     pub(super) fn note_shortage(&self) {
         let mut inner = self.inner.lock();
-        inner.gate.shortage = Shortage::Room;
-        for waiter in inner.lines.iter().flatten() {
-            waiter.state.lock().cause = WaitFor::LogSpace;
-            self.stats.refused.log_space.fetch_add(1, Ordering::Relaxed);
-        }
+        inner.admission.is_short = true;
+        self.policy.note_shortage(self, &mut inner);
     }
 
-    /// Transaction `tid` opens when joiners have made room for it: one of those in line is sent, or
-    /// the next who comes; in mode `herd` everybody.
-    pub(super) fn leave_to_joiners(&self, tid: Tid) {
+    /// Ends a reservation whose handle will not start. The running transaction gets back
+    /// `returned` of its `credits`.
+    pub(super) fn unreserve(
+        &self,
+        running: &PackedState,
+        credits: u32,
+        returned: u32,
+    ) -> CommitRequest {
         let mut inner = self.inner.lock();
-        inner.gate.shortage = Shortage::RoomByJoiners(tid);
-        if self.mode == JoinMode::Herd {
-            self.opportunity.notify_all();
-        } else if plant::is(Fault::UnsentJoiner) {
-            // The next who comes would be sent, if somebody came.
-        } else if let Some(waiter) = inner.lines.iter_mut().find_map(VecDeque::pop_front) {
-            waiter.grant(Grant::MakeRoom);
-            inner.has_worker = true;
-            self.count(&inner);
-        }
+        running.unreserve(returned);
+        inner.admission.reserved -= credits;
+        self.stats.note_reserved(inner.admission.reserved);
+        self.wake_locked(&mut inner, running)
     }
 
-    /// Reserved credits that no handle will use. `keeps` leaves them with the transaction that
-    /// counts them.
-    pub(super) fn unreserve(&self, word: &TransactionWord, credits: u32, keeps: bool) -> Ask {
-        let mut inner = self.inner.lock();
-        if !keeps {
-            word.uncount(credits);
-        }
-        inner.gate.reserved -= credits;
-        self.stats.note_reserved(inner.gate.reserved);
-        self.offer(&mut inner, word)
-    }
-
-    /// Ends every wait: the journal is aborted.
+    /// Ends every wait, because the journal is aborted.
     pub(super) fn abort(&self) {
         let mut inner = self.inner.lock();
-        inner.gate.aborted = true;
-        for line in &mut inner.lines {
-            for waiter in line.drain(..) {
-                waiter.grant(Grant::Aborted);
-            }
-        }
-        self.opportunity.notify_all();
-        self.count(&inner);
+        inner.admission.aborted = true;
+        self.policy.abort(&mut inner);
+        self.update_len(&inner);
     }
 }
 
-impl Gate {
-    fn is_left_to_joiners(&self) -> bool {
-        matches!(self.shortage, Shortage::RoomByJoiners(_))
+impl Inner {
+    /// Opens transaction `tid` without serving the queue.
+    pub(super) fn open(&mut self, running: &PackedState, tid: Tid) {
+        running.open(tid, self.admission.reserved);
+        self.admission.openings += 1;
+        self.admission.is_short = false;
+        self.delegation = None;
     }
+}
 
-    const fn cause(&self, why: Refusal) -> WaitFor {
-        match (why, self.shortage) {
+impl AdmissionState {
+    /// The cause of a wait after `refusal`.
+    pub(super) const fn cause(&self, refusal: Refusal) -> WaitFor {
+        match (refusal, self.is_short) {
             (Refusal::Full, _) => WaitFor::TransactionFull,
-            (Refusal::Closed, Shortage::None) => WaitFor::TransactionLocked,
-            (Refusal::Closed, _) => WaitFor::LogSpace,
+            (Refusal::Closed, false) => WaitFor::TransactionLocked,
+            (Refusal::Closed, true) => WaitFor::LogSpace,
         }
     }
 
-    /// A full transaction makes room by being committed. One that is closed grants when the next
-    /// opens.
-    fn ask(&mut self, cause: WaitFor, word: &TransactionWord) -> Ask {
-        let asks = cause == WaitFor::TransactionFull && self.asked != Some(self.openings);
-        asks.then(|| {
-            self.asked = Some(self.openings);
-            word.load().tid
+    /// The transaction to commit for a request that waits for `cause`. A full transaction makes
+    /// room by being committed; after a closed one the next transaction opens anyway.
+    pub(super) fn request_commit(
+        &mut self,
+        cause: WaitFor,
+        running: &PackedState,
+    ) -> CommitRequest {
+        let is_new = self.commit_requested != Some(self.openings);
+        (cause == WaitFor::TransactionFull && is_new).then(|| {
+            self.commit_requested = Some(self.openings);
+            running.load().tid
         })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,4 +1,4 @@
-//! Where the journal's blocks are, found without the engine: the journal must be replayed before
+//! The blocks of the journal, found without the engine, because the journal must be replayed before
 //! anything else of the volume can be trusted.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use uext4_ondisk::{
     RawSuperblock, inode::verify_inode,
 };
 
-/// Most pieces of a journal. One that mke2fs makes has a handful.
+/// Most runs of a journal. A journal made by mke2fs has a handful.
 const RUNS_MAX: usize = 1 << 16;
 
 /// Blocks of the journal on the device.
@@ -23,7 +23,7 @@ pub struct LogLocation {
 }
 
 impl LogLocation {
-    /// Blocks of the journal.
+    /// Number of blocks of the journal.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.runs.last().map_or(0, |&(first, _, len)| first + len)
@@ -104,7 +104,7 @@ impl LogLocation {
         map: &[u8; 60],
         blocks: u32,
     ) -> Result<()> {
-        // Neighbours share their indirect blocks: keep the last one of each level.
+        // Neighbours share their indirect blocks, so the last one of each level is kept.
         let mut kept: [Option<(BlockNo, Vec<u8>)>; 3] = [None, None, None];
         for at in 0..blocks {
             let Some(BlockPath { root, steps }) = block_map::path(FileBlock(at), layout.block_size)

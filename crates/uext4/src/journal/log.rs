@@ -1,10 +1,9 @@
-//! The log as a ring of blocks: where they are on the device, which are in use.
+//! The log as a ring of blocks: their places on the device, and which are in use.
 //!
-//! On disk: blocks `first .. end` of the journal inode; the block before `first` holds the
-//! journal superblock.
-//! Invariants: a transaction of the largest size always fits: the next transaction opens only
-//! when [`Ring::has_room`] says so. Blocks come free only when the tail has durably moved past
-//! them.
+//! On disk: blocks `first .. end` of the journal inode. The block before `first` holds the journal
+//! superblock.
+//! Invariants: the largest transaction always fits, because the next transaction opens only when
+//! [`Ring::has_room`] says so. Blocks become free only when the tail has durably moved past them.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -43,7 +42,7 @@ impl LogMap {
         self.runs.is_empty()
     }
 
-    /// Device byte offset of journal block `at`, and how many blocks follow it contiguously.
+    /// Device byte offset of journal block `at`, and the number of contiguous blocks from there.
     fn locate(&self, at: u32) -> Option<(u64, u32)> {
         let index = self.runs.partition_point(|&(first, _, _)| first <= at).checked_sub(1)?;
         let (first, start, count) = self.runs[index];
@@ -60,8 +59,8 @@ impl LogMap {
             .map_err(|e| Error::io(format!("reading journal block {at}"), e))
     }
 
-    /// Writes `blocks` from journal block `at` on, wrapping at the end of the ring: one vectored
-    /// write per contiguous piece, all at once. Returns the block after the last.
+    /// Writes `blocks` from journal block `first` on, wrapping at the end of the ring: one vectored
+    /// write for each contiguous piece, all in one call. Returns the position after the last block.
     pub(super) fn write(&self, first: u32, mut blocks: &[&[u8]]) -> Result<u32> {
         let mut at = first;
         let mut runs = Vec::with_capacity(2);
@@ -79,7 +78,7 @@ impl LogMap {
         Ok(at)
     }
 
-    /// Writes one block. `durable`: no volatile cache holds it when this returns.
+    /// Writes one block. With `durable` it is in no volatile cache when this returns.
     pub(super) fn write_block(&self, at: u32, block: &[u8], durable: bool) -> Result<()> {
         let (offset, _) = self.locate(at).ok_or_else(|| unmapped(at))?;
         let written = match durable {
@@ -106,23 +105,23 @@ pub(super) struct Ring {
     pub(super) head: u32,
     /// Blocks not in use.
     pub(super) free: u32,
-    /// Transactions in the log that are not wholly at home, oldest first, the one being written
-    /// included: id, first block, number of blocks.
+    /// Transactions in the log that are not fully checkpointed, oldest first, including the one
+    /// being written: id, first block, number of blocks.
     entries: VecDeque<(Tid, u32, u32)>,
 }
 
-/// Where the log begins.
+/// The start of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     pub(super) tid: Tid,
     pub(super) start: u32,
-    /// Blocks that come free when the tail is durably here.
+    /// Blocks that become free when the tail is durably here.
     pub(super) gained: u32,
 }
 
 impl Ring {
     pub(super) fn empty(map: &LogMap) -> Self {
-        // One block stays free, so that a full ring differs from an empty one.
+        // One block is never used, so that a full ring differs from an empty one.
         Self { head: map.first, free: map.len() - 1, entries: VecDeque::new() }
     }
 
@@ -130,7 +129,7 @@ impl Ring {
         self.free >= blocks
     }
 
-    /// Takes the blocks of transaction `tid`; returns where they begin.
+    /// Takes blocks for transaction `tid`. Returns the first one.
     pub(super) fn reserve(&mut self, map: &LogMap, tid: Tid, blocks: u32) -> u32 {
         assert!(self.free >= blocks, "a transaction was opened without room for its commit");
         let start = self.head;
@@ -140,8 +139,8 @@ impl Ring {
         start
     }
 
-    /// Drops the transactions before `oldest` (all, up to `durable`, if there is none) and
-    /// returns the new tail; `next` is the id of the transaction that will be written at `head`.
+    /// Drops the transactions before `oldest`, or all up to `durable` if there is none, and returns
+    /// the new tail. `next` is the id of the transaction that will be written at `head`.
     pub(super) fn advance(&mut self, oldest: Option<Tid>, durable: Tid, next: Tid) -> Tail {
         let mut gained = 0;
         while let Some(&(tid, _, blocks)) = self.entries.front() {
@@ -159,12 +158,12 @@ impl Ring {
         Tail { tid, start, gained }
     }
 
-    /// The oldest transaction in the log that is not wholly at home, and its first block.
+    /// The oldest transaction in the log that is not fully checkpointed, and its first block.
     pub(super) fn oldest(&self) -> Option<(Tid, u32)> {
         self.entries.front().map(|&(tid, start, _)| (tid, start))
     }
 
-    /// The blocks before a tail that is durable now.
+    /// Frees the blocks before a tail that is durable now.
     pub(super) fn release(&mut self, gained: u32) {
         self.free += gained;
     }
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_moves_to_the_oldest_transaction_that_is_needed() {
+    fn the_tail_moves_to_the_oldest_transaction_that_is_needed() {
         let map = map();
         let mut ring = Ring::empty(&map);
         assert_eq!(ring.reserve(&map, Tid(7), 3), 1);
@@ -204,7 +203,7 @@ mod tests {
         assert_eq!(ring.reserve(&map, Tid(9), 2), 6);
         let tail = ring.advance(Some(Tid(8)), Tid(9), Tid(10));
         assert_eq!(tail, Tail { tid: Tid(8), start: 4, gained: 3 });
-        // Nothing is needed, but 9 is not durable yet.
+        // No transaction is needed, but 9 is not durable yet.
         let tail = ring.advance(None, Tid(8), Tid(10));
         assert_eq!(tail, Tail { tid: Tid(9), start: 6, gained: 2 });
         let tail = ring.advance(None, Tid(9), Tid(10));

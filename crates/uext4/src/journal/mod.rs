@@ -1,22 +1,23 @@
-//! The journal: transactions that survive a crash whole or not at all.
+//! The journal: transactions that survive a crash as a whole or not at all.
 //!
-//! What: operations join the running transaction through a [`Handle`] and change metadata blocks
-//! in memory. A commit closes the transaction, takes the images of its blocks, opens the next one,
-//! and writes the images to the log; operations go on meanwhile. A checkpointer in the
-//! background writes durable images home and frees log space. `docs/journal.md` tells the whole.
+//! What: an operation joins the running transaction through a [`Handle`] and changes metadata
+//! blocks in memory. A commit closes the transaction, takes the images of its blocks, opens the
+//! next transaction and writes the images to the log, while operations continue. A background
+//! thread checkpoints: it writes durable images to their final locations and frees log space.
+//! `docs/journal.md` has the whole argument.
 //! On disk: jbd2, as Documentation/filesystems/ext4 describes it.
-//! Invariants: **a transaction is closed, drained, snapshotted, and only then is the next one
-//! opened**, so no image holds a change of a later transaction. **A transaction opens only when the
-//! largest commit fits in the log.** Joiners never write, flush or checkpoint (but for a contrast
-//! option).
+//! Invariants: **a transaction is closed, drained and snapshotted before the next one opens**, so
+//! no image holds a change of a later transaction. **A transaction opens only when the largest
+//! commit fits into the log.** Joiners never write, flush or checkpoint, except with the ablation
+//! option `checkpoint=inline`.
 //! Kernel counterpart: `fs/jbd2`.
 
+mod ablation;
 mod admission;
-mod batch;
+mod batching;
 mod checkpoint;
 mod commit;
 mod counters;
-mod crowd;
 mod data;
 mod durable;
 mod flush;
@@ -24,21 +25,22 @@ mod handle;
 mod join;
 mod locate;
 mod log;
+mod log_space;
+mod packed_state;
 mod record;
 mod recovery;
-mod space;
+mod sharded_wait_queue;
 mod stats;
 mod transaction;
-mod word;
 
 pub use admission::Reserved;
-pub(crate) use batch::Patience;
+pub(crate) use batching::WaitBackoff;
 pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
+pub use log_space::LogSpace;
 pub use recovery::{LeftLog, Recovered, recover};
-pub use space::LogSpace;
 pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;
@@ -48,42 +50,43 @@ use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, Mutex};
-use batch::Batch;
+use batching::CommitBatching;
 use data::LoggedData;
-use durable::Syncs;
+use durable::SyncWaiters;
 use join::JoinQueue;
 use log::{LogMap, Ring};
+use packed_state::PackedState;
 use record::RecordFormat;
-use stats::{Clock, Moments};
+use stats::{Clock, TransactionTimes};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use uext4_ondisk::{BlockNo, Tid};
-use word::TransactionWord;
 
-/// Who keeps count of space.
-pub trait SpaceKeeper: Send + Sync + std::fmt::Debug {
-    /// Free blocks and inodes as the journaled bitmaps have them. Asked while a transaction is
-    /// closed and no handle is open, so that the superblock that is logged with it agrees.
+/// The free-space accounting, which the allocator implements.
+pub trait FreeSpaceHooks: Send + Sync + std::fmt::Debug {
+    /// Free blocks and inodes according to the journaled bitmaps. Called while a transaction is
+    /// closed and no handle is open, so that the superblock logged with the transaction agrees with
+    /// them.
     fn journaled_free(&self) -> (u64, u32);
 
-    /// The blocks that the transaction freed can be used again.
+    /// The transaction that freed these blocks is durable, so they can be reused.
     fn freed(&self, freed: Vec<Freed>);
 }
 
-/// Who keeps data that was mapped before it was written (`writeback=ordered`).
+/// File data that was mapped before it is written (`writeback=ordered`).
 pub trait OrderedData: Send + Sync + std::fmt::Debug {
-    /// Returns when all data that transaction `tid` mapped is on the device. Called by the
-    /// committer when no handle of that transaction is open, before it writes the log.
+    /// Returns when all data that transaction `tid` mapped is on the device. The committer calls it
+    /// when no handle of that transaction is open, before it writes the log.
     ///
     /// # Errors
     /// A device failure: the transaction must not become durable.
     fn write(&self, tid: Tid) -> Result<()>;
 }
 
-/// Who is told the cause when the journal is aborted.
+/// A callback that gets the cause when the journal is aborted.
 pub struct AbortObserver(Box<dyn Fn(&Error) + Send + Sync>);
 
 impl std::fmt::Debug for AbortObserver {
@@ -92,27 +95,27 @@ impl std::fmt::Debug for AbortObserver {
     }
 }
 
-/// Policies of the journal.
+/// Settings of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalConfig {
-    /// A transaction with changes is committed after this time.
+    /// Age at which a transaction with changes is committed.
     pub commit_interval: Duration,
-    /// Images waiting to go home, in blocks, above which a checkpoint starts.
+    /// Number of images awaiting checkpoint above which a checkpoint starts, in blocks.
     pub images_max: usize,
-    /// A commit that syncs ask for waits at least so long for others to join.
+    /// Least time that a commit for syncs waits for more of them.
     pub min_batch_time: Duration,
-    /// And at most so long; zero: it never waits.
+    /// Longest time that it waits; zero: it never waits.
     pub max_batch_time: Duration,
     /// Flush the device where the format needs it.
     pub barrier: bool,
-    /// Write the commit block together with the rest of the transaction. Needs a journal with
-    /// checksums in its tags; without them it changes nothing.
+    /// Write the commit block together with the rest of the transaction. Ignored if the tags of the
+    /// journal have no checksums.
     pub async_commit: bool,
     /// How handles wait to join.
     pub join: JoinMode,
     /// How handles count credits.
     pub credits: CreditMode,
-    /// Who frees log space.
+    /// Which threads free log space.
     pub checkpoint: CheckpointMode,
 }
 
@@ -137,37 +140,37 @@ impl Default for JournalConfig {
 pub struct Journal {
     cache: Arc<Cache>,
     config: JournalConfig,
-    word: TransactionWord,
+    running_state: PackedState,
     queue: JoinQueue,
-    /// File data that the log may bring back.
+    /// File data that a replay of the log may write.
     data: LoggedData,
-    /// Running and committing transaction, by the low bit of their id.
+    /// The running and the committing transaction, indexed by the low bit of their id.
     transactions: [Transaction; 2],
     credits_max: u32,
     commit_blocks_max: u32,
     map: LogMap,
     format: RecordFormat,
-    /// As it stands on the device; held while it is written.
+    /// The journal superblock as it is on the device. Locked while it is written.
     superblock: Mutex<RawJournalSuperblock>,
-    /// One checkpoint at a time.
+    /// Serialises checkpoints.
     checkpoint_lock: Mutex<()>,
     flush: FlushGate,
     state: Mutex<State>,
-    /// Copy of `state.durable` for those who only look.
+    /// Copy of `state.durable` for readers without the lock.
     durable: AtomicU32,
     aborted: AtomicBool,
-    /// Of whoever commits: the committer, or a sync that is alone.
-    committing: Mutex<Batch>,
-    /// There is something to commit.
+    /// The right to commit. Held by the committer, or by a lone sync.
+    committing: Mutex<CommitBatching>,
+    /// Wakes the committer: there is something to commit.
     committer_wake: Condvar,
-    /// Handles have ended, room was made, syncs have gathered: for whoever commits.
+    /// Wakes the committing thread: handles have ended, room was made, or enough syncs wait.
     commit_wake: Condvar,
     checkpointer_wake: Condvar,
-    syncs: Syncs,
-    /// Of the running and the committing transaction, by the low bit of their id.
-    moments: [Moments; 2],
+    sync_waiters: SyncWaiters,
+    /// Times of the running and the committing transaction, indexed by the low bit of their id.
+    times: [TransactionTimes; 2],
     clock: Clock,
-    space_keeper: OnceLock<Weak<dyn SpaceKeeper>>,
+    free_space_hooks: OnceLock<Weak<dyn FreeSpaceHooks>>,
     ordered_data: OnceLock<Weak<dyn OrderedData>>,
     abort_observer: OnceLock<AbortObserver>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -180,11 +183,11 @@ struct State {
     ring: Ring,
     /// Latest durable transaction.
     durable: Tid,
-    /// Commit up to this one as soon as possible.
+    /// Latest transaction whose commit is requested.
     requested: Tid,
-    /// Who asked for that.
+    /// The thread that requested it.
     requester: Option<ThreadId>,
-    /// Commit up to this one without waiting for more syncs.
+    /// Latest transaction to commit without a wait for more syncs.
     urgent: Tid,
     checkpoint_requested: bool,
     shutdown: bool,
@@ -192,15 +195,15 @@ struct State {
 }
 
 impl State {
-    /// Somebody waits for a commit.
+    /// Whether a requested commit is not done yet.
     fn is_requested(&self) -> bool {
         self.requested.is_after(self.durable)
     }
 }
 
 impl Journal {
-    /// Runs `operation` in a handle of `credits`. An operation that fails after its first change
-    /// aborts the journal.
+    /// Runs `operation` in a handle of `credits`. If the operation fails after its first change,
+    /// the journal is aborted.
     ///
     /// # Errors
     /// Those of [`Journal::start`] and of `operation`.
@@ -226,7 +229,7 @@ impl Journal {
         result
     }
 
-    /// Most blocks that one handle can ask for.
+    /// Most credits that one handle can take.
     #[must_use]
     pub fn credits_max(&self) -> u32 {
         self.credits_max
@@ -238,15 +241,15 @@ impl Journal {
         &self.cache
     }
 
-    /// Those of `len` blocks from `start` that hold file data of which the log has an image, be it
-    /// of the running transaction, ascending: what frees them must revoke them
-    /// ([`Handle::forget`]). All others are at home, and no replay touches them.
+    /// The blocks of the `len` from `start` that hold file data of which the log, or the running
+    /// transaction, has an image; ascending. The operation that frees them must revoke them
+    /// ([`Handle::forget`]). No replay writes the other blocks.
     #[must_use]
     pub fn logged_data(&self, start: BlockNo, len: u32) -> Vec<BlockNo> {
         self.data.within(start, len)
     }
 
-    /// Flushes of the device.
+    /// The shared flushes of the device.
     #[must_use]
     pub fn flush_gate(&self) -> &FlushGate {
         &self.flush
@@ -258,44 +261,44 @@ impl Journal {
         &self.stats
     }
 
-    /// What `/proc/fs/jbd2/*/info` tells of a journal of the kernel.
+    /// The figures that `/proc/fs/jbd2/*/info` has for a journal of the kernel.
     #[must_use]
     pub fn info(&self) -> JournalInfo {
         self.stats.info(self.credits_max)
     }
 
-    /// Who waits for what, now.
+    /// The threads that sleep now, and what they wait for.
     #[must_use]
     pub fn waits(&self) -> &Waits {
         &self.waits
     }
 
-    /// Says who keeps count of space, and takes freed blocks back. Once.
-    pub fn set_space_keeper<T: SpaceKeeper + 'static>(&self, keeper: &Arc<T>) {
+    /// Registers the free-space accounting. To be called once.
+    pub fn set_free_space_hooks<T: FreeSpaceHooks + 'static>(&self, keeper: &Arc<T>) {
         let weak: Weak<T> = Arc::downgrade(keeper);
-        let first = self.space_keeper.set(weak).is_ok();
-        assert!(first, "a volume has one space");
+        let first = self.free_space_hooks.set(weak).is_ok();
+        assert!(first, "a volume has one allocator");
     }
 
-    /// Says who keeps ordered data. Once.
+    /// Registers the owner of ordered data. To be called once.
     pub fn set_ordered_data<T: OrderedData + 'static>(&self, keeper: &Arc<T>) {
         let weak: Weak<T> = Arc::downgrade(keeper);
         let first = self.ordered_data.set(weak).is_ok();
-        assert!(first, "a volume keeps its ordered data in one place");
+        assert!(first, "a volume has one owner of ordered data");
     }
 
-    /// Says who is told of an abort: once, by the thread that aborts, which may hold locks and an
-    /// open handle. The first observer stays.
+    /// Registers a callback for an abort. The aborting thread calls it, once, and may hold locks
+    /// and an open handle. Only the first observer is kept.
     pub fn set_abort_observer(&self, observer: Box<dyn Fn(&Error) + Send + Sync>) {
         let _ = self.abort_observer.set(AbortObserver(observer));
     }
 
     /// The transaction that a handle would join now.
     pub(crate) fn running(&self) -> Tid {
-        self.word.load().tid
+        self.running_state.load().tid
     }
 
-    /// Whether the journal is aborted: no change reaches the device any more.
+    /// Whether the journal is aborted, so that no change reaches the device any more.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::SeqCst)
@@ -310,7 +313,7 @@ impl Journal {
         durable.next() != running || !self.transaction(running).is_empty()
     }
 
-    /// Ends the journal; the first cause is kept.
+    /// Aborts the journal. The first cause is kept.
     pub fn abort(&self, cause: Error) {
         {
             let mut state = self.state.lock();
@@ -322,14 +325,14 @@ impl Journal {
         }
         self.queue.abort();
         self.wake_threads();
-        self.syncs.wake_all();
+        self.sync_waiters.wake_all();
         self.record_abort();
         if let Some(AbortObserver(observer)) = self.abort_observer.get() {
             observer(&cause);
         }
     }
 
-    /// What all of them wait for has changed.
+    /// Wakes the journal's threads to look at the state again.
     fn wake_threads(&self) {
         self.committer_wake.notify_all();
         self.commit_wake.notify_all();
@@ -340,8 +343,8 @@ impl Journal {
         &self.transactions[slot(tid)]
     }
 
-    fn moments(&self, tid: Tid) -> &Moments {
-        &self.moments[slot(tid)]
+    fn times(&self, tid: Tid) -> &TransactionTimes {
+        &self.times[slot(tid)]
     }
 }
 

@@ -1,7 +1,7 @@
-//! A transaction as the blocks that stand in the log.
+//! The encoding of a transaction in the log.
 //!
-//! On disk: revoke blocks, then descriptor blocks each followed by the images it names, then (by
-//! itself) the commit block.
+//! On disk: revoke blocks, then descriptor blocks each followed by the images it names, then,
+//! written separately, the commit block.
 //! Invariants: an image that begins with the journal's magic number is escaped in the log, and its
 //! tag's checksum covers the escaped form. Commit times never go back.
 
@@ -45,14 +45,14 @@ impl RecordFormat {
         Self { format, last_commit_secs: AtomicU64::new(last_commit_secs) }
     }
 
-    /// Log blocks of a transaction, the commit block included.
+    /// Number of log blocks of a transaction, including the commit block.
     pub(super) fn blocks_needed(&self, images: usize, revokes: usize) -> u32 {
         let descriptors = images.div_ceil(tags_per_descriptor(&self.format) as usize);
         let revokes = revokes.div_ceil(records_per_revoke(&self.format) as usize);
         u32::try_from(images + descriptors + revokes + 1).unwrap_or(u32::MAX)
     }
 
-    /// All blocks of a transaction but the commit block.
+    /// All log blocks of a transaction except the commit block.
     pub(super) fn encode<'a>(
         &self,
         tid: Tid,

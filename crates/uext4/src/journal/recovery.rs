@@ -1,22 +1,23 @@
-//! Opening a journal: replay what a crash left, then begin a new log.
+//! Opening a journal: replay after a crash, then the start of a new log.
 //!
-//! Invariants: images are written home and flushed before the log is declared empty. Transaction
-//! ids go on from where they were: they never reset. Features of the journal change only while the
-//! log is empty. A log that is not empty and not to be replayed, since the file system's superblock
-//! does not say `needs_recovery`, is wiped before that flag is set: a crash would bring its old
-//! blocks back over newer ones.
+//! Invariants: replayed images are flushed before the log is declared empty. Transaction ids
+//! continue across mounts and never reset. Features of the journal change only while the log is
+//! empty. If the log is not empty but the file system's superblock does not say `needs_recovery`,
+//! the log is not replayed; it is wiped before that flag is set, or a later crash would replay its
+//! old blocks over newer ones.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
-use super::batch::Batch;
+use super::ablation::wait_policy;
+use super::batching::CommitBatching;
 use super::data::LoggedData;
-use super::durable::Syncs;
+use super::durable::SyncWaiters;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, Ring};
+use super::packed_state::{CREDITS_MAX, PackedState};
 use super::record::RecordFormat;
 use super::stats::{Clock, JournalStats};
 use super::transaction::Transaction;
-use super::word::{CREDITS_MAX, TransactionWord};
 use super::{FlushGate, Journal, JournalConfig, State};
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
@@ -33,11 +34,11 @@ use uext4_ondisk::journal::superblock::{
 };
 use uext4_ondisk::{CorruptKind, Layout, Place, Tid};
 
-/// Part of the journal that a transaction may fill, as jbd2 long had it: a quarter.
+/// A transaction may fill a quarter of the journal, which long was jbd2's limit.
 const TRANSACTION_SHARE: u32 = 4;
-/// Blocks that a transaction may have however small the cache is.
+/// Blocks that a transaction may have even if the cache is smaller.
 const CREDITS_IN_MEMORY_MIN: u32 = 1024;
-/// Fewest blocks of a log: the format's journals have at least 1024 blocks.
+/// Fewest blocks of a log. The format's journals have at least 1024 blocks.
 const LOG_BLOCKS_MIN: u32 = 1000;
 
 /// A journal whose log has been replayed.
@@ -50,27 +51,27 @@ pub struct Recovered {
     last_commit_secs: u64,
     /// Transactions replayed.
     pub transactions: u32,
-    /// Blocks written home.
+    /// Blocks written to their final locations.
     pub blocks: usize,
     /// The journal recorded an error.
     pub recorded_error: bool,
-    /// The log is not empty, and not to be replayed: see [`Journal::wipe_log`].
-    pub is_to_be_wiped: bool,
+    /// The log is not empty and must not be replayed: see [`Journal::wipe_log`].
+    pub needs_wipe: bool,
 }
 
-/// What becomes of a log that is not empty.
+/// The treatment of a log that is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftLog {
-    /// It is written home and emptied.
+    /// It is replayed and emptied.
     Replay,
-    /// It is to be emptied, once nothing else keeps the volume from being opened: everything was
-    /// home, as far as the superblock says.
+    /// It is emptied without a replay, once nothing else prevents the opening of the volume. The
+    /// superblock says that everything in it was checkpointed.
     Wipe,
-    /// It stays: nothing may be written.
+    /// It stays, because nothing may be written.
     Keep,
 }
 
-/// Reads the journal, and deals with what it holds.
+/// Reads the journal and treats its log as `left` says.
 ///
 /// # Errors
 /// A corrupt journal superblock, features that are not understood, a damaged log, a device
@@ -104,7 +105,7 @@ pub fn recover(
         transactions: 0,
         blocks: 0,
         recorded_error: superblock.s_errno.get() != 0,
-        is_to_be_wiped: false,
+        needs_wipe: false,
     };
     if journal.is_empty() || left == LeftLog::Keep {
         return Ok(recovered);
@@ -112,12 +113,12 @@ pub fn recover(
     let limits = ReplayLimits::new(layout.blocks_count);
     let plan = plan(&journal, limits, |at, bytes| map.read(at, bytes)).map_err(replay_error);
     if left == LeftLog::Wipe {
-        // Ids go on behind those of the log, or of any log of this length, so that no block of it
-        // can be taken for one of what follows.
+        // Ids continue after those of the log, or of any log of this length, so that no old block
+        // can be taken for a block of the new log.
         let beyond = || Tid(journal.sequence.get().wrapping_add(superblock.s_maxlen.get()));
         (recovered.next_tid, recovered.last_commit_secs) =
             plan.map_or_else(|_| (beyond(), 0), |plan| (plan.next_tid, plan.last_commit_secs));
-        recovered.is_to_be_wiped = true;
+        recovered.needs_wipe = true;
         return Ok(recovered);
     }
     let plan = plan?;
@@ -128,7 +129,7 @@ pub fn recover(
         );
         return Err(Error::new(ErrorKind::NeedsRecovery, context));
     }
-    stage("replay: home");
+    stage("replay: write");
     for (block, image) in &plan.writes {
         map.read(image.log_block, &mut bytes)?;
         if image.escaped {
@@ -160,7 +161,7 @@ fn replay_error(error: ReplayError<Error>) -> Error {
         ReplayError::OutOfRange { log_block, .. } => {
             log_rule(log_block, "holds an image of a block outside the file system")
         }
-        ReplayError::TooManyRevokes { .. } => log_rule(0, "revokes more blocks than can be"),
+        ReplayError::TooManyRevokes { .. } => log_rule(0, "revokes more blocks than possible"),
     }
 }
 
@@ -168,8 +169,8 @@ fn log_rule(log_block: u32, why: &'static str) -> Error {
     CorruptKind::Rule { what: "journal", why }.at(Place::LogBlock(log_block)).into()
 }
 
-/// Aborts the journal when one of its threads panics, or one that does their work, so that nobody
-/// waits for it for ever.
+/// Aborts the journal if the thread panics that does its work, so that no thread waits for it for
+/// ever.
 pub(super) struct AbortOnPanic<'a>(pub(super) &'a Journal);
 
 impl Drop for AbortOnPanic<'_> {
@@ -193,7 +194,7 @@ fn write_superblock(
 }
 
 impl Recovered {
-    /// Blocks that belong to the journal.
+    /// The blocks of the journal.
     #[must_use]
     pub fn location(&self) -> &LogLocation {
         &self.location
@@ -205,8 +206,8 @@ impl Recovered {
         &self.superblock
     }
 
-    /// The journal with a new log that has not begun: [`Journal::begin`] is still to come, and
-    /// the device has not changed.
+    /// The journal with a new log that has not begun. The device has not changed;
+    /// [`Journal::begin`] must follow.
     ///
     /// # Errors
     /// A journal that is too small.
@@ -218,7 +219,7 @@ impl Recovered {
             let context = format!("a journal of {end} blocks, at least {LOG_BLOCKS_MIN} needed");
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        // Torn transactions are told from whole ones by the checksums of their tags.
+        // Only the checksums of the tags tell a torn transaction from a whole one.
         let config = JournalConfig {
             async_commit: config.async_commit && layout.has_metadata_csum(),
             ..config
@@ -249,7 +250,7 @@ fn set_features(superblock: &mut RawJournalSuperblock, layout: &Layout, async_co
 }
 
 impl Journal {
-    /// A journal that starts no handle: the volume is read-only.
+    /// A journal for a read-only volume, which starts no handle.
     #[must_use]
     pub fn read_only(cache: &Arc<Cache>) -> Arc<Self> {
         let block_size = cache.block_size();
@@ -271,12 +272,12 @@ impl Journal {
         superblock: RawJournalSuperblock,
         tid: Tid,
     ) -> Arc<Self> {
-        // A transaction stands in memory as a whole.
+        // A transaction is in memory as a whole.
         let in_memory = u32::try_from(config.images_max).unwrap_or(u32::MAX);
         let credits_max = (map.len() / TRANSACTION_SHARE)
             .min(CREDITS_MAX / 2)
             .min(in_memory.max(CREDITS_IN_MEMORY_MIN));
-        // Every credit may become an image or a revoke record; the superblock comes by itself.
+        // Every credit may become an image or a revoke record. The superblock takes no credit.
         let most = credits_max as usize + 1;
         let durable = Tid(tid.get().wrapping_sub(1));
         let state = State {
@@ -294,8 +295,8 @@ impl Journal {
         Arc::new(Self {
             cache: Arc::clone(cache),
             config,
-            word: TransactionWord::new(tid),
-            queue: JoinQueue::new(config.join, credits_max, admission, Arc::clone(&waits)),
+            running_state: PackedState::new(tid),
+            queue: JoinQueue::new(wait_policy(config.join, &waits), credits_max, admission),
             data: LoggedData::default(),
             transactions: [Transaction::new(), Transaction::new()],
             credits_max,
@@ -317,14 +318,14 @@ impl Journal {
             durable: AtomicU32::new(durable.get()),
             checkpoint_lock: Mutex::new(LockRank::Table, ()),
             aborted: AtomicBool::new(false),
-            committing: Mutex::new(LockRank::Commit, Batch::default()),
+            committing: Mutex::new(LockRank::Commit, CommitBatching::default()),
             committer_wake: Condvar::new(),
             commit_wake: Condvar::new(),
             checkpointer_wake: Condvar::new(),
-            syncs: Syncs::new(durable),
-            moments: Default::default(),
+            sync_waiters: SyncWaiters::new(durable),
+            times: Default::default(),
             clock: Clock::new(),
-            space_keeper: OnceLock::new(),
+            free_space_hooks: OnceLock::new(),
             ordered_data: OnceLock::new(),
             abort_observer: OnceLock::new(),
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
@@ -333,8 +334,8 @@ impl Journal {
         })
     }
 
-    /// Declares a log empty that is not to be replayed, durably: before the file system's
-    /// superblock says `needs_recovery`.
+    /// Declares a log empty, durably, that must not be replayed. To be called before the file
+    /// system's superblock says `needs_recovery`.
     ///
     /// # Errors
     /// A device failure.
@@ -347,11 +348,11 @@ impl Journal {
         self.map.write_block(0, &bytes, true)
     }
 
-    /// Begins the log and starts the threads: nothing may be changed on the volume before this has
-    /// returned, and the file system's superblock must say `needs_recovery` by then.
+    /// Begins the log and starts the threads. The volume may change only after this has returned.
+    /// The file system's superblock must say `needs_recovery` before the call.
     ///
     /// # Errors
-    /// A device failure; no threads.
+    /// A device failure, or threads that cannot start.
     pub fn begin(self: &Arc<Self>) -> Result<()> {
         self.write_superblock(&mut self.superblock.lock())?;
         self.spawn("uext4-commit", Self::run_committer)?;
@@ -372,12 +373,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Commits and checkpoints everything, ends the threads, and leaves an empty log.
+    /// Commits and checkpoints everything, ends the threads and leaves an empty log.
     ///
     /// # Errors
-    /// The journal was or gets aborted; then the log stays as it is, to be replayed.
+    /// The journal was or gets aborted. The log then stays as it is, for a replay.
     pub fn close(&self) -> Result<()> {
-        // Who waits for room that is not made is to be told.
+        // A failure aborts the journal, so that no thread waits for room that is never made.
         let emptied = self.empty_log().inspect_err(|error| self.abort(error.clone()));
         {
             let mut state = self.state.lock();
@@ -386,17 +387,17 @@ impl Journal {
         self.wake_threads();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // A thread that panicked has aborted nothing: say so instead of hiding it.
+            // A thread that panicked may have aborted nothing, so the panic is an error here.
             if thread.join().is_err() {
                 return Err(Error::new(ErrorKind::Internal, "a journal thread panicked"));
             }
         }
-        // Whoever comes late waits for nobody.
+        // Late callers get an error instead of a wait.
         self.stop_threads(Error::new(ErrorKind::ReadOnly, "the volume is closed"));
         emptied
     }
 
-    /// Ends the threads as a crash would: what is not durable is lost, the log stays.
+    /// Ends the threads as a crash would: changes that are not durable are lost, and the log stays.
     pub fn stop_threads(&self, cause: Error) {
         {
             let mut state = self.state.lock();
@@ -406,7 +407,7 @@ impl Journal {
         }
         self.queue.abort();
         self.wake_threads();
-        self.syncs.wake_all();
+        self.sync_waiters.wake_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
@@ -433,8 +434,8 @@ impl Journal {
         self.map.write_block(0, &bytes, self.config.barrier)
     }
 
-    /// Leaves a mark of the abort in the journal superblock; best effort, for the device may be
-    /// the cause.
+    /// Records the abort in the journal superblock: best effort, because the device may be the
+    /// cause.
     pub(super) fn record_abort(&self) {
         if self.map.is_empty() {
             return;

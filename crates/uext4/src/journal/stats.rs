@@ -1,10 +1,10 @@
-//! What the journal counts and measures.
+//! Counters and latencies of the journal.
 //!
 //! What: the counters of a mount, the fields of `/proc/fs/jbd2/*/info` with their meaning there,
-//! and a histogram for each phase of a commit. The committer adds to them once a transaction;
-//! handles touch one counter each.
-//! Invariants: nothing depends on what stands here but the length of a commit's wait
-//! ([`JournalStats::average_commit`]), which is a guess anyhow.
+//! and a histogram for each phase of a commit. The committer updates them once a transaction; a
+//! handle updates one counter.
+//! Invariants: the engine depends on none of these values, except that the length of a commit's
+//! wait depends on [`JournalStats::average_commit`].
 
 use super::counters::AdmissionStats;
 use crate::stats::Histogram;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub struct JournalStats {
     /// Transactions committed.
     pub commits: AtomicU64,
-    /// Of these, transactions that somebody asked for, rather than the timer.
+    /// Of these, transactions that a thread requested, rather than the timer.
     pub requested: AtomicU64,
     /// Handles that have joined a transaction.
     pub handles: AtomicU64,
@@ -30,24 +30,24 @@ pub struct JournalStats {
     pub log_blocks: AtomicU64,
     /// Handles that had to wait to join.
     pub joins_waited: AtomicU64,
-    /// Checkpoints made, by whomever: each is one batch of home writes, one flush after them, and
-    /// at most one move of the tail.
+    /// Checkpoints: each is one batch of writes, one flush after them, and at most one move of the
+    /// tail.
     pub checkpoints: AtomicU64,
-    /// Of these, made by joiners that found no room (`checkpoint=inline`).
+    /// Of these, checkpoints by joiners that found no room (`checkpoint=inline`).
     pub checkpoints_forced: AtomicU64,
-    /// Blocks that checkpoints wrote home.
+    /// Blocks that checkpoints wrote to their final locations.
     pub checkpoint_blocks: AtomicU64,
-    /// Most images that waited in memory to go home.
+    /// Most images that ever awaited checkpoint in memory.
     pub images_high_water: AtomicU64,
-    /// How joining went.
+    /// Counters of admission.
     pub admission: Arc<AdmissionStats>,
     /// Syncs that waited for a commit.
     pub syncs: AtomicU64,
-    /// Commits that a sync made itself.
+    /// Commits that a lone sync made in its own thread.
     pub commits_in_place: AtomicU64,
-    /// Commits that waited for more syncs to join.
+    /// Commits that waited for more syncs.
     pub batch_waits: AtomicU64,
-    /// Of these, commits that had all they waited for before the time was over.
+    /// Of these, commits that got all the syncs they waited for.
     pub batches_full: AtomicU64,
     /// The longest wait to join, summed over transactions, in nanoseconds.
     pub waiting_ns: AtomicU64,
@@ -55,12 +55,12 @@ pub struct JournalStats {
     pub request_delay_ns: AtomicU64,
     /// From the first handle to the close, summed, in nanoseconds.
     pub running_ns: AtomicU64,
-    /// Moving average of a commit from the opening of the next transaction on, in nanoseconds:
-    /// three quarters old, one quarter new.
+    /// Moving average of the time from the opening of the next transaction to the end of the
+    /// commit, in nanoseconds: three quarters old, one quarter new.
     pub average_commit_ns: AtomicU64,
     /// Commit: from the close to the end of the last handle.
     pub lock: Histogram,
-    /// Commit: from there to the opening of the next transaction.
+    /// Commit: from the end of the last handle to the opening of the next transaction.
     pub snapshot: Histogram,
     /// Commit: checksums of the images.
     pub seal: Histogram,
@@ -72,24 +72,24 @@ pub struct JournalStats {
     pub log_flush: Histogram,
     /// Commit: writing of the commit block.
     pub commit_block: Histogram,
-    /// Commit: from the close to the waking of those who wait.
+    /// Commit: from the close to the waking of the waiters.
     pub commit: Histogram,
-    /// How long a commit waited for more syncs to join.
+    /// Time that a commit waited for more syncs.
     pub batch_wait: Histogram,
-    /// A flush of the device.
+    /// Time of a flush of the device.
     pub flush: Histogram,
-    /// How long a sync waited for its transaction.
+    /// Time that a sync waited for its transaction.
     pub sync_wait: Histogram,
-    /// A checkpoint.
+    /// Time of a checkpoint.
     pub checkpoint: Histogram,
 }
 
-/// What `/proc/fs/jbd2/*/info` tells, in its order. Times are averages over transactions.
+/// The fields of `/proc/fs/jbd2/*/info`, in its order. Times are averages over transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalInfo {
     /// Transactions committed.
     pub transactions: u64,
-    /// Of these, transactions that somebody asked for.
+    /// Of these, transactions that a thread requested.
     pub requested: u64,
     /// Most blocks of a transaction.
     pub blocks_max: u32,
@@ -111,19 +111,19 @@ pub struct JournalInfo {
     pub handles: u64,
     /// Blocks (credits) per transaction.
     pub blocks: u64,
-    /// Blocks written to the log per transaction, the commit block left out.
+    /// Blocks written to the log per transaction, without the commit block.
     pub logged_blocks: u64,
 }
 
 impl JournalStats {
-    /// The moving average of a commit's time, less what it waited for syncs to join.
+    /// Moving average of a commit's time, without the wait for more syncs.
     #[must_use]
     pub fn average_commit(&self) -> Duration {
         Duration::from_nanos(self.average_commit_ns.load(Ordering::Relaxed))
     }
 
-    /// A commit has taken so long from the opening of the next transaction on, which jbd2
-    /// averages. By the committer only.
+    /// Adds a commit to the moving average. `took` counts from the opening of the next transaction,
+    /// as jbd2's average does. Only the committing thread calls this.
     pub(super) fn note_commit(&self, took: Duration) {
         let new = nanos(took).max(1);
         let old = self.average_commit_ns.load(Ordering::Relaxed);
@@ -131,8 +131,8 @@ impl JournalStats {
         self.average_commit_ns.store(average, Ordering::Relaxed);
     }
 
-    /// A transaction that has something to log was closed with so many credits.
-    pub(super) fn note_close(&self, ran: Ran, credits: u32) {
+    /// Records the close of a transaction that has something to log.
+    pub(super) fn note_close(&self, ran: RunTimes, credits: u32) {
         let add = |counter: &AtomicU64, value: u64| counter.fetch_add(value, Ordering::Relaxed);
         add(&self.blocks, u64::from(credits));
         add(&self.running_ns, nanos(ran.running));
@@ -143,7 +143,7 @@ impl JournalStats {
         }
     }
 
-    /// The averages, for transactions of at most `blocks_max` blocks.
+    /// The averages. `blocks_max` is the size of the largest transaction.
     #[must_use]
     pub fn info(&self, blocks_max: u32) -> JournalInfo {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -172,58 +172,59 @@ impl JournalStats {
     }
 }
 
-/// Moments of one transaction while it runs; 0: not yet. In nanoseconds since the journal opened.
+/// Times of events of one transaction while it runs, in nanoseconds since the journal opened. 0:
+/// not yet.
 #[derive(Debug, Default)]
-pub(super) struct Moments {
+pub(super) struct TransactionTimes {
     started: AtomicU64,
     requested: AtomicU64,
     longest_wait_ns: AtomicU64,
 }
 
-/// What became of a transaction's moments when it closed.
+/// The durations of a transaction, taken when it closes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ran {
+pub(super) struct RunTimes {
     pub(super) running: Duration,
     pub(super) request_delay: Option<Duration>,
     pub(super) longest_wait: Duration,
 }
 
-impl Moments {
-    /// A handle joins.
+impl TransactionTimes {
+    /// Records that a handle joins.
     pub(super) fn note_start(&self, clock: &Clock) {
-        // Read first: handles on many cores must not pass one cache line around.
+        // Read first, because handles on many cores would bounce the cache line.
         if self.started.load(Ordering::Relaxed) == 0 {
             let _ =
                 self.started.compare_exchange(0, clock.now(), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// When the first handle joined, in nanoseconds of the clock; `None`: none did.
+    /// Time when the first handle joined, in nanoseconds of the clock. `None` if none did.
     pub(super) fn started(&self) -> Option<u64> {
         Some(self.started.load(Ordering::Relaxed)).filter(|&at| at != 0)
     }
 
-    /// Somebody asks for a commit.
+    /// Records the first request for the commit.
     pub(super) fn note_request(&self, clock: &Clock) {
         if self.requested.load(Ordering::Relaxed) == 0 {
             self.requested.store(clock.now(), Ordering::Relaxed);
         }
     }
 
-    /// A handle has waited so long to join.
+    /// Records how long a handle waited to join.
     pub(super) fn note_wait(&self, waited: Duration) {
         self.longest_wait_ns.fetch_max(nanos(waited), Ordering::Relaxed);
     }
 
-    /// The transaction was closed, found empty, and goes on.
+    /// Forgets the request, because the transaction was found empty and opens again.
     pub(super) fn forget_request(&self) {
         self.requested.store(0, Ordering::Relaxed);
     }
 
-    /// The transaction was closed at `now`: what it says, and a clean slate for the next one.
-    pub(super) fn take(&self, now: u64) -> Ran {
+    /// Takes the durations of the transaction, which was closed at `now`, and resets the times.
+    pub(super) fn take(&self, now: u64) -> RunTimes {
         let since = |at: u64| (at != 0).then(|| Duration::from_nanos(now.saturating_sub(at)));
-        Ran {
+        RunTimes {
             running: since(self.started.swap(0, Ordering::Relaxed)).unwrap_or_default(),
             request_delay: since(self.requested.swap(0, Ordering::Relaxed)),
             longest_wait: Duration::from_nanos(self.longest_wait_ns.swap(0, Ordering::Relaxed)),
@@ -231,8 +232,8 @@ impl Moments {
     }
 }
 
-/// Nanoseconds since the journal opened, never 0. Under the schedule explorer time stands still,
-/// so that a schedule does not depend on it.
+/// Nanoseconds since the journal opened, never 0. Under the schedule explorer time stands still, so
+/// that a schedule does not depend on it.
 #[derive(Debug)]
 pub(super) struct Clock(Instant);
 
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn averages_are_those_of_jbd2() {
+    fn the_averages_are_those_of_jbd2() {
         let stats = JournalStats::default();
         assert_eq!(stats.info(256), JournalInfo { blocks_max: 256, ..JournalInfo::default() });
         stats.note_commit(Duration::from_micros(400));
@@ -274,17 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn moments_begin_anew_with_each_transaction() {
-        let moments = Moments::default();
+    fn times_start_again_with_each_transaction() {
+        let times = TransactionTimes::default();
         let clock = Clock::new();
-        moments.note_request(&clock);
-        assert_eq!(moments.take(clock.now()).running, Duration::ZERO);
-        moments.note_start(&clock);
-        moments.note_wait(Duration::from_nanos(7));
-        let started = moments.started().unwrap();
-        let ran = moments.take(started + 90);
+        times.note_request(&clock);
+        assert_eq!(times.take(clock.now()).running, Duration::ZERO);
+        times.note_start(&clock);
+        times.note_wait(Duration::from_nanos(7));
+        let started = times.started().unwrap();
+        let ran = times.take(started + 90);
         assert_eq!(ran.running, Duration::from_nanos(90));
         assert_eq!((ran.request_delay, ran.longest_wait), (None, Duration::from_nanos(7)));
-        assert_eq!(moments.take(started).longest_wait, Duration::ZERO);
+        assert_eq!(times.take(started).longest_wait, Duration::ZERO);
     }
 }

@@ -1,7 +1,7 @@
-//! What one transaction has gathered.
+//! The contents of one transaction.
 //!
-//! Invariants: the running transaction gathers, the committing one has been emptied by its
-//! committer, so two of these, used in turns, are enough.
+//! Invariants: two of these suffice, because only the running transaction collects blocks, and the
+//! committer has emptied the one before it.
 
 use super::handle::Freed;
 use crate::cache::Buffer;
@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use uext4_ondisk::BlockNo;
 
-/// Blocks, revokes and frees of one transaction.
+/// The blocks, revokes and frees that a transaction collects.
 #[derive(Debug)]
 pub(super) struct Transaction {
     contents: Mutex<Contents>,
 }
 
-/// What the committer takes.
+/// What the committer takes when it closes the transaction.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Blocks with changes; a block forgotten later is still listed.
+    /// Changed blocks. A block stays listed when it is forgotten later.
     pub(super) buffers: Vec<Arc<Buffer>>,
-    /// Freed metadata blocks: images of them up to this transaction are dead.
+    /// Freed metadata blocks. No replay writes their images of this transaction or earlier ones.
     pub(super) revoked: BTreeSet<BlockNo>,
-    /// Blocks that can be used again once this transaction is durable.
+    /// Blocks that can be reused once this transaction is durable.
     pub(super) freed: Vec<Freed>,
 }
 

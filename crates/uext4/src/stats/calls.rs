@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use uext4_device::seat;
+use uext4_device::reader_slot;
 
 /// One of so many frequent calls is timed, in the mean.
 pub const SAMPLE: u32 = 16;
@@ -31,7 +31,7 @@ pub struct Counter {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Share {
-    /// Written by the one live thread that has the share's number ([`seat::number`]).
+    /// Written by the one live thread that has the share's number ([`reader_slot::thread_number`]).
     own: AtomicU64,
     /// Of threads with higher numbers, and without any.
     others: AtomicU64,
@@ -41,7 +41,7 @@ impl Counter {
     /// Adds.
     #[inline]
     pub fn add(&self, count: u64) {
-        let number = seat::number();
+        let number = reader_slot::thread_number();
         let share = &self.shards[number % SHARDS];
         if number < SHARDS {
             add_alone(&share.own, count);
@@ -68,7 +68,7 @@ struct Shares {
 
 impl Shares {
     fn add(&self, duration: Duration) {
-        match self.own.get(seat::number()) {
+        match self.own.get(reader_slot::thread_number()) {
             Some(own) => own.get_or_init(Histogram::default).add_alone(duration),
             None => self.others.add(duration),
         }

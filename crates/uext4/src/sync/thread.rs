@@ -54,7 +54,7 @@ pub(crate) fn slot() -> usize {
 }
 
 /// Lets others run for a moment.
-pub(crate) fn give_way() {
+pub(crate) fn yield_now() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
     #[cfg(feature = "simulate")]

@@ -127,7 +127,7 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let cache = Arc::new(Cache::new(device, Arc::clone(&layout), metadata_bytes / 2));
     let journal_runs = journal_runs(recovered.as_ref());
     let recorded_error = recovered.as_ref().is_some_and(|r| r.recorded_error);
-    let wipes = recovered.as_ref().is_some_and(|r| r.is_to_be_wiped);
+    let wipes = recovered.as_ref().is_some_and(|r| r.needs_wipe);
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
     let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
     let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;

@@ -8,7 +8,9 @@ use crate::cache::{Cache, PageBudget};
 use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::inode::{InodeRef, InodeTable};
-use crate::journal::{Handle, Journal, JournalConfig, LeftLog, LogLocation, SpaceKeeper, recover};
+use crate::journal::{
+    FreeSpaceHooks, Handle, Journal, JournalConfig, LeftLog, LogLocation, recover,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

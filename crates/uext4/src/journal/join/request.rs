@@ -1,63 +1,65 @@
-//! What joiners ask for, and what ends their wait.
+//! Requests to the join queue, and the grants that end a wait.
 
-use crate::journal::word::Moment;
+use crate::journal::packed_state::RunningState;
 use crate::stats::WaitFor;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
 use uext4_ondisk::Tid;
 
-/// What is asked for.
+/// A request for credits of the running transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::journal) struct Request {
-    pub(in crate::journal) want: Want,
-    /// Credits.
-    pub(in crate::journal) need: u32,
+    pub(in crate::journal) kind: RequestKind,
+    pub(in crate::journal) credits: u32,
 }
 
-/// The kinds of requests, in the order in which their lines are served.
+/// The kinds of requests. Each has a queue of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::journal) enum Want {
-    /// A handle whose credits are reserved.
+pub(in crate::journal) enum RequestKind {
+    /// Start a handle whose credits are reserved.
     StartReserved,
-    /// Credits for a handle that starts later.
+    /// Reserve credits for a handle that starts later.
     Reserve,
-    /// A handle.
+    /// Start a handle.
     Join,
 }
 
-pub(super) const LINES: [Want; 3] = [Want::StartReserved, Want::Reserve, Want::Join];
+/// The order in which the queues are served.
+pub(super) const SERVING_ORDER: [RequestKind; 3] =
+    [RequestKind::StartReserved, RequestKind::Reserve, RequestKind::Join];
 
-/// What ends a wait.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::journal) enum Grant {
     /// The handle has joined this transaction.
-    Joined(Moment),
+    Joined(RunningState),
     /// The credits are reserved.
     Reserved,
-    /// No transaction is open for want of room in the log: the caller is to make room.
+    /// `checkpoint=inline`: the log has no room for the next transaction, and the caller must make
+    /// some.
     MakeRoom,
     /// The journal is aborted.
     Aborted,
 }
 
-/// What [`JoinQueue::enter`] comes to.
+/// The result of [`JoinQueue::submit`](super::JoinQueue::submit).
 #[derive(Debug)]
-pub(in crate::journal) enum Entered {
-    /// At once, or in mode `herd` after sleeping.
+pub(in crate::journal) enum Outcome {
     Granted(Grant),
-    /// The caller stands in line: [`Waiter::wait`].
-    InLine(Arc<Waiter>, WaitFor),
-    /// The caller is to enter again.
-    Again,
+    /// The request is queued, and the caller sleeps in [`Waiter::wait`].
+    Queued(Arc<Waiter>, WaitFor),
+    /// `journal_join=herd`: the caller submits the request again.
+    Retry,
 }
 
-/// A transaction that somebody in line does not fit into: the caller asks for its commit. Told
-/// once for each opening.
-pub(in crate::journal) type Ask = Option<Tid>;
+/// A transaction that a queued request does not fit into. The caller requests its commit. Each
+/// opening of a transaction yields at most one.
+pub(in crate::journal) type CommitRequest = Option<Tid>;
 
+/// A queued request and the thread that sleeps for it.
 #[derive(Debug)]
 pub(in crate::journal) struct Waiter {
-    pub(super) request: Request,
+    pub(in crate::journal) request: Request,
     pub(super) state: Mutex<WaiterState>,
     wake: Condvar,
 }
@@ -74,7 +76,7 @@ impl Waiter {
         Self { request, state: Mutex::new(LockRank::Leaf, state), wake: Condvar::new() }
     }
 
-    /// Sleeps until there is a grant; with it the last cause of the sleep.
+    /// Sleeps until the request is granted. Returns the grant and the latest cause of the sleep.
     pub(in crate::journal) fn wait(&self) -> (Grant, WaitFor) {
         let mut state = self.state.lock();
         loop {
@@ -85,7 +87,7 @@ impl Waiter {
         }
     }
 
-    pub(super) fn grant(&self, grant: Grant) {
+    pub(in crate::journal) fn grant(&self, grant: Grant) {
         self.state.lock().granted = Some(grant);
         self.wake.notify_one();
     }

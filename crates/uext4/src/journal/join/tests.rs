@@ -1,212 +1,161 @@
-//! The queue by itself, on a word. Largest transaction: 100 credits, 50 of them to be reserved.
+//! The queue by itself. The largest transaction has 100 credits, of which 50 can be reserved.
 
 use super::*;
+use crate::config::JoinMode;
+use crate::journal::ablation::wait_policy;
+use crate::stats::Waits;
 
-const JOIN: Want = Want::Join;
-const RESERVE: Want = Want::Reserve;
+pub(in crate::journal) const JOIN: RequestKind = RequestKind::Join;
+const RESERVE: RequestKind = RequestKind::Reserve;
 
-struct Rig {
-    queue: JoinQueue,
-    word: TransactionWord,
-    stats: Arc<AdmissionStats>,
+pub(in crate::journal) struct Fixture {
+    pub(in crate::journal) queue: JoinQueue,
+    pub(in crate::journal) running: PackedState,
+    pub(in crate::journal) stats: Arc<AdmissionStats>,
 }
 
-fn rig(mode: JoinMode) -> Rig {
-    let stats = Arc::new(AdmissionStats::default());
-    let queue = JoinQueue::new(mode, 100, Arc::clone(&stats), Arc::new(Waits::default()));
-    Rig { queue, word: TransactionWord::new(Tid(7)), stats }
-}
-
-impl Rig {
-    fn enter(&self, want: Want, need: u32) -> (Entered, Ask) {
-        self.queue.enter(&self.word, Request { want, need })
+impl Fixture {
+    pub(in crate::journal) fn new(mode: JoinMode) -> Self {
+        let stats = Arc::new(AdmissionStats::default());
+        let policy = wait_policy(mode, &Arc::new(Waits::default()));
+        let queue = JoinQueue::new(policy, 100, Arc::clone(&stats));
+        Self { queue, running: PackedState::new(Tid(7)), stats }
     }
 
-    /// Enters and gets it at once.
-    fn gets(&self, want: Want, need: u32) -> Grant {
-        match self.enter(want, need).0 {
-            Entered::Granted(grant) => grant,
+    pub(in crate::journal) fn submit(
+        &self,
+        kind: RequestKind,
+        credits: u32,
+    ) -> (Outcome, CommitRequest) {
+        self.queue.submit(&self.running, Request { kind, credits })
+    }
+
+    /// Submits a request that is granted at once.
+    pub(in crate::journal) fn gets(&self, kind: RequestKind, credits: u32) -> Grant {
+        match self.submit(kind, credits).0 {
+            Outcome::Granted(grant) => grant,
             other => panic!("{other:?}"),
         }
     }
 
-    fn waits(&self, want: Want, need: u32) -> (Arc<Waiter>, WaitFor, Ask) {
-        match self.enter(want, need) {
-            (Entered::InLine(waiter, cause), ask) => (waiter, cause, ask),
+    /// Submits a request that is queued.
+    pub(in crate::journal) fn waits(
+        &self,
+        kind: RequestKind,
+        credits: u32,
+    ) -> (Arc<Waiter>, WaitFor, CommitRequest) {
+        match self.submit(kind, credits) {
+            (Outcome::Queued(waiter, cause), commit) => (waiter, cause, commit),
             other => panic!("{other:?}"),
         }
     }
 
-    fn commit(&self) -> Ask {
-        let tid = self.word.close().tid;
-        self.queue.open(&self.word, tid.next())
+    pub(in crate::journal) fn commit(&self) -> CommitRequest {
+        let tid = self.running.close().tid;
+        self.queue.open(&self.running, tid.next())
     }
 
-    fn refused(&self) -> [u64; 4] {
+    pub(in crate::journal) fn refused(&self) -> [u64; 4] {
         self.stats.refused.each().map(|(_, count)| count.load(std::sync::atomic::Ordering::Relaxed))
     }
 }
 
-fn granted(waiter: &Waiter) -> Option<Grant> {
+fn fifo() -> Fixture {
+    Fixture::new(JoinMode::Fifo)
+}
+
+pub(in crate::journal) fn granted(waiter: &Waiter) -> Option<Grant> {
     waiter.state.lock().granted
 }
 
 #[test]
-fn a_small_need_waits_behind_a_large_one_and_one_asks_for_the_commit() {
-    let rig = rig(JoinMode::Fifo);
-    assert!(matches!(rig.gets(JOIN, 60), Grant::Joined(_)));
-    let (large, cause, ask) = rig.waits(JOIN, 50);
-    assert_eq!((cause, ask), (WaitFor::TransactionFull, Some(Tid(7))));
-    let (small, cause, ask) = rig.waits(JOIN, 1);
-    assert_eq!((cause, ask), (WaitFor::TransactionFull, None));
-    rig.word.leave(20);
-    assert_eq!(rig.queue.look_again(&rig.word), None);
+fn a_small_request_waits_behind_a_large_one_and_one_of_them_requests_the_commit() {
+    let fixture = fifo();
+    assert!(matches!(fixture.gets(JOIN, 60), Grant::Joined(_)));
+    let (large, cause, commit) = fixture.waits(JOIN, 50);
+    assert_eq!((cause, commit), (WaitFor::TransactionFull, Some(Tid(7))));
+    let (small, cause, commit) = fixture.waits(JOIN, 1);
+    assert_eq!((cause, commit), (WaitFor::TransactionFull, None));
+    fixture.running.leave(20);
+    assert_eq!(fixture.queue.wake(&fixture.running), None);
     assert!(matches!(granted(&large), Some(Grant::Joined(_))));
     assert!(matches!(granted(&small), Some(Grant::Joined(_))));
-    assert!(rig.queue.is_empty());
-    assert_eq!(rig.refused(), [0, 2, 0, 0]);
+    assert!(fixture.queue.is_empty());
+    assert_eq!(fixture.refused(), [0, 2, 0, 0]);
 }
 
 #[test]
-fn whoever_finds_no_place_in_a_new_transaction_asks_again() {
-    let rig = rig(JoinMode::Fifo);
-    rig.gets(JOIN, 100);
-    let (first, ..) = rig.waits(JOIN, 70);
-    let (second, ..) = rig.waits(JOIN, 70);
-    assert_eq!(rig.commit(), Some(Tid(8)));
+fn a_request_that_does_not_fit_into_a_new_transaction_requests_its_commit() {
+    let fixture = fifo();
+    fixture.gets(JOIN, 100);
+    let (first, ..) = fixture.waits(JOIN, 70);
+    let (second, ..) = fixture.waits(JOIN, 70);
+    assert_eq!(fixture.commit(), Some(Tid(8)));
     assert!(granted(&first).is_some() && granted(&second).is_none());
-    // Found empty, and opened again under its id.
-    rig.word.close();
-    assert_eq!(rig.queue.open(&rig.word, Tid(8)), None);
+    // Transaction 8 is found empty and opens again.
+    fixture.running.close();
+    assert_eq!(fixture.queue.open(&fixture.running, Tid(8)), None);
     assert!(granted(&second).is_some());
 }
 
 #[test]
 fn reserved_credits_are_carried_from_transaction_to_transaction() {
-    let rig = rig(JoinMode::Fifo);
-    assert_eq!(rig.gets(RESERVE, 30), Grant::Reserved);
-    assert_eq!(rig.word.load().credits, 30);
-    rig.word.close();
-    // While it is closed they are counted in the next.
-    assert_eq!(rig.gets(RESERVE, 10), Grant::Reserved);
-    rig.queue.unreserve(&rig.word, 5, false);
-    rig.queue.open(&rig.word, Tid(8));
-    assert_eq!(rig.word.load().credits, 35);
-    rig.gets(JOIN, 65);
-    // Full, and a reserved handle joins all the same.
-    let Grant::Joined(moment) = rig.gets(Want::StartReserved, 30) else { panic!() };
-    assert_eq!((moment.credits, moment.handles), (100, 2));
-    rig.commit();
-    assert_eq!(rig.word.load().credits, 5);
-    rig.queue.unreserve(&rig.word, 5, false);
-    assert_eq!(rig.word.load().credits, 0);
-    assert_eq!(rig.stats.reserved_high_water.load(std::sync::atomic::Ordering::Relaxed), 40);
-}
-
-#[test]
-fn kept_credits_stay_until_the_commit_only() {
-    let rig = rig(JoinMode::Fifo);
-    rig.gets(RESERVE, 30);
-    rig.queue.unreserve(&rig.word, 30, true);
-    assert_eq!(rig.word.load().credits, 30);
-    rig.commit();
-    assert_eq!(rig.word.load().credits, 0);
+    let fixture = fifo();
+    assert_eq!(fixture.gets(RESERVE, 30), Grant::Reserved);
+    assert_eq!(fixture.running.load().credits, 30);
+    fixture.running.close();
+    // The next transaction counts what is reserved while this one is closed.
+    assert_eq!(fixture.gets(RESERVE, 10), Grant::Reserved);
+    fixture.queue.unreserve(&fixture.running, 5, 5);
+    fixture.queue.open(&fixture.running, Tid(8));
+    assert_eq!(fixture.running.load().credits, 35);
+    fixture.gets(JOIN, 65);
+    // The transaction is full, and a reserved handle joins all the same.
+    let Grant::Joined(joined) = fixture.gets(RequestKind::StartReserved, 30) else { panic!() };
+    assert_eq!((joined.credits, joined.handles), (100, 2));
+    fixture.commit();
+    assert_eq!(fixture.running.load().credits, 5);
+    fixture.queue.unreserve(&fixture.running, 5, 5);
+    assert_eq!(fixture.running.load().credits, 0);
+    assert_eq!(fixture.stats.reserved_high_water.load(std::sync::atomic::Ordering::Relaxed), 40);
 }
 
 #[test]
 fn reservations_wait_for_reservations_and_then_for_room() {
-    let rig = rig(JoinMode::Fifo);
-    rig.gets(RESERVE, 40);
-    let (waiter, cause, ask) = rig.waits(RESERVE, 20);
-    assert_eq!((cause, ask), (WaitFor::ReservedCredits, None));
-    rig.gets(JOIN, 60);
-    // The handle has its credits still, so there is no room: a commit is needed now.
-    let (entered, ask) = rig.enter(Want::StartReserved, 40);
-    assert!(matches!(entered, Entered::Granted(Grant::Joined(_))));
-    assert_eq!((ask, granted(&waiter)), (Some(Tid(7)), None));
-    rig.commit();
+    let fixture = fifo();
+    fixture.gets(RESERVE, 40);
+    let (waiter, cause, commit) = fixture.waits(RESERVE, 20);
+    assert_eq!((cause, commit), (WaitFor::ReservedCredits, None));
+    fixture.gets(JOIN, 60);
+    // The started handle keeps its credits, so only a commit makes room now.
+    let (outcome, commit) = fixture.submit(RequestKind::StartReserved, 40);
+    assert!(matches!(outcome, Outcome::Granted(Grant::Joined(_))));
+    assert_eq!((commit, granted(&waiter)), (Some(Tid(7)), None));
+    fixture.commit();
     assert_eq!(granted(&waiter), Some(Grant::Reserved));
-    assert_eq!(rig.word.load().credits, 20);
+    assert_eq!(fixture.running.load().credits, 20);
 }
 
 #[test]
-fn a_need_beyond_what_is_reserved_holds_nobody_up() {
-    let rig = rig(JoinMode::Fifo);
-    rig.gets(RESERVE, 50);
-    let (large, cause, ask) = rig.waits(JOIN, 80);
-    assert_eq!((cause, ask), (WaitFor::ReservedCredits, None));
-    // Whoever has reserved may need a handle of its own first.
-    assert!(matches!(rig.gets(JOIN, 10), Grant::Joined(_)));
-    rig.word.leave(10);
-    rig.queue.unreserve(&rig.word, 50, false);
+fn a_request_that_does_not_fit_beside_the_reservations_blocks_no_other() {
+    let fixture = fifo();
+    fixture.gets(RESERVE, 50);
+    let (large, cause, commit) = fixture.waits(JOIN, 80);
+    assert_eq!((cause, commit), (WaitFor::ReservedCredits, None));
+    // The thread with the reservation may need a handle of its own first.
+    assert!(matches!(fixture.gets(JOIN, 10), Grant::Joined(_)));
+    fixture.running.leave(10);
+    fixture.queue.unreserve(&fixture.running, 50, 50);
     assert!(matches!(granted(&large), Some(Grant::Joined(_))));
-    assert_eq!(rig.refused(), [0, 0, 0, 1]);
-}
-
-#[test]
-fn one_in_line_is_sent_to_make_room_and_served_first() {
-    let rig = rig(JoinMode::Fifo);
-    rig.word.close();
-    let (first, cause, _) = rig.waits(JOIN, 60);
-    assert_eq!(cause, WaitFor::TransactionLocked);
-    rig.queue.note_shortage();
-    let (second, cause, _) = rig.waits(JOIN, 60);
-    assert_eq!(cause, WaitFor::LogSpace);
-    rig.queue.leave_to_joiners(Tid(8));
-    assert_eq!((granted(&first), granted(&second)), (Some(Grant::MakeRoom), None));
-    // It is on its way: others wait.
-    rig.waits(JOIN, 1);
-    let (own, ask) = rig.queue.open_with_room(&rig.word, first.request);
-    assert!(matches!(own, Some(Grant::Joined(_))));
-    assert_eq!((ask, granted(&second)), (Some(Tid(8)), None));
-    // Room was made once.
-    assert_eq!(rig.queue.open_with_room(&rig.word, second.request), (None, None));
-    assert_eq!(rig.refused(), [1, 0, 3, 0]);
-}
-
-#[test]
-fn the_first_who_comes_makes_room_if_nobody_waits() {
-    for mode in [JoinMode::Fifo, JoinMode::Herd] {
-        let rig = rig(mode);
-        rig.word.close();
-        rig.queue.leave_to_joiners(Tid(8));
-        assert_eq!(rig.gets(JOIN, 1), Grant::MakeRoom);
-        assert!(rig.queue.is_short());
-    }
+    assert_eq!(fixture.refused(), [0, 0, 0, 1]);
 }
 
 #[test]
 fn an_abort_ends_every_wait_and_every_later_one() {
-    let rig = rig(JoinMode::Fifo);
-    rig.word.close();
-    let (waiter, ..) = rig.waits(JOIN, 1);
-    rig.queue.abort();
+    let fixture = fifo();
+    fixture.running.close();
+    let (waiter, ..) = fixture.waits(JOIN, 1);
+    fixture.queue.abort();
     assert_eq!(granted(&waiter), Some(Grant::Aborted));
-    assert_eq!(rig.gets(JOIN, 1), Grant::Aborted);
-}
-
-#[test]
-fn the_herd_wakes_as_a_whole() {
-    let rig = rig(JoinMode::Herd);
-    rig.gets(JOIN, 100);
-    assert!(matches!(rig.enter(JOIN, 60), (Entered::Again, Some(Tid(7)))));
-    std::thread::scope(|scope| {
-        let joiners: Vec<_> = (0..4).map(|_| scope.spawn(|| rig.enter(JOIN, 60))).collect();
-        while rig.queue.len.load(Ordering::Acquire) < 4 {
-            std::thread::yield_now();
-        }
-        rig.commit();
-        // One got in; one of those who did not tells to ask for a commit, and goes.
-        while rig.queue.len.load(Ordering::Acquire) > 2 {
-            std::thread::yield_now();
-        }
-        rig.queue.abort();
-        let ends: Vec<_> = joiners.into_iter().map(|j| j.join().unwrap().0).collect();
-        let count = |f: fn(&Entered) -> bool| ends.iter().filter(|end| f(end)).count();
-        assert_eq!(count(|end| matches!(end, Entered::Granted(Grant::Joined(_)))), 1);
-        assert_eq!(count(|end| matches!(end, Entered::Again)), 1);
-        assert_eq!(count(|end| matches!(end, Entered::Granted(Grant::Aborted))), 2);
-    });
-    // Two more if those who did not get in slept again before the abort.
-    assert!(rig.stats.wake_ups.load(std::sync::atomic::Ordering::Relaxed) >= 4);
+    assert_eq!(fixture.gets(JOIN, 1), Grant::Aborted);
 }

@@ -25,7 +25,7 @@ const BLOCK_LOCK_WAIT: Duration = Duration::from_millis(50);
 const LOOP_WAIT: Duration = Duration::from_millis(25);
 
 /// An image that is open and taken.
-pub(crate) struct Claimed {
+pub(crate) struct LockedImage {
     pub(crate) file: File,
     pub(crate) block_device: bool,
     /// Length of the whole file, in bytes.
@@ -33,7 +33,11 @@ pub(crate) struct Claimed {
 }
 
 /// Opens an image and takes it: alone for a writer. `offset` (bytes) must lie inside it.
-pub(crate) fn claim(path: &Path, access: Access, offset: u64) -> Result<Claimed, OpenError> {
+pub(crate) fn open_locked(
+    path: &Path,
+    access: Access,
+    offset: u64,
+) -> Result<LockedImage, OpenError> {
     let writing = access == Access::ReadWrite;
     let fail = |action, error| OpenError::from_io(path, writing, action, error);
     let before = std::fs::metadata(path).map_err(|error| fail("look at it", error))?;
@@ -64,7 +68,7 @@ pub(crate) fn claim(path: &Path, access: Access, offset: u64) -> Result<Claimed,
     if offset >= total {
         return Err(OpenError::OffsetPastEnd { path: path.to_path_buf(), offset, len: total });
     }
-    Ok(Claimed { file, block_device, total })
+    Ok(LockedImage { file, block_device, total })
 }
 
 /// Gives an image back that is about to be closed. Closing it would do, but for those who hold the

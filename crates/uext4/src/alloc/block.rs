@@ -1,4 +1,4 @@
-//! Claiming, taking and freeing blocks. Where they come from: `criteria.rs`.
+//! Allocating, taking and freeing blocks. Where they come from: `criteria.rs`.
 
 use super::Space;
 use super::available::Use;
@@ -16,7 +16,7 @@ use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 /// Blocks that nobody else can take, not yet in the journaled bitmap. Dropping it gives them
 /// back.
 #[derive(Debug)]
-pub struct Claim {
+pub struct Allocation {
     group: Arc<Group>,
     start: BlockNo,
     /// The first block's place in its group.
@@ -26,7 +26,7 @@ pub struct Claim {
     bitmap: Option<Arc<Buffer>>,
 }
 
-impl Claim {
+impl Allocation {
     pub(super) fn new(
         group: Arc<Group>,
         start: BlockNo,
@@ -45,12 +45,12 @@ impl Claim {
 
     /// Number of blocks left.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // an empty claim only drops
+    #[allow(clippy::len_without_is_empty)] // an empty allocation only drops
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Takes the first `len` blocks as a claim of their own; at most as many as there are.
+    /// Takes the first `len` blocks as an allocation of their own; at most as many as there are.
     #[must_use]
     pub fn split_front(&mut self, len: u32) -> Self {
         let len = len.min(self.len);
@@ -65,7 +65,7 @@ impl Claim {
         front
     }
 
-    /// Takes in a claim that goes on where this one ends; else that one comes back.
+    /// Takes in an allocation that goes on where this one ends; else that one comes back.
     pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
         let is_next = self.start.plus(u64::from(self.len)) == next.start;
         if !is_next || !Arc::ptr_eq(&self.group, &next.group) {
@@ -82,76 +82,87 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if self.len > 0 {
             let group = &self.group;
             group.release(&mut group.lock(), self.bit, self.len);
-            group.shared.available.give(i64::from(self.len));
+            group.shared.available.release(i64::from(self.len));
         }
     }
 }
 
 /// Longest wait for promised blocks, in pauses of about a millisecond.
-const CLAIM_WAITS_MAX: u32 = 200;
+const RESERVED_WAITS_MAX: u32 = 200;
 
 impl Space {
-    /// Claims one run of at most `want` blocks near `goal`. Not to be called with a handle open:
+    /// Allocates one run of at most `want` blocks near `goal`. Not to be called with a handle open:
     /// it may wait for a commit that makes freed blocks usable.
     ///
     /// # Errors
     /// `NoSpace`; a corrupt bitmap; a device failure.
-    pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
-        self.claim_for(goal, want, 0, Use::Any)
+    pub fn allocate(&self, goal: BlockNo, want: u32) -> Result<Allocation> {
+        self.allocate_for(goal, want, 0, Use::Any)
     }
 
-    /// As [`Space::claim`] with up to `ahead` blocks more behind, which nobody needs yet: they are
-    /// not root's last ones, whoever asks.
-    pub(super) fn claim_with(&self, goal: BlockNo, want: u32, ahead: u32) -> Result<Claim> {
-        self.claim_for(goal, want, ahead, Use::Any)
+    /// As [`Space::allocation`] with up to `ahead` blocks more behind, which nobody needs yet: they
+    /// are not root's last ones, whoever asks.
+    pub(super) fn allocate_with_ahead(
+        &self,
+        goal: BlockNo,
+        want: u32,
+        ahead: u32,
+    ) -> Result<Allocation> {
+        self.allocate_for(goal, want, ahead, Use::Any)
     }
 
-    /// Claims a block for a node of an extent tree that blocks are taken away from or converted in:
-    /// also of those that are kept back for that. As [`Space::claim`] otherwise.
+    /// Allocates a block for a node of an extent tree that blocks are taken away from or converted
+    /// in: also of those that are kept back for that. As [`Space::allocation`] otherwise.
     ///
     /// # Errors
-    /// As [`Space::claim`].
-    pub fn claim_node(&self, goal: BlockNo) -> Result<Claim> {
-        self.claim_for(goal, 1, 0, Use::Nodes)
+    /// As [`Space::allocation`].
+    pub fn allocate_node(&self, goal: BlockNo) -> Result<Allocation> {
+        self.allocate_for(goal, 1, 0, Use::Nodes)
     }
 
-    fn claim_for(&self, goal: BlockNo, want: u32, ahead: u32, what_for: Use) -> Result<Claim> {
+    fn allocate_for(
+        &self,
+        goal: BlockNo,
+        want: u32,
+        ahead: u32,
+        purpose: Use,
+    ) -> Result<Allocation> {
         loop {
             let releases = self.releases();
-            if let Some(claim) = self.claim_unreserved(goal, want, ahead, what_for)? {
-                return Ok(claim);
+            if let Some(allocation) = self.allocate_unreserved(goal, want, ahead, purpose)? {
+                return Ok(allocation);
             }
-            if !self.reclaim_pending(releases)? {
+            if !self.reclaim(releases)? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         }
     }
 
-    /// As [`Space::claim`] for blocks that were reserved before; the caller gives the
-    /// reservation back for what it got. What was promised may lie in claims of others that are
-    /// about to be dropped (nodes claimed for a worst case), or have moved between groups while
-    /// they were searched one after the other: that is waited for.
+    /// As [`Space::allocation`] for blocks that were reserved before; the caller gives the
+    /// reservation back for what it got. What was promised may lie in allocations of others that
+    /// are about to be dropped (nodes allocated for a worst case), or have moved between groups
+    /// while they were searched one after the other: that is waited for.
     ///
     /// # Errors
-    /// As [`Space::claim`]; `NoSpace` means that the counters disagree with the bitmaps.
-    pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
+    /// As [`Space::allocation`]; `NoSpace` means that the counters disagree with the bitmaps.
+    pub fn allocate_reserved(&self, goal: BlockNo, want: u32) -> Result<Allocation> {
         let mut waits = 0;
         loop {
             let releases = self.releases();
-            if let Some(claim) = self.search(goal, want)? {
+            if let Some(allocation) = self.search(goal, want)? {
                 // The reservation that the caller gives back for it.
-                self.shared.available.take_promised(i64::from(claim.len()));
-                return Ok(claim);
+                self.shared.available.force_reserve(i64::from(allocation.len()));
+                return Ok(allocation);
             }
-            if self.reclaim_pending(releases)? {
+            if self.reclaim(releases)? {
                 continue;
             }
-            if waits == CLAIM_WAITS_MAX {
+            if waits == RESERVED_WAITS_MAX {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
             waits += 1;
@@ -160,55 +171,64 @@ impl Space {
     }
 
     /// Leaves alone what is promised to cached data.
-    fn claim_unreserved(
+    fn allocate_unreserved(
         &self,
         goal: BlockNo,
         want: u32,
         ahead: u32,
-        what_for: Use,
-    ) -> Result<Option<Claim>> {
+        purpose: Use,
+    ) -> Result<Option<Allocation>> {
         // Taken while we search, so that no promise to others is broken.
-        let mut taken = self.shared.available.take(i64::from(want), 1, what_for);
+        let mut taken = self.shared.available.reserve(i64::from(want), 1, purpose);
         if taken == 0 {
             return Ok(None);
         }
-        taken += self.take_ahead(ahead);
+        taken += self.reserve_ahead(ahead);
         let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
-        let got = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Claim::len);
-        self.shared.available.give(taken - i64::from(got));
+        let got = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Allocation::len);
+        self.shared.available.release(taken - i64::from(got));
         found
     }
 
-    /// Takes what is claimed ahead of a need, as far as nobody else has been promised it.
-    pub(super) fn take_ahead(&self, blocks: u32) -> i64 {
+    /// Takes what is allocated ahead of a need, as far as nobody else has been promised it.
+    pub(super) fn reserve_ahead(&self, blocks: u32) -> i64 {
         if blocks == 0 {
             return 0;
         }
-        as_user(|| self.shared.available.take(i64::from(blocks), 1, Use::Any))
+        as_user(|| self.shared.available.reserve(i64::from(blocks), 1, Use::Any))
     }
 
-    /// Journals `len` blocks off the front of a claim: they belong to a file from now on. Costs
-    /// two credits.
+    /// Journals `len` blocks off the front of an allocation: they belong to a file from now on.
+    /// Costs two credits.
     ///
     /// # Errors
     /// Those of [`Handle::write`]; a device failure.
-    pub fn take(&self, handle: &mut Handle<'_>, claim: &mut Claim, len: u32) -> Result<BlockNo> {
-        assert!(len > 0 && len <= claim.len, "taking {len} of {} claimed blocks", claim.len);
-        let start = claim.start;
-        let group = &claim.group;
+    pub fn mark_used(
+        &self,
+        handle: &mut Handle<'_>,
+        allocation: &mut Allocation,
+        len: u32,
+    ) -> Result<BlockNo> {
+        assert!(
+            len > 0 && len <= allocation.len,
+            "taking {len} of {} allocated blocks",
+            allocation.len
+        );
+        let start = allocation.start;
+        let group = &allocation.group;
         let mut state = group.lock();
-        let buffer = match claim.bitmap.take() {
+        let buffer = match allocation.bitmap.take() {
             Some(buffer) => buffer,
             None => state.block_bitmap_for_change(handle, &self.cache, group.number)?,
         };
-        bitmap::set_range(&mut handle.write(&buffer)?, claim.bit, len);
+        bitmap::set_range(&mut handle.write(&buffer)?, allocation.bit, len);
         let free = state.desc.free_blocks().saturating_sub(len);
         state.desc.set_free_blocks(free);
         self.note_journaled(group.number, -i64::from(len));
         self.write_desc(handle, group.number, &state.desc)?;
         drop(state);
-        claim.bitmap = Some(buffer);
-        claim.cut_front(len);
+        allocation.bitmap = Some(buffer);
+        allocation.cut_front(len);
         Ok(start)
     }
 
@@ -248,19 +268,19 @@ impl Space {
         Ok(())
     }
 
-    /// Frees blocks of a file into a claim: nobody else can take them meanwhile. The run lies in
-    /// one group. Costs two credits.
-    pub(super) fn free_to_claim(
+    /// Frees blocks of a file into an allocation: nobody else can take them meanwhile. The run lies
+    /// in one group. Costs two credits.
+    pub(super) fn free_to_allocation(
         &self,
         handle: &mut Handle<'_>,
         start: BlockNo,
         len: u32,
-    ) -> Result<Claim> {
+    ) -> Result<Allocation> {
         let (number, bit) = self.locate(start)?;
         self.free_in_group(handle, number, bit, len)?;
         let group = &self.groups[number.get() as usize];
         let bitmap = group.lock().block_bitmap(&self.cache, number)?;
-        Ok(Claim::new(Arc::clone(group), start, bit, len, bitmap))
+        Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
     }
 
     /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
@@ -286,7 +306,7 @@ impl Space {
             at = at.plus(u64::from(here));
             left -= here;
         }
-        self.shed_maps();
+        self.evict_maps();
         Ok(pins)
     }
 
@@ -311,7 +331,7 @@ impl Space {
         self.write_desc(handle, number, &state.desc)
     }
 
-    /// The freeing of runs is durable: they can be claimed.
+    /// The freeing of runs is durable: they can be allocated.
     pub(super) fn release(&self, mut freed: Vec<Freed>) {
         let group_of = |run: &Freed| self.locate(run.start).map_or(GroupNo(0), |(group, _)| group);
         match self.shared.options.free {
@@ -341,7 +361,7 @@ impl Space {
                 }
             }
         });
-        self.shared.available.give(blocks);
+        self.shared.available.release(blocks);
         // In this order: who finds nothing pending sees that there was a release.
         self.releases.fetch_add(1, Ordering::AcqRel);
         self.shared.pending_blocks.add(number.get() as usize, -blocks);

@@ -74,12 +74,12 @@ pub enum Count {
     /// Bitmaps summed up in memory.
     Loaded,
     /// Requests that a reservation window served.
-    WindowHits,
-    /// Windows given back before they were used up.
-    WindowsGivenBack,
+    PreallocationHits,
+    /// Preallocations given back before they were used up.
+    PreallocationsDiscarded,
 }
 
-const COUNTS: usize = Count::WindowsGivenBack as usize + 1;
+const COUNTS: usize = Count::PreallocationsDiscarded as usize + 1;
 
 /// The allocator's counters.
 #[derive(Debug)]
@@ -155,9 +155,9 @@ pub struct AllocStats {
     /// All groups.
     pub groups: u64,
     /// Requests that a reservation window served.
-    pub window_hits: u64,
-    /// Windows given back before they were used up.
-    pub windows_given_back: u64,
+    pub preallocation_hits: u64,
+    /// Preallocations given back before they were used up.
+    pub preallocations_discarded: u64,
 }
 
 /// A line of `mb_groups`. Blocks are file-system blocks.
@@ -215,8 +215,8 @@ impl Space {
             prefetched: sum(Count::Prefetched),
             groups_loaded: sum(Count::Loaded),
             groups: self.layout.group_count.into(),
-            window_hits: sum(Count::WindowHits),
-            windows_given_back: sum(Count::WindowsGivenBack),
+            preallocation_hits: sum(Count::PreallocationHits),
+            preallocations_discarded: sum(Count::PreallocationsDiscarded),
         }
     }
 

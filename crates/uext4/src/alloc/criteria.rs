@@ -9,7 +9,7 @@
 //! last one got blocks.
 //! Kernel counterpart: `ext4_mb_regular_allocator` in `fs/ext4/mballoc.c`.
 
-use super::block::Claim;
+use super::block::Allocation;
 use super::counters::{Count, Criterion};
 use super::free_map::{FreeMap, ORDERS, order_of};
 use super::group::{Group, GroupState};
@@ -58,21 +58,21 @@ enum Busy {
 const UNALIGNED_MAX: u32 = 4;
 
 impl Space {
-    /// Claims one run of at most `want` blocks; `None` if none was found.
-    pub(super) fn search(&self, goal: BlockNo, want: u32) -> Result<Option<Claim>> {
+    /// Allocates one run of at most `want` blocks; `None` if none was found.
+    pub(super) fn search(&self, goal: BlockNo, want: u32) -> Result<Option<Allocation>> {
         let want = want.min(self.layout.blocks_per_group);
         let (group, bit) = self.layout.group_of(goal).unwrap_or((GroupNo(0), 0));
         let found = match self.at_goal(group, bit, want)? {
-            Some(claim) => {
+            Some(allocation) => {
                 self.shared.counters.add(Count::GoalHits, 1);
-                Some(claim)
+                Some(allocation)
             }
             None => self.by_criteria(group, bit, want)?,
         };
-        if let Some(claim) = &found
+        if let Some(allocation) = &found
             && self.is_global_stream(bit, want)
         {
-            let end = claim.start().plus(u64::from(claim.len()));
+            let end = allocation.start().plus(u64::from(allocation.len()));
             self.last_stream.store(end.get(), Ordering::Relaxed);
         }
         Ok(found)
@@ -86,7 +86,7 @@ impl Space {
     }
 
     /// The blocks at the goal: all, or a good part where they go on from a block in use.
-    fn at_goal(&self, number: GroupNo, bit: u32, want: u32) -> Result<Option<Claim>> {
+    fn at_goal(&self, number: GroupNo, bit: u32, want: u32) -> Result<Option<Allocation>> {
         let group = &self.groups[number.get() as usize];
         if group.free_blocks() == 0 {
             return Ok(None);
@@ -102,24 +102,24 @@ impl Space {
                 return Ok(None);
             }
         }
-        self.claim_in(group, state, bit, len).map(Some)
+        self.allocate_in(group, state, bit, len).map(Some)
     }
 
-    pub(super) fn claim_in(
+    pub(super) fn allocate_in(
         &self,
         group: &Arc<Group>,
         mut state: MutexGuard<'_, GroupState>,
         bit: u32,
         len: u32,
-    ) -> Result<Claim> {
+    ) -> Result<Allocation> {
         let bitmap = state.block_bitmap(&self.cache, group.number)?;
-        group.claim(&mut state, bit, len);
+        group.allocate(&mut state, bit, len);
         drop(state);
         let start = self.layout.group_first_block(group.number).plus(u64::from(bit));
-        Ok(Claim::new(Arc::clone(group), start, bit, len, bitmap))
+        Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
     }
 
-    fn by_criteria(&self, group: GroupNo, bit: u32, want: u32) -> Result<Option<Claim>> {
+    fn by_criteria(&self, group: GroupNo, bit: u32, want: u32) -> Result<Option<Allocation>> {
         let counters = &self.shared.counters;
         counters.add(Count::Requests, 1);
         let (group, bit) = match self.is_global_stream(bit, want) {
@@ -140,11 +140,11 @@ impl Space {
             search.considered = 0;
             let found = search.by(criterion)?;
             counters.add_tried(criterion, search.considered, found.is_some());
-            if let Some(claim) = found {
+            if let Some(allocation) = found {
                 counters.add(Count::Successes, 1);
-                counters.add(Count::LengthHits, u64::from(claim.len() == want));
+                counters.add(Count::LengthHits, u64::from(allocation.len() == want));
                 counters.add(Count::ExtentsScanned, search.scanned.into());
-                return Ok(Some(claim));
+                return Ok(Some(allocation));
             }
         }
         Ok(None)
@@ -163,7 +163,7 @@ impl Search<'_> {
         }
     }
 
-    fn by(&mut self, criterion: Criterion) -> Result<Option<Claim>> {
+    fn by(&mut self, criterion: Criterion) -> Result<Option<Allocation>> {
         match criterion {
             Criterion::PowerOfTwoAligned => self.aligned(),
             Criterion::GoalLengthFast => self.goal_length_fast(),
@@ -180,7 +180,7 @@ impl Search<'_> {
         }
     }
 
-    fn aligned(&mut self) -> Result<Option<Claim>> {
+    fn aligned(&mut self) -> Result<Option<Allocation>> {
         let want = self.want;
         let is_good = |group: &Group| group.longest_run() >= want;
         let found = self.linear(self.linear_groups(), is_good, Take::Aligned, Busy::PassOver)?;
@@ -198,7 +198,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn goal_length_fast(&mut self) -> Result<Option<Claim>> {
+    fn goal_length_fast(&mut self) -> Result<Option<Allocation>> {
         let want = self.want;
         let is_good = |group: &Group| group.average_run() >= want && group.longest_run() >= want;
         let found = self.linear(self.linear_groups(), is_good, Take::Whole, Busy::PassOver)?;
@@ -219,7 +219,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn best_available(&mut self) -> Result<Option<Claim>> {
+    fn best_available(&mut self) -> Result<Option<Allocation>> {
         let shared = &self.space.shared;
         let order = order_of(self.want);
         let least = order.saturating_sub(shared.options.best_avail_max_trim_order);
@@ -233,7 +233,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn any_free(&mut self) -> Result<Option<Claim>> {
+    fn any_free(&mut self) -> Result<Option<Allocation>> {
         let shared = &self.space.shared;
         if shared.options.optimize_scan {
             for order in (0..ORDERS as u32).rev() {
@@ -260,7 +260,7 @@ impl Search<'_> {
         is_good: impl Fn(&Group) -> bool,
         take: Take,
         busy: Busy,
-    ) -> Result<Option<Claim>> {
+    ) -> Result<Option<Allocation>> {
         let mut ahead = 1;
         for step in 0..count {
             let number = (self.group + step) % self.groups;
@@ -289,7 +289,7 @@ impl Search<'_> {
         order: u32,
         take: Take,
         misses_max: u32,
-    ) -> Result<Option<Claim>> {
+    ) -> Result<Option<Allocation>> {
         let mut misses = 0;
         for (mut from, to) in [(self.group, self.groups), (0, self.group)] {
             while let Some(number) = index.next(order, from, to) {
@@ -309,8 +309,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn try_group(&mut self, number: u32, take: Take, busy: Busy) -> Result<Option<Claim>> {
-        self.space.shed_maps();
+    fn try_group(&mut self, number: u32, take: Take, busy: Busy) -> Result<Option<Allocation>> {
+        self.space.evict_maps();
         let group = &self.space.groups[number as usize];
         let waits = busy == Busy::Wait || !self.space.shared.options.trylock;
         let state = if waits { Some(group.lock()) } else { group.try_lock() };
@@ -322,7 +322,7 @@ impl Search<'_> {
         let from = if number == self.group { self.bit } else { 0 };
         let base = self.space.layout.group_first_block(group.number).get();
         let Some((bit, len)) = self.find(map, from, base, take) else { return Ok(None) };
-        self.space.claim_in(group, state, bit, len).map(Some)
+        self.space.allocate_in(group, state, bit, len).map(Some)
     }
 
     /// A run in a group that begins at block `base`: first bit and length.

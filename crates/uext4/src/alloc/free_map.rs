@@ -105,7 +105,7 @@ impl FreeMap {
     }
 
     /// Free blocks become busy.
-    pub(super) fn claim(&mut self, start: u32, len: u32) {
+    pub(super) fn allocate(&mut self, start: u32, len: u32) {
         debug_assert!(bitmap::all_clear(&self.busy, start, len), "{len} at {start} are free");
         let joins = self.free_neighbours(start, len);
         bitmap::set_range(&mut self.busy, start, len);
@@ -350,7 +350,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Runs of any length are claimed and released; at each step all that the map sums up
+        /// Runs of any length are allocated and released; at each step all that the map sums up
         /// agrees with the bits. Not covered: threads.
         #[test]
         fn sums_agree_with_the_bits(
@@ -360,17 +360,17 @@ mod tests {
             let bytes = blocks.div_ceil(8) as usize + 64;
             let mut map = FreeMap::new(vec![0; bytes].into(), blocks);
             let mut model = vec![false; blocks as usize];
-            for (place, len, claims) in steps {
+            for (place, len, allocations) in steps {
                 // The next run of the kind at a place, cut to a length of any magnitude.
                 let start = (0..blocks)
                     .map(|step| (place % blocks + step) % blocks)
-                    .find(|&bit| model[bit as usize] != claims);
+                    .find(|&bit| model[bit as usize] != allocations);
                 let Some(start) = start else { continue };
-                let end = (start..blocks).find(|&bit| model[bit as usize] == claims);
+                let end = (start..blocks).find(|&bit| model[bit as usize] == allocations);
                 let most = end.unwrap_or(blocks) - start;
                 let len = (len % (1 << (1 + len % 17)) + 1).min(most);
-                if claims { map.claim(start, len) } else { map.release(start, len) }
-                model[start as usize..(start + len) as usize].fill(claims);
+                if allocations { map.allocate(start, len) } else { map.release(start, len) }
+                model[start as usize..(start + len) as usize].fill(allocations);
                 expect(&map, &model);
             }
         }

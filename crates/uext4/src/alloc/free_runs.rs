@@ -28,7 +28,7 @@ impl FreeRun {
 impl Space {
     /// The free runs of a group in ascending order, as its journaled bitmap has them: what a
     /// reader of the device finds once the running transaction has been written home. Blocks that
-    /// are claimed for data on its way count as free, and so do blocks whose freeing is not
+    /// are allocated for data on its way count as free, and so do blocks whose freeing is not
     /// durable.
     ///
     /// # Errors

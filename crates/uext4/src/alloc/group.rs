@@ -6,10 +6,10 @@
 //! Invariants: see the module above. What can be read of a group without its lock follows its map
 //! before the lock is let go; before the map is there it follows the descriptor, as if all free
 //! blocks were one run.
-//! Locking: a group knows what all groups share, so that a claim needs nothing but its group: no
-//! count of references that all threads change.
+//! Locking: a group knows what all groups share, so that an allocation needs nothing but its group:
+//! no count of references that all threads change.
 
-use super::available::{Available, Sharded};
+use super::available::{Available, ShardedCounter};
 use super::counters::{Count, Counters};
 use super::free_map::{FreeMap, order_of};
 use super::maps::Maps;
@@ -36,9 +36,9 @@ pub(super) struct Shared {
     /// Blocks that are free and promised to nobody.
     pub(super) available: Available,
     /// Free blocks as the journaled bitmaps have them, over all groups.
-    pub(super) journaled_blocks: Sharded,
+    pub(super) journaled_blocks: ShardedCounter,
     /// Blocks freed whose freeing is not durable.
-    pub(super) pending_blocks: Sharded,
+    pub(super) pending_blocks: ShardedCounter,
     pub(super) counters: Counters,
     pub(super) maps: Maps,
 }
@@ -68,14 +68,14 @@ pub(super) struct GroupState {
     /// Busy blocks; read when they are needed, see `maps.rs`.
     pub(super) map: Option<FreeMap>,
     /// Whether somebody asked for the map since it was last looked at to be let go.
-    pub(super) is_map_used: bool,
+    pub(super) is_map_referenced: bool,
     /// Busy inodes; read at the first use.
-    pub(super) busy_inodes: Option<Box<[u8]>>,
+    pub(super) inode_bits: Option<Box<[u8]>>,
     /// Where the group stands in the indexes by longest and by average run.
     orders: [Option<u32>; 2],
     /// The journaled block bitmap, while somebody keeps it in memory.
     block_bitmap: Weak<Buffer>,
-    /// Bitmaps that were made since the mount. Who claimed before that could not hold them.
+    /// Bitmaps that were made since the mount. Who allocated before that could not hold them.
     pub(super) made: [Option<Arc<Buffer>>; 2],
 }
 
@@ -95,8 +95,8 @@ impl Group {
                 GroupState {
                     desc,
                     map: None,
-                    is_map_used: false,
-                    busy_inodes: None,
+                    is_map_referenced: false,
+                    inode_bits: None,
                     orders: [None, None],
                     block_bitmap: Weak::new(),
                     made: [None, None],
@@ -156,13 +156,13 @@ impl Group {
             state.map = Some(map);
             self.shared.maps.note_made(self.number);
         }
-        state.is_map_used = true;
+        state.is_map_referenced = true;
         Ok(state.map.as_mut().expect("put in above"))
     }
 
     /// Free blocks become busy. The map is in memory.
-    pub(super) fn claim(&self, state: &mut GroupState, bit: u32, len: u32) {
-        self.change(state, |map| map.claim(bit, len));
+    pub(super) fn allocate(&self, state: &mut GroupState, bit: u32, len: u32) {
+        self.change(state, |map| map.allocate(bit, len));
     }
 
     /// Busy blocks become free.
@@ -193,16 +193,17 @@ impl Group {
     }
 
     /// An inode became busy or free. Caller holds the lock.
-    pub(super) fn note_inodes(&self, state: &GroupState, claimed: u32) {
-        self.free_inodes.store(state.desc.free_inodes().saturating_sub(claimed), Ordering::Relaxed);
+    pub(super) fn note_inodes(&self, state: &GroupState, allocated: u32) {
+        self.free_inodes
+            .store(state.desc.free_inodes().saturating_sub(allocated), Ordering::Relaxed);
         self.used_dirs.store(state.desc.used_dirs(), Ordering::Relaxed);
     }
 }
 
 impl GroupState {
     /// The busy inodes, read from the device at the first use.
-    pub(super) fn busy_inodes(&mut self, cache: &Cache, group: GroupNo) -> Result<&mut [u8]> {
-        let busy = match self.busy_inodes.take() {
+    pub(super) fn inode_bits(&mut self, cache: &Cache, group: GroupNo) -> Result<&mut [u8]> {
+        let busy = match self.inode_bits.take() {
             Some(busy) => busy,
             None if self.desc.flags().contains(GroupFlags::INODE_UNINIT) => {
                 let free = cache.layout().inodes_per_group;
@@ -223,7 +224,7 @@ impl GroupState {
                 bytes
             }
         };
-        Ok(self.busy_inodes.insert(busy))
+        Ok(self.inode_bits.insert(busy))
     }
 
     /// A copy of the journaled block bitmap, checked against the descriptor.

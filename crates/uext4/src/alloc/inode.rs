@@ -1,12 +1,12 @@
 //! Allocating and freeing inodes.
 //!
 //! Policy: a file goes to its directory's group, else to the next one with a free inode, those of
-//! the same flex group first. Directories are spread: see [`super::spread`].
-//! Locking: claiming takes a leaf lock of the group for a few instructions. The group's own lock is
-//! taken for the journaled bitmap and the descriptor, within the handle.
+//! the same flex group first. Directories are spread: see [`super::orlov`].
+//! Locking: allocating takes a leaf lock of the group for a few instructions. The group's own lock
+//! is taken for the journaled bitmap and the descriptor, within the handle.
 
 use super::Space;
-use super::inode_map::ClaimedNumber;
+use super::inode_map::AllocatedNumber;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
@@ -17,10 +17,10 @@ use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
 
 /// An inode number that nobody else can take, not yet journaled. Dropping it gives it back.
 #[derive(Debug)]
-pub struct InodeClaim {
+pub struct InodeAllocation {
     space: Arc<Space>,
     pub(super) group: GroupNo,
-    home: GroupNo,
+    data_group: GroupNo,
     pub(super) index: u32,
     taken: bool,
     /// Keeps the bitmap in memory, so that taking the inode reads nothing.
@@ -31,14 +31,14 @@ pub struct InodeClaim {
     pub(super) written: u32,
 }
 
-impl InodeClaim {
+impl InodeAllocation {
     /// The number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.space.layout.ino_of(self.group, self.index)
     }
 
-    /// Credits of [`Space::take_inode`].
+    /// Credits of [`Space::mark_inode_used`].
     #[must_use]
     pub fn credits(&self) -> u32 {
         INODE_CREDITS.saturating_add(u32::try_from(self.skipped.len()).unwrap_or(u32::MAX))
@@ -46,21 +46,21 @@ impl InodeClaim {
 
     /// The group where its blocks would best be: a file's directory's, wherever a number was free.
     #[must_use]
-    pub fn home(&self) -> GroupNo {
-        self.home
+    pub fn data_group(&self) -> GroupNo {
+        self.data_group
     }
 }
 
-impl Drop for InodeClaim {
+impl Drop for InodeAllocation {
     fn drop(&mut self) {
         if self.taken {
             return;
         }
-        self.space.with_known_inodes(self.group, |busy| busy.release(self.index));
+        self.space.with_loaded_inode_map(self.group, |busy| busy.release(self.index));
     }
 }
 
-/// What an inode is claimed for.
+/// What an inode is allocated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
     /// Anything but a directory.
@@ -79,11 +79,11 @@ const MANY_INODES: i64 = 4096;
 pub const INODE_CREDITS: u32 = 2;
 
 impl Space {
-    /// Claims an inode number for a child of the directory `parent`.
+    /// Allocates an inode number for a child of the directory `parent`.
     ///
     /// # Errors
     /// `NoSpace` if no inode is free; a corrupt bitmap; a device failure.
-    pub fn claim_inode(&self, parent: Ino, child: Child) -> Result<InodeClaim> {
+    pub fn allocate_inode(&self, parent: Ino, child: Child) -> Result<InodeAllocation> {
         let near = self.layout.group_of_ino(parent).map_or(GroupNo(0), |(group, _)| group);
         let first = match child {
             Child::File => near,
@@ -97,16 +97,16 @@ impl Space {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some(ClaimedNumber { index, bitmap, skipped, written }) =
-                self.claim_number(group)?
+            if let Some(AllocatedNumber { index, bitmap, skipped, written }) =
+                self.allocate_number(group)?
             {
                 let space = self.shared();
-                let home = if child == Child::File { near } else { group };
+                let data_group = if child == Child::File { near } else { group };
                 let (taken, _bitmap) = (false, bitmap);
-                return Ok(InodeClaim {
+                return Ok(InodeAllocation {
                     space,
                     group,
-                    home,
+                    data_group,
                     index,
                     taken,
                     _bitmap,
@@ -118,48 +118,50 @@ impl Space {
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
     }
 
-    /// Whether inodes are so many that one more claim takes nobody the last one.
+    /// Whether inodes are so many that one more allocation takes nobody the last one.
     #[must_use]
     pub fn has_many_inodes(&self) -> bool {
         self.journaled_inodes.load(Ordering::Relaxed) > MANY_INODES
     }
 
-    /// Journals a claimed inode as used.
+    /// Journals a allocated inode as used.
     ///
     /// # Errors
     /// Those of [`Handle::write`]; a device failure.
-    pub fn take_inode(
+    pub fn mark_inode_used(
         &self,
         handle: &mut Handle<'_>,
-        claim: &mut InodeClaim,
+        allocation: &mut InodeAllocation,
         is_directory: bool,
     ) -> Result<()> {
-        let group = &self.groups[claim.group.get() as usize];
+        let group = &self.groups[allocation.group.get() as usize];
         let mut state = group.lock();
-        let buffer = state.inode_bitmap_for_change(handle, &self.cache, claim.group)?;
-        bitmap::set(&mut handle.write(&buffer)?, claim.index);
-        let written = self.written_slots(&state.desc).max(claim.written);
-        self.zero_skipped_slots(handle, claim, written)?;
+        let buffer = state.inode_bitmap_for_change(handle, &self.cache, allocation.group)?;
+        bitmap::set(&mut handle.write(&buffer)?, allocation.index);
+        let written = self.written_slots(&state.desc).max(allocation.written);
+        self.zero_skipped_slots(handle, allocation, written)?;
         let per_group = self.layout.inodes_per_group;
         let desc = &mut state.desc;
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
         if self.layout.checksums.has_group_checksum() {
             // The inodes from here to the end of the table have never been used.
-            desc.set_itable_unused(desc.itable_unused().min(per_group - claim.index - 1));
+            desc.set_itable_unused(desc.itable_unused().min(per_group - allocation.index - 1));
         }
         if is_directory {
             desc.set_used_dirs(desc.used_dirs() + 1);
         }
         let desc = *desc;
         self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
-        self.write_desc(handle, claim.group, &desc)?;
+        self.write_desc(handle, allocation.group, &desc)?;
         group.note_inodes(&state, 0);
         let written = self.written_slots(&desc);
-        self.with_known_inodes(claim.group, |busy| busy.note_taken(desc.inode_bitmap(), written));
+        self.with_loaded_inode_map(allocation.group, |busy| {
+            busy.note_taken(desc.inode_bitmap(), written)
+        });
         if is_directory {
             self.inode_maps.count_directory(true);
         }
-        claim.taken = true;
+        allocation.taken = true;
         Ok(())
     }
 
@@ -201,7 +203,7 @@ impl Space {
         let desc = *desc;
         self.journaled_inodes.fetch_add(1, Ordering::AcqRel);
         self.write_desc(handle, number, &desc)?;
-        self.with_known_inodes(number, |busy| busy.release(index));
+        self.with_loaded_inode_map(number, |busy| busy.release(index));
         if is_directory {
             self.inode_maps.count_directory(false);
         }
@@ -209,13 +211,13 @@ impl Space {
         Ok(())
     }
 
-    /// Whether an inode is in use: a number that is only claimed is not.
+    /// Whether an inode is in use: a number that is only allocated is not.
     ///
     /// # Errors
     /// A corrupt bitmap; a device failure.
     pub fn is_inode_used(&self, ino: Ino) -> Result<bool> {
         let Some((number, index)) = self.layout.group_of_ino(ino) else { return Ok(false) };
-        if !self.with_busy_inodes(number, |busy| busy.is_used(index))? {
+        if !self.with_inode_map(number, |busy| busy.is_used(index))? {
             return Ok(false);
         }
         if plant::is(Fault::VisibleCreation) {

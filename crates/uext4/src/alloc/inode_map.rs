@@ -1,7 +1,7 @@
 //! Busy inodes: who takes which number, before and beside the journal.
 //!
 //! What: a bitmap for each group, read at the first use: the journaled inode bitmap, plus numbers
-//! that are claimed and not journaled yet. The lowest free number of a group is taken first: a
+//! that are allocated and not journaled yet. The lowest free number of a group is taken first: a
 //! table that was never initialised is used from its begin, and what lies behind the last inode in
 //! use need not be read by anybody.
 //! Invariants: busy contains journaled. No bit below `first_free` is clear.
@@ -61,7 +61,7 @@ impl Busy {
     }
 
     /// Takes the lowest free number from `from` on.
-    fn claim(&mut self, from: u32, per_group: u32) -> Option<u32> {
+    fn allocate(&mut self, from: u32, per_group: u32) -> Option<u32> {
         let found = bitmap::find_next_zero(&self.bits, self.first_free.max(from), per_group);
         if let Some(index) = found {
             bitmap::set(&mut self.bits, index);
@@ -86,7 +86,7 @@ impl Busy {
 impl Space {
     /// Does something with the busy inodes of a group, which are read first if that is their first
     /// use. The caller holds no group lock.
-    pub(super) fn with_busy_inodes<T>(
+    pub(super) fn with_inode_map<T>(
         &self,
         group: GroupNo,
         work: impl FnOnce(&mut Busy) -> T,
@@ -99,8 +99,8 @@ impl Space {
         // bitmap while it is copied.
         let mut state = self.groups[group.get() as usize].lock();
         if slot.lock().is_none() {
-            state.busy_inodes(&self.cache, group)?;
-            let bits = state.busy_inodes.take().unwrap_or_default();
+            state.inode_bits(&self.cache, group)?;
+            let bits = state.inode_bits.take().unwrap_or_default();
             let unused = state.desc.flags().contains(GroupFlags::INODE_UNINIT);
             let block = (!unused).then(|| state.desc.inode_bitmap());
             let written = self.written_slots(&state.desc).max(self.slots_in_use(group, &bits));
@@ -111,36 +111,36 @@ impl Space {
         Ok(work(busy.as_mut().expect("it was read, and nobody forgets it")))
     }
 
-    /// As [`Space::with_busy_inodes`] where they are in memory; for those who hold the group.
-    pub(super) fn with_known_inodes(&self, group: GroupNo, work: impl FnOnce(&mut Busy)) {
+    /// As [`Space::with_inode_map`] where they are in memory; for those who hold the group.
+    pub(super) fn with_loaded_inode_map(&self, group: GroupNo, work: impl FnOnce(&mut Busy)) {
         if let Some(busy) = &mut *self.inode_maps.groups[group.get() as usize].lock() {
             work(busy);
         }
     }
 
-    /// Takes the lowest free number of a group, and keeps in memory what [`Space::take_inode`] will
-    /// change. `None`: there is none.
-    pub(super) fn claim_number(&self, group: GroupNo) -> Result<Option<ClaimedNumber>> {
+    /// Takes the lowest free number of a group, and keeps in memory what [`Space::mark_inode_used`]
+    /// will change. `None`: there is none.
+    pub(super) fn allocate_number(&self, group: GroupNo) -> Result<Option<AllocatedNumber>> {
         let per_group = self.layout.inodes_per_group;
         // Inodes below the first ordinary one are reserved, whatever the bitmap says.
         let reserved = self.layout.first_ino.get().saturating_sub(1);
         let from = if group.get() == 0 { reserved.min(per_group) } else { 0 };
-        let claimed = self.with_busy_inodes(group, |busy| {
-            let index = busy.claim(from, per_group)?;
+        let allocated = self.with_inode_map(group, |busy| {
+            let index = busy.allocate(from, per_group)?;
             if plant::is(Fault::LooseNumber) {
                 busy.release(index);
             }
             Some((index, busy.block, busy.written))
         })?;
-        if let (Some((index, ..)), true) = (claimed, plant::is(Fault::LooseNumber)) {
-            self.with_known_inodes(group, |busy| {
+        if let (Some((index, ..)), true) = (allocated, plant::is(Fault::LooseNumber)) {
+            self.with_loaded_inode_map(group, |busy| {
                 bitmap::set(&mut busy.bits, index);
             });
         }
-        let Some((index, block, written)) = claimed else { return Ok(None) };
+        let Some((index, block, written)) = allocated else { return Ok(None) };
         let pinned = self.pin_number(group, index, block, written);
         if pinned.is_err() {
-            self.with_known_inodes(group, |busy| busy.release(index));
+            self.with_loaded_inode_map(group, |busy| busy.release(index));
         }
         pinned.map(Some)
     }
@@ -151,18 +151,18 @@ impl Space {
         index: u32,
         mut block: Option<BlockNo>,
         mut written: u32,
-    ) -> Result<ClaimedNumber> {
+    ) -> Result<AllocatedNumber> {
         self.zero_ahead(group, written..index)?;
-        self.with_known_inodes(group, |busy| (block, written) = (busy.block, busy.written));
+        self.with_loaded_inode_map(group, |busy| (block, written) = (busy.block, busy.written));
         let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
         let bitmap = block.map(read).transpose()?;
         let skipped = self.read_slots(group, written..index)?;
-        Ok(ClaimedNumber { index, bitmap, skipped, written })
+        Ok(AllocatedNumber { index, bitmap, skipped, written })
     }
 }
 
 /// A number that nobody else can take, as its index in its group.
-pub(super) struct ClaimedNumber {
+pub(super) struct AllocatedNumber {
     pub(super) index: u32,
     /// The journaled bitmap, if the group has one yet.
     pub(super) bitmap: Option<Arc<Buffer>>,
@@ -179,13 +179,13 @@ mod tests {
     #[test]
     fn the_lowest_free_number_goes_first_and_comes_back() {
         let mut busy = Busy { bits: vec![0_u8; 8].into(), first_free: 0, block: None, written: 64 };
-        let taken: Vec<_> = (0..4).map(|_| busy.claim(10, 16)).collect();
+        let taken: Vec<_> = (0..4).map(|_| busy.allocate(10, 16)).collect();
         assert_eq!(taken, [Some(10), Some(11), Some(12), Some(13)]);
         busy.release(11);
         assert!(!busy.is_used(11) && busy.is_used(12));
-        assert_eq!((busy.claim(10, 16), busy.claim(10, 16)), (Some(11), Some(14)));
-        assert_eq!((busy.claim(10, 16), busy.claim(10, 16)), (Some(15), None));
+        assert_eq!((busy.allocate(10, 16), busy.allocate(10, 16)), (Some(11), Some(14)));
+        assert_eq!((busy.allocate(10, 16), busy.allocate(10, 16)), (Some(15), None));
         busy.release(15);
-        assert_eq!(busy.claim(10, 16), Some(15));
+        assert_eq!(busy.allocate(10, 16), Some(15));
     }
 }

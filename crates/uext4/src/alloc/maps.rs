@@ -1,11 +1,11 @@
 //! How many groups have their map in memory.
 //!
 //! What: a map is made when its group is needed, and goes again when there are more than the budget
-//! allows and nothing is in it that the journaled bitmap has not: no claim, no block whose freeing
-//! is not durable, none that is being discarded. Then both have the same free blocks, and the map
-//! is read again when the group is needed. Groups are looked at in the order in which their maps
-//! were made; one that was needed since has another turn. Where many looks in a row found none to
-//! let go, a look at a time goes on until one does.
+//! allows and nothing is in it that the journaled bitmap has not: no allocation, no block whose
+//! freeing is not durable, none that is being discarded. Then both have the same free blocks, and
+//! the map is read again when the group is needed. Groups are looked at in the order in which their
+//! maps were made; one that was needed since has another turn. Where many looks in a row found none
+//! to let go, a look at a time goes on until one does.
 //! Invariants: a group with a map stands in the queue once, or is being looked at.
 //! Locking: `queue` is a leaf, and not held while a group is tried; the caller holds no group.
 
@@ -60,14 +60,14 @@ impl Maps {
 
 impl Group {
     /// Lets the map go if nothing is lost by that; whether it has none now.
-    fn let_map_go(&self, state: &mut GroupState) -> bool {
-        let has_turn = std::mem::take(&mut state.is_map_used);
+    fn evict_map(&self, state: &mut GroupState) -> bool {
+        let has_turn = std::mem::take(&mut state.is_map_referenced);
         let is_journaled = |map: &FreeMap| map.free() == state.desc.free_blocks();
         if has_turn || !state.map.as_ref().is_some_and(is_journaled) {
             return false;
         }
         state.map = None;
-        // No claim is left that was made before the bitmap was.
+        // No allocation is left that was made before the bitmap was.
         state.made[0] = None;
         true
     }
@@ -92,7 +92,7 @@ impl Space {
 
     /// Lets maps go while there are more than may be, as far as they can. Waits for nobody. Returns
     /// how many groups it has looked at.
-    pub(super) fn shed_maps(&self) -> usize {
+    pub(super) fn evict_maps(&self) -> usize {
         let maps = &self.shared.maps;
         for looks in 0..LOOKS_MAX {
             if !maps.surplus() {
@@ -100,7 +100,7 @@ impl Space {
             }
             let Some(number) = maps.queue.lock().pop_front() else { return looks };
             let group = &self.groups[number.get() as usize];
-            let is_gone = group.try_lock().is_some_and(|mut state| group.let_map_go(&mut state));
+            let is_gone = group.try_lock().is_some_and(|mut state| group.evict_map(&mut state));
             if is_gone {
                 maps.count.fetch_sub(1, Ordering::Relaxed);
                 maps.misses.store(0, Ordering::Relaxed);
@@ -115,10 +115,10 @@ impl Space {
         LOOKS_MAX
     }
 
-    /// As [`Space::shed_maps`] when frees are durable, or claims were given back: maps that had to
-    /// stay may go.
-    pub(super) fn shed_released_maps(&self) {
+    /// As [`Space::evict_maps`] when frees are durable, or allocations were given back: maps that
+    /// had to stay may go.
+    pub(super) fn evict_released_maps(&self) {
         self.shared.maps.misses.store(0, Ordering::Relaxed);
-        self.shed_maps();
+        self.evict_maps();
     }
 }

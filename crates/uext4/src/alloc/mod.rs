@@ -1,9 +1,9 @@
 //! Space on the device: which blocks and inodes are free, and who takes them.
 //!
 //! What: [`Space`] holds one [`Group`] per block group. A group has two bitmaps of blocks: the
-//! *journaled bitmap*, changed only in the handle that inserts or removes an extent, and the
-//! *busy bitmap* in memory: that, plus blocks claimed and not journaled yet, plus blocks freed
-//! whose freeing is not durable. Blocks are first claimed in memory (no handle needed, so a failure
+//! *journaled bitmap*, changed only in the handle that inserts or removes an extent, and the *busy
+//! bitmap* in memory: that, plus blocks allocated and not journaled yet, plus blocks freed whose
+//! freeing is not durable. Blocks are first allocated in memory (no handle needed, so a failure
 //! costs nothing), then taken in a handle.
 //! Invariants: busy contains journaled. Only journaled is ever written. A freed block leaves busy
 //! when its transaction is durable. `free` counters follow busy, descriptors follow journaled.
@@ -22,26 +22,26 @@ mod inode;
 mod inode_map;
 mod maps;
 mod order_index;
+mod orlov;
+mod preallocation;
 mod prefetch;
 mod privilege;
 mod reserve;
-mod spread;
 mod trim;
 mod unwritten_slots;
-mod window;
 mod zone;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
-pub use block::Claim;
+pub use block::Allocation;
 pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
 pub use free_runs::FreeRun;
-pub use inode::{Child, INODE_CREDITS, InodeClaim};
+pub use inode::{Child, INODE_CREDITS, InodeAllocation};
+pub use preallocation::{BorrowedPreallocation, Need, Preallocation, PreallocationStats};
 pub use privilege::as_user;
 pub use reserve::Reservation;
 pub use trim::{DiscardHook, DiscardStats, Discards};
-pub use window::{Draw, Need, Window, WindowStats};
 
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::{AllocOptions, DaxMode};
@@ -50,7 +50,7 @@ use crate::journal::{Freed, Handle, Journal, SpaceKeeper};
 use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
-use available::{Available, Sharded};
+use available::{Available, ShardedCounter};
 use free_map::FreeMap;
 use group::{Group, Shared};
 use inode_map::InodeMaps;
@@ -81,7 +81,7 @@ pub struct HashInfo {
 /// All block groups of a volume.
 #[derive(Debug)]
 pub struct Space {
-    /// Itself, for claims that give back what they hold.
+    /// Itself, for allocations that give back what they hold.
     this: Weak<Space>,
     cache: Arc<Cache>,
     journal: Arc<Journal>,
@@ -103,7 +103,7 @@ pub struct Space {
     all_frees: Mutex<()>,
     inode_maps: InodeMaps,
     /// What streams hold ahead.
-    windows: window::Windows,
+    preallocations: preallocation::Preallocations,
     /// Flex group that the next directory of the top level would like.
     directory_spread: AtomicU32,
     /// What the device is told of free blocks.
@@ -147,8 +147,8 @@ impl Space {
             by_longest: OrderIndex::new(layout.group_count),
             by_average: OrderIndex::new(layout.group_count),
             available: Available::new(free_blocks, reserve, pool),
-            journaled_blocks: Sharded::new(free_blocks),
-            pending_blocks: Sharded::new(0),
+            journaled_blocks: ShardedCounter::new(free_blocks),
+            pending_blocks: ShardedCounter::new(0),
             counters: Counters::new(),
             maps: Maps::new(),
         });
@@ -176,7 +176,7 @@ impl Space {
             all_frees: Mutex::new(LockRank::Frees, ()),
             inode_maps,
             dax: OnceLock::new(),
-            windows: window::Windows::new(),
+            preallocations: preallocation::Preallocations::new(),
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
             journal: Arc::clone(&journal),
@@ -239,8 +239,9 @@ impl Space {
     /// Free blocks and inodes now. Blocks in windows are free until they are taken.
     #[must_use]
     pub fn free_counts(&self) -> FreeCounts {
-        let blocks =
-            self.shared.available.total() + self.shared.pending_blocks.sum() + self.window_blocks();
+        let blocks = self.shared.available.total()
+            + self.shared.pending_blocks.sum()
+            + self.preallocated_blocks();
         let inodes = self.groups.iter().map(|g| u64::from(g.free_inodes())).sum();
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
     }
@@ -248,7 +249,7 @@ impl Space {
     /// Blocks that are free and kept back for nodes of extent trees, if there are so many.
     #[must_use]
     pub fn pool_blocks(&self) -> u64 {
-        u64::try_from(self.shared.available.pool_full()).unwrap_or(0)
+        u64::try_from(self.shared.available.full_node_pool()).unwrap_or(0)
     }
 
     /// Whether `len` blocks from `start` can be file blocks: inside the file system and no part
@@ -271,17 +272,23 @@ impl Space {
         ino < self.layout.first_ino || self.own_inodes.contains(&ino)
     }
 
-    /// How often blocks that were freed have become usable: what [`Space::wait_for_frees`] takes.
+    /// How often blocks that were freed have become usable: what [`Space::reclaim`] takes.
     #[must_use]
     pub fn releases(&self) -> u64 {
         self.releases.load(Ordering::Acquire)
     }
 
-    /// Takes the windows back, or else waits until blocks freed so far can be used. False if there
-    /// are none and none became usable since there were `releases` of them: what another thread's
-    /// commit has released after the caller looked counts as pending no more.
-    fn reclaim_pending(&self, releases: u64) -> Result<bool> {
-        if self.give_back_windows() {
+    /// Makes blocks usable for a caller that found none: discards all preallocations or, if there
+    /// were none, waits until the blocks freed so far are usable. False if a further attempt is
+    /// pointless: nothing is pending, and nothing was released since there were `releases` of them.
+    /// The caller reads [`Space::releases`] before its attempt, because the commit of another
+    /// thread may release blocks in between, and these count as pending no longer. No handle may
+    /// be open.
+    ///
+    /// # Errors
+    /// The journal is aborted.
+    pub fn reclaim(&self, releases: u64) -> Result<bool> {
+        if self.discard_preallocations() {
             return Ok(true);
         }
         if self.shared.pending_blocks.sum() <= 0 {
@@ -320,7 +327,7 @@ impl SpaceKeeper for Space {
     fn freed(&self, freed: Vec<Freed>) {
         self.discard_freed(&freed);
         self.release(freed);
-        self.shed_released_maps();
+        self.evict_released_maps();
     }
 }
 
@@ -351,7 +358,7 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
     let layout = cache.layout();
     let size = usize::from(layout.desc_size);
     let mut buffers = Vec::new();
-    // Grows with what is read: a hostile superblock can claim hundreds of millions of groups.
+    // Grows with what is read: a hostile superblock can allocation hundreds of millions of groups.
     let mut groups = Vec::new();
     for n in 0..layout.desc_block_count() {
         let first = GroupNo(n * layout.descs_per_block());

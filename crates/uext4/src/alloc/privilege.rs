@@ -25,6 +25,6 @@ pub fn as_user<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Whether this thread may use the reserved blocks.
-pub(super) fn may_use_reserve() -> bool {
+pub(super) fn may_use_root_reserve() -> bool {
     !FOR_USER.get()
 }

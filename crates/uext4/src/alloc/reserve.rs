@@ -1,7 +1,7 @@
 //! Blocks promised to data that is in memory and not written back yet.
 //!
 //! Invariants: what is promised never exceeds what is free, so that acknowledged data always finds
-//! blocks. A promise is given back when blocks are claimed for it or the data is dropped.
+//! blocks. A promise is given back when blocks are allocated for it or the data is dropped.
 
 use super::Space;
 use super::available::Use;
@@ -18,7 +18,7 @@ pub struct Reservation {
 impl Reservation {
     /// A promise of nothing.
     #[must_use]
-    pub fn none(space: &Arc<Space>) -> Self {
+    pub fn empty(space: &Arc<Space>) -> Self {
         Self { space: Arc::clone(space), blocks: 0 }
     }
 
@@ -32,27 +32,27 @@ impl Reservation {
     ///
     /// # Errors
     /// `NoSpace`; the promise is as before.
-    pub fn try_set(&mut self, blocks: u32) -> Result<()> {
-        self.try_set_from(blocks, Use::Any)
+    pub fn try_resize(&mut self, blocks: u32) -> Result<()> {
+        self.try_resize_from(blocks, Use::Any)
     }
 
-    /// As [`Reservation::try_set`]; what it grows by is for nodes that conversions need, so it may
-    /// come from what is kept back for these.
+    /// As [`Reservation::try_resize`]; what it grows by is for nodes that conversions need, so it
+    /// may come from what is kept back for these.
     ///
     /// # Errors
-    /// As [`Reservation::try_set`].
-    pub fn try_set_with_nodes(&mut self, blocks: u32) -> Result<()> {
-        self.try_set_from(blocks, Use::Nodes)
+    /// As [`Reservation::try_resize`].
+    pub fn try_resize_with_nodes(&mut self, blocks: u32) -> Result<()> {
+        self.try_resize_from(blocks, Use::Nodes)
     }
 
-    fn try_set_from(&mut self, blocks: u32, what_for: Use) -> Result<()> {
+    fn try_resize_from(&mut self, blocks: u32, purpose: Use) -> Result<()> {
         let more = i64::from(blocks) - i64::from(self.blocks);
         if more > 0 {
-            if self.space.shared.available.take(more, more, what_for) < more {
+            if self.space.shared.available.reserve(more, more, purpose) < more {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         } else {
-            self.space.shared.available.give(-more);
+            self.space.shared.available.release(-more);
         }
         self.blocks = blocks;
         Ok(())
@@ -61,18 +61,6 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.space.shared.available.give(i64::from(self.blocks));
-    }
-}
-
-impl Space {
-    /// Waits until freed blocks are usable, for a caller that met `NoSpace` and had seen this many
-    /// [`Space::releases`] before it tried; false if trying again brings nothing. Not to be called
-    /// with a handle open.
-    ///
-    /// # Errors
-    /// The journal is aborted.
-    pub fn wait_for_frees(&self, releases: u64) -> Result<bool> {
-        self.reclaim_pending(releases)
+        self.space.shared.available.release(i64::from(self.blocks));
     }
 }

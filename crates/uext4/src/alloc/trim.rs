@@ -1,16 +1,16 @@
 //! Telling the device which blocks nobody needs: trim and `-o discard`.
 //!
 //! What: [`Space::trim`] goes through the groups and discards free runs, as fstrim(8) asks for;
-//! [`Space::discard_freed`] discards what a transaction has freed, before it can be claimed.
+//! [`Space::discard_freed`] discards what a transaction has freed, before it can be allocated.
 //! Invariants: **a block is discarded only while nobody can have it**: it is free on the device
 //! (neither in the journaled bitmap nor pending, so a crash finds nothing that needs it), and it
-//! is claimed, or still pending, in memory until the device has answered. Blocks that are being
+//! is allocated, or still pending, in memory until the device has answered. Blocks that are being
 //! discarded count as pending: who finds nothing else waits for them.
-//! Locking: group lock for a claim; none while the device works.
+//! Locking: group lock for an allocation; none while the device works.
 //! Kernel counterpart: `ext4_trim_fs`, `ext4_issue_discard`.
 
 use super::available::Use;
-use super::{Claim, Space};
+use super::{Allocation, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Freed;
 use crate::plant::{self, Fault};
@@ -28,7 +28,7 @@ pub type DiscardHook = Box<dyn Fn(&str) + Send + Sync>;
 pub struct Discards {
     /// Freed blocks are discarded.
     on_free: AtomicBool,
-    /// Trims that hold blocks claimed.
+    /// Trims that hold blocks allocated.
     running: AtomicU32,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -108,7 +108,7 @@ impl Discards {
 /// A free run that a trim holds.
 struct Held<'a> {
     space: &'a Space,
-    claim: Option<Claim>,
+    allocation: Option<Allocation>,
     number: GroupNo,
     start: BlockNo,
     len: u32,
@@ -118,7 +118,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // In this order: at no moment do the blocks count nowhere, and who finds nothing pending
         // sees that there was a release.
-        drop(self.claim.take());
+        drop(self.allocation.take());
         self.space.releases.fetch_add(1, Ordering::AcqRel);
         self.space.count_pending(self.number, -i64::from(self.len));
     }
@@ -188,7 +188,7 @@ impl Space {
                 Ok(Some((held, next))) => {
                     rest.from = next;
                     let (start, len) = (held.start, held.len);
-                    let held = (!plant::is(Fault::UnclaimedTrim)).then_some(held);
+                    let held = (!plant::is(Fault::UnallocatedTrim)).then_some(held);
                     let done = self.discard(start, len);
                     drop(held);
                     match done {
@@ -201,11 +201,11 @@ impl Space {
             }
         };
         self.discards.running.fetch_sub(1, Ordering::AcqRel);
-        self.shed_released_maps();
+        self.evict_released_maps();
         result
     }
 
-    /// Claims the first free run of a part that is long enough and not promised to cached data;
+    /// Allocates the first free run of a part that is long enough and not promised to cached data;
     /// returns it and where to go on.
     fn hold_free_run(&self, part: Part, least: u32) -> Result<Option<(Held<'_>, u32)>> {
         let Part { number, from, to } = part;
@@ -216,17 +216,17 @@ impl Space {
         else {
             return Ok(None);
         };
-        // As for every other claim: what is promised to others is not to be had. What is kept back
-        // is, for it comes back.
-        let allowed = self.shared.available.take(len.into(), least.into(), Use::Nodes);
+        // As for every other allocation: what is promised to others is not to be had. What is kept
+        // back is, for it comes back.
+        let allowed = self.shared.available.reserve(len.into(), least.into(), Use::Nodes);
         let Some(len) = u32::try_from(allowed).ok().filter(|&len| len > 0) else {
             return Ok(None);
         };
-        group.claim(&mut state, bit, len);
+        group.allocate(&mut state, bit, len);
         self.count_pending(number, i64::from(len));
         let start = self.layout.group_first_block(number).plus(u64::from(bit));
-        let claim = Some(Claim::new(Arc::clone(group), start, bit, len, None));
-        Ok(Some((Held { space: self, claim, number, start, len }, bit + len)))
+        let allocation = Some(Allocation::new(Arc::clone(group), start, bit, len, None));
+        Ok(Some((Held { space: self, allocation, number, start, len }, bit + len)))
     }
 
     fn count_pending(&self, number: GroupNo, blocks: i64) {
@@ -250,8 +250,8 @@ impl Space {
         }
     }
 
-    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the
-    /// device forgets them is its affair: failures are counted, the first is told.
+    /// With `-o discard`: these runs have been freed durably and cannot be allocated yet. Whether
+    /// the device forgets them is its affair: failures are counted, the first is told.
     pub(super) fn discard_freed(&self, freed: &[Freed]) {
         if !self.discards.on_free.load(Ordering::Relaxed) {
             return;

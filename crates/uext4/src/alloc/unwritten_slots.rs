@@ -4,16 +4,16 @@
 //! how many slots at the end of a group's table hold whatever the device held before. The kernel
 //! and e2fsck look at all slots in front of those.
 //! Invariants: a slot is written or zeroed in the handle in which `bg_itable_unused` falls below
-//! it. Example of what would happen else: thread A claims inode 12 and thread B inode 13; B's
+//! it. Example of what would happen else: thread A allocations inode 12 and thread B inode 13; B's
 //! transaction commits, A's does not, and the power fails. The table is in use up to 13, and slot
 //! 12 shows an inode of the file system that was there before, with links and blocks. The handle of
-//! a new inode zeroes few blocks; where many creators have claimed thousands of numbers, what lies
-//! far in front of one is zeroed before that, in handles that any journal admits.
+//! a new inode zeroes few blocks; where many creators have allocated thousands of numbers, what
+//! lies far in front of one is zeroed before that, in handles that any journal admits.
 //! Kernel counterpart: `ext4_new_inode` zeroes a block of the table when it takes the first inode
 //! of it.
 
 use super::inode::INODE_CREDITS;
-use super::{GroupNo, InodeClaim, Space};
+use super::{GroupNo, InodeAllocation, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -65,15 +65,15 @@ impl Space {
         (slots.start / per_block..slots.end.div_ceil(per_block)).map(read).collect()
     }
 
-    /// Zeroes what was never written of the slots in front of a claimed one. The caller holds the
+    /// Zeroes what was never written of the slots in front of a allocated one. The caller holds the
     /// group, whose table is written up to slot `written`.
     pub(super) fn zero_skipped_slots(
         &self,
         handle: &mut Handle<'_>,
-        claim: &InodeClaim,
+        allocation: &InodeAllocation,
         written: u32,
     ) -> Result<()> {
-        self.zero_slots(handle, claim.group, &claim.skipped, written..claim.index)
+        self.zero_slots(handle, allocation.group, &allocation.skipped, written..allocation.index)
     }
 
     /// Zeroes slots of a group's table as far as they lie in `blocks`.
@@ -126,7 +126,7 @@ impl Space {
         slots: Range<u32>,
     ) -> Result<u32> {
         let mut state = self.groups[group.get() as usize].lock();
-        // Other claims of the group do the same.
+        // Other allocations of the group do the same.
         let written = self.written_slots(&state.desc).max(slots.start);
         if written >= slots.end {
             return Ok(written);
@@ -140,7 +140,7 @@ impl Space {
         state.desc.set_itable_unused(unused);
         let desc = state.desc;
         self.write_desc(handle, group, &desc)?;
-        self.with_known_inodes(group, |busy| busy.note_taken(desc.inode_bitmap(), slots.end));
+        self.with_loaded_inode_map(group, |busy| busy.note_taken(desc.inode_bitmap(), slots.end));
         Ok(slots.end)
     }
 }

@@ -53,18 +53,18 @@ impl Rig {
     /// Makes a directory.
     fn mkdir(&mut self, parent: &Inode, name: &[u8]) -> Result<InodeRef> {
         let insertion = Insertion::plan(&self.space, parent, name)?;
-        let mut claim = self.space.claim_inode(parent.ino(), Child::Directory)?;
+        let mut allocation = self.space.allocate_inode(parent.ino(), Child::Directory)?;
         let mut attributes = Attributes::new(self.space.layout(), FileKind::Directory, 0o755, 7);
         attributes.links = 2;
         let kind = FileKind::Directory;
-        let (ino, home) = (claim.ino(), claim.home());
+        let (ino, data_group) = (allocation.ino(), allocation.data_group());
         let creation = self.inodes.begin_creation(ino);
-        let inode = Inode::create(&self.space, &self.budget, ino, home, kind, attributes)?;
+        let inode = Inode::create(&self.space, &self.budget, ino, data_group, kind, attributes)?;
         let inode = Arc::new(inode);
-        let mut growth = extent::claim_growth(&self.space, &inode, 1)?;
+        let mut growth = extent::allocate_growth(&self.space, &inode, 1)?;
         let credits = insertion.credits() + init_credits(&inode) + 2 + 1;
         self.run(credits, |handle| {
-            self.space.take_inode(handle, &mut claim, true)?;
+            self.space.mark_inode_used(handle, &mut allocation, true)?;
             init(&self.space, handle, &inode, &mut growth, parent.ino())?;
             insertion.apply(handle, inode.ino(), kind)?;
             parent.update(handle, |attributes| attributes.links += 1)

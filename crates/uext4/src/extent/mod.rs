@@ -22,8 +22,8 @@ mod path;
 mod shift;
 mod written;
 
-pub use edit::{Edit, NodeClaims, NodeSource, Removed, edit_credits};
-pub use growth::{Growth, claim_growth, grow, grow_credits};
+pub use edit::{Edit, NodeAllocations, NodeSource, Removed, edit_credits};
+pub use growth::{Growth, allocate_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub use list::list;
 pub use shift::{Distance, Shift, ShiftPins, leaves_from};

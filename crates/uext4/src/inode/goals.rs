@@ -13,15 +13,15 @@ impl Inode {
     /// The group of the directory that it was created in; its own, if it was read since. So a
     /// directory with more files than a group has inodes has them all in one place.
     #[must_use]
-    pub fn home(&self) -> GroupNo {
-        self.home
+    pub fn data_group(&self) -> GroupNo {
+        self.data_group
     }
 
-    /// Where its first block would best be, if it is small: where its home group begins, with the
+    /// Where its first block would best be, if it is small: where its data group begins, with the
     /// other files of its directory.
     #[must_use]
     pub fn goal(&self) -> BlockNo {
-        self.space.layout().group_first_block(self.home)
+        self.space.layout().group_first_block(self.data_group)
     }
 
     /// Where its first block would best be, if many more are to come: at a place of its own among

@@ -28,7 +28,7 @@ pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
 pub(crate) use written::WrittenLeaf;
 
-use crate::alloc::{Reservation, Space, Window};
+use crate::alloc::{Preallocation, Reservation, Space};
 use crate::cache::{DirtyMark, PageBudget, PageMap};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -78,7 +78,7 @@ pub struct Inode {
     seed: InodeSeed,
     place: SlotPlace,
     /// Where its blocks would best be, if they are few.
-    home: GroupNo,
+    data_group: GroupNo,
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     sweep: Mutex<SweepState>,
@@ -91,7 +91,7 @@ pub struct Inode {
     attributes: Mutex<Attributes>,
     pages: Mutex<FilePages>,
     /// Blocks held for it while somebody has it open.
-    pub(crate) window: Arc<Window>,
+    pub(crate) preallocation: Arc<Preallocation>,
     /// Its direct accesses, once there are any.
     overwrites: OnceLock<Box<Overwrites>>,
     /// Set whenever pages or times become dirty.
@@ -123,7 +123,7 @@ impl Inode {
         space: &Arc<Space>,
         budget: &Arc<PageBudget>,
         ino: Ino,
-        home: GroupNo,
+        data_group: GroupNo,
         kind: FileKind,
         seed: InodeSeed,
         place: SlotPlace,
@@ -135,7 +135,7 @@ impl Inode {
         let is_dax = kind == FileKind::Regular && direct::is_dax(space, attributes.flags);
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
-            reservation: Reservation::none(space),
+            reservation: Reservation::empty(space),
             reserved: 0,
             converting: 0,
             dirty_since_ms: 0,
@@ -150,7 +150,7 @@ impl Inode {
             is_dax,
             seed,
             place,
-            home,
+            data_group,
             lock: RwLock::new(rank, ()),
             sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
             flight: OnceLock::new(),
@@ -159,7 +159,7 @@ impl Inode {
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
-            window: Arc::new(Window::new()),
+            preallocation: Arc::new(Preallocation::new()),
             overwrites: OnceLock::new(),
             dirty,
             errors: ErrorSequence::default(),

@@ -75,8 +75,9 @@ impl Inode {
             let why = "mode names no file type";
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
-        let home = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
-        let inode = Self::assemble(space, budget, ino, home, kind, seed, place, attributes, false);
+        let data_group = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
+        let inode =
+            Self::assemble(space, budget, ino, data_group, kind, seed, place, attributes, false);
         // It may have left memory with changes in a transaction that is not durable yet.
         let running = space.journal().running();
         inode.changed_in.set(running);
@@ -84,13 +85,13 @@ impl Inode {
         Ok(inode)
     }
 
-    /// A new inode, whose blocks would best be in the group `home`; its first [`Inode::update`]
-    /// writes its slot.
+    /// A new inode, whose blocks would best be in the group `data_group`; its first
+    /// [`Inode::update`] writes its slot.
     pub(crate) fn create(
         space: &Arc<Space>,
         budget: &Arc<PageBudget>,
         ino: Ino,
-        home: GroupNo,
+        data_group: GroupNo,
         kind: FileKind,
         mut attributes: Attributes,
     ) -> Result<Self> {
@@ -102,7 +103,7 @@ impl Inode {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= InodeFlags::EXTENTS;
         }
-        Ok(Self::assemble(space, budget, ino, home, kind, seed, place, attributes, true))
+        Ok(Self::assemble(space, budget, ino, data_group, kind, seed, place, attributes, true))
     }
 
     /// The block of the inode table that the inode stands in: while somebody holds it,

@@ -144,7 +144,7 @@ impl InodeTable {
         Inode::read(&self.space, &self.budget, ino)
     }
 
-    /// Begins the creation of an inode, whose number the caller has claimed.
+    /// Begins the creation of an inode, whose number the caller has allocated.
     pub(crate) fn begin_creation(self: &Arc<Self>, ino: Ino) -> Creation {
         if !plant::is(Fault::VisibleCreation) {
             let is_new = self.shard(ino).lock().creating.insert(ino);

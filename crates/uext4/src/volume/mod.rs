@@ -13,7 +13,7 @@ mod operations;
 mod stats;
 mod superblock;
 
-use crate::alloc::{DiscardStats, FreeRun, Space, WindowStats};
+use crate::alloc::{DiscardStats, FreeRun, PreallocationStats, Space};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -218,8 +218,8 @@ impl Volume {
 
     /// Counts of the windows that streams hold.
     #[must_use]
-    pub fn window_stats(&self) -> WindowStats {
-        self.space().window_stats()
+    pub fn preallocation_stats(&self) -> PreallocationStats {
+        self.space().preallocation_stats()
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until

@@ -1,16 +1,17 @@
 //! Blocks held around writes in the middle of a file.
 //!
-//! What: writes at random places of a file come back to the places between. So a claim for one
-//! block of a hole takes the range around it with it, and keeps the rest as [`Pieces`]: each is a
-//! claim with the block of the file that it is for, and a write at block `L` takes what was claimed
-//! for `L`. In whatever order a file is written, it then lies on the device as it lies in itself.
-//! Invariants: pieces ascend and do not overlap. They are claims as a window's: in no bitmap that
-//! is written, given back with it. A block of a piece may have been mapped otherwise since: blocks
-//! are taken for holes only.
+//! What: writes at random places of a file come back to the places between. So an allocation for
+//! one block of a hole takes the range around it with it, and keeps the rest as [`Pieces`]: each is
+//! a allocation with the block of the file that it is for, and a write at block `L` takes what was
+//! allocated for `L`. In whatever order a file is written, it then lies on the device as it lies in
+//! itself.
+//! Invariants: pieces ascend and do not overlap. They are allocations as a window's: in no bitmap
+//! that is written, given back with it. A block of a piece may have been mapped otherwise since:
+//! blocks are taken for holes only.
 //! Kernel counterpart: the preallocations of inodes in `fs/ext4/mballoc.c`.
 
-use super::{Need, State, Window};
-use crate::alloc::{Claim, Count, Space};
+use super::{Need, Preallocation, State};
+use crate::alloc::{Allocation, Count, Space};
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
@@ -19,19 +20,19 @@ use uext4_ondisk::{BlockNo, GroupNo};
 
 /// Most pieces of a file: 40 KiB of memory. What a piece is cut into beyond that goes back.
 const PIECES_MAX: usize = 1024;
-/// A range that is claimed has at most this part of the free blocks.
+/// A range that is allocated has at most this part of the free blocks.
 const SHARE: i64 = 8;
 
-/// A claim for the blocks of a file from `first` on.
+/// An allocation for the blocks of a file from `first` on.
 #[derive(Debug)]
 struct Piece {
     first: u32,
-    claim: Claim,
+    allocation: Allocation,
 }
 
 impl Piece {
     fn end(&self) -> u32 {
-        self.first.saturating_add(self.claim.len())
+        self.first.saturating_add(self.allocation.len())
     }
 }
 
@@ -46,7 +47,7 @@ impl Pieces {
 
     /// Blocks held.
     pub(super) fn blocks(&self) -> u32 {
-        self.0.iter().map(|piece| piece.claim.len()).sum()
+        self.0.iter().map(|piece| piece.allocation.len()).sum()
     }
 
     /// How many pieces begin at or before a block.
@@ -63,25 +64,27 @@ impl Pieces {
 
     /// Takes at most `want` blocks for block `at` out of the piece that has them; and what of the
     /// piece is one too many.
-    fn take(&mut self, at: u32, want: u32) -> Option<(Claim, Option<Claim>)> {
+    fn take(&mut self, at: u32, want: u32) -> Option<(Allocation, Option<Allocation>)> {
         let index = self.position(at).checked_sub(1)?;
         let full = self.0.len() >= PIECES_MAX;
         let piece = &mut self.0[index];
         if at >= piece.end() {
             return None;
         }
-        let front = piece.claim.split_front(at - piece.first);
-        let taken = piece.claim.split_front(want);
+        let front = piece.allocation.split_front(at - piece.first);
+        let taken = piece.allocation.split_front(want);
         if front.len() == 0 {
             piece.first = at + taken.len();
-            if piece.claim.len() == 0 {
+            if piece.allocation.len() == 0 {
                 self.0.remove(index);
             }
             return Some((taken, None));
         }
-        let behind =
-            Piece { first: at + taken.len(), claim: std::mem::replace(&mut piece.claim, front) };
-        if behind.claim.len() == 0 {
+        let behind = Piece {
+            first: at + taken.len(),
+            allocation: std::mem::replace(&mut piece.allocation, front),
+        };
+        if behind.allocation.len() == 0 {
             return Some((taken, None));
         }
         if !full {
@@ -89,38 +92,39 @@ impl Pieces {
             return Some((taken, None));
         }
         // The longer one stays.
-        let shorter = match behind.claim.len() > piece.claim.len() {
+        let shorter = match behind.allocation.len() > piece.allocation.len() {
             true => std::mem::replace(piece, behind),
             false => behind,
         };
-        Some((taken, Some(shorter.claim)))
+        Some((taken, Some(shorter.allocation)))
     }
 
-    /// Adds a claim for the blocks from `first` on; it comes back if it is in the way of another.
-    fn put(&mut self, first: u32, claim: Claim) -> Option<Claim> {
-        let piece = Piece { first, claim };
+    /// Adds an allocation for the blocks from `first` on; it comes back if it is in the way of
+    /// another.
+    fn put(&mut self, first: u32, allocation: Allocation) -> Option<Allocation> {
+        let piece = Piece { first, allocation };
         let index = self.position(first);
         let overlaps = index > 0 && self.0[index - 1].end() > first
             || self.0.get(index).is_some_and(|next| next.first < piece.end());
-        if overlaps || piece.claim.len() == 0 || self.0.len() >= PIECES_MAX {
-            return Some(piece.claim);
+        if overlaps || piece.allocation.len() == 0 || self.0.len() >= PIECES_MAX {
+            return Some(piece.allocation);
         }
         self.0.insert(index, piece);
         None
     }
 }
 
-impl Window {
+impl Preallocation {
     /// Gives back what is held around writes: blocks of the file get another place in it, or none.
-    pub fn give_up_pieces(&self, space: &Space) {
+    pub fn discard_pieces(&self, space: &Space) {
         let pieces = std::mem::take(&mut self.inner.lock().pieces);
-        space.let_go_pieces(pieces);
+        space.release_pieces(pieces);
     }
 
     /// The file ends at block `key` now: that is where the stream goes on, in what is held for that
     /// block if anything is. Gives back what else is held around writes.
-    pub fn cut(&self, space: &Space, key: u32) {
-        let held = &space.windows.held;
+    pub fn truncate(&self, space: &Space, key: u32) {
+        let held = &space.preallocations.held;
         let (stale, pieces) = {
             let mut inner = self.inner.lock();
             let mut pieces = std::mem::take(&mut inner.pieces);
@@ -131,45 +135,45 @@ impl Window {
                 false => None,
             };
             let mut stale = None;
-            if let Some((mut claim, _)) = here {
+            if let Some((mut allocation, _)) = here {
                 stale = inner.empty();
-                if let Some(behind) = stale.take_if(|_| inner.key == key + claim.len()) {
+                if let Some(behind) = stale.take_if(|_| inner.key == key + allocation.len()) {
                     held.fetch_sub(1, Ordering::AcqRel);
-                    stale = claim.join(behind);
+                    stale = allocation.join(behind);
                     held.fetch_add(usize::from(stale.is_some()), Ordering::AcqRel);
                 }
-                inner.state = State::Held(claim);
+                inner.state = State::Held(allocation);
                 held.fetch_add(1, Ordering::AcqRel);
             }
             inner.key = inner.key.min(key);
             (stale, pieces)
         };
-        space.let_go(stale);
+        space.release_tail(stale);
         drop(pieces);
     }
 }
 
 impl Space {
-    /// Claims at most `need.want` blocks for the block `need.key` of a file: those that are held
-    /// for it; else new ones, and with them what `range` has around it, which is held for the
+    /// Allocations at most `need.want` blocks for the block `need.key` of a file: those that are
+    /// held for it; else new ones, and with them what `range` has around it, which is held for the
     /// writes that follow. All of `range` is a hole. Not to be called with a handle open.
     ///
     /// # Errors
-    /// As [`Space::claim`].
-    pub fn claim_around(
+    /// As [`Space::allocation`].
+    pub fn allocate_around(
         &self,
-        window: &Arc<Window>,
+        preallocation: &Arc<Preallocation>,
         need: Need,
         mut range: Range<u32>,
-    ) -> Result<Claim> {
+    ) -> Result<Allocation> {
         let (is_held, stale) = {
-            let mut inner = window.inner.lock();
+            let mut inner = preallocation.inner.lock();
             // What the stream before has ahead lies around here, too.
             let stale = match std::mem::replace(&mut inner.state, State::Empty) {
-                State::Held(claim) => {
+                State::Held(allocation) => {
                     let key = inner.key;
-                    let stale = self.put_piece(&mut inner.pieces, key, claim);
-                    self.windows.held.fetch_sub(1, Ordering::AcqRel);
+                    let stale = self.put_piece(&mut inner.pieces, key, allocation);
+                    self.preallocations.held.fetch_sub(1, Ordering::AcqRel);
                     stale
                 }
                 state => {
@@ -191,12 +195,17 @@ impl Space {
         if !is_held {
             range = need.key..need.key + want;
         }
-        self.claim_range(window, Need { want, ..need }, range)
+        self.allocate_range(preallocation, Need { want, ..need }, range)
     }
 
-    /// Claims a range of which nothing is held, as far as it lies in one group if it lies at the
+    /// Allocates a range of which nothing is held, as far as it lies in one group if it lies at the
     /// goal.
-    fn claim_range(&self, window: &Arc<Window>, need: Need, range: Range<u32>) -> Result<Claim> {
+    fn allocate_range(
+        &self,
+        preallocation: &Arc<Preallocation>,
+        need: Need,
+        range: Range<u32>,
+    ) -> Result<Allocation> {
         // Behind the last block of the device nothing is split.
         let (group, bit) = self.layout.group_of(need.goal).unwrap_or((GroupNo(0), 0));
         let behind = self.layout.blocks_in_group(group) - bit;
@@ -204,40 +213,46 @@ impl Space {
         let end = range.end.min(need.key.saturating_add(behind)).max(need.key + 1);
         let goal = BlockNo(need.goal.get() - u64::from(need.key - start));
         let want = need.want.min(end - need.key);
-        let mut claim = self.claim_ahead(Need { goal, want, ..need }, end - start, SHARE)?;
-        let len = claim.len();
-        let reaches = start + len > need.key && (claim.start() == goal || len == end - start);
+        let mut allocation =
+            self.allocate_ahead(Need { goal, want, ..need }, end - start, SHARE)?;
+        let len = allocation.len();
+        let reaches = start + len > need.key && (allocation.start() == goal || len == end - start);
         // What is shorter, and elsewhere, begins where it is needed.
         let first = if reaches { start } else { need.key.min(end.saturating_sub(len)).max(start) };
-        let front = claim.split_front(need.key - first);
-        let taken = claim.split_front(want);
-        let rest = [(first, front), (need.key + taken.len(), claim)];
-        self.hold_pieces(window, rest);
+        let front = allocation.split_front(need.key - first);
+        let taken = allocation.split_front(want);
+        let rest = [(first, front), (need.key + taken.len(), allocation)];
+        self.hold_pieces(preallocation, rest);
         Ok(taken)
     }
 
-    fn hold_pieces(&self, window: &Arc<Window>, rest: [(u32, Claim); 2]) {
-        if rest.iter().all(|(_, claim)| claim.len() == 0) {
+    fn hold_pieces(&self, preallocation: &Arc<Preallocation>, rest: [(u32, Allocation); 2]) {
+        if rest.iter().all(|(_, allocation)| allocation.len() == 0) {
             return;
         }
-        self.windows.list(window);
+        self.preallocations.list(preallocation);
         let left = {
-            let mut inner = window.inner.lock();
+            let mut inner = preallocation.inner.lock();
             let is_open = inner.users > 0;
-            rest.map(|(first, claim)| match is_open && claim.len() > 0 {
-                true => self.put_piece(&mut inner.pieces, first, claim),
-                false => Some(claim),
+            rest.map(|(first, allocation)| match is_open && allocation.len() > 0 {
+                true => self.put_piece(&mut inner.pieces, first, allocation),
+                false => Some(allocation),
             })
         };
-        self.windows.filled.fetch_add(1, Ordering::Relaxed);
+        self.preallocations.filled.fetch_add(1, Ordering::Relaxed);
         drop(left);
     }
 
-    pub(super) fn put_piece(&self, pieces: &mut Pieces, first: u32, claim: Claim) -> Option<Claim> {
+    pub(super) fn put_piece(
+        &self,
+        pieces: &mut Pieces,
+        first: u32,
+        allocation: Allocation,
+    ) -> Option<Allocation> {
         let was_empty = pieces.is_empty();
-        let left = pieces.put(first, claim);
+        let left = pieces.put(first, allocation);
         let filled = usize::from(was_empty && !pieces.is_empty());
-        self.windows.held.fetch_add(filled, Ordering::AcqRel);
+        self.preallocations.held.fetch_add(filled, Ordering::AcqRel);
         left
     }
 
@@ -247,15 +262,15 @@ impl Space {
         pieces: &mut Pieces,
         at: u32,
         want: u32,
-    ) -> Option<(Claim, Option<Claim>)> {
+    ) -> Option<(Allocation, Option<Allocation>)> {
         let taken = pieces.take(at, want)?;
-        self.windows.held.fetch_sub(usize::from(pieces.is_empty()), Ordering::AcqRel);
-        self.shared.counters.add(Count::WindowHits, 1);
+        self.preallocations.held.fetch_sub(usize::from(pieces.is_empty()), Ordering::AcqRel);
+        self.shared.counters.add(Count::PreallocationHits, 1);
         Some(taken)
     }
 
-    pub(super) fn let_go_pieces(&self, pieces: Pieces) {
-        self.windows.held.fetch_sub(usize::from(!pieces.is_empty()), Ordering::AcqRel);
+    pub(super) fn release_pieces(&self, pieces: Pieces) {
+        self.preallocations.held.fetch_sub(usize::from(!pieces.is_empty()), Ordering::AcqRel);
         drop(pieces);
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks that a transaction takes and frees go back into the window that they came from.
 
-use super::{Inner, State, Window};
-use crate::alloc::{Claim, Space};
+use super::{Inner, Preallocation, State};
+use crate::alloc::{Allocation, Space};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -71,8 +71,8 @@ impl Space {
     /// what the running transaction has taken for the file goes back into its window and can be
     /// taken again at once.
     ///
-    /// Why that is safe: a block that T takes is one that no durable or committing transaction
-    /// says is in use, or it could not have been claimed. If T takes it and frees it, then nothing
+    /// Why that is safe: a block that T takes is one that no durable or committing transaction says
+    /// is in use, or it could not have been allocated. If T takes it and frees it, then nothing
     /// that a crash may bring back leads there: before T is durable the state before it counts, in
     /// which the block is free; after that the state at its end, in which it is free, or what T
     /// took it for last. So whatever is written there meanwhile is written to a free block, or to
@@ -85,11 +85,11 @@ impl Space {
     pub fn free_or_recycle(
         &self,
         handle: &mut Handle<'_>,
-        window: &Arc<Window>,
+        preallocation: &Arc<Preallocation>,
         at: FileBlock,
         (start, len): (BlockNo, u32),
     ) -> Result<()> {
-        let fresh = window
+        let fresh = preallocation
             .inner
             .lock()
             .fresh
@@ -103,62 +103,67 @@ impl Space {
         if len > before + part {
             self.free(handle, from.plus(u64::from(part)), len - before - part)?;
         }
-        self.windows.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
+        self.preallocations.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
         let mut done = 0;
         while done < part {
-            // A stream goes on from the end of a group in the next one; a claim does not.
+            // A stream goes on from the end of a group in the next one; an allocation does not.
             let next = from.plus(u64::from(done));
             let (group, bit) = self.locate(next)?;
             let here = (part - done).min(self.layout.blocks_in_group(group) - bit);
-            let claim = self.free_to_claim(handle, next, here)?;
-            self.restore(window, at.get().saturating_add(before + done), claim);
+            let allocation = self.free_to_allocation(handle, next, here)?;
+            self.restore(preallocation, at.get().saturating_add(before + done), allocation);
             done += here;
         }
         Ok(())
     }
 
     /// Puts blocks back that were those of the file from `at` on.
-    fn restore(&self, window: &Arc<Window>, at: u32, claim: Claim) {
-        self.windows.list(window);
-        let left = self.restore_in(&mut window.inner.lock(), at, claim);
+    fn restore(&self, preallocation: &Arc<Preallocation>, at: u32, allocation: Allocation) {
+        self.preallocations.list(preallocation);
+        let left = self.restore_in(&mut preallocation.inner.lock(), at, allocation);
         drop(left);
     }
 
     /// To what the stream goes on in, if they lie before or behind that in the file and on the
     /// device; else they are held for the blocks that they were, until the file is cut. What nobody
     /// holds comes back.
-    fn restore_in(&self, inner: &mut Inner, at: u32, mut claim: Claim) -> Option<Claim> {
+    fn restore_in(
+        &self,
+        inner: &mut Inner,
+        at: u32,
+        mut allocation: Allocation,
+    ) -> Option<Allocation> {
         if inner.users == 0 {
-            return Some(claim);
+            return Some(allocation);
         }
         let left = match std::mem::replace(&mut inner.state, State::Empty) {
             State::Empty => {
-                (inner.state, inner.key) = (State::Held(claim), at);
-                self.windows.held.fetch_add(1, Ordering::AcqRel);
+                (inner.state, inner.key) = (State::Held(allocation), at);
+                self.preallocations.held.fetch_add(1, Ordering::AcqRel);
                 return None;
             }
             State::Held(mut held) => {
-                if at.saturating_add(claim.len()) == inner.key {
-                    match claim.join(held) {
+                if at.saturating_add(allocation.len()) == inner.key {
+                    match allocation.join(held) {
                         None => {
-                            (inner.state, inner.key) = (State::Held(claim), at);
+                            (inner.state, inner.key) = (State::Held(allocation), at);
                             return None;
                         }
                         Some(apart) => {
                             inner.state = State::Held(apart);
-                            claim
+                            allocation
                         }
                     }
                 } else {
                     let follows = inner.key.saturating_add(held.len()) == at;
-                    let left = if follows { held.join(claim) } else { Some(claim) };
+                    let left = if follows { held.join(allocation) } else { Some(allocation) };
                     inner.state = State::Held(held);
                     left?
                 }
             }
             state => {
                 inner.state = state;
-                return Some(claim);
+                return Some(allocation);
             }
         };
         self.put_piece(&mut inner.pieces, at, left)

@@ -4,7 +4,7 @@ mod alloc;
 mod mode;
 mod parse;
 
-pub use alloc::{AllocOptions, FreeMode, StreamGoal};
+pub use alloc::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
 pub use mode::{
     Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FsyncBatch,
     JoinMode, OnError, WritebackMode,

@@ -1,11 +1,10 @@
-//! Allocating, taking and freeing blocks. Where they come from: `criteria.rs`.
+//! Allocating blocks, marking them used, and freeing them. Where they come from: `criteria.rs`.
 
 use super::Space;
 use super::available::Use;
 use super::group::Group;
 use super::privilege::as_user;
 use crate::cache::Buffer;
-use crate::config::FreeMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::{Freed, Handle};
 use crate::plant::{self, Fault};
@@ -13,16 +12,16 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 
-/// Blocks that nobody else can take, not yet in the journaled bitmap. Dropping it gives them
-/// back.
+/// Blocks that are allocated in memory and not yet marked used in the journaled bitmap. No other
+/// thread can get them. Dropping the allocation releases them.
 #[derive(Debug)]
 pub struct Allocation {
     group: Arc<Group>,
     start: BlockNo,
-    /// The first block's place in its group.
+    /// Index of the first block in its group.
     bit: u32,
     len: u32,
-    /// Keeps the bitmap in memory, so that taking the blocks reads nothing.
+    /// Keeps the bitmap in memory, so that marking the blocks used reads nothing.
     bitmap: Option<Arc<Buffer>>,
 }
 
@@ -45,12 +44,12 @@ impl Allocation {
 
     /// Number of blocks left.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // an empty allocation only drops
+    #[allow(clippy::len_without_is_empty)] // an empty allocation can only be dropped
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Takes the first `len` blocks as an allocation of their own; at most as many as there are.
+    /// Splits off the first `len` blocks, or all if there are fewer.
     #[must_use]
     pub fn split_front(&mut self, len: u32) -> Self {
         let len = len.min(self.len);
@@ -61,11 +60,11 @@ impl Allocation {
             len,
             bitmap: self.bitmap.clone(),
         };
-        self.cut_front(len);
+        self.advance(len);
         front
     }
 
-    /// Takes in an allocation that goes on where this one ends; else that one comes back.
+    /// Merges with an allocation that begins where this one ends. Returns it if it does not.
     pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
         let is_next = self.start.plus(u64::from(self.len)) == next.start;
         if !is_next || !Arc::ptr_eq(&self.group, &next.group) {
@@ -75,7 +74,7 @@ impl Allocation {
         None
     }
 
-    fn cut_front(&mut self, len: u32) {
+    fn advance(&mut self, len: u32) {
         self.start = self.start.plus(u64::from(len));
         self.bit += len;
         self.len -= len;
@@ -92,12 +91,12 @@ impl Drop for Allocation {
     }
 }
 
-/// Longest wait for promised blocks, in pauses of about a millisecond.
+/// Longest wait for reserved blocks, in pauses of about a millisecond.
 const RESERVED_WAITS_MAX: u32 = 200;
 
 impl Space {
-    /// Allocates one run of at most `want` blocks near `goal`. Not to be called with a handle open:
-    /// it may wait for a commit that makes freed blocks usable.
+    /// Allocates one run of at most `want` blocks near `goal`. No handle may be open, because the
+    /// call may wait for a commit that makes freed blocks usable.
     ///
     /// # Errors
     /// `NoSpace`; a corrupt bitmap; a device failure.
@@ -105,8 +104,8 @@ impl Space {
         self.allocate_for(goal, want, 0, Use::Any)
     }
 
-    /// As [`Space::allocation`] with up to `ahead` blocks more behind, which nobody needs yet: they
-    /// are not root's last ones, whoever asks.
+    /// Allocates as [`Space::allocate`] does, with up to `ahead` blocks more that the caller does
+    /// not need yet. They never come from the root reserve, whoever calls.
     pub(super) fn allocate_with_ahead(
         &self,
         goal: BlockNo,
@@ -116,11 +115,11 @@ impl Space {
         self.allocate_for(goal, want, ahead, Use::Any)
     }
 
-    /// Allocates a block for a node of an extent tree that blocks are taken away from or converted
-    /// in: also of those that are kept back for that. As [`Space::allocation`] otherwise.
+    /// Allocates a block for a node of an extent tree from which blocks are removed, or in which
+    /// they are converted. The node pool may be used. Otherwise as [`Space::allocate`].
     ///
     /// # Errors
-    /// As [`Space::allocation`].
+    /// The errors of [`Space::allocate`].
     pub fn allocate_node(&self, goal: BlockNo) -> Result<Allocation> {
         self.allocate_for(goal, 1, 0, Use::Nodes)
     }
@@ -134,8 +133,8 @@ impl Space {
     ) -> Result<Allocation> {
         loop {
             let releases = self.releases();
-            if let Some(allocation) = self.allocate_unreserved(goal, want, ahead, purpose)? {
-                return Ok(allocation);
+            if let Some(found) = self.allocate_unreserved(goal, want, ahead, purpose)? {
+                return Ok(found);
             }
             if !self.reclaim(releases)? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
@@ -143,21 +142,21 @@ impl Space {
         }
     }
 
-    /// As [`Space::allocation`] for blocks that were reserved before; the caller gives the
-    /// reservation back for what it got. What was promised may lie in allocations of others that
-    /// are about to be dropped (nodes allocated for a worst case), or have moved between groups
-    /// while they were searched one after the other: that is waited for.
+    /// Allocates blocks that were reserved before. The caller then shrinks its reservation by what
+    /// it got. The call waits while no block is found: the reserved blocks may be in allocations of
+    /// other threads that are about to be dropped (nodes for a worst case), or may have moved
+    /// between groups while these were searched one after the other. No handle may be open.
     ///
     /// # Errors
-    /// As [`Space::allocation`]; `NoSpace` means that the counters disagree with the bitmaps.
+    /// The errors of [`Space::allocate`]. `NoSpace` means that the counters disagree with the
+    /// bitmaps.
     pub fn allocate_reserved(&self, goal: BlockNo, want: u32) -> Result<Allocation> {
         let mut waits = 0;
         loop {
             let releases = self.releases();
-            if let Some(allocation) = self.search(goal, want)? {
-                // The reservation that the caller gives back for it.
-                self.shared.available.force_reserve(i64::from(allocation.len()));
-                return Ok(allocation);
+            if let Some(found) = self.search(goal, want)? {
+                self.shared.available.force_reserve(i64::from(found.len()));
+                return Ok(found);
             }
             if self.reclaim(releases)? {
                 continue;
@@ -170,7 +169,7 @@ impl Space {
         }
     }
 
-    /// Leaves alone what is promised to cached data.
+    /// Allocates blocks that are not reserved.
     fn allocate_unreserved(
         &self,
         goal: BlockNo,
@@ -178,7 +177,7 @@ impl Space {
         ahead: u32,
         purpose: Use,
     ) -> Result<Option<Allocation>> {
-        // Taken while we search, so that no promise to others is broken.
+        // Reserved during the search, so that it takes no blocks that are reserved for others.
         let mut taken = self.shared.available.reserve(i64::from(want), 1, purpose);
         if taken == 0 {
             return Ok(None);
@@ -190,7 +189,7 @@ impl Space {
         found
     }
 
-    /// Takes what is allocated ahead of a need, as far as nobody else has been promised it.
+    /// Reserves blocks that are allocated ahead of a need, without the root reserve.
     pub(super) fn reserve_ahead(&self, blocks: u32) -> i64 {
         if blocks == 0 {
             return 0;
@@ -198,8 +197,8 @@ impl Space {
         as_user(|| self.shared.available.reserve(i64::from(blocks), 1, Use::Any))
     }
 
-    /// Journals `len` blocks off the front of an allocation: they belong to a file from now on.
-    /// Costs two credits.
+    /// Marks the first `len` blocks of an allocation used in the journaled bitmap. From then on
+    /// they belong to a file. Costs two credits.
     ///
     /// # Errors
     /// Those of [`Handle::write`]; a device failure.
@@ -209,11 +208,8 @@ impl Space {
         allocation: &mut Allocation,
         len: u32,
     ) -> Result<BlockNo> {
-        assert!(
-            len > 0 && len <= allocation.len,
-            "taking {len} of {} allocated blocks",
-            allocation.len
-        );
+        let left = allocation.len;
+        assert!(len > 0 && len <= left, "marking {len} of {left} allocated blocks used");
         let start = allocation.start;
         let group = &allocation.group;
         let mut state = group.lock();
@@ -228,18 +224,18 @@ impl Space {
         self.write_desc(handle, group.number, &state.desc)?;
         drop(state);
         allocation.bitmap = Some(buffer);
-        allocation.cut_front(len);
+        allocation.advance(len);
         Ok(start)
     }
 
-    /// Free blocks of the journaled bitmap of a group change. Counted by group, whose lock the
-    /// caller holds.
+    /// Counts a change of the free blocks in the journaled bitmap of a group, whose lock the caller
+    /// holds.
     fn note_journaled(&self, number: GroupNo, blocks: i64) {
         self.shared.journaled_blocks.add(number.get() as usize, blocks);
     }
 
-    /// Frees blocks of a file. They stay busy until the transaction is durable. Costs two
-    /// credits for each group that the run touches.
+    /// Frees blocks of a file. They stay allocated in memory until the transaction is durable.
+    /// Costs two credits for each group that the run touches.
     ///
     /// # Errors
     /// `Corrupt` if they are not all in use, or hold the file system's own metadata.
@@ -250,7 +246,7 @@ impl Space {
         while left > 0 {
             let (number, bit) = self.locate(at)?;
             let here = left.min(self.layout.blocks_in_group(number) - bit);
-            let _all = self.lock_all_frees();
+            let _frees = self.shared.policy.lock_frees();
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.shared.pending_blocks.add(number.get() as usize, i64::from(here));
@@ -268,8 +264,8 @@ impl Space {
         Ok(())
     }
 
-    /// Frees blocks of a file into an allocation: nobody else can take them meanwhile. The run lies
-    /// in one group. Costs two credits.
+    /// Frees blocks of a file and returns them as an allocation, so that no other thread can get
+    /// them. The run lies in one group. Costs two credits.
     pub(super) fn free_to_allocation(
         &self,
         handle: &mut Handle<'_>,
@@ -283,11 +279,11 @@ impl Space {
         Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
     }
 
-    /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
-    /// called before the handle.
+    /// Reads what [`Space::free`] of a run changes. While the pins live, freeing it reads nothing.
+    /// Called before the handle starts.
     ///
     /// # Errors
-    /// `Corrupt` as [`Space::free`]; a corrupt bitmap; a device failure.
+    /// `Corrupt` where [`Space::free`] returns it; a corrupt bitmap; a device failure.
     pub fn pin_run(&self, start: BlockNo, len: u32) -> Result<Vec<Arc<Buffer>>> {
         self.check_run(start, u64::from(len))?;
         let mut pins = Vec::new();
@@ -297,7 +293,8 @@ impl Space {
             let here = left.min(self.layout.blocks_in_group(number) - bit);
             let group = &self.groups[number.get() as usize];
             let mut state = group.lock();
-            let is_used = bitmap::all_set(group.map(&mut state, &self.cache)?.busy(), bit, here);
+            let map = group.map(&mut state, &self.cache)?;
+            let is_used = bitmap::all_set(map.allocated(), bit, here);
             let buffer = state.block_bitmap(&self.cache, number)?;
             if !is_used || buffer.as_ref().is_some_and(|b| !bitmap::all_set(&b.read(), bit, here)) {
                 return Err(free_already(number));
@@ -331,25 +328,20 @@ impl Space {
         self.write_desc(handle, number, &state.desc)
     }
 
-    /// The freeing of runs is durable: they can be allocated.
-    pub(super) fn release(&self, mut freed: Vec<Freed>) {
-        let group_of = |run: &Freed| self.locate(run.start).map_or(GroupNo(0), |(group, _)| group);
-        match self.shared.options.free {
-            FreeMode::Sharded => {
-                freed.sort_unstable();
-                freed.chunk_by(|a, b| group_of(a) == group_of(b)).for_each(|runs| {
-                    self.release_in_group(group_of(&runs[0]), &joined(runs));
-                });
-            }
-            FreeMode::Global => freed.into_iter().for_each(|run| {
-                let _all = self.lock_all_frees();
-                self.release_in_group(group_of(&run), &[run]);
-            }),
-        }
+    /// Releases runs whose freeing is durable, with each group's lock taken once.
+    pub(super) fn release_by_group(&self, mut freed: Vec<Freed>) {
+        freed.sort_unstable();
+        freed.chunk_by(|a, b| self.group_of_freed(a) == self.group_of_freed(b)).for_each(|runs| {
+            self.release_in_group(self.group_of_freed(&runs[0]), &joined(runs));
+        });
     }
 
-    /// Runs of one group, in ascending order.
-    fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
+    pub(super) fn group_of_freed(&self, run: &Freed) -> GroupNo {
+        self.locate(run.start).map_or(GroupNo(0), |(group, _)| group)
+    }
+
+    /// Releases runs of one group, which are in ascending order.
+    pub(super) fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
         let group = &self.groups[number.get() as usize];
         let first = self.layout.group_first_block(number).get();
         let mut blocks = 0;
@@ -362,14 +354,9 @@ impl Space {
             }
         });
         self.shared.available.release(blocks);
-        // In this order: who finds nothing pending sees that there was a release.
+        // In this order: a thread that finds nothing pending sees that there was a release.
         self.releases.fetch_add(1, Ordering::AcqRel);
         self.shared.pending_blocks.add(number.get() as usize, -blocks);
-    }
-
-    /// With `mb_free=global`: the one lock of all frees.
-    fn lock_all_frees(&self) -> Option<crate::sync::MutexGuard<'_, ()>> {
-        (self.shared.options.free == FreeMode::Global).then(|| self.all_frees.lock())
     }
 
     pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
@@ -385,12 +372,13 @@ fn free_already(number: GroupNo) -> Error {
     CorruptKind::Rule { what: "block bitmap", why }.at(Place::Group(number)).into()
 }
 
-/// Ascending runs, with those that follow each other made one.
-fn joined(runs: &[Freed]) -> Vec<Freed> {
+/// Ascending runs, with adjacent ones joined.
+pub(super) fn joined(runs: &[Freed]) -> Vec<Freed> {
     let mut joined: Vec<Freed> = Vec::with_capacity(runs.len());
     for run in runs {
-        match joined.last_mut() {
-            Some(last) if last.start.plus(u64::from(last.len)) == run.start => last.len += run.len,
+        let last = joined.last_mut();
+        match last.filter(|last| last.start.plus(u64::from(last.len)) == run.start) {
+            Some(last) if last.len.checked_add(run.len).is_some() => last.len += run.len,
             _ => joined.push(*run),
         }
     }

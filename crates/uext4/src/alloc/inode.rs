@@ -1,9 +1,9 @@
 //! Allocating and freeing inodes.
 //!
-//! Policy: a file goes to its directory's group, else to the next one with a free inode, those of
-//! the same flex group first. Directories are spread: see [`super::orlov`].
-//! Locking: allocating takes a leaf lock of the group for a few instructions. The group's own lock
-//! is taken for the journaled bitmap and the descriptor, within the handle.
+//! Policy: a file gets an inode in its directory's group, else in the next group with a free one;
+//! groups of the same flex group come first. Directories are spread, see [`super::orlov`].
+//! Locking: an allocation takes a leaf lock of the group for a few instructions. The group's own
+//! lock is taken within the handle, for the journaled bitmap and the descriptor.
 
 use super::Space;
 use super::inode_map::AllocatedNumber;
@@ -15,19 +15,20 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
 
-/// An inode number that nobody else can take, not yet journaled. Dropping it gives it back.
+/// An inode number that is allocated in memory and not yet marked used in the journaled bitmap.
+/// Dropping the allocation releases it.
 #[derive(Debug)]
 pub struct InodeAllocation {
     space: Arc<Space>,
     pub(super) group: GroupNo,
     data_group: GroupNo,
     pub(super) index: u32,
-    taken: bool,
-    /// Keeps the bitmap in memory, so that taking the inode reads nothing.
+    is_used: bool,
+    /// Keeps the bitmap in memory, so that marking the inode used reads nothing.
     _bitmap: Option<Arc<Buffer>>,
-    /// Blocks of the inode table with slots in front of this one that were never written, and how
-    /// many slots were, at least.
+    /// Blocks of the inode table with slots before this one that were never written.
     pub(super) skipped: Vec<Arc<Buffer>>,
+    /// At least this many slots of the table were written.
     pub(super) written: u32,
 }
 
@@ -44,7 +45,8 @@ impl InodeAllocation {
         INODE_CREDITS.saturating_add(u32::try_from(self.skipped.len()).unwrap_or(u32::MAX))
     }
 
-    /// The group where its blocks would best be: a file's directory's, wherever a number was free.
+    /// The group near which the blocks of the inode are allocated. For a file this is the group of
+    /// its directory, even if the number is from another group.
     #[must_use]
     pub fn data_group(&self) -> GroupNo {
         self.data_group
@@ -53,26 +55,25 @@ impl InodeAllocation {
 
 impl Drop for InodeAllocation {
     fn drop(&mut self) {
-        if self.taken {
-            return;
+        if !self.is_used {
+            self.space.with_loaded_inode_map(self.group, |map| map.release(self.index));
         }
-        self.space.with_loaded_inode_map(self.group, |busy| busy.release(self.index));
     }
 }
 
-/// What an inode is allocated for.
+/// What an inode number is allocated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
     /// Anything but a directory.
     File,
     /// A directory.
     Directory,
-    /// A directory of the top level, or one whose parent is marked as the top of hierarchies that
-    /// have nothing to do with each other.
+    /// A directory of the top level, or one whose parent is marked as the top of unrelated
+    /// hierarchies.
     TopDirectory,
 }
 
-/// Free inodes that count as many: more than calls at a time.
+/// Free inodes that count as many: more than there are concurrent calls.
 const MANY_INODES: i64 = 4096;
 
 /// Credits of [`Space::free_inode`]: bitmap and descriptor.
@@ -100,15 +101,15 @@ impl Space {
             if let Some(AllocatedNumber { index, bitmap, skipped, written }) =
                 self.allocate_number(group)?
             {
-                let space = self.shared();
+                let space = self.to_arc();
                 let data_group = if child == Child::File { near } else { group };
-                let (taken, _bitmap) = (false, bitmap);
+                let (is_used, _bitmap) = (false, bitmap);
                 return Ok(InodeAllocation {
                     space,
                     group,
                     data_group,
                     index,
-                    taken,
+                    is_used,
                     _bitmap,
                     skipped,
                     written,
@@ -118,13 +119,13 @@ impl Space {
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
     }
 
-    /// Whether inodes are so many that one more allocation takes nobody the last one.
+    /// Whether so many inodes are free that one more allocation cannot take the last one.
     #[must_use]
     pub fn has_many_inodes(&self) -> bool {
         self.journaled_inodes.load(Ordering::Relaxed) > MANY_INODES
     }
 
-    /// Journals a allocated inode as used.
+    /// Marks an allocated inode used in the journaled bitmap.
     ///
     /// # Errors
     /// Those of [`Handle::write`]; a device failure.
@@ -153,23 +154,23 @@ impl Space {
         let desc = *desc;
         self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
         self.write_desc(handle, allocation.group, &desc)?;
-        group.note_inodes(&state, 0);
+        group.publish_inodes(&state);
         let written = self.written_slots(&desc);
-        self.with_loaded_inode_map(allocation.group, |busy| {
-            busy.note_taken(desc.inode_bitmap(), written)
+        self.with_loaded_inode_map(allocation.group, |map| {
+            map.note_used(desc.inode_bitmap(), written);
         });
         if is_directory {
             self.inode_maps.count_directory(true);
         }
-        allocation.taken = true;
+        allocation.is_used = true;
         Ok(())
     }
 
-    /// Reads what [`Space::free_inode`] changes: while the pin lives, it reads nothing. To be
-    /// called before the handle.
+    /// Reads what [`Space::free_inode`] changes. While the pin lives, freeing the inode reads
+    /// nothing. Called before the handle starts.
     ///
     /// # Errors
-    /// `Corrupt` as [`Space::free_inode`]; a corrupt bitmap; a device failure.
+    /// `Corrupt` where [`Space::free_inode`] returns it; a corrupt bitmap; a device failure.
     pub fn pin_inode(&self, ino: Ino) -> Result<Option<Arc<Buffer>>> {
         if !self.is_inode_used(ino)? {
             let why = "to be freed is free already";
@@ -180,7 +181,7 @@ impl Space {
         self.groups[number.get() as usize].lock().inode_bitmap(&self.cache, number)
     }
 
-    /// Frees an inode whose blocks are freed.
+    /// Frees an inode whose blocks have been freed.
     ///
     /// # Errors
     /// `Corrupt` if it is not in use.
@@ -203,21 +204,21 @@ impl Space {
         let desc = *desc;
         self.journaled_inodes.fetch_add(1, Ordering::AcqRel);
         self.write_desc(handle, number, &desc)?;
-        self.with_loaded_inode_map(number, |busy| busy.release(index));
+        self.with_loaded_inode_map(number, |map| map.release(index));
         if is_directory {
             self.inode_maps.count_directory(false);
         }
-        group.note_inodes(&state, 0);
+        group.publish_inodes(&state);
         Ok(())
     }
 
-    /// Whether an inode is in use: a number that is only allocated is not.
+    /// Whether an inode is marked used. A number that is only allocated is not.
     ///
     /// # Errors
     /// A corrupt bitmap; a device failure.
     pub fn is_inode_used(&self, ino: Ino) -> Result<bool> {
         let Some((number, index)) = self.layout.group_of_ino(ino) else { return Ok(false) };
-        if !self.with_inode_map(number, |busy| busy.is_used(index))? {
+        if !self.with_inode_map(number, |map| map.is_used(index))? {
             return Ok(false);
         }
         if plant::is(Fault::VisibleCreation) {

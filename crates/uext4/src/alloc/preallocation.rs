@@ -1,23 +1,24 @@
-//! Reservation windows: blocks allocated beyond a need, so that a stream finds its next ones where
-//! its last ones are.
+//! Preallocation: blocks allocated beyond a need, so that a stream finds its next blocks behind its
+//! last ones.
 //!
-//! What: a [`Window`] holds one allocation and where its stream goes on (`key`). A file that grows
-//! takes from its own; small files of one block group share one (a locality group). A window that
-//! is used up is followed by one four times its size, up to one maximal extent and a share of what
-//! is free, so that streams side by side come to lie in a few long extents each. Writes in the
-//! middle of a file: `around.rs`.
-//! Invariants: what a window holds is allocated in memory and stands in no bitmap that is written:
-//! a crash loses nothing. Only a window that somebody uses ([`Window::open`]) holds blocks.
-//! Preallocations are given back before an allocation fails or waits for a commit, and count as
-//! free for statfs(2). Blocks go back into a window only if the running transaction has taken them,
-//! see [`Space::free_or_recycle`].
-//! Locking: a window's lock and the list's are leaves; an allocation is dropped after they are
-//! released, for that takes its group. Who changes metadata with a window's blocks takes the
-//! allocation out ([`Space::draw`]) and puts the rest back.
+//! What: a [`Preallocation`] holds one allocation, its *tail*, and where its stream continues
+//! (`key`). A file that grows allocates from its own. The small files of a block group share one (a
+//! locality group). A tail that is used up is followed by one four times its size, up to one
+//! maximal extent and a share of the free blocks, so that concurrent streams get few long extents
+//! each. For writes in the middle of a file it holds further allocations, the *pieces*, see
+//! `pieces.rs`.
+//! Invariants: preallocated blocks are allocated in memory only, and set in no bitmap that is
+//! written. A crash loses nothing. Only a preallocation with users ([`Preallocation::open`]) holds
+//! blocks. All are discarded before an allocation fails or waits for a commit, and statfs(2) counts
+//! them as free. Freed blocks return to a preallocation only if the running transaction has
+//! allocated them, see [`Space::free_or_recycle`].
+//! Locking: the lock of a preallocation and that of the list are leaves. An allocation is dropped
+//! after they are released, because that takes its group's lock. A caller that changes metadata
+//! borrows the tail ([`Space::borrow_preallocation`]) and returns the rest.
 //! Kernel counterpart: preallocation in `fs/ext4/mballoc.c`.
 
-mod around;
 mod list;
+mod pieces;
 mod recycle;
 
 pub use list::PreallocationStats;
@@ -28,63 +29,64 @@ use crate::error::Result;
 use crate::journal::Handle;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex};
-use around::Pieces;
-use recycle::Fresh;
+use pieces::Pieces;
+use recycle::RecentRuns;
 use std::sync::Arc;
 use uext4_ondisk::extent::MAX_UNWRITTEN_LEN;
 use uext4_ondisk::{BlockNo, Tid};
 
-/// Blocks of a stream's first window.
+/// Blocks of a stream's first tail.
 const FIRST_BLOCKS: u32 = 16;
-/// How much larger each following window is.
+/// Factor by which each following tail is larger.
 const GROWTH: u32 = 4;
-/// A window holds at most this part of the free blocks.
+/// A tail has at most this part of the free blocks.
 const SHARE: i64 = 32;
 
-/// Blocks held for a stream, or for the small files of a group.
+/// Blocks held for a stream, or for the small files of a block group.
 #[derive(Debug)]
 pub struct Preallocation {
     inner: Mutex<Inner>,
-    /// Whether the list of the space names it.
+    /// Whether the list of the space has it.
     listed: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Inner {
-    state: State,
-    /// Where the stream goes on: a block of the file; the group, for a locality group.
+    tail: Tail,
+    /// Where the stream continues: a block of the file; the group, for a locality group.
     key: u32,
-    /// Blocks of the last window.
+    /// Blocks of the last tail.
     size: u32,
     users: u32,
-    /// What is held around writes in the middle of the file.
+    /// Blocks held around writes in the middle of the file.
     pieces: Pieces,
-    /// What the transaction has taken for the file; see [`Space::free_or_recycle`].
-    fresh: Fresh,
+    /// Blocks that the running transaction has allocated for the file; see
+    /// [`Space::free_or_recycle`].
+    recent: RecentRuns,
 }
 
 #[derive(Debug)]
-enum State {
+enum Tail {
     Empty,
     Held(Allocation),
-    /// Somebody takes from it in a handle.
+    /// A caller allocates from it in a handle.
     Borrowed,
-    /// Likewise, and what is left is to be given back.
+    /// A caller allocates from it in a handle, and then discards the rest.
     DiscardOnReturn,
 }
 
 /// What a stream asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// Where in the stream.
+    /// Position in the stream.
     pub key: u32,
     /// Most blocks.
     pub want: u32,
-    /// Blocks of a new window at least; 0: as the stream's windows have grown.
+    /// Least blocks of a new tail; 0: as the stream's tails have grown.
     pub ahead: u32,
-    /// Where a new window would best begin.
+    /// Goal of a new tail.
     pub goal: BlockNo,
-    /// The blocks that are wanted were promised before.
+    /// The wanted blocks are reserved.
     pub reserved: bool,
 }
 
@@ -95,126 +97,123 @@ impl Default for Preallocation {
 }
 
 impl Preallocation {
-    /// An empty window that nobody uses.
+    /// Without blocks and users.
     #[must_use]
     pub fn new() -> Self {
         let inner = Inner {
-            state: State::Empty,
+            tail: Tail::Empty,
             key: 0,
             size: 0,
             users: 0,
             pieces: Pieces::default(),
-            fresh: Fresh::default(),
+            recent: RecentRuns::default(),
         };
         Self { inner: Mutex::new(LockRank::Leaf, inner), listed: AtomicBool::new(false) }
     }
 
-    /// One more user: from the first on it may hold blocks.
+    /// Adds a user. With the first one it may hold blocks.
     pub fn open(&self) {
         self.inner.lock().users += 1;
     }
 
-    /// A user goes; with the last one the blocks go back.
+    /// Removes a user. With the last one the blocks are discarded.
     pub fn close(&self, space: &Space) {
-        let (allocation, pieces) = {
+        let (tail, pieces) = {
             let mut inner = self.inner.lock();
             inner.users = inner.users.saturating_sub(1);
             if inner.users > 0 {
                 return;
             }
             inner.size = 0;
-            (inner.empty(), std::mem::take(&mut inner.pieces))
+            (inner.take_tail(), std::mem::take(&mut inner.pieces))
         };
-        space.release_tail(allocation);
-        space.release_pieces(pieces);
+        space.discard_tail(tail);
+        space.discard_pieces(pieces);
     }
 
-    /// Blocks held now, those not counted that somebody takes from.
+    /// Blocks held now, without a borrowed tail.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         let inner = self.inner.lock();
-        let ahead = match &inner.state {
-            State::Held(allocation) => allocation.len(),
-            State::Empty | State::Borrowed | State::DiscardOnReturn => 0,
+        let tail = match &inner.tail {
+            Tail::Held(tail) => tail.len(),
+            Tail::Empty | Tail::Borrowed | Tail::DiscardOnReturn => 0,
         };
-        ahead + inner.pieces.blocks()
+        tail + inner.pieces.blocks()
     }
 
-    /// The transaction of `handle` has taken a run for the file that this is the window of, and no
-    /// data is on its way there.
+    /// The transaction of `handle` has allocated a run for the file of this preallocation, and no
+    /// data is under way to it.
     pub fn note_used(&self, handle: &Handle<'_>, start: BlockNo, len: u32) {
-        self.inner.lock().fresh.note(handle.tid(), start, len);
+        self.inner.lock().recent.note(handle.tid(), start, len);
     }
 }
 
 impl Inner {
-    /// Takes the allocation out; what somebody works with, he is to give back.
-    fn empty(&mut self) -> Option<Allocation> {
-        match std::mem::replace(&mut self.state, State::Empty) {
-            State::Held(allocation) => Some(allocation),
-            State::Empty => None,
-            State::Borrowed | State::DiscardOnReturn => {
-                self.state = State::DiscardOnReturn;
+    /// Removes the tail. The borrower of a tail discards it when it returns it.
+    fn take_tail(&mut self) -> Option<Allocation> {
+        match std::mem::replace(&mut self.tail, Tail::Empty) {
+            Tail::Held(tail) => Some(tail),
+            Tail::Empty => None,
+            Tail::Borrowed | Tail::DiscardOnReturn => {
+                self.tail = Tail::DiscardOnReturn;
                 None
             }
         }
     }
 }
 
-/// A window's allocation, taken out so that a handle can take from it. Dropping it puts the rest
-/// back.
+/// The tail of a preallocation, borrowed so that a handle can allocate from it. Dropping it returns
+/// the rest.
 #[derive(Debug)]
 pub struct BorrowedPreallocation<'a> {
     space: &'a Space,
     preallocation: &'a Preallocation,
-    allocation: Option<Allocation>,
-    taken: u32,
-    fresh: Option<(Tid, BlockNo)>,
+    tail: Option<Allocation>,
+    used: u32,
+    first_used: Option<(Tid, BlockNo)>,
 }
 
 impl BorrowedPreallocation<'_> {
     /// First block.
     #[must_use]
     pub fn start(&self) -> BlockNo {
-        self.allocation.as_ref().map_or(BlockNo(0), Allocation::start)
+        self.tail.as_ref().map_or(BlockNo(0), Allocation::start)
     }
 
     /// Blocks left.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // an empty one is not drawn
+    #[allow(clippy::len_without_is_empty)] // an empty one is not borrowed
     pub fn len(&self) -> u32 {
-        self.allocation.as_ref().map_or(0, Allocation::len)
+        self.tail.as_ref().map_or(0, Allocation::len)
     }
 
-    /// As [`Space::take`].
+    /// Marks the first `len` blocks used, see [`Space::mark_used`].
     ///
     /// # Errors
-    /// As [`Space::take`].
+    /// The errors of [`Space::mark_used`].
     pub fn mark_used(&mut self, handle: &mut Handle<'_>, len: u32) -> Result<BlockNo> {
-        let allocation = self
-            .allocation
-            .as_mut()
-            .expect("a drawn preallocation has its allocation until it is dropped");
-        let start = self.space.mark_used(handle, allocation, len)?;
-        self.taken += len;
-        self.fresh = Some((handle.tid(), start));
+        let tail = self.tail.as_mut().expect("a borrowed tail is there until it is dropped");
+        let start = self.space.mark_used(handle, tail, len)?;
+        self.used += len;
+        self.first_used = Some((handle.tid(), start));
         Ok(start)
     }
 }
 
 impl Drop for BorrowedPreallocation<'_> {
     fn drop(&mut self) {
-        let mut rest = self.allocation.take();
+        let mut rest = self.tail.take();
         let is_empty = {
             let mut inner = self.preallocation.inner.lock();
-            inner.key += self.taken;
-            if let Some((tid, start)) = self.fresh {
-                inner.fresh.note(tid, start, self.taken);
+            inner.key += self.used;
+            if let Some((tid, start)) = self.first_used {
+                inner.recent.note(tid, start, self.used);
             }
-            let is_wanted = matches!(inner.state, State::Borrowed) && inner.users > 0;
+            let is_wanted = matches!(inner.tail, Tail::Borrowed) && inner.users > 0;
             let kept = rest.take_if(|rest| is_wanted && rest.len() > 0);
-            inner.state = kept.map_or(State::Empty, State::Held);
-            matches!(inner.state, State::Empty)
+            inner.tail = kept.map_or(Tail::Empty, Tail::Held);
+            matches!(inner.tail, Tail::Empty)
         };
         if is_empty {
             self.space.preallocations.held.fetch_sub(1, Ordering::AcqRel);
@@ -224,11 +223,12 @@ impl Drop for BorrowedPreallocation<'_> {
 }
 
 impl Space {
-    /// Allocates one run of at most `need.want` blocks: from the window if it goes on there, else
-    /// from a new one. Not to be called with a handle open.
+    /// Allocates one run of at most `need.want` blocks: from the preallocation if the stream
+    /// continues there, else with a new one. `moves`: the stream then continues behind the run. No
+    /// handle may be open.
     ///
     /// # Errors
-    /// As [`Space::allocation`].
+    /// The errors of [`Space::allocate`].
     pub fn allocate_from(
         &self,
         preallocation: &Arc<Preallocation>,
@@ -241,13 +241,13 @@ impl Space {
                 drop(inner);
                 return Ok(taken.0);
             }
-            let goes_on = inner.key == need.key;
-            if let State::Held(allocation) = &mut inner.state
-                && goes_on
+            let continues = inner.key == need.key;
+            if let Tail::Held(tail) = &mut inner.tail
+                && continues
             {
-                let front = allocation.split_front(need.want);
-                if allocation.len() == 0 {
-                    inner.state = State::Empty;
+                let front = tail.split_front(need.want);
+                if tail.len() == 0 {
+                    inner.tail = Tail::Empty;
                     self.preallocations.held.fetch_sub(1, Ordering::AcqRel);
                 }
                 inner.key += if moves { front.len() } else { 0 };
@@ -255,26 +255,26 @@ impl Space {
                 return Ok(front);
             }
             let size = match inner.size {
-                _ if inner.users == 0 || !self.shared.options.reserve => 0,
+                _ if inner.users == 0 || !self.shared.policy.preallocates() => 0,
                 _ if need.ahead > 0 => need.ahead,
                 0 => FIRST_BLOCKS,
-                size if goes_on => (size * GROWTH).min(MAX_UNWRITTEN_LEN),
+                size if continues => (size * GROWTH).min(MAX_UNWRITTEN_LEN),
                 size => size,
             };
-            (size, inner.empty())
+            (size, inner.take_tail())
         };
-        self.release_tail(stale);
+        self.discard_tail(stale);
         let mut allocation = self.allocate_ahead(need, size, SHARE)?;
         let front = allocation.split_front(need.want);
         if size > 0 {
             let key = need.key + if moves { front.len() } else { 0 };
-            self.settle(preallocation, allocation, key, size);
+            self.store_tail(preallocation, allocation, key, size);
         }
         Ok(front)
     }
 
-    /// Allocations what is wanted and up to `size` blocks together, or what part of the free blocks
-    /// `share` allows.
+    /// Allocates the wanted blocks and more, up to `size` blocks together, or to the part of the
+    /// free blocks that `share` allows.
     fn allocate_ahead(&self, need: Need, size: u32, share: i64) -> Result<Allocation> {
         let share =
             u32::try_from(self.shared.available.for_data().max(0) / share).unwrap_or(u32::MAX);
@@ -282,66 +282,66 @@ impl Space {
         if !need.reserved {
             return self.allocate_with_ahead(need.goal, need.want, extra);
         }
-        // What is allocated ahead must leave what others were promised alone.
-        let taken = self.reserve_ahead(extra);
-        let allocation =
-            self.allocate_reserved(need.goal, need.want + u32::try_from(taken).unwrap_or(0));
-        self.shared.available.release(taken);
+        // The extra blocks must not be blocks that are reserved for others.
+        let extra = self.reserve_ahead(extra);
+        let want = need.want + u32::try_from(extra).unwrap_or(0);
+        let allocation = self.allocate_reserved(need.goal, want);
+        self.shared.available.release(extra);
         allocation
     }
 
-    /// Puts the rest of a new allocation into its window.
-    fn settle(
+    /// Stores the rest of a new allocation as the tail.
+    fn store_tail(
         &self,
         preallocation: &Arc<Preallocation>,
-        allocation: Allocation,
+        rest: Allocation,
         key: u32,
         size: u32,
     ) {
-        let mut allocation = Some(allocation).filter(|allocation| allocation.len() > 0);
-        if allocation.is_some() {
+        let mut rest = Some(rest).filter(|rest| rest.len() > 0);
+        if rest.is_some() {
             self.preallocations.list(preallocation);
         }
         let mut inner = preallocation.inner.lock();
-        if inner.users > 0 && matches!(inner.state, State::Empty) {
+        if inner.users > 0 && matches!(inner.tail, Tail::Empty) {
             (inner.key, inner.size) = (key, size);
-            if let Some(allocation) = allocation.take() {
-                inner.state = State::Held(allocation);
+            if let Some(tail) = rest.take() {
+                inner.tail = Tail::Held(tail);
                 self.preallocations.held.fetch_add(1, Ordering::AcqRel);
                 self.preallocations.filled.fetch_add(1, Ordering::Relaxed);
             }
         }
         drop(inner);
-        drop(allocation);
+        drop(rest);
     }
 
-    /// Takes a window out that goes on at `key`, for a handle to take from.
+    /// Borrows the tail for a handle, if the stream continues at `key`.
     pub fn borrow_preallocation<'a>(
         &'a self,
         preallocation: &'a Preallocation,
         key: u32,
     ) -> Option<BorrowedPreallocation<'a>> {
         let mut inner = preallocation.inner.lock();
-        if inner.key != key || !matches!(inner.state, State::Held(_)) {
+        if inner.key != key || !matches!(inner.tail, Tail::Held(_)) {
             return None;
         }
-        let State::Held(allocation) = std::mem::replace(&mut inner.state, State::Borrowed) else {
-            unreachable!("looked at above")
+        let Tail::Held(tail) = std::mem::replace(&mut inner.tail, Tail::Borrowed) else {
+            unreachable!("checked above")
         };
         self.shared.counters.add(Count::PreallocationHits, 1);
         Some(BorrowedPreallocation {
             space: self,
             preallocation,
-            allocation: Some(allocation),
-            taken: 0,
-            fresh: None,
+            tail: Some(tail),
+            used: 0,
+            first_used: None,
         })
     }
 
-    fn release_tail(&self, allocation: Option<Allocation>) {
-        if allocation.is_some() {
+    fn discard_tail(&self, tail: Option<Allocation>) {
+        if tail.is_some() {
             self.preallocations.held.fetch_sub(1, Ordering::AcqRel);
         }
-        drop(allocation);
+        drop(tail);
     }
 }

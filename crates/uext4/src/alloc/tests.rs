@@ -8,7 +8,7 @@ use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
 use super::{AllocStats, Allocation, Criterion, Need, Preallocation, Reservation, Space, as_user};
 use crate::cache::Cache;
-use crate::config::{AllocOptions, FreeMode, StreamGoal};
+use crate::config::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
 use crate::error::Result;
 use crate::journal::{Handle, Journal, JournalConfig, LeftLog, LogLocation, recover};
 use rand::rngs::StdRng;
@@ -38,6 +38,11 @@ fn tool(name: &str, args: &[&str]) -> Option<bool> {
             None
         }
     }
+}
+
+/// The default options without some mechanisms.
+fn without(ablation: AllocAblation) -> AllocOptions {
+    AllocOptions { ablation, ..AllocOptions::default() }
 }
 
 /// Eight groups of 8,192 blocks of 1 KiB; the journal is in the first half of group 2, other
@@ -139,7 +144,7 @@ fn verify(space: &Space) {
         let blocks = space.layout().blocks_in_group(number);
         let (mut longest, mut average) = (group.free_blocks(), group.free_blocks());
         if let Some(map) = &state.map {
-            let fresh = FreeMap::new(map.busy().into(), blocks);
+            let fresh = FreeMap::new(map.allocated().into(), blocks);
             let sums = |map: &FreeMap| (map.free(), map.fragments(), map.longest());
             assert_eq!(sums(map), sums(&fresh), "group {number}");
             assert_eq!((group.free_blocks(), group.longest_run()), (fresh.free(), fresh.longest()));
@@ -241,7 +246,7 @@ fn best_available_and_any() {
 
 #[test]
 fn without_the_index_groups_are_gone_over() {
-    let options = AllocOptions { optimize_scan: false, ..AllocOptions::default() };
+    let options = without(AllocAblation { optimize_scan: false, ..AllocAblation::default() });
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     // Group 5 has the run, but its average is below.
@@ -277,7 +282,7 @@ fn groups_come_in_order_and_wrap() {
 #[test]
 fn a_busy_group_is_passed_over_or_waited_for() {
     for trylock in [true, false] {
-        let options = AllocOptions { trylock, ..AllocOptions::default() };
+        let options = without(AllocAblation { trylock, ..AllocAblation::default() });
         let Some(rig) = rig(options) else { return };
         let space = &rig.space;
         let _filled = fill(space, 3..5, &[(3, 512, 64), (4, 512, 64)]);
@@ -306,7 +311,8 @@ fn a_busy_group_is_passed_over_or_waited_for() {
 
 #[test]
 fn streams_share_a_goal_if_told_to() {
-    let options = AllocOptions { stream_goal: StreamGoal::Global, ..AllocOptions::default() };
+    let options =
+        without(AllocAblation { stream_goal: StreamGoal::Global, ..AllocAblation::default() });
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     let _filled = fill(space, 2..3, &[]);
@@ -379,13 +385,13 @@ fn roots_reserve_is_not_claimed_ahead() {
 #[test]
 fn no_block_has_two_owners() {
     let good = AllocOptions::default();
-    let bad = AllocOptions {
+    let bad = without(AllocAblation {
         optimize_scan: false,
         trylock: false,
         stream_goal: StreamGoal::Global,
         free: FreeMode::Global,
-        ..good.clone()
-    };
+        ..AllocAblation::default()
+    });
     for (options, seed) in [(good, 1), (bad, 2)] {
         let Some(rig) = rig(options) else { return };
         let blocks = usize::try_from(rig.space.layout().blocks_count).unwrap();

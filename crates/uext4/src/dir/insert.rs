@@ -282,7 +282,7 @@ impl<'a> Insertion<'a> {
         role: BlockRole,
     ) -> Result<(FileBlock, Arc<Buffer>)> {
         let growth = self.growth.as_mut().ok_or_else(out_of_plan)?;
-        let block_size = self.space.cache().block_size() as u64;
+        let block_size = u64::from(self.space.layout().block_size);
         let size = self.dir.attributes().size;
         let at = FileBlock(u32::try_from(size / block_size).map_err(|_| out_of_plan())?);
         let block = extent::grow(self.space, handle, self.dir, growth, at)?;

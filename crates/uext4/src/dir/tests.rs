@@ -59,7 +59,7 @@ impl Rig {
         let kind = FileKind::Directory;
         let (ino, data_group) = (allocation.ino(), allocation.data_group());
         let creation = self.inodes.begin_creation(ino);
-        let inode = Inode::create(&self.space, &self.budget, ino, data_group, kind, attributes)?;
+        let inode = Inode::create(self.inodes.context(), ino, data_group, kind, attributes)?;
         let inode = Arc::new(inode);
         let mut growth = extent::allocate_growth(&self.space, &inode, 1)?;
         let credits = insertion.credits() + init_credits(&inode) + 2 + 1;
@@ -110,7 +110,7 @@ impl Rig {
     fn index_levels(&self, dir: &Inode) -> u8 {
         let at = extent::block_of(&self.space, dir, FileBlock(0)).unwrap();
         let kind = BlockKind::DirIndex { seed: dir.seed() };
-        let buffer = self.space.cache().read(at, kind).unwrap();
+        let buffer = self.space.journal().cache().read(at, kind).unwrap();
         let has_csum = self.space.layout().has_metadata_csum();
         let bytes = buffer.read();
         htree::parse_root(&bytes, has_csum, htree::MAX_LEVELS_LARGEDIR).unwrap().0.levels
@@ -239,7 +239,7 @@ fn all_hash_functions_and_signs() {
             let flags = if unsigned { "2" } else { "1" };
             must("debugfs", &["-w", "-R", &format!("ssv flags {flags}"), path]);
             let mut rig = Rig::open(&image);
-            assert_eq!(rig.space.hash_info().unsigned, unsigned);
+            assert_eq!(rig.space.layout().name_hash.unsigned, unsigned);
             let files = rig.files();
             let dir = rig.inode("d");
             for n in 0..1_000 {

@@ -89,7 +89,7 @@ impl NodeAllocations {
             let paths = paths_to(space, inode, &root, places)?;
             for path in &paths {
                 for node in path.nodes() {
-                    pins.push(space.cache().read(node, node_kind(inode))?);
+                    pins.push(inode.cache().read(node, node_kind(inode))?);
                 }
             }
             nodes_needed(space, inode, &paths)?
@@ -124,7 +124,7 @@ impl NodeAllocations {
         let root = inode.tree().read();
         for path in paths_to(space, inode, &root, places)? {
             for node in path.nodes() {
-                nodes.pins.push(space.cache().read(node, node_kind(inode))?);
+                nodes.pins.push(inode.cache().read(node, node_kind(inode))?);
                 nodes.pins.extend(space.pin_run(node, 1)?);
             }
         }
@@ -435,7 +435,7 @@ impl Change<'_, '_> {
     }
 
     fn write_leaf_block(&mut self, block: BlockNo, extents: &[Extent]) -> Result<()> {
-        let buffer = self.space.cache().read(block, self.node_kind())?;
+        let buffer = self.inode.cache().read(block, self.node_kind())?;
         assert!(write_leaf(&mut self.handle.write(&buffer)?, extents));
         Ok(())
     }
@@ -446,7 +446,7 @@ impl Change<'_, '_> {
         depth: u16,
         children: &[ExtentIndex],
     ) -> Result<()> {
-        let buffer = self.space.cache().read(block, self.node_kind())?;
+        let buffer = self.inode.cache().read(block, self.node_kind())?;
         assert!(write_index(&mut self.handle.write(&buffer)?, depth, children));
         Ok(())
     }

@@ -130,7 +130,7 @@ pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
         depth -= 1;
         space.check_run(child.child, 1)?;
         let kind = BlockKind::ExtentNode { seed: inode.seed() };
-        let buffer = space.cache().read(child.child, kind)?;
+        let buffer = inode.cache().read(child.child, kind)?;
         step = {
             let bytes = buffer.read();
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));

@@ -260,8 +260,7 @@ impl Files {
             next = run.start.plus(len as u64);
         }
         flush(from, to, start, &mut writes);
-        self.space
-            .cache()
+        self.cache()
             .device()
             .write_many(&writes)
             .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })

@@ -238,7 +238,7 @@ impl Files {
         offset: u64,
         buf: &[u8],
     ) -> Result<Patch> {
-        let cache = self.space.cache();
+        let cache = self.cache();
         let from = u64::from(at.get()) * self.block_size();
         let is_covered = offset <= from && from + self.block_size() <= offset + buf.len() as u64;
         if is_covered || !is_written || from >= inode.size() {
@@ -290,7 +290,7 @@ impl Files {
         let State::Written(block) = lookup(&self.space, inode, at)?.state else {
             return Ok(None);
         };
-        let buffer = self.space.cache().read(block, BlockKind::Data)?;
+        let buffer = self.cache().read(block, BlockKind::Data)?;
         let mut image: Arc<[u8]> = buffer.read()[..].into();
         Arc::make_mut(&mut image)[from as usize..to as usize].fill(0);
         Ok(Some(Patch { at, buffer, image }))
@@ -310,7 +310,7 @@ impl Files {
         }
         let distance = |block: BlockNo| u32::try_from(block.get() - start.get()).unwrap_or(0);
         let logged = self.space.journal().logged_data(start, count);
-        let newest = |block| Some((distance(block), self.space.cache().newest(block)?));
+        let newest = |block| Some((distance(block), self.cache().newest(block)?));
         logged.into_iter().filter_map(newest).collect()
     }
 

@@ -21,7 +21,7 @@ impl Inode {
     /// other files of its directory.
     #[must_use]
     pub fn goal(&self) -> BlockNo {
-        self.space.layout().group_first_block(self.data_group)
+        self.space().layout().group_first_block(self.data_group)
     }
 
     /// Where its first block would best be, if many more are to come: at a place of its own among
@@ -29,7 +29,7 @@ impl Inode {
     /// Multiples of the golden ratio lie as evenly as can be, however many there are.
     #[must_use]
     pub fn stream_goal(&self) -> BlockNo {
-        let layout = self.space.layout();
+        let layout = self.space().layout();
         let group = self.group().get();
         let first = group - group % STREAM_GROUPS;
         let start = layout.group_first_block(GroupNo(first)).get();

@@ -201,7 +201,7 @@ impl Vfs {
         let space = self.files.space();
         let allocation = space.allocate_inode(dir.ino(), child(dir, kind))?;
         let creation = self.files.table().begin_creation(allocation.ino());
-        let pin = inode::table_block_of(space, allocation.ino())?;
+        let pin = inode::table_block_of(self.files.table().context(), allocation.ino())?;
         Ok(AllocatedInode { creation, allocation, pin })
     }
 
@@ -215,10 +215,8 @@ impl Vfs {
         blocks: u32,
     ) -> Result<Prepared> {
         let space = self.files.space();
-        let budget = self.files.table().budget();
         let inode = Inode::create(
-            space,
-            budget,
+            self.files.table().context(),
             allocation.ino(),
             allocation.data_group(),
             kind,

@@ -86,7 +86,7 @@ impl Vfs {
         self.files.note_access(inode, false);
         let target = if inode.has_blocks() {
             let block = block_of(space, inode, FileBlock(0))?;
-            let buffer = space.cache().read(block, BlockKind::Plain)?;
+            let buffer = inode.cache().read(block, BlockKind::Plain)?;
             buffer.read()[..size as usize].to_vec()
         } else {
             inode.attributes().block_map[..size as usize].to_vec()

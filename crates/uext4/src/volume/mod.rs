@@ -147,7 +147,7 @@ impl Volume {
         let layout = self.layout();
         let raw = self.superblock();
         let free = self.space().free_counts();
-        let kept = raw.reserved_blocks_count().saturating_add(self.space().pool_blocks());
+        let kept = raw.reserved_blocks_count().saturating_add(self.space().node_pool_blocks());
         let uuid = layout.uuid.chunks_exact(8).fold(0, |id, half| {
             id ^ half.iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
         });

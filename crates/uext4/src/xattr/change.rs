@@ -94,7 +94,7 @@ impl<'a> Change<'a> {
     /// # Errors
     /// As [`Change::plan`].
     pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
-        let block_size = space.cache().block_size();
+        let block_size = space.layout().block_size as usize;
         let mut pins = vec![inode.table_block()?];
         let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
@@ -168,7 +168,7 @@ impl<'a> Change<'a> {
     /// The journal is aborted.
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
         let _lock = self.inode.xattr_lock().write();
-        let sectors = self.space.cache().block_size() as u64 / 512;
+        let sectors = u64::from(self.space.layout().block_size) / 512;
         let (file_acl, added) = match self.block {
             BlockChange::Keep => (None, 0),
             BlockChange::New(image, allocation) => {
@@ -244,7 +244,7 @@ impl<'a> Release<'a> {
         let Some(buffer) = self.buffer else { return Ok(()) };
         let _lock = self.inode.xattr_lock().write();
         detach(self.space, handle, &buffer)?;
-        let sectors = self.space.cache().block_size() as u64 / 512;
+        let sectors = u64::from(self.space.layout().block_size) / 512;
         self.inode.update(handle, |attributes| {
             attributes.file_acl = 0;
             attributes.sectors = attributes.sectors.saturating_sub(sectors);

@@ -1,6 +1,6 @@
-//! All windows of a volume: their counts, and taking them back when space runs out.
+//! All preallocations of a volume: their statistics, and discarding them when space runs out.
 
-use super::{GROWTH, Preallocation, State};
+use super::{GROWTH, Preallocation, Tail};
 use crate::alloc::{Count, Space};
 use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,24 +9,24 @@ use std::sync::{Arc, Weak};
 
 const SHARD_COUNT: usize = 16;
 
-/// Counts of windows since the volume was opened.
+/// Statistics of preallocation since the volume was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreallocationStats {
-    /// Preallocations that hold blocks now.
+    /// Tails, and files with pieces, that hold blocks now.
     pub held: u64,
     /// Preallocations filled.
     pub filled: u64,
-    /// Preallocations taken back because space ran out.
+    /// Preallocations discarded because space ran out.
     pub discarded: u64,
-    /// Blocks that went back into a window in the transaction that had taken them.
+    /// Blocks that returned to a preallocation in the transaction that had allocated them.
     pub recycled_blocks: u64,
 }
 
-/// All windows of a volume.
+/// All preallocations of a volume.
 #[derive(Debug)]
 pub(in crate::alloc) struct Preallocations {
     shards: Box<[Mutex<Vec<Weak<Preallocation>>>]>,
-    /// Preallocations that are not empty.
+    /// Tails and sets of pieces that are not empty.
     pub(super) held: AtomicUsize,
     pub(super) filled: AtomicU64,
     discarded: AtomicU64,
@@ -49,7 +49,7 @@ impl Preallocations {
         shard.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Puts a window on the list, once.
+    /// Adds a preallocation to the list, once.
     pub(super) fn list(&self, preallocation: &Arc<Preallocation>) {
         if preallocation.listed.swap(true, Ordering::AcqRel) {
             return;
@@ -58,7 +58,7 @@ impl Preallocations {
         let shard = (weak.as_ptr().addr() >> 6) % SHARD_COUNT;
         let mut list = self.shards[shard].lock();
         if list.len() == list.capacity() {
-            // Files come and go: the list stays as long as twice those in memory.
+            // Files come and go. The list stays at most twice as long as there are files in memory.
             list.retain(|preallocation| preallocation.strong_count() > 0);
         }
         list.push(weak);
@@ -66,53 +66,53 @@ impl Preallocations {
 }
 
 impl Space {
-    /// Counts of windows.
+    /// Statistics of preallocation.
     #[must_use]
     pub fn preallocation_stats(&self) -> PreallocationStats {
-        let preallocations = &self.preallocations;
+        let all = &self.preallocations;
         PreallocationStats {
-            held: preallocations.held.load(Ordering::Relaxed) as u64,
-            filled: preallocations.filled.load(Ordering::Relaxed),
-            discarded: preallocations.discarded.load(Ordering::Relaxed),
-            recycled_blocks: preallocations.recycled_blocks.load(Ordering::Relaxed),
+            held: all.held.load(Ordering::Relaxed) as u64,
+            filled: all.filled.load(Ordering::Relaxed),
+            discarded: all.discarded.load(Ordering::Relaxed),
+            recycled_blocks: all.recycled_blocks.load(Ordering::Relaxed),
         }
     }
 
-    /// Takes all windows back, because space runs out; false if that brings nothing. Takes groups,
-    /// so not to be called with a page lock held. May pause for those who take from a window now.
+    /// Discards all preallocations, because space runs out. False if that yields nothing. Takes
+    /// group locks, so no page lock may be held. May pause for callers that have borrowed a tail.
     pub fn discard_preallocations(&self) -> bool {
         if self.preallocations.held.load(Ordering::Acquire) == 0
             || plant::is(Fault::HoardedPreallocations)
         {
             return false;
         }
-        let (mut found, mut out) = (false, false);
+        let (mut found, mut borrowed) = (false, false);
         for shard in &self.preallocations.shards {
             for preallocation in Preallocations::of_shard(shard) {
-                let (allocation, pieces) = {
+                let (tail, pieces) = {
                     let mut inner = preallocation.inner.lock();
                     inner.size /= GROWTH;
-                    let allocation = inner.empty();
-                    out |= matches!(inner.state, State::DiscardOnReturn);
-                    (allocation, std::mem::take(&mut inner.pieces))
+                    let tail = inner.take_tail();
+                    borrowed |= matches!(inner.tail, Tail::DiscardOnReturn);
+                    (tail, std::mem::take(&mut inner.pieces))
                 };
-                let given = u64::from(allocation.is_some()) + u64::from(!pieces.is_empty());
-                found |= given > 0;
-                self.shared.counters.add(Count::PreallocationsDiscarded, given);
-                self.preallocations.discarded.fetch_add(given, Ordering::Relaxed);
-                self.release_tail(allocation);
-                self.release_pieces(pieces);
+                let discarded = u64::from(tail.is_some()) + u64::from(!pieces.is_empty());
+                found |= discarded > 0;
+                self.shared.counters.add(Count::PreallocationsDiscarded, discarded);
+                self.preallocations.discarded.fetch_add(discarded, Ordering::Relaxed);
+                self.discard_tail(tail);
+                self.discard_pieces(pieces);
             }
         }
-        if !found && out {
+        if !found && borrowed {
             crate::sync::thread::pause();
         }
-        found || out
+        found || borrowed
     }
 
-    /// What all windows hold, but for those that somebody takes from now.
+    /// Blocks of all preallocations, without borrowed tails.
     pub(in crate::alloc) fn preallocated_blocks(&self) -> i64 {
-        let preallocations = self.preallocations.shards.iter().flat_map(Preallocations::of_shard);
-        preallocations.map(|preallocation| i64::from(preallocation.blocks())).sum()
+        let all = self.preallocations.shards.iter().flat_map(Preallocations::of_shard);
+        all.map(|preallocation| i64::from(preallocation.blocks())).sum()
     }
 }

@@ -1,6 +1,7 @@
-//! Blocks that a transaction takes and frees go back into the window that they came from.
+//! Recycling: blocks that one transaction allocates and frees return to the preallocation of their
+//! file.
 
-use super::{Inner, Preallocation, State};
+use super::{Inner, Preallocation, Tail};
 use crate::alloc::{Allocation, Space};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -9,15 +10,16 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, FileBlock, Tid};
 
-/// The latest runs that a transaction has taken.
+/// The latest runs that a transaction has allocated for a file.
 #[derive(Debug, Default)]
-pub(super) struct Fresh {
+pub(super) struct RecentRuns {
     tid: Option<Tid>,
     runs: Vec<(BlockNo, u32)>,
 }
 
-impl Fresh {
-    /// Most runs that are kept in mind: those of a larger file wait for the commit when it is cut.
+impl RecentRuns {
+    /// Most runs that are remembered. When a larger file is truncated, its other runs wait for the
+    /// commit.
     const RUNS_MAX: usize = 16;
 
     pub(super) fn note(&mut self, tid: Tid, start: BlockNo, len: u32) {
@@ -35,53 +37,49 @@ impl Fresh {
         }
     }
 
-    /// What of a run transaction `tid` has taken, in one piece, and forgets that.
-    fn forget(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
+    /// Removes and returns the part of a run that transaction `tid` has allocated, as one piece.
+    fn take(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
         if self.tid != Some(tid) && !plant::is(Fault::LateRecycling) {
             return None;
         }
         let end = start.get() + u64::from(len);
-        self.runs
-            .iter()
-            .enumerate()
-            .rev()
-            .find_map(|(index, &(first, count))| {
-                let from = first.max(start);
-                let to = end.min(first.get() + u64::from(count));
-                let part =
-                    u32::try_from(to.checked_sub(from.get())?).ok().filter(|&part| part > 0)?;
-                Some((index, from, part))
-            })
-            .map(|(index, from, part)| {
-                let (first, count) = self.runs[index];
-                let before = u32::try_from(from.get() - first.get()).unwrap_or(0);
-                let behind = count - before - part;
-                self.runs[index].1 = before;
-                if behind > 0 && (before == 0 || self.runs.len() < Self::RUNS_MAX) {
-                    self.runs.insert(index + 1, (from.plus(u64::from(part)), behind));
-                }
-                self.runs.retain(|&(_, count)| count > 0);
-                (from, part)
-            })
+        let common = |&(first, count): &(BlockNo, u32)| {
+            let from = first.max(start);
+            let to = end.min(first.get() + u64::from(count));
+            let part = u32::try_from(to.checked_sub(from.get())?).ok()?;
+            (part > 0).then_some((from, part))
+        };
+        let mut runs = self.runs.iter().enumerate().rev();
+        let (index, (from, part)) = runs.find_map(|(index, run)| Some((index, common(run)?)))?;
+        let (first, count) = self.runs[index];
+        let before = u32::try_from(from.get() - first.get()).unwrap_or(0);
+        let behind = count - before - part;
+        self.runs[index].1 = before;
+        if behind > 0 && (before == 0 || self.runs.len() < Self::RUNS_MAX) {
+            self.runs.insert(index + 1, (from.plus(u64::from(part)), behind));
+        }
+        self.runs.retain(|&(_, count)| count > 0);
+        Some((from, part))
     }
 }
 
 impl Space {
-    /// Frees blocks of a file, of which the first was its block `at`, as [`Space::free`] does; but
-    /// what the running transaction has taken for the file goes back into its window and can be
-    /// taken again at once.
+    /// Frees blocks of a file as [`Space::free`] does. The first of them was block `at` of the
+    /// file. Blocks that the running transaction has allocated for the file return to its
+    /// preallocation instead, and can be allocated again at once.
     ///
-    /// Why that is safe: a block that T takes is one that no durable or committing transaction says
-    /// is in use, or it could not have been allocated. If T takes it and frees it, then nothing
-    /// that a crash may bring back leads there: before T is durable the state before it counts, in
-    /// which the block is free; after that the state at its end, in which it is free, or what T
-    /// took it for last. So whatever is written there meanwhile is written to a free block, or to
-    /// its owner. Blocks with an image in the log are not recycled (the caller sees to it), nor are
-    /// blocks that data may still be on its way to. Had an earlier transaction taken the block, a
-    /// crash before T is durable would bring the file back with the block of another.
+    /// Why that is safe: let transaction T allocate a block and free it. No durable or committing
+    /// transaction says that the block is in use, or it could not have been allocated. Therefore no
+    /// state that a crash can bring back refers to it. Before T is durable, a crash brings back the
+    /// state before T, in which the block is free. After that, it brings back the state at the end
+    /// of T, in which the block is free or belongs to its last owner. So data that is written there
+    /// meanwhile goes to a free block or to its owner. If an earlier transaction had allocated the
+    /// block, a crash before T is durable would bring the file back with a block of another file.
+    /// Blocks with an image in the log are not recycled (the caller sees to that), nor are blocks
+    /// to which data may still be under way.
     ///
     /// # Errors
-    /// As [`Space::free`].
+    /// The errors of [`Space::free`].
     pub fn free_or_recycle(
         &self,
         handle: &mut Handle<'_>,
@@ -89,13 +87,13 @@ impl Space {
         at: FileBlock,
         (start, len): (BlockNo, u32),
     ) -> Result<()> {
-        let fresh = preallocation
+        let recent = preallocation
             .inner
             .lock()
-            .fresh
-            .forget(handle.tid(), start, len)
-            .filter(|_| self.shared.options.reserve);
-        let Some((from, part)) = fresh else { return self.free(handle, start, len) };
+            .recent
+            .take(handle.tid(), start, len)
+            .filter(|_| self.shared.policy.preallocates());
+        let Some((from, part)) = recent else { return self.free(handle, start, len) };
         let before = u32::try_from(from.get() - start.get()).unwrap_or(0);
         if before > 0 {
             self.free(handle, start, before)?;
@@ -106,28 +104,27 @@ impl Space {
         self.preallocations.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
         let mut done = 0;
         while done < part {
-            // A stream goes on from the end of a group in the next one; an allocation does not.
+            // A run may cross the end of a group; an allocation may not.
             let next = from.plus(u64::from(done));
             let (group, bit) = self.locate(next)?;
             let here = (part - done).min(self.layout.blocks_in_group(group) - bit);
             let allocation = self.free_to_allocation(handle, next, here)?;
-            self.restore(preallocation, at.get().saturating_add(before + done), allocation);
+            self.put_back(preallocation, at.get().saturating_add(before + done), allocation);
             done += here;
         }
         Ok(())
     }
 
-    /// Puts blocks back that were those of the file from `at` on.
-    fn restore(&self, preallocation: &Arc<Preallocation>, at: u32, allocation: Allocation) {
+    /// Returns blocks to a preallocation that were the blocks of its file from `at` on.
+    fn put_back(&self, preallocation: &Arc<Preallocation>, at: u32, allocation: Allocation) {
         self.preallocations.list(preallocation);
-        let left = self.restore_in(&mut preallocation.inner.lock(), at, allocation);
+        let left = self.put_back_in(&mut preallocation.inner.lock(), at, allocation);
         drop(left);
     }
 
-    /// To what the stream goes on in, if they lie before or behind that in the file and on the
-    /// device; else they are held for the blocks that they were, until the file is cut. What nobody
-    /// holds comes back.
-    fn restore_in(
+    /// Joins blocks with the tail, if they are adjacent to it in the file and on the device. Else
+    /// they become a piece, until the file is truncated. Returns what is not held.
+    fn put_back_in(
         &self,
         inner: &mut Inner,
         at: u32,
@@ -136,36 +133,36 @@ impl Space {
         if inner.users == 0 {
             return Some(allocation);
         }
-        let left = match std::mem::replace(&mut inner.state, State::Empty) {
-            State::Empty => {
-                (inner.state, inner.key) = (State::Held(allocation), at);
+        let left = match std::mem::replace(&mut inner.tail, Tail::Empty) {
+            Tail::Empty => {
+                (inner.tail, inner.key) = (Tail::Held(allocation), at);
                 self.preallocations.held.fetch_add(1, Ordering::AcqRel);
                 return None;
             }
-            State::Held(mut held) => {
+            Tail::Held(mut tail) => {
                 if at.saturating_add(allocation.len()) == inner.key {
-                    match allocation.join(held) {
+                    match allocation.join(tail) {
                         None => {
-                            (inner.state, inner.key) = (State::Held(allocation), at);
+                            (inner.tail, inner.key) = (Tail::Held(allocation), at);
                             return None;
                         }
                         Some(apart) => {
-                            inner.state = State::Held(apart);
+                            inner.tail = Tail::Held(apart);
                             allocation
                         }
                     }
                 } else {
-                    let follows = inner.key.saturating_add(held.len()) == at;
-                    let left = if follows { held.join(allocation) } else { Some(allocation) };
-                    inner.state = State::Held(held);
+                    let follows = inner.key.saturating_add(tail.len()) == at;
+                    let left = if follows { tail.join(allocation) } else { Some(allocation) };
+                    inner.tail = Tail::Held(tail);
                     left?
                 }
             }
-            state => {
-                inner.state = state;
+            tail => {
+                inner.tail = tail;
                 return Some(allocation);
             }
         };
-        self.put_piece(&mut inner.pieces, at, left)
+        self.insert_piece(&mut inner.pieces, at, left)
     }
 }

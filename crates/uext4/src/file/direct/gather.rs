@@ -384,7 +384,7 @@ impl Files {
             plain().zip(&views).map(|((offset, _), bufs)| WriteRun { offset: *offset, bufs });
         let runs: Vec<WriteRun<'_>> = runs.collect();
         let error = |e| Error::io(format!("writing {} runs", runs.len()), e);
-        self.space.cache().device().write_many(&runs).map_err(error)
+        self.cache().device().write_many(&runs).map_err(error)
     }
 }
 

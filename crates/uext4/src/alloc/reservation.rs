@@ -1,14 +1,15 @@
-//! Blocks promised to data that is in memory and not written back yet.
+//! Blocks reserved for data that is in memory and not written back yet.
 //!
-//! Invariants: what is promised never exceeds what is free, so that acknowledged data always finds
-//! blocks. A promise is given back when blocks are allocated for it or the data is dropped.
+//! Invariants: the reserved blocks never exceed the free ones, so that acknowledged data always
+//! finds blocks. A reservation is released when blocks are allocated for it or the data is dropped.
+//! Kernel counterpart: `ext4_da_reserve_space` in `fs/ext4/inode.c`.
 
 use super::Space;
 use super::available::Use;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// A promise of blocks, held by an inode. Dropping it gives it back.
+/// Reserved blocks of an inode. Dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
     space: Arc<Space>,
@@ -16,31 +17,31 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// A promise of nothing.
+    /// A reservation of no blocks.
     #[must_use]
     pub fn empty(space: &Arc<Space>) -> Self {
         Self { space: Arc::clone(space), blocks: 0 }
     }
 
-    /// Blocks promised.
+    /// Blocks reserved.
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Makes the promise `blocks` large if there is space without waiting.
+    /// Grows or shrinks to `blocks` without waiting.
     ///
     /// # Errors
-    /// `NoSpace`; the promise is as before.
+    /// `NoSpace`; the reservation is unchanged.
     pub fn try_resize(&mut self, blocks: u32) -> Result<()> {
         self.try_resize_from(blocks, Use::Any)
     }
 
-    /// As [`Reservation::try_resize`]; what it grows by is for nodes that conversions need, so it
-    /// may come from what is kept back for these.
+    /// Resizes as [`Reservation::try_resize`] does. The additional blocks are for nodes that
+    /// conversions need, so they may come from the node pool.
     ///
     /// # Errors
-    /// As [`Reservation::try_resize`].
+    /// The errors of [`Reservation::try_resize`].
     pub fn try_resize_with_nodes(&mut self, blocks: u32) -> Result<()> {
         self.try_resize_from(blocks, Use::Nodes)
     }

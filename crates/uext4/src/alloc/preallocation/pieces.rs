@@ -1,16 +1,16 @@
 //! Blocks held around writes in the middle of a file.
 //!
-//! What: writes at random places of a file come back to the places between. So an allocation for
-//! one block of a hole takes the range around it with it, and keeps the rest as [`Pieces`]: each is
-//! a allocation with the block of the file that it is for, and a write at block `L` takes what was
-//! allocated for `L`. In whatever order a file is written, it then lies on the device as it lies in
-//! itself.
-//! Invariants: pieces ascend and do not overlap. They are allocations as a window's: in no bitmap
-//! that is written, given back with it. A block of a piece may have been mapped otherwise since:
-//! blocks are taken for holes only.
+//! What: a program that writes at random places of a file usually writes the places between them
+//! later. Therefore an allocation for one block of a hole also takes the range around it, and keeps
+//! the rest as [`Pieces`]. Each piece is an allocation with the block of the file that it is for. A
+//! write at block `L` gets what was allocated for `L`. So the file is contiguous on the device,
+//! whatever the order of the writes.
+//! Invariants: pieces ascend and do not overlap. Like the tail, they are set in no bitmap that is
+//! written, and are discarded with it. A block of a piece may have been mapped to other blocks
+//! since, because the pieces are used for holes only.
 //! Kernel counterpart: the preallocations of inodes in `fs/ext4/mballoc.c`.
 
-use super::{Need, Preallocation, State};
+use super::{Need, Preallocation, Tail};
 use crate::alloc::{Allocation, Count, Space};
 use crate::error::Result;
 use crate::sync::atomic::Ordering;
@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, GroupNo};
 
-/// Most pieces of a file: 40 KiB of memory. What a piece is cut into beyond that goes back.
+/// Most pieces of a file: 40 KiB of memory. Further ones are released.
 const PIECES_MAX: usize = 1024;
-/// A range that is allocated has at most this part of the free blocks.
+/// The range that one write allocates has at most this part of the free blocks.
 const SHARE: i64 = 8;
 
 /// An allocation for the blocks of a file from `first` on.
@@ -36,7 +36,7 @@ impl Piece {
     }
 }
 
-/// The pieces that are held for a file.
+/// The pieces of a file.
 #[derive(Debug, Default)]
 pub(super) struct Pieces(Vec<Piece>);
 
@@ -55,15 +55,15 @@ impl Pieces {
         self.0.partition_point(|piece| piece.first <= at)
     }
 
-    /// The blocks from the end of the piece before `at` to the next one, `at` lying in none.
+    /// The gap between pieces that `at`, which lies in none, belongs to.
     fn gap(&self, at: u32) -> Range<u32> {
         let next = self.position(at);
         let start = next.checked_sub(1).map_or(0, |before| self.0[before].end());
         start..self.0.get(next).map_or(u32::MAX, |piece| piece.first)
     }
 
-    /// Takes at most `want` blocks for block `at` out of the piece that has them; and what of the
-    /// piece is one too many.
+    /// Takes at most `want` blocks for block `at` out of its piece. If that would leave one piece
+    /// too many, the shorter rest comes with them.
     fn take(&mut self, at: u32, want: u32) -> Option<(Allocation, Option<Allocation>)> {
         let index = self.position(at).checked_sub(1)?;
         let full = self.0.len() >= PIECES_MAX;
@@ -91,7 +91,6 @@ impl Pieces {
             self.0.insert(index + 1, behind);
             return Some((taken, None));
         }
-        // The longer one stays.
         let shorter = match behind.allocation.len() > piece.allocation.len() {
             true => std::mem::replace(piece, behind),
             false => behind,
@@ -99,9 +98,9 @@ impl Pieces {
         Some((taken, Some(shorter.allocation)))
     }
 
-    /// Adds an allocation for the blocks from `first` on; it comes back if it is in the way of
-    /// another.
-    fn put(&mut self, first: u32, allocation: Allocation) -> Option<Allocation> {
+    /// Adds an allocation for the blocks from `first` on. Returns it if it overlaps a piece or
+    /// there are too many.
+    fn insert(&mut self, first: u32, allocation: Allocation) -> Option<Allocation> {
         let piece = Piece { first, allocation };
         let index = self.position(first);
         let overlaps = index > 0 && self.0[index - 1].end() > first
@@ -115,51 +114,51 @@ impl Pieces {
 }
 
 impl Preallocation {
-    /// Gives back what is held around writes: blocks of the file get another place in it, or none.
+    /// Discards the pieces, because blocks of the file move to another place in it or are removed.
     pub fn discard_pieces(&self, space: &Space) {
         let pieces = std::mem::take(&mut self.inner.lock().pieces);
-        space.release_pieces(pieces);
+        space.discard_pieces(pieces);
     }
 
-    /// The file ends at block `key` now: that is where the stream goes on, in what is held for that
-    /// block if anything is. Gives back what else is held around writes.
+    /// The file was truncated to `key` blocks: the stream continues there, in the piece for that
+    /// block if there is one. Discards all other pieces.
     pub fn truncate(&self, space: &Space, key: u32) {
         let held = &space.preallocations.held;
         let (stale, pieces) = {
             let mut inner = self.inner.lock();
             let mut pieces = std::mem::take(&mut inner.pieces);
             held.fetch_sub(usize::from(!pieces.is_empty()), Ordering::AcqRel);
-            let is_at_hand = matches!(inner.state, State::Empty | State::Held(_));
+            let is_at_hand = matches!(inner.tail, Tail::Empty | Tail::Held(_));
             let here = match is_at_hand && inner.key > key {
                 true => pieces.take(key, u32::MAX),
                 false => None,
             };
             let mut stale = None;
-            if let Some((mut allocation, _)) = here {
-                stale = inner.empty();
-                if let Some(behind) = stale.take_if(|_| inner.key == key + allocation.len()) {
+            if let Some((mut tail, _)) = here {
+                stale = inner.take_tail();
+                if let Some(behind) = stale.take_if(|_| inner.key == key + tail.len()) {
                     held.fetch_sub(1, Ordering::AcqRel);
-                    stale = allocation.join(behind);
+                    stale = tail.join(behind);
                     held.fetch_add(usize::from(stale.is_some()), Ordering::AcqRel);
                 }
-                inner.state = State::Held(allocation);
+                inner.tail = Tail::Held(tail);
                 held.fetch_add(1, Ordering::AcqRel);
             }
             inner.key = inner.key.min(key);
             (stale, pieces)
         };
-        space.release_tail(stale);
+        space.discard_tail(stale);
         drop(pieces);
     }
 }
 
 impl Space {
-    /// Allocations at most `need.want` blocks for the block `need.key` of a file: those that are
-    /// held for it; else new ones, and with them what `range` has around it, which is held for the
-    /// writes that follow. All of `range` is a hole. Not to be called with a handle open.
+    /// Allocates at most `need.want` blocks for the block `need.key` of a file: from the piece for
+    /// it, else new ones. New ones come with the rest of `range` around them, which is held for the
+    /// writes that follow. All of `range` is a hole. No handle may be open.
     ///
     /// # Errors
-    /// As [`Space::allocation`].
+    /// The errors of [`Space::allocate`].
     pub fn allocate_around(
         &self,
         preallocation: &Arc<Preallocation>,
@@ -168,16 +167,16 @@ impl Space {
     ) -> Result<Allocation> {
         let (is_held, stale) = {
             let mut inner = preallocation.inner.lock();
-            // What the stream before has ahead lies around here, too.
-            let stale = match std::mem::replace(&mut inner.state, State::Empty) {
-                State::Held(allocation) => {
+            // The tail of the stream becomes a piece.
+            let stale = match std::mem::replace(&mut inner.tail, Tail::Empty) {
+                Tail::Held(tail) => {
                     let key = inner.key;
-                    let stale = self.put_piece(&mut inner.pieces, key, allocation);
+                    let stale = self.insert_piece(&mut inner.pieces, key, tail);
                     self.preallocations.held.fetch_sub(1, Ordering::AcqRel);
                     stale
                 }
-                state => {
-                    inner.state = state;
+                tail => {
+                    inner.tail = tail;
                     None
                 }
             };
@@ -188,7 +187,7 @@ impl Space {
             }
             let gap = inner.pieces.gap(need.key);
             range = range.start.max(gap.start)..range.end.min(gap.end);
-            (inner.users > 0 && self.shared.options.reserve, stale)
+            (inner.users > 0 && self.shared.policy.preallocates(), stale)
         };
         drop(stale);
         let want = need.want.min(range.end - need.key);
@@ -198,15 +197,14 @@ impl Space {
         self.allocate_range(preallocation, Need { want, ..need }, range)
     }
 
-    /// Allocates a range of which nothing is held, as far as it lies in one group if it lies at the
-    /// goal.
+    /// Allocates a range that no piece overlaps. A range at the goal is cut to the group.
     fn allocate_range(
         &self,
         preallocation: &Arc<Preallocation>,
         need: Need,
         range: Range<u32>,
     ) -> Result<Allocation> {
-        // Behind the last block of the device nothing is split.
+        // A goal behind the last block of the device cuts nothing.
         let (group, bit) = self.layout.group_of(need.goal).unwrap_or((GroupNo(0), 0));
         let behind = self.layout.blocks_in_group(group) - bit;
         let start = range.start.max(need.key.saturating_sub(bit));
@@ -217,7 +215,7 @@ impl Space {
             self.allocate_ahead(Need { goal, want, ..need }, end - start, SHARE)?;
         let len = allocation.len();
         let reaches = start + len > need.key && (allocation.start() == goal || len == end - start);
-        // What is shorter, and elsewhere, begins where it is needed.
+        // A shorter allocation elsewhere begins at the block that is needed.
         let first = if reaches { start } else { need.key.min(end.saturating_sub(len)).max(start) };
         let front = allocation.split_front(need.key - first);
         let taken = allocation.split_front(want);
@@ -235,7 +233,7 @@ impl Space {
             let mut inner = preallocation.inner.lock();
             let is_open = inner.users > 0;
             rest.map(|(first, allocation)| match is_open && allocation.len() > 0 {
-                true => self.put_piece(&mut inner.pieces, first, allocation),
+                true => self.insert_piece(&mut inner.pieces, first, allocation),
                 false => Some(allocation),
             })
         };
@@ -243,20 +241,23 @@ impl Space {
         drop(left);
     }
 
-    pub(super) fn put_piece(
+    /// Adds a piece, see [`Pieces::insert`]. The caller drops what comes back after it has released
+    /// the lock.
+    pub(super) fn insert_piece(
         &self,
         pieces: &mut Pieces,
         first: u32,
         allocation: Allocation,
     ) -> Option<Allocation> {
         let was_empty = pieces.is_empty();
-        let left = pieces.put(first, allocation);
+        let left = pieces.insert(first, allocation);
         let filled = usize::from(was_empty && !pieces.is_empty());
         self.preallocations.held.fetch_add(filled, Ordering::AcqRel);
         left
     }
 
-    /// See [`Pieces::take`]. What comes with the blocks is to be dropped when the lock is let go.
+    /// Takes blocks out of a piece, see [`Pieces::take`]. The caller drops the second allocation
+    /// after it has released the lock.
     pub(super) fn take_piece(
         &self,
         pieces: &mut Pieces,
@@ -269,7 +270,7 @@ impl Space {
         Some(taken)
     }
 
-    pub(super) fn release_pieces(&self, pieces: Pieces) {
+    pub(super) fn discard_pieces(&self, pieces: Pieces) {
         self.preallocations.held.fetch_sub(usize::from(!pieces.is_empty()), Ordering::AcqRel);
         drop(pieces);
     }

@@ -40,8 +40,8 @@ fn mb_stats(text: &mut String, snapshot: &Snapshot) {
         "busy_skips",
         "contended",
         "prefetched",
-        "window_hits",
-        "windows_given_back",
+        "preallocation_hits",
+        "preallocations_discarded",
     ] {
         let _ = writeln!(text, "  {name}: {}", figure(name));
     }

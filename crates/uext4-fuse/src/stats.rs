@@ -229,8 +229,8 @@ fn mb_stats(stats: &AllocStats) -> Named<u64> {
     add("busy_skips", stats.busy_skips);
     add("contended", stats.contended);
     add("prefetched", stats.prefetched);
-    add("window_hits", stats.window_hits);
-    add("windows_given_back", stats.windows_given_back);
+    add("preallocation_hits", stats.preallocation_hits);
+    add("preallocations_discarded", stats.preallocations_discarded);
     add("buddies_generated", stats.groups_loaded);
     add("groups", stats.groups);
     Named(all)

@@ -41,6 +41,17 @@ impl HashVersion {
     }
 }
 
+/// What the superblock says about the hashes of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameHash {
+    /// `s_hash_seed`; all zero stands for the built-in start.
+    pub seed: [u32; 4],
+    /// `s_def_hash_version`: the function of new hash trees, not checked.
+    pub default_version: u8,
+    /// Whether bytes count as unsigned.
+    pub unsigned: bool,
+}
+
 /// How to hash the names of one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirHasher {

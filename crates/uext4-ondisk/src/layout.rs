@@ -10,6 +10,7 @@ mod derive;
 
 use crate::checksum::Checksums;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::hash::NameHash;
 use crate::units::{BlockNo, GroupNo, Ino};
 
 /// Geometry of one file system. Counts are checked against each other and the device.
@@ -49,6 +50,8 @@ pub struct Layout {
     pub groups_per_flex: u32,
     /// Kind and seed of checksums.
     pub checksums: Checksums,
+    /// How directories hash names.
+    pub name_hash: NameHash,
     /// Feature sets.
     pub features: Features,
     /// UUID of the file system.

@@ -250,7 +250,7 @@ fn planted_mistakes_are_caught() {
         println!("{fault:?}: {found:?}");
         !matches!(found, Ok(Ok(())))
     };
-    assert!(caught(Fault::UnclaimedTrim, &|| race(40)));
+    assert!(caught(Fault::UnallocatedTrim, &|| race(40)));
     assert!(caught(Fault::EarlyDiscard, &|| crash_after_unlink().map(drop)));
 }
 

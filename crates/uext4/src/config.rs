@@ -5,7 +5,7 @@ mod mode;
 mod parse;
 mod table;
 
-pub use alloc::{AllocOptions, FreeMode, StreamGoal};
+pub use alloc::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
 pub use mode::{
     Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FsyncBatch,
     JoinMode, OnError, WritebackMode,

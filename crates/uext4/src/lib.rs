@@ -21,7 +21,7 @@ pub mod vfs;
 pub mod volume;
 pub mod xattr;
 
-pub use alloc::{DiscardStats, FreeRun, WindowStats, as_user};
+pub use alloc::{DiscardStats, FreeRun, PreallocationStats, as_user};
 pub use config::MountOptions;
 pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};

@@ -34,13 +34,13 @@ pub enum Fault {
     /// Nobody in line is sent to make room in the log. As `TinyLog` besides.
     UnsentJoiner,
     /// A trim gives its blocks back before it discards them.
-    UnclaimedTrim,
+    UnallocatedTrim,
     /// Freed blocks are discarded before the transaction that freed them is durable.
     EarlyDiscard,
     /// Blocks that an earlier transaction has taken go back into a window at once.
     LateRecycling,
     /// Windows are not given back when space runs out.
-    HoardedWindows,
+    HoardedPreallocations,
     /// Who removes mappings does not wait for direct accesses that are under way.
     /// Nor does who puts pages in.
     LateEpoch,
@@ -99,10 +99,10 @@ impl Fault {
         Self::HastyCompany,
         Self::TinyLog,
         Self::UnsentJoiner,
-        Self::UnclaimedTrim,
+        Self::UnallocatedTrim,
         Self::EarlyDiscard,
         Self::LateRecycling,
-        Self::HoardedWindows,
+        Self::HoardedPreallocations,
         Self::LateEpoch,
         Self::ForgottenOverwrites,
         Self::MissingFence,

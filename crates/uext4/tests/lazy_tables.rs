@@ -1,7 +1,7 @@
 //! Inode tables that mke2fs has left as they were.
 //!
 //! Fault model: a device full of inodes of a file system that was there before; numbers that are
-//! claimed and not used, since the name exists already or the power fails; thousands of them at a
+//! allocated and not used, since the name exists already or the power fails; thousands of them at a
 //! time, with a journal that is small for that. Checked: e2fsck finds nothing, before and after a
 //! replay; numbers that were never used are not found. Not covered: tables without group checksums,
 //! which mke2fs always writes.
@@ -12,7 +12,7 @@ use common::{arm, assert_clean, e2fsck, have, mount, new};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use uext4::alloc::{Child, InodeClaim};
+use uext4::alloc::{Child, InodeAllocation};
 use uext4::{ErrorKind, InodeRef, MountOptions, Volume};
 use uext4_device::{FaultDevice, MemoryDevice, Operation, Times};
 use uext4_ondisk::{FileKind, Ino};
@@ -50,7 +50,7 @@ fn over_old_inodes() -> MemoryDevice {
     MemoryDevice::load(file.path()).expect("image")
 }
 
-/// Creates names in `dir` until a number is left out, which somebody else has claimed.
+/// Creates names in `dir` until a number is left out, which somebody else has allocated.
 fn create_past_a_claim(volume: &Volume, dir: &InodeRef, mut last: u32) {
     for n in 0..5000 {
         let name = format!("n{n}");
@@ -61,10 +61,10 @@ fn create_past_a_claim(volume: &Volume, dir: &InodeRef, mut last: u32) {
         last = made.ino().get();
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    panic!("nobody has claimed a number");
+    panic!("nobody has allocated a number");
 }
 
-/// Runs `work` while another thread has claimed a number for a name that exists.
+/// Runs `work` while another thread has allocated a number for a name that exists.
 fn while_a_number_is_claimed(volume: &Volume, work: impl Fn()) {
     let root = volume.root().unwrap();
     let [locked, free] = [b"locked", b"free.."].map(|name| {
@@ -139,10 +139,10 @@ fn a_number_that_is_claimed_when_the_power_fails_leaves_no_old_inode() {
     );
 }
 
-/// Claims numbers as so many creators at once do.
-fn claim(volume: &Volume, count: usize) -> Vec<InodeClaim> {
-    let claim = |_| volume.space().claim_inode(Ino::ROOT, Child::File).unwrap();
-    (0..count).map(claim).collect()
+/// Allocates numbers as so many creators at once do.
+fn allocate(volume: &Volume, count: usize) -> Vec<InodeAllocation> {
+    let one = |_| volume.space().allocate_inode(Ino::ROOT, Child::File).unwrap();
+    (0..count).map(one).collect()
 }
 
 /// The slots in front of the last number are more than a transaction of this journal holds.
@@ -159,14 +159,14 @@ fn thousands_of_numbers_that_are_claimed_at_a_time_fit_a_small_journal() {
     let count = 7_500;
     assert!(count / per_block > credits_max, "{count} numbers, {credits_max} credits");
     let root = volume.root().unwrap();
-    let claims = claim(&volume, count);
+    let allocations = allocate(&volume, count);
     let regular = new(FileKind::Regular, 0o644);
     let made = volume.create(&root, b"far", &regular).expect("the journal admits it");
     assert!(made.ino().get() as usize > count);
     volume.open_file(&made).unwrap().write_at(0, b"content").unwrap();
     volume.sync().unwrap();
     let cut = Arc::new(memory.snapshot());
-    drop(claims);
+    drop(allocations);
     // The numbers that were given back are taken, whatever stood in their slots.
     let near = volume.create(&root, b"near", &regular).unwrap();
     assert!(near.ino() < made.ino());
@@ -183,12 +183,12 @@ fn thousands_of_numbers_that_are_claimed_at_a_time_fit_a_small_journal() {
         let faulty = Arc::new(FaultDevice::new(memory.clone()));
         let volume = Volume::open(faulty.clone(), MountOptions::default()).unwrap();
         arm(&faulty, Operation::Write, nth * nth, Times::Onwards);
-        let claims: Vec<InodeClaim> = (0..count)
-            .map_while(|_| volume.space().claim_inode(Ino::ROOT, Child::File).ok())
+        let allocations: Vec<InodeAllocation> = (0..count)
+            .map_while(|_| volume.space().allocate_inode(Ino::ROOT, Child::File).ok())
             .collect();
         let root = volume.root().unwrap();
         let done = volume.create(&root, b"far", &regular).is_ok() && volume.sync().is_ok();
-        drop((root, claims));
+        drop((root, allocations));
         volume.abandon();
         mount(&memory).close().unwrap();
         assert_clean(&memory);

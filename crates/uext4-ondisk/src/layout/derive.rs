@@ -3,6 +3,7 @@
 use super::Layout;
 use crate::error::FormatError;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::hash::NameHash;
 use crate::inode::FULL_EXTRA_SIZE;
 use crate::superblock::{MAGIC, RawSuperblock};
 use crate::units::{BlockNo, Ino};
@@ -71,6 +72,11 @@ impl Layout {
             reserved_gdt_blocks: reserved_gdt(sb, &features),
             groups_per_flex: groups_per_flex(sb, &features)?,
             checksums: sb.checksums(),
+            name_hash: NameHash {
+                seed: sb.hash_seed(),
+                default_version: sb.s_def_hash_version,
+                unsigned: sb.hash_is_unsigned(),
+            },
             features,
             uuid: sb.s_uuid,
             first_meta_bg: sb.s_first_meta_bg.get(),

@@ -25,7 +25,7 @@ pub(crate) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     };
     let file = volume.create(&volume.root()?, b"fill", &new)?;
     volume.sync()?;
-    let kept = left + volume.space().pool_blocks();
+    let kept = left + volume.space().node_pool_blocks();
     let blocks = volume.stat_fs().blocks_free.saturating_sub(kept);
     let bytes = blocks * u64::from(volume.layout().block_size);
     let mode = AllocateMode::Allocate { keep_size: false };

@@ -30,7 +30,7 @@ const CASES: [Case; 12] = [
     ("a directory below itself", own_child, loops),
     ("two directories below each other", each_others_child, loops),
     ("hundreds of millions of groups", many_groups, nothing),
-    ("groups as long as descriptors go", claimed_groups, nothing),
+    ("groups as long as descriptors go", too_many_groups, nothing),
     ("a journal mapped by one block many times", journal_tree, nothing),
     ("a journal whose indirect blocks are one", journal_map, nothing),
     ("a file mapped by one block many times", file_tree, nothing),
@@ -219,7 +219,7 @@ fn many_groups() -> MemoryDevice {
 }
 
 /// A hundred thousand of them with sound descriptors.
-fn claimed_groups() -> MemoryDevice {
+fn too_many_groups() -> MemoryDevice {
     let device = many_groups();
     // They cover what stood there; the inodes of the system come along.
     let old = RawGroupDesc::read(&bytes(&device, 2048, 64), 64).expect("desc");

@@ -60,52 +60,52 @@ fn shifts_and_sweeps() {
     explore(shifting);
 }
 
-/// Blocks of a promise are claimed and the promise is given back, beside others that take all there
-/// is: a promise that stands is kept.
+/// The blocks of a reservation are allocated and the reservation is released, while others take all
+/// there is: a reservation that stands is kept.
 fn cells() {
     let device = Arc::new(BARE.snapshot());
     let volume = open(device.clone());
     let space = volume.space().clone();
     let goal = uext4::BlockNo(space.layout().blocks_count / 2);
-    let promise = |blocks| {
-        let mut promise = Reservation::none(&space);
-        promise.try_set(blocks).expect("there is space");
-        promise
+    let reservation = |blocks| {
+        let mut reservation = Reservation::empty(&space);
+        reservation.try_resize(blocks).expect("there is space");
+        reservation
     };
     // Of fourteen blocks the takers may have three.
-    let (kept, used) = (promise(6), promise(5));
-    let claim_all = move |space: &Arc<Space>, mut promise: Reservation, blocks: u32| {
-        let (mut claims, mut left) = (Vec::new(), blocks);
+    let (kept, used) = (reservation(6), reservation(5));
+    let allocate_all = move |space: &Arc<Space>, mut reservation: Reservation, blocks: u32| {
+        let (mut allocations, mut left) = (Vec::new(), blocks);
         while left > 0 {
-            let claim = space.claim_reserved(goal, left).expect("space was promised");
-            left -= claim.len();
-            claims.push(claim);
-            promise.try_set(left).expect("less than before");
+            let allocation = space.allocate_reserved(goal, left).expect("space was reserved");
+            left -= allocation.len();
+            allocations.push(allocation);
+            reservation.try_resize(left).expect("less than before");
         }
-        claims
+        allocations
     };
     let owner = thread::spawn({
         let space = space.clone();
-        move || claim_all(&space, used, 5)
+        move || allocate_all(&space, used, 5)
     });
     let takers: Vec<_> = (0..3)
         .map(|_| {
             let space = space.clone();
             thread::spawn(move || {
-                (0..2).filter_map(|_| space.claim(goal, 2).ok()).collect::<Vec<_>>()
+                (0..2).filter_map(|_| space.allocate(goal, 2).ok()).collect::<Vec<_>>()
             })
         })
         .collect();
-    let mut claims = owner.join().unwrap();
-    takers.into_iter().for_each(|taker| claims.extend(taker.join().unwrap()));
-    claims.extend(claim_all(&space, kept, 6));
-    drop(claims);
+    let mut allocations = owner.join().unwrap();
+    takers.into_iter().for_each(|taker| allocations.extend(taker.join().unwrap()));
+    allocations.extend(allocate_all(&space, kept, 6));
+    drop(allocations);
     volume.close().unwrap();
     expect_clean(&device);
 }
 
 #[test]
-fn promises_and_cells() {
+fn reservations_and_cells() {
     explore(cells);
 }
 
@@ -303,7 +303,7 @@ fn an_inode_number_that_is_given_twice_is_found() {
 #[cfg(feature = "plant")]
 #[test]
 fn an_unchecked_cell_is_found() {
-    expect_failure("races::an_unchecked_cell_is_found", "space was promised", || {
+    expect_failure("races::an_unchecked_cell_is_found", "space was reserved", || {
         uext4::plant::set(Some(uext4::plant::Fault::UncheckedCell));
         explore_now(cells, 12_000);
     });

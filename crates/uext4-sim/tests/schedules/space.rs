@@ -1,4 +1,4 @@
-//! Schedules of claims, frees and promises of blocks.
+//! Schedules of allocations, frees and reservations of blocks.
 
 use super::{IMAGE, create, expect_clean, explore, open, small};
 #[cfg(feature = "plant")]
@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use uext4::{AllocateMode, SetAttr, Volume};
 use uext4_device::MemoryDevice;
 
-/// Blocks are claimed, freed and claimed again by several threads: none twice.
+/// Blocks are allocated, freed and allocated again by several threads: none twice.
 #[test]
 fn allocator() {
     explore(|| {
@@ -76,10 +76,10 @@ fn fill(device: MemoryDevice) -> MemoryDevice {
     device.snapshot()
 }
 
-/// On a nearly full volume: a write that was acknowledged finds its blocks, whoever claims others
-/// meanwhile.
+/// On a nearly full volume: a write that was acknowledged finds its blocks, even if other threads
+/// allocate the rest meanwhile.
 #[test]
-fn promises() {
+fn reservations() {
     explore(|| {
         let device = Arc::new(FULL.snapshot());
         let volume = open(device.clone());
@@ -91,7 +91,7 @@ fn promises() {
                 thread::spawn(move || {
                     let file = volume.open_file(&inode).unwrap();
                     if file.write_at(0, &[5; 3_000]).is_ok() {
-                        file.sync(false).expect("space was promised");
+                        file.sync(false).expect("space was reserved");
                     }
                 })
             })
@@ -150,8 +150,9 @@ fn a_release_that_is_overlooked_is_found() {
     });
 }
 
-/// On a nearly full volume: claims, frees that the next claim needs back, promises and commits.
-/// What was promised is there, a volume is full only if it is, and the counts do not drift.
+/// On a nearly full volume: allocations, frees that the next allocation needs back, reservations
+/// and commits. What was reserved is there, a volume is full only if it is, and the counts do not
+/// drift.
 fn little_space(words: &'static str) {
     let device = Arc::new(FULL.snapshot());
     let mut options = small();
@@ -167,8 +168,8 @@ fn little_space(words: &'static str) {
     threads.push(thread::spawn(move || {
         let file = of.open_file(&inode).unwrap();
         for _ in 0..2 {
-            // Others have at most eleven of the fourteen: promises of six and two, and three that
-            // are claimed for a promise that still stands. What is freed comes back.
+            // Others have at most eleven of the fourteen: reservations of six and two, and three
+            // that are allocated for a reservation that still stands. What is freed comes back.
             let mode = AllocateMode::Allocate { keep_size: false };
             file.allocate(mode, 0, 3 * 1024).expect("there is space");
             let cut = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -179,16 +180,16 @@ fn little_space(words: &'static str) {
     threads.push(thread::spawn(move || {
         let file = of.open_file(&inode).unwrap();
         if file.write_at(0, &[5; 1_000]).is_ok() {
-            file.sync(false).expect("space was promised");
+            file.sync(false).expect("space was reserved");
         }
     }));
     let of = volume.clone();
     threads.push(thread::spawn(move || {
-        let mut promise = uext4::alloc::Reservation::none(of.space());
-        let is_promised = promise.try_set(2).is_ok();
+        let mut reservation = uext4::alloc::Reservation::empty(of.space());
+        let is_reserved = reservation.try_resize(2).is_ok();
         of.space().journal().commit_all().unwrap();
-        if is_promised {
-            promise.try_set(1).expect("less than before");
+        if is_reserved {
+            reservation.try_resize(1).expect("less than before");
         }
     }));
     for thread in threads {

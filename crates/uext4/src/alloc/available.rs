@@ -1,22 +1,25 @@
-//! How many blocks are free and promised to nobody.
+//! How many blocks are free and not reserved.
 //!
-//! What: whoever claims blocks or promises them to cached data takes their number from here first,
-//! and gives back what it did not get. One counter would be a cache line that all processors
-//! write; so most of the time a thread takes from and gives to a cell of its own, which has a lease
-//! on a part of the stock.
-//! Invariants: stock, cells and reserve together never exceed the blocks that are free and not
-//! promised; they may fall short of it for a moment. Who finds too little collects all the cells
-//! into the stock, under a lock, before it says so: as long as a promise stands, nobody else got
-//! the blocks. What moves between the three moves under that lock. Whoever claims what was promised
-//! to it takes the number a second time, until it gives its promise back: that may bring the stock
-//! below zero, never a cell; and while it is, nothing is taken from cells without the lock.
-//! Two parts are kept back, and what is given back goes there first: the pool is for nodes of
-//! extent trees that are needed to take blocks away or to convert them, which must not fail on a
-//! full volume; the reserve is root's (`privilege.rs`). Takers that may have them get them when
-//! the stock is empty, the reserve first.
+//! What: an allocation and a reservation first take their number of blocks from [`Available`], and
+//! return what they did not get. A single counter would be a cache line that all processors write.
+//! Therefore most calls change a cell of their own thread, which has a lease on a part of the stock
+//! (as the kernel's `percpu_counter` has batches).
+//!
+//! Two parts are set aside. The *node pool* is for nodes of extent trees that are needed to remove
+//! or convert blocks, because these operations must not fail on a full volume. The *root reserve*
+//! is for privileged callers (`privilege.rs`). A caller with the right to them gets them when the
+//! stock is empty, the root reserve first. Released blocks refill the node pool first, then the
+//! root reserve.
+//! Invariants: stock, cells and both parts together never exceed the blocks that are free and not
+//! reserved. They may fall short of that for a moment. A caller that finds too little moves all
+//! cells into the stock, under a lock, before it reports a failure: so a reservation that stands
+//! always has its blocks. Numbers move between stock, cells and the two parts under that lock only.
+//! A caller that has allocated the blocks of its reservation counts them twice until it shrinks the
+//! reservation ([`Available::force_reserve`]). That can bring the stock below zero, never a cell;
+//! and while the stock is below zero, no cell is used without the lock.
 //! Locking: `refill` is a leaf.
 
-use super::privilege::may_use_reserve;
+use super::privilege::may_use_root_reserve;
 use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{LockRank, Mutex, thread};
@@ -24,31 +27,32 @@ use crate::sync::{LockRank, Mutex, thread};
 /// Most blocks of a lease.
 const LEASE: i64 = 4096;
 
-/// Counters that many threads change, summed up when they are read.
+/// A counter that many threads change. It is summed up when it is read.
 #[derive(Debug)]
-pub(super) struct Sharded {
-    cells: Box<[Cell]>,
+pub(super) struct ShardedCounter {
+    cells: Box<[CounterCell]>,
 }
 
 /// On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Cell(AtomicI64);
+struct CounterCell(AtomicI64);
 
-impl Sharded {
+impl ShardedCounter {
     /// Starts at `value`.
     pub(super) fn new(value: i64) -> Self {
-        let cells: Box<[Cell]> = (0..thread::slots()).map(|_| Cell::default()).collect();
+        let cells: Box<[CounterCell]> =
+            (0..thread::slots()).map(|_| CounterCell::default()).collect();
         cells[0].0.store(value, Ordering::Relaxed);
         Self { cells }
     }
 
-    /// Adds to the cell that `slot` falls on.
+    /// Adds to the cell of `slot`.
     pub(super) fn add(&self, slot: usize, value: i64) {
         self.cells[slot % self.cells.len()].0.fetch_add(value, Ordering::AcqRel);
     }
 
-    /// The sum; exact while nobody adds.
+    /// The sum; exact while no thread adds.
     pub(super) fn sum(&self) -> i64 {
         self.cells.iter().map(|cell| cell.0.load(Ordering::Acquire)).sum()
     }
@@ -57,23 +61,21 @@ impl Sharded {
 #[derive(Debug)]
 pub(super) struct Available {
     stock: AtomicI64,
-    cells: Box<[Cell]>,
-    /// For nodes of extent trees.
-    pool: Kept,
-    /// For root.
-    reserve: Kept,
+    cells: Box<[CounterCell]>,
+    node_pool: SetAside,
+    root_reserve: SetAside,
     refill: Mutex<()>,
 }
 
-/// Blocks kept back.
+/// Blocks that are set aside for one purpose.
 #[derive(Debug)]
-struct Kept {
+struct SetAside {
     left: AtomicI64,
     /// How many there should be.
     full: i64,
 }
 
-impl Kept {
+impl SetAside {
     fn new(full: i64, blocks: i64) -> Self {
         let full = full.max(0);
         Self { left: AtomicI64::new(full.min(blocks.max(0))), full }
@@ -83,31 +85,32 @@ impl Kept {
         self.left.load(Ordering::Acquire)
     }
 
-    fn lack(&self) -> i64 {
+    fn deficit(&self) -> i64 {
         self.full - self.left()
     }
 }
 
-/// What blocks are taken for.
+/// What blocks are needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Anything: the reserve is for those who have the right to it.
+    /// Anything. Privileged callers may use the root reserve.
     Any,
-    /// Nodes of an extent tree that blocks are taken away from or converted in: all there is.
+    /// Nodes of an extent tree from which blocks are removed, or in which they are converted. All
+    /// that is set aside may be used.
     Nodes,
 }
 
 impl Available {
-    /// `blocks` are free, of which so many as there are up to `pool` are for nodes, and of the
-    /// others up to `reserve` root's.
-    pub(super) fn new(blocks: i64, reserve: i64, pool: i64) -> Self {
-        let pool = Kept::new(pool, blocks);
-        let reserve = Kept::new(reserve, blocks - pool.left());
+    /// `blocks` are free. Up to `node_pool` of them are set aside for nodes, and up to
+    /// `root_reserve` of the others for root.
+    pub(super) fn new(blocks: i64, root_reserve: i64, node_pool: i64) -> Self {
+        let node_pool = SetAside::new(node_pool, blocks);
+        let root_reserve = SetAside::new(root_reserve, blocks - node_pool.left());
         Self {
-            stock: AtomicI64::new(blocks - pool.left() - reserve.left()),
-            pool,
-            reserve,
-            cells: (0..thread::slots()).map(|_| Cell::default()).collect(),
+            stock: AtomicI64::new(blocks - node_pool.left() - root_reserve.left()),
+            node_pool,
+            root_reserve,
+            cells: (0..thread::slots()).map(|_| CounterCell::default()).collect(),
             refill: Mutex::new(LockRank::Leaf, ()),
         }
     }
@@ -116,10 +119,10 @@ impl Available {
         &self.cells[thread::slot() % self.cells.len()].0
     }
 
-    /// Takes `want` blocks, or what there is if that is at least `least` (one or more); returns how
-    /// many, 0 for none.
-    pub(super) fn take(&self, want: i64, least: i64, what_for: Use) -> i64 {
-        if self.take_from_cell(want) {
+    /// Reserves `want` blocks, or as many as there are if that is at least `least` (one or more).
+    /// Returns how many, 0 for none.
+    pub(super) fn reserve(&self, want: i64, least: i64, purpose: Use) -> i64 {
+        if self.reserve_from_cell(want) {
             return want;
         }
         let _refill = self.refill.lock();
@@ -129,37 +132,37 @@ impl Available {
             self.cell().fetch_add(lease, Ordering::AcqRel);
             return want;
         }
-        self.collect();
+        self.drain_cells();
         let stock = self.stock.load(Ordering::Acquire);
-        let is_for_nodes = what_for == Use::Nodes;
-        let reserve = (is_for_nodes || may_use_reserve()).then_some(&self.reserve);
-        let pool = is_for_nodes.then_some(&self.pool);
-        let kept = || [reserve, pool].into_iter().flatten();
-        let taken = (stock + kept().map(Kept::left).sum::<i64>()).min(want);
+        let is_for_nodes = purpose == Use::Nodes;
+        let root_reserve = (is_for_nodes || may_use_root_reserve()).then_some(&self.root_reserve);
+        let node_pool = is_for_nodes.then_some(&self.node_pool);
+        let set_aside = || [root_reserve, node_pool].into_iter().flatten();
+        let taken = (stock + set_aside().map(SetAside::left).sum::<i64>()).min(want);
         if taken < least.max(1) {
             return 0;
         }
-        let mut lack = (taken - stock).max(0);
-        self.stock.fetch_sub(taken - lack, Ordering::AcqRel);
-        for kept in kept() {
-            let part = lack.min(kept.left());
-            kept.left.fetch_sub(part, Ordering::AcqRel);
-            lack -= part;
+        let mut missing = (taken - stock).max(0);
+        self.stock.fetch_sub(taken - missing, Ordering::AcqRel);
+        for part in set_aside() {
+            let used = missing.min(part.left());
+            part.left.fetch_sub(used, Ordering::AcqRel);
+            missing -= used;
         }
         taken
     }
 
-    /// Takes blocks, whether there are so many or not: for whoever has claimed what was promised to
-    /// it, and gives the promise back next.
-    pub(super) fn take_promised(&self, blocks: i64) {
-        if !self.take_from_cell(blocks) {
+    /// Reserves blocks whether there are so many or not. For a caller that has allocated the blocks
+    /// of its reservation and is about to shrink the reservation.
+    pub(super) fn force_reserve(&self, blocks: i64) {
+        if !self.reserve_from_cell(blocks) {
             let _refill = self.refill.lock();
-            self.collect();
+            self.drain_cells();
             self.stock.fetch_sub(blocks, Ordering::AcqRel);
         }
     }
 
-    fn take_from_cell(&self, want: i64) -> bool {
+    fn reserve_from_cell(&self, want: i64) -> bool {
         let enough = |now: i64| (now >= want).then_some(now - want);
         let cell = self.cell();
         if self.stock.load(Ordering::Acquire) < 0 {
@@ -168,7 +171,8 @@ impl Available {
         if cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, enough).is_err() {
             return false;
         }
-        // And again afterwards: what was in the cell may be the blocks that the stock lacks by now.
+        // The stock is checked a second time. Thread A finds it at zero; thread B brings it below
+        // zero; A takes from its cell the blocks that the stock now lacks.
         let is_there = plant::is(Fault::UncheckedCell) || self.stock.load(Ordering::SeqCst) >= 0;
         if !is_there {
             cell.fetch_add(want, Ordering::AcqRel);
@@ -176,8 +180,8 @@ impl Available {
         is_there
     }
 
-    /// Brings all cells into the stock. The caller holds the lock.
-    fn collect(&self) {
+    /// Moves all cells into the stock. The caller holds `refill`.
+    fn drain_cells(&self) {
         for cell in self.cells.iter() {
             if cell.0.load(Ordering::Acquire) != 0 {
                 self.stock.fetch_add(cell.0.swap(0, Ordering::AcqRel), Ordering::AcqRel);
@@ -185,13 +189,13 @@ impl Available {
         }
     }
 
-    /// Gives blocks back.
-    pub(super) fn give(&self, blocks: i64) {
+    /// Returns blocks.
+    pub(super) fn release(&self, blocks: i64) {
         if blocks == 0 {
             return;
         }
-        if self.pool.lack() > 0 || self.reserve.lack() > 0 {
-            return self.give_to_kept(blocks);
+        if self.node_pool.deficit() > 0 || self.root_reserve.deficit() > 0 {
+            return self.release_to_set_aside(blocks);
         }
         let cell = self.cell();
         if cell.fetch_add(blocks, Ordering::AcqRel) + blocks <= 2 * LEASE {
@@ -204,34 +208,35 @@ impl Available {
         }
     }
 
-    /// Gives blocks back while what is kept back is not all there. Who took a promise a second time
-    /// left the stock below zero: that is made up for first.
-    fn give_to_kept(&self, blocks: i64) {
+    /// Returns blocks while the parts that are set aside are not full. A forced reservation may
+    /// have left the stock below zero; the blocks make up for that first.
+    fn release_to_set_aside(&self, blocks: i64) {
         let _refill = self.refill.lock();
         let mut stock = self.stock.fetch_add(blocks, Ordering::AcqRel) + blocks;
-        for kept in [&self.pool, &self.reserve] {
-            let part = stock.clamp(0, kept.lack());
-            self.stock.fetch_sub(part, Ordering::AcqRel);
-            kept.left.fetch_add(part, Ordering::AcqRel);
-            stock -= part;
+        for part in [&self.node_pool, &self.root_reserve] {
+            let refilled = stock.clamp(0, part.deficit());
+            self.stock.fetch_sub(refilled, Ordering::AcqRel);
+            part.left.fetch_add(refilled, Ordering::AcqRel);
+            stock -= refilled;
         }
     }
 
-    /// Blocks that the pool should have.
-    pub(super) fn pool_full(&self) -> i64 {
-        self.pool.full
+    /// Blocks of a full node pool.
+    pub(super) fn full_node_pool(&self) -> i64 {
+        self.node_pool.full
     }
 
-    /// Those that data may have, root's among them.
+    /// Blocks that data may use, the root reserve included.
     pub(super) fn for_data(&self) -> i64 {
-        self.total() - self.pool.left()
+        self.total() - self.node_pool.left()
     }
 
-    /// All of them, what is kept back among them.
+    /// All blocks, those set aside included.
     pub(super) fn total(&self) -> i64 {
         let _refill = self.refill.lock();
         let cells: i64 = self.cells.iter().map(|cell| cell.0.load(Ordering::Acquire)).sum();
-        self.stock.load(Ordering::Acquire) + cells + self.reserve.left() + self.pool.left()
+        let set_aside = self.root_reserve.left() + self.node_pool.left();
+        self.stock.load(Ordering::Acquire) + cells + set_aside
     }
 }
 
@@ -241,76 +246,85 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_cells_of_others_is_found() {
+    fn blocks_in_cells_of_other_threads_are_found() {
         let all = Available::new(10_000, 0, 0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    assert_eq!(all.take(10, 10, Use::Any), 10);
-                    all.give(10);
+                    assert_eq!(all.reserve(10, 10, Use::Any), 10);
+                    all.release(10);
                 });
             }
         });
         assert_eq!(all.total(), 10_000);
-        assert_eq!(all.take(10_001, 10_001, Use::Any), 0);
-        assert_eq!(all.take(20_000, 1, Use::Any), 10_000);
-        assert_eq!(all.take(1, 1, Use::Any), 0);
-        all.take_promised(5);
+        assert_eq!(all.reserve(10_001, 10_001, Use::Any), 0);
+        assert_eq!(all.reserve(20_000, 1, Use::Any), 10_000);
+        assert_eq!(all.reserve(1, 1, Use::Any), 0);
+        all.force_reserve(5);
         std::thread::scope(|scope| {
-            scope.spawn(|| all.give(3));
+            scope.spawn(|| all.release(3));
         });
-        all.give(1);
-        assert_eq!(all.take(1, 1, Use::Any), 0, "one short of the promise");
-        all.give(2);
-        assert_eq!((all.take(1, 1, Use::Any), all.total()), (1, 0));
+        all.release(1);
+        assert_eq!(all.reserve(1, 1, Use::Any), 0, "one less than is reserved");
+        all.release(2);
+        assert_eq!((all.reserve(1, 1, Use::Any), all.total()), (1, 0));
     }
 
     #[test]
-    fn users_leave_roots_blocks_alone_and_roots_come_back_first() {
+    fn users_cannot_take_the_root_reserve_and_it_refills_first() {
         let all = Available::new(100, 10, 0);
-        let user = |want, least| as_user(|| all.take(want, least, Use::Any));
+        let user = |want, least| as_user(|| all.reserve(want, least, Use::Any));
         assert_eq!((user(91, 91), user(95, 1), all.total()), (0, 90, 10));
-        assert_eq!((user(1, 1), all.take(4, 4, Use::Any)), (0, 4));
-        all.give(3);
-        assert_eq!(user(1, 1), 0, "root lacks one yet");
-        all.give(3);
-        assert_eq!((user(5, 1), all.take(20, 1, Use::Any), all.total()), (2, 10, 0));
+        assert_eq!((user(1, 1), all.reserve(4, 4, Use::Any)), (0, 4));
+        all.release(3);
+        assert_eq!(user(1, 1), 0, "the root reserve still lacks one block");
+        all.release(3);
+        assert_eq!((user(5, 1), all.reserve(20, 1, Use::Any), all.total()), (2, 10, 0));
     }
 
     #[test]
-    fn the_pool_is_for_nodes_and_fills_first() {
+    fn the_node_pool_is_for_nodes_and_refills_first() {
         let all = Available::new(100, 10, 20);
-        let user = |want| as_user(|| all.take(want, 1, Use::Any));
-        let nodes = |want| as_user(|| all.take(want, 1, Use::Nodes));
-        assert_eq!((user(200), all.take(200, 1, Use::Any), all.total()), (70, 10, 20));
+        let user = |want| as_user(|| all.reserve(want, 1, Use::Any));
+        let nodes = |want| as_user(|| all.reserve(want, 1, Use::Nodes));
+        assert_eq!((user(200), all.reserve(200, 1, Use::Any), all.total()), (70, 10, 20));
         assert_eq!(
-            (user(1), all.take(1, 1, Use::Any), nodes(5), nodes(50), nodes(1)),
+            (user(1), all.reserve(1, 1, Use::Any), nodes(5), nodes(50), nodes(1)),
             (0, 0, 5, 15, 0)
         );
-        all.give(25);
-        assert_eq!((user(1), all.take(9, 1, Use::Any), nodes(1)), (0, 5, 1));
-        all.give(1 + 10 + 3);
+        all.release(25);
+        assert_eq!((user(1), all.reserve(9, 1, Use::Any), nodes(1)), (0, 5, 1));
+        all.release(1 + 10 + 3);
         assert_eq!((user(9), nodes(40), all.total()), (3, 30, 0));
-        assert_eq!(Available::new(15, 10, 20).take(5, 1, Use::Any), 0, "the pool comes first");
+        assert_eq!(
+            Available::new(15, 10, 20).reserve(5, 1, Use::Any),
+            0,
+            "the node pool comes first"
+        );
     }
 
     #[test]
-    fn what_was_taken_twice_is_made_up_for_before_the_reserve() {
+    fn a_forced_reservation_is_made_up_for_before_the_root_reserve() {
         let all = Available::new(10, 4, 0);
-        assert_eq!(all.take(6, 6, Use::Any), 6);
-        all.take_promised(6);
-        assert_eq!(all.take(4, 4, Use::Any), 0, "the reserve makes up for what was taken twice");
-        all.give(6);
+        assert_eq!(all.reserve(6, 6, Use::Any), 6);
+        all.force_reserve(6);
         assert_eq!(
-            (as_user(|| all.take(1, 1, Use::Any)), all.take(9, 1, Use::Any), all.total()),
+            all.reserve(4, 4, Use::Any),
+            0,
+            "the root reserve makes up for the forced reservation"
+        );
+        all.release(6);
+        assert_eq!(
+            (as_user(|| all.reserve(1, 1, Use::Any)), all.reserve(9, 1, Use::Any), all.total()),
             (0, 4, 0)
         );
-        assert_eq!(Available::new(3, 4, 0).take(5, 1, Use::Any), 3);
+        assert_eq!(Available::new(3, 4, 0).reserve(5, 1, Use::Any), 3);
     }
 
-    /// Threads that want more than there is: never is more given out, and who is alone gets all.
+    /// Threads want more than there is. The sum of what they get never exceeds it, and a thread
+    /// that is alone gets everything.
     #[test]
-    fn never_more_than_there_is() {
+    fn never_more_is_reserved_than_there_is() {
         const BLOCKS: i64 = 100;
         let (all, out) = (Available::new(BLOCKS, 0, 0), AtomicI64::new(0));
         std::thread::scope(|scope| {
@@ -318,15 +332,15 @@ mod tests {
                 let (all, out) = (&all, &out);
                 scope.spawn(move || {
                     for round in 0..20_000 {
-                        let got = all.take(1 + (round * 7 + thread) % 60, 1, Use::Any);
+                        let got = all.reserve(1 + (round * 7 + thread) % 60, 1, Use::Any);
                         let now = out.fetch_add(got, Ordering::SeqCst) + got;
                         assert!(now <= BLOCKS, "{now}");
                         out.fetch_sub(got, Ordering::SeqCst);
-                        all.give(got);
+                        all.release(got);
                     }
                 });
             }
         });
-        assert_eq!(all.take(BLOCKS, BLOCKS, Use::Any), BLOCKS);
+        assert_eq!(all.reserve(BLOCKS, BLOCKS, Use::Any), BLOCKS);
     }
 }

@@ -1,11 +1,10 @@
-//! Claiming, taking and freeing blocks. Where they come from: `criteria.rs`.
+//! Allocating blocks, marking them used, and freeing them. Where they come from: `criteria.rs`.
 
 use super::Space;
 use super::available::Use;
 use super::group::Group;
 use super::privilege::as_user;
 use crate::cache::Buffer;
-use crate::config::FreeMode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::{Freed, Handle};
 use crate::plant::{self, Fault};
@@ -13,20 +12,20 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 
-/// Blocks that nobody else can take, not yet in the journaled bitmap. Dropping it gives them
-/// back.
+/// Blocks that are allocated in memory and not yet marked used in the journaled bitmap. No other
+/// thread can get them. Dropping the allocation releases them.
 #[derive(Debug)]
-pub struct Claim {
+pub struct Allocation {
     group: Arc<Group>,
     start: BlockNo,
-    /// The first block's place in its group.
+    /// Index of the first block in its group.
     bit: u32,
     len: u32,
-    /// Keeps the bitmap in memory, so that taking the blocks reads nothing.
+    /// Keeps the bitmap in memory, so that marking the blocks used reads nothing.
     bitmap: Option<Arc<Buffer>>,
 }
 
-impl Claim {
+impl Allocation {
     pub(super) fn new(
         group: Arc<Group>,
         start: BlockNo,
@@ -45,12 +44,12 @@ impl Claim {
 
     /// Number of blocks left.
     #[must_use]
-    #[allow(clippy::len_without_is_empty)] // an empty claim only drops
+    #[allow(clippy::len_without_is_empty)] // an empty allocation can only be dropped
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Takes the first `len` blocks as a claim of their own; at most as many as there are.
+    /// Splits off the first `len` blocks, or all if there are fewer.
     #[must_use]
     pub fn split_front(&mut self, len: u32) -> Self {
         let len = len.min(self.len);
@@ -61,11 +60,11 @@ impl Claim {
             len,
             bitmap: self.bitmap.clone(),
         };
-        self.cut_front(len);
+        self.advance(len);
         front
     }
 
-    /// Takes in a claim that goes on where this one ends; else that one comes back.
+    /// Merges with an allocation that begins where this one ends. Returns it if it does not.
     pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
         let is_next = self.start.plus(u64::from(self.len)) == next.start;
         if !is_next || !Arc::ptr_eq(&self.group, &next.group) {
@@ -75,83 +74,94 @@ impl Claim {
         None
     }
 
-    fn cut_front(&mut self, len: u32) {
+    fn advance(&mut self, len: u32) {
         self.start = self.start.plus(u64::from(len));
         self.bit += len;
         self.len -= len;
     }
 }
 
-impl Drop for Claim {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if self.len > 0 {
             let group = &self.group;
             group.release(&mut group.lock(), self.bit, self.len);
-            group.shared.available.give(i64::from(self.len));
+            group.shared.available.release(i64::from(self.len));
         }
     }
 }
 
-/// Longest wait for promised blocks, in pauses of about a millisecond.
-const CLAIM_WAITS_MAX: u32 = 200;
+/// Longest wait for reserved blocks, in pauses of about a millisecond.
+const RESERVED_WAITS_MAX: u32 = 200;
 
 impl Space {
-    /// Claims one run of at most `want` blocks near `goal`. Not to be called with a handle open:
-    /// it may wait for a commit that makes freed blocks usable.
+    /// Allocates one run of at most `want` blocks near `goal`. No handle may be open, because the
+    /// call may wait for a commit that makes freed blocks usable.
     ///
     /// # Errors
     /// `NoSpace`; a corrupt bitmap; a device failure.
-    pub fn claim(&self, goal: BlockNo, want: u32) -> Result<Claim> {
-        self.claim_for(goal, want, 0, Use::Any)
+    pub fn allocate(&self, goal: BlockNo, want: u32) -> Result<Allocation> {
+        self.allocate_for(goal, want, 0, Use::Any)
     }
 
-    /// As [`Space::claim`] with up to `ahead` blocks more behind, which nobody needs yet: they are
-    /// not root's last ones, whoever asks.
-    pub(super) fn claim_with(&self, goal: BlockNo, want: u32, ahead: u32) -> Result<Claim> {
-        self.claim_for(goal, want, ahead, Use::Any)
+    /// Allocates as [`Space::allocate`] does, with up to `ahead` blocks more that the caller does
+    /// not need yet. They never come from the root reserve, whoever calls.
+    pub(super) fn allocate_with_ahead(
+        &self,
+        goal: BlockNo,
+        want: u32,
+        ahead: u32,
+    ) -> Result<Allocation> {
+        self.allocate_for(goal, want, ahead, Use::Any)
     }
 
-    /// Claims a block for a node of an extent tree that blocks are taken away from or converted in:
-    /// also of those that are kept back for that. As [`Space::claim`] otherwise.
+    /// Allocates a block for a node of an extent tree from which blocks are removed, or in which
+    /// they are converted. The node pool may be used. Otherwise as [`Space::allocate`].
     ///
     /// # Errors
-    /// As [`Space::claim`].
-    pub fn claim_node(&self, goal: BlockNo) -> Result<Claim> {
-        self.claim_for(goal, 1, 0, Use::Nodes)
+    /// The errors of [`Space::allocate`].
+    pub fn allocate_node(&self, goal: BlockNo) -> Result<Allocation> {
+        self.allocate_for(goal, 1, 0, Use::Nodes)
     }
 
-    fn claim_for(&self, goal: BlockNo, want: u32, ahead: u32, what_for: Use) -> Result<Claim> {
+    fn allocate_for(
+        &self,
+        goal: BlockNo,
+        want: u32,
+        ahead: u32,
+        purpose: Use,
+    ) -> Result<Allocation> {
         loop {
             let releases = self.releases();
-            if let Some(claim) = self.claim_unreserved(goal, want, ahead, what_for)? {
-                return Ok(claim);
+            if let Some(found) = self.allocate_unreserved(goal, want, ahead, purpose)? {
+                return Ok(found);
             }
-            if !self.reclaim_pending(releases)? {
+            if !self.reclaim(releases)? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         }
     }
 
-    /// As [`Space::claim`] for blocks that were reserved before; the caller gives the
-    /// reservation back for what it got. What was promised may lie in claims of others that are
-    /// about to be dropped (nodes claimed for a worst case), or have moved between groups while
-    /// they were searched one after the other: that is waited for.
+    /// Allocates blocks that were reserved before. The caller then shrinks its reservation by what
+    /// it got. The call waits while no block is found: the reserved blocks may be in allocations of
+    /// other threads that are about to be dropped (nodes for a worst case), or may have moved
+    /// between groups while these were searched one after the other. No handle may be open.
     ///
     /// # Errors
-    /// As [`Space::claim`]; `NoSpace` means that the counters disagree with the bitmaps.
-    pub fn claim_reserved(&self, goal: BlockNo, want: u32) -> Result<Claim> {
+    /// The errors of [`Space::allocate`]. `NoSpace` means that the counters disagree with the
+    /// bitmaps.
+    pub fn allocate_reserved(&self, goal: BlockNo, want: u32) -> Result<Allocation> {
         let mut waits = 0;
         loop {
             let releases = self.releases();
-            if let Some(claim) = self.search(goal, want)? {
-                // The reservation that the caller gives back for it.
-                self.shared.available.take_promised(i64::from(claim.len()));
-                return Ok(claim);
+            if let Some(found) = self.search(goal, want)? {
+                self.shared.available.force_reserve(i64::from(found.len()));
+                return Ok(found);
             }
-            if self.reclaim_pending(releases)? {
+            if self.reclaim(releases)? {
                 continue;
             }
-            if waits == CLAIM_WAITS_MAX {
+            if waits == RESERVED_WAITS_MAX {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
             waits += 1;
@@ -159,67 +169,73 @@ impl Space {
         }
     }
 
-    /// Leaves alone what is promised to cached data.
-    fn claim_unreserved(
+    /// Allocates blocks that are not reserved.
+    fn allocate_unreserved(
         &self,
         goal: BlockNo,
         want: u32,
         ahead: u32,
-        what_for: Use,
-    ) -> Result<Option<Claim>> {
-        // Taken while we search, so that no promise to others is broken.
-        let mut taken = self.shared.available.take(i64::from(want), 1, what_for);
+        purpose: Use,
+    ) -> Result<Option<Allocation>> {
+        // Reserved during the search, so that it takes no blocks that are reserved for others.
+        let mut taken = self.shared.available.reserve(i64::from(want), 1, purpose);
         if taken == 0 {
             return Ok(None);
         }
-        taken += self.take_ahead(ahead);
+        taken += self.reserve_ahead(ahead);
         let found = self.search(goal, u32::try_from(taken).unwrap_or(want));
-        let got = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Claim::len);
-        self.shared.available.give(taken - i64::from(got));
+        let got = found.as_ref().ok().and_then(Option::as_ref).map_or(0, Allocation::len);
+        self.shared.available.release(taken - i64::from(got));
         found
     }
 
-    /// Takes what is claimed ahead of a need, as far as nobody else has been promised it.
-    pub(super) fn take_ahead(&self, blocks: u32) -> i64 {
+    /// Reserves blocks that are allocated ahead of a need, without the root reserve.
+    pub(super) fn reserve_ahead(&self, blocks: u32) -> i64 {
         if blocks == 0 {
             return 0;
         }
-        as_user(|| self.shared.available.take(i64::from(blocks), 1, Use::Any))
+        as_user(|| self.shared.available.reserve(i64::from(blocks), 1, Use::Any))
     }
 
-    /// Journals `len` blocks off the front of a claim: they belong to a file from now on. Costs
-    /// two credits.
+    /// Marks the first `len` blocks of an allocation used in the journaled bitmap. From then on
+    /// they belong to a file. Costs two credits.
     ///
     /// # Errors
     /// Those of [`Handle::write`]; a device failure.
-    pub fn take(&self, handle: &mut Handle<'_>, claim: &mut Claim, len: u32) -> Result<BlockNo> {
-        assert!(len > 0 && len <= claim.len, "taking {len} of {} claimed blocks", claim.len);
-        let start = claim.start;
-        let group = &claim.group;
+    pub fn mark_used(
+        &self,
+        handle: &mut Handle<'_>,
+        allocation: &mut Allocation,
+        len: u32,
+    ) -> Result<BlockNo> {
+        let left = allocation.len;
+        assert!(len > 0 && len <= left, "marking {len} of {left} allocated blocks used");
+        let start = allocation.start;
+        let group = &allocation.group;
         let mut state = group.lock();
-        let buffer = match claim.bitmap.take() {
+        let buffer = match allocation.bitmap.take() {
             Some(buffer) => buffer,
             None => state.block_bitmap_for_change(handle, &self.cache, group.number)?,
         };
-        bitmap::set_range(&mut handle.write(&buffer)?, claim.bit, len);
+        bitmap::set_range(&mut handle.write(&buffer)?, allocation.bit, len);
         let free = state.desc.free_blocks().saturating_sub(len);
         state.desc.set_free_blocks(free);
         self.note_journaled(group.number, -i64::from(len));
         self.write_desc(handle, group.number, &state.desc)?;
         drop(state);
-        claim.bitmap = Some(buffer);
-        claim.cut_front(len);
+        allocation.bitmap = Some(buffer);
+        allocation.advance(len);
         Ok(start)
     }
 
-    /// Free blocks of the journaled bitmap of a group change. Counted by group, whose lock the
-    /// caller holds.
+    /// Counts a change of the free blocks in the journaled bitmap of a group, whose lock the caller
+    /// holds.
     fn note_journaled(&self, number: GroupNo, blocks: i64) {
         self.shared.journaled_blocks.add(number.get() as usize, blocks);
     }
 
-    /// Frees blocks of a file. They stay busy until the transaction is durable. Costs two
-    /// credits for each group that the run touches.
+    /// Frees blocks of a file. They stay allocated in memory until the transaction is durable.
+    /// Costs two credits for each group that the run touches.
     ///
     /// # Errors
     /// `Corrupt` if they are not all in use, or hold the file system's own metadata.
@@ -230,7 +246,7 @@ impl Space {
         while left > 0 {
             let (number, bit) = self.locate(at)?;
             let here = left.min(self.layout.blocks_in_group(number) - bit);
-            let _all = self.lock_all_frees();
+            let _frees = self.shared.policy.lock_frees();
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.shared.pending_blocks.add(number.get() as usize, i64::from(here));
@@ -248,26 +264,26 @@ impl Space {
         Ok(())
     }
 
-    /// Frees blocks of a file into a claim: nobody else can take them meanwhile. The run lies in
-    /// one group. Costs two credits.
-    pub(super) fn free_to_claim(
+    /// Frees blocks of a file and returns them as an allocation, so that no other thread can get
+    /// them. The run lies in one group. Costs two credits.
+    pub(super) fn free_to_allocation(
         &self,
         handle: &mut Handle<'_>,
         start: BlockNo,
         len: u32,
-    ) -> Result<Claim> {
+    ) -> Result<Allocation> {
         let (number, bit) = self.locate(start)?;
         self.free_in_group(handle, number, bit, len)?;
         let group = &self.groups[number.get() as usize];
         let bitmap = group.lock().block_bitmap(&self.cache, number)?;
-        Ok(Claim::new(Arc::clone(group), start, bit, len, bitmap))
+        Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
     }
 
-    /// Reads what [`Space::free`] of a run changes: while the pins live, it reads nothing. To be
-    /// called before the handle.
+    /// Reads what [`Space::free`] of a run changes. While the pins live, freeing it reads nothing.
+    /// Called before the handle starts.
     ///
     /// # Errors
-    /// `Corrupt` as [`Space::free`]; a corrupt bitmap; a device failure.
+    /// `Corrupt` where [`Space::free`] returns it; a corrupt bitmap; a device failure.
     pub fn pin_run(&self, start: BlockNo, len: u32) -> Result<Vec<Arc<Buffer>>> {
         self.check_run(start, u64::from(len))?;
         let mut pins = Vec::new();
@@ -277,7 +293,8 @@ impl Space {
             let here = left.min(self.layout.blocks_in_group(number) - bit);
             let group = &self.groups[number.get() as usize];
             let mut state = group.lock();
-            let is_used = bitmap::all_set(group.map(&mut state, &self.cache)?.busy(), bit, here);
+            let map = group.map(&mut state, &self.cache)?;
+            let is_used = bitmap::all_set(map.allocated(), bit, here);
             let buffer = state.block_bitmap(&self.cache, number)?;
             if !is_used || buffer.as_ref().is_some_and(|b| !bitmap::all_set(&b.read(), bit, here)) {
                 return Err(free_already(number));
@@ -286,7 +303,7 @@ impl Space {
             at = at.plus(u64::from(here));
             left -= here;
         }
-        self.shed_maps();
+        self.evict_maps();
         Ok(pins)
     }
 
@@ -311,25 +328,20 @@ impl Space {
         self.write_desc(handle, number, &state.desc)
     }
 
-    /// The freeing of runs is durable: they can be claimed.
-    pub(super) fn release(&self, mut freed: Vec<Freed>) {
-        let group_of = |run: &Freed| self.locate(run.start).map_or(GroupNo(0), |(group, _)| group);
-        match self.shared.options.free {
-            FreeMode::Sharded => {
-                freed.sort_unstable();
-                freed.chunk_by(|a, b| group_of(a) == group_of(b)).for_each(|runs| {
-                    self.release_in_group(group_of(&runs[0]), &joined(runs));
-                });
-            }
-            FreeMode::Global => freed.into_iter().for_each(|run| {
-                let _all = self.lock_all_frees();
-                self.release_in_group(group_of(&run), &[run]);
-            }),
-        }
+    /// Releases runs whose freeing is durable, with each group's lock taken once.
+    pub(super) fn release_by_group(&self, mut freed: Vec<Freed>) {
+        freed.sort_unstable();
+        freed.chunk_by(|a, b| self.group_of_freed(a) == self.group_of_freed(b)).for_each(|runs| {
+            self.release_in_group(self.group_of_freed(&runs[0]), &joined(runs));
+        });
     }
 
-    /// Runs of one group, in ascending order.
-    fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
+    pub(super) fn group_of_freed(&self, run: &Freed) -> GroupNo {
+        self.locate(run.start).map_or(GroupNo(0), |(group, _)| group)
+    }
+
+    /// Releases runs of one group, which are in ascending order.
+    pub(super) fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
         let group = &self.groups[number.get() as usize];
         let first = self.layout.group_first_block(number).get();
         let mut blocks = 0;
@@ -341,15 +353,10 @@ impl Space {
                 }
             }
         });
-        self.shared.available.give(blocks);
-        // In this order: who finds nothing pending sees that there was a release.
+        self.shared.available.release(blocks);
+        // In this order: a thread that finds nothing pending sees that there was a release.
         self.releases.fetch_add(1, Ordering::AcqRel);
         self.shared.pending_blocks.add(number.get() as usize, -blocks);
-    }
-
-    /// With `mb_free=global`: the one lock of all frees.
-    fn lock_all_frees(&self) -> Option<crate::sync::MutexGuard<'_, ()>> {
-        (self.shared.options.free == FreeMode::Global).then(|| self.all_frees.lock())
     }
 
     pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
@@ -365,12 +372,13 @@ fn free_already(number: GroupNo) -> Error {
     CorruptKind::Rule { what: "block bitmap", why }.at(Place::Group(number)).into()
 }
 
-/// Ascending runs, with those that follow each other made one.
-fn joined(runs: &[Freed]) -> Vec<Freed> {
+/// Ascending runs, with adjacent ones joined.
+pub(super) fn joined(runs: &[Freed]) -> Vec<Freed> {
     let mut joined: Vec<Freed> = Vec::with_capacity(runs.len());
     for run in runs {
-        match joined.last_mut() {
-            Some(last) if last.start.plus(u64::from(last.len)) == run.start => last.len += run.len,
+        let last = joined.last_mut();
+        match last.filter(|last| last.start.plus(u64::from(last.len)) == run.start) {
+            Some(last) if last.len.checked_add(run.len).is_some() => last.len += run.len,
             _ => joined.push(*run),
         }
     }

@@ -1,8 +1,8 @@
-//! What the allocator counts, and what it tells of itself.
+//! Statistics of the allocator.
 //!
-//! What: [`Counters`] are kept in cells, one for each processor, so that counting shares nothing;
-//! [`AllocStats`] is their sum, named as in `/proc/fs/ext4/*/mb_stats`; [`GroupStats`] is a line of
-//! `mb_groups`.
+//! What: [`Counters`] are kept in cells, one for each processor, so that counting threads share
+//! nothing. [`AllocStats`] is their sum, with the names of `/proc/fs/ext4/*/mb_stats`.
+//! [`GroupStats`] is a line of `mb_groups`.
 
 use super::Space;
 use super::free_map::ORDERS;
@@ -18,11 +18,11 @@ pub enum Criterion {
     PowerOfTwoAligned,
     /// The whole length, from a group whose average free run is as long.
     GoalLengthFast,
-    /// The longest run there is, if it is not too much shorter.
+    /// The longest run there is, if it is not much shorter than the request.
     BestAvailable,
     /// The whole length, group by group.
     GoalLengthSlow,
-    /// Any run; waits for groups that others hold.
+    /// Any run. Waits for groups whose lock is held.
     AnyFree,
 }
 
@@ -65,35 +65,35 @@ pub enum Count {
     LengthHits,
     /// Free runs that were looked at one after the other.
     ExtentsScanned,
-    /// Groups that were passed over because somebody held them.
+    /// Groups that were skipped because their lock was held.
     BusySkips,
     /// Acquisitions of a group's lock that had to wait.
     Contended,
     /// Bitmaps read ahead of a search.
     Prefetched,
-    /// Bitmaps summed up in memory.
+    /// Maps built in memory.
     Loaded,
-    /// Requests that a reservation window served.
-    WindowHits,
-    /// Windows given back before they were used up.
-    WindowsGivenBack,
+    /// Requests that a preallocation served.
+    PreallocationHits,
+    /// Preallocations discarded before they were used up.
+    PreallocationsDiscarded,
 }
 
-const COUNTS: usize = Count::WindowsGivenBack as usize + 1;
+const COUNTS: usize = Count::PreallocationsDiscarded as usize + 1;
 
 /// The allocator's counters.
 #[derive(Debug)]
 pub struct Counters {
-    cells: Box<[Cell]>,
+    cells: Box<[CountsCell]>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Cell([AtomicU64; COUNTS]);
+struct CountsCell([AtomicU64; COUNTS]);
 
 impl Counters {
     pub(super) fn new() -> Self {
-        Self { cells: (0..thread::slots()).map(|_| Cell::default()).collect() }
+        Self { cells: (0..thread::slots()).map(|_| CountsCell::default()).collect() }
     }
 
     /// Counts `number` more.
@@ -118,7 +118,7 @@ impl Counters {
     }
 }
 
-/// Figures of one criterion.
+/// Statistics of one criterion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CriterionStats {
     /// Searches that it found blocks for.
@@ -129,7 +129,7 @@ pub struct CriterionStats {
     pub useless_loops: u64,
 }
 
-/// Figures of the allocator since the volume was opened.
+/// Statistics of the allocator since the volume was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocStats {
     /// Searches for blocks.
@@ -144,20 +144,20 @@ pub struct AllocStats {
     pub goal_hits: u64,
     /// Searches that got all that they wanted.
     pub length_hits: u64,
-    /// Groups that were passed over because somebody held them.
+    /// Groups that were skipped because their lock was held.
     pub busy_skips: u64,
     /// Acquisitions of a group's lock that had to wait.
     pub contended: u64,
     /// Bitmaps read ahead of a search.
     pub prefetched: u64,
-    /// Groups whose bitmap is in memory and summed up.
+    /// Maps built in memory.
     pub groups_loaded: u64,
     /// All groups.
     pub groups: u64,
-    /// Requests that a reservation window served.
-    pub window_hits: u64,
-    /// Windows given back before they were used up.
-    pub windows_given_back: u64,
+    /// Requests that a preallocation served.
+    pub preallocation_hits: u64,
+    /// Preallocations discarded before they were used up.
+    pub preallocations_discarded: u64,
 }
 
 /// A line of `mb_groups`. Blocks are file-system blocks.
@@ -165,9 +165,9 @@ pub struct AllocStats {
 pub struct GroupStats {
     /// Its number.
     pub group: u32,
-    /// Blocks that are not busy.
+    /// Free blocks.
     pub free: u32,
-    /// `None`: the bitmap has not been needed so far, or somebody holds the group.
+    /// `None`: the group has no map in memory, or its lock is held.
     pub runs: Option<RunStats>,
 }
 
@@ -191,7 +191,7 @@ impl Space {
         &self.shared.counters
     }
 
-    /// Figures of the allocator. Waits for nobody.
+    /// Statistics of the allocator. Never waits.
     #[must_use]
     pub fn alloc_stats(&self) -> AllocStats {
         let counters = self.counters();
@@ -215,13 +215,13 @@ impl Space {
             prefetched: sum(Count::Prefetched),
             groups_loaded: sum(Count::Loaded),
             groups: self.layout.group_count.into(),
-            window_hits: sum(Count::WindowHits),
-            windows_given_back: sum(Count::WindowsGivenBack),
+            preallocation_hits: sum(Count::PreallocationHits),
+            preallocations_discarded: sum(Count::PreallocationsDiscarded),
         }
     }
 
-    /// Figures of each group. Waits for nobody: a group that somebody holds tells its free blocks
-    /// only.
+    /// Statistics of each group. Never waits: of a group whose lock is held only the free blocks
+    /// are reported.
     pub fn group_stats(&self) -> impl Iterator<Item = GroupStats> + '_ {
         (0..).zip(&self.groups).map(|(number, group)| {
             let state = group.try_lock();
@@ -229,7 +229,7 @@ impl Space {
             let blocks = self.layout.blocks_in_group(uext4_ondisk::GroupNo(number));
             let runs = map.map(|map| RunStats {
                 fragments: map.fragments(),
-                first: bitmap::find_next_zero(map.busy(), 0, blocks).unwrap_or(blocks),
+                first: bitmap::find_next_zero(map.allocated(), 0, blocks).unwrap_or(blocks),
                 longest: map.longest(),
                 chunks: map.chunks(),
             });

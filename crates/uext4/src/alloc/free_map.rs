@@ -1,17 +1,18 @@
-//! Which blocks of one group are busy, with what a search asks of them.
+//! The in-memory block bitmap of one group, with what a search asks of it.
 //!
-//! What: the busy bitmap, and over it a binary tree whose leaves sum up 256 bits each: how long the
-//! free run at either end of a node is, and the longest one in it. The root knows the longest free
-//! run of the group; a walk down finds the first run of a length behind a bit without a look at
-//! what is shorter. Changing a run recomputes its leaves and their ancestors, seven for a group of
-//! 32,768 blocks. A buddy bitmap knows aligned powers of two only, and takes twice the memory.
+//! What: the bitmap, and above it a binary tree. A leaf of the tree sums up 256 bits. Each node has
+//! the length of the free run at either end, and of the longest one inside. The root has the
+//! longest free run of the group. A walk down finds the first run of a given length behind a bit
+//! without looking at shorter ones. A change of a run recomputes its leaves and their ancestors,
+//! seven for a group of 32,768 blocks. A buddy bitmap knows aligned powers of two only, and takes
+//! twice the memory.
 //! Invariants: `free`, `fragments` and the tree agree with the bitmap after each call. Bits from
-//! `blocks` on are busy.
+//! `blocks` on are set.
 //! Kernel counterpart: the buddy of `fs/ext4/mballoc.c`.
 
 use uext4_ondisk::bitmap;
 
-/// Bits of a leaf.
+/// Bits that a leaf sums up.
 const LEAF: u32 = 256;
 
 /// Powers of two that a run can have: a group of 64 KiB blocks has 2^19 of them.
@@ -19,11 +20,11 @@ pub(super) const ORDERS: usize = 20;
 
 #[derive(Debug)]
 pub(super) struct FreeMap {
-    busy: Box<[u8]>,
+    allocated: Box<[u8]>,
     blocks: u32,
     free: u32,
     fragments: u32,
-    /// Leaves, a power of two.
+    /// Number of leaves; a power of two.
     leaves: u32,
     /// Node 1 is the root; the children of `n` are `2n` and `2n + 1`.
     nodes: Box<[Node]>,
@@ -42,7 +43,7 @@ impl Node {
         Self { first: blocks, last: blocks, longest: blocks }
     }
 
-    /// Of two neighbours of `half` blocks each.
+    /// Sums up two neighbours of `half` blocks each.
     fn join(left: Self, right: Self, half: u32) -> Self {
         let middle = left.last + right.first;
         Self {
@@ -54,17 +55,17 @@ impl Node {
 }
 
 impl FreeMap {
-    /// Of a bitmap of busy blocks, of which the group has the first `blocks`.
-    pub(super) fn new(mut busy: Box<[u8]>, blocks: u32) -> Self {
-        let bits = u32::try_from(busy.len() * 8).unwrap_or(u32::MAX);
+    /// Of a bitmap of which the group has the first `blocks` bits.
+    pub(super) fn new(mut allocated: Box<[u8]>, blocks: u32) -> Self {
+        let bits = u32::try_from(allocated.len() * 8).unwrap_or(u32::MAX);
         let blocks = blocks.min(bits);
-        bitmap::set_range(&mut busy, blocks, bits - blocks);
+        bitmap::set_range(&mut allocated, blocks, bits - blocks);
         let leaves = blocks.div_ceil(LEAF).next_power_of_two();
         let mut map = Self {
-            free: bitmap::count_zeros(&busy, blocks),
-            fragments: u32::try_from(bitmap::free_runs(&busy, 0, blocks).count()).unwrap_or(0),
+            free: bitmap::count_zeros(&allocated, blocks),
+            fragments: u32::try_from(bitmap::free_runs(&allocated, 0, blocks).count()).unwrap_or(0),
             nodes: vec![Node::default(); leaves as usize * 2].into(),
-            busy,
+            allocated,
             blocks,
             leaves,
         };
@@ -72,15 +73,15 @@ impl FreeMap {
         map
     }
 
-    /// Memory of a map: the bitmap's block, and the tree.
+    /// Bytes of memory of a map: the bitmap's block, and the tree.
     pub(super) fn bytes(block_size: usize, blocks: u32) -> usize {
         let leaves = blocks.div_ceil(LEAF).next_power_of_two() as usize;
         block_size + leaves * 2 * size_of::<Node>()
     }
 
-    /// The bitmap of busy blocks.
-    pub(super) fn busy(&self) -> &[u8] {
-        &self.busy
+    /// The in-memory bitmap: set bits are blocks that cannot be allocated.
+    pub(super) fn allocated(&self) -> &[u8] {
+        &self.allocated
     }
 
     /// Free blocks.
@@ -98,27 +99,30 @@ impl FreeMap {
         self.nodes[1].longest
     }
 
-    /// Blocks that are free from `bit` on, at most `most`.
+    /// Number of blocks that are free from `bit` on, at most `most`.
     pub(super) fn free_at(&self, bit: u32, most: u32) -> u32 {
         let limit = bit.saturating_add(most).min(self.blocks);
-        bitmap::find_next_set(&self.busy, bit, limit).unwrap_or(limit).saturating_sub(bit)
+        bitmap::find_next_set(&self.allocated, bit, limit).unwrap_or(limit).saturating_sub(bit)
     }
 
-    /// Free blocks become busy.
-    pub(super) fn claim(&mut self, start: u32, len: u32) {
-        debug_assert!(bitmap::all_clear(&self.busy, start, len), "{len} at {start} are free");
+    /// Allocates free blocks.
+    pub(super) fn allocate(&mut self, start: u32, len: u32) {
+        debug_assert!(bitmap::all_clear(&self.allocated, start, len), "{len} at {start} are free");
         let joins = self.free_neighbours(start, len);
-        bitmap::set_range(&mut self.busy, start, len);
+        bitmap::set_range(&mut self.allocated, start, len);
         self.free -= len;
         self.fragments = self.fragments + joins - 1;
         self.refresh(start, start + len);
     }
 
-    /// Busy blocks become free.
+    /// Releases allocated blocks.
     pub(super) fn release(&mut self, start: u32, len: u32) {
-        debug_assert!(bitmap::all_set(&self.busy, start, len), "{len} at {start} are busy");
+        debug_assert!(
+            bitmap::all_set(&self.allocated, start, len),
+            "{len} at {start} are allocated"
+        );
         let joins = self.free_neighbours(start, len);
-        bitmap::clear_range(&mut self.busy, start, len);
+        bitmap::clear_range(&mut self.allocated, start, len);
         self.free += len;
         self.fragments = self.fragments + 1 - joins;
         self.refresh(start, start + len);
@@ -126,13 +130,13 @@ impl FreeMap {
 
     /// How many of the blocks before and behind a run are free.
     fn free_neighbours(&self, start: u32, len: u32) -> u32 {
-        let before = start > 0 && !bitmap::test(&self.busy, start - 1);
-        let behind = start + len < self.blocks && !bitmap::test(&self.busy, start + len);
+        let before = start > 0 && !bitmap::test(&self.allocated, start - 1);
+        let behind = start + len < self.blocks && !bitmap::test(&self.allocated, start + len);
         u32::from(before) + u32::from(behind)
     }
 
-    /// The first free run of at least `least` blocks (one or more) that begins at `from` or behind
-    /// it. A run that holds `from` begins there.
+    /// The first free run of at least `least` blocks (one or more) that begins at or behind `from`.
+    /// A run that contains `from` counts from there.
     pub(super) fn next_run(&self, from: u32, least: u32) -> Option<u32> {
         if from >= self.blocks {
             return None;
@@ -167,8 +171,8 @@ impl FreeMap {
         }
     }
 
-    /// The first run of at least `least` blocks in a node that has one, and that the run before it
-    /// does not reach far enough into.
+    /// The first run of at least `least` blocks in a node that has one. The run before the node
+    /// does not extend far enough into it.
     fn run_below(&self, mut node: u32, mut size: u32, mut at: u32, least: u32) -> Option<u32> {
         while node < self.leaves {
             (node, size) = (node * 2, size / 2);
@@ -190,8 +194,8 @@ impl FreeMap {
 
     fn run_in_leaf(&self, from: u32, end: u32, least: u32) -> Run {
         let mut at = from;
-        while let Some(start) = bitmap::find_next_zero(&self.busy, at, end) {
-            at = bitmap::find_next_set(&self.busy, start, end).unwrap_or(end);
+        while let Some(start) = bitmap::find_next_zero(&self.allocated, at, end) {
+            at = bitmap::find_next_set(&self.allocated, start, end).unwrap_or(end);
             if at - start >= least {
                 return Run::Found(start);
             }
@@ -202,12 +206,12 @@ impl FreeMap {
         Run::Open(end)
     }
 
-    /// Recomputes what depends on the bits from `start` to `end`.
+    /// Recomputes the nodes that depend on the bits from `start` to `end`.
     fn refresh(&mut self, start: u32, end: u32) {
         let (mut low, mut high) = (self.leaves + start / LEAF, self.leaves + (end - 1) / LEAF);
         let mut changed = false;
         for node in low..=high {
-            let leaf = leaf(&self.busy, node - self.leaves);
+            let leaf = leaf(&self.allocated, node - self.leaves);
             changed |= self.nodes[node as usize] != leaf;
             self.nodes[node as usize] = leaf;
         }
@@ -225,11 +229,11 @@ impl FreeMap {
         }
     }
 
-    /// How many free chunks of each power of two the runs fall into, aligned to their size: what
-    /// a buddy counts.
+    /// How many free chunks of each power of two, aligned to their size, the runs consist of. A
+    /// buddy bitmap counts the same.
     pub(super) fn chunks(&self) -> [u32; ORDERS] {
         let mut chunks = [0; ORDERS];
-        for (mut bit, len) in bitmap::free_runs(&self.busy, 0, self.blocks) {
+        for (mut bit, len) in bitmap::free_runs(&self.allocated, 0, self.blocks) {
             let end = bit + len;
             while bit < end {
                 let order = order_of(end - bit).min(bit.trailing_zeros());
@@ -243,11 +247,12 @@ impl FreeMap {
 
 enum Run {
     Found(u32),
-    /// Not long enough so far: it begins here and reaches the end.
+    /// Not long enough so far: it begins here and extends to the end.
     Open(u32),
 }
 
-/// The power of two of a length, rounded down; 0 for none, and the last one for what no group has.
+/// The binary logarithm of a length, rounded down. 0 for no blocks; the last order for more blocks
+/// than a group has.
 pub(super) const fn order_of(len: u32) -> u32 {
     const LAST: u32 = ORDERS as u32 - 1;
     match len.checked_ilog2() {
@@ -257,10 +262,10 @@ pub(super) const fn order_of(len: u32) -> u32 {
     }
 }
 
-fn leaf(busy: &[u8], number: u32) -> Node {
+fn leaf(allocated: &[u8], number: u32) -> Node {
     const WORDS: u32 = LEAF / 64;
     let (mut first, mut run, mut longest) = (None, 0, 0);
-    for word in (number * WORDS..(number + 1) * WORDS).map(|at| bitmap::word_at(busy, at)) {
+    for word in (number * WORDS..(number + 1) * WORDS).map(|at| bitmap::word_at(allocated, at)) {
         if word == 0 {
             run += 64;
             continue;
@@ -283,7 +288,7 @@ fn longest_ones(word: u64) -> u32 {
         u64::MAX => return 64,
         _ => {}
     }
-    // Each step leaves the places where twice as many ones begin.
+    // Each step keeps the places where twice as many ones begin.
     let mut starts = [word; 6];
     let mut order = 0;
     while order < 5 {
@@ -309,10 +314,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the map must say, from a vector of booleans (true: busy).
+    /// What the map must say, from a vector of booleans (true: allocated).
     fn expect(map: &FreeMap, model: &[bool]) {
         let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (bit, _) in model.iter().enumerate().filter(|(_, busy)| !**busy) {
+        for (bit, _) in model.iter().enumerate().filter(|(_, allocated)| !**allocated) {
             let bit = u32::try_from(bit).unwrap();
             match runs.last_mut() {
                 Some((start, len)) if *start + *len == bit => *len += 1,
@@ -324,8 +329,8 @@ mod tests {
         assert_eq!(map.longest(), runs.iter().map(|run| run.1).max().unwrap_or(0));
         let chunks: u32 = (0_u32..).zip(map.chunks()).map(|(order, n)| n << order).sum();
         assert_eq!(chunks, map.free());
-        for (bit, busy) in (0..).zip(model) {
-            assert_eq!(bitmap::test(map.busy(), bit), *busy);
+        for (bit, allocated) in (0..).zip(model) {
+            assert_eq!(bitmap::test(map.allocated(), bit), *allocated);
         }
         let blocks = u32::try_from(model.len()).unwrap();
         let places = runs.iter().flat_map(|&(start, len)| [start, start + len / 2, start + len]);
@@ -350,8 +355,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Runs of any length are claimed and released; at each step all that the map sums up
-        /// agrees with the bits. Not covered: threads.
+        /// Runs of any length are allocated and released. After each step all sums agree with the
+        /// bits. Not covered: threads.
         #[test]
         fn sums_agree_with_the_bits(
             blocks in sizes(),
@@ -360,17 +365,17 @@ mod tests {
             let bytes = blocks.div_ceil(8) as usize + 64;
             let mut map = FreeMap::new(vec![0; bytes].into(), blocks);
             let mut model = vec![false; blocks as usize];
-            for (place, len, claims) in steps {
+            for (place, len, allocates) in steps {
                 // The next run of the kind at a place, cut to a length of any magnitude.
                 let start = (0..blocks)
                     .map(|step| (place % blocks + step) % blocks)
-                    .find(|&bit| model[bit as usize] != claims);
+                    .find(|&bit| model[bit as usize] != allocates);
                 let Some(start) = start else { continue };
-                let end = (start..blocks).find(|&bit| model[bit as usize] == claims);
+                let end = (start..blocks).find(|&bit| model[bit as usize] == allocates);
                 let most = end.unwrap_or(blocks) - start;
                 let len = (len % (1 << (1 + len % 17)) + 1).min(most);
-                if claims { map.claim(start, len) } else { map.release(start, len) }
-                model[start as usize..(start + len) as usize].fill(claims);
+                if allocates { map.allocate(start, len) } else { map.release(start, len) }
+                model[start as usize..(start + len) as usize].fill(allocates);
                 expect(&map, &model);
             }
         }
@@ -385,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_behind_the_group_are_busy() {
+    fn bits_behind_the_group_are_set() {
         let map = FreeMap::new(vec![0; 4096].into(), 1000);
         assert_eq!((map.free(), map.longest(), map.fragments()), (1000, 1000, 1));
         assert_eq!(map.next_run(0, 1001), None);

@@ -1,14 +1,13 @@
-//! Free runs of a group, for whoever looks at how free space lies.
+//! Free runs of a group, for reports on fragmentation.
 //!
-//! Locking: the group's lock while its bitmap is copied. Groups can be asked for by several threads
-//! at a time.
+//! Locking: the group's lock while its bitmap is copied. Several threads may read groups at a time.
 
 use super::Space;
 use crate::error::{Error, ErrorKind, Result};
 use uext4_ondisk::{BlockNo, GroupNo, bitmap};
 
-/// Blocks next to each other that are free. A run ends with its group; the next group's may
-/// continue it.
+/// Adjacent free blocks. A run ends with its group, even if the next group's first run continues
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeRun {
     /// First block.
@@ -26,10 +25,9 @@ impl FreeRun {
 }
 
 impl Space {
-    /// The free runs of a group in ascending order, as its journaled bitmap has them: what a
-    /// reader of the device finds once the running transaction has been written home. Blocks that
-    /// are claimed for data on its way count as free, and so do blocks whose freeing is not
-    /// durable.
+    /// The free runs of a group in ascending order, by its journaled bitmap. A reader of the device
+    /// finds the same once the running transaction has been checkpointed. Blocks that are allocated
+    /// for data under writeback count as free, and so do blocks whose freeing is not durable.
     ///
     /// # Errors
     /// `InvalidArgument` for a group that does not exist; `Corrupt` for a bitmap that does not

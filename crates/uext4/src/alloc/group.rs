@@ -1,19 +1,20 @@
 //! One block group in memory.
 //!
-//! On disk: a descriptor, a block bitmap, an inode bitmap. Lazily initialised groups (flags
-//! `BLOCK_UNINIT`, `INODE_UNINIT`) have no bitmap on the device yet; its content follows from the
-//! layout, and it is written when the group is first used.
-//! Invariants: see the module above. What can be read of a group without its lock follows its map
-//! before the lock is let go; before the map is there it follows the descriptor, as if all free
-//! blocks were one run.
-//! Locking: a group knows what all groups share, so that a claim needs nothing but its group: no
-//! count of references that all threads change.
+//! On disk: a descriptor, a block bitmap, an inode bitmap. A group that is initialised lazily
+//! (flags `BLOCK_UNINIT`, `INODE_UNINIT`) has no bitmap on the device yet. The content of the
+//! bitmap then follows from the layout, and it is written when the group is first used.
+//! Invariants: those of the module above. What can be read of a group without its lock agrees with
+//! its map before the lock is released. A group without a map is counted by its descriptor, as if
+//! all its free blocks were one run.
+//! Locking: a group holds a reference to what all groups share. Therefore an allocation needs a
+//! reference to its group only, and no reference count is changed by all threads.
 
-use super::available::{Available, Sharded};
+use super::available::{Available, ShardedCounter};
 use super::counters::{Count, Counters};
 use super::free_map::{FreeMap, order_of};
 use super::maps::Maps;
 use super::order_index::OrderIndex;
+use super::policy::Policy;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::AllocOptions;
 use crate::error::Result;
@@ -29,16 +30,17 @@ use uext4_ondisk::{
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: AllocOptions,
+    pub(super) policy: Box<dyn Policy>,
     /// Groups by the power of two of their longest free run.
     pub(super) by_longest: OrderIndex,
     /// Groups by the power of two of their average free run.
     pub(super) by_average: OrderIndex,
-    /// Blocks that are free and promised to nobody.
+    /// Blocks that are free and not reserved.
     pub(super) available: Available,
-    /// Free blocks as the journaled bitmaps have them, over all groups.
-    pub(super) journaled_blocks: Sharded,
-    /// Blocks freed whose freeing is not durable.
-    pub(super) pending_blocks: Sharded,
+    /// Free blocks in the journaled bitmaps of all groups.
+    pub(super) journaled_blocks: ShardedCounter,
+    /// Blocks whose freeing is not durable.
+    pub(super) pending_blocks: ShardedCounter,
     pub(super) counters: Counters,
     pub(super) maps: Maps,
 }
@@ -50,33 +52,31 @@ pub(super) struct Group {
     /// First block of the inode table; never changes.
     pub(super) inode_table: BlockNo,
     pub(super) shared: Arc<Shared>,
-    /// Blocks not busy.
+    /// Free blocks in the in-memory bitmap.
     free_blocks: AtomicU32,
     free_inodes: AtomicU32,
     used_dirs: AtomicU32,
-    /// Longest run of blocks that are not busy.
+    /// Blocks of the longest free run.
     longest_run: AtomicU32,
-    /// Runs of blocks that are not busy.
+    /// Free runs.
     fragments: AtomicU32,
     state: Mutex<GroupState>,
 }
 
 #[derive(Debug)]
 pub(super) struct GroupState {
-    /// As journaled.
+    /// With the journaled counts.
     pub(super) desc: RawGroupDesc,
-    /// Busy blocks; read when they are needed, see `maps.rs`.
+    /// The in-memory bitmap; read when it is needed, see `maps.rs`.
     pub(super) map: Option<FreeMap>,
-    /// Whether somebody asked for the map since it was last looked at to be let go.
-    pub(super) is_map_used: bool,
-    /// Busy inodes; read at the first use.
-    pub(super) busy_inodes: Option<Box<[u8]>>,
-    /// Where the group stands in the indexes by longest and by average run.
+    /// Whether the map was needed since it was last considered for eviction.
+    pub(super) is_map_referenced: bool,
+    /// The orders of the group in the indexes by longest and by average run.
     orders: [Option<u32>; 2],
-    /// The journaled block bitmap, while somebody keeps it in memory.
+    /// The journaled block bitmap, while a user keeps it in memory.
     block_bitmap: Weak<Buffer>,
-    /// Bitmaps that were made since the mount. Who claimed before that could not hold them.
-    pub(super) made: [Option<Arc<Buffer>>; 2],
+    /// Bitmaps that were created since the mount. Earlier allocations could not pin them.
+    pub(super) created: [Option<Arc<Buffer>>; 2],
 }
 
 impl Group {
@@ -95,11 +95,10 @@ impl Group {
                 GroupState {
                     desc,
                     map: None,
-                    is_map_used: false,
-                    busy_inodes: None,
+                    is_map_referenced: false,
                     orders: [None, None],
                     block_bitmap: Weak::new(),
-                    made: [None, None],
+                    created: [None, None],
                 },
             ),
         };
@@ -108,7 +107,7 @@ impl Group {
         group
     }
 
-    /// Waits for the group.
+    /// Waits for the lock, and counts that it had to.
     pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
         if let Some(state) = self.state.try_lock() {
             return state;
@@ -142,35 +141,35 @@ impl Group {
         self.free_blocks().checked_div(self.fragments.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// The busy blocks, read from the device if they are not in memory.
+    /// The in-memory bitmap, read from the device if the group has none.
     pub(super) fn map<'s>(
         &self,
         state: &'s mut GroupState,
         cache: &Cache,
     ) -> Result<&'s mut FreeMap> {
         if state.map.is_none() {
-            let busy = state.read_block_bitmap(cache, self.number)?;
-            let map = FreeMap::new(busy, cache.layout().blocks_in_group(self.number));
+            let bits = state.read_block_bitmap(cache, self.number)?;
+            let map = FreeMap::new(bits, cache.layout().blocks_in_group(self.number));
             self.publish(state, map.free(), map.longest(), map.fragments());
             self.shared.counters.add(Count::Loaded, 1);
             state.map = Some(map);
-            self.shared.maps.note_made(self.number);
+            self.shared.maps.note_built(self.number);
         }
-        state.is_map_used = true;
-        Ok(state.map.as_mut().expect("put in above"))
+        state.is_map_referenced = true;
+        Ok(state.map.as_mut().expect("set above"))
     }
 
-    /// Free blocks become busy. The map is in memory.
-    pub(super) fn claim(&self, state: &mut GroupState, bit: u32, len: u32) {
-        self.change(state, |map| map.claim(bit, len));
+    /// Allocates free blocks. The map is in memory.
+    pub(super) fn allocate(&self, state: &mut GroupState, bit: u32, len: u32) {
+        self.change(state, |map| map.allocate(bit, len));
     }
 
-    /// Busy blocks become free.
+    /// Releases allocated blocks.
     pub(super) fn release(&self, state: &mut GroupState, bit: u32, len: u32) {
         self.change(state, |map| map.release(bit, len));
     }
 
-    /// Changes the map, and then what is known of it without the lock.
+    /// Changes the map, and then what can be read of it without the lock.
     pub(super) fn change(&self, state: &mut GroupState, change: impl FnOnce(&mut FreeMap)) {
         let Some(map) = &mut state.map else { return };
         change(map);
@@ -192,38 +191,24 @@ impl Group {
         }
     }
 
-    /// An inode became busy or free. Caller holds the lock.
-    pub(super) fn note_inodes(&self, state: &GroupState, claimed: u32) {
-        self.free_inodes.store(state.desc.free_inodes().saturating_sub(claimed), Ordering::Relaxed);
+    /// Publishes the counts of inodes after a change. The caller holds the lock.
+    pub(super) fn publish_inodes(&self, state: &GroupState) {
+        self.free_inodes.store(state.desc.free_inodes(), Ordering::Relaxed);
         self.used_dirs.store(state.desc.used_dirs(), Ordering::Relaxed);
     }
 }
 
 impl GroupState {
-    /// The busy inodes, read from the device at the first use.
-    pub(super) fn busy_inodes(&mut self, cache: &Cache, group: GroupNo) -> Result<&mut [u8]> {
-        let busy = match self.busy_inodes.take() {
-            Some(busy) => busy,
-            None if self.desc.flags().contains(GroupFlags::INODE_UNINIT) => {
-                let free = cache.layout().inodes_per_group;
-                check_count("inode bitmap", group, free, self.desc.free_inodes())?;
-                initial_inode_bitmap(cache.layout())
-            }
-            None => {
-                let kind = BlockKind::InodeBitmap(group);
-                let buffer = cache.read(self.desc.inode_bitmap(), kind)?;
-                let bytes: Box<[u8]> = (&*buffer.read()).into();
-                let per_group = cache.layout().inodes_per_group;
-                check_count(
-                    "inode bitmap",
-                    group,
-                    bitmap::count_zeros(&bytes, per_group),
-                    self.desc.free_inodes(),
-                )?;
-                bytes
-            }
+    /// A copy of the journaled inode bitmap, checked against the descriptor.
+    pub(super) fn read_inode_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
+        let per_group = cache.layout().inodes_per_group;
+        let bytes: Box<[u8]> = match self.inode_bitmap(cache, group)? {
+            Some(buffer) => (&*buffer.read()).into(),
+            None => initial_inode_bitmap(cache.layout()),
         };
-        Ok(self.busy_inodes.insert(busy))
+        let free = bitmap::count_zeros(&bytes, per_group);
+        check_count("inode bitmap", group, free, self.desc.free_inodes())?;
+        Ok(bytes)
     }
 
     /// A copy of the journaled block bitmap, checked against the descriptor.
@@ -238,19 +223,15 @@ impl GroupState {
         }
         let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
         let mut bytes: Box<[u8]> = (&*buffer.read()).into();
-        check_count(
-            "block bitmap",
-            group,
-            bitmap::count_zeros(&bytes, blocks),
-            self.desc.free_blocks(),
-        )?;
+        let free = bitmap::count_zeros(&bytes, blocks);
+        check_count("block bitmap", group, free, self.desc.free_blocks())?;
         // A hostile bitmap may call the group's own metadata free.
         mark_metadata(layout, group, &self.desc, &mut bytes);
         Ok(bytes)
     }
 
-    /// The journaled block bitmap: whoever holds it needs no read to change it. `None`: the group
-    /// was never used.
+    /// The journaled block bitmap; while a caller holds it, changing it reads nothing. `None`: the
+    /// group was never used.
     pub(super) fn block_bitmap(
         &mut self,
         cache: &Cache,
@@ -260,7 +241,7 @@ impl GroupState {
             return Ok(None);
         }
         if let Some(buffer) = self.block_bitmap.upgrade() {
-            // The block's one buffer as long as anybody holds it.
+            // A block has one buffer as long as it is held.
             return Ok(Some(buffer));
         }
         let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
@@ -268,7 +249,7 @@ impl GroupState {
         Ok(Some(buffer))
     }
 
-    /// The journaled inode bitmap, likewise.
+    /// The journaled inode bitmap. `None`: the group was never used.
     pub(super) fn inode_bitmap(
         &self,
         cache: &Cache,
@@ -280,7 +261,7 @@ impl GroupState {
         cache.read(self.desc.inode_bitmap(), BlockKind::InodeBitmap(group)).map(Some)
     }
 
-    /// The journaled block bitmap, made now if the group was never used.
+    /// The journaled block bitmap, created now if the group was never used.
     pub(super) fn block_bitmap_for_change(
         &mut self,
         handle: &mut Handle<'_>,
@@ -296,11 +277,11 @@ impl GroupState {
         handle.write(&buffer)?.copy_from_slice(&initial);
         self.desc.set_flags(self.desc.flags() - GroupFlags::BLOCK_UNINIT);
         self.block_bitmap = Arc::downgrade(&buffer);
-        self.made[0] = Some(Arc::clone(&buffer));
+        self.created[0] = Some(Arc::clone(&buffer));
         Ok(buffer)
     }
 
-    /// The journaled inode bitmap, made now if the group was never used.
+    /// The journaled inode bitmap, created now if the group was never used.
     pub(super) fn inode_bitmap_for_change(
         &mut self,
         handle: &mut Handle<'_>,
@@ -315,7 +296,7 @@ impl GroupState {
         let buffer = handle.create(block, kind)?;
         handle.write(&buffer)?.copy_from_slice(&initial_inode_bitmap(cache.layout()));
         self.desc.set_flags(self.desc.flags() - GroupFlags::INODE_UNINIT);
-        self.made[1] = Some(Arc::clone(&buffer));
+        self.created[1] = Some(Arc::clone(&buffer));
         self.desc.set_itable_unused(cache.layout().inodes_per_group);
         Ok(buffer)
     }

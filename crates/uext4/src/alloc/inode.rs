@@ -1,12 +1,12 @@
 //! Allocating and freeing inodes.
 //!
-//! Policy: a file goes to its directory's group, else to the next one with a free inode, those of
-//! the same flex group first. Directories are spread: see [`super::spread`].
-//! Locking: claiming takes a leaf lock of the group for a few instructions. The group's own lock is
-//! taken for the journaled bitmap and the descriptor, within the handle.
+//! Policy: a file gets an inode in its directory's group, else in the next group with a free one;
+//! groups of the same flex group come first. Directories are spread, see [`super::orlov`].
+//! Locking: an allocation takes a leaf lock of the group for a few instructions. The group's own
+//! lock is taken within the handle, for the journaled bitmap and the descriptor.
 
 use super::Space;
-use super::inode_map::ClaimedNumber;
+use super::inode_map::AllocatedNumber;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
@@ -15,75 +15,76 @@ use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
 
-/// An inode number that nobody else can take, not yet journaled. Dropping it gives it back.
+/// An inode number that is allocated in memory and not yet marked used in the journaled bitmap.
+/// Dropping the allocation releases it.
 #[derive(Debug)]
-pub struct InodeClaim {
+pub struct InodeAllocation {
     space: Arc<Space>,
     pub(super) group: GroupNo,
-    home: GroupNo,
+    data_group: GroupNo,
     pub(super) index: u32,
-    taken: bool,
-    /// Keeps the bitmap in memory, so that taking the inode reads nothing.
+    is_used: bool,
+    /// Keeps the bitmap in memory, so that marking the inode used reads nothing.
     _bitmap: Option<Arc<Buffer>>,
-    /// Blocks of the inode table with slots in front of this one that were never written, and how
-    /// many slots were, at least.
+    /// Blocks of the inode table with slots before this one that were never written.
     pub(super) skipped: Vec<Arc<Buffer>>,
+    /// At least this many slots of the table were written.
     pub(super) written: u32,
 }
 
-impl InodeClaim {
+impl InodeAllocation {
     /// The number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.space.layout.ino_of(self.group, self.index)
     }
 
-    /// Credits of [`Space::take_inode`].
+    /// Credits of [`Space::mark_inode_used`].
     #[must_use]
     pub fn credits(&self) -> u32 {
         INODE_CREDITS.saturating_add(u32::try_from(self.skipped.len()).unwrap_or(u32::MAX))
     }
 
-    /// The group where its blocks would best be: a file's directory's, wherever a number was free.
+    /// The group near which the blocks of the inode are allocated. For a file this is the group of
+    /// its directory, even if the number is from another group.
     #[must_use]
-    pub fn home(&self) -> GroupNo {
-        self.home
+    pub fn data_group(&self) -> GroupNo {
+        self.data_group
     }
 }
 
-impl Drop for InodeClaim {
+impl Drop for InodeAllocation {
     fn drop(&mut self) {
-        if self.taken {
-            return;
+        if !self.is_used {
+            self.space.with_loaded_inode_map(self.group, |map| map.release(self.index));
         }
-        self.space.with_known_inodes(self.group, |busy| busy.release(self.index));
     }
 }
 
-/// What an inode is claimed for.
+/// What an inode number is allocated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Child {
     /// Anything but a directory.
     File,
     /// A directory.
     Directory,
-    /// A directory of the top level, or one whose parent is marked as the top of hierarchies that
-    /// have nothing to do with each other.
+    /// A directory of the top level, or one whose parent is marked as the top of unrelated
+    /// hierarchies.
     TopDirectory,
 }
 
-/// Free inodes that count as many: more than calls at a time.
+/// Free inodes that count as many: more than there are concurrent calls.
 const MANY_INODES: i64 = 4096;
 
 /// Credits of [`Space::free_inode`]: bitmap and descriptor.
 pub const INODE_CREDITS: u32 = 2;
 
 impl Space {
-    /// Claims an inode number for a child of the directory `parent`.
+    /// Allocates an inode number for a child of the directory `parent`.
     ///
     /// # Errors
     /// `NoSpace` if no inode is free; a corrupt bitmap; a device failure.
-    pub fn claim_inode(&self, parent: Ino, child: Child) -> Result<InodeClaim> {
+    pub fn allocate_inode(&self, parent: Ino, child: Child) -> Result<InodeAllocation> {
         let near = self.layout.group_of_ino(parent).map_or(GroupNo(0), |(group, _)| group);
         let first = match child {
             Child::File => near,
@@ -97,18 +98,18 @@ impl Space {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some(ClaimedNumber { index, bitmap, skipped, written }) =
-                self.claim_number(group)?
+            if let Some(AllocatedNumber { index, bitmap, skipped, written }) =
+                self.allocate_number(group)?
             {
-                let space = self.shared();
-                let home = if child == Child::File { near } else { group };
-                let (taken, _bitmap) = (false, bitmap);
-                return Ok(InodeClaim {
+                let space = self.to_arc();
+                let data_group = if child == Child::File { near } else { group };
+                let (is_used, _bitmap) = (false, bitmap);
+                return Ok(InodeAllocation {
                     space,
                     group,
-                    home,
+                    data_group,
                     index,
-                    taken,
+                    is_used,
                     _bitmap,
                     skipped,
                     written,
@@ -118,56 +119,58 @@ impl Space {
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
     }
 
-    /// Whether inodes are so many that one more claim takes nobody the last one.
+    /// Whether so many inodes are free that one more allocation cannot take the last one.
     #[must_use]
     pub fn has_many_inodes(&self) -> bool {
         self.journaled_inodes.load(Ordering::Relaxed) > MANY_INODES
     }
 
-    /// Journals a claimed inode as used.
+    /// Marks an allocated inode used in the journaled bitmap.
     ///
     /// # Errors
     /// Those of [`Handle::write`]; a device failure.
-    pub fn take_inode(
+    pub fn mark_inode_used(
         &self,
         handle: &mut Handle<'_>,
-        claim: &mut InodeClaim,
+        allocation: &mut InodeAllocation,
         is_directory: bool,
     ) -> Result<()> {
-        let group = &self.groups[claim.group.get() as usize];
+        let group = &self.groups[allocation.group.get() as usize];
         let mut state = group.lock();
-        let buffer = state.inode_bitmap_for_change(handle, &self.cache, claim.group)?;
-        bitmap::set(&mut handle.write(&buffer)?, claim.index);
-        let written = self.written_slots(&state.desc).max(claim.written);
-        self.zero_skipped_slots(handle, claim, written)?;
+        let buffer = state.inode_bitmap_for_change(handle, &self.cache, allocation.group)?;
+        bitmap::set(&mut handle.write(&buffer)?, allocation.index);
+        let written = self.written_slots(&state.desc).max(allocation.written);
+        self.zero_skipped_slots(handle, allocation, written)?;
         let per_group = self.layout.inodes_per_group;
         let desc = &mut state.desc;
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
         if self.layout.checksums.has_group_checksum() {
             // The inodes from here to the end of the table have never been used.
-            desc.set_itable_unused(desc.itable_unused().min(per_group - claim.index - 1));
+            desc.set_itable_unused(desc.itable_unused().min(per_group - allocation.index - 1));
         }
         if is_directory {
             desc.set_used_dirs(desc.used_dirs() + 1);
         }
         let desc = *desc;
         self.journaled_inodes.fetch_sub(1, Ordering::AcqRel);
-        self.write_desc(handle, claim.group, &desc)?;
-        group.note_inodes(&state, 0);
+        self.write_desc(handle, allocation.group, &desc)?;
+        group.publish_inodes(&state);
         let written = self.written_slots(&desc);
-        self.with_known_inodes(claim.group, |busy| busy.note_taken(desc.inode_bitmap(), written));
+        self.with_loaded_inode_map(allocation.group, |map| {
+            map.note_used(desc.inode_bitmap(), written);
+        });
         if is_directory {
             self.inode_maps.count_directory(true);
         }
-        claim.taken = true;
+        allocation.is_used = true;
         Ok(())
     }
 
-    /// Reads what [`Space::free_inode`] changes: while the pin lives, it reads nothing. To be
-    /// called before the handle.
+    /// Reads what [`Space::free_inode`] changes. While the pin lives, freeing the inode reads
+    /// nothing. Called before the handle starts.
     ///
     /// # Errors
-    /// `Corrupt` as [`Space::free_inode`]; a corrupt bitmap; a device failure.
+    /// `Corrupt` where [`Space::free_inode`] returns it; a corrupt bitmap; a device failure.
     pub fn pin_inode(&self, ino: Ino) -> Result<Option<Arc<Buffer>>> {
         if !self.is_inode_used(ino)? {
             let why = "to be freed is free already";
@@ -178,7 +181,7 @@ impl Space {
         self.groups[number.get() as usize].lock().inode_bitmap(&self.cache, number)
     }
 
-    /// Frees an inode whose blocks are freed.
+    /// Frees an inode whose blocks have been freed.
     ///
     /// # Errors
     /// `Corrupt` if it is not in use.
@@ -201,21 +204,21 @@ impl Space {
         let desc = *desc;
         self.journaled_inodes.fetch_add(1, Ordering::AcqRel);
         self.write_desc(handle, number, &desc)?;
-        self.with_known_inodes(number, |busy| busy.release(index));
+        self.with_loaded_inode_map(number, |map| map.release(index));
         if is_directory {
             self.inode_maps.count_directory(false);
         }
-        group.note_inodes(&state, 0);
+        group.publish_inodes(&state);
         Ok(())
     }
 
-    /// Whether an inode is in use: a number that is only claimed is not.
+    /// Whether an inode is marked used. A number that is only allocated is not.
     ///
     /// # Errors
     /// A corrupt bitmap; a device failure.
     pub fn is_inode_used(&self, ino: Ino) -> Result<bool> {
         let Some((number, index)) = self.layout.group_of_ino(ino) else { return Ok(false) };
-        if !self.with_busy_inodes(number, |busy| busy.is_used(index))? {
+        if !self.with_inode_map(number, |map| map.is_used(index))? {
             return Ok(false);
         }
         if plant::is(Fault::VisibleCreation) {

@@ -1,13 +1,14 @@
 //! How many groups have their map in memory.
 //!
-//! What: a map is made when its group is needed, and goes again when there are more than the budget
-//! allows and nothing is in it that the journaled bitmap has not: no claim, no block whose freeing
-//! is not durable, none that is being discarded. Then both have the same free blocks, and the map
-//! is read again when the group is needed. Groups are looked at in the order in which their maps
-//! were made; one that was needed since has another turn. Where many looks in a row found none to
-//! let go, a look at a time goes on until one does.
-//! Invariants: a group with a map stands in the queue once, or is being looked at.
-//! Locking: `queue` is a leaf, and not held while a group is tried; the caller holds no group.
+//! What: a map is built when its group is needed. It is evicted when there are more maps than the
+//! budget allows and the map knows no more than the journaled bitmap: no allocation, no block whose
+//! freeing is not durable, none that is being discarded. Then both have as many free blocks, and
+//! the map is read again when the group is needed. Eviction is second chance: groups are considered
+//! in the order in which their maps were built, and a group that was needed since then is passed
+//! over once. After many misses in a row each call considers one group only, until it finds a map
+//! to evict.
+//! Invariants: a group with a map is in the queue once, or is being considered.
+//! Locking: `queue` is a leaf, and is not held while a group is tried. The caller holds no group.
 
 use super::group::{Group, GroupState};
 use super::{FreeMap, Space};
@@ -18,7 +19,7 @@ use uext4_ondisk::GroupNo;
 
 /// Fewest maps that are kept.
 const MAPS_MIN: usize = 16;
-/// Most groups that are looked at at a time.
+/// Most groups that one call considers.
 const LOOKS_MAX: usize = 64;
 
 /// The groups that have a map.
@@ -27,12 +28,12 @@ pub(super) struct Maps {
     queue: Mutex<VecDeque<GroupNo>>,
     count: AtomicUsize,
     max: AtomicUsize,
-    /// Looks since one last found a map to let go.
+    /// Groups considered since the last eviction.
     misses: AtomicUsize,
 }
 
 impl Maps {
-    /// Without a limit yet.
+    /// No limit yet.
     pub(super) fn new() -> Self {
         Self {
             queue: Mutex::new(LockRank::Leaf, VecDeque::new()),
@@ -42,33 +43,33 @@ impl Maps {
         }
     }
 
-    /// A group got its map. The caller holds the group.
-    pub(super) fn note_made(&self, group: GroupNo) {
+    /// A map of a group was built. The caller holds the group.
+    pub(super) fn note_built(&self, group: GroupNo) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.queue.lock().push_back(group);
     }
 
-    /// From now on there may be `max`.
+    /// Sets how many maps there may be.
     pub(super) fn limit(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    fn surplus(&self) -> bool {
+    fn is_over_limit(&self) -> bool {
         self.count.load(Ordering::Relaxed) > self.max.load(Ordering::Relaxed)
     }
 }
 
 impl Group {
-    /// Lets the map go if nothing is lost by that; whether it has none now.
-    fn let_map_go(&self, state: &mut GroupState) -> bool {
-        let has_turn = std::mem::take(&mut state.is_map_used);
+    /// Evicts the map if that loses nothing. Returns whether it did.
+    fn evict_map(&self, state: &mut GroupState) -> bool {
+        let is_referenced = std::mem::take(&mut state.is_map_referenced);
         let is_journaled = |map: &FreeMap| map.free() == state.desc.free_blocks();
-        if has_turn || !state.map.as_ref().is_some_and(is_journaled) {
+        if is_referenced || !state.map.as_ref().is_some_and(is_journaled) {
             return false;
         }
         state.map = None;
-        // No claim is left that was made before the bitmap was.
-        state.made[0] = None;
+        // No allocation is left that is older than the bitmap.
+        state.created[0] = None;
         true
     }
 }
@@ -82,32 +83,32 @@ impl Space {
         self.shared.maps.limit(max.max(MAPS_MIN));
     }
 
-    /// Groups whose map is in memory, and how many may be but for those that hold what only memory
-    /// has.
+    /// Groups whose map is in memory, and the limit. Maps that know more than the journaled bitmap
+    /// may exceed it.
     #[must_use]
     pub fn group_maps(&self) -> (usize, usize) {
         let maps = &self.shared.maps;
         (maps.count.load(Ordering::Relaxed), maps.max.load(Ordering::Relaxed))
     }
 
-    /// Lets maps go while there are more than may be, as far as they can. Waits for nobody. Returns
-    /// how many groups it has looked at.
-    pub(super) fn shed_maps(&self) -> usize {
+    /// Evicts maps while there are too many, if they can be evicted. Never waits. Returns how many
+    /// groups it considered.
+    pub(super) fn evict_maps(&self) -> usize {
         let maps = &self.shared.maps;
         for looks in 0..LOOKS_MAX {
-            if !maps.surplus() {
+            if !maps.is_over_limit() {
                 return looks;
             }
             let Some(number) = maps.queue.lock().pop_front() else { return looks };
             let group = &self.groups[number.get() as usize];
-            let is_gone = group.try_lock().is_some_and(|mut state| group.let_map_go(&mut state));
-            if is_gone {
+            let is_evicted = group.try_lock().is_some_and(|mut state| group.evict_map(&mut state));
+            if is_evicted {
                 maps.count.fetch_sub(1, Ordering::Relaxed);
                 maps.misses.store(0, Ordering::Relaxed);
                 continue;
             }
             maps.queue.lock().push_back(number);
-            // A search comes here for each group that it tries.
+            // A search calls this for each group that it tries.
             if maps.misses.fetch_add(1, Ordering::Relaxed) >= LOOKS_MAX {
                 return looks + 1;
             }
@@ -115,10 +116,10 @@ impl Space {
         LOOKS_MAX
     }
 
-    /// As [`Space::shed_maps`] when frees are durable, or claims were given back: maps that had to
-    /// stay may go.
-    pub(super) fn shed_released_maps(&self) {
+    /// Evicts maps after frees became durable or allocations were released, because maps that had
+    /// to stay may be evictable now.
+    pub(super) fn evict_released_maps(&self) {
         self.shared.maps.misses.store(0, Ordering::Relaxed);
-        self.shed_maps();
+        self.evict_maps();
     }
 }

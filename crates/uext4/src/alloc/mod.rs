@@ -1,16 +1,19 @@
-//! Space on the device: which blocks and inodes are free, and who takes them.
+//! The allocator: which blocks and inodes are free, and which of them a caller gets.
 //!
-//! What: [`Space`] holds one [`Group`] per block group. A group has two bitmaps of blocks: the
-//! *journaled bitmap*, changed only in the handle that inserts or removes an extent, and the
-//! *busy bitmap* in memory: that, plus blocks claimed and not journaled yet, plus blocks freed
-//! whose freeing is not durable. Blocks are first claimed in memory (no handle needed, so a failure
-//! costs nothing), then taken in a handle.
-//! Invariants: busy contains journaled. Only journaled is ever written. A freed block leaves busy
-//! when its transaction is durable. `free` counters follow busy, descriptors follow journaled.
-//! Locking: one group lock at a time, taken by try-lock where another group will do; bitmaps are
-//! read under it.
+//! What: [`Space`] has one [`Group`] for each block group. A group has two bitmaps of blocks. The
+//! *journaled bitmap* changes only in the handle that inserts or removes an extent. The *in-memory
+//! bitmap* has more bits set: it also covers the blocks that are allocated in memory and not yet
+//! marked used, and the blocks that were freed in a transaction that is not durable. Blocks are
+//! first allocated in memory, which needs no handle, so that a failure costs nothing. Then they are
+//! marked used in a handle.
+//! Invariants: the in-memory bitmap contains the journaled one. Only the journaled one is ever
+//! written. A freed block leaves the in-memory bitmap when its transaction is durable. The `free`
+//! counters follow the in-memory bitmap, the descriptors follow the journaled one.
+//! Locking: one group lock at a time, tried only where another group will do. Bitmaps are read
+//! under it.
 //! Kernel counterpart: `fs/ext4/mballoc.c`, `fs/ext4/ialloc.c`.
 
+mod ablation;
 mod available;
 mod block;
 mod counters;
@@ -22,41 +25,42 @@ mod inode;
 mod inode_map;
 mod maps;
 mod order_index;
+mod orlov;
+mod policy;
+mod preallocation;
 mod prefetch;
 mod privilege;
-mod reserve;
-mod spread;
+mod reservation;
 mod trim;
 mod unwritten_slots;
-mod window;
 mod zone;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
-pub use block::Claim;
+pub use block::Allocation;
 pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
 pub use free_runs::FreeRun;
-pub use inode::{Child, INODE_CREDITS, InodeClaim};
+pub use inode::{Child, INODE_CREDITS, InodeAllocation};
+pub use preallocation::{BorrowedPreallocation, Need, Preallocation, PreallocationStats};
 pub use privilege::as_user;
-pub use reserve::Reservation;
+pub use reservation::Reservation;
 pub use trim::{DiscardHook, DiscardStats, Discards};
-pub use window::{Draw, Need, Window, WindowStats};
 
 use crate::cache::{BlockKind, Buffer, Cache};
-use crate::config::{AllocOptions, DaxMode};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::journal::{FreeSpaceHooks, Freed, Handle, Journal};
 use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use crate::sync::{LockRank, Mutex};
-use available::{Available, Sharded};
+use available::{Available, ShardedCounter};
 use free_map::FreeMap;
 use group::{Group, Shared};
 use inode_map::InodeMaps;
 use maps::Maps;
 use order_index::OrderIndex;
-use std::sync::{Arc, OnceLock, Weak};
+use preallocation::Preallocations;
+use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{
     BlockNo, Compat, Corrupt, CorruptKind, GroupFlags, GroupNo, Incompat, Ino, Layout, Place,
@@ -64,58 +68,38 @@ use uext4_ondisk::{
 };
 use zone::SystemZone;
 
-/// Part of all blocks that is kept back for nodes of extent trees at most.
-const POOL_SHARE: u64 = 50;
+/// The node pool has at most this part of all blocks.
+const NODE_POOL_SHARE: u64 = 50;
 
-/// Directory hash parameters of the volume.
-#[derive(Clone, Copy, Debug)]
-pub struct HashInfo {
-    /// `s_hash_seed`.
-    pub seed: [u32; 4],
-    /// `s_def_hash_version`.
-    pub default_version: u8,
-    /// Whether characters are hashed as unsigned.
-    pub unsigned: bool,
-}
-
-/// All block groups of a volume.
+/// The block groups of a volume, and what is allocated from them.
 #[derive(Debug)]
 pub struct Space {
-    /// Itself, for claims that give back what they hold.
+    /// Itself, for inode allocations, which release what they hold.
     this: Weak<Space>,
     cache: Arc<Cache>,
     journal: Arc<Journal>,
     layout: Arc<Layout>,
-    hash_info: HashInfo,
     groups: Box<[Arc<Group>]>,
     shared: Arc<Shared>,
     desc_buffers: Box<[Arc<Buffer>]>,
     zone: SystemZone,
-    /// Inodes of the file system's own files above the reserved ones, 0 where there is none.
+    /// Inodes of the file system's own files above the reserved ones; 0 where there is none.
     own_inodes: [Ino; 3],
-    /// Free inodes as the journaled bitmaps have them, over all groups.
+    /// Free inodes in the journaled bitmaps of all groups.
     journaled_inodes: AtomicI64,
     /// How often frees have become usable.
     releases: AtomicU64,
-    /// Where the last stream got blocks (`mb_stream_goal=global`).
-    last_stream: AtomicU64,
-    /// Taken for each free (`mb_free=global`).
-    all_frees: Mutex<()>,
     inode_maps: InodeMaps,
-    /// What streams hold ahead.
-    windows: window::Windows,
-    /// Flex group that the next directory of the top level would like.
+    preallocations: Preallocations,
+    /// Flex group at which the search for the next top directory begins.
     directory_spread: AtomicU32,
-    /// What the device is told of free blocks.
     discards: Discards,
-    /// Set once, before the first inode is read; without, no file is in DAX mode.
-    dax: OnceLock<DaxMode>,
 }
 
 /// Free space as statfs(2) counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeCounts {
-    /// Free blocks, those promised to cached data not among them.
+    /// Free blocks, without those reserved for cached data.
     pub blocks: u64,
     /// Free inodes.
     pub inodes: u64,
@@ -137,18 +121,20 @@ impl Space {
         let descs = read_descs(&cache)?;
         let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
         let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
-        let reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
-        let pool = pool_blocks(&layout, &options);
+        let root_reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
+        let node_pool = node_pool_blocks(&layout, &options);
         let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
         let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
         let inode_maps = InodeMaps::new(layout.group_count, directories);
+        let (policy, options) = ablation::choose(options, &layout);
         let shared = Arc::new(Shared {
             options,
+            policy,
             by_longest: OrderIndex::new(layout.group_count),
             by_average: OrderIndex::new(layout.group_count),
-            available: Available::new(free_blocks, reserve, pool),
-            journaled_blocks: Sharded::new(free_blocks),
-            pending_blocks: Sharded::new(0),
+            available: Available::new(free_blocks, root_reserve, node_pool),
+            journaled_blocks: ShardedCounter::new(free_blocks),
+            pending_blocks: ShardedCounter::new(0),
             counters: Counters::new(),
             maps: Maps::new(),
         });
@@ -158,11 +144,6 @@ impl Space {
         let own_inodes = own_inodes(&layout, superblock);
         let space = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
-            hash_info: HashInfo {
-                seed: superblock.hash_seed(),
-                default_version: superblock.s_def_hash_version,
-                unsigned: superblock.hash_is_unsigned(),
-            },
             cache,
             layout,
             groups,
@@ -172,11 +153,8 @@ impl Space {
             own_inodes,
             journaled_inodes: AtomicI64::new(free_inodes),
             releases: AtomicU64::new(0),
-            last_stream: AtomicU64::new(0),
-            all_frees: Mutex::new(LockRank::Frees, ()),
             inode_maps,
-            dax: OnceLock::new(),
-            windows: window::Windows::new(),
+            preallocations: Preallocations::new(),
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
             journal: Arc::clone(&journal),
@@ -185,25 +163,8 @@ impl Space {
         Ok(space)
     }
 
-    fn shared(&self) -> Arc<Self> {
-        self.this.upgrade().expect("whoever calls holds the space")
-    }
-
-    /// Says which files are in DAX mode. To be called before the first inode is read.
-    pub(crate) fn set_dax(&self, mode: DaxMode) {
-        // A second answer is none: inodes have looked by then.
-        let _ = self.dax.set(mode);
-    }
-
-    /// Which files are in DAX mode.
-    pub(crate) fn dax(&self) -> DaxMode {
-        self.dax.get().copied().unwrap_or(DaxMode::Never)
-    }
-
-    /// The metadata cache.
-    #[must_use]
-    pub fn cache(&self) -> &Arc<Cache> {
-        &self.cache
+    fn to_arc(&self) -> Arc<Self> {
+        self.this.upgrade().expect("the caller holds the space")
     }
 
     /// The journal.
@@ -218,12 +179,6 @@ impl Space {
         &self.layout
     }
 
-    /// Directory hash parameters.
-    #[must_use]
-    pub fn hash_info(&self) -> HashInfo {
-        self.hash_info
-    }
-
     /// A copy of a group's descriptor.
     #[must_use]
     pub fn group_desc(&self, group: GroupNo) -> RawGroupDesc {
@@ -236,19 +191,20 @@ impl Space {
         self.groups[group.get() as usize].inode_table
     }
 
-    /// Free blocks and inodes now. Blocks in windows are free until they are taken.
+    /// Free blocks and inodes. Preallocated blocks count as free until they are marked used.
     #[must_use]
     pub fn free_counts(&self) -> FreeCounts {
-        let blocks =
-            self.shared.available.total() + self.shared.pending_blocks.sum() + self.window_blocks();
+        let blocks = self.shared.available.total()
+            + self.shared.pending_blocks.sum()
+            + self.preallocated_blocks();
         let inodes = self.groups.iter().map(|g| u64::from(g.free_inodes())).sum();
         FreeCounts { blocks: u64::try_from(blocks).unwrap_or(0), inodes }
     }
 
-    /// Blocks that are free and kept back for nodes of extent trees, if there are so many.
+    /// Blocks of the node pool when it is full.
     #[must_use]
-    pub fn pool_blocks(&self) -> u64 {
-        u64::try_from(self.shared.available.pool_full()).unwrap_or(0)
+    pub fn node_pool_blocks(&self) -> u64 {
+        u64::try_from(self.shared.available.full_node_pool()).unwrap_or(0)
     }
 
     /// Whether `len` blocks from `start` can be file blocks: inside the file system and no part
@@ -264,24 +220,30 @@ impl Space {
         Err(CorruptKind::Rule { what: "extent", why }.at(Place::Block(start)))
     }
 
-    /// Whether an inode is reserved or belongs to the file system itself: no name leads there but
-    /// that of the root.
+    /// Whether an inode is reserved or belongs to the file system itself. Of these only the root
+    /// has a name.
     #[must_use]
     pub fn is_special(&self, ino: Ino) -> bool {
         ino < self.layout.first_ino || self.own_inodes.contains(&ino)
     }
 
-    /// How often blocks that were freed have become usable: what [`Space::wait_for_frees`] takes.
+    /// How often freed blocks have become usable; for [`Space::reclaim`].
     #[must_use]
     pub fn releases(&self) -> u64 {
         self.releases.load(Ordering::Acquire)
     }
 
-    /// Takes the windows back, or else waits until blocks freed so far can be used. False if there
-    /// are none and none became usable since there were `releases` of them: what another thread's
-    /// commit has released after the caller looked counts as pending no more.
-    fn reclaim_pending(&self, releases: u64) -> Result<bool> {
-        if self.give_back_windows() {
+    /// Makes blocks usable for a caller that found none: discards all preallocations or, if there
+    /// were none, waits until the blocks freed so far are usable. False if a further attempt is
+    /// pointless: nothing is pending, and nothing was released since there were `releases` of them.
+    /// The caller reads [`Space::releases`] before its attempt, because the commit of another
+    /// thread may release blocks in between, and these count as pending no longer. No handle may
+    /// be open.
+    ///
+    /// # Errors
+    /// The journal is aborted.
+    pub fn reclaim(&self, releases: u64) -> Result<bool> {
+        if self.discard_preallocations() {
             return Ok(true);
         }
         if self.shared.pending_blocks.sum() <= 0 {
@@ -319,19 +281,19 @@ impl FreeSpaceHooks for Space {
 
     fn freed(&self, freed: Vec<Freed>) {
         self.discard_freed(&freed);
-        self.release(freed);
-        self.shed_released_maps();
+        self.shared.policy.release(self, freed);
+        self.evict_released_maps();
     }
 }
 
-/// Blocks that are kept back for nodes of extent trees, as many as the kernel keeps.
-fn pool_blocks(layout: &Layout, options: &AllocOptions) -> i64 {
-    let blocks = (layout.blocks_count / POOL_SHARE).min(options.node_pool.into());
+/// Blocks of the node pool; as many as the kernel sets aside (`s_resv_clusters`).
+fn node_pool_blocks(layout: &Layout, options: &AllocOptions) -> i64 {
+    let blocks = (layout.blocks_count / NODE_POOL_SHARE).min(options.node_pool.into());
     let has_trees = layout.features.incompat.contains(Incompat::EXTENT);
     i64::try_from(if has_trees { blocks } else { 0 }).unwrap_or(0)
 }
 
-/// Inodes that the superblock names, as far as the features say that it does.
+/// The inodes that the superblock names, as far as its features say that the fields are valid.
 fn own_inodes(layout: &Layout, superblock: &RawSuperblock) -> [Ino; 3] {
     let Features { compat, ro_compat, .. } = layout.features;
     let named = |is_named: bool, ino: u32| Ino(if is_named { ino } else { 0 });
@@ -351,7 +313,7 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
     let layout = cache.layout();
     let size = usize::from(layout.desc_size);
     let mut buffers = Vec::new();
-    // Grows with what is read: a hostile superblock can claim hundreds of millions of groups.
+    // Grows with what is read: a hostile superblock can allocation hundreds of millions of groups.
     let mut groups = Vec::new();
     for n in 0..layout.desc_block_count() {
         let first = GroupNo(n * layout.descs_per_block());
@@ -365,7 +327,7 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
             group_desc::verify_slot(bytes, &layout.checksums, group).map_err(at)?;
             let mut desc = RawGroupDesc::read(bytes, layout.desc_size).map_err(at)?;
             if !layout.checksums.has_group_checksum() {
-                // Without the feature the flags mean nothing.
+                // Without the feature the flags have no meaning.
                 desc.set_flags(GroupFlags::empty());
             }
             check_desc(layout, group, &desc)?;

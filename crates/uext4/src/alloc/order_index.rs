@@ -1,12 +1,12 @@
-//! Groups by the power of two of what they have, to be asked without a lock.
+//! Groups by the order of a length (its power of two), read without a lock.
 //!
-//! What: one set of groups for each order, as bits; above each 64 words a word of those that are
-//! not empty. "The first group of this order at or behind a place" looks at a few words, and the
-//! answers come in the order of the groups.
-//! Invariants: a group is in at most one set of an index; whoever holds the group's lock moves it.
-//! The upper bit of a word may stand although the word is empty; it is missing while the word is
-//! not empty only until whoever changed the word is done. So an answer is a hint: the group is
-//! looked at under its lock, and a search that finds nothing goes over all groups.
+//! What: one set of groups for each order, as a bitmap with a summary word above each 64 words. A
+//! search for "the first group of this order at or behind a place" looks at a few words, and finds
+//! groups in ascending order.
+//! Invariants: a group is in at most one set of an index, and is moved under its lock. A summary
+//! bit may be set although its word is empty. It is clear although the word is not empty only
+//! until the thread that changes the word is done. Therefore an answer is a hint: the group is
+//! checked under its lock, and a search that finds nothing scans all groups.
 //! Kernel counterpart: the lists of `s_mb_largest_free_orders` and `s_mb_avg_fragment_size`.
 
 use super::free_map::ORDERS;
@@ -20,23 +20,23 @@ pub(super) struct OrderIndex {
 #[derive(Debug)]
 struct Set {
     words: Box<[AtomicU64]>,
-    /// A bit for each word that may have one.
+    /// A summary bit for each word that may have a bit set.
     upper: Box<[AtomicU64]>,
 }
 
 impl OrderIndex {
-    /// Of so many groups, none of them in a set.
+    /// An index for so many groups, with all sets empty.
     pub(super) fn new(groups: u32) -> Self {
         Self { sets: (0..ORDERS).map(|_| Set::new(groups)).collect() }
     }
 
-    /// Moves a group from one order to another; `None`: it is in no set. Caller holds the group's
-    /// lock.
+    /// Moves a group from one order to another. `None`: it is in no set. The caller holds the
+    /// group's lock.
     pub(super) fn set(&self, group: u32, from: Option<u32>, to: Option<u32>) {
         if from == to {
             return;
         }
-        // First in, then out: a search finds it in at least one.
+        // Inserted first, then removed, so that a search finds it in at least one set.
         if let Some(order) = to {
             self.sets[order as usize].insert(group);
         }
@@ -72,7 +72,8 @@ impl Set {
         }
         let (upper, bit) = (&self.upper[(word / 64) as usize], 1 << (word % 64));
         upper.fetch_and(!bit, Ordering::AcqRel);
-        // Somebody may have put a group in meanwhile, and set the upper bit before we took it off.
+        // Another thread may have inserted a group, and set the upper bit before it was cleared
+        // here.
         if self.words[word as usize].load(Ordering::Acquire) != 0 {
             upper.fetch_or(bit, Ordering::AcqRel);
         }
@@ -85,7 +86,7 @@ impl Set {
         while bits == 0 {
             word = self.next_word(word + 1)?;
             bits = load(word)?;
-            // The upper bit may stand although the word is empty: on to the next.
+            // The upper bit may be set although the word is empty: try the next.
         }
         Some(word * 64 + bits.trailing_zeros())
     }
@@ -111,17 +112,17 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
-        /// The answers are those of an ordered set, from any place on.
+        /// The answers agree with an ordered set, from any place on.
         #[test]
-        fn answers_in_order(
+        fn answers_agree_with_an_ordered_set(
             groups in 1..20_000_u32,
             steps in prop::collection::vec((any::<u32>(), any::<bool>(), any::<u32>()), 1..200),
         ) {
             let (index, mut model) = (OrderIndex::new(groups), BTreeSet::new());
-            for (group, puts_in, from) in steps {
+            for (group, inserts, from) in steps {
                 // Dense in one place, thin elsewhere.
                 let group = if group % 2 == 0 { group % groups } else { group % groups % 300 };
-                match puts_in {
+                match inserts {
                     true if model.insert(group) => index.set(group, None, Some(5)),
                     false if model.remove(&group) => index.set(group, Some(5), None),
                     _ => {}
@@ -136,8 +137,8 @@ mod tests {
         }
     }
 
-    /// Threads move groups of their own in and out of the words that they share; in the end each
-    /// group that is in is found. Fault model: any interleaving that the machine comes up with.
+    /// Threads insert and remove groups of their own in words that they share. In the end each
+    /// group that was inserted is found. Fault model: the interleavings that the machine produces.
     #[test]
     fn no_group_is_lost_between_threads() {
         const GROUPS: u32 = 128;

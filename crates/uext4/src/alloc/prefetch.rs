@@ -1,9 +1,9 @@
-//! Reading bitmaps ahead of a search that goes over the groups one by one.
+//! Reading bitmaps ahead of a search that scans the groups one by one.
 //!
-//! What: the bitmaps of the next groups are read into the cache by several threads at a time, so
-//! that a search on a volume just mounted does not wait for one read after the other. A group is
-//! summed up when it is needed.
-//! Locking: the locks of the groups are tried, and let go before anything is read.
+//! What: several threads read the bitmaps of the next groups into the cache, so that a search on a
+//! volume just mounted does not wait for one read after the other. The map of a group is still
+//! built when the group is needed.
+//! Locking: the locks of the groups are tried, and released before anything is read.
 
 use super::Space;
 use super::counters::Count;
@@ -17,12 +17,12 @@ pub(super) const GROUPS: u32 = 32;
 const THREADS: usize = 4;
 
 impl Space {
-    /// Reads the bitmaps of `count` groups from `first` on that are not in memory. Errors are left
-    /// to who needs the group.
+    /// Reads those bitmaps of `count` groups from `first` on that are not in memory. A failure is
+    /// reported when the group is needed.
     pub(super) fn prefetch(&self, first: u32, count: u32) {
         let groups = (0..count).map(|step| GroupNo((first + step) % self.layout.group_count));
         let wanted: Vec<_> = groups.filter_map(|g| Some((self.missing_bitmap(g)?, g))).collect();
-        // The first one is read by the search itself.
+        // The search itself reads the first one.
         let Some((_, ahead)) = wanted.split_first().filter(|(_, ahead)| !ahead.is_empty()) else {
             return;
         };
@@ -32,7 +32,7 @@ impl Space {
                 let _ = self.cache.read(block, BlockKind::BlockBitmap(group));
             }
         };
-        // The schedule explorer and the simulation know no scopes.
+        // The schedule explorer and the simulation have no scoped threads.
         if cfg!(any(feature = "shuttle", feature = "simulate")) {
             return read(ahead);
         }
@@ -45,10 +45,11 @@ impl Space {
         });
     }
 
-    /// The bitmap of a group that is not in memory and has been written.
+    /// The block of a group's bitmap, if the group has no map in memory and its bitmap was ever
+    /// written.
     fn missing_bitmap(&self, number: GroupNo) -> Option<BlockNo> {
         let state = self.groups[number.get() as usize].try_lock()?;
-        let is_there = !state.desc.flags().contains(GroupFlags::BLOCK_UNINIT);
-        (state.map.is_none() && is_there).then(|| state.desc.block_bitmap())
+        let is_written = !state.desc.flags().contains(GroupFlags::BLOCK_UNINIT);
+        (state.map.is_none() && is_written).then(|| state.desc.block_bitmap())
     }
 }

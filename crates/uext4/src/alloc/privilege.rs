@@ -1,8 +1,8 @@
-//! Who may use the blocks that are reserved for root (`s_r_blocks_count`).
+//! The right to use the blocks that are reserved for root (`s_r_blocks_count`).
 //!
-//! What: a mark of the calling thread, as the kernel's credentials are one. Threads have the right
-//! unless they work for somebody who has not ([`as_user`]): programs that use the library, the
-//! flusher and recovery have it. It is looked at only when nothing else is free.
+//! What: a mark of the calling thread, as the kernel's credentials are. A thread has the right
+//! unless it works for a user without it ([`as_user`]). Programs that use the library, the flusher
+//! and recovery have it. The mark is read only when nothing else is free.
 //! Kernel counterpart: `ext4_has_free_clusters` in `fs/ext4/balloc.c`.
 
 use std::cell::Cell;
@@ -11,7 +11,7 @@ thread_local! {
     static FOR_USER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work` on behalf of a user who has no right to the blocks reserved for root: it meets
+/// Does `work` on behalf of a user without the right to the blocks reserved for root: it fails with
 /// `NoSpace` when only these are left.
 pub fn as_user<T>(work: impl FnOnce() -> T) -> T {
     struct Before(bool);
@@ -24,7 +24,7 @@ pub fn as_user<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether this thread may use the reserved blocks.
-pub(super) fn may_use_reserve() -> bool {
+/// Whether this thread may use the root reserve.
+pub(super) fn may_use_root_reserve() -> bool {
     !FOR_USER.get()
 }

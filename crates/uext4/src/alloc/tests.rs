@@ -1,4 +1,4 @@
-//! Criteria in situations that claims build, and many threads at once.
+//! Criteria in situations that allocations build, and many threads at once.
 //!
 //! Fault model: a criterion that takes from the wrong place or is left out; sums and indexes that
 //! do not follow the bitmaps; blocks with two owners; counts that drift. Not covered: crashes (the
@@ -6,9 +6,9 @@
 
 use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
-use super::{AllocStats, Claim, Criterion, Need, Reservation, Space, Window, as_user};
+use super::{AllocStats, Allocation, Criterion, Need, Preallocation, Reservation, Space, as_user};
 use crate::cache::Cache;
-use crate::config::{AllocOptions, FreeMode, StreamGoal};
+use crate::config::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
 use crate::error::Result;
 use crate::journal::{Handle, Journal, JournalConfig, LeftLog, LogLocation, recover};
 use rand::rngs::StdRng;
@@ -38,6 +38,11 @@ fn tool(name: &str, args: &[&str]) -> Option<bool> {
             None
         }
     }
+}
+
+/// The default options without some mechanisms.
+fn without(ablation: AllocAblation) -> AllocOptions {
+    AllocOptions { ablation, ..AllocOptions::default() }
 }
 
 /// Eight groups of 8,192 blocks of 1 KiB; the journal is in the first half of group 2, other
@@ -94,13 +99,13 @@ fn block(space: &Space, group: u32, bit: u32) -> BlockNo {
     space.layout().group_first_block(GroupNo(group)).plus(u64::from(bit))
 }
 
-/// Claims all that is free in the groups, but for `holes` (group, bit, length).
-fn fill(space: &Space, groups: std::ops::Range<u32>, holes: &[(u32, u32, u32)]) -> Vec<Claim> {
+/// Allocates all that is free in the groups, but for `holes` (group, bit, length).
+fn fill(space: &Space, groups: std::ops::Range<u32>, holes: &[(u32, u32, u32)]) -> Vec<Allocation> {
     for number in groups.clone() {
         let group = &space.groups[number as usize];
         group.map(&mut group.lock(), &space.cache).unwrap();
     }
-    let mut claims = Vec::new();
+    let mut allocations = Vec::new();
     for number in groups {
         let mut bit = 0;
         while bit < space.layout().blocks_in_group(GroupNo(number)) {
@@ -118,18 +123,18 @@ fn fill(space: &Space, groups: std::ops::Range<u32>, holes: &[(u32, u32, u32)]) 
                 continue;
             }
             assert_eq!(
-                space.shared.available.take(len.into(), len.into(), Use::Nodes),
+                space.shared.available.reserve(len.into(), len.into(), Use::Nodes),
                 i64::from(len)
             );
-            let claim = space.claim_in(group, group.lock(), bit, len).unwrap();
-            claims.push(claim);
+            let allocation = space.allocate_in(group, group.lock(), bit, len).unwrap();
+            allocations.push(allocation);
             bit += len;
         }
     }
-    claims
+    allocations
 }
 
-/// Sums, indexes and counts agree with the bitmaps; nobody claims or promises meanwhile.
+/// Sums, indexes and counts agree with the bitmaps; nobody allocations or promises meanwhile.
 fn verify(space: &Space) {
     let mut free = 0;
     for group in &space.groups {
@@ -139,7 +144,7 @@ fn verify(space: &Space) {
         let blocks = space.layout().blocks_in_group(number);
         let (mut longest, mut average) = (group.free_blocks(), group.free_blocks());
         if let Some(map) = &state.map {
-            let fresh = FreeMap::new(map.busy().into(), blocks);
+            let fresh = FreeMap::new(map.allocated().into(), blocks);
             let sums = |map: &FreeMap| (map.free(), map.fragments(), map.longest());
             assert_eq!(sums(map), sums(&fresh), "group {number}");
             assert_eq!((group.free_blocks(), group.longest_run()), (fresh.free(), fresh.longest()));
@@ -168,18 +173,18 @@ fn expect(
     want: u32,
     by: Option<Criterion>,
     found: (u32, u32, u32),
-) -> Claim {
+) -> Allocation {
     let before = space.alloc_stats();
     // Not cut to what is available, as a request without a promise is.
-    let claim = space.claim_reserved(block(space, goal.0, goal.1), want).unwrap();
-    let (group, bit) = space.layout().group_of(claim.start()).unwrap();
-    assert_eq!((group.get(), bit, claim.len()), found);
+    let allocation = space.allocate_reserved(block(space, goal.0, goal.1), want).unwrap();
+    let (group, bit) = space.layout().group_of(allocation.start()).unwrap();
+    assert_eq!((group.get(), bit, allocation.len()), found);
     let after = space.alloc_stats();
     let used: Vec<_> =
         Criterion::ALL.into_iter().filter(|&c| hits(&after, c) > hits(&before, c)).collect();
     assert_eq!(used, by.into_iter().collect::<Vec<_>>());
     assert_eq!(after.goal_hits - before.goal_hits, u64::from(by.is_none()));
-    claim
+    allocation
 }
 
 #[test]
@@ -192,9 +197,9 @@ fn at_the_goal() {
     let second = expect(space, (5, 1060), 64, None, (5, 1060, 40));
     drop((first, second));
     // In the middle of free blocks nothing is gone on from.
-    let claim = space.claim(block(space, 5, 1050), 64).unwrap();
-    assert_ne!(claim.start(), block(space, 5, 1050));
-    drop(claim);
+    let allocation = space.allocate(block(space, 5, 1050), 64).unwrap();
+    assert_ne!(allocation.start(), block(space, 5, 1050));
+    drop(allocation);
     verify(space);
 }
 
@@ -234,14 +239,14 @@ fn best_available_and_any() {
     let first = expect(space, (2, 0), 300, Some(Criterion::BestAvailable), (6, 100, 200));
     let second = expect(space, (2, 0), 300, Some(Criterion::BestAvailable), (2, 5100, 40));
     let third = expect(space, (2, 0), 300, Some(Criterion::AnyFree), (7, 1010, 20));
-    assert!(space.claim(block(space, 2, 0), 1).is_err(), "nothing is left");
+    assert!(space.allocate(block(space, 2, 0), 1).is_err(), "nothing is left");
     drop((first, second, third));
     verify(space);
 }
 
 #[test]
 fn without_the_index_groups_are_gone_over() {
-    let options = AllocOptions { optimize_scan: false, ..AllocOptions::default() };
+    let options = without(AllocAblation { optimize_scan: false, ..AllocAblation::default() });
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     // Group 5 has the run, but its average is below.
@@ -264,12 +269,12 @@ fn groups_come_in_order_and_wrap() {
         let space = &rig.space;
         let holes: Vec<_> = [1, 2, 4, 6, 7].map(|group| (group, 5120, 64)).into();
         let _filled = fill(space, 0..8, &holes);
-        let mut claims = Vec::new();
+        let mut allocations = Vec::new();
         for group in [4, 6, 7, 1, 2] {
             let by = Some(Criterion::PowerOfTwoAligned);
-            claims.push(expect(space, (3, 9), 64, by, (group, 5120, 64)));
+            allocations.push(expect(space, (3, 9), 64, by, (group, 5120, 64)));
         }
-        drop(claims);
+        drop(allocations);
         verify(space);
     }
 }
@@ -277,26 +282,26 @@ fn groups_come_in_order_and_wrap() {
 #[test]
 fn a_busy_group_is_passed_over_or_waited_for() {
     for trylock in [true, false] {
-        let options = AllocOptions { trylock, ..AllocOptions::default() };
+        let options = without(AllocAblation { trylock, ..AllocAblation::default() });
         let Some(rig) = rig(options) else { return };
         let space = &rig.space;
         let _filled = fill(space, 3..5, &[(3, 512, 64), (4, 512, 64)]);
         let held = space.groups[3].lock();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let claimer = scope.spawn(|| {
-                let claim = space.claim(block(space, 3, 0), 64).unwrap();
+            let allocator = scope.spawn(|| {
+                let allocation = space.allocate(block(space, 3, 0), 64).unwrap();
                 done.store(true, Ordering::SeqCst);
-                claim.start()
+                allocation.start()
             });
             if !trylock {
                 std::thread::sleep(std::time::Duration::from_millis(100));
                 assert!(!done.load(Ordering::SeqCst), "it waits");
                 drop(held);
-                assert_eq!(claimer.join().unwrap(), block(space, 3, 512));
+                assert_eq!(allocator.join().unwrap(), block(space, 3, 512));
                 return;
             }
-            assert_eq!(claimer.join().unwrap(), block(space, 4, 512));
+            assert_eq!(allocator.join().unwrap(), block(space, 4, 512));
             drop(held);
         });
         let stats = space.alloc_stats();
@@ -306,16 +311,17 @@ fn a_busy_group_is_passed_over_or_waited_for() {
 
 #[test]
 fn streams_share_a_goal_if_told_to() {
-    let options = AllocOptions { stream_goal: StreamGoal::Global, ..AllocOptions::default() };
+    let options =
+        without(AllocAblation { stream_goal: StreamGoal::Global, ..AllocAblation::default() });
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     let _filled = fill(space, 2..3, &[]);
-    let first = space.claim(block(space, 6, 0), 32).unwrap();
+    let first = space.allocate(block(space, 6, 0), 32).unwrap();
     // At its goal nothing is free: on where the last stream ended.
-    let second = space.claim(block(space, 2, 700), 32).unwrap();
+    let second = space.allocate(block(space, 2, 700), 32).unwrap();
     assert_eq!(second.start(), first.start().plus(32));
     // No stream: near its goal.
-    let third = space.claim(block(space, 5, 0), 2).unwrap();
+    let third = space.allocate(block(space, 5, 0), 2).unwrap();
     assert_eq!(space.layout().group_of(third.start()).unwrap().0, GroupNo(5));
 }
 
@@ -325,10 +331,10 @@ fn long_requests_are_aligned_to_the_stripe() {
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     let _filled = fill(space, 4..5, &[(4, 1001, 600)]);
-    let claim = space.claim(block(space, 4, 0), 100).unwrap();
-    assert_eq!(space.layout().group_of(claim.start()).unwrap().0, GroupNo(4));
-    assert_eq!(claim.start().get() % 48, 0);
-    let short = space.claim(block(space, 4, 0), 47).unwrap();
+    let allocation = space.allocate(block(space, 4, 0), 100).unwrap();
+    assert_eq!(space.layout().group_of(allocation.start()).unwrap().0, GroupNo(4));
+    assert_eq!(allocation.start().get() % 48, 0);
+    let short = space.allocate(block(space, 4, 0), 47).unwrap();
     assert_ne!(short.start().get() % 48, 0);
 }
 
@@ -337,55 +343,55 @@ fn long_requests_are_aligned_to_the_stripe() {
 fn maps_that_must_stay_are_looked_at_one_at_a_time() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
-    let claims: Vec<Claim> =
-        (0..8).map(|group| space.claim(block(space, group, 6000), 1).unwrap()).collect();
+    let allocations: Vec<Allocation> =
+        (0..8).map(|group| space.allocate(block(space, group, 6000), 1).unwrap()).collect();
     assert_eq!(space.group_maps().0, 8);
     space.shared.maps.limit(2);
-    space.shed_maps();
-    assert_eq!((space.shed_maps(), space.shed_maps()), (1, 1));
-    drop(claims);
-    space.shed_maps();
+    space.evict_maps();
+    assert_eq!((space.evict_maps(), space.evict_maps()), (1, 1));
+    drop(allocations);
+    space.evict_maps();
     assert_eq!(space.group_maps().0, 2);
 }
 
-/// What is claimed ahead of a need is not root's reserve.
+/// What is allocated ahead of a need is not root's reserve.
 #[test]
 fn roots_reserve_is_not_claimed_ahead() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
-    let window = Arc::new(Window::new());
-    window.open();
+    let preallocation = Arc::new(Preallocation::new());
+    preallocation.open();
     let reserve = i64::try_from(rig.superblock.reserved_blocks_count()).unwrap();
     assert!(reserve > 1000);
     let available = &space.shared.available;
     let left = 20;
-    let taken = as_user(|| available.take(1 << 20, 1, Use::Any)) - left;
-    available.give(left);
-    let need = Need { key: 0, want: 10, ahead: 200, goal: block(space, 5, 1000), promised: false };
-    let claim = space.claim_from(&window, need, true).unwrap();
-    assert_eq!((claim.len(), i64::from(window.blocks())), (10, left - 10));
+    let taken = as_user(|| available.reserve(1 << 20, 1, Use::Any)) - left;
+    available.release(left);
+    let need = Need { key: 0, want: 10, ahead: 200, goal: block(space, 5, 1000), reserved: false };
+    let allocation = space.allocate_from(&preallocation, need, true).unwrap();
+    assert_eq!((allocation.len(), i64::from(preallocation.blocks())), (10, left - 10));
     // A caller that needs it and has the right to it gets it.
     let more = Need { key: 500, want: 30, ..need };
-    let second = space.claim_from(&window, more, true).unwrap();
-    assert_eq!((second.len(), window.blocks()), (30, 0));
-    drop((claim, second));
-    window.close(space);
-    available.give(taken);
+    let second = space.allocate_from(&preallocation, more, true).unwrap();
+    assert_eq!((second.len(), preallocation.blocks()), (30, 0));
+    drop((allocation, second));
+    preallocation.close(space);
+    available.release(taken);
     verify(space);
 }
 
-/// Threads claim, take, free, give back and promise; each block has at most one owner at a time,
-/// from its claim until it is given back or the freeing is durable.
+/// Threads allocation, take, free, give back and promise; each block has at most one owner at a
+/// time, from its allocation until it is given back or the freeing is durable.
 #[test]
 fn no_block_has_two_owners() {
     let good = AllocOptions::default();
-    let bad = AllocOptions {
+    let bad = without(AllocAblation {
         optimize_scan: false,
         trylock: false,
         stream_goal: StreamGoal::Global,
         free: FreeMode::Global,
-        ..good.clone()
-    };
+        ..AllocAblation::default()
+    });
     for (options, seed) in [(good, 1), (bad, 2)] {
         let Some(rig) = rig(options) else { return };
         let blocks = usize::try_from(rig.space.layout().blocks_count).unwrap();
@@ -416,7 +422,7 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
             assert_ne!(was, to, "block {at}");
         }
     };
-    let mut claims: Vec<Claim> = Vec::new();
+    let mut allocations: Vec<Allocation> = Vec::new();
     let mut taken: Vec<(BlockNo, u32)> = Vec::new();
     for _ in 0..1_500 {
         match rng.random_range(0..10) {
@@ -424,23 +430,24 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
             0..=3 => {
                 let want = 1 + (rng.random::<u32>() >> rng.random_range(18..32));
                 let goal = BlockNo(rng.random_range(1..owned.len() as u64));
-                let Ok(claim) = space.claim(goal, want) else { continue };
-                assert!(claim.len() <= want);
-                set(claim.start(), claim.len(), true);
-                claims.push(claim);
+                let Ok(allocation) = space.allocate(goal, want) else { continue };
+                assert!(allocation.len() <= want);
+                set(allocation.start(), allocation.len(), true);
+                allocations.push(allocation);
             }
             4 => {
-                for claim in claims.drain(..claims.len() / 2) {
-                    set(claim.start(), claim.len(), false);
+                for allocation in allocations.drain(..allocations.len() / 2) {
+                    set(allocation.start(), allocation.len(), false);
                 }
             }
             5 | 6 => {
-                let Some(mut claim) = claims.pop() else { continue };
-                let len = rng.random_range(1..=claim.len());
-                let start = rig.run(4, |handle| space.take(handle, &mut claim, len)).unwrap();
+                let Some(mut allocation) = allocations.pop() else { continue };
+                let len = rng.random_range(1..=allocation.len());
+                let start =
+                    rig.run(4, |handle| space.mark_used(handle, &mut allocation, len)).unwrap();
                 taken.push((start, len));
-                if claim.len() > 0 {
-                    claims.push(claim.split_front(claim.len()));
+                if allocation.len() > 0 {
+                    allocations.push(allocation.split_front(allocation.len()));
                 }
             }
             7 | 8 => {
@@ -451,18 +458,18 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
                 rig.run(4, |handle| space.free(handle, start, len)).unwrap();
             }
             _ => {
-                let mut promise = Reservation::none(space);
-                let _ = promise.try_set(rng.random_range(1..5_000));
+                let mut promise = Reservation::empty(space);
+                let _ = promise.try_resize(rng.random_range(1..5_000));
             }
         }
-        // What is given back is nobody's before the claim is dropped.
-        while claims.len() > 40 {
-            let claim = claims.swap_remove(rng.random_range(0..claims.len()));
-            set(claim.start(), claim.len(), false);
+        // What is given back is nobody's before the allocation is dropped.
+        while allocations.len() > 40 {
+            let allocation = allocations.swap_remove(rng.random_range(0..allocations.len()));
+            set(allocation.start(), allocation.len(), false);
         }
     }
-    for claim in claims {
-        set(claim.start(), claim.len(), false);
+    for allocation in allocations {
+        set(allocation.start(), allocation.len(), false);
     }
     for (start, len) in taken {
         set(start, len, false);

@@ -1,16 +1,18 @@
-//! Telling the device which blocks nobody needs: trim and `-o discard`.
+//! Telling the device which blocks are unused: trim and `-o discard`.
 //!
-//! What: [`Space::trim`] goes through the groups and discards free runs, as fstrim(8) asks for;
-//! [`Space::discard_freed`] discards what a transaction has freed, before it can be claimed.
-//! Invariants: **a block is discarded only while nobody can have it**: it is free on the device
-//! (neither in the journaled bitmap nor pending, so a crash finds nothing that needs it), and it
-//! is claimed, or still pending, in memory until the device has answered. Blocks that are being
-//! discarded count as pending: who finds nothing else waits for them.
-//! Locking: group lock for a claim; none while the device works.
+//! What: [`Space::trim`] discards the free runs of all groups, as fstrim(8) asks for.
+//! [`Space::discard_freed`] discards what a transaction has freed, before it can be allocated
+//! again.
+//! Invariants: **a block is discarded only while no caller can allocate it**. On the device it is
+//! free: neither the journaled bitmap has it nor is it pending, so that no crash recovery needs it.
+//! In memory it is allocated, or still pending, until the device has answered. Blocks that are
+//! being discarded count as pending, so that a caller that finds nothing else waits for them.
+//! Locking: the group's lock for the allocation; no lock while the device works.
 //! Kernel counterpart: `ext4_trim_fs`, `ext4_issue_discard`.
 
 use super::available::Use;
-use super::{Claim, Space};
+use super::block::joined;
+use super::{Allocation, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Freed;
 use crate::plant::{self, Fault};
@@ -20,20 +22,20 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::{BlockNo, GroupNo, bitmap};
 
-/// Called with why the first discard failed.
+/// Called with the reason when the first discard fails.
 pub type DiscardHook = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What was told the device, and what it said.
+/// The discards of a volume, and how the device answered.
 #[derive(Default)]
 pub struct Discards {
     /// Freed blocks are discarded.
     on_free: AtomicBool,
-    /// Trims that hold blocks claimed.
+    /// Trims that have blocks allocated.
     running: AtomicU32,
     requests: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
-    /// The device cannot: it is not asked again for what is freed.
+    /// The device cannot discard: `-o discard` does not ask it again.
     unsupported: AtomicBool,
     hook: OnceLock<DiscardHook>,
 }
@@ -41,11 +43,11 @@ pub struct Discards {
 /// Counts since the volume was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiscardStats {
-    /// Requests that the device took.
+    /// Requests that succeeded.
     pub requests: u64,
     /// Bytes in these.
     pub bytes: u64,
-    /// Requests that failed, or that the device cannot do.
+    /// Requests that failed, or that the device does not support.
     pub failures: u64,
 }
 
@@ -56,12 +58,12 @@ impl fmt::Debug for Discards {
 }
 
 impl Discards {
-    /// `-o discard`: what is freed is discarded.
+    /// Discards what is freed from now on (`-o discard`).
     pub(crate) fn discard_on_free(&self) {
         self.on_free.store(true, Ordering::Relaxed);
     }
 
-    /// What the first failure calls, on any thread; the first hook stays.
+    /// Sets what the first failure calls, on any thread. Only the first hook counts.
     pub(crate) fn set_hook(&self, hook: DiscardHook) {
         let _ = self.hook.set(hook);
     }
@@ -77,7 +79,7 @@ impl Discards {
         }
     }
 
-    /// Gives a trim time to give its blocks back, if there is one.
+    /// Gives a running trim time to release its blocks.
     pub(super) fn wait(&self) {
         if self.running.load(Ordering::Acquire) > 0 {
             crate::sync::thread::pause();
@@ -105,48 +107,48 @@ impl Discards {
     }
 }
 
-/// A free run that a trim holds.
-struct Held<'a> {
+/// A free run that a trim has allocated.
+struct TrimRun<'a> {
     space: &'a Space,
-    claim: Option<Claim>,
+    allocation: Option<Allocation>,
     number: GroupNo,
     start: BlockNo,
     len: u32,
 }
 
-impl Drop for Held<'_> {
+impl Drop for TrimRun<'_> {
     fn drop(&mut self) {
-        // In this order: at no moment do the blocks count nowhere, and who finds nothing pending
-        // sees that there was a release.
-        drop(self.claim.take());
+        // In this order: the blocks are counted at every moment, and a thread that finds nothing
+        // pending sees that there was a release.
+        drop(self.allocation.take());
         self.space.releases.fetch_add(1, Ordering::AcqRel);
         self.space.count_pending(self.number, -i64::from(self.len));
     }
 }
 
-/// One group's part of a trim.
+/// The bits of one group that a trim covers.
 #[derive(Clone, Copy)]
-struct Part {
+struct TrimRange {
     number: GroupNo,
     from: u32,
     to: u32,
 }
 
 impl Space {
-    /// What the device was told.
+    /// The discards of the volume.
     #[must_use]
     pub fn discards(&self) -> &Discards {
         &self.discards
     }
 
     /// Discards the free runs of at least `min_len` bytes in the `len` bytes from byte `start` of
-    /// the file system; returns how many bytes. Units and checks are those of `FITRIM`: whole
-    /// blocks count, and a run that the range cuts counts as far as it is inside. Others go on
-    /// meanwhile.
+    /// the file system. Returns how many bytes. Units and checks are those of `FITRIM`: whole
+    /// blocks count, and a run across the end of the range counts with its part inside. Other
+    /// calls continue meanwhile.
     ///
     /// # Errors
     /// `InvalidArgument` for a range that begins behind the end or is shorter than a block, or a
-    /// minimum that exceeds a group; `Unsupported` if the device cannot discard; a corrupt bitmap;
+    /// minimum longer than a group; `Unsupported` if the device cannot discard; a corrupt bitmap;
     /// a device failure.
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let layout = &self.layout;
@@ -170,27 +172,27 @@ impl Space {
             let inside = u32::try_from(end - begin).unwrap_or(u32::MAX);
             let to = inside.min(layout.blocks_in_group(number));
             let from = if number == group { bit } else { 0 };
-            trimmed += self.trim_group(Part { number, from, to }, least)?;
+            trimmed += self.trim_group(TrimRange { number, from, to }, least)?;
         }
         Ok(trimmed * block_size)
     }
 
     /// Blocks discarded.
-    fn trim_group(&self, part: Part, least: u32) -> Result<u64> {
-        if self.groups[part.number.get() as usize].free_blocks() < least {
+    fn trim_group(&self, range: TrimRange, least: u32) -> Result<u64> {
+        if self.groups[range.number.get() as usize].free_blocks() < least {
             return Ok(0);
         }
         let mut trimmed = 0;
-        let mut rest = part;
+        let mut rest = range;
         self.discards.running.fetch_add(1, Ordering::AcqRel);
         let result = loop {
-            match self.hold_free_run(rest, least) {
-                Ok(Some((held, next))) => {
+            match self.allocate_free_run(rest, least) {
+                Ok(Some((run, next))) => {
                     rest.from = next;
-                    let (start, len) = (held.start, held.len);
-                    let held = (!plant::is(Fault::UnclaimedTrim)).then_some(held);
+                    let (start, len) = (run.start, run.len);
+                    let run = (!plant::is(Fault::UnallocatedTrim)).then_some(run);
                     let done = self.discard(start, len);
-                    drop(held);
+                    drop(run);
                     match done {
                         Ok(()) => trimmed += u64::from(len),
                         Err(error) => break Err(error),
@@ -201,32 +203,37 @@ impl Space {
             }
         };
         self.discards.running.fetch_sub(1, Ordering::AcqRel);
-        self.shed_released_maps();
+        self.evict_released_maps();
         result
     }
 
-    /// Claims the first free run of a part that is long enough and not promised to cached data;
-    /// returns it and where to go on.
-    fn hold_free_run(&self, part: Part, least: u32) -> Result<Option<(Held<'_>, u32)>> {
-        let Part { number, from, to } = part;
+    /// Allocates the first free run of a range that is long enough and not reserved. Returns it and
+    /// the bit behind it.
+    fn allocate_free_run(
+        &self,
+        range: TrimRange,
+        least: u32,
+    ) -> Result<Option<(TrimRun<'_>, u32)>> {
+        let TrimRange { number, from, to } = range;
         let group = &self.groups[number.get() as usize];
         let mut state = group.lock();
-        let busy = group.map(&mut state, &self.cache)?.busy();
-        let Some((bit, len)) = bitmap::free_runs(busy, from, to).find(|&(_, len)| len >= least)
+        let allocated = group.map(&mut state, &self.cache)?.allocated();
+        let Some((bit, len)) =
+            bitmap::free_runs(allocated, from, to).find(|&(_, len)| len >= least)
         else {
             return Ok(None);
         };
-        // As for every other claim: what is promised to others is not to be had. What is kept back
-        // is, for it comes back.
-        let allowed = self.shared.available.take(len.into(), least.into(), Use::Nodes);
+        // Reserved blocks are not available to a trim. Those set aside are, because it returns
+        // them.
+        let allowed = self.shared.available.reserve(len.into(), least.into(), Use::Nodes);
         let Some(len) = u32::try_from(allowed).ok().filter(|&len| len > 0) else {
             return Ok(None);
         };
-        group.claim(&mut state, bit, len);
+        group.allocate(&mut state, bit, len);
         self.count_pending(number, i64::from(len));
         let start = self.layout.group_first_block(number).plus(u64::from(bit));
-        let claim = Some(Claim::new(Arc::clone(group), start, bit, len, None));
-        Ok(Some((Held { space: self, claim, number, start, len }, bit + len)))
+        let allocation = Some(Allocation::new(Arc::clone(group), start, bit, len, None));
+        Ok(Some((TrimRun { space: self, allocation, number, start, len }, bit + len)))
     }
 
     fn count_pending(&self, number: GroupNo, blocks: i64) {
@@ -250,29 +257,19 @@ impl Space {
         }
     }
 
-    /// With `-o discard`: these runs have been freed durably and cannot be claimed yet. Whether the
-    /// device forgets them is its affair: failures are counted, the first is told.
+    /// Discards runs that have been freed durably and cannot be allocated yet (`-o discard`). A
+    /// failure is counted, and the first is reported; otherwise it has no effect.
     pub(super) fn discard_freed(&self, freed: &[Freed]) {
         if !self.discards.on_free.load(Ordering::Relaxed) {
             return;
         }
         let mut freed = freed.to_vec();
         freed.sort_unstable();
-        let mut rest = freed.into_iter();
-        let mut run = rest.next();
-        while let Some(Freed { start, mut len }) = run {
-            run = rest.next();
-            while let Some(next) = run.filter(|next| next.start == start.plus(u64::from(len))) {
-                len = match len.checked_add(next.len) {
-                    Some(len) => len,
-                    None => break,
-                };
-                run = rest.next();
-            }
+        for Freed { start, len } in joined(&freed) {
             if self.discards.unsupported.load(Ordering::Relaxed) {
                 return;
             }
-            // Noted where it failed.
+            // `discard` has noted a failure.
             let _ = self.discard(start, len);
         }
     }

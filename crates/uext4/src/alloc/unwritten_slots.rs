@@ -1,19 +1,19 @@
 //! Slots of inode tables that were never written.
 //!
-//! On disk: mke2fs may leave inode tables as they are (`lazy_itable_init`); `bg_itable_unused` says
+//! On disk: mke2fs may leave inode tables as they are (`lazy_itable_init`). `bg_itable_unused` says
 //! how many slots at the end of a group's table hold whatever the device held before. The kernel
-//! and e2fsck look at all slots in front of those.
+//! and e2fsck read all slots in front of those.
 //! Invariants: a slot is written or zeroed in the handle in which `bg_itable_unused` falls below
-//! it. Example of what would happen else: thread A claims inode 12 and thread B inode 13; B's
-//! transaction commits, A's does not, and the power fails. The table is in use up to 13, and slot
-//! 12 shows an inode of the file system that was there before, with links and blocks. The handle of
-//! a new inode zeroes few blocks; where many creators have claimed thousands of numbers, what lies
-//! far in front of one is zeroed before that, in handles that any journal admits.
-//! Kernel counterpart: `ext4_new_inode` zeroes a block of the table when it takes the first inode
-//! of it.
+//! it. Otherwise: thread A allocates inode 12, thread B allocates inode 13; B's transaction
+//! commits, A's does not, and the power fails. Therefore the table is in use up to slot 13, and
+//! slot 12 shows an inode of the file system that was there before, with links and blocks. The
+//! handle of a new inode zeroes few blocks. If many threads have allocated thousands of numbers,
+//! slots far in front of one are zeroed before that, in handles that any journal admits.
+//! Kernel counterpart: `ext4_new_inode` zeroes a block of the table when it allocates the first
+//! inode of it.
 
 use super::inode::INODE_CREDITS;
-use super::{GroupNo, InodeClaim, Space};
+use super::{GroupNo, InodeAllocation, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -26,7 +26,7 @@ use uext4_ondisk::{GroupFlags, RawGroupDesc, bitmap};
 const BLOCKS_PER_HANDLE: u32 = 16;
 
 impl Space {
-    /// Slots of a group's table from its begin on that hold inodes, or zeroes.
+    /// How many slots at the start of a group's table hold inodes or zeroes.
     pub(super) fn written_slots(&self, desc: &RawGroupDesc) -> u32 {
         let per_group = self.layout.inodes_per_group;
         let flags = desc.flags();
@@ -34,15 +34,15 @@ impl Space {
         if !has_count || flags.contains(GroupFlags::INODE_ZEROED) {
             return per_group;
         }
-        // Without a bitmap no inode of the group was ever in use.
+        // No inode of the group was ever in use.
         if flags.contains(GroupFlags::INODE_UNINIT) {
             return 0;
         }
         per_group.saturating_sub(desc.itable_unused())
     }
 
-    /// Slots of a group's table up to the last one that is in use by its bitmap: a count of unused
-    /// ones that says otherwise is wrong.
+    /// Slots of a group's table up to the last one that is in use by the bitmap. A count of unused
+    /// slots that disagrees is wrong.
     pub(super) fn slots_in_use(&self, group: GroupNo, bits: &[u8]) -> u32 {
         let per_group = self.layout.inodes_per_group;
         let reserved = self.layout.first_ino.get().saturating_sub(1).min(per_group);
@@ -65,18 +65,18 @@ impl Space {
         (slots.start / per_block..slots.end.div_ceil(per_block)).map(read).collect()
     }
 
-    /// Zeroes what was never written of the slots in front of a claimed one. The caller holds the
+    /// Zeroes the slots before an allocated one that were never written. The caller holds the
     /// group, whose table is written up to slot `written`.
     pub(super) fn zero_skipped_slots(
         &self,
         handle: &mut Handle<'_>,
-        claim: &InodeClaim,
+        allocation: &InodeAllocation,
         written: u32,
     ) -> Result<()> {
-        self.zero_slots(handle, claim.group, &claim.skipped, written..claim.index)
+        self.zero_slots(handle, allocation.group, &allocation.skipped, written..allocation.index)
     }
 
-    /// Zeroes slots of a group's table as far as they lie in `blocks`.
+    /// Zeroes those slots of a group's table that lie in `blocks`.
     fn zero_slots(
         &self,
         handle: &mut Handle<'_>,
@@ -99,8 +99,8 @@ impl Space {
         Ok(())
     }
 
-    /// Zeroes slots that were never written, from the first on, in handles of their own, until so
-    /// few are left as one handle zeroes. Not to be called with a handle open.
+    /// Zeroes slots that were never written, from the first on, in handles of their own, until one
+    /// handle can zero the rest. No handle may be open.
     pub(super) fn zero_ahead(&self, group: GroupNo, slots: Range<u32>) -> Result<()> {
         let per_block = self.layout.inodes_per_block();
         let most = BLOCKS_PER_HANDLE * per_block;
@@ -116,8 +116,8 @@ impl Space {
         Ok(())
     }
 
-    /// Brings slots of a group's table into use as free ones, those that are not yet; returns up to
-    /// where they are then. `blocks` hold all that may be left of them.
+    /// Zeroes those of `slots` that are not written yet, so that they count as free slots. Returns
+    /// up to which slot the table is written then. `blocks` hold all slots that may need it.
     fn zero_in_handle(
         &self,
         handle: &mut Handle<'_>,
@@ -126,7 +126,7 @@ impl Space {
         slots: Range<u32>,
     ) -> Result<u32> {
         let mut state = self.groups[group.get() as usize].lock();
-        // Other claims of the group do the same.
+        // Another allocation in the group may have zeroed them.
         let written = self.written_slots(&state.desc).max(slots.start);
         if written >= slots.end {
             return Ok(written);
@@ -140,7 +140,7 @@ impl Space {
         state.desc.set_itable_unused(unused);
         let desc = state.desc;
         self.write_desc(handle, group, &desc)?;
-        self.with_known_inodes(group, |busy| busy.note_taken(desc.inode_bitmap(), slots.end));
+        self.with_loaded_inode_map(group, |map| map.note_used(desc.inode_bitmap(), slots.end));
         Ok(slots.end)
     }
 }

@@ -1,10 +1,10 @@
 //! Blocks that hold the file system's own metadata and can never belong to a file.
 //!
 //! What: superblocks, group descriptors and their reserve, bitmaps, inode tables and the journal,
-//! as sorted, merged runs. A corrupt extent that points there is caught before anything is
-//! written through it.
-//! Invariants: no block has two uses. As in the kernel, an image where one has is not opened: a
-//! bitmap that lies in an inode table would change with the inodes.
+//! as sorted, merged runs. A corrupt extent that points there is caught before anything is written
+//! through it.
+//! Invariants: no block has two uses. An image in which one has is not opened, as in the kernel,
+//! because a bitmap inside an inode table would change with the inodes.
 //! Kernel counterpart: `fs/ext4/block_validity.c`.
 
 use crate::error::Result;
@@ -34,7 +34,7 @@ impl SystemZone {
         runs.extend(
             journal_runs.iter().map(|&(start, len)| (start.get(), start.get() + u64::from(len))),
         );
-        // A group without a superblock has no metadata at its start.
+        // A group without a copy of the superblock has no metadata at its start.
         runs.retain(|(start, end)| start < end);
         runs.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlap_means_a_common_block() {
+    fn runs_overlap_if_they_have_a_common_block() {
         let zone = SystemZone { runs: [(0, 10), (20, 21), (30, 40)].into() };
         let check = |start, len| zone.overlaps(BlockNo(start), len);
         assert!(check(9, 1) && check(5, 100) && check(15, 6) && check(39, 1) && check(35, 1));

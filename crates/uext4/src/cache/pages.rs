@@ -3,8 +3,8 @@
 //! What: a page is one block of file data. Its bytes are an `Arc`: writeback and readers clone it
 //! and use it without the lock; a writer that comes meanwhile copies the page first.
 //! Invariants: a page that is `dirty` or under `writeback` is never evicted. `reserved` pages have
-//! no block on the device yet and hold a promise of one. `converting` pages lie over an unwritten
-//! extent, whose conversion may need room in the extent tree.
+//! no block on the device yet and hold a reservation of one. `converting` pages lie over an
+//! unwritten extent, whose conversion may need room in the extent tree.
 
 use super::dirty::{DirtyInodes, DirtyMark};
 use super::page_set::PageSet;
@@ -26,7 +26,7 @@ pub struct Page {
     pub dirty: bool,
     /// Being written to the device, or waiting for its mapping after that.
     pub writeback: bool,
-    /// Holds a promise of a block.
+    /// Holds a reservation of a block.
     pub reserved: bool,
     /// Lies over an unwritten extent.
     pub converting: bool,
@@ -184,7 +184,8 @@ impl PageMap {
     }
 
     /// The page is on the device and mapped (`done`), or has to be tried again. Returns whether it
-    /// held a promise of a block, and whether it lay over an unwritten extent, and does no more.
+    /// held a reservation of a block, and whether it lay over an unwritten extent, and does no
+    /// more.
     pub fn end_writeback(&mut self, at: FileBlock, done: bool) -> (bool, bool) {
         let Some(page) = self.pages.get_mut(at) else { return (false, false) };
         page.writeback = false;
@@ -200,7 +201,7 @@ impl PageMap {
     }
 
     /// Drops the pages from `from` up to `end` (exclusive), dirty or not. None may be under
-    /// writeback. Returns how many of them held a promise of a block.
+    /// writeback. Returns how many of them held a reservation of a block.
     pub fn discard(&mut self, from: FileBlock, end: FileBlock) -> u32 {
         let gone: Vec<FileBlock> = self.range(from, end).map(|(at, _)| at).collect();
         let mut reserved = 0;

@@ -46,8 +46,9 @@ mod tests {
     fn words_of_the_allocator_are_taken() {
         let words = ["mb_optimize_scan=0", "stripe=16", "mb_free=global", "mb_reserve=off"];
         let alloc = check(&words).unwrap().alloc;
-        assert!(!alloc.optimize_scan && !alloc.reserve && alloc.trylock);
-        assert_eq!((alloc.stripe, alloc.free), (16, FreeMode::Global));
+        let ablation = &alloc.ablation;
+        assert!(!ablation.optimize_scan && !ablation.preallocate && ablation.trylock);
+        assert_eq!((alloc.stripe, ablation.free), (16, FreeMode::Global));
     }
 
     #[test]

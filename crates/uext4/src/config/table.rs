@@ -286,31 +286,37 @@ pub const ABLATION: &[Row<MountOptions>] = &[
             one_of(
                 &["mb_optimize_scan"],
                 &[
-                    ("0", |o| o.alloc.optimize_scan = false),
-                    ("1", |o| o.alloc.optimize_scan = true),
+                    ("0", |o| o.alloc.ablation.optimize_scan = false),
+                    ("1", |o| o.alloc.ablation.optimize_scan = true),
                 ],
             ),
             one_of(
                 &["mb_trylock"],
-                &[("0", |o| o.alloc.trylock = false), ("1", |o| o.alloc.trylock = true)],
+                &[
+                    ("0", |o| o.alloc.ablation.trylock = false),
+                    ("1", |o| o.alloc.ablation.trylock = true),
+                ],
             ),
             one_of(
                 &["mb_stream_goal"],
                 &[
-                    ("inode", |o| o.alloc.stream_goal = StreamGoal::Inode),
-                    ("global", |o| o.alloc.stream_goal = StreamGoal::Global),
+                    ("inode", |o| o.alloc.ablation.stream_goal = StreamGoal::Inode),
+                    ("global", |o| o.alloc.ablation.stream_goal = StreamGoal::Global),
                 ],
             ),
             one_of(
                 &["mb_free"],
                 &[
-                    ("sharded", |o| o.alloc.free = FreeMode::Sharded),
-                    ("global", |o| o.alloc.free = FreeMode::Global),
+                    ("sharded", |o| o.alloc.ablation.free = FreeMode::Sharded),
+                    ("global", |o| o.alloc.ablation.free = FreeMode::Global),
                 ],
             ),
             one_of(
                 &["mb_reserve"],
-                &[("on", |o| o.alloc.reserve = true), ("off", |o| o.alloc.reserve = false)],
+                &[
+                    ("on", |o| o.alloc.ablation.preallocate = true),
+                    ("off", |o| o.alloc.ablation.preallocate = false),
+                ],
             ),
         ],
         default: "1, 1, inode, sharded, on",

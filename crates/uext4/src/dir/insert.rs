@@ -1,6 +1,6 @@
 //! Adding a name: into a gap, a new block, a new hash tree, or a leaf that is split for it.
 //!
-//! Invariants: [`Insertion::plan`] reads every block and claims every block that
+//! Invariants: [`Insertion::plan`] reads every block and allocates every block that
 //! [`Insertion::apply`] will change; what applies cannot meet a device failure. Records move only
 //! in directories that are read in order of hash, where cursors do not depend on places.
 
@@ -23,7 +23,7 @@ use uext4_ondisk::hash::DirHasher;
 use uext4_ondisk::htree::{self, DxEntry, DxRoot};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 
-/// A name that can be added to a directory: it is not there, and the space for it is claimed.
+/// A name that can be added to a directory: it is not there, and the space for it is allocated.
 ///
 /// Dropping it unused gives the space back.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Target {
 }
 
 impl<'a> Insertion<'a> {
-    /// Checks that `name` can be added to directory `dir`, and claims the space.
+    /// Checks that `name` can be added to directory `dir`, and allocates the space.
     ///
     /// # Errors
     /// `Exists`; those of [`super::lookup`]; `NoSpace` when there are no blocks, or the directory
@@ -121,7 +121,7 @@ impl<'a> Insertion<'a> {
         let mut credits = target.old_blocks() + u32::from(view.has_stale_index);
         let mut growth = None;
         if new_blocks > 0 {
-            growth = Some(extent::claim_growth(dir.space(), dir, new_blocks)?);
+            growth = Some(extent::allocate_growth(dir.space(), dir, new_blocks)?);
             credits += extent::grow_credits(dir, new_blocks) + new_blocks;
         }
         let clears_index = view.has_stale_index;
@@ -282,7 +282,7 @@ impl<'a> Insertion<'a> {
         role: BlockRole,
     ) -> Result<(FileBlock, Arc<Buffer>)> {
         let growth = self.growth.as_mut().ok_or_else(out_of_plan)?;
-        let block_size = self.space.cache().block_size() as u64;
+        let block_size = u64::from(self.space.layout().block_size);
         let size = self.dir.attributes().size;
         let at = FileBlock(u32::try_from(size / block_size).map_err(|_| out_of_plan())?);
         let block = extent::grow(self.space, handle, self.dir, growth, at)?;

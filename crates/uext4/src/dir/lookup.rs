@@ -209,7 +209,7 @@ pub fn init(
         let has_csum = space.layout().has_metadata_csum();
         dir_entry::init_first_block(&mut bytes, dir.ino(), parent, has_filetype(space), has_csum);
     }
-    let size = space.cache().block_size() as u64;
+    let size = u64::from(space.layout().block_size);
     dir.update(handle, |attributes| {
         attributes.size = size;
         attributes.disk_size = size;

@@ -53,18 +53,18 @@ impl Rig {
     /// Makes a directory.
     fn mkdir(&mut self, parent: &Inode, name: &[u8]) -> Result<InodeRef> {
         let insertion = Insertion::plan(&self.space, parent, name)?;
-        let mut claim = self.space.claim_inode(parent.ino(), Child::Directory)?;
+        let mut allocation = self.space.allocate_inode(parent.ino(), Child::Directory)?;
         let mut attributes = Attributes::new(self.space.layout(), FileKind::Directory, 0o755, 7);
         attributes.links = 2;
         let kind = FileKind::Directory;
-        let (ino, home) = (claim.ino(), claim.home());
+        let (ino, data_group) = (allocation.ino(), allocation.data_group());
         let creation = self.inodes.begin_creation(ino);
-        let inode = Inode::create(&self.space, &self.budget, ino, home, kind, attributes)?;
+        let inode = Inode::create(self.inodes.context(), ino, data_group, kind, attributes)?;
         let inode = Arc::new(inode);
-        let mut growth = extent::claim_growth(&self.space, &inode, 1)?;
+        let mut growth = extent::allocate_growth(&self.space, &inode, 1)?;
         let credits = insertion.credits() + init_credits(&inode) + 2 + 1;
         self.run(credits, |handle| {
-            self.space.take_inode(handle, &mut claim, true)?;
+            self.space.mark_inode_used(handle, &mut allocation, true)?;
             init(&self.space, handle, &inode, &mut growth, parent.ino())?;
             insertion.apply(handle, inode.ino(), kind)?;
             parent.update(handle, |attributes| attributes.links += 1)
@@ -110,7 +110,7 @@ impl Rig {
     fn index_levels(&self, dir: &Inode) -> u8 {
         let at = extent::block_of(&self.space, dir, FileBlock(0)).unwrap();
         let kind = BlockKind::DirIndex { seed: dir.seed() };
-        let buffer = self.space.cache().read(at, kind).unwrap();
+        let buffer = self.space.journal().cache().read(at, kind).unwrap();
         let has_csum = self.space.layout().has_metadata_csum();
         let bytes = buffer.read();
         htree::parse_root(&bytes, has_csum, htree::MAX_LEVELS_LARGEDIR).unwrap().0.levels
@@ -239,7 +239,7 @@ fn all_hash_functions_and_signs() {
             let flags = if unsigned { "2" } else { "1" };
             must("debugfs", &["-w", "-R", &format!("ssv flags {flags}"), path]);
             let mut rig = Rig::open(&image);
-            assert_eq!(rig.space.hash_info().unsigned, unsigned);
+            assert_eq!(rig.space.layout().name_hash.unsigned, unsigned);
             let files = rig.files();
             let dir = rig.inode("d");
             for n in 0..1_000 {

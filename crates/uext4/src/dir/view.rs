@@ -51,7 +51,7 @@ impl<'a> View<'a> {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
-        let block_size = space.cache().block_size() as u64;
+        let block_size = u64::from(space.layout().block_size);
         if size == 0 || !size.is_multiple_of(block_size) {
             return Err(corrupt("size is not a number of blocks").into());
         }
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn block_size(&self) -> usize {
-        self.space.cache().block_size()
+        self.space.layout().block_size as usize
     }
 
     /// Whether blocks carry checksums, and leaves the record for them.
@@ -100,21 +100,21 @@ impl<'a> View<'a> {
 
     /// Hashes names with `version`, or with what the volume gives new hash trees.
     pub(super) fn hasher(&self, version: Option<HashVersion>) -> Result<DirHasher> {
-        let info = self.space.hash_info();
+        let hash = self.space.layout().name_hash;
         let version = match version {
             Some(version) => version,
-            None => HashVersion::from_raw(info.default_version).ok_or_else(|| {
+            None => HashVersion::from_raw(hash.default_version).ok_or_else(|| {
                 let kind = CorruptKind::Range {
                     what: "superblock",
                     field: "s_def_hash_version",
                     min: 0,
                     max: 2,
-                    found: u64::from(info.default_version),
+                    found: u64::from(hash.default_version),
                 };
                 Error::from(kind.at(Place::Superblock))
             })?,
         };
-        Ok(DirHasher { version, unsigned: info.unsigned, seed: info.seed })
+        Ok(DirHasher { version, unsigned: hash.unsigned, seed: hash.seed })
     }
 
     pub(super) fn leaf_kind(&self) -> BlockKind {
@@ -149,7 +149,7 @@ impl<'a> View<'a> {
             return Err(self.corrupt(at, kind));
         }
         let block = extent::block_of(self.space, self.inode, at)?;
-        self.space.cache().read(block, kind)
+        self.inode.cache().read(block, kind)
     }
 
     /// Whether all records of a leaf are well formed. What was checked once stays so until

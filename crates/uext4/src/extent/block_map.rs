@@ -13,7 +13,7 @@ use crate::inode::Inode;
 use std::collections::HashSet;
 use uext4_ondisk::block_map::{BlockPath, direct, entry, path};
 use uext4_ondisk::extent::{Extent, MAX_WRITTEN_LEN};
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Ino, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
 pub(super) fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
     let block_size = space.layout().block_size;
@@ -29,7 +29,7 @@ pub(super) fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapp
             return Ok(hole(rest_of_subtree(per_block, &steps[done..])));
         }
         space.check_run(block, 1)?;
-        let buffer = space.cache().read(block, BlockKind::Plain)?;
+        let buffer = inode.cache().read(block, BlockKind::Plain)?;
         block = entry(&buffer.read(), index);
     }
     if block == BlockNo(0) {
@@ -64,7 +64,7 @@ pub(super) fn list(
     let map = inode.attributes().block_map;
     let per_block = u64::from(space.layout().block_size / 4);
     let nodes = HashSet::new();
-    let mut walk = Walk { space, ino: inode.ino(), per_block, from, visit, nodes, run: None };
+    let mut walk = Walk { space, inode, per_block, from, visit, nodes, run: None };
     let mut first = 0;
     for slot in 0..SLOTS {
         // The last three slots lead to blocks by one, two and three levels.
@@ -83,7 +83,7 @@ pub(super) fn list(
 /// A walk over a block map in the order of the file.
 struct Walk<'a> {
     space: &'a Space,
-    ino: Ino,
+    inode: &'a Inode,
     /// Block numbers in an indirect block.
     per_block: u64,
     from: FileBlock,
@@ -111,10 +111,10 @@ impl Walk<'_> {
         }
         if !self.nodes.insert(block) {
             let kind = CorruptKind::Rule { what: "indirect block", why: "has two places" };
-            return Err(kind.at(Place::InodeBlock(self.ino, block)).into());
+            return Err(kind.at(Place::InodeBlock(self.inode.ino(), block)).into());
         }
         // A copy: the visitor is not called with the block locked.
-        let buffer = self.space.cache().read(block, BlockKind::Plain)?;
+        let buffer = self.inode.cache().read(block, BlockKind::Plain)?;
         let bytes: Box<[u8]> = (&*buffer.read()).into();
         let below = span / self.per_block;
         let mut at = first;

@@ -4,12 +4,12 @@
 //! by one new extent or by nothing. Insertion, conversion, removal are all this. Extents that
 //! continue each other are merged, leaves that overflow are split, leaves that become empty are
 //! freed, keys follow.
-//! Invariants: before the handle starts, the blocks for new nodes are claimed, and the nodes and
-//! bitmaps that change are read and held ([`NodeClaims`]). So an edit in a handle meets neither a
-//! full device nor a failing one, nor a tree that cannot grow.
+//! Invariants: before the handle starts, the blocks for new nodes are allocated, and the nodes and
+//! bitmaps that change are read and held ([`NodeAllocations`]). So an edit in a handle meets
+//! neither a full device nor a failing one, nor a tree that cannot grow.
 
 use super::path::{Level, Path, capacity, too_deep};
-use crate::alloc::{Claim, Space};
+use crate::alloc::{Allocation, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
@@ -41,8 +41,8 @@ pub struct Removed {
 /// What edits need besides credits: blocks for the nodes that they may add, and the blocks that
 /// they change, held in memory.
 #[derive(Debug, Default)]
-pub struct NodeClaims {
-    claims: Vec<Claim>,
+pub struct NodeAllocations {
+    allocations: Vec<Allocation>,
     pins: Vec<Arc<Buffer>>,
 }
 
@@ -50,9 +50,9 @@ pub struct NodeClaims {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeSource {
     /// They were promised.
-    Promised,
+    Reserved,
     /// The edit takes blocks away or converts them, which must not fail: also what is kept back.
-    Kept,
+    Pool,
     /// As for data.
     Free,
 }
@@ -71,8 +71,8 @@ fn root_depth(root: &ExtentRoot) -> u16 {
         .map_or(0, |header| header.eh_depth.get().min(MAX_DEPTH))
 }
 
-impl NodeClaims {
-    /// Claims and reads what edits at `places` can need that free no node. The caller holds the
+impl NodeAllocations {
+    /// Allocates and reads what edits at `places` can need that free no node. The caller holds the
     /// lock under which the tree changes, and no handle.
     ///
     /// # Errors
@@ -89,28 +89,28 @@ impl NodeClaims {
             let paths = paths_to(space, inode, &root, places)?;
             for path in &paths {
                 for node in path.nodes() {
-                    pins.push(space.cache().read(node, node_kind(inode))?);
+                    pins.push(inode.cache().read(node, node_kind(inode))?);
                 }
             }
             nodes_needed(space, inode, &paths)?
         };
-        let mut claims = Vec::with_capacity(count);
+        let mut allocations = Vec::with_capacity(count);
         for _ in 0..count {
             let goal = inode.goal();
-            claims.push(match source {
-                NodeSource::Promised => space.claim_reserved(goal, 1)?,
-                NodeSource::Kept => space.claim_node(goal)?,
-                NodeSource::Free => space.claim(goal, 1)?,
+            allocations.push(match source {
+                NodeSource::Reserved => space.allocate_reserved(goal, 1)?,
+                NodeSource::Pool => space.allocate_node(goal)?,
+                NodeSource::Free => space.allocate(goal, 1)?,
             });
         }
-        Ok(Self { claims, pins })
+        Ok(Self { allocations, pins })
     }
 
-    /// As [`NodeClaims::for_edits`] for edits that remove what stands at `places`, and free nodes
-    /// by that; with `splits` they may cut an extent in two.
+    /// As [`NodeAllocations::for_edits`] for edits that remove what stands at `places`, and free
+    /// nodes by that; with `splits` they may cut an extent in two.
     ///
     /// # Errors
-    /// As [`NodeClaims::for_edits`].
+    /// As [`NodeAllocations::for_edits`].
     pub fn for_removal(
         space: &Space,
         inode: &Inode,
@@ -118,13 +118,13 @@ impl NodeClaims {
         splits: bool,
     ) -> Result<Self> {
         let mut nodes = match splits {
-            true => Self::for_edits(space, inode, places, NodeSource::Kept)?,
-            false => Self { claims: Vec::new(), pins: vec![inode.table_block()?] },
+            true => Self::for_edits(space, inode, places, NodeSource::Pool)?,
+            false => Self { allocations: Vec::new(), pins: vec![inode.table_block()?] },
         };
         let root = inode.tree().read();
         for path in paths_to(space, inode, &root, places)? {
             for node in path.nodes() {
-                nodes.pins.push(space.cache().read(node, node_kind(inode))?);
+                nodes.pins.push(inode.cache().read(node, node_kind(inode))?);
                 nodes.pins.extend(space.pin_run(node, 1)?);
             }
         }
@@ -139,14 +139,14 @@ impl NodeClaims {
     /// Worst case of the blocks that new nodes dirty: themselves, their bitmaps, and descriptors.
     #[must_use]
     pub fn new_node_credits(&self) -> u32 {
-        3 * u32::try_from(self.claims.len()).unwrap_or(u32::MAX / 3)
+        3 * u32::try_from(self.allocations.len()).unwrap_or(u32::MAX / 3)
     }
 
     fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
-        let mut claim = self.claims.pop().ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "an extent edit needs more nodes than were claimed")
+        let mut allocation = self.allocations.pop().ok_or_else(|| {
+            Error::new(ErrorKind::Internal, "an extent edit needs more nodes than were allocated")
         })?;
-        space.take(handle, &mut claim, 1)
+        space.mark_used(handle, &mut allocation, 1)
     }
 }
 
@@ -207,7 +207,7 @@ impl Edit {
         space: &Space,
         handle: &mut Handle<'_>,
         inode: &Inode,
-        nodes: &mut NodeClaims,
+        nodes: &mut NodeAllocations,
     ) -> Result<Removed> {
         let mut root = inode.tree().write();
         let path = Path::to(space, inode, &root, self.first)?;
@@ -292,7 +292,7 @@ struct Change<'a, 'j> {
     space: &'a Space,
     handle: &'a mut Handle<'j>,
     inode: &'a Inode,
-    nodes: &'a mut NodeClaims,
+    nodes: &'a mut NodeAllocations,
     root: &'a mut ExtentRoot,
     /// Change of the inode's block count by tree nodes, in sectors.
     sectors: i64,
@@ -435,7 +435,7 @@ impl Change<'_, '_> {
     }
 
     fn write_leaf_block(&mut self, block: BlockNo, extents: &[Extent]) -> Result<()> {
-        let buffer = self.space.cache().read(block, self.node_kind())?;
+        let buffer = self.inode.cache().read(block, self.node_kind())?;
         assert!(write_leaf(&mut self.handle.write(&buffer)?, extents));
         Ok(())
     }
@@ -446,7 +446,7 @@ impl Change<'_, '_> {
         depth: u16,
         children: &[ExtentIndex],
     ) -> Result<()> {
-        let buffer = self.space.cache().read(block, self.node_kind())?;
+        let buffer = self.inode.cache().read(block, self.node_kind())?;
         assert!(write_index(&mut self.handle.write(&buffer)?, depth, children));
         Ok(())
     }

@@ -1,26 +1,26 @@
 //! Adding blocks to a directory (or a slow symbolic link), one at a time, inside one handle.
 
-use super::edit::{Edit, NodeClaims, NodeSource, edit_credits};
-use crate::alloc::{Claim, Space};
+use super::edit::{Edit, NodeAllocations, NodeSource, edit_credits};
+use crate::alloc::{Allocation, Space};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::journal::Handle;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// Blocks claimed for a file that grows: data blocks and the tree nodes they may need.
+/// Blocks allocated for a file that grows: data blocks and the tree nodes they may need.
 #[derive(Debug)]
 pub struct Growth {
-    blocks: Vec<Claim>,
-    nodes: NodeClaims,
+    blocks: Vec<Allocation>,
+    nodes: NodeAllocations,
 }
 
-/// Claims `blocks` data blocks behind the end of `inode`. The caller holds the directory's lock
+/// Allocates `blocks` data blocks behind the end of `inode`. The caller holds the directory's lock
 /// exclusively, and no handle.
 ///
 /// # Errors
 /// `NoSpace`; a corrupt tree; a device failure.
-pub fn claim_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Growth> {
+pub fn allocate_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Growth> {
     let block_size = u64::from(space.layout().block_size);
     let end = u32::try_from(inode.size() / block_size).unwrap_or(u32::MAX);
     let places: Vec<FileBlock> = (0..blocks).map(|i| FileBlock(end).plus(i)).collect();
@@ -28,16 +28,16 @@ pub fn claim_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Growth>
         Some(last) => super::block_of(space, inode, FileBlock(last))?.plus(1),
         None => inode.goal(),
     };
-    let mut claims = Vec::with_capacity(places.len());
+    let mut allocations = Vec::with_capacity(places.len());
     for _ in &places {
-        let claim = space.claim(goal, 1)?;
-        goal = claim.start().plus(1);
-        claims.push(claim);
+        let allocation = space.allocate(goal, 1)?;
+        goal = allocation.start().plus(1);
+        allocations.push(allocation);
     }
-    claims.reverse();
+    allocations.reverse();
     Ok(Growth {
-        blocks: claims,
-        nodes: NodeClaims::for_edits(space, inode, &places, NodeSource::Free)?,
+        blocks: allocations,
+        nodes: NodeAllocations::for_edits(space, inode, &places, NodeSource::Free)?,
     })
 }
 
@@ -48,8 +48,8 @@ pub fn grow_credits(inode: &Inode, blocks: u32) -> u32 {
     blocks * (2 + edit_credits(inode))
 }
 
-/// Takes one of the claimed blocks and maps it at `at`. The caller creates its buffer and sets the
-/// size.
+/// Takes one of the allocated blocks and maps it at `at`. The caller creates its buffer and sets
+/// the size.
 ///
 /// # Errors
 /// Those of [`Edit::apply`].
@@ -60,8 +60,8 @@ pub fn grow(
     growth: &mut Growth,
     at: FileBlock,
 ) -> Result<BlockNo> {
-    let mut claim = growth.blocks.pop().expect("no more blocks than were claimed");
-    let start = space.take(handle, &mut claim, 1)?;
+    let mut allocation = growth.blocks.pop().expect("no more blocks than were allocated");
+    let start = space.mark_used(handle, &mut allocation, 1)?;
     let new = Extent { first: at, len: 1, start, unwritten: false };
     let edit = Edit { first: at, end: at.plus(1), new: Some(new) };
     edit.apply(space, handle, inode, &mut growth.nodes)?;

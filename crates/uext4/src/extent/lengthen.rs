@@ -2,7 +2,7 @@
 //!
 //! What: [`super::find`] gives the [`Spot`] of a block; if an extent ends there and its next blocks
 //! continue it on the device too, its entry gets a new length. No node is added, split or freed,
-//! and no key changes, so nothing is claimed and the path is not walked again.
+//! and no key changes, so nothing is allocated and the path is not walked again.
 //! Invariants: as for [`super::Edit`]: the spot was found under the lock under which the tree
 //! changes, and that is still held.
 

@@ -22,8 +22,8 @@ mod path;
 mod shift;
 mod written;
 
-pub use edit::{Edit, NodeClaims, NodeSource, Removed, edit_credits};
-pub use growth::{Growth, claim_growth, grow, grow_credits};
+pub use edit::{Edit, NodeAllocations, NodeSource, Removed, edit_credits};
+pub use growth::{Growth, allocate_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub use list::list;
 pub use shift::{Distance, Shift, ShiftPins, leaves_from};
@@ -130,7 +130,7 @@ pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
         depth -= 1;
         space.check_run(child.child, 1)?;
         let kind = BlockKind::ExtentNode { seed: inode.seed() };
-        let buffer = space.cache().read(child.child, kind)?;
+        let buffer = inode.cache().read(child.child, kind)?;
         step = {
             let bytes = buffer.read();
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));

@@ -54,7 +54,7 @@ impl Path {
             depth -= 1;
             space.check_run(child.child, 1)?;
             let kind = BlockKind::ExtentNode { seed: inode.seed() };
-            let buffer = space.cache().read(child.child, kind)?;
+            let buffer = inode.cache().read(child.child, kind)?;
             let bytes = buffer.read();
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
             let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;

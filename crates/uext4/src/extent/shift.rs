@@ -81,7 +81,7 @@ impl ShiftPins {
         nodes.dedup();
         let mut pins = vec![inode.table_block()?];
         for node in nodes {
-            pins.push(space.cache().read(node, node_kind(inode))?);
+            pins.push(inode.cache().read(node, node_kind(inode))?);
         }
         let credits = u32::try_from(pins.len()).unwrap_or(u32::MAX);
         Ok(Self { pins, credits })
@@ -202,7 +202,7 @@ impl Work<'_, '_> {
         bound: FileBlock,
     ) -> Result<Option<FileBlock>> {
         self.space.check_run(block, 1)?;
-        let buffer = self.space.cache().read(block, node_kind(self.inode))?;
+        let buffer = self.inode.cache().read(block, node_kind(self.inode))?;
         let mut entries = {
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(self.inode.ino(), block));
             let blocks = 0..self.space.layout().blocks_count;

@@ -7,10 +7,10 @@
 
 use super::Files;
 use super::hole::HoleNeed;
-use crate::alloc::Claim;
+use crate::alloc::Allocation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
-    Edit, Mapping, NodeClaims, NodeSource, Spot, State, edit_credits, find, lookup,
+    Edit, Mapping, NodeAllocations, NodeSource, Spot, State, edit_credits, find, lookup,
 };
 use crate::inode::{Attributes, Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
@@ -162,9 +162,9 @@ impl Files {
                 continue;
             }
             let origin = inode.stream_goal();
-            let need = HoleNeed { want: hole, promised: false, placed: None, origin };
-            let claim = self.claim_hole(inode, &spot, &need)?;
-            at = self.insert_unwritten(inode, at, claim, size)?;
+            let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
+            let allocation = self.allocate_hole(inode, &spot, &need)?;
+            at = self.insert_unwritten(inode, at, allocation, size)?;
         }
         Ok(())
     }
@@ -181,35 +181,38 @@ impl Files {
         let at = spot.mapping.first;
         let is_next = |before: &Extent| before.unwritten && before.end() == at;
         let Some(before) = spot.before().filter(is_next) else { return Ok(None) };
-        let Some(mut draw) = self.space.draw(&inode.window, at.get()) else { return Ok(None) };
-        let len = hole.min(MAX_UNWRITTEN_LEN - before.len).min(draw.len());
-        if len == 0 || draw.start() != before.start.plus(u64::from(before.len)) {
+        let Some(mut borrowed) = self.space.borrow_preallocation(&inode.preallocation, at.get())
+        else {
+            return Ok(None);
+        };
+        let len = hole.min(MAX_UNWRITTEN_LEN - before.len).min(borrowed.len());
+        if len == 0 || borrowed.start() != before.start.plus(u64::from(before.len)) {
             return Ok(None);
         }
         let next = at.plus(len);
         let reached = size.map(|size| size.min(u64::from(next.get()) * self.block_size()));
         let table = inode.table_block()?;
         self.space.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
-            draw.take(handle, len)?;
+            borrowed.mark_used(handle, len)?;
             spot.lengthen(handle, inode, &table, len, |a| Self::note_range(a, reached))
         })?;
         Ok(Some(next))
     }
 
-    /// Maps a claim at `at`; returns the block behind it.
+    /// Maps an allocation at `at`; returns the block behind it.
     fn insert_unwritten(
         &self,
         inode: &Inode,
         at: FileBlock,
-        mut claim: Claim,
+        mut allocation: Allocation,
         size: Option<u64>,
     ) -> Result<FileBlock> {
-        let len = claim.len();
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &[at], NodeSource::Free)?;
+        let len = allocation.len();
+        let mut nodes = NodeAllocations::for_edits(&self.space, inode, &[at], NodeSource::Free)?;
         let reached = size.map(|size| size.min(u64::from(at.plus(len).get()) * self.block_size()));
         self.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
-            let start = self.space.take(handle, &mut claim, len)?;
-            inode.window.note_taken(handle, start, len);
+            let start = self.space.mark_used(handle, &mut allocation, len)?;
+            inode.preallocation.note_used(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };
             let edit = Edit { first: at, end: new.end(), new: Some(new) };
             edit.apply(&self.space, handle, inode, &mut nodes)?;
@@ -293,7 +296,7 @@ impl Files {
         let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
         let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
         let mut nodes =
-            NodeClaims::for_edits(&self.space, inode, &[mapping.first], NodeSource::Kept)?;
+            NodeAllocations::for_edits(&self.space, inode, &[mapping.first], NodeSource::Pool)?;
         self.space.journal().run(edit_credits(inode), |handle| {
             let new = Extent { first: mapping.first, len, start, unwritten: true };
             let edit = Edit { first: new.first, end: new.end(), new: Some(new) };

@@ -10,7 +10,7 @@
 
 use super::Files;
 use super::hole::HoleNeed;
-use crate::alloc::Claim;
+use crate::alloc::Allocation;
 use crate::cache::PageImage;
 use crate::config::WritebackMode;
 use crate::error::{Error, Result};
@@ -57,14 +57,14 @@ pub(super) struct Pending {
 }
 
 pub(super) enum PendingBlocks {
-    Claimed(Claim),
+    Allocated(Allocation),
     Unwritten(BlockNo),
 }
 
 impl Pending {
     pub(super) fn start(&self) -> BlockNo {
         match &self.blocks {
-            PendingBlocks::Claimed(claim) => claim.start(),
+            PendingBlocks::Allocated(allocation) => allocation.start(),
             PendingBlocks::Unwritten(start) => *start,
         }
     }
@@ -145,18 +145,18 @@ impl Files {
             let spot = find(&self.space, part.inode, first)?;
             let mapping = spot.mapping;
             let mut len = contiguous(rest).min(mapping.len as usize);
-            let claim = match mapping.state {
+            let allocation = match mapping.state {
                 State::Hole => {
                     let want = (len as u32).min(MAX_UNWRITTEN_LEN);
-                    let claim = self.claim_for(part, &spot, want)?;
-                    len = claim.len() as usize;
-                    Some(claim)
+                    let allocation = self.allocate_for(part, &spot, want)?;
+                    len = allocation.len() as usize;
+                    Some(allocation)
                 }
                 _ => None,
             };
             let (here, behind) = rest.split_at(len);
             let data = here.iter().map(|(_, data)| Arc::clone(data)).collect();
-            match (mapping.state, claim) {
+            match (mapping.state, allocation) {
                 (State::Written(start), _) => part.overwrites.push(Run { start, data }),
                 (State::Unwritten(start), _) => {
                     let blocks = PendingBlocks::Unwritten(start);
@@ -164,8 +164,9 @@ impl Files {
                     let next = behind.first().map(|(at, _)| *at);
                     self.widen_conversion(part, spot.before(), next);
                 }
-                (State::Hole, claim) => {
-                    let blocks = PendingBlocks::Claimed(claim.expect("claimed for a hole"));
+                (State::Hole, allocation) => {
+                    let blocks =
+                        PendingBlocks::Allocated(allocation.expect("allocated for a hole"));
                     part.pending.push(Pending { first, len: len as u32, blocks, data });
                 }
             }
@@ -223,17 +224,17 @@ impl Files {
         part.pending.push(last);
     }
 
-    /// Claims for a hole: small files side by side, any other by itself.
-    fn claim_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Claim> {
+    /// Allocates for a hole: small files side by side, any other by itself.
+    fn allocate_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Allocation> {
         let inode = part.inode;
         let blocks = self.block_from(part.size).get();
         if blocks < self.options.alloc.stream_req {
-            return self.localities.claim(&self.space, inode, want);
+            return self.localities.allocate(&self.space, inode, want);
         }
         let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
         let placed = part.pending.last().map(Pending::extent);
-        let hole = HoleNeed { want, promised: true, placed, origin };
-        self.claim_hole(inode, spot, &hole)
+        let hole = HoleNeed { want, reserved: true, placed, origin };
+        self.allocate_hole(inode, spot, &hole)
     }
 
     /// Gives all runs to the device at once; what follows each other goes in one write.
@@ -259,8 +260,7 @@ impl Files {
             next = run.start.plus(len as u64);
         }
         flush(from, to, start, &mut writes);
-        self.space
-            .cache()
+        self.cache()
             .device()
             .write_many(&writes)
             .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })

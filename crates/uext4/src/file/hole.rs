@@ -8,22 +8,22 @@
 //! Kernel counterpart: `ext4_ext_find_goal`, `ext4_mb_normalize_request`.
 
 use super::Files;
-use crate::alloc::{Claim, Need};
+use crate::alloc::{Allocation, Need};
 use crate::error::Result;
 use crate::extent::{Spot, State, lookup};
 use crate::inode::Inode;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// Bytes of the smallest and the largest range that is claimed around a write.
+/// Bytes of the smallest and the largest range that is allocated around a write.
 const RANGE_BYTES: [u64; 2] = [16 << 10, 8 << 20];
 
 /// What is wanted for a hole.
 pub(super) struct HoleNeed {
     /// Most blocks.
     pub(super) want: u32,
-    /// They were promised before.
-    pub(super) promised: bool,
+    /// They were reserved before.
+    pub(super) reserved: bool,
     /// What was placed last, and stands in no tree yet.
     pub(super) placed: Option<Extent>,
     /// Where the file would best begin, if nothing of it is placed.
@@ -31,8 +31,13 @@ pub(super) struct HoleNeed {
 }
 
 impl Files {
-    /// Claims blocks for the hole at `spot`. The caller holds the sweep lock, and no handle.
-    pub(super) fn claim_hole(&self, inode: &Inode, spot: &Spot, hole: &HoleNeed) -> Result<Claim> {
+    /// Allocates blocks for the hole at `spot`. The caller holds the sweep lock, and no handle.
+    pub(super) fn allocate_hole(
+        &self,
+        inode: &Inode,
+        spot: &Spot,
+        hole: &HoleNeed,
+    ) -> Result<Allocation> {
         let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
         // Nothing before the hole in its leaf is nothing before it in the file: a leaf begins where
         // its first extent does.
@@ -40,15 +45,15 @@ impl Files {
         let start = before.map_or(FileBlock(0), |extent| extent.end());
         let goal = self.goal_of(inode, spot, before, hole.origin);
         let (key, want) = (first.get(), hole.want);
-        let need = Need { key, want, ahead: 0, goal, promised: hole.promised };
+        let need = Need { key, want, ahead: 0, goal, reserved: hole.reserved };
         if hole_end == FileBlock::END && first == start {
-            return self.space.claim_from(&inode.window, need, true);
+            return self.space.allocate_from(&inode.preallocation, need, true);
         }
         let blocks = self.range_blocks(inode.size());
         let from = key - key % blocks;
         let to = (from.saturating_add(blocks)).min(self.block_from(inode.size()).get());
         let to = to.max(key.saturating_add(want)).min(hole_end.get());
-        self.space.claim_around(&inode.window, need, from.max(start.get())..to)
+        self.space.allocate_around(&inode.preallocation, need, from.max(start.get())..to)
     }
 
     fn goal_of(

@@ -14,11 +14,13 @@
 
 use super::Files;
 use super::hole::HoleNeed;
-use crate::alloc::Claim;
+use crate::alloc::Allocation;
 use crate::cache::{BlockKind, Buffer};
 use crate::config::DataMode;
 use crate::error::{ErrorKind, Result};
-use crate::extent::{Edit, Mapping, NodeClaims, NodeSource, State, edit_credits, find, lookup};
+use crate::extent::{
+    Edit, Mapping, NodeAllocations, NodeSource, State, edit_credits, find, lookup,
+};
 use crate::inode::{Inode, InodeRef};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -60,7 +62,7 @@ pub(super) struct Revokes {
 struct Chunk {
     patches: Vec<Patch>,
     maps: Vec<Map>,
-    nodes: NodeClaims,
+    nodes: NodeAllocations,
     credits: u32,
     /// Byte of the file behind it.
     end: u64,
@@ -74,7 +76,7 @@ struct Map {
 }
 
 enum MapBlocks {
-    Claimed(Claim),
+    Allocated(Allocation),
     Unwritten(BlockNo),
 }
 
@@ -82,7 +84,7 @@ impl Map {
     /// What will stand in the tree.
     fn extent(&self) -> Extent {
         let start = match &self.blocks {
-            MapBlocks::Claimed(claim) => claim.start(),
+            MapBlocks::Allocated(allocation) => allocation.start(),
             MapBlocks::Unwritten(start) => *start,
         };
         Extent { first: self.first, len: self.len, start, unwritten: false }
@@ -110,7 +112,7 @@ impl Files {
     ) -> Result<usize> {
         match self.try_write_journaled(inode, offset, buf) {
             Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                // Unlinked files hold blocks, and the promises of others are worst cases.
+                // Unlinked files hold blocks, and the reservations of others are worst cases.
                 self.watch_dropped(self.delete_unlinked());
                 self.sweep_everything();
                 self.try_write_journaled(inode, offset, buf)
@@ -126,7 +128,9 @@ impl Files {
         self.space.journal().run(credits, |handle| {
             for map in &mut maps {
                 let start = match &mut map.blocks {
-                    MapBlocks::Claimed(claim) => self.space.take(handle, claim, map.len)?,
+                    MapBlocks::Allocated(allocation) => {
+                        self.space.mark_used(handle, allocation, map.len)?
+                    }
                     MapBlocks::Unwritten(start) => *start,
                 };
                 let new = Extent { first: map.first, len: map.len, start, unwritten: false };
@@ -153,7 +157,7 @@ impl Files {
         }
     }
 
-    /// Claims and reads what writing the front of `buf` takes.
+    /// Allocates and reads what writing the front of `buf` takes.
     fn plan_chunk(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<Chunk> {
         let credits_max = self.space.journal().credits_max();
         let most_credits = credits_max / CREDIT_SHARE;
@@ -170,7 +174,7 @@ impl Files {
         let mut chunk = Chunk {
             patches: Vec::new(),
             maps: Vec::new(),
-            nodes: NodeClaims::default(),
+            nodes: NodeAllocations::default(),
             credits: 1,
             end: wanted_end,
         };
@@ -195,10 +199,14 @@ impl Files {
                 State::Hole => {
                     let placed = chunk.maps.last().map(Map::extent);
                     let origin = inode.goal();
-                    let need = HoleNeed { want: len, promised: false, placed, origin };
-                    let claim = self.claim_hole(inode, &spot, &need)?;
-                    let (start, len) = (claim.start(), claim.len());
-                    chunk.maps.push(Map { first: at, len, blocks: MapBlocks::Claimed(claim) });
+                    let need = HoleNeed { want: len, reserved: false, placed, origin };
+                    let allocation = self.allocate_hole(inode, &spot, &need)?;
+                    let (start, len) = (allocation.start(), allocation.len());
+                    chunk.maps.push(Map {
+                        first: at,
+                        len,
+                        blocks: MapBlocks::Allocated(allocation),
+                    });
                     (start, len)
                 }
             };
@@ -213,9 +221,9 @@ impl Files {
         chunk.end = wanted_end.min(u64::from(at.get()) * self.block_size());
         let is_conversion = |map: &Map| matches!(map.blocks, MapBlocks::Unwritten(_));
         let only_converts = chunk.maps.iter().all(is_conversion);
-        let source = if only_converts { NodeSource::Kept } else { NodeSource::Free };
+        let source = if only_converts { NodeSource::Pool } else { NodeSource::Free };
         let places: Vec<FileBlock> = chunk.maps.iter().map(|map| map.first).collect();
-        chunk.nodes = NodeClaims::for_edits(&self.space, inode, &places, source)?;
+        chunk.nodes = NodeAllocations::for_edits(&self.space, inode, &places, source)?;
         Ok(chunk)
     }
 
@@ -230,7 +238,7 @@ impl Files {
         offset: u64,
         buf: &[u8],
     ) -> Result<Patch> {
-        let cache = self.space.cache();
+        let cache = self.cache();
         let from = u64::from(at.get()) * self.block_size();
         let is_covered = offset <= from && from + self.block_size() <= offset + buf.len() as u64;
         if is_covered || !is_written || from >= inode.size() {
@@ -282,7 +290,7 @@ impl Files {
         let State::Written(block) = lookup(&self.space, inode, at)?.state else {
             return Ok(None);
         };
-        let buffer = self.space.cache().read(block, BlockKind::Data)?;
+        let buffer = self.cache().read(block, BlockKind::Data)?;
         let mut image: Arc<[u8]> = buffer.read()[..].into();
         Arc::make_mut(&mut image)[from as usize..to as usize].fill(0);
         Ok(Some(Patch { at, buffer, image }))
@@ -302,7 +310,7 @@ impl Files {
         }
         let distance = |block: BlockNo| u32::try_from(block.get() - start.get()).unwrap_or(0);
         let logged = self.space.journal().logged_data(start, count);
-        let newest = |block| Some((distance(block), self.space.cache().newest(block)?));
+        let newest = |block| Some((distance(block), self.cache().newest(block)?));
         logged.into_iter().filter_map(newest).collect()
     }
 

@@ -7,7 +7,7 @@
 //! Invariants: a slot is used by one group at a time; another that needs it takes it over.
 //! Locking: windows only; several sweeps may use one.
 
-use crate::alloc::{Claim, Need, Space, Window};
+use crate::alloc::{Allocation, Need, Preallocation, Space};
 use crate::error::Result;
 use crate::inode::Inode;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const SLOT_COUNT: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Localities {
-    slots: Box<[Arc<Window>]>,
+    slots: Box<[Arc<Preallocation>]>,
     /// Blocks that a window holds at first.
     blocks: u32,
 }
@@ -24,19 +24,19 @@ pub(super) struct Localities {
 impl Localities {
     pub(super) fn new(blocks: u32) -> Self {
         let slot = |_| {
-            let window = Window::new();
-            window.open();
-            Arc::new(window)
+            let preallocation = Preallocation::new();
+            preallocation.open();
+            Arc::new(preallocation)
         };
         Self { slots: (0..SLOT_COUNT).map(slot).collect(), blocks }
     }
 
-    /// Claims promised blocks for an inode of a small file.
-    pub(super) fn claim(&self, space: &Space, inode: &Inode, want: u32) -> Result<Claim> {
-        let key = inode.home().get();
-        let window = &self.slots[(key % SLOT_COUNT) as usize];
+    /// Allocates reserved blocks for an inode of a small file.
+    pub(super) fn allocate(&self, space: &Space, inode: &Inode, want: u32) -> Result<Allocation> {
+        let key = inode.data_group().get();
+        let preallocation = &self.slots[(key % SLOT_COUNT) as usize];
         let need =
-            Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), promised: true };
-        space.claim_from(window, need, false)
+            Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), reserved: true };
+        space.allocate_from(preallocation, need, false)
     }
 }

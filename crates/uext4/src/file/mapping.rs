@@ -11,7 +11,7 @@ use super::batch::{Part, Pending, PendingBlocks, Run};
 use super::ordered::Job;
 use crate::config::WritebackMode;
 use crate::error::{ErrorKind, Result};
-use crate::extent::{Edit, NodeClaims, NodeSource};
+use crate::extent::{Edit, NodeAllocations, NodeSource};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Files {
     }
 
     /// Makes mappings in one handle, or in several if that would be too large, or if nodes of the
-    /// trees cannot be claimed for all at once.
+    /// trees cannot be allocated for all at once.
     fn map_items(&self, parts: &[Part<'_>], items: &mut [Item]) -> Result<()> {
         let credits_max = self.space.journal().credits_max() / 4;
         let half = items.len() / 2;
@@ -71,7 +71,11 @@ impl Files {
     }
 
     /// What the mappings need besides their blocks, for each inode, and the blocks that they dirty.
-    fn plan_handle(&self, parts: &[Part<'_>], items: &[Item]) -> Result<(Vec<NodeClaims>, u32)> {
+    fn plan_handle(
+        &self,
+        parts: &[Part<'_>],
+        items: &[Item],
+    ) -> Result<(Vec<NodeAllocations>, u32)> {
         let mut all = Vec::new();
         let (mut dirtied, mut groups) = (Vec::new(), Vec::new());
         let mut credits = 0;
@@ -79,11 +83,12 @@ impl Files {
             let pending = || items.iter().filter_map(|item| item.pending.as_ref());
             let places: Vec<FileBlock> = pending().map(|pending| pending.first).collect();
             let inode = parts[items[0].part].inode;
-            let nodes = NodeClaims::for_edits(&self.space, inode, &places, NodeSource::Promised)?;
+            let nodes =
+                NodeAllocations::for_edits(&self.space, inode, &places, NodeSource::Reserved)?;
             credits += nodes.new_node_credits();
             dirtied.extend(nodes.blocks());
-            let claimed = pending().filter(|p| matches!(p.blocks, PendingBlocks::Claimed(_)));
-            groups.extend(claimed.filter_map(|p| self.space.layout().group_of(p.start())));
+            let allocated = pending().filter(|p| matches!(p.blocks, PendingBlocks::Allocated(_)));
+            groups.extend(allocated.filter_map(|p| self.space.layout().group_of(p.start())));
             all.push(nodes);
         }
         dirtied.sort_unstable();
@@ -100,7 +105,7 @@ impl Files {
         &self,
         parts: &[Part<'_>],
         items: &mut [Item],
-        mut nodes: Vec<NodeClaims>,
+        mut nodes: Vec<NodeAllocations>,
         credits: u32,
     ) -> Result<()> {
         let job = self.space.journal().run(credits, |handle| {
@@ -142,11 +147,13 @@ impl Files {
         handle: &mut Handle<'_>,
         inode: &Inode,
         pending: &mut Pending,
-        nodes: &mut NodeClaims,
+        nodes: &mut NodeAllocations,
         unwritten: bool,
     ) -> Result<()> {
         let start = match &mut pending.blocks {
-            PendingBlocks::Claimed(claim) => self.space.take(handle, claim, pending.len)?,
+            PendingBlocks::Allocated(allocation) => {
+                self.space.mark_used(handle, allocation, pending.len)?
+            }
             PendingBlocks::Unwritten(block) => *block,
         };
         let new = Extent { first: pending.first, len: pending.len, start, unwritten };

@@ -48,6 +48,7 @@ pub use orphan::{FoundOrphans, ORPHAN_CREDITS, Orphans};
 pub use seek::Seek;
 
 use crate::alloc::Space;
+use crate::cache::Cache;
 use crate::config::{Atime, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeTable, TimeField};
@@ -101,7 +102,7 @@ impl Files {
         read_only: bool,
     ) -> Self {
         let block_size = space.layout().block_size;
-        let device = Arc::clone(space.cache().device());
+        let device = Arc::clone(table.context().cache.device());
         let ordered = Arc::new(OrderedWrites::new(device, u64::from(block_size)));
         space.journal().set_ordered_data(&ordered);
         Self {
@@ -126,7 +127,12 @@ impl Files {
         }
     }
 
-    /// The volume's space.
+    /// The volume's metadata cache.
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.table.context().cache
+    }
+
+    /// The volume's allocator.
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
         &self.space

@@ -15,7 +15,7 @@
 //! Kernel counterpart: `fs/ext4/orphan.c`.
 
 use crate::alloc::Space;
-use crate::cache::{BlockKind, Buffer};
+use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::block_of;
 use crate::inode::{Inode, InodeRef, InodeTable};
@@ -105,7 +105,7 @@ impl Orphans {
         superblock: &RawSuperblock,
         has_errors: bool,
     ) -> Result<(Self, FoundOrphans)> {
-        let (buffer, superblock_at) = space.cache().superblock()?;
+        let (buffer, superblock_at) = table.context().cache.superblock()?;
         let mut state = State::default();
         let mut search = Search { space, table, has_errors, seen: FxHashSet::default() };
         let mut found = FoundOrphans::default();
@@ -194,8 +194,8 @@ impl Orphans {
     ///
     /// # Errors
     /// A device failure.
-    pub fn none(space: &Arc<Space>) -> Result<Self> {
-        let (superblock, superblock_at) = space.cache().superblock()?;
+    pub fn none(cache: &Cache) -> Result<Self> {
+        let (superblock, superblock_at) = cache.superblock()?;
         let state = Mutex::new(LockRank::Orphan, State::default());
         Ok(Self { state, superblock, superblock_at })
     }
@@ -301,7 +301,7 @@ impl State {
         for index in 0..u32::try_from(blocks).unwrap_or(0) {
             let block = block_of(space, &inode, FileBlock(index))?;
             let kind = BlockKind::Orphan { seed: inode.seed() };
-            let buffer = space.cache().read(block, kind)?;
+            let buffer = inode.cache().read(block, kind)?;
             let entries: Vec<(u32, Ino)> = orphan::entries(&buffer.read()).collect();
             let free = orphan::slots_per_block(block_size).saturating_sub(entries.len() as u32);
             for (slot, ino) in entries {

@@ -177,8 +177,7 @@ impl Files {
         let newer = self.newer_images(inode, start, count);
         if newer.len() < count as usize {
             let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.space
-                .cache()
+            self.cache()
                 .device()
                 .read_at(start.get() * self.block_size() + (from - first_byte), into)
                 .map_err(|e| Error::io(format!("reading block {start}"), e))?;
@@ -197,8 +196,7 @@ impl Files {
             return Ok(newer.into_iter().map(|(_, image)| image).collect());
         }
         let mut bytes = vec![0; block_size * count as usize];
-        self.space
-            .cache()
+        self.cache()
             .device()
             .read_at(start.get() * self.block_size(), &mut bytes)
             .map_err(|e| Error::io(format!("reading block {start}"), e))?;

@@ -1,4 +1,4 @@
-//! How many blocks are promised to a file's dirty pages.
+//! How many blocks are reserved for a file's dirty pages.
 //!
 //! What: one block for each page over a hole, and tree nodes for the worst case in which each
 //! dirty page over a hole or an unwritten extent becomes extents of its own.
@@ -9,8 +9,8 @@ use crate::inode::FilePages;
 use uext4_ondisk::extent::max_entries;
 
 impl Files {
-    /// Sets the promise to what `reserved` pages over holes and `converting` over unwritten extents
-    /// need.
+    /// Sets the reservation to what `reserved` pages over holes and `converting` over unwritten
+    /// extents need.
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
@@ -23,10 +23,10 @@ impl Files {
         let nodes = self.nodes_for(u64::from(reserved) + u64::from(converting));
         let blocks = reserved.saturating_add(nodes);
         if reserved > pages.reserved {
-            pages.reservation.try_set(blocks)?;
+            pages.reservation.try_resize(blocks)?;
         } else {
             // Conversions go on when there is no space for data.
-            pages.reservation.try_set_with_nodes(blocks)?;
+            pages.reservation.try_resize_with_nodes(blocks)?;
         }
         pages.reserved = reserved;
         pages.converting = converting;

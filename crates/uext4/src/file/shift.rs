@@ -15,7 +15,7 @@
 use super::Files;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
-    Distance, Edit, NodeClaims, NodeSource, Shift, ShiftPins, edit_credits, leaves_from, list,
+    Distance, Edit, NodeAllocations, NodeSource, Shift, ShiftPins, edit_credits, leaves_from, list,
     lookup_extent,
 };
 use crate::inode::{Excluded, Inode, SweepState};
@@ -54,7 +54,7 @@ impl Files {
             self.remove_range(inode, &excluded, first, last)?;
         }
         // What went back among them was that of other places.
-        inode.window.give_up_pieces(&self.space);
+        inode.preallocation.discard_pieces(&self.space);
         if in_one {
             return Ok(());
         }
@@ -129,7 +129,7 @@ impl Files {
         self.check_end(new_size)?;
         self.sweep_locked(inode, state)?;
         let at = self.block_at(offset);
-        inode.window.give_up_pieces(&self.space);
+        inode.preallocation.discard_pieces(&self.space);
         let excluded = inode.exclude_direct(at, FileBlock::END)?;
         let blocks = self.block_at(end).get() - at.get();
         // An extent that crosses the place is cut there: its tail is taken out and comes back
@@ -167,7 +167,7 @@ impl Files {
     ) -> Result<()> {
         let places: Vec<FileBlock> =
             tail.map(|tail| [tail.first; 2]).into_iter().flatten().collect();
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &places, NodeSource::Kept)?;
+        let mut nodes = NodeAllocations::for_edits(&self.space, inode, &places, NodeSource::Pool)?;
         let pins = ShiftPins::read(&self.space, inode, part.iter().chain(&places).copied())?;
         let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };
         self.space.journal().run(pins.credits + edits + 1, |handle| {
@@ -201,7 +201,7 @@ impl Files {
             && left.len + right.len <= Extent::max_len(left.unwritten);
         if continues {
             let edit = Edit { first: at, end: right.end(), new: Some(right) };
-            edit.apply(&self.space, handle, inode, &mut NodeClaims::default())?;
+            edit.apply(&self.space, handle, inode, &mut NodeAllocations::default())?;
         }
         Ok(())
     }

@@ -135,13 +135,13 @@ impl Files {
             let mut pages = part.inode.pages();
             let (mut reserved, mut converting) = (pages.reserved, pages.converting);
             for (at, _) in &part.pages {
-                let (had_promise, converted) = pages.map.end_writeback(*at, done);
-                reserved = reserved.saturating_sub(u32::from(had_promise));
+                let (was_reserved, converted) = pages.map.end_writeback(*at, done);
+                reserved = reserved.saturating_sub(u32::from(was_reserved));
                 converting = converting.saturating_sub(u32::from(converted));
             }
-            // A smaller promise cannot fail.
+            // A smaller reservation cannot fail.
             let smaller = self.set_reservation(&mut pages, reserved, converting);
-            debug_assert!(smaller.is_ok(), "a promise grew by writeback");
+            debug_assert!(smaller.is_ok(), "a reservation grew by writeback");
             cleaned += part.pages.len();
         }
         if done && cleaned > 0 {

@@ -10,7 +10,7 @@ use super::{Files, ORPHAN_CREDITS};
 use crate::cache::Buffer;
 use crate::config::WritebackMode;
 use crate::error::Result;
-use crate::extent::{Edit, Mapping, NodeClaims, State, edit_credits, lookup};
+use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, lookup};
 use crate::inode::{Excluded, Inode, InodeRef, SweepState};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -101,7 +101,7 @@ impl Files {
             if was_unfinished { self.cease_to_be_orphan(handle, inode) } else { Ok(()) }
         })?;
         Self::show(inode, patch);
-        inode.window.cut(&self.space, keep.get());
+        inode.preallocation.truncate(&self.space, keep.get());
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
             inode.set_unfinished_cut(false);
@@ -149,7 +149,7 @@ impl Files {
         Ok(())
     }
 
-    /// Drops cached pages and the promises they hold. The caller holds file and sweep lock.
+    /// Drops cached pages and the reservations they hold. The caller holds file and sweep lock.
     pub(super) fn discard_pages(&self, inode: &Inode, first: FileBlock, end: FileBlock) {
         let mut pages = inode.pages();
         let converting =
@@ -157,9 +157,9 @@ impl Files {
         let reserved = pages.map.discard(first, end);
         let (reserved, converting) =
             (pages.reserved.saturating_sub(reserved), pages.converting.saturating_sub(converting));
-        // A smaller promise cannot fail.
+        // A smaller reservation cannot fail.
         let smaller = self.set_reservation(&mut pages, reserved, converting);
-        debug_assert!(smaller.is_ok(), "a promise grew by discarding pages");
+        debug_assert!(smaller.is_ok(), "a reservation grew by discarding pages");
     }
 
     /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
@@ -198,7 +198,7 @@ impl Files {
         if !is_dirty {
             match lookup(&self.space, inode, at)?.state {
                 State::Written(_) => self.load_page(inode, at)?,
-                // Zeroes already. A clean page of them must not become dirty: nothing has promised
+                // Zeroes already. A clean page of them must not become dirty: nothing has reserved
                 // it a block.
                 State::Hole | State::Unwritten(_) => return Ok(false),
             }
@@ -254,7 +254,7 @@ impl Files {
         let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
         // Cutting an extent in two adds an entry.
         let splits = end != FileBlock::END;
-        removal.nodes = NodeClaims::for_removal(&self.space, inode, &places, splits)?;
+        removal.nodes = NodeAllocations::for_removal(&self.space, inode, &places, splits)?;
         for run in &removal.runs {
             if let State::Written(start) | State::Unwritten(start) = run.state {
                 removal.pins.extend(self.space.pin_run(start, run.len)?);
@@ -363,7 +363,7 @@ impl Files {
                 if is_logged || self.options.writeback == WritebackMode::Ordered {
                     self.space.free(handle, start, len)?;
                 } else {
-                    self.space.free_or_recycle(handle, &inode.window, at, (start, len))?;
+                    self.space.free_or_recycle(handle, &inode.preallocation, at, (start, len))?;
                 }
                 at = at.plus(len);
             }
@@ -381,7 +381,7 @@ pub(super) struct Removal {
     /// Nothing remains behind them.
     pub(super) is_last: bool,
     /// For the tree, which they leave.
-    nodes: NodeClaims,
+    nodes: NodeAllocations,
     /// Bitmaps in which they are freed.
     pins: Vec<Arc<Buffer>>,
 }
@@ -393,7 +393,7 @@ impl Removal {
             credits: 0,
             next: FileBlock::END,
             is_last: true,
-            nodes: NodeClaims::default(),
+            nodes: NodeAllocations::default(),
             pins: Vec::new(),
         }
     }

@@ -9,7 +9,7 @@
 use super::Files;
 use super::batch::{Part, Pending, PendingBlocks};
 use crate::error::Result;
-use crate::extent::{NodeClaims, NodeSource, edit_credits};
+use crate::extent::{NodeAllocations, NodeSource, edit_credits};
 use crate::inode::Inode;
 
 impl Files {
@@ -36,7 +36,7 @@ impl Files {
         let start = run.start;
         {
             let mut nodes =
-                NodeClaims::for_edits(&self.space, inode, &place, NodeSource::Promised)?;
+                NodeAllocations::for_edits(&self.space, inode, &place, NodeSource::Reserved)?;
             journal.run(3 + edit_credits(inode), |handle| {
                 self.map_one(handle, inode, pending, &mut nodes, true)
             })?;
@@ -44,7 +44,8 @@ impl Files {
         self.write_runs(vec![run])?;
         inode.note_written(journal.flush_gate().epoch());
         pending.blocks = PendingBlocks::Unwritten(start);
-        let mut nodes = NodeClaims::for_edits(&self.space, inode, &place, NodeSource::Promised)?;
+        let mut nodes =
+            NodeAllocations::for_edits(&self.space, inode, &place, NodeSource::Reserved)?;
         reserved.run(|handle| {
             self.map_one(handle, inode, pending, &mut nodes, false)?;
             self.set_disk_size(inode, handle, reached)

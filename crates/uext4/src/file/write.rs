@@ -1,8 +1,8 @@
 //! Writing into the page cache.
 //!
-//! Invariants: a page over a hole holds a promise of a block from the moment it is dirty, so the
-//! data that a write acknowledges can be written back. Bytes of a page past the end of the file are
-//! zero.
+//! Invariants: a page over a hole holds a reservation of a block from the moment it is dirty, so
+//! the data that a write acknowledges can be written back. Bytes of a page past the end of the file
+//! are zero.
 //! Locking: the file's lock exclusively.
 
 use super::Files;
@@ -180,14 +180,14 @@ impl Files {
                 .and_then(|fresh| self.try_copy(inode, &fresh, first, last, offset, buf));
             match copied {
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    // Promises are worst cases: writing back turns them into what is needed, and
+                    // Reserves are worst cases: writing back turns them into what is needed, and
                     // freed blocks come back with a commit. Others may hold more than they need.
-                    if self.space.give_back_windows() {
+                    if self.space.discard_preallocations() {
                     } else if !swept {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
-                    } else if !self.space.wait_for_frees(releases)? {
+                    } else if !self.space.reclaim(releases)? {
                         return Err(error);
                     }
                 }

@@ -5,7 +5,6 @@
 use super::Inode;
 use super::attributes::now;
 use super::overwrites::{Excluded, Overwrites};
-use crate::alloc::Space;
 use crate::config::DaxMode;
 use crate::error::Result;
 use uext4_ondisk::{FileBlock, InodeFlags, Timestamp};
@@ -36,7 +35,7 @@ impl Inode {
     /// # Errors
     /// Requests of a queue that was given up may still be done: the blocks cannot be removed.
     pub(crate) fn exclude_direct(&self, first: FileBlock, end: FileBlock) -> Result<Excluded<'_>> {
-        Excluded::new(self.overwrites(), first, end, self.space.journal().waits())
+        Excluded::new(self.overwrites(), first, end, self.space().journal().waits())
     }
 
     /// To be called before a page is put in, or read for that: see [`Overwrites`]. The caller holds
@@ -44,7 +43,7 @@ impl Inode {
     pub(crate) fn note_cached(&self) {
         debug_assert!(!self.is_dax, "a page of a file in DAX mode");
         if let Some(overwrites) = self.overwrites() {
-            overwrites.note_cached(self.space.journal().waits());
+            overwrites.note_cached(self.space().journal().waits());
         }
     }
 
@@ -93,8 +92,8 @@ impl Inode {
 }
 
 /// Whether a regular file with these flags is in DAX mode.
-pub(super) fn is_dax(space: &Space, flags: InodeFlags) -> bool {
-    let is_wanted = match space.dax() {
+pub(super) fn is_dax(mode: DaxMode, flags: InodeFlags) -> bool {
+    let is_wanted = match mode {
         DaxMode::Always => true,
         DaxMode::Inode => flags.contains(InodeFlags::DAX),
         DaxMode::Never => false,

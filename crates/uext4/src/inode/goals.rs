@@ -13,15 +13,15 @@ impl Inode {
     /// The group of the directory that it was created in; its own, if it was read since. So a
     /// directory with more files than a group has inodes has them all in one place.
     #[must_use]
-    pub fn home(&self) -> GroupNo {
-        self.home
+    pub fn data_group(&self) -> GroupNo {
+        self.data_group
     }
 
-    /// Where its first block would best be, if it is small: where its home group begins, with the
+    /// Where its first block would best be, if it is small: where its data group begins, with the
     /// other files of its directory.
     #[must_use]
     pub fn goal(&self) -> BlockNo {
-        self.space.layout().group_first_block(self.home)
+        self.space().layout().group_first_block(self.data_group)
     }
 
     /// Where its first block would best be, if many more are to come: at a place of its own among
@@ -29,7 +29,7 @@ impl Inode {
     /// Multiples of the golden ratio lie as evenly as can be, however many there are.
     #[must_use]
     pub fn stream_goal(&self) -> BlockNo {
-        let layout = self.space.layout();
+        let layout = self.space().layout();
         let group = self.group().get();
         let first = group - group % STREAM_GROUPS;
         let start = layout.group_first_block(GroupNo(first)).get();

@@ -10,6 +10,7 @@
 //! Kernel counterpart: `fs/ext4/inode.c`, `fs/inode.c`.
 
 mod attributes;
+mod context;
 mod direct;
 mod errseq;
 mod goals;
@@ -20,6 +21,7 @@ mod table;
 mod written;
 
 pub use attributes::{Attributes, TimeField, now};
+pub use context::InodeContext;
 pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version};
 pub(crate) use single_flight::{Lead, SingleFlight, Turn};
@@ -28,8 +30,8 @@ pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
 pub(crate) use written::WrittenLeaf;
 
-use crate::alloc::{Reservation, Space, Window};
-use crate::cache::{DirtyMark, PageBudget, PageMap};
+use crate::alloc::{Preallocation, Reservation, Space};
+use crate::cache::{Cache, DirtyMark, PageMap};
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
@@ -70,7 +72,7 @@ pub struct SweepState(());
 /// An inode in memory.
 #[derive(Debug)]
 pub struct Inode {
-    space: Arc<Space>,
+    context: Arc<InodeContext>,
     ino: Ino,
     kind: FileKind,
     /// Content is loaded and stored where it lies; no page ever holds any of it.
@@ -78,7 +80,7 @@ pub struct Inode {
     seed: InodeSeed,
     place: SlotPlace,
     /// Where its blocks would best be, if they are few.
-    home: GroupNo,
+    data_group: GroupNo,
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     sweep: Mutex<SweepState>,
@@ -91,7 +93,7 @@ pub struct Inode {
     attributes: Mutex<Attributes>,
     pages: Mutex<FilePages>,
     /// Blocks held for it while somebody has it open.
-    pub(crate) window: Arc<Window>,
+    pub(crate) preallocation: Arc<Preallocation>,
     /// Its direct accesses, once there are any.
     overwrites: OnceLock<Box<Overwrites>>,
     /// Set whenever pages or times become dirty.
@@ -120,10 +122,9 @@ pub struct Inode {
 impl Inode {
     #[allow(clippy::too_many_arguments)] // the one place that puts the parts together
     fn assemble(
-        space: &Arc<Space>,
-        budget: &Arc<PageBudget>,
+        context: &Arc<InodeContext>,
         ino: Ino,
-        home: GroupNo,
+        data_group: GroupNo,
         kind: FileKind,
         seed: InodeSeed,
         place: SlotPlace,
@@ -131,26 +132,26 @@ impl Inode {
         fresh: bool,
     ) -> Self {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
-        let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(budget)));
-        let is_dax = kind == FileKind::Regular && direct::is_dax(space, attributes.flags);
+        let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(&context.budget)));
+        let is_dax = kind == FileKind::Regular && direct::is_dax(context.dax, attributes.flags);
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
-            reservation: Reservation::none(space),
+            reservation: Reservation::empty(&context.space),
             reserved: 0,
             converting: 0,
             dirty_since_ms: 0,
             read_ahead_at: 0,
         };
         // An inode that was in memory before may have left data written and not flushed.
-        let written = (!fresh).then(|| space.journal().flush_gate().epoch());
+        let written = (!fresh).then(|| context.space.journal().flush_gate().epoch());
         Self {
-            space: Arc::clone(space),
+            context: Arc::clone(context),
             ino,
             kind,
             is_dax,
             seed,
             place,
-            home,
+            data_group,
             lock: RwLock::new(rank, ()),
             sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
             flight: OnceLock::new(),
@@ -159,7 +160,7 @@ impl Inode {
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
-            window: Arc::new(Window::new()),
+            preallocation: Arc::new(Preallocation::new()),
             overwrites: OnceLock::new(),
             dirty,
             errors: ErrorSequence::default(),
@@ -226,16 +227,22 @@ impl Inode {
         self.seed
     }
 
-    /// The volume's space.
+    /// The volume's allocator.
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
-        &self.space
+        &self.context.space
+    }
+
+    /// The volume's metadata cache.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.context.cache
     }
 
     /// The group that it stands in.
     #[must_use]
     pub fn group(&self) -> GroupNo {
-        self.space.layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
+        self.space().layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
     }
 
     /// Lock of a directory's content, or of a file's content and size.
@@ -270,9 +277,9 @@ impl Inode {
         let mut written = self.written.lock();
         // Direct overwrites keep no record but that there were some: all that returned before now
         // were complete before now. Under the lock, so that no other sync misses them meanwhile.
-        let stored = self.space.cache().device().dax().is_some();
+        let stored = self.cache().device().dax().is_some();
         if self.overwrites().is_some_and(|of| of.take_unflushed(stored)) {
-            *written = Some(self.space.journal().flush_gate().epoch());
+            *written = Some(self.space().journal().flush_gate().epoch());
         }
         *written
     }

@@ -3,9 +3,9 @@
 //! On disk: a slot of a block of the group's inode table.
 //! Invariants: attributes stand in the table block from the same handle on that changes them.
 
-use super::{Attributes, ExtentRoot, Inode};
+use super::{Attributes, ExtentRoot, Inode, InodeContext};
 use crate::alloc::Space;
-use crate::cache::{BlockKind, Buffer, PageBudget};
+use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::Handle;
 use crate::sync::state::Ordering;
@@ -43,9 +43,9 @@ impl SlotPlace {
 ///
 /// # Errors
 /// `NotFound` for a number that does not exist; `Corrupt`; a device failure.
-pub(crate) fn table_block_of(space: &Space, ino: Ino) -> Result<Arc<Buffer>> {
-    let place = SlotPlace::of(space, ino)?;
-    space.cache().read(place.block, place.kind())
+pub(crate) fn table_block_of(context: &InodeContext, ino: Ino) -> Result<Arc<Buffer>> {
+    let place = SlotPlace::of(&context.space, ino)?;
+    context.cache.read(place.block, place.kind())
 }
 
 impl Inode {
@@ -53,10 +53,11 @@ impl Inode {
     ///
     /// # Errors
     /// `NotFound` for an inode that is free; `Corrupt`; a device failure.
-    pub(crate) fn read(space: &Arc<Space>, budget: &Arc<PageBudget>, ino: Ino) -> Result<Self> {
+    pub(crate) fn read(context: &Arc<InodeContext>, ino: Ino) -> Result<Self> {
+        let space = &context.space;
         let place = SlotPlace::of(space, ino)?;
         let layout = space.layout();
-        let buffer = space.cache().read(place.block, place.kind())?;
+        let buffer = context.cache.read(place.block, place.kind())?;
         let size = layout.inode_size as usize;
         let guard = buffer.read();
         let bytes = &guard[place.slot as usize * size..(place.slot as usize + 1) * size];
@@ -75,8 +76,8 @@ impl Inode {
             let why = "mode names no file type";
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
-        let home = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
-        let inode = Self::assemble(space, budget, ino, home, kind, seed, place, attributes, false);
+        let data_group = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
+        let inode = Self::assemble(context, ino, data_group, kind, seed, place, attributes, false);
         // It may have left memory with changes in a transaction that is not durable yet.
         let running = space.journal().running();
         inode.changed_in.set(running);
@@ -84,16 +85,16 @@ impl Inode {
         Ok(inode)
     }
 
-    /// A new inode, whose blocks would best be in the group `home`; its first [`Inode::update`]
-    /// writes its slot.
+    /// A new inode, whose blocks would best be in the group `data_group`; its first
+    /// [`Inode::update`] writes its slot.
     pub(crate) fn create(
-        space: &Arc<Space>,
-        budget: &Arc<PageBudget>,
+        context: &Arc<InodeContext>,
         ino: Ino,
-        home: GroupNo,
+        data_group: GroupNo,
         kind: FileKind,
         mut attributes: Attributes,
     ) -> Result<Self> {
+        let space = &context.space;
         let place = SlotPlace::of(space, ino)?;
         let seed = space.layout().checksums.inode_seed(ino, attributes.generation);
         let is_slow_symlink =
@@ -102,7 +103,7 @@ impl Inode {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= InodeFlags::EXTENTS;
         }
-        Ok(Self::assemble(space, budget, ino, home, kind, seed, place, attributes, true))
+        Ok(Self::assemble(context, ino, data_group, kind, seed, place, attributes, true))
     }
 
     /// The block of the inode table that the inode stands in: while somebody holds it,
@@ -111,7 +112,7 @@ impl Inode {
     /// # Errors
     /// A device failure.
     pub fn table_block(&self) -> Result<Arc<Buffer>> {
-        self.space.cache().read(self.place.block, self.place.kind())
+        self.cache().read(self.place.block, self.place.kind())
     }
 
     /// Changes attributes and writes the inode into its table block, which the caller holds. Costs
@@ -135,7 +136,7 @@ impl Inode {
         buffer: &Arc<Buffer>,
         change: impl FnOnce(&mut Attributes) -> T,
     ) -> Result<T> {
-        let layout = self.space.layout();
+        let layout = self.space().layout();
         let size = layout.inode_size as usize;
         let mut attributes = self.attributes.lock();
         if self.fields_held.load(Ordering::SeqCst) == 0 {

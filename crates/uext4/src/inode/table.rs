@@ -11,8 +11,7 @@
 //! slot of a new directory, thread B asks for its number, so B would read a directory without a
 //! block and keep it in the table for good.
 
-use super::{Attributes, Inode};
-use crate::alloc::Space;
+use super::{Attributes, Inode, InodeContext};
 use crate::cache::PageBudget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plant::{self, Fault};
@@ -37,8 +36,7 @@ pub struct InodeRef {
 /// All inodes in memory.
 #[derive(Debug)]
 pub struct InodeTable {
-    space: Arc<Space>,
-    budget: Arc<PageBudget>,
+    context: Arc<InodeContext>,
     shards: Box<[Mutex<Shard>]>,
     shard_inodes_max: usize,
     unlinked: Mutex<Vec<Arc<Inode>>>,
@@ -105,10 +103,9 @@ impl Shard {
 impl InodeTable {
     /// An empty table that keeps about `inodes_max` unused inodes.
     #[must_use]
-    pub fn new(space: Arc<Space>, budget: Arc<PageBudget>, inodes_max: usize) -> Arc<Self> {
+    pub fn new(context: InodeContext, inodes_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            space,
-            budget,
+            context: Arc::new(context),
             shards: (0..SHARD_COUNT)
                 .map(|_| Mutex::new(LockRank::Table, Shard::default()))
                 .collect(),
@@ -119,10 +116,16 @@ impl InodeTable {
         })
     }
 
-    /// Pages of all files.
+    /// What its inodes share.
+    #[must_use]
+    pub fn context(&self) -> &Arc<InodeContext> {
+        &self.context
+    }
+
+    /// The budget of the pages of all files.
     #[must_use]
     pub fn budget(&self) -> &Arc<PageBudget> {
-        &self.budget
+        &self.context.budget
     }
 
     /// The inode, read if it is not in memory.
@@ -141,10 +144,10 @@ impl InodeTable {
 
     /// An inode as it stands on the device, not to be changed: the table does not know it.
     pub(crate) fn read(&self, ino: Ino) -> Result<Inode> {
-        Inode::read(&self.space, &self.budget, ino)
+        Inode::read(&self.context, ino)
     }
 
-    /// Begins the creation of an inode, whose number the caller has claimed.
+    /// Begins the creation of an inode, whose number the caller has allocated.
     pub(crate) fn begin_creation(self: &Arc<Self>, ino: Ino) -> Creation {
         if !plant::is(Fault::VisibleCreation) {
             let is_new = self.shard(ino).lock().creating.insert(ino);

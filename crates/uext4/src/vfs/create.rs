@@ -1,11 +1,11 @@
 //! Creating files, directories and special files; hard links.
 
 use super::{Device, Vfs, add_subdirectory, expect_directory};
-use crate::alloc::{Child, InodeClaim};
+use crate::alloc::{Child, InodeAllocation};
 use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Growth, claim_growth};
+use crate::extent::{Growth, allocate_growth};
 use crate::inode::{self, Attributes, Creation, Inode, InodeRef};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
@@ -61,10 +61,10 @@ fn child(dir: &Inode, kind: FileKind) -> Child {
 }
 
 /// A number that an inode will have.
-pub(super) struct Claimed {
-    /// Dropped before the claim: until then the number is nobody else's.
+pub(super) struct AllocatedInode {
+    /// Dropped before the allocation: until then the number is nobody else's.
     creation: Creation,
-    claim: InodeClaim,
+    allocation: InodeAllocation,
     /// Its table block.
     pin: Arc<Buffer>,
 }
@@ -73,7 +73,7 @@ pub(super) struct Claimed {
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
     creation: Creation,
-    claim: InodeClaim,
+    allocation: InodeAllocation,
     /// Its table block.
     pin: Arc<Buffer>,
     /// First block of a directory, or the target of a slow symbolic link.
@@ -95,7 +95,7 @@ impl Vfs {
         // inodes go, which somebody whose name exists must not hold even for a moment. A failure is
         // told below, where it comes after what is wrong with the name.
         let early = match self.files.space().has_many_inodes() {
-            true => self.claim_child(dir, new.kind).ok(),
+            true => self.allocate_child(dir, new.kind).ok(),
             false => None,
         };
         let created = self.create_locked(dir, name, new, early)?;
@@ -108,7 +108,7 @@ impl Vfs {
         dir: &InodeRef,
         name: &[u8],
         new: &NewInode,
-        early: Option<Claimed>,
+        early: Option<AllocatedInode>,
     ) -> Result<InodeRef> {
         let _exclusive = dir.lock().write_soon();
         self.check_parent(dir)?;
@@ -127,8 +127,8 @@ impl Vfs {
             self.check_links(dir)?;
             attributes.links = 2;
         }
-        let claimed = early.map_or_else(|| self.claim_child(dir, new.kind), Ok)?;
-        let prepared = self.prepare(claimed, new.kind, attributes, u32::from(is_directory))?;
+        let allocated = early.map_or_else(|| self.allocate_child(dir, new.kind), Ok)?;
+        let prepared = self.prepare(allocated, new.kind, attributes, u32::from(is_directory))?;
         let inode = Arc::clone(&prepared.inode);
         let access = inherited.and_then(|inherited| inherited.access);
         let default = default.filter(|_| is_directory);
@@ -196,33 +196,38 @@ impl Vfs {
         attributes
     }
 
-    /// Claims a number for an inode in `dir`, and reads its table block.
-    pub(super) fn claim_child(&self, dir: &Inode, kind: FileKind) -> Result<Claimed> {
+    /// Allocates a number for an inode in `dir`, and reads its table block.
+    pub(super) fn allocate_child(&self, dir: &Inode, kind: FileKind) -> Result<AllocatedInode> {
         let space = self.files.space();
-        let claim = space.claim_inode(dir.ino(), child(dir, kind))?;
-        let creation = self.files.table().begin_creation(claim.ino());
-        let pin = inode::table_block_of(space, claim.ino())?;
-        Ok(Claimed { creation, claim, pin })
+        let allocation = space.allocate_inode(dir.ino(), child(dir, kind))?;
+        let creation = self.files.table().begin_creation(allocation.ino());
+        let pin = inode::table_block_of(self.files.table().context(), allocation.ino())?;
+        Ok(AllocatedInode { creation, allocation, pin })
     }
 
-    /// Claims `blocks` blocks for a new inode.
+    /// Allocates `blocks` blocks for a new inode.
     pub(super) fn prepare(
         &self,
         // The creation is given up before its number is free again: locals go in reverse order.
-        Claimed { pin, claim, creation }: Claimed,
+        AllocatedInode { pin, allocation, creation }: AllocatedInode,
         kind: FileKind,
         attributes: Attributes,
         blocks: u32,
     ) -> Result<Prepared> {
         let space = self.files.space();
-        let budget = self.files.table().budget();
-        let inode = Inode::create(space, budget, claim.ino(), claim.home(), kind, attributes)?;
+        let inode = Inode::create(
+            self.files.table().context(),
+            allocation.ino(),
+            allocation.data_group(),
+            kind,
+            attributes,
+        )?;
         let inode = Arc::new(inode);
         let growth = match blocks {
             0 => None,
-            blocks => Some(claim_growth(space, &inode, blocks)?),
+            blocks => Some(allocate_growth(space, &inode, blocks)?),
         };
-        Ok(Prepared { inode, creation, claim, pin, growth })
+        Ok(Prepared { inode, creation, allocation, pin, growth })
     }
 
     /// Links a prepared inode; `fill` gives it its first content in the same handle, `lists` its
@@ -235,16 +240,16 @@ impl Vfs {
         lists: Option<xattr::Change<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
-        let Prepared { inode, mut claim, pin: _pin, mut growth, creation } = prepared;
+        let Prepared { inode, mut allocation, pin: _pin, mut growth, creation } = prepared;
         let _dir_pin = dir.table_block()?;
         let space = self.files.space();
         let is_directory = inode.kind() == FileKind::Directory;
         let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
         // The inode and its parent.
         let list_credits = lists.as_ref().map_or(0, xattr::Change::credits);
-        let credits = insertion.credits() + claim.credits() + fill_credits + list_credits + 2;
+        let credits = insertion.credits() + allocation.credits() + fill_credits + list_credits + 2;
         space.journal().run(credits, |handle| {
-            space.take_inode(handle, &mut claim, is_directory)?;
+            space.mark_inode_used(handle, &mut allocation, is_directory)?;
             inode.note_data_change(handle);
             inode.update(handle, |_| ())?;
             fill(handle, &inode, growth.as_mut())?;

@@ -3,7 +3,7 @@
 //! What: [`Vfs`] does what an operating system's file system layer asks: look up, create, link,
 //! unlink, rename, attributes. Paths and permissions are the caller's.
 //! Invariants: a change of names or attributes is one handle, so it happens whole or not at all;
-//! all reads, checks and claims come before it, and what it changes is held. Three things are
+//! all reads, checks and allocations come before it, and what it changes is held. Three things are
 //! handles of their own: a size that is set together with other attributes, the data that a rename
 //! over a file writes first, and the deletion of what lost its last name and user.
 //! Locking: directories before what they hold; two directories ancestors first, else by number,

@@ -26,7 +26,7 @@ impl OpenFile {
             _ => return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file")),
         }
         let open = Self { errors: inode.errors.cursor(), inode: inode.clone(), vfs };
-        open.inode.window.open();
+        open.inode.preallocation.open();
         open.vfs.calls().open.add_since(start);
         Ok(open)
     }
@@ -219,9 +219,9 @@ impl OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// The last one to close a file gives back what is held for it. Drops claims, so it happens
-    /// with no lock of the engine held.
+    /// The last one to close a file gives back what is held for it. Drops allocations, so it
+    /// happens with no lock of the engine held.
     fn drop(&mut self) {
-        self.inode.window.close(self.vfs.files().space());
+        self.inode.preallocation.close(self.vfs.files().space());
     }
 }

@@ -54,8 +54,9 @@ impl Vfs {
         if !is_slow {
             attributes.block_map[..target.len()].copy_from_slice(target);
         }
-        let claimed = self.claim_child(dir, FileKind::Symlink)?;
-        let prepared = self.prepare(claimed, FileKind::Symlink, attributes, u32::from(is_slow))?;
+        let allocated = self.allocate_child(dir, FileKind::Symlink)?;
+        let prepared =
+            self.prepare(allocated, FileKind::Symlink, attributes, u32::from(is_slow))?;
         self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
             let block = grow(space, handle, inode, growth, FileBlock(0))?;
@@ -85,7 +86,7 @@ impl Vfs {
         self.files.note_access(inode, false);
         let target = if inode.has_blocks() {
             let block = block_of(space, inode, FileBlock(0))?;
-            let buffer = space.cache().read(block, BlockKind::Plain)?;
+            let buffer = inode.cache().read(block, BlockKind::Plain)?;
             buffer.read()[..size as usize].to_vec()
         } else {
             inode.attributes().block_map[..size as usize].to_vec()

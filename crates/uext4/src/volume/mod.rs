@@ -13,7 +13,7 @@ mod operations;
 mod stats;
 mod superblock;
 
-use crate::alloc::{DiscardStats, FreeRun, Space, WindowStats};
+use crate::alloc::{DiscardStats, FreeRun, PreallocationStats, Space};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -147,7 +147,7 @@ impl Volume {
         let layout = self.layout();
         let raw = self.superblock();
         let free = self.space().free_counts();
-        let kept = raw.reserved_blocks_count().saturating_add(self.space().pool_blocks());
+        let kept = raw.reserved_blocks_count().saturating_add(self.space().node_pool_blocks());
         let uuid = layout.uuid.chunks_exact(8).fold(0, |id, half| {
             id ^ half.iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
         });
@@ -218,8 +218,8 @@ impl Volume {
 
     /// Counts of the windows that streams hold.
     #[must_use]
-    pub fn window_stats(&self) -> WindowStats {
-        self.space().window_stats()
+    pub fn preallocation_stats(&self) -> PreallocationStats {
+        self.space().preallocation_stats()
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until

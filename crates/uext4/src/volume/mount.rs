@@ -8,7 +8,7 @@ use crate::cache::{Cache, PageBudget};
 use crate::config::{DataMode, DaxMode, MountOptions, OnError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, Files, FoundOrphans, Orphans};
-use crate::inode::InodeTable;
+use crate::inode::{InodeContext, InodeTable};
 use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, Recovered, recover};
 use crate::plant::{self, Fault};
 use crate::sync::state::AtomicBool;
@@ -131,7 +131,6 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
     let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
     let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;
-    space.set_dax(dax_mode(&space, &options));
     let map_bytes = options.cache_bytes / MAP_SHARE;
     space.limit_maps(map_bytes);
     if options.discard {
@@ -143,12 +142,18 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes - map_bytes;
     let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
-    let table = InodeTable::new(Arc::clone(&space), budget, inodes);
+    let context = InodeContext {
+        dax: dax_mode(&cache, &options),
+        cache: Arc::clone(&cache),
+        space: Arc::clone(&space),
+        budget,
+    };
+    let table = InodeTable::new(context, inodes);
     // An abort that only the journal has recorded came of a failing device: what was committed
     // before it is whole, its orphans too.
     let has_errors = raw.s_state.get() & STATE_ERROR != 0;
     let (orphans, found) = match read_only {
-        true => (Orphans::none(&space)?, FoundOrphans::default()),
+        true => (Orphans::none(&cache)?, FoundOrphans::default()),
         false => Orphans::open(&space, &table, &raw, has_errors)?,
     };
     let (orphans_found, mut orphan_problems) = (found.count, found.problems);
@@ -197,8 +202,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
 
 /// Which files are in DAX mode: those that the options name, where the device can. The overlay of a
 /// read-only volume whose journal is replayed into memory cannot.
-fn dax_mode(space: &Space, options: &MountOptions) -> DaxMode {
-    let can = space.cache().device().dax().is_some();
+fn dax_mode(cache: &Cache, options: &MountOptions) -> DaxMode {
+    let can = cache.device().dax().is_some();
     if can && options.data_mode != DataMode::Journal { options.dax } else { DaxMode::Never }
 }
 

@@ -120,7 +120,7 @@ impl Volume {
 
     /// What the device tells of room for its writes.
     fn room(&self) -> RoomReading {
-        self.space().cache().device().room().map_or_else(RoomReading::default, Room::read)
+        self.space().journal().cache().device().room().map_or_else(RoomReading::default, Room::read)
     }
 
     fn levels(&self, journal: &Journal) -> Vec<(&'static str, u64)> {

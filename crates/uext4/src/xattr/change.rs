@@ -3,7 +3,7 @@
 use super::VALUE_MAX;
 use super::read::{ACL_ACCESS, ACL_DEFAULT, block_of, key_of};
 use super::stored::{Key, Stored};
-use crate::alloc::{Claim, Space};
+use crate::alloc::{Allocation, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{FieldsHeld, Inode};
@@ -35,7 +35,7 @@ pub struct Edit<'e> {
     pub mode: Mode,
 }
 
-/// A change of attributes that can be applied: checked, and its space claimed.
+/// A change of attributes that can be applied: checked, and its space allocated.
 ///
 /// Dropping it unused gives the space back.
 #[derive(Debug)]
@@ -55,9 +55,9 @@ enum BlockChange {
     /// The block, or its absence, stays.
     Keep,
     /// The inode gets its first block.
-    New(Vec<u8>, Claim),
-    /// The block's content changes; the claim is for a copy while others share the block.
-    Rewrite(Vec<u8>, Arc<Buffer>, Option<Claim>),
+    New(Vec<u8>, Allocation),
+    /// The block's content changes; the allocation is for a copy while others share the block.
+    Rewrite(Vec<u8>, Arc<Buffer>, Option<Allocation>),
     /// The last attribute leaves the block.
     Drop(Arc<Buffer>),
 }
@@ -94,7 +94,7 @@ impl<'a> Change<'a> {
     /// # Errors
     /// As [`Change::plan`].
     pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
-        let block_size = space.cache().block_size();
+        let block_size = space.layout().block_size as usize;
         let mut pins = vec![inode.table_block()?];
         let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
@@ -121,16 +121,18 @@ impl<'a> Change<'a> {
             true => None,
             false => Some(after.write_area(area.len()).map_err(damaged)?),
         };
-        let claim = || inode.space().claim(inode.goal(), 1);
+        let allocation = || inode.space().allocate(inode.goal(), 1);
         let block = match buffer {
             _ if after.block == before.block => BlockChange::Keep,
-            None => BlockChange::New(after.write_block(block_size).map_err(damaged)?, claim()?),
+            None => {
+                BlockChange::New(after.write_block(block_size).map_err(damaged)?, allocation()?)
+            }
             Some(buffer) if after.block.is_empty() => BlockChange::Drop(buffer),
             Some(buffer) => {
                 let shared = reference_count(&buffer)? > 1;
-                let claim = if shared { Some(claim()?) } else { None };
+                let allocation = if shared { Some(allocation()?) } else { None };
                 let image = after.write_block(block_size).map_err(damaged)?;
-                BlockChange::Rewrite(image, buffer, claim)
+                BlockChange::Rewrite(image, buffer, allocation)
             }
         };
         if let BlockChange::Drop(buffer) = &block {
@@ -166,15 +168,15 @@ impl<'a> Change<'a> {
     /// The journal is aborted.
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
         let _lock = self.inode.xattr_lock().write();
-        let sectors = self.space.cache().block_size() as u64 / 512;
+        let sectors = u64::from(self.space.layout().block_size) / 512;
         let (file_acl, added) = match self.block {
             BlockChange::Keep => (None, 0),
-            BlockChange::New(image, claim) => {
-                (Some(new_block(self.space, handle, claim, &image)?), 1)
+            BlockChange::New(image, allocation) => {
+                (Some(new_block(self.space, handle, allocation, &image)?), 1)
             }
-            BlockChange::Rewrite(image, buffer, claim) => match claim {
-                Some(claim) if leave_shared(handle, &buffer)? => {
-                    (Some(new_block(self.space, handle, claim, &image)?), 0)
+            BlockChange::Rewrite(image, buffer, allocation) => match allocation {
+                Some(allocation) if leave_shared(handle, &buffer)? => {
+                    (Some(new_block(self.space, handle, allocation, &image)?), 0)
                 }
                 // The other inodes have left the block since the plan, or never were.
                 _ => {
@@ -242,7 +244,7 @@ impl<'a> Release<'a> {
         let Some(buffer) = self.buffer else { return Ok(()) };
         let _lock = self.inode.xattr_lock().write();
         detach(self.space, handle, &buffer)?;
-        let sectors = self.space.cache().block_size() as u64 / 512;
+        let sectors = u64::from(self.space.layout().block_size) / 512;
         self.inode.update(handle, |attributes| {
             attributes.file_acl = 0;
             attributes.sectors = attributes.sectors.saturating_sub(sectors);
@@ -331,10 +333,10 @@ fn detach(space: &Space, handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Resul
 fn new_block(
     space: &Space,
     handle: &mut Handle<'_>,
-    mut claim: Claim,
+    mut allocation: Allocation,
     image: &[u8],
 ) -> Result<BlockNo> {
-    let block = space.take(handle, &mut claim, 1)?;
+    let block = space.mark_used(handle, &mut allocation, 1)?;
     let buffer = handle.create(block, BlockKind::Xattr)?;
     handle.write(&buffer)?.copy_from_slice(image);
     Ok(block)

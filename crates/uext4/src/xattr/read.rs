@@ -100,5 +100,5 @@ pub(super) fn block_of(space: &Space, inode: &Inode) -> Result<Option<Arc<Buffer
         return Ok(None);
     }
     space.check_run(block, 1)?;
-    space.cache().read(block, BlockKind::Xattr).map(Some)
+    inode.cache().read(block, BlockKind::Xattr).map(Some)
 }

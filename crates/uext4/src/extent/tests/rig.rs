@@ -5,9 +5,9 @@
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
-use crate::config::AllocOptions;
+use crate::config::{AllocOptions, DaxMode};
 use crate::error::Result;
-use crate::inode::{InodeRef, InodeTable};
+use crate::inode::{InodeContext, InodeRef, InodeTable};
 use crate::journal::{
     FreeSpaceHooks, Handle, Journal, JournalConfig, LeftLog, LogLocation, recover,
 };
@@ -83,7 +83,6 @@ pub(crate) struct Rig {
     pub(crate) space: Arc<Space>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) inodes: Arc<InodeTable>,
-    pub(crate) budget: Arc<PageBudget>,
     pub(crate) device: Arc<MemoryDevice>,
     superblock: RawSuperblock,
     image: PathBuf,
@@ -112,11 +111,14 @@ impl Rig {
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
         let options = AllocOptions::default();
-        let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
+        let shared = Arc::clone(&cache);
+        let space = Space::open(shared, Arc::clone(&journal), &superblock, &runs, options).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
-        let inodes = InodeTable::new(Arc::clone(&space), Arc::clone(&budget), 1000);
+        let (space_of, dax) = (Arc::clone(&space), DaxMode::Never);
+        let context = InodeContext { cache, space: space_of, budget, dax };
+        let inodes = InodeTable::new(context, 1000);
         let image = image.as_ref().to_owned();
-        Self { space, journal, inodes, budget, device, superblock, image, links: BTreeMap::new() }
+        Self { space, journal, inodes, device, superblock, image, links: BTreeMap::new() }
     }
 
     /// The inode of a path in the image as it was opened.

@@ -109,7 +109,7 @@ impl Files {
 
     /// Reads bytes of the device that are a file's.
     pub(super) fn load(&self, inode: &Inode, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        let device = self.space.cache().device();
+        let device = self.cache().device();
         match device.dax() {
             Some(memory) if inode.is_dax() => memory.load(at, buf),
             _ => device.read_at(at, buf),
@@ -119,7 +119,7 @@ impl Files {
     /// Writes bytes of the device that are a file's.
     #[inline]
     pub(super) fn store(&self, inode: &Inode, at: u64, buf: &[u8]) -> io::Result<()> {
-        let device = self.space.cache().device();
+        let device = self.cache().device();
         match device.dax() {
             Some(memory) if inode.is_dax() => memory.store(at, buf),
             _ => device.write_at(at, buf),

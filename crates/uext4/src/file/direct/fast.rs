@@ -102,7 +102,7 @@ impl Files {
     #[inline]
     fn put(&self, inode: &Inode, at: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
         match durable && self.options.barrier {
-            true => self.space.cache().device().write_fua(at, bytes),
+            true => self.cache().device().write_fua(at, bytes),
             false => self.store(inode, at, bytes),
         }
     }

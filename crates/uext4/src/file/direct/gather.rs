@@ -2,7 +2,8 @@
 //!
 //! What: writes that extend, that fill holes or unwritten ranges, or that meet cached pages. What
 //! is given together is done together: inodes share device writes, and handles, of up to 64
-//! mappings each. Blocks are promised and claimed as for dirty pages; the bytes never become pages.
+//! mappings each. Blocks are reserved and allocated as for dirty pages; the bytes never become
+//! pages.
 //! Invariants: all data is on the device before the handle that maps it starts. Of writes that
 //! overlap, the one that was given later is done later. Pages of the range are gone before, and
 //! none comes while the file is held.
@@ -198,12 +199,12 @@ impl Files {
                 Ok(_) => return Ok(chunk.data.len()),
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
                     // As a buffered write that finds no space.
-                    if self.space.give_back_windows() {
+                    if self.space.discard_preallocations() {
                     } else if !swept {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
-                    } else if !self.space.wait_for_frees(releases)? {
+                    } else if !self.space.reclaim(releases)? {
                         let half = chunk.offset + chunk.data.len() as u64 / 2;
                         let len = (half - half % self.block_size()).saturating_sub(chunk.offset);
                         if len == 0 {
@@ -226,13 +227,13 @@ impl Files {
             plans.push(self.plan_chunks(chunks)?);
         }
         for at in 0..plans.len() {
-            if let Err(error) = self.promise(&plans[at], true) {
-                plans[..at].iter().for_each(|plan| self.promise_less(plan));
+            if let Err(error) = self.reserve_plan(&plans[at], true) {
+                plans[..at].iter().for_each(|plan| self.unreserve_plan(plan));
                 return Err(error);
             }
         }
         let written = self.write_plans(&mut plans, waits);
-        plans.iter().for_each(|plan| self.promise_less(plan));
+        plans.iter().for_each(|plan| self.unreserve_plan(plan));
         written
     }
 
@@ -308,8 +309,8 @@ impl Files {
         Ok(())
     }
 
-    /// Promises blocks for a plan, beside what is promised to pages.
-    fn promise(&self, plan: &Plan<'_>, more: bool) -> Result<()> {
+    /// Reserves blocks for a plan, beside what is reserved for pages.
+    fn reserve_plan(&self, plan: &Plan<'_>, more: bool) -> Result<()> {
         if plan.holes + plan.unwritten == 0 {
             return Ok(());
         }
@@ -323,10 +324,10 @@ impl Files {
         self.set_reservation(&mut pages, reserved, converting)
     }
 
-    fn promise_less(&self, plan: &Plan<'_>) {
-        // A smaller promise cannot fail.
-        let smaller = self.promise(plan, false);
-        debug_assert!(smaller.is_ok(), "a promise grew by a direct write");
+    fn unreserve_plan(&self, plan: &Plan<'_>) {
+        // A smaller reservation cannot fail.
+        let smaller = self.reserve_plan(plan, false);
+        debug_assert!(smaller.is_ok(), "a reservation grew by a direct write");
     }
 
     fn write_plans(&self, plans: &mut [Plan<'_>], waits: bool) -> Result<bool> {
@@ -383,7 +384,7 @@ impl Files {
             plain().zip(&views).map(|((offset, _), bufs)| WriteRun { offset: *offset, bufs });
         let runs: Vec<WriteRun<'_>> = runs.collect();
         let error = |e| Error::io(format!("writing {} runs", runs.len()), e);
-        self.space.cache().device().write_many(&runs).map_err(error)
+        self.cache().device().write_many(&runs).map_err(error)
     }
 }
 

@@ -148,17 +148,17 @@ impl Files {
             return Ok(());
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
-        self.promise_conversion(inode, blocks, true)?;
+        self.reserve_conversion(inode, blocks, true)?;
         let mapped = self.map_parts(std::slice::from_mut(&mut part), false);
-        // A smaller promise cannot fail.
-        let smaller = self.promise_conversion(inode, blocks, false);
-        debug_assert!(smaller.is_ok(), "a promise grew by a conversion");
+        // A smaller reservation cannot fail.
+        let smaller = self.reserve_conversion(inode, blocks, false);
+        debug_assert!(smaller.is_ok(), "a reservation grew by a conversion");
         mapped
     }
 
-    /// Promises nodes of the tree for conversions of so many blocks, beside what is promised to
+    /// Reserves nodes of the tree for conversions of so many blocks, beside what is reserved to
     /// pages.
-    fn promise_conversion(&self, inode: &Inode, blocks: u32, more: bool) -> Result<()> {
+    fn reserve_conversion(&self, inode: &Inode, blocks: u32, more: bool) -> Result<()> {
         let mut pages = inode.pages();
         let (reserved, converting) = (pages.reserved, pages.converting);
         let converting = match more {

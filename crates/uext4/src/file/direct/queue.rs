@@ -93,7 +93,7 @@ pub struct DirectQueue {
 impl DirectQueue {
     pub(crate) fn new(files: &Arc<Files>, options: DirectOptions) -> Result<Self> {
         let DirectOptions { depth, polled, memory } = options;
-        let device = files.space().cache().device();
+        let device = files.cache().device();
         let device = device
             .queue(QueueOptions { depth: device_depth(depth), polled, memory })
             .map_err(|e| Error::io(format!("making a queue of {depth} requests"), e))?;

@@ -1,10 +1,12 @@
-//! Where directories go, so that what belongs together lies together and what does not has room.
+//! The group of a new directory, so that related files are close together and unrelated ones have
+//! room.
 //!
-//! Policy (Orlov's): a directory of the top level, or below one that is marked as a top, goes to
-//! the flex group with the fewest directories among those with about the average of free inodes
-//! and free blocks, or more. One further down stays in the flex group of its parent unless that has
-//! much less than the average left or many more directories. Within a flex group the directories
-//! are spread over its groups: who creates files in different directories takes different locks.
+//! Policy (Orlov's): a directory of the top level, or below one that is marked as a top, goes to a
+//! flex group with about the average of free inodes and free blocks, or more; among these to the
+//! one with the fewest directories. A directory further down stays in the flex group of its parent,
+//! unless that has much less left than the average, or many more directories. Within a flex group
+//! the directories are spread over its groups, so that threads that create files in different
+//! directories take different locks.
 //! Kernel counterpart: `find_group_orlov` of `fs/ext4/ialloc.c`.
 
 use super::{Group, Space};
@@ -85,11 +87,11 @@ impl Space {
         Load { inodes: u64::from(inodes), blocks, directories }.divided(self.flex_count().into())
     }
 
-    /// A group for a directory that is to lie far from others.
+    /// A group for a directory that is unrelated to others.
     pub(super) fn group_for_top_directory(&self, near: GroupNo) -> GroupNo {
         let (count, average) = (self.flex_count(), self.average_load());
-        // Of an empty file system some flex groups have a little less, for copies of the
-        // superblock or the journal lie there: they are to have their share, too.
+        // In an empty file system some flex groups have a little less free, because they hold
+        // copies of the superblock, or the journal. They must get their share too.
         let enough = Load {
             inodes: average.inodes - average.inodes / 8,
             blocks: average.blocks - average.blocks / 8,
@@ -124,9 +126,9 @@ impl Space {
         let directories_max = average.directories.saturating_add((per_flex / 16).max(1));
         let inodes_min = average.inodes.saturating_sub(per_flex / 4).max(1);
         let blocks_min = average.blocks.saturating_sub(blocks / 4);
-        let home = near.get() / self.layout.groups_per_flex.max(1);
+        let parent_flex = near.get() / self.layout.groups_per_flex.max(1);
         for step in 0..count {
-            let flex = home.saturating_add(step) % count;
+            let flex = parent_flex.saturating_add(step) % count;
             let load = self.load_of(flex);
             let fits = load.directories < directories_max
                 && load.inodes >= inodes_min
@@ -135,7 +137,7 @@ impl Space {
                 continue;
             }
             let average = load.divided(self.flex_groups(flex).len() as u64);
-            if flex == home && self.has_room(near, average) {
+            if flex == parent_flex && self.has_room(near, average) {
                 return near;
             }
             if let Some(group) = self.emptiest(flex) {
@@ -145,8 +147,8 @@ impl Space {
         near
     }
 
-    /// Whether a group is not crowded beside those of its flex group: the next directories of a
-    /// parent follow it there, then they move on.
+    /// Whether a group is not crowded compared with its flex group. The next directories of a
+    /// parent follow it there until it is.
     fn has_room(&self, group: GroupNo, average: Load) -> bool {
         let load = Load::of_one(&self.groups[group.get() as usize]);
         let more = u64::from(self.layout.inodes_per_group / 512).max(4);
@@ -156,8 +158,8 @@ impl Space {
             && load.directories <= average.directories.saturating_add(more)
     }
 
-    /// The group of a flex group with the fewest directories among those with half of the average
-    /// left; else the one with most free inodes.
+    /// Among the groups of a flex group that have half of the average left: the one with the fewest
+    /// directories. If there is none: the one with the most free inodes.
     fn emptiest(&self, flex: u32) -> Option<GroupNo> {
         let groups = self.flex_groups(flex);
         let average = self.load_of(flex).divided(groups.len() as u64);

@@ -74,7 +74,7 @@ fn side_by_side(words: &str, append: impl Fn(&OpenFile, u64)) -> usize {
     let most = files.iter().map(|file| pieces(&volume, file.inode())).max().unwrap();
     drop((files, root));
     // But for what small files of the two groups share.
-    assert!(volume.window_stats().held <= 2, "closed files hold nothing");
+    assert!(volume.preallocation_stats().held <= 2, "closed files hold nothing");
     finish(volume, &device);
     most
 }
@@ -92,9 +92,9 @@ fn appenders_side_by_side_lie_in_few_pieces() {
         }
     };
     let (held, bare) = (side_by_side("", allocate), side_by_side("mb_reserve=off", allocate));
-    println!("fallocate: {held} pieces, {bare} without windows");
+    println!("fallocate: {held} pieces, {bare} without preallocations");
     assert!(held <= 20, "{held} pieces of 18 MiB");
-    assert!(bare > 4 * held, "without windows there are only {bare} pieces");
+    assert!(bare > 4 * held, "without preallocations there are only {bare} pieces");
     let written = side_by_side("", write);
     println!("written: {written} pieces");
     assert!(written <= 20, "{written} pieces of 18 MiB");
@@ -114,7 +114,10 @@ fn windows_are_given_back_before_anything_fails() {
             (0..40).map(|n| create(&volume, &root, &format!("f{n}"))).collect();
         for (n, holder) in (0..).zip(&holders) {
             (0..4).for_each(|i| holder.allocate(GROW, i * 20 * 1024, 20 * 1024).unwrap());
-            assert!(volume.window_stats().held > n, "an open file that grows holds a window");
+            assert!(
+                volume.preallocation_stats().held > n,
+                "an open file that grows holds a preallocation"
+            );
         }
         let full = create(&volume, &root, "full");
         let mut at = 0;
@@ -133,7 +136,7 @@ fn windows_are_given_back_before_anything_fails() {
         // is not available.
         let left = volume.stat_fs().blocks_available;
         assert!(left <= if written { 5 } else { 0 }, "{left} blocks were left unused");
-        assert!(volume.window_stats().recalled > 0);
+        assert!(volume.preallocation_stats().discarded > 0);
         full.sync(false).unwrap();
         // Nobody took what others have: they go on once there is space.
         cut(&volume, &full);
@@ -157,18 +160,18 @@ fn statfs_counts_what_windows_hold_as_free() {
         file.allocate(GROW, n * 4096, 4096).unwrap();
         assert_eq!(free_blocks(&volume), before - n - 1);
     }
-    assert_eq!(volume.window_stats().held, 1);
+    assert_eq!(volume.preallocation_stats().held, 1);
     let second = volume.open_file(file.inode()).unwrap();
     drop(file);
-    assert_eq!(volume.window_stats().held, 1, "somebody has it open");
+    assert_eq!(volume.preallocation_stats().held, 1, "somebody has it open");
     drop(second);
-    assert_eq!((volume.window_stats().held, free_blocks(&volume)), (0, before - 10));
+    assert_eq!((volume.preallocation_stats().held, free_blocks(&volume)), (0, before - 10));
     // What is written back after the last close holds nothing.
     let late = create(&volume, &root, "late");
     late.write_at(0, &[1; 100 << 10]).unwrap();
     drop(late);
     volume.sync().unwrap();
-    assert_eq!(volume.window_stats().held, 0);
+    assert_eq!(volume.preallocation_stats().held, 0);
     drop(root);
     finish(volume, &device);
 }
@@ -243,7 +246,7 @@ fn append_and_cut_go_round_in_the_same_blocks() {
             cut(&volume, file);
             assert_eq!(free_blocks(&volume), before);
         }
-        let recycled = volume.window_stats().recycled_blocks;
+        let recycled = volume.preallocation_stats().recycled_blocks;
         assert!(recycled > 440_000, "only {recycled} of 460,800 blocks went round");
         drop((files, root));
         finish(volume, &device);
@@ -295,7 +298,7 @@ fn what_goes_round_keeps_its_place_in_the_file() {
     file.allocate(GROW, blocks(6), blocks(12)).unwrap();
     assert_eq!(pieces(&volume, file.inode()), 1);
     drop((file, punched));
-    assert_eq!(volume.window_stats().held, 0, "what went round is given back");
+    assert_eq!(volume.preallocation_stats().held, 0, "what went round is given back");
     drop(root);
     finish(volume, &device);
 }

@@ -1,0 +1,118 @@
+//! All preallocations of a volume: their statistics, and discarding them when space runs out.
+
+use super::{GROWTH, Preallocation, Tail};
+use crate::alloc::{Count, Space};
+use crate::plant::{self, Fault};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{LockRank, Mutex};
+use std::sync::{Arc, Weak};
+
+const SHARD_COUNT: usize = 16;
+
+/// Statistics of preallocation since the volume was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreallocationStats {
+    /// Tails, and files with pieces, that hold blocks now.
+    pub held: u64,
+    /// Preallocations filled.
+    pub filled: u64,
+    /// Preallocations discarded because space ran out.
+    pub discarded: u64,
+    /// Blocks that returned to a preallocation in the transaction that had allocated them.
+    pub recycled_blocks: u64,
+}
+
+/// All preallocations of a volume.
+#[derive(Debug)]
+pub(in crate::alloc) struct Preallocations {
+    shards: Box<[Mutex<Vec<Weak<Preallocation>>>]>,
+    /// Tails and sets of pieces that are not empty.
+    pub(super) held: AtomicUsize,
+    pub(super) filled: AtomicU64,
+    discarded: AtomicU64,
+    pub(super) recycled_blocks: AtomicU64,
+}
+
+impl Preallocations {
+    pub(in crate::alloc) fn new() -> Self {
+        let shard = || Mutex::new(LockRank::Leaf, Vec::new());
+        Self {
+            shards: (0..SHARD_COUNT).map(|_| shard()).collect(),
+            held: AtomicUsize::new(0),
+            filled: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
+            recycled_blocks: AtomicU64::new(0),
+        }
+    }
+
+    fn of_shard(shard: &Mutex<Vec<Weak<Preallocation>>>) -> Vec<Arc<Preallocation>> {
+        shard.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Adds a preallocation to the list, once.
+    pub(super) fn list(&self, preallocation: &Arc<Preallocation>) {
+        if preallocation.listed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let weak = Arc::downgrade(preallocation);
+        let shard = (weak.as_ptr().addr() >> 6) % SHARD_COUNT;
+        let mut list = self.shards[shard].lock();
+        if list.len() == list.capacity() {
+            // Files come and go. The list stays at most twice as long as there are files in memory.
+            list.retain(|preallocation| preallocation.strong_count() > 0);
+        }
+        list.push(weak);
+    }
+}
+
+impl Space {
+    /// Statistics of preallocation.
+    #[must_use]
+    pub fn preallocation_stats(&self) -> PreallocationStats {
+        let all = &self.preallocations;
+        PreallocationStats {
+            held: all.held.load(Ordering::Relaxed) as u64,
+            filled: all.filled.load(Ordering::Relaxed),
+            discarded: all.discarded.load(Ordering::Relaxed),
+            recycled_blocks: all.recycled_blocks.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Discards all preallocations, because space runs out. False if that yields nothing. Takes
+    /// group locks, so no page lock may be held. May pause for callers that have borrowed a tail.
+    pub fn discard_preallocations(&self) -> bool {
+        if self.preallocations.held.load(Ordering::Acquire) == 0
+            || plant::is(Fault::HoardedPreallocations)
+        {
+            return false;
+        }
+        let (mut found, mut borrowed) = (false, false);
+        for shard in &self.preallocations.shards {
+            for preallocation in Preallocations::of_shard(shard) {
+                let (tail, pieces) = {
+                    let mut inner = preallocation.inner.lock();
+                    inner.size /= GROWTH;
+                    let tail = inner.take_tail();
+                    borrowed |= matches!(inner.tail, Tail::DiscardOnReturn);
+                    (tail, std::mem::take(&mut inner.pieces))
+                };
+                let discarded = u64::from(tail.is_some()) + u64::from(!pieces.is_empty());
+                found |= discarded > 0;
+                self.shared.counters.add(Count::PreallocationsDiscarded, discarded);
+                self.preallocations.discarded.fetch_add(discarded, Ordering::Relaxed);
+                self.discard_tail(tail);
+                self.discard_pieces(pieces);
+            }
+        }
+        if !found && borrowed {
+            crate::sync::thread::pause();
+        }
+        found || borrowed
+    }
+
+    /// Blocks of all preallocations, without borrowed tails.
+    pub(in crate::alloc) fn preallocated_blocks(&self) -> i64 {
+        let all = self.preallocations.shards.iter().flat_map(Preallocations::of_shard);
+        all.map(|preallocation| i64::from(preallocation.blocks())).sum()
+    }
+}

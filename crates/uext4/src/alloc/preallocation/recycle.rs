@@ -1,0 +1,168 @@
+//! Recycling: blocks that one transaction allocates and frees return to the preallocation of their
+//! file.
+
+use super::{Inner, Preallocation, Tail};
+use crate::alloc::{Allocation, Space};
+use crate::error::Result;
+use crate::journal::Handle;
+use crate::plant::{self, Fault};
+use crate::sync::atomic::Ordering;
+use std::sync::Arc;
+use uext4_ondisk::{BlockNo, FileBlock, Tid};
+
+/// The latest runs that a transaction has allocated for a file.
+#[derive(Debug, Default)]
+pub(super) struct RecentRuns {
+    tid: Option<Tid>,
+    runs: Vec<(BlockNo, u32)>,
+}
+
+impl RecentRuns {
+    /// Most runs that are remembered. When a larger file is truncated, its other runs wait for the
+    /// commit.
+    const RUNS_MAX: usize = 16;
+
+    pub(super) fn note(&mut self, tid: Tid, start: BlockNo, len: u32) {
+        if self.tid.replace(tid) != Some(tid) {
+            self.runs.clear();
+        }
+        match self.runs.last_mut() {
+            Some((last, count)) if last.plus(u64::from(*count)) == start => *count += len,
+            _ => {
+                if self.runs.len() == Self::RUNS_MAX {
+                    self.runs.remove(0);
+                }
+                self.runs.push((start, len));
+            }
+        }
+    }
+
+    /// Removes and returns the part of a run that transaction `tid` has allocated, as one piece.
+    fn take(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
+        if self.tid != Some(tid) && !plant::is(Fault::LateRecycling) {
+            return None;
+        }
+        let end = start.get() + u64::from(len);
+        let common = |&(first, count): &(BlockNo, u32)| {
+            let from = first.max(start);
+            let to = end.min(first.get() + u64::from(count));
+            let part = u32::try_from(to.checked_sub(from.get())?).ok()?;
+            (part > 0).then_some((from, part))
+        };
+        let mut runs = self.runs.iter().enumerate().rev();
+        let (index, (from, part)) = runs.find_map(|(index, run)| Some((index, common(run)?)))?;
+        let (first, count) = self.runs[index];
+        let before = u32::try_from(from.get() - first.get()).unwrap_or(0);
+        let behind = count - before - part;
+        self.runs[index].1 = before;
+        if behind > 0 && (before == 0 || self.runs.len() < Self::RUNS_MAX) {
+            self.runs.insert(index + 1, (from.plus(u64::from(part)), behind));
+        }
+        self.runs.retain(|&(_, count)| count > 0);
+        Some((from, part))
+    }
+}
+
+impl Space {
+    /// Frees blocks of a file as [`Space::free`] does. The first of them was block `at` of the
+    /// file. Blocks that the running transaction has allocated for the file return to its
+    /// preallocation instead, and can be allocated again at once.
+    ///
+    /// Why that is safe: let transaction T allocate a block and free it. No durable or committing
+    /// transaction says that the block is in use, or it could not have been allocated. Therefore no
+    /// state that a crash can bring back refers to it. Before T is durable, a crash brings back the
+    /// state before T, in which the block is free. After that, it brings back the state at the end
+    /// of T, in which the block is free or belongs to its last owner. So data that is written there
+    /// meanwhile goes to a free block or to its owner. If an earlier transaction had allocated the
+    /// block, a crash before T is durable would bring the file back with a block of another file.
+    /// Blocks with an image in the log are not recycled (the caller sees to that), nor are blocks
+    /// to which data may still be under way.
+    ///
+    /// # Errors
+    /// The errors of [`Space::free`].
+    pub fn free_or_recycle(
+        &self,
+        handle: &mut Handle<'_>,
+        preallocation: &Arc<Preallocation>,
+        at: FileBlock,
+        (start, len): (BlockNo, u32),
+    ) -> Result<()> {
+        let recent = preallocation
+            .inner
+            .lock()
+            .recent
+            .take(handle.tid(), start, len)
+            .filter(|_| self.shared.policy.preallocates());
+        let Some((from, part)) = recent else { return self.free(handle, start, len) };
+        let before = u32::try_from(from.get() - start.get()).unwrap_or(0);
+        if before > 0 {
+            self.free(handle, start, before)?;
+        }
+        if len > before + part {
+            self.free(handle, from.plus(u64::from(part)), len - before - part)?;
+        }
+        self.preallocations.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
+        let mut done = 0;
+        while done < part {
+            // A run may cross the end of a group; an allocation may not.
+            let next = from.plus(u64::from(done));
+            let (group, bit) = self.locate(next)?;
+            let here = (part - done).min(self.layout.blocks_in_group(group) - bit);
+            let allocation = self.free_to_allocation(handle, next, here)?;
+            self.put_back(preallocation, at.get().saturating_add(before + done), allocation);
+            done += here;
+        }
+        Ok(())
+    }
+
+    /// Returns blocks to a preallocation that were the blocks of its file from `at` on.
+    fn put_back(&self, preallocation: &Arc<Preallocation>, at: u32, allocation: Allocation) {
+        self.preallocations.list(preallocation);
+        let left = self.put_back_in(&mut preallocation.inner.lock(), at, allocation);
+        drop(left);
+    }
+
+    /// Joins blocks with the tail, if they are adjacent to it in the file and on the device. Else
+    /// they become a piece, until the file is truncated. Returns what is not held.
+    fn put_back_in(
+        &self,
+        inner: &mut Inner,
+        at: u32,
+        mut allocation: Allocation,
+    ) -> Option<Allocation> {
+        if inner.users == 0 {
+            return Some(allocation);
+        }
+        let left = match std::mem::replace(&mut inner.tail, Tail::Empty) {
+            Tail::Empty => {
+                (inner.tail, inner.key) = (Tail::Held(allocation), at);
+                self.preallocations.held.fetch_add(1, Ordering::AcqRel);
+                return None;
+            }
+            Tail::Held(mut tail) => {
+                if at.saturating_add(allocation.len()) == inner.key {
+                    match allocation.join(tail) {
+                        None => {
+                            (inner.tail, inner.key) = (Tail::Held(allocation), at);
+                            return None;
+                        }
+                        Some(apart) => {
+                            inner.tail = Tail::Held(apart);
+                            allocation
+                        }
+                    }
+                } else {
+                    let follows = inner.key.saturating_add(tail.len()) == at;
+                    let left = if follows { tail.join(allocation) } else { Some(allocation) };
+                    inner.tail = Tail::Held(tail);
+                    left?
+                }
+            }
+            tail => {
+                inner.tail = tail;
+                return Some(allocation);
+            }
+        };
+        self.insert_piece(&mut inner.pieces, at, left)
+    }
+}

@@ -1,0 +1,19 @@
+//! What all inodes of a volume share.
+
+use crate::alloc::Space;
+use crate::cache::{Cache, PageBudget};
+use crate::config::DaxMode;
+use std::sync::Arc;
+
+/// What all inodes of a volume share.
+#[derive(Debug)]
+pub struct InodeContext {
+    /// The metadata cache.
+    pub cache: Arc<Cache>,
+    /// The allocator.
+    pub space: Arc<Space>,
+    /// The budget of the pages of all files.
+    pub budget: Arc<PageBudget>,
+    /// Which files are in DAX mode.
+    pub dax: DaxMode,
+}

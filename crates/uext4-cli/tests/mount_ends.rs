@@ -93,6 +93,49 @@ fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
     }
 }
 
+/// Fault model: a mount that runs out of descriptors when the command has said that it is there.
+#[test]
+fn a_mount_with_few_descriptors_works_or_is_refused() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::create_dir(&dir).unwrap();
+    let (mut works, mut refused) = (0, 0);
+    for limit in (4..40).chain([64, 96]) {
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -n $1; exec \"$2\" mount \"$3\" \"$4\"", "sh"])
+            .args([OsString::from(limit.to_string()), UEXT4.into()])
+            .args([&image, &dir])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if output.status.success() {
+            works += 1;
+            let files: Vec<_> = (0..20).map(|n| dir.join(format!("file{n}"))).collect();
+            std::thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(move || {
+                        let bytes = [limit as u8; 10_000];
+                        fs::write(file, bytes).unwrap();
+                        File::open(file).unwrap().sync_all().unwrap();
+                        assert!(fs::read(file).unwrap() == bytes);
+                    });
+                }
+            });
+            run_ok([OsString::from("umount"), dir.clone().into()]);
+        } else {
+            refused += 1;
+            let last = said.lines().last().unwrap_or_default();
+            assert!(last.contains("Too many open files"), "{limit} descriptors: {said}");
+        }
+        assert!(!is_mounted(&dir), "{limit} descriptors");
+        assert_clean(&image);
+    }
+    assert!(works > 0 && refused > 0, "{works} work, {refused} refused");
+}
+
 #[test]
 fn a_killed_daemon_loses_nothing_synced() {
     let scratch = Scratch::new();

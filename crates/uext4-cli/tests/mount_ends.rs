@@ -207,6 +207,44 @@ fn umount_tells_what_a_full_host_lost() {
     assert_clean(&image);
 }
 
+/// A host without room keeps `umount` waiting: it says what for, and can be ended; the mount goes
+/// on leaving, and everything is there when room comes.
+#[test]
+fn umount_says_what_it_waits_for_and_can_be_interrupted() {
+    if !is_root() {
+        skip!("not root");
+    }
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let host = TmpFs::new(scratch.path("host"));
+    let Some(image) = host.sparse_image() else { skip!("no mke2fs") };
+    let dir = scratch.path("mnt");
+    let mount = Mounted::of_shortage(&image, &dir, "no_space_timeout=3600");
+    host.fill();
+    fs::write(mount.path("unsynced"), [8; 1 << 20]).unwrap();
+    let mut umount =
+        Command::new(UEXT4).arg("umount").arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(umount.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.contains("is closed: writes wait for room where it is stored"), "{line}");
+    let pid = rustix::process::Pid::from_child(&umount);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = umount.wait().unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert_eq!(status.code(), Some(130), "{rest:?}");
+    assert!(rest.len() == 1 && rest[0].contains("interrupted"), "{rest:?}");
+    mount.forget();
+    host.give_room();
+    wait_until("the mount has gone", || !is_mounted(&dir));
+    wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+    let mount = Mounted::of_shortage(&image, &dir, "rw");
+    assert_eq!(fs::read(mount.path("unsynced")).unwrap(), [8; 1 << 20]);
+    mount.end();
+    assert_clean(&image);
+}
+
 /// The same where all was synced: the image cannot be closed, since blocks of the journal find no
 /// room in their places, and nothing is lost. Fault model: "lost" said for every close that fails.
 #[test]

@@ -19,12 +19,17 @@ struct Shortage {
 /// How far the host of an image could fail it; `None` where it has room, or nobody can tell.
 fn shortage(image: &Path) -> Option<Shortage> {
     let found = image.metadata().ok().filter(|found| found.is_file())?;
+    let wants = found.len().saturating_sub(found.blocks() * STAT_BLOCK);
+    let has = room(image)?;
+    (wants > has).then_some(Shortage { wants, has })
+}
+
+/// Bytes that the file system of an image has for it, if that can be seen.
+pub(crate) fn room(image: &Path) -> Option<u64> {
     let host = rustix::fs::statvfs(image).ok()?;
     let is_root = rustix::process::geteuid().is_root();
     let free = if is_root { host.f_bfree } else { host.f_bavail };
-    let wants = found.len().saturating_sub(found.blocks() * STAT_BLOCK);
-    let has = free.saturating_mul(host.f_frsize);
-    (wants > has).then_some(Shortage { wants, has })
+    Some(free.saturating_mul(host.f_frsize))
 }
 
 /// Tells in one line that writes to a sparse image may fail for want of room on its host.

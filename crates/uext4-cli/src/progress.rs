@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::failure::say;
+
 /// A spinner with a count of bytes and of files. Draws to standard error, and only on a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -22,6 +24,11 @@ impl Progress {
         let progress = Self::start(verb, "{spinner} {prefix}: {msg} ({elapsed})");
         progress.bar.set_message(what);
         progress
+    }
+
+    /// Prints a line beside it.
+    pub(crate) fn tell(&self, line: &str) {
+        self.bar.suspend(|| say(line));
     }
 
     fn start(verb: &'static str, template: &str) -> Self {

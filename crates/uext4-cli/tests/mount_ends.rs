@@ -93,6 +93,49 @@ fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
     }
 }
 
+/// Fault model: a mount that runs out of descriptors when the command has said that it is there.
+#[test]
+fn a_mount_with_few_descriptors_works_or_is_refused() {
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 16) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::create_dir(&dir).unwrap();
+    let (mut works, mut refused) = (0, 0);
+    for limit in (4..40).chain([64, 96]) {
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -n $1; exec \"$2\" mount \"$3\" \"$4\"", "sh"])
+            .args([OsString::from(limit.to_string()), UEXT4.into()])
+            .args([&image, &dir])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if output.status.success() {
+            works += 1;
+            let files: Vec<_> = (0..20).map(|n| dir.join(format!("file{n}"))).collect();
+            std::thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(move || {
+                        let bytes = [limit as u8; 10_000];
+                        fs::write(file, bytes).unwrap();
+                        File::open(file).unwrap().sync_all().unwrap();
+                        assert!(fs::read(file).unwrap() == bytes);
+                    });
+                }
+            });
+            run_ok([OsString::from("umount"), dir.clone().into()]);
+        } else {
+            refused += 1;
+            let last = said.lines().last().unwrap_or_default();
+            assert!(last.contains("Too many open files"), "{limit} descriptors: {said}");
+        }
+        assert!(!is_mounted(&dir), "{limit} descriptors");
+        assert_clean(&image);
+    }
+    assert!(works > 0 && refused > 0, "{works} work, {refused} refused");
+}
+
 #[test]
 fn a_killed_daemon_loses_nothing_synced() {
     let scratch = Scratch::new();
@@ -160,6 +203,44 @@ fn umount_tells_what_a_full_host_lost() {
     assert!(
         !mount.path("unsynced").exists() || fs::read(mount.path("unsynced")).unwrap().is_empty()
     );
+    mount.end();
+    assert_clean(&image);
+}
+
+/// A host without room keeps `umount` waiting: it says what for, and can be ended; the mount goes
+/// on leaving, and everything is there when room comes.
+#[test]
+fn umount_says_what_it_waits_for_and_can_be_interrupted() {
+    if !is_root() {
+        skip!("not root");
+    }
+    if let Some(why) = no_mount() {
+        skip!("{why}");
+    }
+    let scratch = Scratch::new();
+    let host = TmpFs::new(scratch.path("host"));
+    let Some(image) = host.sparse_image() else { skip!("no mke2fs") };
+    let dir = scratch.path("mnt");
+    let mount = Mounted::of_shortage(&image, &dir, "no_space_timeout=3600");
+    host.fill();
+    fs::write(mount.path("unsynced"), [8; 1 << 20]).unwrap();
+    let mut umount =
+        Command::new(UEXT4).arg("umount").arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(umount.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    assert!(line.contains("is closed: writes wait for room where it is stored"), "{line}");
+    let pid = rustix::process::Pid::from_child(&umount);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = umount.wait().unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert_eq!(status.code(), Some(130), "{rest:?}");
+    assert!(rest.len() == 1 && rest[0].contains("interrupted"), "{rest:?}");
+    mount.forget();
+    host.give_room();
+    wait_until("the mount has gone", || !is_mounted(&dir));
+    wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+    let mount = Mounted::of_shortage(&image, &dir, "rw");
+    assert_eq!(fs::read(mount.path("unsynced")).unwrap(), [8; 1 << 20]);
     mount.end();
     assert_clean(&image);
 }

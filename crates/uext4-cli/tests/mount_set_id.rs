@@ -213,6 +213,113 @@ fn a_mount_leaves_the_rights_that_ext4_leaves() {
     assert_eq!(kernel, by_root, "the kernel's ext4");
 }
 
+/// The users of [`set_gid_left`], as options of setpriv(1): 1001 owns the file, 2002 is its group.
+const USERS: [(&str, [&str; 3]); 6] = [
+    ("root", ["--reuid=0", "--regid=0", "--clear-groups"]),
+    ("its owner", ["--reuid=1001", "--regid=1001", "--clear-groups"]),
+    ("its owner in its group", ["--reuid=1001", "--regid=1001", "--groups=3003,2002"]),
+    ("another", ["--reuid=65534", "--regid=65534", "--clear-groups"]),
+    ("another in its group", ["--reuid=65534", "--regid=65534", "--groups=3003,2002"]),
+    ("another of its group", ["--reuid=65534", "--regid=2002", "--clear-groups"]),
+];
+
+/// With and without set-user-id, and what the group may run and may not.
+const SET_GID_MODES: [&str; 5] = ["2777", "2767", "6777", "6767", "6666"];
+
+/// What each user does, in a shell, to a file of `$mode`.
+const SET_GID_CHANGES: [(&str, &str); 6] = [
+    ("chmod", "chmod $mode file"),
+    ("write", "echo x 1<> file"),
+    ("truncate", "truncate -s 100 file"),
+    ("allocate", "fallocate -l 9000 file"),
+    ("own group", "chgrp $(id -g) file"),
+    ("same group", "chgrp 2002 file"),
+];
+
+/// What each change by each user leaves of a file's mode, and what is made in a directory that
+/// hands its group on.
+fn set_gid_left(dir: &Path) -> Vec<String> {
+    let as_user = |user: [&str; 3], script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(user).args(["sh", "-c", script]).current_dir(dir);
+        command.output().unwrap().status.success()
+    };
+    let owned = |name: &str, mode: u32| {
+        let path = dir.join(name);
+        std::os::unix::fs::chown(&path, Some(1001), Some(2002)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let shown = |name: &str| {
+        let found = fs::symlink_metadata(dir.join(name)).unwrap();
+        format!("{:o} {}:{}", found.mode() & 0o7777, found.uid(), found.gid())
+    };
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut left = Vec::new();
+    for (name, user) in USERS {
+        for (change, script) in SET_GID_CHANGES {
+            for mode in SET_GID_MODES {
+                fs::write(dir.join("file"), [1; 8192]).unwrap();
+                let before = if change == "chmod" { "777" } else { mode };
+                owned("file", u32::from_str_radix(before, 8).unwrap());
+                let done = as_user(user, &script.replace("$mode", mode));
+                left.push(format!("{change} {mode} by {name}: {done}, {}", shown("file")));
+                fs::remove_file(dir.join("file")).unwrap();
+            }
+        }
+        fs::create_dir(dir.join("folder")).unwrap();
+        owned("folder", 0o2777);
+        assert!(as_user(user, "umask 0; echo > folder/file; mkdir folder/below"));
+        let made = [shown("folder/file"), shown("folder/below")];
+        assert!(as_user(USERS[0].1, "rm -r folder"));
+        left.push(format!("made by {name}: {made:?}"));
+    }
+    left
+}
+
+/// Set-group-id of a file that its group may not run stays where the writer is of the group, and
+/// goes where not, as in the kernel's ext4. Fault model: the groups that a request does not name.
+#[test]
+fn set_group_id_is_kept_by_the_group_alone() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = match ready(&scratch, 64) {
+        Ok(ready) => ready,
+        Err(why) => skip!("{why}"),
+    };
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut ours = Vec::new();
+    for options in ["suid,allow_other", "suid,allow_other,writeback_cache"] {
+        let mount = Mounted::new(&image, &dir, options);
+        let left = set_gid_left(&dir);
+        mount.end();
+        for want in [
+            "write 2767 by root: true, 2767 1001:2002",
+            "write 2767 by its owner: true, 767 1001:2002",
+            "write 2767 by its owner in its group: true, 2767 1001:2002",
+            "truncate 6666 by another: true, 666 1001:2002",
+            "allocate 6767 by another in its group: true, 2767 1001:2002",
+            "chmod 2777 by its owner: true, 777 1001:2002",
+            "own group 2767 by its owner: true, 767 1001:1001",
+        ] {
+            assert!(left.iter().any(|line| line == want), "{options}: no {want} in {left:#?}");
+        }
+        ours.push(left);
+    }
+    assert_clean(&image);
+    let status = common::system("mount").args(["-o", "loop"]).arg(&image).arg(&dir).status();
+    if !status.is_ok_and(|status| status.success()) {
+        skip!("the kernel mounts nothing here");
+    }
+    let kernel = set_gid_left(&dir);
+    assert!(common::system("umount").arg(&dir).status().unwrap().success());
+    for left in ours {
+        let other = kernel.iter().zip(&left).find(|(kernel, ours)| kernel != ours);
+        assert_eq!(other, None, "the kernel's ext4, and ours");
+    }
+}
+
 /// A cached write of long ago says nothing of capabilities that are set after it. Fault model: a
 /// page that the kernel writes back taken for a write(2).
 #[test]

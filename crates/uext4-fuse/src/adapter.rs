@@ -27,7 +27,7 @@ use crate::STATS_XATTR;
 use crate::convert;
 use crate::failure::{Answer, Failure};
 use crate::listing;
-use crate::ops::{self, Change, Found, WriteWay};
+use crate::ops::{self, Caller, Change, Found, WriteWay};
 use crate::seek::{self, Question};
 use crate::server::{NO_ATTR, Server};
 use crate::xattr;
@@ -111,7 +111,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let uid_of_caller = request.uid();
+        let caller = Caller::of(request);
         self.serve_for(request, move |server| {
             let change = Change {
                 mode,
@@ -122,7 +122,7 @@ impl Filesystem for Adapter {
                 mtime: mtime.map(convert::set_time),
                 ctime: ctime.map(convert::timestamp),
             };
-            server.reply_attr(server.ops.setattr(uid_of_caller, node.0, &change), reply);
+            server.reply_attr(server.ops.setattr(caller, node.0, &change), reply);
         });
     }
 
@@ -331,6 +331,7 @@ impl Filesystem for Adapter {
             false if is_direct(flags.0) => WriteWay::Direct,
             false => WriteWay::Cached,
         };
+        let caller = Caller::of(request);
         let privs = match write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => Privs::All,
             false => Privs::Capabilities,
@@ -341,7 +342,7 @@ impl Filesystem for Adapter {
             let write = || with_rights(rights, write);
             let answer = match is_cached {
                 true => write(),
-                false => server.ops.changing(node.0, privs, write),
+                false => server.ops.changing(node.0, caller, privs, write),
             };
             match answer {
                 Ok(written) => reply.written(written),
@@ -574,10 +575,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         // As in setattr: the kernel leaves the bits to us and does not say whose call it is.
-        let privs = ops::privs_of(request.uid());
+        let (privs, caller) = (ops::privs_of(request.uid()), Caller::of(request));
         self.serve_for(request, move |server| {
             let work = || server.ops.fallocate(handle.0, offset, length, mode);
-            reply_empty(server.ops.changing(node.0, privs, work), reply);
+            reply_empty(server.ops.changing(node.0, caller, privs, work), reply);
         });
     }
 

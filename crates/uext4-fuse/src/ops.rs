@@ -3,6 +3,7 @@
 //! [`crate::adapter`] turns these into replies. Each look-up that is answered is counted in the
 //! node table before the reply leaves, because the forget for it may arrive at once.
 
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -32,6 +33,33 @@ pub(crate) struct Ops {
     pub(crate) notifier: OnceLock<Notifier>,
     /// The umask is ours to apply (`FUSE_DONT_MASK`, which goes with access control lists).
     pub(crate) apply_umask: AtomicBool,
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    uid: u32,
+    gid: u32,
+    pid: u32,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request) -> Self {
+        Self { uid: request.uid(), gid: request.gid(), pid: request.pid() }
+    }
+
+    /// Whether the caller is of a group. Requests have the first one only; the process table has
+    /// the others, and a process that cannot be seen there has none.
+    fn is_of(self, group: u32) -> bool {
+        let others = || fs::read_to_string(format!("/proc/{}/status", self.pid));
+        self.gid == group || others().is_ok_and(|status| is_among_groups(&status, group))
+    }
+}
+
+/// Whether the line of groups in a process's `status` has this one.
+fn is_among_groups(status: &str, group: u32) -> bool {
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    groups.is_some_and(|line| line.split_whitespace().any(|word| word.parse() == Ok(group)))
 }
 
 /// How bytes are written.
@@ -117,19 +145,20 @@ impl Ops {
         Ok(convert::attr_of_inode(&self.volume.attr(&self.node(node)?)))
     }
 
-    /// Applies a setattr request of user `uid`.
+    /// Applies a setattr request.
     ///
     /// With `FUSE_HANDLE_KILLPRIV_V2` capabilities and set-id bits are ours to remove: capabilities
     /// on truncation and when a file changes owner, set-id bits then, and on truncation when the
     /// caller lacks `CAP_FSETID`. The kernel sends that last bit with the request, but fuser does
     /// not pass it on; "is not root" stands in for it.
-    pub(crate) fn setattr(&self, uid: u32, node: u64, change: &Change) -> Answer<FileAttr> {
+    pub(crate) fn setattr(&self, caller: Caller, node: u64, change: &Change) -> Answer<FileAttr> {
         let inode = self.node(node)?;
         let chown = change.uid.is_some() || change.gid.is_some();
         let kill_priv = match change.size {
             _ if inode.kind() == FileKind::Directory => None,
-            _ if chown => Some(Privs::All),
-            Some(_) => Some(privs_of(uid)),
+            _ if chown && caller.uid == 0 => Some(Privs::All),
+            _ if chown => Some(self.privs_at(&inode, caller, Privs::All)),
+            Some(_) => Some(self.privs_at(&inode, caller, privs_of(caller.uid))),
             None => None,
         };
         let change = SetAttr {
@@ -243,13 +272,31 @@ impl Ops {
     /// Does what changes the content of a node's file, for a caller who removes `privs` by that.
     /// The kernel leaves these to us and goes on by the mode that it knows, so it is told to ask
     /// again before it has its answer.
-    pub(crate) fn changing<T>(&self, node: u64, privs: Privs, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn changing<T>(
+        &self,
+        node: u64,
+        caller: Caller,
+        privs: Privs,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let privs = match self.node(node) {
+            Ok(inode) if privs == Privs::All => self.privs_at(&inode, caller, privs),
+            _ => privs,
+        };
         let (answer, removed) = uext4::removing_privs(privs, work);
         if let (true, Some(notifier)) = (removed, self.notifier.get()) {
             // A negative offset leaves the pages alone. An error: it knows no such inode any more.
             let _ = notifier.inval_inode(INodeNo(node), -1, 0);
         }
         answer
+    }
+
+    /// What a caller who removes `privs` removes of this file.
+    fn privs_at(&self, inode: &InodeRef, caller: Caller, privs: Privs) -> Privs {
+        match self.volume.bare_set_gid(inode) {
+            Some(group) if privs == Privs::All && !caller.is_of(group) => Privs::AllOutsideGroup,
+            _ => privs,
+        }
     }
 
     /// Opens a node.

@@ -76,7 +76,7 @@ impl Session {
     ) -> io::Result<Self> {
         let mut config = Config::default();
         config.n_threads = Some(options.worker_threads());
-        config.clone_fd = attach::can_clone();
+        config.clone_fd = attach::can_clone(options.worker_threads());
         // The kernel checks who may enter; see the crate's documentation.
         let server = adapter.server();
         let session = fuser::Session::from_fd(adapter, connection, SessionACL::All, config)?;

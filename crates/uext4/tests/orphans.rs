@@ -12,8 +12,9 @@ use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, ne
 use std::process::Command;
 use std::sync::Arc;
 use uext4::{MountOptions, Volume};
-use uext4_device::{FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
-use uext4_ondisk::FileKind;
+use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
+use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use uext4_ondisk::{FileKind, RawSuperblock};
 
 const BLOCK: usize = 1024;
 
@@ -236,6 +237,26 @@ fn cases() -> Vec<Case> {
     cases
 }
 
+fn state(image: &MemoryDevice) -> u16 {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    image.read_at(SUPERBLOCK_OFFSET, &mut bytes).unwrap();
+    RawSuperblock::read(&bytes).unwrap().s_state.get()
+}
+
+/// The state after a mount and an unmount by the kernel; `None`: it mounts nothing here.
+fn state_by_kernel(image: &MemoryDevice) -> Option<u16> {
+    let (file, dir) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempdir().unwrap());
+    image.save(file.path()).unwrap();
+    let mount =
+        Command::new("mount").args(["-o", "loop"]).arg(file.path()).arg(dir.path()).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: the kernel mounts nothing here");
+        return None;
+    }
+    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    Some(state(&MemoryDevice::load(file.path()).unwrap()))
+}
+
 #[test]
 fn a_bad_orphan_does_not_keep_a_volume_from_being_changed() {
     if !have("mke2fs") || !have("debugfs") {
@@ -243,6 +264,7 @@ fn a_bad_orphan_does_not_keep_a_volume_from_being_changed() {
     }
     for Case { name, image, problems, cleaned } in cases() {
         println!("{name}");
+        let (before, by_kernel) = (state(&image), state_by_kernel(&image));
         let memory = Arc::new(image);
         let volume = mount(&memory);
         assert_eq!(volume.orphan_problems().len(), problems, "{:?}", volume.orphan_problems());
@@ -255,6 +277,9 @@ fn a_bad_orphan_does_not_keep_a_volume_from_being_changed() {
         volume.delete_unlinked().unwrap();
         drop((made, root));
         volume.close().unwrap();
+        // "clean with errors" if it was clean.
+        assert_eq!(state(&memory), before | STATE_ERROR, "{name}");
+        assert!(by_kernel.is_none_or(|state| state == before | STATE_ERROR), "{by_kernel:?}");
         // What was not cleaned up is e2fsck's, which is told by the error state.
         let volume = mount(&memory);
         let root = volume.root().unwrap();

@@ -62,7 +62,10 @@ fn each_change_of_content_takes_them_away() {
     // Without the right to run it set-group-id is no right.
     set_mode(&volume, &file, 0o6644);
     removing_privs(Privs::All, || file.write_at(0, b"x")).0.unwrap();
-    assert_eq!(mode(), 0o2644);
+    let group = volume.attr(&inode).gid;
+    assert_eq!((mode(), volume.bare_set_gid(&inode)), (0o2644, Some(group)));
+    removing_privs(Privs::AllOutsideGroup, || file.write_at(0, b"x")).0.unwrap();
+    assert_eq!((mode(), volume.bare_set_gid(&inode)), (0o644, None));
     set_mode(&volume, &file, 0o6755);
     volume.set_attr(&inode, &size(None)).unwrap();
     assert_eq!(mode(), 0o6755);

@@ -3,7 +3,8 @@
 //! Daemon: the command starts itself again with a hidden flag. That child leads a session of its
 //! own, opens the image, mounts, writes one byte to its standard output (a pipe to the parent),
 //! and only then lets go of the terminal. The parent returns on that byte, or with the child's exit
-//! status after the child has printed why it failed. No fork without exec, so no unsafe code.
+//! status after the child has printed why it failed. What the child needs beside the mount it has
+//! before that byte, and before the mount. No fork without exec, so no unsafe code.
 //!
 //! Signals: the first SIGINT, SIGTERM or SIGHUP unmounts (lazily where programs still use the
 //! mount: the daemon then serves them to the end); a second one cuts the connection. Either way
@@ -14,6 +15,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -189,6 +191,8 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let spec = Image::parse(&args.image);
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
+    let null = File::options().read(true).write(true).open("/dev/null").at("mount", "/dev/null")?;
+    let trimmer = Trimmer::start().at("mount", "thread uext4-trim")?;
     let absolute = spec.path.canonicalize().at("mount", &spec)?;
     let name = Image { path: absolute, ..spec.clone() }.to_string();
     if fuse.fs_name == FuseOptions::default().fs_name {
@@ -241,9 +245,8 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let watched = volume.clone();
     let watcher = thread::spawn(move || stop_on_signal(signals, &stopper, &watched));
     if args.detached {
-        detach().at("mount", args.dir.display())?;
+        detach(null).at("mount", args.dir.display())?;
     }
-    let trimmer = Trimmer::start().at("mount", "thread uext4-trim")?;
     let served = session.join().at("mount", args.dir.display());
     drop(trimmer);
     handle.close();
@@ -301,13 +304,12 @@ fn stop_on_signal(mut signals: Signals, stopper: &Stopper, volume: &Volume) {
 }
 
 /// Tells the parent that the mount answers, and lets go of the terminal and of every directory.
-fn detach() -> io::Result<()> {
+fn detach(null: File) -> io::Result<()> {
+    env::set_current_dir("/")?;
+    rustix::stdio::dup2_stdin(&null)?;
     let mut pipe = io::stdout();
     // A parent that was killed does not end the mount.
     let _ = pipe.write_all(READY).and_then(|()| pipe.flush());
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    env::set_current_dir("/")
+    Ok(rustix::stdio::dup2_stderr(&null)?)
 }

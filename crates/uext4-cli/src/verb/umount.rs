@@ -5,24 +5,34 @@
 //! run-time file that could be stale), unmounts, and waits for that process to end. The process is
 //! held by a pidfd, so that a reused number cannot mislead. Where the mount does not answer (the
 //! daemon was killed, or the mount is another user's) it waits for the image's lock instead.
+//!
+//! Nothing ends a process that waits for the answer of a mount, and an answer may wait for room on
+//! the host. So another process unmounts, in a group of its own that Ctrl-C does not reach; the
+//! command waits for it, says after a while what for, and can be ended at any time.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use uext4_fuse::attach::{self, Detach};
 use uext4_fuse::{PID_XATTR, mountinfo};
 use uext4_ondisk::Incompat;
 
-use crate::failure::{At, Result, Why};
+use crate::failure::{At, Failure, Outcome, Result, Why, say};
+use crate::host;
 use crate::image::{self, Access};
 use crate::inspect::Inspected;
 use crate::progress::Progress;
@@ -35,23 +45,36 @@ pub(crate) struct Args {
     /// Take the mount out of sight now, even if programs use it, and do not wait
     #[arg(short, long)]
     lazy: bool,
+    /// The process that does it
+    #[arg(long, hide = true)]
+    detached: bool,
     /// Directory it is mounted on
     #[arg(required = true)]
     dirs: Vec<PathBuf>,
 }
 
+/// How long the command waits in silence.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How often it looks whether it was told to end.
+const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// A host with less room than this is as good as full.
+const FULL: u64 = 1 << 20;
+
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut outcome = crate::failure::Outcome::default();
+    let mut outcome = Outcome::default();
     for dir in &args.dirs {
-        if let Err(failure) = unmount(args, dir).at("umount", dir.display()) {
-            outcome.note(failure);
+        match unmount(args, dir).at("umount", dir.display()) {
+            Ok(None) => {}
+            Ok(Some(failure @ Failure::Status(_))) => return Err(failure),
+            Ok(Some(failure)) | Err(failure) => outcome.note(failure),
         }
     }
     outcome.finish()
 }
 
-fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
+/// Unmounts a directory. A failure that is returned as a value has been told.
+fn unmount(args: &Args, dir: &Path) -> std::result::Result<Option<Failure>, Why> {
     let dir = mountinfo::absolute(dir)?;
     let mount = match mountinfo::find(&dir)? {
         Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
@@ -63,11 +86,13 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
         },
     };
     if args.lazy {
-        return Ok(attach::detach(&dir, Detach::Lazy)?);
+        attach::detach(&dir, Detach::Lazy)?;
+        return Ok(None);
+    }
+    if !args.detached {
+        return unmount_elsewhere(&dir, &mount.source);
     }
     let daemon = daemon_of(&dir);
-    let waiting = format!("waiting until {} is closed", mount.source.to_string_lossy());
-    let _progress = Progress::wait("umount", waiting);
     // The kernel hands its dirty pages over: what can be lost is all with the daemon then.
     let handed_over = attach::hand_over(&dir);
     let is_unsynced = handed_over.as_ref().ok().and_then(|_| stats::level(&dir, "unsynced"));
@@ -78,9 +103,69 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<(), Why> {
     match daemon {
         Some(daemon) => {
             wait_for_process(&daemon)?;
-            if mount.read_only { Ok(()) } else { check_closed(&mount.source, synced) }
+            if !mount.read_only {
+                check_closed(&mount.source, synced)?;
+            }
         }
-        None => wait_for_lock(&mount.source),
+        None => wait_for_lock(&mount.source)?,
+    }
+    Ok(None)
+}
+
+/// Has another process unmount `dir`, and waits for it.
+fn unmount_elsewhere(dir: &Path, source: &OsStr) -> std::result::Result<Option<Failure>, Why> {
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+    }
+    let child = Command::new("/proc/self/exe")
+        .arg0("uext4")
+        .args(["umount", "--detached", "--"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    let image = Image::parse(source);
+    let waiting = format!("waiting until {image} is closed");
+    let progress = Progress::wait("umount", waiting.clone());
+    let start = Instant::now();
+    let mut is_told = false;
+    while !has_ended(&process)? {
+        let number = signal.load(Ordering::SeqCst);
+        if number != 0 {
+            drop(progress);
+            let dir = dir.display();
+            say(&format!("umount: {dir}: interrupted; it is unmounted and closed without us"));
+            return Ok(Some(Failure::Status(u8::try_from(128 + number).unwrap_or(1))));
+        }
+        if start.elapsed() >= SILENCE && !std::mem::replace(&mut is_told, true) {
+            let is_full = host::room(&image.path).is_some_and(|room| room < FULL);
+            let why = if is_full { ": writes wait for room where it is stored" } else { "" };
+            progress.tell(&format!("umount: {}: {waiting}{why}", dir.display()));
+        }
+    }
+    drop(progress);
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.is_empty() {
+        return Err(Why::new(format!("ended early ({})", output.status)));
+    }
+    said.lines().for_each(|line| say(line.strip_prefix("uext4: ").unwrap_or(line)));
+    Ok(Some(Failure::Reported))
+}
+
+/// Whether a process has ended, after a moment at most.
+fn has_ended(process: &OwnedFd) -> std::result::Result<bool, Errno> {
+    match rustix::event::poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&PERIOD)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::journal::Journal;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::RawSuperblock;
-use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID};
+use uext4_ondisk::superblock::STATE_ERROR;
 
 /// `s_*_error_errcode`: a checksum does not match.
 const CODE_CHECKSUM: u8 = 4;
@@ -149,7 +149,8 @@ fn note(raw: &mut RawSuperblock, corrupt: &Corrupt) {
     structure[..len].copy_from_slice(&name[..len]);
     let now = u64::try_from(crate::inode::now().secs).unwrap_or(0);
     let (now_low, now_high) = (now as u32, (now >> 32) as u8);
-    raw.s_state.set((raw.s_state.get() | STATE_ERROR) & !STATE_VALID);
+    // As ext4, which leaves the other bit as it was: "clean with errors" after an orderly end.
+    raw.s_state.set(raw.s_state.get() | STATE_ERROR);
     raw.s_last_error_time.set(now_low);
     raw.s_last_error_time_hi = now_high;
     raw.s_last_error_ino.set(ino);

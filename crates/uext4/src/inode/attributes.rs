@@ -241,16 +241,16 @@ impl Attributes {
     }
 
     /// The set-id bits that a change of content, or of the owner, takes away: set-group-id only of
-    /// what the group may run; elsewhere it is no right.
+    /// what the group may run, for elsewhere it is no right.
     #[must_use]
     pub fn set_id_bits(&self) -> u16 {
-        let group_executes = self.mode & 0o010 != 0;
-        self.mode & if group_executes { 0o6000 } else { 0o4000 }
+        self.mode & if self.has_bare_set_gid() { 0o4000 } else { 0o6000 }
     }
 
-    /// Takes them away.
-    pub fn clear_set_id(&mut self) {
-        self.mode &= !self.set_id_bits();
+    /// Whether the file has set-group-id, and its group may not run it.
+    #[must_use]
+    pub fn has_bare_set_gid(&self) -> bool {
+        self.mode & 0o2010 == 0o2000
     }
 
     /// The inode changes now: change time and version follow.

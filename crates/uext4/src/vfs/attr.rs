@@ -152,7 +152,7 @@ impl Vfs {
             }
         }
         let rest = SetAttr { size: None, kill_priv: None, ..change.clone() };
-        let kills = change.kill_priv == Some(Privs::All) && inode.attributes().set_id_bits() != 0;
+        let kills = change.kill_priv.is_some_and(|privs| privs.bits(&inode.attributes()) != 0);
         if kills || rest != SetAttr::default() {
             self.set_metadata(inode, change)?;
             self.files.honour_sync_flag(inode)?;
@@ -176,8 +176,8 @@ impl Vfs {
                 acl.apply(handle)?;
             }
             inode.update(handle, |attributes| {
-                if change.kill_priv == Some(Privs::All) {
-                    attributes.clear_set_id();
+                if let Some(privs) = change.kill_priv {
+                    attributes.mode &= !privs.bits(attributes);
                 }
                 if let Some(mode) = change.mode {
                     attributes.mode = (attributes.mode & !0o7777) | (mode & 0o7777);

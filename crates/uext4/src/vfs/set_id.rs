@@ -13,7 +13,7 @@
 
 use super::Vfs;
 use crate::error::{ErrorKind, Result};
-use crate::inode::InodeRef;
+use crate::inode::{Attributes, InodeRef};
 use crate::xattr;
 use std::cell::Cell;
 use uext4_ondisk::FileKind;
@@ -28,6 +28,20 @@ pub enum Privs {
     Capabilities,
     /// Set-id bits too, which a writer without `CAP_FSETID` does not keep.
     All,
+    /// And set-group-id of a file that its group may not run, which such a writer does not keep
+    /// outside the group.
+    AllOutsideGroup,
+}
+
+impl Privs {
+    /// The set-id bits among them.
+    pub(super) fn bits(self, attributes: &Attributes) -> u16 {
+        match self {
+            Privs::Capabilities => 0,
+            Privs::All => attributes.set_id_bits(),
+            Privs::AllOutsideGroup => attributes.mode & 0o6000,
+        }
+    }
 }
 
 thread_local! {
@@ -74,7 +88,8 @@ impl Vfs {
     }
 
     fn has_privs(&self, inode: &InodeRef, privs: Privs) -> bool {
-        privs == Privs::All && inode.attributes().set_id_bits() != 0 || self.has_capabilities(inode)
+        let has_bits = privs != Privs::Capabilities && privs.bits(&inode.attributes()) != 0;
+        has_bits || self.has_capabilities(inode)
     }
 
     /// Whether a file has capabilities. Remembered where it has none, so that a file with other
@@ -118,11 +133,16 @@ impl Vfs {
                 capability.apply(handle)?;
             }
             inode.update(handle, |attributes| {
-                if privs == Privs::All {
-                    attributes.clear_set_id();
-                }
+                attributes.mode &= !privs.bits(attributes);
                 attributes.touch();
             })
         })
+    }
+
+    /// The group of a file that has set-group-id without its group's right to run it.
+    #[must_use]
+    pub fn bare_set_gid(&self, inode: &InodeRef) -> Option<u32> {
+        let attributes = inode.attributes();
+        attributes.has_bare_set_gid().then_some(attributes.gid)
     }
 }

@@ -51,6 +51,14 @@ impl Volume {
         self.inner.vfs.attr(inode)
     }
 
+    /// The group of a file that has set-group-id without its group's right to run it: a caller who
+    /// removes [`Privs::All`](crate::Privs::All) outside of that group removes
+    /// [`Privs::AllOutsideGroup`](crate::Privs::AllOutsideGroup).
+    #[must_use]
+    pub fn bare_set_gid(&self, inode: &InodeRef) -> Option<u32> {
+        self.inner.vfs.bare_set_gid(inode)
+    }
+
     /// Sets attributes.
     ///
     /// # Errors

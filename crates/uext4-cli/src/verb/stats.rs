@@ -168,7 +168,7 @@ struct ImageLog {
     sequence: u32,
     /// Complete transactions in the log.
     transactions: u32,
-    /// Blocks that a replay writes home.
+    /// Blocks that a replay writes.
     blocks: usize,
     /// Blocks that it must not write, since they were freed.
     revoked: u32,

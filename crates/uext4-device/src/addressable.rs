@@ -2,20 +2,21 @@
 //!
 //! # What
 //! Loads, stores and persists are reads, writes and flushes of the device below, so that a
-//! [`RecordingDevice`](crate::RecordingDevice), a [`FaultDevice`](crate::FaultDevice) or one that
-//! is slow sees them like any other request.
+//! [`RecordingDevice`](crate::RecordingDevice), a [`FaultDevice`](crate::FaultDevice) or a slow
+//! device sees them like any other request.
 
 use std::io;
 
 use crate::dax_memory::DaxMemory;
 use crate::device::{Device, SharedDevice, WriteRun};
 
-/// A device whose bytes are said to be loads and stores. They are requests.
+/// A device that claims to be byte-addressable. Its loads and stores are requests to the device
+/// below.
 #[derive(Debug)]
 pub struct AddressableDevice(SharedDevice);
 
 impl AddressableDevice {
-    /// Over `device`.
+    /// Wraps `device`.
     #[must_use]
     pub fn new(device: SharedDevice) -> Self {
         Self(device)

@@ -1,12 +1,12 @@
-//! Aligned memory for requests past the page cache.
+//! Aligned memory for requests that bypass the page cache.
 //!
 //! # What
-//! [`AlignedBuf`]: bytes whose address an alignment divides, without unsafe code: more is
-//! allocated than is used. [`Pool`]: a few of them, so that a request need not fault fresh pages
-//! in. [`Gather`]: copies from a list of buffers as if they were one.
+//! [`AlignedBuf`]: bytes at an aligned address, without unsafe code, because more is allocated than
+//! used. [`Pool`]: a few of them, so that a request does not fault fresh pages in. [`Gather`]:
+//! copies from a list of buffers as if they were one.
 //!
 //! # Locking
-//! The pool's lock is held to take or give back a buffer, never during I/O.
+//! The pool's lock is held to take or return a buffer, never during I/O.
 
 use std::io::IoSlice;
 use std::ops::{Deref, DerefMut};
@@ -25,7 +25,7 @@ impl AlignedBuf {
     pub(crate) fn new(len: usize, align: usize) -> AlignedBuf {
         assert!(align.is_power_of_two(), "an alignment is a power of two");
         let memory = vec![0; len + align];
-        // Not `align_offset`, which may refuse to answer.
+        // `align_offset` is not used, because it may return no result.
         let start = memory.as_ptr().addr().wrapping_neg() & (align - 1);
         AlignedBuf { memory, start, len }
     }
@@ -45,7 +45,7 @@ impl DerefMut for AlignedBuf {
     }
 }
 
-/// Buffers of one size, kept for the next request.
+/// A pool of buffers of one size.
 pub(crate) struct Pool {
     len: usize,
     align: usize,
@@ -53,14 +53,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Buffers kept at most; more than that many requests at a time allocate.
+    /// Most buffers in the pool. Further concurrent requests allocate.
     const KEPT_MAX: usize = 8;
 
     pub(crate) fn new(len: usize, align: usize) -> Pool {
         Pool { len, align, kept: Mutex::default() }
     }
 
-    /// Lends a buffer; what it holds is of no meaning.
+    /// Lends a buffer with unspecified contents.
     pub(crate) fn lend<R>(&self, work: impl FnOnce(&mut AlignedBuf) -> R) -> R {
         let kept = self.kept.lock().pop();
         let mut buf = kept.unwrap_or_else(|| AlignedBuf::new(self.len, self.align));
@@ -87,7 +87,7 @@ impl<'s, 'b> Gather<'s, 'b> {
     /// Fills `out` with the next bytes.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If fewer are left.
     pub(crate) fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             let rest = &self.slices[0][self.within..];

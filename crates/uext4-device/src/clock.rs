@@ -1,6 +1,6 @@
 //! The system's clock as of its last tick.
 //!
-//! Through the C library, which reads it without a system call, and with one where the kernel's
+//! Uses the C library, which reads the clock without a system call, or with one if the kernel's
 //! shared page is hidden (valgrind).
 
 /// Seconds and nanoseconds since 1970, a few milliseconds old at most (`CLOCK_REALTIME_COARSE`,

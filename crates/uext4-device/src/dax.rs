@@ -1,31 +1,32 @@
-//! A device whose bytes are reached by address.
+//! A byte-addressable device.
 //!
 //! # What
 //! A file on tmpfs, hugetlbfs or a file system with DAX on persistent memory, mapped once: reads
 //! and writes are loads and stores, with no system call and no lock.
 //!
 //! # Storage
-//! Touching a mapped hole makes the kernel allocate; if it cannot, it ends the program (SIGBUS). So
-//! no hole is ever touched. [`Allocate::AtOpen`] gives the whole file storage when it is opened,
-//! and `ENOSPC` is an error there. [`Allocate::AtWrite`] does so in chunks of 2 MiB when they are
-//! first written, `ENOSPC` is an error of that write, and holes are read as zeroes without being
-//! touched; hugetlbfs tells of no holes, and until then everything counts as one. Either way
-//! storage is never given back while the device is open: `punch` and `discard` answer that they
-//! cannot.
+//! Touching a mapped hole makes the kernel allocate storage. If it cannot, it kills the program
+//! (SIGBUS), so no hole is ever touched. [`Allocate::AtOpen`] allocates the whole file when it is
+//! opened, and `ENOSPC` is an error of the opening. [`Allocate::AtWrite`] allocates chunks of 2 MiB
+//! when they are first written, and `ENOSPC` is an error of that write. Holes are then read as
+//! zeroes without being touched. hugetlbfs reports no holes, so there every chunk counts as a hole
+//! until it is written. Storage is never deallocated while the device is open: `punch` and
+//! `discard` return `Ok(false)`.
 //!
 //! # Durability
-//! A complete write is durable after `flush`: `fdatasync`, which on tmpfs does nothing, there being
-//! nothing beyond the memory. Where the file system has `MAP_SYNC` each store leaves the caches
-//! before it returns (see `dax_map`), so it is durable then, and `flush` has nothing to do.
+//! A complete write is durable after `flush`, which is `fdatasync`. On tmpfs that does nothing,
+//! because there is nothing beyond the memory. If the file system has `MAP_SYNC`, each store leaves
+//! the caches before it returns (see `dax_map`), so it is durable then and `flush` has nothing to
+//! do.
 //!
 //! # Not covered
-//! Somebody who ignores the image's lock and cuts the file, and pages that cannot be read back
-//! (swap, poisoned memory): SIGBUS. Who maps a file of which he does not trust the keeper wants a
+//! SIGBUS if another process ignores the image's lock and truncates the file, or if pages cannot be
+//! read back (swap, poisoned memory). For a file whose owner is not trusted, use a
 //! [`FileDevice`](crate::FileDevice).
 //!
 //! # Concurrency
-//! Any number of threads; overlapping requests give a mixture, see `dax_copy` for why that is
-//! sound. A request is atomic in no unit.
+//! Any number of threads. Overlapping requests give a mixture; `dax_copy` says why that is sound.
+//! No unit of a request is atomic.
 
 use std::fs::File;
 use std::io;
@@ -50,7 +51,7 @@ use crate::options::Access;
 /// Magic number of tmpfs (linux/magic.h).
 const TMPFS: u64 = 0x0102_1994;
 
-/// When a sparse file gets its storage.
+/// The time when a sparse file gets its storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Allocate {
     /// All of it when the device is opened for writing.
@@ -66,9 +67,9 @@ pub struct DaxDevice {
     path: PathBuf,
     file: File,
     map: Mapping,
-    /// None: no holes.
+    /// `None` if the file has no holes.
     backing: Option<Backing>,
-    /// Where byte 0 of the device lies in the file, in bytes.
+    /// Start of the device in the file, in bytes.
     start: u64,
     len: u64,
     read_only: bool,
@@ -83,21 +84,21 @@ impl Drop for DaxDevice {
 }
 
 impl DaxDevice {
-    /// Opens and maps an image, with storage for all of it. The device is what lies from `offset`
-    /// (bytes) to the end of the file; the lock covers the whole file, as a
-    /// [`FileDevice`](crate::FileDevice)'s does.
+    /// Opens and maps an image, with storage for all of it. The device reaches from `offset`
+    /// (bytes) to the end of the file. The lock covers the whole file, as that of a
+    /// [`FileDevice`](crate::FileDevice) does.
     ///
     /// # Errors
-    /// See [`OpenError`]: `NotByteAddressable` on any other store, `Io` with `ENOSPC` where there
+    /// See [`OpenError`]: `NotByteAddressable` on any other store, `Io` with `ENOSPC` if there
     /// is not enough storage.
     pub fn open(path: &Path, offset: u64, access: Access) -> Result<DaxDevice, OpenError> {
         DaxDevice::open_with(path, offset, access, Allocate::AtOpen)
     }
 
-    /// As [`DaxDevice::open`], with a choice of when storage is allocated.
+    /// [`DaxDevice::open`] with a choice of the time when storage is allocated.
     ///
     /// # Errors
-    /// As [`DaxDevice::open`].
+    /// Those of [`DaxDevice::open`].
     pub fn open_with(
         path: &Path,
         offset: u64,
@@ -119,7 +120,7 @@ impl DaxDevice {
         let fresh = writing && (is_empty || is_hole(&file, offset..total));
         if writing && when == Allocate::AtOpen {
             allocate(&file, 0, total).map_err(|error| {
-                // Unlike tmpfs, hugetlbfs keeps what it could allocate.
+                // Unlike tmpfs, hugetlbfs keeps a partial allocation after a failure.
                 if is_empty {
                     give_back(&file, total);
                 }
@@ -148,21 +149,21 @@ impl DaxDevice {
         })
     }
 
-    /// The same device, but at most `len` bytes long, as a partition of a disk image is: nothing
-    /// behind its end can be read or written.
+    /// Shortens the device to at most `len` bytes, for a partition of a disk image. Nothing behind
+    /// its end can be read or written.
     #[must_use]
     pub fn limited_to(mut self, len: u64) -> DaxDevice {
         self.len = self.len.min(len);
         self
     }
 
-    /// Whether files there can be written by a mapping only: hugetlbfs has no write(2).
+    /// Whether files can be written only through a mapping, because hugetlbfs has no write(2).
     #[must_use]
     pub fn is_only_way(path: &Path) -> bool {
         statfs(path).is_ok_and(|found| found.f_type as u64 == HUGETLBFS)
     }
 
-    /// The path that the device was opened by.
+    /// The path by which the device was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -191,7 +192,8 @@ impl DaxDevice {
         Ok(())
     }
 
-    /// Gives all chunks of a range storage. Apart from the way of a device that has no holes.
+    /// Allocates storage for all chunks of a range. Out of line, because most devices have no
+    /// holes.
     #[inline(never)]
     fn back(&self, backing: &Backing, at: u64, len: u64) -> io::Result<()> {
         let mut done = 0;
@@ -219,7 +221,7 @@ impl DaxMemory for DaxDevice {
 
     fn store(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         check_write(self.len, self.read_only, offset, buf.len() as u64)?;
-        // Read first: writers on many cores must not pass one cache line around.
+        // Read first, because writers on many cores would bounce the cache line.
         if self.fresh.load(Ordering::Relaxed) {
             self.fresh.store(false, Ordering::Relaxed);
         }
@@ -257,7 +259,8 @@ impl Device for DaxDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
-        // Checked as one: a request that reaches past the end changes nothing.
+        // The whole request is checked first, so that one that reaches past the end changes
+        // nothing.
         let total = crate::device::total_len(bufs) as u64;
         check_write(self.len, self.read_only, offset, total)?;
         let mut at = offset;
@@ -272,7 +275,7 @@ impl Device for DaxDevice {
         self.persist()
     }
 
-    /// Always `Ok(false)`, as `discard`: storage that is given back might not be there again.
+    /// Always `Ok(false)`, because deallocated storage might not be available again.
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
         check_write(self.len, self.read_only, offset, len)?;
         Ok(false)
@@ -287,7 +290,7 @@ impl Device for DaxDevice {
     }
 }
 
-/// Whether a mapping of the file is the storage itself, and not a copy that must be read in.
+/// Whether a mapping of the file is the storage itself, and not a cached copy of it.
 fn is_byte_addressable(file: &File) -> io::Result<bool> {
     if is_huge(file)? || fstatfs(file)?.f_type as u64 == TMPFS {
         return Ok(true);
@@ -300,9 +303,9 @@ fn is_huge(file: &File) -> io::Result<bool> {
     Ok(fstatfs(file)?.f_type as u64 == HUGETLBFS)
 }
 
-/// Gives all storage of a file back.
+/// Deallocates all storage of a file.
 fn give_back(file: &File, len: u64) {
-    // The caller has an error to tell already.
+    // The caller reports an earlier error.
     let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, len);
 }
 

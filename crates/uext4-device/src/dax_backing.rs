@@ -1,14 +1,14 @@
-//! Which parts of a mapped file have storage.
+//! The parts of a mapped file that have storage.
 //!
 //! # What
-//! A bit for each chunk of a sparse file. A chunk is *backed* when it has no holes; touching a hole
-//! by address would make the kernel allocate, and where it cannot, end the program.
+//! One bit for each chunk of a sparse file. A chunk is *backed* if it has no holes. Touching a hole
+//! by address would make the kernel allocate storage or, if it cannot, kill the program.
 //!
 //! # Invariants
-//! - Bits are set, never cleared: nothing of the device takes storage away.
+//! - Bits are set and never cleared, because the device never deallocates storage.
 //!
 //! # Locking
-//! `growing` is held while storage for a chunk is asked for. Looking at a bit takes no lock.
+//! `growing` is held while a chunk is allocated. Reading a bit takes no lock.
 
 use std::fs::File;
 use std::io;
@@ -29,14 +29,14 @@ pub(crate) struct Backing {
     growing: Mutex<()>,
 }
 
-/// Magic number of hugetlbfs (linux/magic.h), which tells of no holes, whatever there are.
+/// Magic number of hugetlbfs (linux/magic.h), which never reports holes.
 pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
-/// Least bytes of a chunk: a huge page, so that growing does not prevent one.
+/// Smallest chunk in bytes: a huge page, so that growing does not prevent one.
 const CHUNK_MIN: u64 = 2 << 20;
 
 impl Backing {
-    /// Looks where the file has holes. None: it has no holes. What was allocated and never written
-    /// may count as a hole; where the store does not tell holes at all, everything does.
+    /// Finds the holes of the file. `None` if it has none. Storage that was never written may count
+    /// as a hole. If the store does not report holes, the whole file counts as one.
     pub(crate) fn of(file: &File, len: u64, store_block: u64) -> io::Result<Option<Backing>> {
         let chunk = store_block.max(CHUNK_MIN);
         let words = len.div_ceil(chunk).div_ceil(64) as usize;
@@ -70,19 +70,19 @@ impl Backing {
         &self.backed[(number / 64) as usize]
     }
 
-    /// Whether the chunk with byte `at` is backed, and how many bytes of `len` from there lie in
-    /// it.
+    /// Whether the chunk with byte `at` is backed, and how many of the `len` bytes from there are
+    /// in it.
     pub(crate) fn look(&self, at: u64, len: u64) -> (bool, u64) {
         let number = at / self.chunk;
-        // Acquire: the storage was there before the bit.
+        // Acquire, because the storage was allocated before the bit was set.
         let backed = self.word(number).load(Ordering::Acquire) & mask(number) != 0;
         (backed, len.min((number + 1) * self.chunk - at))
     }
 
-    /// Gives the chunk with byte `at` storage; zeroes where it had holes.
+    /// Allocates the chunk with byte `at`. Its holes become zeroes.
     ///
     /// # Errors
-    /// `ENOSPC`; what else the system says.
+    /// `ENOSPC`, or another error of the system.
     pub(crate) fn grow(&self, file: &File, at: u64) -> io::Result<()> {
         let _growing = self.growing.lock();
         if self.look(at, 1).0 {
@@ -96,7 +96,7 @@ impl Backing {
     }
 }
 
-/// Gives a range of a file storage, and its holes zeroes.
+/// Allocates a range of a file. Its holes become zeroes.
 pub(crate) fn allocate(file: &File, from: u64, len: u64) -> io::Result<()> {
     let mode = FallocateFlags::empty();
     Ok(rustix::io::retry_on_intr(|| fallocate(file, mode, from, len))?)

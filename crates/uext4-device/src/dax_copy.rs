@@ -1,45 +1,45 @@
-//! Copies between a caller's bytes and memory that others may write at the same time.
+//! Copies between a caller's bytes and memory that other threads may write at the same time.
 //!
 //! # What
-//! [`load`] and [`store`] move bytes between a slice and mapped storage. A store of many bytes goes
-//! past the processor's caches (non-temporal): the line need not be read first, and the caches keep
-//! what is used again. [`write_back`] makes the caches give lines up for persistent memory.
+//! [`load`] and [`store`] move bytes between a slice and mapped storage. A large store bypasses the
+//! processor's caches (non-temporal), so lines are not read first and the caches keep data that is
+//! used again. [`write_back`] writes cache lines back, for persistent memory.
 //!
 //! # Soundness
-//! Callers of a device may read and write the same bytes at the same time, safely: as with a disk
-//! they get a mixture. For ordinary accesses, and volatile ones, the language calls that undefined.
-//! So mapped bytes are never accessed by Rust's loads and stores and no reference to them is ever
-//! made: on x86-64 by assembly, which the compiler knows nothing of but that it reads or writes
-//! memory, and which does what a loop of relaxed atomic bytes would; elsewhere by such a loop.
+//! Callers of a device may safely read and write the same bytes at the same time; they get a
+//! mixture, as with a disk. With ordinary or volatile accesses that would be undefined behaviour.
+//! So mapped bytes are never accessed by Rust's loads and stores, and no reference to them exists.
+//! On x86-64 assembly accesses them. The compiler only knows that it reads or writes memory, and it
+//! does the same as a loop of relaxed atomic bytes. On other processors such a loop accesses them.
 //! Compilers move neither kind over a lock or an atomic that orders it.
 //!
-//! Non-temporal stores are not ordered by locks, so each copy ends with a fence: when `store`
-//! returns, whoever learns of that in an orderly way sees the bytes.
+//! Locks do not order non-temporal stores, so each copy ends with a fence: a thread that
+//! synchronises with the return of `store` sees the bytes.
 //!
 //! # What pays
 //! `STREAM_MIN`, see docs/device.md.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Fewer bytes than this are stored through the caches.
+/// Smaller stores go through the caches.
 pub(crate) const STREAM_MIN: usize = 1024;
 
-// A stream is at least a line.
+// A non-temporal store has at least one line.
 const _: () = assert!(STREAM_MIN >= LINE);
 
 /// Copies mapped bytes out.
 ///
 /// # Safety
-/// `from` is valid for reads of `to.len()` bytes of mapped storage (others may write them).
+/// `from` is valid for reads of `to.len()` bytes of mapped storage. Other threads may write them.
 pub(crate) unsafe fn load(from: *const u8, to: &mut [u8]) {
     // SAFETY: `to` is valid for writes of its length; `from` by the caller's promise.
     unsafe { arch::copy(from, to.as_mut_ptr(), to.len()) }
 }
 
-/// Copies bytes in. They are in memory, or on the way there past the caches, when it returns.
+/// Copies bytes in. When it returns they are in the caches, or on their way to memory.
 ///
 /// # Safety
-/// `to` is valid for writes of `from.len()` bytes of mapped storage (others may access them).
+/// `to` is valid for writes of `from.len()` bytes of mapped storage. Other threads may access them.
 pub(crate) unsafe fn store(from: &[u8], to: *mut u8) {
     let len = from.len();
     let head = to.addr().wrapping_neg() % LINE;
@@ -53,7 +53,7 @@ pub(crate) unsafe fn store(from: &[u8], to: *mut u8) {
     // SAFETY: the three ranges are the whole range, cut at `head` and `tail`; the middle one starts
     // at a line and is whole lines.
     unsafe {
-        // To move nothing takes as long as to move a line.
+        // An empty copy takes as long as the copy of a line.
         if head > 0 {
             arch::copy(source, to, head);
         }
@@ -64,8 +64,8 @@ pub(crate) unsafe fn store(from: &[u8], to: *mut u8) {
     }
 }
 
-/// Makes bytes that were stored durable, on storage where that takes no more than leaving the
-/// processor's caches.
+/// Makes stored bytes durable, on storage where bytes are durable once they leave the processor's
+/// caches.
 ///
 /// # Safety
 /// The range is mapped.
@@ -98,10 +98,10 @@ mod arch {
         }
     }
 
-    /// Copies whole lines to lines, past the caches.
+    /// Copies whole lines, bypassing the caches.
     ///
     /// # Safety
-    /// As for `copy`; `to` is at a line and `len` is a multiple of a line, not 0.
+    /// Those of `copy`; `to` is at a line and `len` is a multiple of a line, not 0.
     pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: moves 64 bytes a round until `len` is 0; SSE2 is part of the architecture.
         unsafe {
@@ -160,7 +160,7 @@ mod arch {
     const CLFLUSHOPT: u8 = 2;
     const CLFLUSH: u8 = 3;
 
-    /// The best instruction that the processor has; asked once.
+    /// The best instruction of the processor, determined once.
     fn instruction() -> u8 {
         static KNOWN: AtomicU8 = AtomicU8::new(0);
         let known = KNOWN.load(Ordering::Relaxed);
@@ -197,7 +197,7 @@ mod arch {
     }
 
     /// # Safety
-    /// As for `copy`.
+    /// Those of `copy`.
     pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { copy(from, to, len) }
@@ -212,7 +212,7 @@ mod arch {
     }
 
     /// # Safety
-    /// None: does nothing, and is never asked to.
+    /// None. It does nothing and is never called.
     pub(super) unsafe fn write_back_line(_line: *const u8) {}
 }
 
@@ -227,7 +227,7 @@ mod tests {
             for len in [0, 1, 63, 64, 65, 1000, 1023, 1024, 1087, 1088, 1151, 4000, 4096] {
                 let from = &source[at / 2..at / 2 + len];
                 let mut to = vec![0_u8; 8400];
-                // SAFETY: inside `to`, which nobody else has.
+                // SAFETY: inside `to`, which is exclusive.
                 unsafe {
                     store(from, to.as_mut_ptr().add(at));
                     write_back(to.as_ptr().add(at), len);

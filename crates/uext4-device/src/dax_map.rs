@@ -1,14 +1,14 @@
 //! A file in the address space.
 //!
 //! # What
-//! [`Mapping`]: a whole file, mapped shared once and unmapped when it is dropped. Where the file
-//! system maps storage itself and promises that what is mapped stays where it is (`MAP_SYNC`), a
-//! store is durable as soon as it has left the processor's caches; each store then sees to that.
+//! [`Mapping`]: a whole file, mapped shared once and unmapped on drop. If the file system maps the
+//! storage itself and guarantees that mapped blocks do not move (`MAP_SYNC`), a store is durable as
+//! soon as it has left the processor's caches, and each store then writes them back.
 //!
 //! # Soundness
-//! The mapping is reached through its methods alone, which check ranges and copy by `dax_copy`; it
-//! hands out no address and no reference. That a page *is* there when it is touched (else the
-//! kernel ends the program by SIGBUS) is the business of `dax`.
+//! Only the mapping's methods reach it. They check ranges and copy by `dax_copy`, and return no
+//! address and no reference. `dax` ensures that a touched page has storage; otherwise the kernel
+//! would kill the program by SIGBUS.
 
 use std::fs::File;
 use std::io;
@@ -35,12 +35,12 @@ impl Mapping {
     /// Maps `len` bytes from the file's start.
     ///
     /// # Errors
-    /// What the system says: no address space, a file system that maps nothing.
+    /// The error of the system: no address space, or a file system without mappings.
     pub(crate) fn new(file: &File, len: u64, writing: bool) -> io::Result<Mapping> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let protection = if writing { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // Storage is asked for before it is touched (`dax`); a reservation by the mapping would
-        // take huge pages for holes that nobody writes.
+        // `dax` allocates storage before it is touched. A reservation by the mapping would take
+        // huge pages for holes that are never written.
         let map = |flags: libc::c_int| {
             let flags = flags | libc::MAP_NORESERVE;
             // SAFETY: a new mapping, at an address of the kernel's choice.
@@ -58,7 +58,7 @@ impl Mapping {
             return Ok(Mapping { start, len, sync: true });
         }
         let start = map(libc::MAP_SHARED)?;
-        // SAFETY: advice on our own mapping; fewer and larger pages where the store has them.
+        // SAFETY: advice on our own mapping. It asks for larger pages.
         unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         Ok(Mapping { start, len, sync: false })
     }
@@ -110,7 +110,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, reached by nobody any more. An error leaves it mapped.
+        // SAFETY: our own mapping, which nothing refers to any more. An error leaves it mapped.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

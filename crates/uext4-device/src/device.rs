@@ -1,15 +1,14 @@
 //! The device trait.
 //!
 //! # What
-//! A fixed number of bytes that can be read and written at any offset by any number of threads.
-//! There is no position, no alignment requirement and no exclusive borrow: an ordinary shared
-//! reference serves all callers.
+//! A fixed number of bytes that any number of threads read and write at any offset. There is no
+//! position, no alignment requirement and no exclusive borrow: all callers share one reference.
 //!
 //! # Durability
 //! A write is *complete* when its call has returned `Ok`. A complete write is *durable* when a
 //! [`Device::flush`] that **started after the write was complete** has returned `Ok`, or when it
-//! was made by [`Device::write_fua`]. Writes that are not durable may, after a loss of power, be
-//! on the medium whole, in part (in units of a sector) or not at all, in any order.
+//! was made by [`Device::write_fua`]. After a loss of power, a write that is not durable may be on
+//! the medium as a whole, in part (in units of a sector) or not at all, and in any order.
 
 use std::fmt::Debug;
 use std::io;
@@ -36,20 +35,21 @@ pub trait Device: Send + Sync + Debug {
     /// Fills `buf` from `offset` (bytes).
     ///
     /// # Errors
-    /// `UnexpectedEof` if the range reaches past the end of the device; else what the medium says.
+    /// `UnexpectedEof` if the range reaches past the end of the device; otherwise the error of the
+    /// medium.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
     /// Writes all of `buf` at `offset` (bytes). Never grows the device.
     ///
     /// # Errors
     /// `InvalidInput` if the range reaches past the end of the device, `EROFS` if it is read-only;
-    /// else what the medium says, and then any part of the range may have changed.
+    /// otherwise the error of the medium, and then any part of the range may have changed.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
 
     /// Writes the buffers one after the other, contiguous from `offset` (bytes).
     ///
     /// # Errors
-    /// As [`Device::write_at`].
+    /// Those of [`Device::write_at`].
     fn write_vectored_at(&self, offset: u64, bufs: &[&[u8]]) -> io::Result<()> {
         let mut at = offset;
         for buf in bufs {
@@ -63,7 +63,8 @@ pub trait Device: Send + Sync + Debug {
     /// overlap.
     ///
     /// # Errors
-    /// As [`Device::write_at`]: the first failure; any part of any of the ranges may have changed.
+    /// Those of [`Device::write_at`]. The first failure is returned, and any part of any range may
+    /// have changed.
     fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
         writes.iter().try_for_each(|run| self.write_vectored_at(run.offset, run.bufs))
     }
@@ -71,7 +72,7 @@ pub trait Device: Send + Sync + Debug {
     /// Fills the buffers one after the other, contiguous from `offset` (bytes).
     ///
     /// # Errors
-    /// As [`Device::read_at`].
+    /// Those of [`Device::read_at`].
     fn read_vectored_at(&self, offset: u64, bufs: &mut [&mut [u8]]) -> io::Result<()> {
         let mut at = offset;
         for buf in bufs {
@@ -84,33 +85,34 @@ pub trait Device: Send + Sync + Debug {
     /// Makes every write that was complete before this call durable.
     ///
     /// # Errors
-    /// What the medium says. After a failure the fate of all writes since the last good flush is
-    /// unknown and a later flush cannot bring them back, so devices on a file repeat the failure.
+    /// The error of the medium. After a failure the fate of all writes since the last successful
+    /// flush is unknown and a later flush cannot bring them back, so devices on a file repeat the
+    /// failure.
     fn flush(&self) -> io::Result<()>;
 
-    /// Writes `buf` at `offset` and returns when these bytes are durable; says nothing about
+    /// Writes `buf` at `offset` and returns when these bytes are durable. Promises nothing about
     /// other writes.
     ///
     /// # Errors
-    /// As [`Device::write_at`] and [`Device::flush`].
+    /// Those of [`Device::write_at`] and [`Device::flush`].
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write_at(offset, buf)?;
         self.flush()
     }
 
-    /// Deallocates a range (bytes) so that it reads as zero. `Ok(false)`: the device cannot, and
-    /// nothing changed; the caller writes zeroes if it needs them.
+    /// Deallocates a range (bytes) so that it reads as zeroes. `Ok(false)` if the device cannot;
+    /// then nothing has changed, and the caller writes zeroes if it needs them.
     ///
     /// # Errors
-    /// As [`Device::write_at`].
+    /// Those of [`Device::write_at`].
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool>;
 
-    /// Says that nobody needs the bytes of a range any more: the device may forget them, at once,
-    /// later or in part, and until it is written again the range reads as anything. `Ok(false)`:
-    /// the device cannot, and nothing changed.
+    /// Tells the device that the bytes of a range are no longer needed. The device may forget them,
+    /// at once, later or in part, and until the range is written again it reads as anything.
+    /// `Ok(false)` if the device cannot; then nothing has changed.
     ///
     /// # Errors
-    /// As [`Device::write_at`].
+    /// Those of [`Device::write_at`].
     fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
         self.punch(offset, len)
     }
@@ -121,11 +123,10 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// A queue of the device's own kind; `Ok(None)` if it has none. Called by `queue`, which every
-    /// device has.
+    /// A queue of the device's own kind, or `None` if it has none. Only `queue` calls this.
     ///
     /// # Errors
-    /// `InvalidInput` for options that no queue could have; what the system says.
+    /// `InvalidInput` for options that no queue can have; otherwise the error of the system.
     fn own_queue(
         self: Arc<Self>,
         _options: &QueueOptions,
@@ -133,24 +134,24 @@ pub trait Device: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// What becomes of writes for which the store has no room, if the device can hold them.
+    /// The state of writes for which the store has no room, if the device can hold them.
     fn room(&self) -> Option<&Room> {
         None
     }
 
-    /// The device's bytes by address, if it has them so. Wrappers do not: they would not see what
-    /// is stored.
+    /// The device's bytes by address, if it is byte-addressable. Wrappers return `None`, because
+    /// they would not see stores.
     fn dax(&self) -> Option<&dyn DaxMemory> {
         None
     }
 }
 
 impl dyn Device {
-    /// Makes a queue of asynchronous requests, which keeps the device open. A device without a
-    /// kind of its own makes them one by one when they are submitted.
+    /// Creates a queue of asynchronous requests, which keeps the device open. A device without a
+    /// queue of its own kind executes them one by one when they are submitted.
     ///
     /// # Errors
-    /// As [`Device::own_queue`].
+    /// Those of [`Device::own_queue`].
     pub fn queue(self: &Arc<Self>, options: QueueOptions) -> io::Result<Box<dyn DeviceQueue>> {
         options.check()?;
         match Arc::clone(self).own_queue(&options)? {
@@ -160,16 +161,16 @@ impl dyn Device {
     }
 }
 
-/// One of several writes: the buffers one after the other, contiguous from `offset` (bytes).
+/// One of several writes: buffers that are written contiguously from `offset` (bytes).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRun<'a> {
-    /// Where the first buffer goes, in bytes.
+    /// Position of the first buffer, in bytes.
     pub offset: u64,
-    /// What is written.
+    /// The buffers.
     pub bufs: &'a [&'a [u8]],
 }
 
-/// A device as everybody above this crate holds it.
+/// A shared reference to a device.
 pub type SharedDevice = Arc<dyn Device>;
 
 /// Checks that a read stays inside `device_len`.

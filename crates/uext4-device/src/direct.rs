@@ -1,24 +1,24 @@
-//! Requests past the kernel's page cache (`O_DIRECT`).
+//! Requests that bypass the kernel's page cache (`O_DIRECT`).
 //!
 //! # What
-//! The kernel wants the place in the file, the length and the address in memory of such a request
-//! to be multiples of its alignments (`statx` tells them since Linux 6.1). Callers of a device
-//! know of none, so requests that do not fit go through an aligned buffer of ours, and a write of
-//! a part of a unit reads the unit, changes it and writes it back.
+//! The kernel requires that offset, length and memory address of such a request are multiples of
+//! its alignments (`statx` reports them since Linux 6.1). Callers of a device need not know them:
+//! requests that do not fit go through an aligned buffer, and a write of a part of a unit reads the
+//! unit, changes it and writes it back.
 //!
 //! # Invariants
-//! - One path for all: a device that is direct sends *every* request past the page cache, through
-//!   open files with `O_DIRECT`. Nothing of ours ever leaves a dirty page there that the kernel
-//!   could write over a later direct write. Pages that others left (mkfs, a copy) are written back
-//!   and dropped by the kernel before a direct request that meets them.
-//! - The device starts and ends at multiples of the unit; else it is not opened direct. So the
-//!   units around any request lie inside the device and no write changes the file's length.
+//! - *Every* request of a direct device bypasses the page cache, through open files with
+//!   `O_DIRECT`. So the device never leaves a dirty page there that the kernel could write over a
+//!   later direct write. Pages that other programs left (mkfs, a copy) are written back and dropped
+//!   by the kernel before a direct request that meets them.
+//! - The device starts and ends at multiples of the unit; otherwise it is not opened direct. So the
+//!   units around any request are inside the device, and no write changes the file's length.
 //!
 //! # Locking
-//! `units` guards the bytes between a read of a unit and its write back: who changes a part of a
-//! unit holds it alone, who writes whole units shares it. Two callers that write neighbouring
-//! bytes of a unit do not overlap, yet one could put old bytes over the other's new ones. I/O
-//! happens under it. Reads do not take it.
+//! `units` guards a unit between its read and its write-back. A writer of a part of a unit holds it
+//! exclusively, a writer of whole units shares it. Without it: threads A and B write neighbouring
+//! bytes of one unit; both read the unit; A writes it back, then B does, and A's bytes are lost.
+//! I/O happens under it. Reads do not take it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -30,12 +30,12 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 use crate::bounce::{AlignedBuf, Gather, Pool};
 use crate::vectored::write_all_vectored;
 
-/// What the kernel wants of a direct request, in bytes; powers of two.
+/// The kernel's alignments of a direct request, in bytes: powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Alignment {
-    /// Divides offsets and lengths.
+    /// Of offsets and lengths.
     pub(crate) unit: usize,
-    /// Divides addresses of memory.
+    /// Of memory addresses.
     pub(crate) memory: usize,
 }
 
@@ -50,30 +50,30 @@ impl Alignment {
         buf.as_ptr().addr().is_multiple_of(self.memory) && buf.len().is_multiple_of(self.unit)
     }
 
-    /// Where aligned memory should start: at a page, or at more if more is asked for.
+    /// Alignment of bounce buffers: a page, or more if the kernel requires more.
     pub(crate) fn for_memory(&self) -> usize {
         self.memory.max(self.unit).max(4096)
     }
 }
 
-/// The way of a direct device's requests.
+/// The requests of a direct device.
 pub(crate) struct Direct {
     align: Alignment,
     units: RwLock<()>,
     pool: Pool,
 }
 
-/// Bytes that one aligned buffer holds: a multiple of every unit that is accepted.
+/// Bytes of one aligned buffer: a multiple of every accepted unit.
 const BOUNCE_LEN: usize = 256 * 1024;
 /// Largest unit that is accepted.
 const UNIT_MAX: usize = 64 * 1024;
 
 impl Direct {
-    /// Turns an open file direct. The device is `len` bytes from `start`. With `try_sizes` also
-    /// where the system does not say what it wants.
+    /// Makes an open file direct. The device has `len` bytes from `start`. With `try_sizes`,
+    /// alignments are probed if the system does not report them.
     ///
     /// # Errors
-    /// Why it cannot be, in a few words; the file is then as it was.
+    /// The reason, in a few words. The file is then unchanged.
     pub(crate) fn start(
         file: &File,
         start: u64,
@@ -98,7 +98,7 @@ impl Direct {
         self.align
     }
 
-    /// To be held by whoever writes whole units without [`Direct::write`].
+    /// The lock that a writer of whole units holds if it does not use [`Direct::write`].
     pub(crate) fn share_units(&self) -> RwLockReadGuard<'_, ()> {
         self.units.read()
     }
@@ -130,7 +130,7 @@ impl Direct {
         })
     }
 
-    /// Writes a range that does not start and end at units; the caller holds `units` alone.
+    /// Writes a range that does not start and end at units. The caller holds `units` exclusively.
     fn write_parts(
         &self,
         file: &File,
@@ -241,7 +241,7 @@ fn probe(file: &File, start: u64, len: u64, try_sizes: bool) -> Result<Alignment
     Err(reason)
 }
 
-/// What the system says about a file that is open with `O_DIRECT`; `None` if it says nothing.
+/// The alignments that the system reports for a file that is open with `O_DIRECT`, if it does.
 fn asked_alignment(file: &File) -> Result<Option<Alignment>, String> {
     let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN | StatxFlags::TYPE);
     let align = match found {

@@ -1,11 +1,11 @@
 //! A device whose Nth request fails.
 //!
 //! # What
-//! Requests are counted by operation. A plan names an operation, a number and a fault; tests that
-//! try N = 1.. until an operation succeeds reach every error path above.
+//! Requests are counted by operation. A plan names an operation, a number and a fault. A test that
+//! tries N = 1.. until an operation succeeds reaches every error path above the device.
 //!
 //! # Not covered
-//! Wrong bytes and lost flushes: those are what a recording enumerates.
+//! Wrong bytes and lost flushes, which a recording enumerates.
 //!
 //! # Locking
 //! `plans` is held for the look-up only, never during I/O.
@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 
 use crate::device::{Device, SharedDevice, total_len};
 
-/// What is counted. A vectored request counts once; a FUA write and a punch count as writes.
+/// The operations that are counted. A vectored request counts once; a FUA write and a punch are
+/// writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `read_at`, `read_vectored_at`.
@@ -31,15 +32,15 @@ pub enum Operation {
 /// How a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// `EIO`, and the wrapped device sees nothing.
+    /// `EIO`; the wrapped device does not see the request.
     Io,
-    /// `ENOSPC`, and the wrapped device sees nothing.
+    /// `ENOSPC`; the wrapped device does not see the request.
     NoSpace,
     /// The first half of the bytes is transferred, then `EIO`. A flush fails as with `Io`.
     Short,
 }
 
-/// How often a plan strikes.
+/// The requests that a plan makes fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
     /// At request `nth` only.
@@ -51,11 +52,11 @@ pub enum Times {
 /// One planned fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Which requests count.
+    /// The operation.
     pub operation: Operation,
-    /// The request that fails, from 1, counted since the device was made or last reset.
+    /// The request that fails, from 1, counted since the device was created or last reset.
     pub nth: u64,
-    /// Once or from there on.
+    /// This request only, or all from there on.
     pub times: Times,
     /// How it fails.
     pub fault: Fault,
@@ -97,19 +98,19 @@ impl FaultDevice {
         self.struck.store(0, Ordering::Relaxed);
     }
 
-    /// Requests of an operation so far, failed ones included.
+    /// Number of requests of an operation so far, including failed ones.
     #[must_use]
     pub fn count(&self, operation: Operation) -> u64 {
         self.counts[operation as usize].load(Ordering::Relaxed)
     }
 
-    /// Requests that a plan made fail.
+    /// Number of requests that a plan made fail.
     #[must_use]
     pub fn struck(&self) -> u64 {
         self.struck.load(Ordering::Relaxed)
     }
 
-    /// Counts a request and says whether and how it fails.
+    /// Counts a request. Returns its fault, if a plan has one.
     fn next(&self, operation: Operation) -> Option<Fault> {
         let number = self.counts[operation as usize].fetch_add(1, Ordering::Relaxed) + 1;
         let fault = self

@@ -1,21 +1,21 @@
 //! An image file or block device.
 //!
 //! # What
-//! Positional reads and writes (`pread`, `pwritev`): no shared position, so any number of threads.
-//! They go through the kernel's page cache, or past it (see `direct`). Several writes of one call
-//! go out together by io_uring where the caller wants it (see `rings`). `flush` is `fdatasync`,
-//! shared by callers that arrive together.
+//! Positional reads and writes (`pread`, `pwritev`) need no shared position, so any number of
+//! threads use the device. They go through the kernel's page cache or bypass it (see `direct`). If
+//! the caller wants it, the writes of one call are submitted together by io_uring (see `rings`).
+//! `flush` is `fdatasync`, shared by callers that arrive together.
 //!
 //! # Invariants
-//! - A writer holds the image alone: `flock(LOCK_EX)`, on block devices `O_EXCL` as well, and never
-//!   an image that backs a loop device. A reader holds `flock(LOCK_SH)`, so it never reads under
-//!   a writer of ours. Locks belong to the open file: they survive a fork and end with the process.
-//! - A failure to make bytes durable is repeated for ever (see `group_flush`).
-//! - A write for which the store has no room is held, if the caller wants it (see `room`).
+//! - A writer has the image alone: it holds `flock(LOCK_EX)`, on block devices also `O_EXCL`, and
+//!   refuses an image that backs a loop device. A reader holds `flock(LOCK_SH)`, so no uext4 writes
+//!   while it reads. Locks belong to the open file: they survive a fork and end with the process.
+//! - After a failure to make bytes durable every later attempt fails (see `group_flush`).
+//! - If the caller wants it, a write for which the store has no room is held (see `room`).
 //!
 //! # Locking
-//! None is held over I/O but those of `direct` and `rings`. Writes that must be durable on return
-//! go through open files of their own (see `durable`).
+//! Only the locks of `direct` and `rings` are held over I/O. Writes that must be durable on return
+//! use open files of their own (see `durable`).
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -49,15 +49,13 @@ use opening::{reopen, uring_reason};
 pub struct FileDevice {
     path: PathBuf,
     file: File,
-    /// None when read-only, for block devices, or where `/proc` is missing: then a flush follows
-    /// the write.
+    /// `None` if read-only, for block devices, or without `/proc`. Then a flush follows the write.
     durable: Option<DurableFiles>,
-    /// Where byte 0 of the device lies in the file, in bytes.
+    /// Start of the device in the file, in bytes.
     start: u64,
     len: u64,
     block_device: bool,
-    /// What can be given back at least, in bytes: a block of the file system that holds the file,
-    /// or a page.
+    /// Smallest deallocation in bytes: a block of the file system that holds the file, or a page.
     discard_unit: u64,
     read_only: bool,
     fresh: AtomicBool,
@@ -66,22 +64,22 @@ pub struct FileDevice {
     direct: Option<Direct>,
     rings: Option<Rings>,
     submission: Submission,
-    /// As where the system answers io_uring with this errno.
+    /// For tests: the errno with which the system refuses io_uring.
     uring_refused: Option<i32>,
     notice: Option<String>,
-    /// Why queues have no ring, once one was asked for.
+    /// The reason why queues have no ring, once one was requested.
     queue_notice: OnceLock<String>,
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Nothing is under way any more: queues hold the device.
+        // No request is in flight, because queues hold a reference to the device.
         release(&self.file);
     }
 }
 
 impl FileDevice {
-    /// The path that the device was opened by.
+    /// The path by which the device was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -93,46 +91,46 @@ impl FileDevice {
         self.block_device
     }
 
-    /// Whether requests go past the page cache.
+    /// Whether requests bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Whether several writes of one call go out together, by io_uring.
+    /// Whether the writes of one call are submitted together by io_uring.
     #[must_use]
     pub fn uses_uring(&self) -> bool {
         self.rings.is_some()
     }
 
-    /// What the device was asked for and does without, in one line, and why.
+    /// One line about a requested option that the device does without, and the reason.
     #[must_use]
     pub fn notice(&self) -> Option<&str> {
         self.notice.as_deref().or_else(|| self.queue_notice.get().map(String::as_str))
     }
 
-    /// The same file, opened once more for rings, as the device writes to it.
+    /// Another open file of the same image for rings, with the flags of the device's writes.
     pub(crate) fn reopened(&self) -> Option<File> {
         let direct_flag = if self.direct.is_some() { libc::O_DIRECT } else { 0 };
         reopen(&self.file, !self.read_only, direct_flag)
     }
 
-    /// Where byte 0 of the device lies in the file, in bytes.
+    /// Start of the device in the file, in bytes.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// What direct requests must fit, if requests are direct.
+    /// Alignments of direct requests, if requests are direct.
     pub(crate) fn alignment(&self) -> Option<Alignment> {
         self.direct.as_ref().map(Direct::alignment)
     }
 
-    /// The gate of all flushes.
+    /// The shared flushes.
     pub(crate) fn flushes(&self) -> &GroupFlush {
         &self.flushes
     }
 
-    /// Writes by one open file or the other, at a place in the file (bytes), once there is room.
+    /// Writes at a position in the file (bytes), and waits for room if there is none.
     fn write_slices(&self, file: &File, at: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
         self.room.hold(|| match (&self.direct, slices) {
             (Some(direct), _) => direct.write(file, at, slices),
@@ -141,7 +139,7 @@ impl FileDevice {
         })
     }
 
-    /// Makes several writes by way of a ring; what the ring cannot, one after the other.
+    /// Executes several writes on a ring, and those that the ring cannot do one after the other.
     fn write_by_ring(&self, rings: &Rings, writes: &[WriteRun<'_>]) -> io::Result<()> {
         let align = self.direct.as_ref().map(Direct::alignment);
         let mut pieces = Pieces::default();
@@ -160,7 +158,7 @@ impl FileDevice {
             by_ring = rings.write(&pieces)?;
             &mut by_ring.into_iter()
         } else {
-            // A request alone is cheaper without a ring.
+            // A single request is cheaper without a ring.
             &mut left
         };
         for index in left {
@@ -169,10 +167,10 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Checks a change, before it is made: the device may then no longer be all zero.
+    /// Checks a change before it is made. From then on the device may not be all zeroes.
     pub(crate) fn check_change(&self, offset: u64, count: u64) -> io::Result<()> {
         check_write(self.len, self.read_only, offset, count)?;
-        // Read first: writers on many cores must not pass one cache line around.
+        // Read first, because writers on many cores would bounce the cache line.
         if self.fresh.load(Ordering::Relaxed) {
             self.fresh.store(false, Ordering::Relaxed);
         }
@@ -249,7 +247,7 @@ impl Device for FileDevice {
             write(&self.file)?;
             return self.flush();
         };
-        // A caller that finds no room has lost nothing but these bytes, and is told.
+        // A caller that finds no room gets the error and has lost only these bytes.
         if let Err(error) = &result
             && !is_full(error)
         {
@@ -267,7 +265,7 @@ impl Device for FileDevice {
         match rustix::io::retry_on_intr(|| fallocate(&self.file, mode, self.start + offset, len)) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
-            // A block device refuses a range that its sectors do not divide.
+            // A block device refuses a range that is not a multiple of its sectors.
             Err(Errno::INVAL) if self.block_device => Ok(false),
             Err(errno) => Err(errno.into()),
         }
@@ -275,8 +273,8 @@ impl Device for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<bool> {
         check_write(self.len, self.read_only, offset, len)?;
-        // A part of a unit of the store cannot be given back. To zero it instead would bring it
-        // into the page cache, next to what may just be written past that.
+        // A part of a unit of the store cannot be deallocated. Zeroing it instead would bring the
+        // unit into the page cache, beside data that direct writes may just be storing.
         let (from, to) = (self.start + offset, self.start + offset + len);
         let (from, to) = (from.next_multiple_of(self.discard_unit), to - to % self.discard_unit);
         if from >= to {
@@ -302,8 +300,8 @@ impl Device for FileDevice {
         Some(&self.room)
     }
 
-    /// A ring, buffered or not, unless the device was opened to do without (`io=pread`). Where the
-    /// system has none for us, requests are made one by one, and the device's notice says so.
+    /// A queue with a ring, unless the device was opened without rings (`io=pread`). If the system
+    /// refuses one, requests are executed one by one, and the device's notice says so.
     fn own_queue(
         self: Arc<Self>,
         options: &QueueOptions,

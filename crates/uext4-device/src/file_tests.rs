@@ -287,8 +287,8 @@ fn without_io_uring_writes_go_one_by_one() {
     assert_eq!(device.notice(), None);
 }
 
-/// A store without direct I/O, or an image that no unit divides: through the page cache; told only
-/// to who asked for direct.
+/// Without direct I/O on the store, or for an image that is no multiple of the unit, the page cache
+/// is used. A notice says so only if direct was requested.
 #[test]
 fn where_direct_io_cannot_be_it_is_not() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
 //! One flush for many callers, and a failure that is not forgotten.
 //!
 //! # What
-//! Callers that arrive while a flush runs share the next one: the flush that serves a caller
-//! always starts after the call did, so it covers every write that was complete by then.
+//! Callers that arrive while a flush runs share the next one. The flush that serves a caller always
+//! starts after the call did, so it covers every write that was complete by then.
 //!
 //! # Invariants
-//! - At most one flush runs. The kernel reports a writeback error once per open file; with two
-//!   flushes in the kernel one of them could take the error and the other report success.
-//! - After the first failure every later flush fails with the same errno. The kernel drops the
-//!   dirty mark of pages it could not write: a later "success" would cover nothing.
+//! - At most one flush runs, because the kernel reports a writeback error once per open file.
+//!   Suppose two flushes run: one could get the error and the other report success.
+//! - After the first failure every later flush fails with the same errno. The kernel marks pages
+//!   clean that it could not write, so a later "success" would cover nothing.
 //!
 //! # Locking
 //! The state lock is never held during the flush.
@@ -32,12 +32,13 @@ struct State {
 pub(crate) struct GroupFlush {
     state: Mutex<State>,
     ended: Condvar,
-    /// errno of the first failure; 0: none. Beside the lock, so that looking costs nothing.
+    /// errno of the first failure; 0: none. Outside the lock, so that reading it is cheap.
     failed: AtomicI32,
 }
 
 impl GroupFlush {
-    /// Returns when a flush that started after this call has ended; runs it if nobody else does.
+    /// Returns when a flush that started after this call has ended. Runs it if no other thread
+    /// does.
     pub(crate) fn flush(&self, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state.lock();
         let wanted = state.started + 1;
@@ -75,7 +76,7 @@ impl GroupFlush {
         }
     }
 
-    /// Latches a failure to make something durable that was seen elsewhere.
+    /// Latches a failure to make data durable that another call met.
     pub(crate) fn latch(&self, error: &io::Error) {
         // Only the first one stays.
         let _ = self.failed.compare_exchange(0, errno(error), Ordering::AcqRel, Ordering::Acquire);
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_failure_is_repeated() {
+    fn the_first_failure_is_repeated() {
         let group = GroupFlush::default();
         group.flush(|| Ok(())).unwrap();
         let first = group.flush(|| Err(io::Error::from_raw_os_error(libc::ENOSPC)));

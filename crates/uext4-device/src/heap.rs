@@ -1,13 +1,13 @@
-//! Free memory of the C library's heap, and giving it back to the system.
+//! Returning free memory of the C library's heap to the system.
 //!
 //! # What
-//! A process with a cache frees and allocates buffers of all sizes on all threads. glibc keeps what
-//! was freed for later and gives back only what lies at the end of an arena, so the process stays
-//! as large as it ever was at once, and its free memory comes to lie in ever smaller pieces.
-//! [`trim`] gives back every whole page that is free; [`free_bytes`] says whether that is worth it.
-//! Other C libraries keep less, or have no such call: there nothing is known and nothing done.
+//! A process with a cache frees and allocates buffers of all sizes on all threads. glibc keeps
+//! freed memory and returns only the end of an arena to the system. So the process stays as large
+//! as it ever was, and its free memory becomes ever more fragmented. [`trim`] returns every whole
+//! free page. [`free_bytes`] says whether that is worth it. Other C libraries keep less, or have no
+//! such call; there these functions do nothing.
 
-/// Bytes that were freed and are kept for later, in memory or given back; `None`: unknown.
+/// Free bytes of the heap, in memory or returned to the system. `None` if unknown.
 #[must_use]
 pub fn free_bytes() -> Option<usize> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -20,8 +20,8 @@ pub fn free_bytes() -> Option<usize> {
     None
 }
 
-/// Gives free pages back to the system. Others wait for an arena's lock meanwhile, for a
-/// millisecond or so for 100 MiB.
+/// Returns free pages to the system. Other threads wait for an arena's lock meanwhile, about a
+/// millisecond for 100 MiB.
 pub fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -1,13 +1,14 @@
-//! A device that calls back before each request, and a gate for that.
+//! A device that calls a hook before each request, and a gate for hooks.
 //!
 //! # What
-//! For tests of slow and of stuck devices: the hook sleeps, waits at a [`Gate`], or counts, and
-//! then the wrapped device does the request. Writes whose calls differ are told apart, since they
-//! mean different things above. Discards, queues and mapped memory are those of any device.
+//! For tests of slow and stuck devices. The hook sleeps, waits at a [`Gate`] or counts, and then
+//! the wrapped device serves the request. The kinds of writes are distinguished, because they have
+//! different meanings for the engine. Discards, queues and mapped memory have the default
+//! implementations.
 //!
 //! # Invariants
-//! The hook runs once for each request, on the thread that makes it, before the wrapped device sees
-//! anything.
+//! The hook runs once for each request, on the thread of the request, before the wrapped device
+//! sees it.
 
 use std::fmt;
 use std::io;
@@ -16,10 +17,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::device::{Device, SharedDevice, WriteRun, total_len};
 
-/// A request that is about to be made.
+/// A request that is about to be served.
 #[derive(Clone, Copy, Debug)]
 pub enum HookedRequest<'a> {
-    /// A read of so many bytes.
+    /// A read of this many bytes.
     Read(usize),
     /// `write_at`.
     Write(&'a [u8]),
@@ -27,20 +28,20 @@ pub enum HookedRequest<'a> {
     WriteVectored(&'a [&'a [u8]]),
     /// `write_many`.
     WriteMany(&'a [WriteRun<'a>]),
-    /// `write_fua`, which a device may do by a write and a flush.
+    /// `write_fua`, which a device may implement by a write and a flush.
     WriteFua(&'a [u8]),
     /// `flush`.
     Flush,
 }
 
 impl HookedRequest<'_> {
-    /// Whether something is durable when the request returns.
+    /// Whether the request makes something durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         matches!(self, HookedRequest::Flush | HookedRequest::WriteFua(_))
     }
 
-    /// Bytes that are written.
+    /// Number of bytes written.
     #[must_use]
     pub fn bytes_written(&self) -> usize {
         match self {
@@ -51,7 +52,7 @@ impl HookedRequest<'_> {
         }
     }
 
-    /// Whether `matches` holds for a piece of what is written.
+    /// Whether `matches` holds for one of the written buffers.
     #[must_use]
     pub fn writes_any(&self, matches: impl Fn(&[u8]) -> bool) -> bool {
         match self {
@@ -72,7 +73,7 @@ pub struct HookedDevice {
 }
 
 impl HookedDevice {
-    /// Calls `hook` before each request that `inner` gets.
+    /// Calls `hook` before each request to `inner`.
     pub fn new(
         inner: SharedDevice,
         hook: impl Fn(HookedRequest<'_>) + Send + Sync + 'static,
@@ -131,7 +132,7 @@ impl Device for HookedDevice {
     }
 }
 
-/// Where threads wait while it is closed. Open at first.
+/// A gate at which threads wait while it is closed. It is open at first.
 #[derive(Debug, Default)]
 pub struct Gate {
     is_closed: Mutex<bool>,
@@ -139,19 +140,20 @@ pub struct Gate {
     is_met: AtomicBool,
 }
 
-/// Opens a gate when it is dropped: when a test fails, too, or its threads would wait for ever.
+/// Opens a gate when it is dropped, also when a test fails, because its threads would wait for
+/// ever.
 #[derive(Debug)]
 pub struct OpensGate<'a>(&'a Gate);
 
 impl Gate {
-    /// Closes the gate until it is opened, or what is returned is dropped.
+    /// Closes the gate until it is opened or the result is dropped.
     #[must_use]
     pub fn close(&self) -> OpensGate<'_> {
         *self.lock() = true;
         OpensGate(self)
     }
 
-    /// Lets everybody pass.
+    /// Opens the gate.
     pub fn open(&self) {
         *self.lock() = false;
         self.opened.notify_all();
@@ -166,7 +168,7 @@ impl Gate {
         }
     }
 
-    /// Whether anybody ever had to wait here.
+    /// Whether a thread ever waited here.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.is_met.load(Ordering::SeqCst)

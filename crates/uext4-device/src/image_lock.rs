@@ -1,8 +1,8 @@
-//! Taking an image for oneself.
+//! Exclusive access to an image.
 //!
 //! # What
-//! Checks and locks at open of a device on a file: the right kind of file, alone for a writer, not
-//! behind a loop device.
+//! The checks and locks when a device on a file is opened: it is the right kind of file, a writer
+//! has it alone, and it does not back a loop device.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -18,13 +18,13 @@ use crate::loop_backing::loop_device_of;
 use crate::open_error::OpenError;
 use crate::options::Access;
 
-/// How often the lock of a block device is tried: udev holds it for moments while it probes.
+/// Attempts to lock a block device, because udev holds the lock for moments while it probes.
 const BLOCK_LOCK_TRIES: u32 = 10;
 const BLOCK_LOCK_WAIT: Duration = Duration::from_millis(50);
-/// Between two looks at a loop device that is being detached.
+/// Time between two checks of a loop device that is being detached.
 const LOOP_WAIT: Duration = Duration::from_millis(25);
 
-/// An image that is open and taken.
+/// An image that is open and locked.
 pub(crate) struct LockedImage {
     pub(crate) file: File,
     pub(crate) block_device: bool,
@@ -32,7 +32,7 @@ pub(crate) struct LockedImage {
     pub(crate) total: u64,
 }
 
-/// Opens an image and takes it: alone for a writer. `offset` (bytes) must lie inside it.
+/// Opens an image and locks it, exclusively for a writer. `offset` (bytes) must be inside it.
 pub(crate) fn open_locked(
     path: &Path,
     access: Access,
@@ -60,7 +60,7 @@ pub(crate) fn open_locked(
     if writing {
         refuse_loop_backing(path, &found)?;
     }
-    // Only the end of a block device tells its size; nothing uses the position afterwards.
+    // The size of a block device is known only by a seek to its end. The position is not used.
     let total = file.seek(SeekFrom::End(0)).map_err(|error| fail("find its size", error))?;
     if total == 0 {
         return Err(OpenError::Empty { path: path.to_path_buf() });
@@ -71,9 +71,9 @@ pub(crate) fn open_locked(
     Ok(LockedImage { file, block_device, total })
 }
 
-/// Gives an image back that is about to be closed. Closing it would do, but for those who hold the
-/// open file a moment longer: rings until the kernel has closed them, and a child of this process
-/// between fork and exec.
+/// Unlocks an image that is about to be closed. Closing alone is not enough, because others may
+/// hold the open file a moment longer: rings until the kernel has closed them, and a child of this
+/// process between fork and exec.
 pub(crate) fn release(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
@@ -86,7 +86,7 @@ pub(crate) fn is_hole(file: &File, range: Range<u64>) -> bool {
     }
 }
 
-/// Refuses what can be no image.
+/// Refuses anything that cannot be an image.
 pub(crate) fn check_kind(path: &Path, found: &Metadata) -> Result<(), OpenError> {
     let path = || path.to_path_buf();
     let kind = found.file_type();
@@ -106,7 +106,7 @@ pub(crate) fn check_kind(path: &Path, found: &Metadata) -> Result<(), OpenError>
     Err(OpenError::WrongKind { path: path(), found, wanted: "an image file or block device" })
 }
 
-/// Takes the advisory lock: alone for a writer, shared for a reader. Never waits long.
+/// Takes the advisory lock: exclusive for a writer, shared for a reader. Never waits long.
 pub(crate) fn lock(
     path: &Path,
     file: &File,
@@ -130,7 +130,7 @@ pub(crate) fn lock(
                 }
                 std::thread::sleep(BLOCK_LOCK_WAIT);
             }
-            // A file system without locks: a reader does no harm, a writer must be sure.
+            // The file system has no locks. A reader does no harm, but a writer must be alone.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) if !writing => return Ok(()),
             Err(errno) => return Err(OpenError::from_io(path, writing, "lock it", errno.into())),
         }

@@ -1,21 +1,22 @@
 //! Memory of asynchronous requests.
 //!
 //! # What
-//! [`IoMemory`]: memory at a page's border, allocated once, that a queue may register with the
-//! kernel. [`IoBuf`]: an exclusive range of it, which moves into a request and comes back with its
-//! completion. Moving, splitting and shortening one allocates nothing.
+//! [`IoMemory`]: page-aligned memory, allocated once, that a queue may register with the kernel.
+//! [`IoBuf`]: an exclusive range of it, which moves into a request and returns with its completion.
+//! Moving, splitting and shortening a buffer allocates nothing.
 //!
 //! # Soundness
-//! A range is named by address, not by reference, because the kernel reads and writes it while no
-//! Rust code may look. What makes that sound:
-//! - **Exclusive**: no two live `IoBuf`s share a byte. Memory is cut into them once
-//!   ([`IoMemory::into_bufs`] panics at the second time), splitting divides the range, joining
-//!   makes one of two that touch in one memory, and the one way to name a range freely,
+//! A range is an address, not a reference, because the kernel reads and writes it while no Rust
+//! code may access it. That is sound because a range is:
+//! - **Exclusive**: no two live `IoBuf`s share a byte. Memory is divided into them once
+//!   ([`IoMemory::into_bufs`] panics the second time), splitting divides a range, and joining
+//!   merges two adjacent ranges of one memory. The only way to name an arbitrary range,
 //!   [`IoMemory::buf`], is `unsafe`.
-//! - **Alive**: every `IoBuf` holds the memory; so does a ring that registered it.
-//! - **In the kernel's hands**: a queue owns the `IoBuf`s of the requests in it, and gives none
-//!   back and drops none before the kernel has answered. So no reference to the bytes can exist
-//!   meanwhile: `Deref` needs the `IoBuf`.
+//! - **Alive**: every `IoBuf` holds a reference to the memory, and so does a ring that registered
+//!   it.
+//! - **Unreachable while the kernel has it**: a queue owns the `IoBuf`s of its requests, and
+//!   neither returns nor drops one before the kernel has answered. So no reference to the bytes can
+//!   exist meanwhile, because `Deref` needs the `IoBuf`.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -25,11 +26,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where owned memory starts: at a multiple of what any direct I/O wants.
+/// Alignment of owned memory, which suffices for any direct I/O.
 const PAGE: usize = 4096;
 
-/// Memory for asynchronous requests, shared by the [`IoBuf`]s cut from it and by the queues that
-/// registered it. A handle: cloning it copies no bytes.
+/// Memory for asynchronous requests, shared by its [`IoBuf`]s and by the queues that registered it.
+/// It is a handle: a clone copies no bytes.
 #[derive(Clone)]
 pub struct IoMemory {
     region: Arc<Region>,
@@ -38,9 +39,9 @@ pub struct IoMemory {
 struct Region {
     start: NonNull<u8>,
     len: usize,
-    /// Whether it has been cut into buffers.
+    /// Whether it has been divided into buffers.
     cut: AtomicBool,
-    /// How it was allocated; none for memory of somebody else.
+    /// The layout of its allocation; `None` for foreign memory.
     layout: Option<Layout>,
 }
 
@@ -61,10 +62,10 @@ impl Drop for Region {
 }
 
 impl IoMemory {
-    /// `len` zero bytes at the border of a page.
+    /// `len` zero bytes, page-aligned.
     ///
     /// # Errors
-    /// `InvalidInput` for no bytes or more than memory can be; `OutOfMemory`.
+    /// `InvalidInput` if `len` is 0 or too large for any memory; `OutOfMemory`.
     pub fn new(len: usize) -> io::Result<IoMemory> {
         let layout = Layout::from_size_align(len, PAGE)
             .ok()
@@ -76,12 +77,12 @@ impl IoMemory {
         Ok(IoMemory::of(start, len, Some(layout)))
     }
 
-    /// Memory that somebody else allocated, as a C program's buffers.
+    /// Foreign memory, such as the buffers of a C program.
     ///
     /// # Safety
     /// `start` is valid for reads and writes of `len` bytes, initialised, until the last clone of
-    /// this, the last [`IoBuf`] of it and every queue that was given it are dropped. Nobody else
-    /// touches the bytes of an `IoBuf` of it while that is in a queue or a reference to its bytes
+    /// this, the last [`IoBuf`] of it and every queue that was given it are dropped. Nothing else
+    /// accesses the bytes of an `IoBuf` of it while that is in a queue or a reference to its bytes
     /// (`Deref`) lives.
     #[must_use]
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize) -> IoMemory {
@@ -99,16 +100,17 @@ impl IoMemory {
         self.region.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.region.len == 0
     }
 
-    /// Cuts it into buffers of `len` bytes each; what is left over at the end is in none.
+    /// Divides the memory into buffers of `len` bytes each. The remainder at the end is in none.
     ///
     /// # Panics
-    /// If `len` is 0, or if this memory was cut before: each byte is in one buffer.
+    /// If `len` is 0, or if this memory was divided before, because a byte may be in one buffer
+    /// only.
     #[must_use]
     pub fn into_bufs(self, len: usize) -> Vec<IoBuf> {
         assert!(len > 0, "a buffer has bytes");
@@ -117,16 +119,16 @@ impl IoMemory {
         (0..self.region.len / len)
             .map(|index| {
                 // SAFETY: the range lies in the region and no other buffer has a byte of it: the
-                // ranges of one cut are disjoint, and there is one cut.
+                // ranges of one division are disjoint, and there is one division.
                 unsafe { self.buf(index * len, len) }
             })
             .collect()
     }
 
-    /// Names a range, `len` bytes from `from`.
+    /// A buffer of `len` bytes from `from`.
     ///
     /// # Safety
-    /// As long as the buffer lives no other buffer has a byte of the range.
+    /// While the buffer lives, no other buffer has a byte of the range.
     ///
     /// # Panics
     /// If the range reaches past the memory.
@@ -155,9 +157,9 @@ impl fmt::Debug for IoMemory {
 pub struct IoBuf {
     start: NonNull<u8>,
     len: usize,
-    /// Bytes that are this buffer's alone; `len` may be less.
+    /// Bytes of its range; `len` may be less.
     capacity: usize,
-    /// Keeps the bytes alive; none for a buffer without bytes.
+    /// Keeps the bytes alive; `None` for a buffer without bytes.
     region: Option<Arc<Region>>,
 }
 
@@ -176,20 +178,20 @@ impl IoBuf {
     /// A buffer in memory of its own.
     ///
     /// # Errors
-    /// As [`IoMemory::new`].
+    /// Those of [`IoMemory::new`].
     pub fn new(len: usize) -> io::Result<IoBuf> {
         let memory = IoMemory::new(len)?;
-        // SAFETY: nobody else has this memory.
+        // SAFETY: the memory is new and has no other buffer.
         Ok(unsafe { memory.buf(0, len) })
     }
 
-    /// Bytes that the buffer can be given back by [`IoBuf::set_len`].
+    /// Most bytes that [`IoBuf::set_len`] can give the buffer.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Makes it shorter, or as long again as it was.
+    /// Changes the length, up to the capacity.
     ///
     /// # Panics
     /// If `len` is more than the capacity.
@@ -198,7 +200,7 @@ impl IoBuf {
         self.len = len;
     }
 
-    /// Takes the first `len` bytes off, as a buffer of their own.
+    /// Splits off the first `len` bytes as a buffer of their own.
     ///
     /// # Panics
     /// If there are fewer.
@@ -213,11 +215,11 @@ impl IoBuf {
         first
     }
 
-    /// Puts `next` at the end, if it begins in memory where this ends: what was split is whole
-    /// again. Two ranges that nobody else has make one that nobody else has.
+    /// Appends `next`, which must begin where this buffer ends. The merged range is exclusive,
+    /// because both ranges are.
     ///
     /// # Errors
-    /// `next` itself if it lies elsewhere, or if this was made shorter than its capacity.
+    /// `next` itself if it begins elsewhere, or if this buffer is shorter than its capacity.
     pub fn join(&mut self, next: IoBuf) -> Result<(), IoBuf> {
         let is_of_one_memory = match (&self.region, &next.region) {
             (Some(region), Some(other)) => Arc::ptr_eq(region, other),
@@ -232,13 +234,13 @@ impl IoBuf {
         Ok(())
     }
 
-    /// Whether the bytes lie in this memory.
+    /// Whether the bytes are in this memory.
     pub(crate) fn is_of(&self, memory: &IoMemory) -> bool {
         self.region.as_ref().is_some_and(|region| Arc::ptr_eq(region, &memory.region))
     }
 
-    /// Address of the first byte, for a request. Whoever hands it to the kernel owns the buffer
-    /// until the kernel has answered.
+    /// Address of the first byte, for a request. A caller that passes it to the
+    /// kernel owns the buffer until the kernel has answered.
     pub(crate) fn address(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -254,15 +256,15 @@ impl Deref for IoBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised bytes that the region keeps alive and that nobody else reaches while
-        // this buffer is borrowed (see Soundness); a dangling address only with length 0.
+        // SAFETY: initialised bytes that the region keeps alive and that nothing else accesses
+        // while this buffer is borrowed (see Soundness); a dangling address only with length 0.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for IoBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and the buffer is borrowed alone.
+        // SAFETY: as for `deref`, and the buffer is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -301,7 +303,7 @@ mod tests {
         std::thread::spawn(move || rest.fill(1)).join().unwrap();
     }
 
-    /// Only what touches in one memory is joined, in order, and nothing that stands between.
+    /// Only adjacent buffers of one memory can be joined, and only in order.
     #[test]
     fn what_was_split_is_joined_and_nothing_else() {
         let mut whole = IoBuf::new(4096).unwrap();
@@ -312,7 +314,7 @@ mod tests {
         let back = first.join(whole).unwrap_err();
         assert_eq!(first.len(), 1000);
         first.join(middle).unwrap();
-        // Shorter than it is: what follows would move.
+        // A shortened buffer refuses, because the bytes that follow would move.
         first.set_len(500);
         let back = first.join(back).unwrap_err();
         first.set_len(2000);
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!((first.len(), first.capacity()), (3500, 4096));
         assert!(first[..1000].iter().all(|byte| *byte == 1) && first[1000..] == [0; 2500]);
         first.fill(2);
-        // Memory that is not the same, and buffers without any.
+        // Buffers of different memories, and buffers without memory.
         let mut bufs = IoMemory::new(8192).unwrap().into_bufs(4096);
         let last = bufs.pop().unwrap();
         let stranger = bufs[0].join(IoBuf::new(4096).unwrap()).unwrap_err();
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_somebody_else() {
+    fn foreign_memory_can_be_used() {
         let mut bytes = vec![5_u8; 1024];
         let start = NonNull::new(bytes.as_mut_ptr()).unwrap();
         // SAFETY: the bytes outlive the memory and are not touched while its buffers live.

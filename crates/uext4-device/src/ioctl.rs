@@ -1,4 +1,4 @@
-//! The ioctls of discarding: of a block device, and of a file system that is mounted.
+//! The ioctls that discard blocks of a block device, or free space of a mounted file system.
 //!
 //! # Soundness
 //! Each request passes the address of one value of the size that its number names, alive for the
@@ -15,8 +15,8 @@ const BLKDISCARD: libc::c_ulong = 0x1277;
 /// `FITRIM` (linux/fs.h): `_IOWR('X', 121, struct fstrim_range)`.
 pub const FITRIM: u32 = 0xc018_5879;
 
-/// `struct fstrim_range`: what of a file system to trim, in bytes. It comes back with the number
-/// of bytes that were trimmed as its length.
+/// `struct fstrim_range`: the range of a file system to trim, in bytes. The kernel returns the
+/// number of trimmed bytes as its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TrimRange {
@@ -24,18 +24,18 @@ pub struct TrimRange {
     pub start: u64,
     /// Length.
     pub len: u64,
-    /// Free runs that are shorter stay as they are.
+    /// Shorter free runs are not trimmed.
     pub min_len: u64,
 }
 
 impl TrimRange {
-    /// Length of its bytes.
+    /// Size of the structure in bytes.
     pub const BYTES: usize = 24;
 
     /// The whole file system, every free block.
     pub const ALL: TrimRange = TrimRange { start: 0, len: u64::MAX, min_len: 0 };
 
-    /// The structure as a process of this machine passes it; `None` if the length is another.
+    /// Decodes the structure as a process of this machine passes it. `None` if the length is wrong.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<TrimRange> {
         let bytes: [u8; Self::BYTES] = bytes.try_into().ok()?;
@@ -44,7 +44,7 @@ impl TrimRange {
         Some(TrimRange { start, len, min_len })
     }
 
-    /// The structure as a process of this machine expects it.
+    /// Encodes the structure as a process of this machine expects it.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let words = [self.start, self.len, self.min_len];
@@ -53,10 +53,10 @@ impl TrimRange {
     }
 }
 
-/// Discards a range of a block device; what it holds afterwards is anybody's guess.
+/// Discards a range of a block device, whose contents are undefined afterwards.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device cannot; `EINVAL` for a range that its sectors do not divide.
+/// `EOPNOTSUPP` if the device cannot; `EINVAL` if the range is not a multiple of its sectors.
 pub(crate) fn discard_blocks(device: &File, offset: u64, len: u64) -> io::Result<()> {
     let range = [offset, len];
     // SAFETY: the file is open; the kernel reads the two numbers, which live past the call.
@@ -64,11 +64,11 @@ pub(crate) fn discard_blocks(device: &File, offset: u64, len: u64) -> io::Result
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks the file system that `dir` is a directory of to discard what is free in it; returns how
-/// many bytes it did.
+/// Makes the file system of the directory `dir` discard its free space. Returns the number of bytes
+/// discarded.
 ///
 /// # Errors
-/// What the file system says: `EOPNOTSUPP` or `ENOTTY` if it cannot, `EPERM`, `EINVAL`, `EROFS`.
+/// The error of the file system: `EOPNOTSUPP` or `ENOTTY` if it cannot, `EPERM`, `EINVAL`, `EROFS`.
 pub fn trim_mounted(dir: &File, mut range: TrimRange) -> io::Result<u64> {
     // SAFETY: the file is open; the kernel reads and writes the structure, of the layout and size
     // that the request names, which lives past the call and is borrowed for it alone.

@@ -1,34 +1,34 @@
 //! Does a file back a loop device?
 //!
 //! # What
-//! The kernel writes to a loop device's backing file without taking any lock on it, so the only
-//! way to know is to look at `/sys/block/loopN/loop/backing_file`. The path there is compared by
-//! device and inode number, because one file has many names. A device that is detached while
-//! somebody has it open (udev, another `losetup --find`) goes when the last one closes it; until
-//! then it has `loop/autoclear`, and is worth a wait.
+//! The kernel writes to the backing file of a loop device without taking a lock on it, so the only
+//! way to know is `/sys/block/loopN/loop/backing_file`. The path there is compared by device and
+//! inode number, because a file may have many names. If a device is detached while another process
+//! has it open (udev, `losetup --find`), it disappears when the last one closes it. Until then it
+//! has `loop/autoclear`, and a wait is worthwhile.
 //!
 //! # Not covered
 //! A loop device whose backing path does not lead to the file in this process's mount namespace
-//! (or was unlinked), and one that is set up after the look.
+//! (or was unlinked), and one that is set up after the check.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How often one that may be going is looked at.
+/// Checks of a device that is being detached.
 const LOOKS: u32 = 20;
 
-/// A loop device before a file.
+/// A loop device with the backing file.
 struct Backed {
     device: PathBuf,
-    /// It goes when nobody has it open.
+    /// It disappears when its last user closes it.
     going: bool,
 }
 
-/// The loop device whose backing file has this device and inode number, if there is one and it
-/// does not go within some pauses. `sysfs` is `/sys/block`; a missing one means that there are no
-/// loop devices to see.
+/// The loop device whose backing file has this device and inode number, if there is one and it does
+/// not disappear within some pauses. `sysfs` is `/sys/block`. If it is missing, no loop device is
+/// found.
 pub(crate) fn loop_device_of(
     sysfs: &Path,
     dev: u64,

@@ -1,9 +1,9 @@
 //! A device in memory.
 //!
 //! # What
-//! Sparse: a page costs memory from the first write of something other than zeroes. A snapshot
-//! shares all pages until one side changes them, so a crash test can hold one device for each of
-//! thousands of states.
+//! The device is sparse: a page takes memory once something other than zeroes is written to it. A
+//! snapshot shares all pages until one side changes them, so a crash test can have a device for
+//! each of thousands of states.
 //!
 //! # Locking
 //! See `page_store`: writes to different 256 KiB chunks run in parallel; a request that crosses
@@ -68,7 +68,7 @@ impl MemoryDevice {
         Ok(device)
     }
 
-    /// Writes the bytes to a sparse file, replacing what it held.
+    /// Writes the bytes to a sparse file, replacing its contents.
     ///
     /// # Errors
     /// Those of creating and writing the file.
@@ -88,14 +88,14 @@ impl MemoryDevice {
         MemoryDevice { len: self.len, pages: self.pages.snapshot(), fresh }
     }
 
-    /// Bytes of memory in pages, those shared with snapshots included.
+    /// Bytes of memory in pages, including those shared with snapshots.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.pages.stored_bytes()
     }
 
     fn changed(&self) {
-        // Read first: writers on many cores must not pass one cache line around.
+        // Read first, because writers on many cores would bounce the cache line.
         if self.fresh.load(Ordering::Relaxed) {
             self.fresh.store(false, Ordering::Relaxed);
         }
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(device.stored_bytes(), 0);
         device.write_at(100 << 30, &[1]).unwrap();
         assert_eq!(device.stored_bytes(), 4096);
-        // Zeroes over a stored page must still arrive.
+        // Zeroes over a stored page must be stored.
         device.write_at(100 << 30, &[0]).unwrap();
         let mut byte = [9];
         device.read_at(100 << 30, &mut byte).unwrap();
@@ -222,8 +222,8 @@ mod tests {
         assert!(a == b);
     }
 
-    /// Fault model: writers on disjoint ranges that share pages and chunks, one thread that takes
-    /// snapshots meanwhile. Not covered: overlapping writers, whose result is undefined.
+    /// Fault model: writers of disjoint ranges that share pages and chunks, while another thread
+    /// takes snapshots. Not covered: overlapping writers, whose result is unspecified.
     #[test]
     fn parallel_writers_do_not_lose_bytes() {
         const THREADS: u64 = 8;

@@ -1,15 +1,15 @@
 //! A device that counts.
 //!
 //! # What
-//! Requests, bytes and flushes by kind, each in an atomic of its own. Counted when the wrapped
-//! device has answered `Ok`; failures are counted apart.
+//! Counts requests, bytes and flushes by kind, each in an atomic of its own, when the wrapped
+//! device has returned `Ok`. Failures are counted separately.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{Device, SharedDevice, WriteRun, total_len};
 
-/// Wraps a device and counts what is done to it.
+/// Wraps a device and counts its requests.
 #[derive(Debug)]
 pub struct MeteredDevice {
     inner: SharedDevice,
@@ -29,20 +29,20 @@ struct Counters {
     failures: AtomicU64,
 }
 
-/// What a meter showed at one moment. Fields are read one after the other, not as one instant.
+/// The counters of a meter. They are read one after the other, not at one instant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MeterReading {
-    /// Reads; a vectored one counts once.
+    /// Reads. A vectored read counts once.
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Writes, FUA ones included; a vectored one counts once.
+    /// Writes, including FUA. A vectored write counts once.
     pub writes: u64,
-    /// Calls that wrote: as `writes`, but the writes of one [`Device::write_many`] count once.
+    /// Calls that wrote. All writes of one [`Device::write_many`] count once.
     pub submissions: u64,
-    /// Bytes written, FUA ones included.
+    /// Bytes written, including FUA.
     pub written_bytes: u64,
-    /// FUA writes. On a file each may cost what a flush costs.
+    /// FUA writes. On a file each may cost as much as a flush.
     pub fua_writes: u64,
     /// Flushes.
     pub flushes: u64,
@@ -59,7 +59,7 @@ impl MeteredDevice {
         MeteredDevice { inner, counters: Counters::default() }
     }
 
-    /// The counters now.
+    /// The current counters.
     #[must_use]
     pub fn read_meter(&self) -> MeterReading {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -92,7 +92,7 @@ impl MeteredDevice {
         result
     }
 
-    /// Counts one call that made so many writes.
+    /// Counts one call with this many writes.
     fn count_writes(&self, result: io::Result<()>, writes: usize, bytes: usize) -> io::Result<()> {
         let counters = &self.counters;
         let amounts = [
@@ -105,7 +105,7 @@ impl MeteredDevice {
 }
 
 impl MeterReading {
-    /// What was added since an earlier reading of the same meter.
+    /// The difference to an earlier reading of the same meter.
     #[must_use]
     pub fn since(&self, earlier: &MeterReading) -> MeterReading {
         MeterReading {

@@ -1,13 +1,13 @@
-//! Why an image could not be opened.
+//! Errors of opening an image.
 //!
 //! # What
-//! One variant a cause that a user can act on. The message is one line that names the image, the
-//! cause and, where there is one, the way out.
+//! One variant for each cause that a user can act on. The message is one line with the image, the
+//! cause and, if there is one, the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why an image could not be opened or created.
+/// The reason why an image could not be opened or created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -31,7 +31,7 @@ pub enum OpenError {
         /// The image as the caller named it.
         path: PathBuf,
     },
-    /// Another process holds the image: it is mounted, or another uext4 works on it.
+    /// Another process uses the image: it is mounted, or another uext4 works on it.
     #[error("{}: in use: mounted, or held by another process", path.display())]
     InUse {
         /// The image as the caller named it.
@@ -56,7 +56,7 @@ pub enum OpenError {
     WrongKind {
         /// The path as the caller named it.
         path: PathBuf,
-        /// What stands there.
+        /// The kind of file found.
         found: &'static str,
         /// What was wanted.
         wanted: &'static str,
@@ -93,7 +93,7 @@ pub enum OpenError {
         /// Length of the image in bytes.
         len: u64,
     },
-    /// Anything else the system said.
+    /// Any other error of the system.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         /// The image as the caller named it.
@@ -126,7 +126,7 @@ impl OpenError {
         }
     }
 
-    /// The errno that says most of this, for callers that speak errno.
+    /// The best errno for this error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

@@ -1,17 +1,17 @@
-//! How an image is opened.
+//! Options of opening an image.
 //!
 //! # What
-//! What a caller wants of a [`FileDevice`](crate::FileDevice), and the mount options that say so.
+//! The options of a [`FileDevice`](crate::FileDevice), and the mount options that say so.
 
 use std::time::Duration;
 use uext4_options::{Row, flag, one_of, text};
 
-/// What the caller wants to do with an image.
+/// The access that the caller needs to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Read only; shares the image with other readers.
+    /// Read-only; shares the image with other readers.
     ReadOnly,
-    /// Read and write; alone.
+    /// Read and write; exclusive.
     ReadWrite,
 }
 
@@ -20,23 +20,24 @@ pub enum Access {
 pub enum Caching {
     /// Through the page cache.
     Buffered,
-    /// Past it (`O_DIRECT`). Where the store cannot, through it, and the device's notice says so.
+    /// Bypasses it (`O_DIRECT`). If the store cannot, through the page cache, and the device's
+    /// notice says so.
     Direct,
-    /// Direct when open for writing, where the store states how (a block device; a file system
-    /// that answers `STATX_DIOALIGN`); else buffered, without a notice.
+    /// Direct if the device is open for writing and the store states its alignment (a block device;
+    /// a file system with `STATX_DIOALIGN`); otherwise buffered, without a notice.
     #[default]
     Auto,
 }
 
-/// How several writes of one call reach the kernel.
+/// How the writes of one call reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Submission {
-    /// One system call after the other.
+    /// By one system call after the other.
     Pread,
-    /// All at once by io_uring. Where the system refuses it, one after the other, and the device's
+    /// Together, by io_uring. If the system refuses that, one after the other, and the device's
     /// notice says so.
     Uring,
-    /// By io_uring where it pays: on a device past the page cache.
+    /// By io_uring if the device is direct, where it pays.
     #[default]
     Auto,
 }
@@ -54,27 +55,27 @@ pub enum Submission {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Reading or writing.
+    /// The access.
     pub access: Access,
-    /// Where the device starts in the file, in bytes.
+    /// Start of the device in the file, in bytes.
     pub offset: u64,
-    /// Length of the device in bytes, where it ends before the file does, as a partition of a disk
-    /// image: nothing behind it can be read or written.
+    /// Length of the device in bytes, if it ends before the file does, as a partition of a disk
+    /// image. Nothing behind it can be read or written.
     pub len: Option<u64>,
-    /// Through the page cache or past it.
+    /// Use of the page cache.
     pub caching: Caching,
-    /// How several writes are made.
+    /// Submission of several writes.
     pub submission: Submission,
-    /// How long writes are held for which the store has no room; 0: they fail at once.
+    /// Time for which writes are held if the store has no room; 0: they fail at once.
     pub no_space_timeout: Duration,
 }
 
 impl FileOptions {
-    /// As dm-thin's.
+    /// The default of dm-thin.
     const NO_SPACE_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// The whole file, through the page cache, one request after the other, and nothing is waited
-    /// for.
+    /// The whole file, through the page cache, one request after the other. Writes do not wait for
+    /// room.
     #[must_use]
     pub fn new(access: Access) -> FileOptions {
         FileOptions {
@@ -87,8 +88,8 @@ impl FileOptions {
         }
     }
 
-    /// What fits an image that stays open best: [`Caching::Auto`] and [`Submission::Auto`], and
-    /// writes wait 60 s for room.
+    /// The best options for an image that stays open: [`Caching::Auto`] and [`Submission::Auto`],
+    /// and writes wait up to 60 s for room.
     #[must_use]
     pub fn auto(access: Access) -> FileOptions {
         FileOptions {
@@ -99,10 +100,10 @@ impl FileOptions {
         }
     }
 
-    /// Takes one word of `-o`. `Ok(false)`: the word is not about devices.
+    /// Applies one word of `-o`. `Ok(false)` if it is no device option.
     ///
     /// # Errors
-    /// A word about devices with a bad value, in one line.
+    /// A device option with a bad value, in one line.
     pub fn parse(&mut self, word: &str) -> Result<bool, String> {
         uext4_options::apply(MOUNT_OPTIONS, self, word).map_err(|error| error.to_string())
     }
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_taken_refused_or_left() {
+    fn words_are_applied_refused_or_ignored() {
         let mut options = FileOptions::auto(Access::ReadWrite);
         assert_eq!((options.caching, options.submission), (Caching::Auto, Submission::Auto));
         for word in ["io=uring", "direct"] {

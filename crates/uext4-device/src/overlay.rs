@@ -1,14 +1,14 @@
 //! A writable view of a device that is never written.
 //!
 //! # What
-//! Reads come from the lower device, writes stay in memory and win over it. Verbs that only read
-//! replay a dirty journal into such an overlay, so that they show the recovered file system
-//! without touching the image.
+//! Writes stay in memory and hide the lower device; reads of other pages come from the lower
+//! device. Verbs that only read replay a dirty journal into such an overlay, so that they show the
+//! recovered file system without changing the image.
 //!
 //! # Invariants
 //! - No request ever writes to or flushes the lower device.
-//! - The lower device does not change while the overlay lives (a reader's lock sees to that);
-//!   a page written here hides the lower one for good.
+//! - The lower device does not change while the overlay lives, because a reader has it locked. A
+//!   page written here hides the lower one permanently.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ pub struct OverlayDevice {
 }
 
 impl OverlayDevice {
-    /// An overlay without changes yet. `lower` may be read-only.
+    /// An overlay without changes. `lower` may be read-only.
     #[must_use]
     pub fn new(lower: SharedDevice) -> OverlayDevice {
         OverlayDevice { lower, pages: PageStore::new() }
@@ -35,7 +35,7 @@ impl OverlayDevice {
         self.pages.stored_bytes()
     }
 
-    /// Fills a page from the lower device, whose end may lie inside the page.
+    /// Fills a page from the lower device, which may end inside the page.
     fn fill(&self, offset: u64, page: &mut [u8]) -> io::Result<()> {
         let count = (self.lower.len() - offset).min(page.len() as u64) as usize;
         self.lower.read_at(offset, &mut page[..count])
@@ -65,7 +65,7 @@ impl Device for OverlayDevice {
         Ok(())
     }
 
-    /// Always `Ok(false)`: an absent page shows the lower device, so nothing can be given back.
+    /// Always `Ok(false)`, because an absent page would show the lower device.
     fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {
         check_write(self.len(), false, offset, len)?;
         Ok(false)
@@ -91,7 +91,7 @@ mod tests {
         lower.write_at(0, &[1; 10_000]).unwrap();
         let overlay = OverlayDevice::new(lower.clone());
         overlay.write_at(4090, &[2; 10]).unwrap();
-        // The last page is cut by the end of the device.
+        // The device may end inside the last page.
         overlay.write_at(9_999, &[3]).unwrap();
         overlay.write_at(0, &[0; 5]).unwrap();
 

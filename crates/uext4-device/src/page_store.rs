@@ -1,15 +1,15 @@
 //! Sparse pages in memory, shared by the memory and overlay devices.
 //!
 //! # What
-//! A map from page number to page. A page that was never stored is absent; what an absent page
-//! means (zeroes, or the bytes of a lower device) is the caller's choice, given as a closure.
+//! A map from page number to page. A page that was never stored is absent. A closure of the caller
+//! says what an absent page contains: zeroes, or the bytes of a lower device.
 //!
 //! # Invariants
-//! - Chunks and pages are immutable once shared: a snapshot clones the chunk pointers, and the
-//!   next change on either side copies the chunk's pointers and the one page it changes.
+//! - Shared chunks and pages are immutable. A snapshot clones the chunk pointers, and the next
+//!   change on either side copies the chunk's page pointers and the one page it changes.
 //!
 //! # Locking
-//! One reader-writer lock a shard. A change inside one chunk (256 KiB, aligned) is atomic to
+//! One reader-writer lock for each shard. A change inside one chunk (256 KiB, aligned) is atomic to
 //! readers and to snapshots; a larger one is split at chunk boundaries. Only `snapshot` holds more
 //! than one shard, in rising order. The closure of a partial first write to a page runs under the
 //! shard's lock, so that two writers cannot both fill the page.
@@ -43,9 +43,9 @@ impl Chunk {
 
 type Shard = HashMap<u64, Arc<Chunk>>;
 
-/// What the first write to an absent page finds there.
+/// The contents of an absent page at its first write.
 pub(crate) enum Absent<'a> {
-    /// Zeroes; storing zeroes over an absent page stores nothing.
+    /// Zeroes. Storing zeroes over an absent page stores nothing.
     Zeroes,
     /// The bytes that this closure puts into the page, given the page's offset in bytes.
     Filled(&'a dyn Fn(u64, &mut [u8]) -> io::Result<()>),
@@ -61,14 +61,14 @@ impl PageStore {
         PageStore { shards: (0..SHARDS).map(|_| RwLock::new(Shard::new())).collect() }
     }
 
-    /// A store with the same pages that shares them until one side changes. An instant: a change
-    /// inside one chunk is in it whole or not at all.
+    /// A store that shares all pages until one side changes them. A concurrent change inside one
+    /// chunk is in the snapshot as a whole or not at all.
     pub(crate) fn snapshot(&self) -> PageStore {
         let held: Vec<_> = self.shards.iter().map(|shard| shard.read()).collect();
         PageStore { shards: held.iter().map(|shard| RwLock::new((**shard).clone())).collect() }
     }
 
-    /// Bytes of the stored pages, shared ones included.
+    /// Bytes of the stored pages, including shared ones.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let pages: usize = self
             .shards
@@ -91,7 +91,7 @@ impl PageStore {
         for piece in chunk_pieces(offset, rest.len() as u64) {
             let (part, tail) = rest.split_at_mut((piece.end - piece.start) as usize);
             rest = tail;
-            // Cloning the chunk's pointer keeps the lock off the copy and off `absent`.
+            // The chunk's pointer is cloned, so that the copy and `absent` run without the lock.
             let chunk = self.shard(piece.start).read().get(&(piece.start / CHUNK_BYTES)).cloned();
             match chunk {
                 None => absent(piece.start, part)?,
@@ -118,14 +118,14 @@ impl PageStore {
         Ok(())
     }
 
-    /// Makes `range` (bytes) absent: whole pages are dropped, the edges are zeroed.
+    /// Makes `range` (bytes) absent. Whole pages are dropped, the edges are zeroed.
     pub(crate) fn erase(&self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
         let first = range.start / CHUNK_BYTES;
         let last = (range.end - 1) / CHUNK_BYTES;
-        // A range of many chunks is walked by what is stored, a small one by its chunk numbers.
+        // A large range is walked by the stored chunks, a small one by its chunk numbers.
         if last - first > SHARDS {
             for shard in &self.shards {
                 shard.write().retain(|number, chunk| erase_in_chunk(*number, chunk, &range));
@@ -173,7 +173,7 @@ fn read_chunk(
     buf: &mut [u8],
     absent: &impl Fn(u64, &mut [u8]) -> io::Result<()>,
 ) -> io::Result<()> {
-    // The run of absent pages that ends where the walk stands, as a range inside `buf`.
+    // The run of absent pages that ends at the current position, as a range inside `buf`.
     let mut run = 0..0;
     let mut done = 0;
     for (page, within) in page_pieces(piece.start, buf.len()) {
@@ -219,7 +219,7 @@ fn write_chunk(chunk: &mut Chunk, start: u64, data: &[u8], absent: &Absent<'_>) 
     Ok(())
 }
 
-/// Erases what of `range` lies in a chunk; false when the chunk has no page left.
+/// Erases the part of `range` inside a chunk. False if the chunk has no page left.
 fn erase_in_chunk(number: u64, chunk: &mut Arc<Chunk>, range: &Range<u64>) -> bool {
     let chunk_start = number * CHUNK_BYTES;
     let start = range.start.max(chunk_start);

@@ -1,4 +1,4 @@
-//! Several writes, cut into requests of a size that a ring can keep many of in flight.
+//! Writes, cut into requests so small that a ring has many of them in flight.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -7,14 +7,14 @@ use crate::device::WriteRun;
 use crate::direct::Alignment;
 use crate::vectored::VECTOR_MAX;
 
-/// Bytes of one request at most: large enough for the medium, small enough that a long run becomes
-/// several requests at a time. A multiple of every unit of direct I/O.
+/// Most bytes of one request: large enough for the medium, small enough that a long run becomes
+/// several concurrent requests. A multiple of every unit of direct I/O.
 pub(crate) const PIECE_MAX: usize = 256 * 1024;
 
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    /// Where it goes, in bytes in the file.
+    /// Position in the file, in bytes.
     pub(crate) at: u64,
     /// Bytes; never 0.
     pub(crate) len: usize,
@@ -31,8 +31,7 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Adds a write that goes to `at` (bytes in the file). `align` as the file needs it; the range
-    /// fits it.
+    /// Adds a write at `at` (bytes in the file). The range fits `align`, which the file requires.
     pub(crate) fn add(&mut self, at: u64, run: &WriteRun<'a>, align: Option<Alignment>) {
         let mut at = at;
         let (mut first, mut len) = (self.slices.len(), 0);
@@ -43,8 +42,8 @@ impl<'a> Pieces<'a> {
                 self.slices.push(IoSlice::new(now));
                 len += now.len();
                 rest = later;
-                // A direct request ends at a unit, so it is not cut for the number of its buffers;
-                // too many are copied into one.
+                // A direct request must end at a unit, so it is not cut because of the number of
+                // its buffers. Too many buffers are copied into one.
                 let full = align.is_none() && self.slices.len() - first == VECTOR_MAX;
                 if len == PIECE_MAX || full {
                     self.close(at, len, first, align);

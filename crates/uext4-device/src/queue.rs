@@ -1,16 +1,15 @@
 //! Asynchronous requests on a device.
 //!
 //! # What
-//! A [`DeviceQueue`] belongs to one thread at a time: it takes many requests, starts them by one
-//! call, and gives them back as they complete, in any order. [`Device::queue`](crate::Device)
-//! makes one. Kinds: io_uring on a file or block device, and `SyncQueue`, which makes each request
-//! by the device's ordinary calls. Wrappers (record, fault, meter) always have the latter, so
-//! they see every request.
+//! A [`DeviceQueue`] belongs to one thread at a time. It takes many requests, starts them by one
+//! call and returns them as they complete, in any order. [`Device::queue`](crate::Device) creates
+//! one. Its kind is io_uring on a file or block device, and otherwise `SyncQueue`, which executes
+//! each request by the device's ordinary calls. Wrappers (record, fault, meter) always have the
+//! latter, so they see every request.
 //!
 //! # Durability
-//! As for ordinary requests: a write is complete when it was reaped with `Ok`. A `Flush` covers
-//! the writes that had been reaped when it was pushed, of this queue and by any other way; it
-//! promises nothing about writes that are in flight beside it.
+//! A write is complete when it was reaped with `Ok`. A `Flush` covers the writes that were complete
+//! when it was pushed, of this queue or not. It promises nothing about writes in flight.
 
 use std::fmt::Debug;
 use std::io;
@@ -24,7 +23,7 @@ pub enum QueueOp {
     Read,
     /// Writes the buffer.
     Write,
-    /// Writes the buffer; done when these bytes are durable (see `Device::write_fua`).
+    /// Writes the buffer; complete when these bytes are durable (see `Device::write_fua`).
     WriteDurable,
     /// Makes complete writes durable. Offset and buffer have no meaning: see [`IoBuf::empty`].
     Flush,
@@ -35,11 +34,11 @@ pub enum QueueOp {
 pub struct QueueRequest {
     /// What it does.
     pub op: QueueOp,
-    /// Where, in bytes of the device.
+    /// Position on the device, in bytes.
     pub offset: u64,
-    /// The bytes; come back with the completion.
+    /// The bytes. The completion returns them.
     pub buf: IoBuf,
-    /// The caller's number for it; comes back with the completion.
+    /// A number of the caller's choice. The completion returns it.
     pub tag: u64,
 }
 
@@ -51,58 +50,57 @@ pub struct QueueDone {
     pub tag: u64,
     /// The request's buffer.
     pub buf: IoBuf,
-    /// As the device's call of that kind would have answered; `InvalidInput` as well for a request
-    /// that does not fit [`DeviceQueue::alignment`].
+    /// The result of the device's call of that kind; also `InvalidInput` for a request that does
+    /// not fit [`DeviceQueue::alignment`].
     pub result: io::Result<()>,
 }
 
 /// One thread's asynchronous requests on a device. Dropping it waits for those in flight.
 pub trait DeviceQueue: Send + Debug {
-    /// Requests that it holds at most.
+    /// Most requests that it holds.
     fn depth(&self) -> usize;
 
     /// Requests that were pushed and not yet reaped.
     fn in_flight(&self) -> usize;
 
-    /// What divides offset, length and address of each request's buffer, in bytes: 1 if anything
-    /// goes. A power of two.
+    /// Required alignment of offset, length and buffer address of each request, in bytes: a power
+    /// of two.
     fn alignment(&self) -> usize {
         1
     }
 
-    /// Hands a request over. It starts at the next [`DeviceQueue::submit`] or
+    /// Adds a request. It starts at the next [`DeviceQueue::submit`] or
     /// [`DeviceQueue::reap`].
     ///
     /// # Errors
-    /// The request itself if the queue is full. Whatever else is wrong with it is told by its
-    /// completion.
+    /// The request itself if the queue is full. Its completion reports every other problem.
     fn push(&mut self, request: QueueRequest) -> Result<(), QueueRequest>;
 
     /// Starts everything that was pushed.
     ///
     /// # Errors
-    /// What the system says of the queue itself, not of a request. The queue is given up: it
-    /// answers nothing any more, and what was in flight may still be done, at any time. It keeps
-    /// the buffers of these requests for ever.
+    /// An error of the system that concerns the queue itself, not a request. The queue is then
+    /// given up: it answers no more, and requests in flight may still be executed at any time. It
+    /// keeps their buffers for ever.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Starts everything that was pushed, waits until at least `at_least` requests are done (or
-    /// all, if fewer are in flight), and appends those that are done to `done`.
+    /// Starts everything that was pushed, waits until at least `at_least` requests (or all, if
+    /// fewer are in flight) are complete, and appends the complete ones to `done`.
     ///
     /// # Errors
-    /// As [`DeviceQueue::submit`]; what was done by then is in `done`.
+    /// Those of [`DeviceQueue::submit`]; what was done by then is in `done`.
     fn reap(&mut self, at_least: usize, done: &mut Vec<QueueDone>) -> io::Result<()>;
 }
 
-/// What a queue should be like.
+/// Options of a queue.
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
-    /// Requests that it can hold, at least 1.
+    /// Most requests that it holds, at least 1.
     pub depth: usize,
-    /// Whether waiting may spin on the device instead of sleeping, where the device can.
+    /// Whether waiting may poll the device instead of sleeping, if the device can.
     pub polled: bool,
-    /// Memory to register, so that the kernel need not look its pages up for each request. Buffers
-    /// of other memory serve as well.
+    /// Memory to register, so that the kernel does not look up its pages for each request. Buffers
+    /// in other memory work too.
     pub memory: Vec<IoMemory>,
 }
 

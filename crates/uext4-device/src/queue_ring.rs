@@ -1,17 +1,17 @@
-//! The ring of io_uring of one queue.
+//! The io_uring of one queue.
 //!
 //! # What
-//! Sets a ring up as well as the kernel can, registers the file and the caller's memory, and
-//! enters the kernel. What is in flight is the business of `uring_queue`, which argues why handing
+//! Sets up a ring with the best features of the kernel, registers the file and the caller's memory,
+//! and enters the kernel. `uring_queue` manages the requests in flight, and argues why passing
 //! addresses to the kernel is sound.
 //!
 //! # One thread
-//! Where the kernel has it (Linux 6.1) completions are worked on only when the ring's thread asks
-//! for them (`DEFER_TASKRUN`), so nothing interrupts it and they come in batches. Such a ring
-//! belongs to the thread that first enters it; another is answered `EEXIST`, and can neither reap
-//! what is in flight nor learn when it ends. It can close the ring: the kernel then finishes all
-//! requests, and afterwards lets go of the files registered with it. One of them is the end of a
-//! pipe that nobody else has open, so its other end tells when ([`QueueRing::close_and_wait`]).
+//! Since Linux 6.1 the kernel processes completions only when the ring's thread asks for them
+//! (`DEFER_TASKRUN`), so they do not interrupt it and come in batches. Such a ring belongs to the
+//! thread that first enters it. Another thread gets `EEXIST`, and can neither reap requests in
+//! flight nor learn when they end. But it can close the ring: the kernel then finishes all requests
+//! and afterwards releases the registered files. One of them is an end of a pipe that nothing else
+//! has open, so the other end shows when that has happened ([`QueueRing::close_and_wait`]).
 
 use std::fs::File;
 use std::io::{self, PipeReader};
@@ -27,7 +27,7 @@ use crate::direct::Alignment;
 use crate::io_memory::{IoBuf, IoMemory};
 use crate::ring::GETEVENTS;
 
-/// The file's place in the ring's table.
+/// Index of the file in the ring's table.
 pub(crate) const FILE: types::Fixed = types::Fixed(0);
 
 /// How long a wait may be prolonged to gather completions, in microseconds.
@@ -36,21 +36,21 @@ const GATHER_WAIT_US: u32 = 50;
 /// A ring for one file.
 pub(crate) struct QueueRing {
     io: IoUring,
-    /// Registered with the ring, or meant to be; dropped after it.
+    /// Memory registered with the ring, if the kernel allowed it. Dropped after the ring.
     memory: Vec<IoMemory>,
     fixed: bool,
     polled: bool,
-    /// Whether the ring is still to be turned on, by the thread that first enters it.
+    /// Whether the thread that first enters the ring must still enable it.
     asleep: bool,
-    /// At its end once the kernel has closed the ring.
+    /// At end of file once the kernel has closed the ring.
     closed: Option<PipeReader>,
 }
 
 impl QueueRing {
-    /// Makes a ring of `depth` requests for an open file.
+    /// Creates a ring of `depth` requests for an open file.
     ///
     /// # Errors
-    /// What the system says: `ENOSYS`, `EPERM`, no memory, no descriptors.
+    /// The error of the system: `ENOSYS`, `EPERM`, no memory, no descriptors.
     pub(crate) fn open(
         file: &File,
         depth: usize,
@@ -84,14 +84,14 @@ impl QueueRing {
         Ok(ring)
     }
 
-    /// Whether a polled ring can read this file: only some devices have queues to poll.
+    /// Whether a polled ring can read this file. Only some devices have queues to poll.
     pub(crate) fn can_poll(file: &File, at: u64, align: Alignment) -> bool {
         let Ok(mut ring) = QueueRing::open(file, 1, true, &[]) else { return false };
         let mut buf = ManuallyDrop::new(AlignedBuf::new(align.unit, align.for_memory()));
         let entry = opcode::Read::new(FILE, buf.as_mut_ptr(), buf.len() as u32).offset(at).build();
         let mut answer = None;
-        // SAFETY: the buffer is freed below, when the request was answered or the ring closed;
-        // where that was in vain it never is.
+        // SAFETY: the buffer is freed below, when the request was answered or the ring closed,
+        // and never if neither happens.
         let mut ended = unsafe { ring.push(&entry) }.is_err();
         while !ended {
             let entered = ring.enter(1);
@@ -123,11 +123,11 @@ impl QueueRing {
         // SAFETY: the ring holds the memory until it is closed. Registering reads and writes
         // nothing; requests that name a part of it own the `IoBuf` of that part.
         let registered = unsafe { self.io.submitter().register_buffers(&list) };
-        // Above RLIMIT_MEMLOCK, or too large: the same memory serves, unregistered.
+        // Above RLIMIT_MEMLOCK, or if too large, the same memory is used unregistered.
         self.fixed = registered.is_ok();
     }
 
-    /// The number under which a buffer's memory is registered.
+    /// Index under which a buffer's memory is registered.
     pub(crate) fn fixed(&self, buf: &IoBuf) -> Option<u16> {
         if !self.fixed {
             return None;
@@ -144,34 +144,34 @@ impl QueueRing {
         self.polled
     }
 
-    /// Puts a request into the submission queue.
+    /// Adds a request to the submission queue.
     ///
     /// # Errors
     /// The queue is full.
     ///
     /// # Safety
-    /// What the entry names by address stays valid and untouched until it was answered, or the
-    /// ring is dropped without having been entered since.
+    /// All memory whose address is in the entry stays valid and untouched until the request is
+    /// answered, or until the ring is dropped without having been entered since.
     pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), squeue::PushError> {
         // SAFETY: the caller's promise.
         unsafe { self.io.submission().push(entry) }
     }
 
-    /// Requests that were pushed and that the kernel has not taken.
+    /// Number of pushed requests that the kernel has not taken.
     pub(crate) fn untaken(&mut self) -> usize {
         let mut queue = self.io.submission();
         queue.sync();
         queue.len()
     }
 
-    /// Submits what was pushed and waits for `want` completions; fewer may be there afterwards.
+    /// Submits the pushed requests and waits for `want` completions. It may return with fewer.
     pub(crate) fn enter(&mut self, want: usize) -> io::Result<()> {
         self.wake()?;
         self.io.submit_and_wait(want).map(drop)
     }
 
-    /// Likewise, but a wait for fewer than `gather` goes on until so many are there or
-    /// `GATHER_WAIT_US` have passed, where the kernel can (Linux 6.12).
+    /// [`QueueRing::enter`], but a wait for fewer than `gather` completions is prolonged until
+    /// there are `gather` or `GATHER_WAIT_US` have passed, if the kernel can (Linux 6.12).
     pub(crate) fn enter_gathering(&mut self, want: usize, gather: usize) -> io::Result<()> {
         if want == 0 || gather <= want || self.polled || !self.io.params().is_feature_min_timeout()
         {
@@ -180,7 +180,7 @@ impl QueueRing {
         self.wake()?;
         let args = types::SubmitArgs::new().min_wait_usec(GATHER_WAIT_US);
         match self.io.submitter().submit_with_args(gather, &args) {
-            // Nothing was there by then.
+            // The time is over without a completion.
             Err(error) if error.raw_os_error() == Some(libc::ETIME) => self.enter(want),
             entered => entered.map(drop),
         }
@@ -201,18 +201,18 @@ impl QueueRing {
         Ok(())
     }
 
-    /// Whether completions are there only after the ring was entered.
+    /// Whether completions appear only when the ring is entered.
     pub(crate) fn has_work(&mut self) -> bool {
         self.polled || self.io.submission().taskrun()
     }
 
-    /// The completions that are there.
+    /// The available completions.
     pub(crate) fn completions(&mut self) -> cqueue::CompletionQueue<'_> {
         self.io.completion()
     }
 
-    /// Closes the ring and waits until the kernel has ended every request that it took. False: it
-    /// had not in time, and may still use their memory.
+    /// Closes the ring and waits until the kernel has ended every request that it took. False if it
+    /// has not in time, and may still use their memory.
     pub(crate) fn close_and_wait(mut self, limit: Duration) -> bool {
         let Some(closed) = self.closed.take() else { return false };
         drop(self);
@@ -235,8 +235,8 @@ impl QueueRing {
 
 impl Drop for QueueRing {
     fn drop(&mut self) {
-        // The kernel closes a ring some time after its last descriptor. Let go of the file and of
-        // locked memory now. Errors: there is nothing left to do about them.
+        // The kernel closes a ring some time after its last descriptor. The file and the locked
+        // memory are released now. Errors are ignored, because nothing can be done about them.
         let _ = self.io.submitter().unregister_files();
         if self.fixed {
             let _ = self.io.submitter().unregister_buffers();

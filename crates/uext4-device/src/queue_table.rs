@@ -1,13 +1,13 @@
-//! The requests of a queue with a ring: from their push to their answer.
+//! The requests of a queue with a ring, from push to answer.
 //!
 //! # What
-//! A place for each request that the queue can hold, and lists of those that are to start, that
-//! wait for a flush or for room on the store, and that were answered. Which of them the kernel has
-//! is known for each place; what became of them is for [`Table::take_done`] to tell, or for
-//! [`Table::repeat_taken`] once their ring is closed. No request allocates anything.
+//! A place for each request that the queue can hold, and lists of the requests that are ready to
+//! start, that wait for a flush or for room on the store, and that were answered. Each place
+//! records whether the kernel has its request. [`Table::take_done`] takes the kernel's answers, or
+//! [`Table::repeat_taken`] repeats the requests once their ring is closed. No request allocates.
 //!
 //! # Soundness
-//! See `uring_queue`: a place owns its buffer for as long as the kernel may have its address.
+//! See `uring_queue`: a place owns its buffer as long as the kernel may have its address.
 
 mod held;
 
@@ -27,37 +27,37 @@ use crate::queue_ring::{FILE, QueueRing};
 use crate::ring::is_passing;
 use crate::room::is_full;
 
-/// Well below what the kernel transfers at most by one request.
+/// Well below the kernel's limit for one request.
 const ENTRY_MAX: usize = 1 << 30;
-/// Times that the kernel may turn a request away before it is made by an ordinary call.
+/// Rejections by the kernel after which a request is executed by an ordinary call.
 pub(crate) const TRIES_MAX: u32 = 64;
 
 /// A request in the queue.
 pub(crate) struct Place {
     op: QueueOp,
-    /// In the device, in bytes.
+    /// Position on the device, in bytes.
     offset: u64,
     buf: IoBuf,
     tag: u64,
-    /// Bytes that were transferred.
+    /// Bytes transferred so far.
     pub(crate) moved: usize,
     pub(crate) tries: u32,
     fixed: Option<u16>,
     /// Whether the kernel has it.
     taken: bool,
-    /// Whether it was refused for lack of room, and is made again until there is some.
+    /// Whether it found no room, and is repeated until there is some.
     held: bool,
 }
 
 /// The requests of a queue.
 pub(crate) struct Table {
     device: Arc<FileDevice>,
-    /// Where byte 0 of the device lies in the file, in bytes.
+    /// Start of the device in the file, in bytes.
     start: u64,
     pub(crate) align: Option<Alignment>,
     /// Whether `WriteDurable` is one request of the kernel.
     dsync: bool,
-    /// Bytes that one entry asks for at most; what is longer is a short result, and resumed.
+    /// Most bytes of one entry. A longer request is resumed, as after a short result.
     pub(crate) entry_max: usize,
     pub(crate) depth: usize,
     pub(crate) places: Vec<Place>,
@@ -67,15 +67,15 @@ pub(crate) struct Table {
     pub(crate) pushed: usize,
     /// Requests that the kernel has taken.
     pub(crate) taken: usize,
-    /// Requests that wait for a flush that is yet to start.
+    /// Requests that wait for a flush that has not started.
     flush_waiting: Vec<u32>,
-    /// Requests that the flush in flight serves; the first of them is its place.
+    /// Requests that the flush in flight serves. It uses the place of the first.
     flush_group: Vec<u32>,
-    /// Writes that are held for lack of room and are neither ready nor in the kernel.
+    /// Writes that are held for lack of room, and neither ready nor in the kernel.
     held: Vec<u32>,
-    /// When these are made again.
+    /// Time when these are repeated.
     retry: Option<Instant>,
-    /// Answers that nobody has reaped.
+    /// Answers that are not reaped yet.
     pub(crate) answered: VecDeque<QueueDone>,
 }
 
@@ -134,7 +134,7 @@ impl Table {
         if self.in_flight() == self.depth {
             return Err(request);
         }
-        // Not more answers than places without a request, so there is one.
+        // There are at most as many answers as places without a request, so one is free.
         let Some(index) = self.free.pop() else { return Err(request) };
         let QueueRequest { op, offset, buf, tag } = request;
         let fixed = ring.and_then(|ring| ring.fixed(&buf));
@@ -177,7 +177,7 @@ impl Table {
         }
     }
 
-    /// Takes a request off the table.
+    /// Removes a request from the table.
     fn remove(&mut self, index: u32, result: io::Result<()>) -> QueueDone {
         self.let_go(index, result.is_ok());
         let place = std::mem::replace(&mut self.places[index as usize], Place::free());
@@ -207,20 +207,20 @@ impl Table {
         self.ready.push_back(self.flush_group[0]);
     }
 
-    /// Flushes by the device's own call, for all that wait.
+    /// Flushes by the device's own call, for all waiting requests.
     fn flush_now(&mut self) {
         let result = self.device.flush();
         self.end_flush(result);
     }
 
-    /// Answers the requests of the flush in flight, or else those that wait.
+    /// Answers the requests of the flush in flight, or otherwise the waiting ones.
     fn end_flush(&mut self, result: io::Result<()>) {
         let served = if self.flush_group.is_empty() {
             &mut self.flush_waiting
         } else {
             &mut self.flush_group
         };
-        // Kept for its memory: a flush allocates nothing.
+        // The list keeps its memory, so that a flush allocates nothing.
         let mut indices = std::mem::take(served);
         let errno = result.err().map(|error| error.raw_os_error().unwrap_or(libc::EIO));
         for index in indices.drain(..) {
@@ -238,7 +238,7 @@ impl Table {
         self.flush_group.first() == Some(&index)
     }
 
-    /// Puts what is ready into the submission queue.
+    /// Moves ready requests to the submission queue.
     pub(crate) fn fill(&mut self, ring: &mut QueueRing) {
         while self.pushed < self.ready.len() {
             let entry = self.entry(self.ready[self.pushed]);
@@ -276,7 +276,7 @@ impl Table {
         entry.user_data(index.into())
     }
 
-    /// Sees how many requests the kernel took.
+    /// Updates the table for the requests that the kernel has taken.
     pub(crate) fn note_taken(&mut self, ring: &mut QueueRing) {
         let took = self.pushed - ring.untaken();
         for index in self.ready.drain(..took) {
@@ -286,7 +286,7 @@ impl Table {
         self.taken += took;
     }
 
-    /// Takes the completions that are there, to `done` or to `answered`.
+    /// Moves the available completions to `done` or to `answered`.
     pub(crate) fn take_done(
         &mut self,
         ring: &mut QueueRing,
@@ -307,7 +307,7 @@ impl Table {
         }
     }
 
-    /// The kernel has transferred something, or failed.
+    /// Processes the kernel's result of a transfer.
     pub(crate) fn transferred(&mut self, index: u32, result: i32) -> Option<QueueDone> {
         let unit = self.align.map_or(1, |align| align.unit);
         let place = &mut self.places[index as usize];
@@ -324,7 +324,7 @@ impl Table {
                 }
                 return Some(self.remove(index, Ok(())));
             }
-            // The rest must start at a unit.
+            // The remainder must start at a unit.
             place.moved -= place.moved % unit;
             if count >= unit {
                 self.ready.push_back(index);
@@ -355,7 +355,7 @@ impl Table {
         Some(self.remove(index, Err(error)))
     }
 
-    /// The flush in flight has ended.
+    /// Processes the end of the flush in flight.
     pub(crate) fn flushed(&mut self, index: u32, result: i32) {
         let result = if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) };
         let place = &mut self.places[index as usize];
@@ -372,9 +372,9 @@ impl Table {
         }
     }
 
-    /// Makes a request by the device's own call.
+    /// Executes a request by the device's own call.
     fn make_now(&mut self, index: u32) -> QueueDone {
-        // The call holds it by itself.
+        // The call waits for room itself.
         self.let_go(index, false);
         let place = &mut self.places[index as usize];
         let result = match place.op {
@@ -386,7 +386,7 @@ impl Table {
         self.remove(index, result)
     }
 
-    /// Makes everything by the device's own calls. Nothing is in the kernel.
+    /// Executes all requests by the device's own calls. None is in the kernel.
     pub(crate) fn make_all(&mut self) {
         self.make_held_ready();
         if !self.flush_group.is_empty() {
@@ -402,7 +402,7 @@ impl Table {
         }
     }
 
-    /// Makes ready again what a ring that is now closed had taken; its answers are unknown.
+    /// Makes the requests ready again that a closed ring had taken, because their answers are lost.
     pub(crate) fn repeat_taken(&mut self) {
         self.taken = 0;
         for index in 0..self.depth as u32 {
@@ -417,7 +417,7 @@ impl Table {
         }
     }
 
-    /// Looks up again under which numbers the buffers are registered.
+    /// Looks up again under which indices the buffers are registered.
     pub(crate) fn name_buffers(&mut self, ring: Option<&QueueRing>) {
         for place in &mut self.places {
             place.fixed = ring.and_then(|ring| ring.fixed(&place.buf));

@@ -1,37 +1,38 @@
-//! A device that records what is done to it.
+//! A device that records its requests.
 //!
 //! # Fault model
 //! The recording answers one question: *after a loss of power, what may the medium hold?* It
 //! assumes a device with a volatile write cache that keeps the contract of [`Device`]:
 //!
-//! - A write is put into the log **when it has completed**, as one event, with the bytes given. A
-//!   vectored write is one event; so is a punch, and a discard, which is recorded as one.
-//! - A flush is put into the log **at the place where it started**, and marked complete when it has
-//!   returned `Ok`. It guarantees exactly the events that stand before it. A write that was in
-//!   flight when the flush started, and completed before the flush ended, stands after the flush:
-//!   nothing promises that it is durable. So does a write that completed but whose thread had not
-//!   yet reached the log: too pessimistic by a moment, never too optimistic.
+//! - A write enters the log **when it has completed**, as one event with its bytes. A vectored
+//!   write is one event; so is a punch, and a discard, which is recorded as a punch.
+//! - A flush enters the log **at the position where it started**, and is marked complete when it
+//!   has returned `Ok`. It guarantees exactly the events before it. A write that was in flight when
+//!   the flush started, and completed before the flush ended, comes after the flush, because
+//!   nothing guarantees that it is durable. So does a write that completed but whose thread had not
+//!   yet reached the log: that is too pessimistic by a moment, never too optimistic.
 //! - A flush that failed stays in the log without its mark and guarantees nothing.
-//! - A FUA write is put into the log when it has completed and is durable from then on; it
-//!   guarantees nothing about the events before it.
-//! - [`RecordingDevice::mark`] puts a number of the caller's into the log. A caller that marks
-//!   after an fsync has returned may demand the fsynced bytes from every state whose position is
-//!   past the mark: the flush that the fsync waited for started before the mark.
+//! - A FUA write enters the log when it has completed and is durable from then on. It guarantees
+//!   nothing about the events before it.
+//! - [`RecordingDevice::mark`] adds a number of the caller's choice to the log. A caller that marks
+//!   after an fsync has returned may demand the fsynced bytes from every state past the mark,
+//!   because the flush that the fsync waited for started before the mark.
 //!
 //! The *prefix* at a cut is every event before it, applied in the order of the log. Prefixes are
-//! legal outcomes but not all of them: writes after the last complete flush may be on the medium in
-//! any subset, in any order and torn; the log has what is needed to enumerate these (`issued_at`,
-//! `completed_at`, [`Recording::unflushed_after`](crate::Recording::unflushed_after)).
+//! legal outcomes, but not the only ones: any subset of the writes after the last complete flush
+//! may be on the medium, in any order and torn. The log has the data to enumerate these outcomes
+//! (`issued_at`, `completed_at`,
+//! [`Recording::unflushed_after`](crate::Recording::unflushed_after)).
 //!
 //! # Not covered
-//! - Two writes to the same bytes that overlap in time stand in the order in which they reached
-//!   the log, which is a legal order but perhaps not the one of the wrapped device.
-//! - A failed write is not recorded. To have its partial effect in the log, put the failing device
-//!   above the recording one: `FaultDevice(RecordingDevice(MemoryDevice))`.
+//! - Two writes to the same bytes that overlap in time are in the order in which they reached the
+//!   log. That is a legal order, but perhaps not the one of the wrapped device.
+//! - A failed write is not recorded. To record its partial effect, put the failing device above the
+//!   recording one: `FaultDevice(RecordingDevice(MemoryDevice))`.
 //! - A device that lies about flushes, or that loses bytes it had made durable.
 //!
 //! # Locking
-//! The log's lock is held for a push only, never during I/O on the wrapped device.
+//! The log's lock is held only for a push, never during I/O of the wrapped device.
 
 use std::fmt;
 use std::io;
@@ -52,14 +53,14 @@ pub struct RecordingDevice {
 }
 
 impl RecordingDevice {
-    /// Records what is done to a memory device from now on.
+    /// Records the requests to a memory device from now on.
     #[must_use]
     pub fn over(memory: MemoryDevice) -> RecordingDevice {
         let base = Arc::new(memory.snapshot());
         RecordingDevice { inner: Arc::new(memory), base, log: Mutex::default() }
     }
 
-    /// Records what is done to any device from now on; copies its bytes to memory first.
+    /// Records the requests to any device from now on. Copies its bytes to memory first.
     ///
     /// # Errors
     /// Those of reading the device.
@@ -68,12 +69,12 @@ impl RecordingDevice {
         Ok(RecordingDevice { inner, base, log: Mutex::default() })
     }
 
-    /// Puts a number of the caller's into the log: see the fault model above.
+    /// Adds a number of the caller's choice to the log: see the fault model above.
     pub fn mark(&self, number: u64) {
         self.log.lock().push(Event::Mark(number));
     }
 
-    /// The log so far. Cheap: bytes are shared. Requests still in flight are not in it.
+    /// The log so far, without requests in flight. It is cheap, because bytes are shared.
     #[must_use]
     pub fn recording(&self) -> Recording {
         Recording::new(Arc::clone(&self.base), self.log.lock().clone())

@@ -1,11 +1,11 @@
-//! What a recording device saw, and the states that it allows.
+//! A finished recording, and the states that it allows.
 //!
 //! # What
 //! A finished log over a base image. `record` states the fault model; this module applies it.
 //!
 //! # Invariants
 //! - A [`State`] of [`Recording::states`] holds every event before its position and none after.
-//! - Positions only grow; `device` of a state is a snapshot, so a caller may replay a journal
+//! - Positions only grow. The `device` of a state is a snapshot, so a caller may replay a journal
 //!   on it.
 
 use std::io;
@@ -21,11 +21,11 @@ pub enum Event {
     Write {
         /// First byte.
         offset: u64,
-        /// What was written.
+        /// The bytes.
         bytes: Arc<[u8]>,
         /// Durable by itself.
         fua: bool,
-        /// Length of the log when the write was issued: what stands before was complete by then.
+        /// Length of the log when the write was issued. All events before that were complete.
         issued_at: usize,
     },
     /// A completed deallocation; reads as zero.
@@ -37,21 +37,21 @@ pub enum Event {
         /// Length of the log when the punch was issued.
         issued_at: usize,
     },
-    /// A flush, at the place where it started.
+    /// A flush, at the position where it started.
     Flush {
         /// Length of the log when it returned `Ok`; `None` if it failed or never returned.
         completed_at: Option<usize>,
     },
-    /// A number of the caller's.
+    /// A mark of the caller.
     Mark(u64),
 }
 
-/// Why a state is looked at.
+/// The kind of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutKind {
     /// Before the first event.
     Start,
-    /// At a flush that completed: everything before its start is durable.
+    /// At a completed flush: everything before its start is durable.
     Flush,
     /// Just after a FUA write.
     Fua,
@@ -59,10 +59,10 @@ pub enum CutKind {
     End,
 }
 
-/// A place in the log at which the power may fail.
+/// A position in the log at which the power may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Why here.
+    /// The kind.
     pub kind: CutKind,
     /// The events before this position are applied.
     pub position: usize,
@@ -73,13 +73,13 @@ pub struct Cut {
 pub struct State {
     /// Number of the state in [`Recording::states`], from 0.
     pub index: usize,
-    /// Why this state.
+    /// The kind of its cut.
     pub kind: CutKind,
     /// The events before this position are applied.
     pub position: usize,
-    /// Writes and punches since the state before; 0 means that the bytes are the same.
+    /// Writes and punches since the previous state; 0 means that the bytes are the same.
     pub changes: usize,
-    /// The bytes; the caller's to change.
+    /// The bytes, which the caller may change.
     pub device: MemoryDevice,
 }
 
@@ -132,7 +132,7 @@ impl Recording {
         cuts
     }
 
-    /// The state at each cut, one after the other; each costs its own changes only.
+    /// The state at each cut. Each costs only its own changes.
     #[must_use]
     pub fn states(&self) -> States<'_> {
         States {
@@ -152,7 +152,7 @@ impl Recording {
     /// The base with the first `position` events applied.
     ///
     /// # Panics
-    /// If the log is shorter.
+    /// If the log is shorter than `position`.
     #[must_use]
     pub fn prefix(&self, position: usize) -> MemoryDevice {
         let device = self.base.snapshot();
@@ -184,7 +184,7 @@ impl Recording {
         (start..end.max(start)).filter(|at| self.events[*at].changes_bytes()).collect()
     }
 
-    /// The prefix before `position` with the events at `chosen` on top, in the order given.
+    /// The prefix before `position`, followed by the events at `chosen` in that order.
     ///
     /// # Panics
     /// If a position is not in the log.

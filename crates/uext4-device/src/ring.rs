@@ -1,27 +1,27 @@
-//! One ring of io_uring and the writes in flight on it.
+//! One io_uring and the writes in flight on it.
 //!
 //! # What
-//! [`Ring::write`] puts the requests of a call into the submission queue, many at a time, and
-//! returns when the kernel has answered all of them. The file is registered, and so is the ring's
-//! own aligned memory where the limit on locked memory allows it; buffers that direct I/O cannot
-//! take are copied there.
+//! [`Ring::write`] submits the requests of a call, many at a time, and returns when the kernel has
+//! answered all of them. The file is registered, and so is the ring's own aligned memory if the
+//! limit on locked memory allows it. Buffers that direct I/O cannot use are copied there.
 //!
 //! # Soundness
-//! The kernel reads buffers and lists of buffers by address, behind the compiler's back, from the
-//! moment a request is pushed until its completion is reaped. Three kinds of memory are read:
+//! The kernel reads buffers and lists of buffers by address, unknown to the compiler, from the push
+//! of a request until its completion is reaped. It reads three kinds of memory:
 //! - the caller's buffers, borrowed by [`Pieces`] for longer than the call;
 //! - the lists of those buffers, in `Pieces`, which the call borrows shared, so they stay;
-//! - slots of the ring's [`Arena`], which lives until the ring's file descriptor is closed; a slot
-//!   that a request reads is marked taken and is not written before that request was reaped.
+//! - slots of the ring's [`Arena`], which lives until the ring's file descriptor is closed. A slot
+//!   that a request reads is marked as taken and is not written before that request is reaped.
 //!
-//! So all that must hold is: **the call does not end with a request in flight.** The loop ends only
-//! at `in_flight == 0`. Should a panic unwind through it, [`InFlight`]'s `Drop` waits for what the
-//! kernel has taken. Requests pushed and never taken (the kernel refused the system call) stay in
-//! the queue; the ring is then marked broken, is never entered again, and closes, which drops them.
+//! Therefore it suffices that **the call does not end with a request in flight.** The loop ends
+//! only at `in_flight == 0`. If a panic unwinds through it, [`InFlight`]'s `Drop` waits for the
+//! requests that the kernel has taken. Requests that were pushed and never taken (the kernel
+//! refused the system call) stay in the queue. The ring is then marked broken, is never entered
+//! again, and closes, which drops them.
 //!
 //! # Kernels
-//! Only operations of Linux 5.6. A request that the kernel cut short, interrupted or had no memory
-//! for is handed back to the caller, who makes it by `pwrite`.
+//! Only operations of Linux 5.6 are used. A request that the kernel cut short, interrupted or had
+//! no memory for is returned to the caller, which executes it by `pwrite`.
 
 use std::fs::File;
 use std::io;
@@ -35,33 +35,33 @@ use crate::direct::Alignment;
 use crate::piece::{PIECE_MAX, Pieces};
 use crate::room::is_full;
 
-/// Requests in flight at most. Disks gain little beyond 64; the completion queue has twice as many
+/// Most requests in flight. Disks gain little beyond 64. The completion queue has twice as many
 /// places, so it cannot overflow.
 const DEPTH: u32 = 128;
-/// Unit in which the arena is lent, in bytes.
+/// Bytes of a slot of the arena.
 const SLOT: usize = 16 * 1024;
 /// Slots of an arena: one for each bit of its map. 2 MiB, 8 of the largest requests.
 const SLOTS: u32 = u128::BITS;
-/// System calls in a row that may move nothing before the ring is given up.
+/// Consecutive system calls without progress after which the ring is given up.
 pub(crate) const IDLE_MAX: u32 = 100;
 pub(crate) const IDLE_WAIT: Duration = Duration::from_millis(1);
-/// The file's place in the ring's table.
+/// Index of the file in the ring's table.
 const FILE: types::Fixed = types::Fixed(0);
 /// `IORING_ENTER_GETEVENTS`.
 pub(crate) const GETEVENTS: u32 = 1;
 
 const _: () = assert!(PIECE_MAX <= SLOT * SLOTS as usize);
 
-/// A ring. One call at a time uses it.
+/// A ring, used by one call at a time.
 pub(crate) struct Ring {
-    // Before the arena: the file descriptor closes first.
+    // Declared before the arena, because the file descriptor must close first.
     io: IoUring,
     arena: Option<Arena>,
     broken: bool,
 }
 
 impl Ring {
-    /// Makes a ring for one open file; with an arena where the file's I/O is direct.
+    /// Creates a ring for one open file, with an arena if its I/O is direct.
     pub(crate) fn open(file: &File, align: Option<Alignment>) -> io::Result<Ring> {
         // The caller waits for its own completions, so nothing need interrupt it (Linux 5.19).
         let io = IoUring::builder()
@@ -73,13 +73,13 @@ impl Ring {
         Ok(Ring { io, arena, broken: false })
     }
 
-    /// Whether the ring must be closed and not be used again.
+    /// Whether the ring must be closed and not used again.
     pub(crate) fn broken(&self) -> bool {
         self.broken
     }
 
-    /// Makes all of the requests; returns the numbers of those that must be made in another way.
-    /// After an error no more requests are begun.
+    /// Executes all requests. Returns the indices of those that must be executed in another way.
+    /// After an error no more requests are started.
     pub(crate) fn write(&mut self, pieces: &Pieces<'_>) -> io::Result<Vec<usize>> {
         let slots = vec![Slots::default(); pieces.len()];
         InFlight { ring: self, pieces, slots, next: 0, count: 0, left: Vec::new(), failed: None }
@@ -89,8 +89,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel closes a ring some time after its last descriptor. Let go of the file and of
-        // locked memory now. Errors: there is nothing left to do about them.
+        // The kernel closes a ring some time after its last descriptor. The file and the locked
+        // memory are released now. Errors are ignored, because nothing can be done about them.
         let _ = self.io.submitter().unregister_files();
         if self.arena.as_ref().is_some_and(|arena| arena.registered) {
             let _ = self.io.submitter().unregister_buffers();
@@ -102,11 +102,11 @@ impl Drop for Ring {
 struct Arena {
     memory: AlignedBuf,
     registered: bool,
-    /// A bit for each slot that a request reads.
+    /// The slots that requests read, one bit each.
     taken: u128,
 }
 
-/// A run of slots; empty: none.
+/// A run of slots, perhaps empty.
 #[derive(Clone, Copy, Default)]
 struct Slots {
     first: u32,
@@ -133,7 +133,7 @@ impl Arena {
         // lives in the ring) until the ring unregisters it and closes. The kernel only reads it:
         // no request of this module but writes to the file names it.
         let registered = unsafe { io.submitter().register_buffers(&[whole]) };
-        // Above RLIMIT_MEMLOCK: the same memory serves, unregistered.
+        // Above RLIMIT_MEMLOCK the same memory is used unregistered.
         Arena { memory, registered: registered.is_ok(), taken: 0 }
     }
 
@@ -154,17 +154,17 @@ impl Arena {
     }
 }
 
-/// One call's requests; waits for them when it goes.
+/// The requests of one call. Its drop waits for them.
 struct InFlight<'r, 'p, 'b> {
     ring: &'r mut Ring,
     pieces: &'p Pieces<'b>,
-    /// The arena's slots of each request that is in flight and was copied.
+    /// The arena's slots of each copied request in flight.
     slots: Vec<Slots>,
     /// Next request to push.
     next: usize,
     /// Requests pushed and not reaped.
     count: usize,
-    /// Requests that the kernel did not make whole.
+    /// Requests that the kernel did not complete.
     left: Vec<usize>,
     failed: Option<io::Error>,
 }
@@ -179,7 +179,7 @@ impl InFlight<'_, '_, '_> {
             if self.count == 0 {
                 break;
             }
-            // While more requests wait for a place, half of them coming back is worth a refill.
+            // While more requests wait for a place, a refill pays when half of them have returned.
             let more = self.next < self.pieces.len() && self.failed.is_none();
             let wanted = if more { self.count.div_ceil(2) } else { self.count };
             let entered = self.ring.io.submit_and_wait(wanted);
@@ -207,7 +207,7 @@ impl InFlight<'_, '_, '_> {
         }
     }
 
-    /// Pushes as many requests as there is room for.
+    /// Pushes as many requests as fit.
     fn push_all(&mut self) {
         while self.next < self.pieces.len() && self.count < DEPTH as usize {
             let Some(entry) = self.prepare(self.next) else { return };
@@ -222,7 +222,7 @@ impl InFlight<'_, '_, '_> {
         }
     }
 
-    /// The request, with its bytes in the arena if they must be there; `None` if it is full.
+    /// The request, with its bytes copied to the arena if necessary. `None` if the arena is full.
     fn prepare(&mut self, index: usize) -> Option<squeue::Entry> {
         let piece = self.pieces.get(index);
         let slices = self.pieces.slices(index);
@@ -239,7 +239,7 @@ impl InFlight<'_, '_, '_> {
                     opcode::Write::new(FILE, to.as_ptr(), len).offset(piece.at).build()
                 }
             }
-            // `IoSlice` is an iovec in memory; the standard library promises it.
+            // The standard library guarantees that `IoSlice` has the layout of an iovec.
             _ => {
                 let list = slices.as_ptr().cast::<libc::iovec>();
                 opcode::Writev::new(FILE, list, slices.len() as u32).offset(piece.at).build()
@@ -248,11 +248,11 @@ impl InFlight<'_, '_, '_> {
         Some(entry.user_data(index as u64))
     }
 
-    /// Takes the completions that are there; returns how many.
+    /// Reaps the available completions. Returns their number.
     fn reap(&mut self) -> usize {
         let mut reaped = 0;
         loop {
-            // One at a time: the queue is not borrowed while its entry is looked at.
+            // One at a time, so that the queue is not borrowed while its entry is processed.
             let Some(entry) = self.ring.io.completion().next() else { return reaped };
             reaped += 1;
             self.count -= 1;
@@ -268,7 +268,7 @@ impl InFlight<'_, '_, '_> {
             let error = io::Error::from_raw_os_error(-result);
             let canceled = error.raw_os_error() == Some(libc::ECANCELED);
             if is_passing(&error) || canceled || is_full(&error) {
-                // Without a ring a write can wait for room, and keeps nobody from the ring.
+                // Without the ring, the write can wait for room and does not block the ring.
                 self.left.push(index);
             } else {
                 self.failed.get_or_insert(error);
@@ -283,7 +283,7 @@ impl InFlight<'_, '_, '_> {
         }
     }
 
-    /// Waits for the requests that the kernel has taken; the others it will never get.
+    /// Waits for the requests that the kernel has taken. It never gets the others.
     fn give_up(&mut self) {
         let untaken = {
             let mut queue = self.ring.io.submission();
@@ -301,7 +301,7 @@ impl InFlight<'_, '_, '_> {
             }
         }
         if untaken > 0 {
-            // Entries are taken in order, so these are the last that were pushed.
+            // The kernel takes entries in order, so these are the last pushed.
             self.next -= untaken;
             self.count = 0;
         }
@@ -316,7 +316,7 @@ impl Drop for InFlight<'_, '_, '_> {
     }
 }
 
-/// Whether the same request may well succeed a moment later, or by another way.
+/// Whether the same request may succeed a moment later, or in another way.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }

@@ -2,12 +2,12 @@
 //!
 //! # What
 //! As many rings as processors, within bounds, each opened when it is first needed. A thread tries
-//! the same one first, so that a writer alone keeps its ring warm, and takes any other that is
-//! free before it waits.
+//! the same ring first, so that a lone writer keeps its ring warm, and then any free one before it
+//! waits.
 //!
 //! # Invariants
-//! - Rings write through an open file of their own: the kernel closes rings late, and the image's
-//!   lock and claim, which belong to the device's first open file, must end with the device.
+//! - Rings write through an open file of their own, because the kernel closes rings late, and the
+//!   image's locks, which belong to the device's first open file, must end with the device.
 //!
 //! # Locking
 //! Each ring's lock is held during the I/O of the call that uses it.
@@ -30,13 +30,13 @@ pub(crate) struct Rings {
     align: Option<Alignment>,
 }
 
-/// Rings at least: the checkpointer does not wait for the log.
+/// Fewest rings, so that the checkpointer does not wait for the log.
 const RINGS_MIN: usize = 2;
-/// Rings at most: 2 MiB of memory each.
+/// Most rings, because each has 2 MiB of memory.
 const RINGS_MAX: usize = 8;
 
 impl Rings {
-    /// Rings for a file. Opens the first one, to see whether the system allows it.
+    /// Rings for a file. Opens the first one, to find out whether the system allows it.
     pub(crate) fn open(file: File, align: Option<Alignment>) -> io::Result<Rings> {
         let first = Ring::open(&file, align)?;
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
@@ -46,14 +46,14 @@ impl Rings {
         Ok(Rings { rings, file, align })
     }
 
-    /// Makes all of the requests; returns the numbers of those that must be made in another way.
+    /// Executes all requests. Returns the indices of those that must be executed in another way.
     pub(crate) fn write(&self, pieces: &Pieces<'_>) -> io::Result<Vec<usize>> {
         let mut place = self.take();
         let ring = match &mut *place {
             Some(ring) => ring,
             None => match Ring::open(&self.file, self.align) {
                 Ok(ring) => place.insert(ring),
-                // No descriptor or no memory left for one more.
+                // No descriptor or no memory is left for one more.
                 Err(_) => return Ok((0..pieces.len()).collect()),
             },
         };
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Rings {
     }
 }
 
-/// A small number that is this thread's own.
+/// A small number of the calling thread.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

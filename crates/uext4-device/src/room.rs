@@ -1,18 +1,18 @@
 //! Writes that wait for room on the store.
 //!
 //! # What
-//! An image with holes grows as it is written, and the file system that holds it may be full, or
-//! its owner's quota used up. A write that is refused for that (`ENOSPC`, `EDQUOT`) is held and
-//! made again until it succeeds, as dm-thin queues writes (`queue_if_no_space`). To those above it
-//! is a slow write. When none of the writes that are held has succeeded for a time-out, all of them
-//! fail; a write that is refused after that fails at once, until nothing has been refused for as
-//! long again: so whoever closes a volume waits once, not once for each write. A caller of
-//! [`Room::hold`] waits; a queue keeps its writes that are held, and goes on with the others.
+//! An image with holes grows as it is written, and the file system that stores it may be full, or
+//! its owner's quota used up. A write that fails for that reason (`ENOSPC`, `EDQUOT`) is held and
+//! repeated until it succeeds, as dm-thin queues writes (`queue_if_no_space`). To the engine it is
+//! a slow write. If no held write succeeds for the time-out, all of them fail. After that a write
+//! without room fails at once, until none has failed for as long again. So closing a volume waits
+//! for one time-out, not for one for each write. A caller of [`Room::hold`] waits. A queue keeps
+//! its held writes and continues with the others.
 //!
 //! # Invariants
-//! - Only writes are repeated, never flushes: after a failed flush nobody knows what it lost.
-//! - A write that is held holds no lock of the device. Reads, flushes and writes that need no room
-//!   go on beside it.
+//! - Only writes are repeated, never flushes, because it is unknown what a failed flush lost.
+//! - A held write holds no lock of the device. Reads, flushes and writes that need no room
+//!   continue.
 //!
 //! # Locking
 //! `state` is held for a few instructions.
@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How often a write that is held is made again.
+/// Time after which a held write is repeated.
 pub(crate) const PERIOD: Duration = Duration::from_millis(200);
 
-/// What becomes of writes for which the store has no room.
+/// The held writes of a device.
 pub struct Room {
     timeout: Duration,
     state: Mutex<State>,
-    /// A write that was held has ended.
+    /// A held write has ended.
     ended: Condvar,
     hook: OnceLock<Hook>,
 }
@@ -40,27 +40,27 @@ type Hook = Box<dyn Fn(RoomEvent) + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// Writes that are held.
+    /// Number of held writes.
     held: u64,
-    /// When the first of them was, and when one last succeeded.
+    /// Times when the first of them was held, and when one last succeeded.
     since: Option<Instant>,
     progress: Option<Instant>,
-    /// The time-out is over; those that are held fail.
+    /// The time-out is over, so the held writes fail.
     gave_up: bool,
-    /// When a write last failed for lack of room.
+    /// Time when a write last failed for lack of room.
     failed: Option<Instant>,
     waits: u64,
     failures: u64,
 }
 
-/// Something that a user should learn, as one line.
+/// An event to report to the user in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoomEvent {
-    /// There is no room; writes are held for so long.
+    /// There is no room. Writes are held for up to this time.
     Waits(Duration),
-    /// No write is held any more, after so long.
+    /// No write is held any more, after this time.
     Ended(Duration),
-    /// There was none for the whole time-out; writes fail.
+    /// There was no room for the whole time-out. Writes fail.
     GaveUp(Duration),
 }
 
@@ -86,44 +86,45 @@ impl fmt::Display for RoomEvent {
     }
 }
 
-/// What a device tells of its room at a moment.
+/// The figures of held writes at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RoomReading {
     /// Writes that wait for room now.
     pub waiting: u64,
-    /// How often there was none, since the device was opened.
+    /// Times that there was none, since the device was opened.
     pub waits: u64,
-    /// Writes that failed for lack of room.
+    /// Number of writes that failed for lack of room.
     pub failures: u64,
 }
 
-/// A write that is held, until it is dropped.
+/// A held write, until this is dropped.
 struct Held<'a> {
     room: &'a Room,
     succeeded: bool,
 }
 
 impl Room {
-    /// Writes are held for `timeout` at most; 0: not at all.
+    /// Holds writes for at most `timeout`; 0: not at all.
     pub(crate) fn new(timeout: Duration) -> Room {
         Room { timeout, state: Mutex::default(), ended: Condvar::new(), hook: OnceLock::new() }
     }
 
-    /// Has `hook` called with what a user should learn, on whatever thread met it; it must not use
-    /// the device. The first hook stays.
+    /// Registers `hook` for events, to be called on the thread that met one. It must not use the
+    /// device. Only the first hook is kept.
     pub fn set_hook(&self, hook: impl Fn(RoomEvent) + Send + Sync + 'static) {
         // A hook that comes too late is dropped.
         let _ = self.hook.set(Box::new(hook));
     }
 
-    /// What there is to tell now.
+    /// The current figures.
     #[must_use]
     pub fn read(&self) -> RoomReading {
         let state = self.state.lock();
         RoomReading { waiting: state.held, waits: state.waits, failures: state.failures }
     }
 
-    /// Makes a write, and again while it finds no room. The caller holds no lock of the device.
+    /// Executes a write, and repeats it while it finds no room. The caller holds no lock of the
+    /// device.
     #[inline]
     pub(crate) fn hold(&self, mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
         match write() {
@@ -158,8 +159,8 @@ impl Room {
         }
     }
 
-    /// A write was refused for lack of room. True: it is held until [`Room::end`]. False: writes
-    /// are not held now, and it fails.
+    /// Records that a write found no room. If true, it is held until [`Room::end`]. If false,
+    /// writes are not held now and it fails.
     pub(crate) fn begin(&self) -> bool {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -182,17 +183,17 @@ impl Room {
         true
     }
 
-    /// Sleeps until a write that is held should be made again.
+    /// Sleeps until a held write should be repeated.
     pub(crate) fn pause(&self) {
         let mut state = self.state.lock();
         if !state.gave_up {
             let left = self.timeout.saturating_sub(elapsed(state.progress));
-            // Woken or not: another try costs little.
+            // A needless attempt after an early wake-up costs little.
             self.ended.wait_for(&mut state, PERIOD.min(left));
         }
     }
 
-    /// Whether a write that is held, and was refused just now, fails.
+    /// Whether a held write that just found no room again fails.
     pub(crate) fn gives_up(&self) -> bool {
         let mut state = self.state.lock();
         let is_first = !state.gave_up && elapsed(state.progress) >= self.timeout;
@@ -212,7 +213,7 @@ impl Room {
         gave_up
     }
 
-    /// A write is held no more: it was made (`succeeded`), it failed, or nobody wants it.
+    /// Ends the hold of a write, which was made (`succeeded`), failed, or is not needed any more.
     pub(crate) fn end(&self, succeeded: bool) {
         let mut state = self.state.lock();
         state.held -= 1;
@@ -247,7 +248,7 @@ fn elapsed(since: Option<Instant>) -> Duration {
     since.map_or(Duration::ZERO, |since| since.elapsed())
 }
 
-/// Whether a write failed because the store has no room for it.
+/// Whether a write failed because the store has no room.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

@@ -1,9 +1,9 @@
-//! A queue of any device.
+//! The queue of a device without a queue of its own.
 //!
 //! # What
-//! Makes each request at `submit` by the device's own call: `read_at`, `write_at`, `write_fua`,
-//! `flush`. So a device that records, fails or counts sees direct I/O like any other, and a device
-//! without rings has a queue. Serves any alignment. No allocation a request.
+//! Executes each request at `submit` by the device's own call: `read_at`, `write_at`, `write_fua`,
+//! `flush`. So a device that records, fails or counts requests sees direct I/O too. It supports any
+//! alignment and allocates nothing for a request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use std::io;
 use crate::device::SharedDevice;
 use crate::queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 
-/// A queue that makes requests by ordinary calls.
+/// A queue that executes requests by ordinary calls.
 #[derive(Debug)]
 pub(crate) struct SyncQueue {
     device: SharedDevice,
@@ -29,7 +29,7 @@ impl SyncQueue {
     }
 }
 
-/// Makes one request by the device's ordinary call.
+/// Executes one request by the device's ordinary call.
 pub(crate) fn make_now(device: &dyn crate::Device, request: QueueRequest) -> QueueDone {
     let QueueRequest { op, offset, mut buf, tag } = request;
     let result = match op {

@@ -1,47 +1,48 @@
 //! Asynchronous requests on a file or block device, by io_uring.
 //!
 //! # What
-//! One ring a queue, on an open file of its own. A request costs a place in a table, an entry in
-//! each of the ring's queues, and no allocation; nothing of it is shared with another thread.
-//! Short results are resumed, interrupted ones repeated, and what the ring cannot do (it breaks, or
-//! a request is turned away again and again) is made by the device's ordinary calls. An error of
-//! the medium, a vanished device included, is the request's answer.
+//! Each queue has one ring, on an open file of its own. A request needs a place in a table, an
+//! entry in each of the ring's queues, and no allocation. It shares nothing with other threads.
+//! Short results are resumed and interrupted requests repeated. If the ring breaks, or rejects a
+//! request again and again, the device's ordinary calls execute the requests. An error of the
+//! medium, including a vanished device, is the answer of its request.
 //!
 //! # Durability
-//! - `Flush` is an `fdatasync` on the ring, one at a time: the kernel reports a writeback error
-//!   once per open file, and of two flushes in flight one could take the other's. Those that come
-//!   meanwhile share the next. A failure is latched for the whole device (see `group_flush`).
-//! - `WriteDurable` is a write with `RWF_DSYNC` where that costs least and hides nothing: past the
-//!   page cache of a file. On a block device the kernel adds a flush to each such write, and
-//!   through the page cache it reports errors as above; there the write joins the next flush.
+//! - `Flush` is an `fdatasync` on the ring, one at a time, because the kernel reports a writeback
+//!   error once per open file, and one of two flushes in flight could get the other's error. Later
+//!   requests share the next flush. A failure is latched for the whole device (see `group_flush`).
+//! - `WriteDurable` is a write with `RWF_DSYNC` on a file that bypasses the page cache, where that
+//!   is cheapest and hides no error. On a block device the kernel adds a flush to each such write,
+//!   and through the page cache it reports errors as above. In both cases the write joins the next
+//!   flush.
 //!
 //! # Units
-//! The queue takes no part in `Direct::share_units`. Its requests are whole units; whoever changes
-//! a part of one of these units at the same time writes bytes that the request writes too, which no
-//! caller of a device may do. The lock guards two writers of *different* parts of one unit.
+//! The queue does not use `Direct::share_units`. Its requests are whole units, so a concurrent
+//! writer of a part of such a unit would write the same bytes, which callers of a device may not
+//! do. The lock is for two writers of *different* parts of one unit.
 //!
 //! # Soundness
 //! The kernel reads and writes buffers by address from the moment it takes a request until its
 //! completion is reaped. **The table owns the `IoBuf` of each request for all of that time**: a
 //! place is emptied only by the completion of its request, or while the kernel does not have it
-//! (`ready`). Dropping the queue waits for what the kernel has taken; should that ever be in vain,
-//! the table is never freed and the queue serves nobody any more.
+//! (`ready`). Dropping the queue waits for the requests that the kernel has taken. If that wait
+//! fails, the table is never freed and the queue serves no more requests.
 //!
 //! # Waiting
 //! A wait for one of many answers is prolonged by some microseconds to gather several
-//! ([`QueueRing::enter_gathering`]): each time that a thread is woken costs more than a request.
+//! ([`QueueRing::enter_gathering`]), because a wake-up costs more than a request.
 //!
 //! # Room
-//! A write for which the store has no room is held, as of any other way (see `room`), but by the
-//! queue: it is made again from time to time, and answered when it succeeds or time has run out.
-//! Reaping goes on with the others, and waits for room when nothing else is left to wait for.
+//! The queue itself holds a write for which the store has no room (see `room`). It repeats the
+//! write from time to time, and answers it when it succeeds or the time is over. Reaping continues
+//! with the others, and waits for room when nothing else is left to wait for.
 //!
 //! # Threads
-//! The ring is of the thread that first submits (see `queue_ring`). On another thread the queue
-//! closes it, waits for the kernel to be done with it, and makes a new one. Answers that were in
-//! the old one are lost with it, so those requests are made again: their buffers and ranges are
-//! still theirs alone. A flush is repeated through the device's file, which has not yet reported
-//! the error that the lost answer may have told.
+//! The ring belongs to the thread that first submits (see `queue_ring`). On another thread the
+//! queue closes it, waits until the kernel has finished with it, and creates a new one. Answers in
+//! the old ring are lost, so these requests are repeated; their buffers and ranges are still
+//! exclusive. A flush is repeated through the device's file, which has not yet reported the error
+//! that the lost answer may have had.
 
 use std::fmt;
 use std::fs::File;
@@ -56,32 +57,32 @@ use crate::queue_ring::QueueRing;
 use crate::queue_table::Table;
 use crate::ring::{IDLE_MAX, IDLE_WAIT, is_passing};
 
-/// Who waits for one of many is woken for several at once: at most this share of those in flight,
-/// so that the device is never short of work for it, and not more than `GATHER_MAX`.
+/// A wait for one of many answers ends with several at once: at most this share of those in flight,
+/// so that the device does not run out of work, and at most `GATHER_MAX`.
 const GATHER_SHARE: usize = 8;
 const GATHER_MAX: usize = 8;
-/// How long the kernel may take to close a ring, the slowest medium's requests included.
+/// Longest time for the kernel to close a ring, including requests to the slowest medium.
 const STUCK_WAIT: Duration = Duration::from_secs(60);
-/// How long the end of a queue waits for the kernel to let go of the file.
+/// Longest time that the end of a queue waits for the kernel to release the file.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// A queue with a ring.
 pub(crate) struct UringQueue {
-    /// None once the ring broke: requests are then made when they are submitted.
+    /// `None` once the ring broke. Requests are then executed when they are submitted.
     ring: Option<QueueRing>,
     table: ManuallyDrop<Table>,
-    /// Whether the kernel may have buffers of the table for ever.
+    /// Whether the kernel may use buffers of the table for ever.
     stuck: bool,
-    /// What the ring is registered with, and what a new one would be.
+    /// The options for this ring and for a new one.
     file: File,
     options: QueueOptions,
 }
 
 impl UringQueue {
-    /// Makes a queue for a device.
+    /// Creates a queue for a device.
     ///
     /// # Errors
-    /// What the system says: it has no io_uring for us.
+    /// The error with which the system refuses io_uring.
     pub(crate) fn open(device: Arc<FileDevice>, options: &QueueOptions) -> io::Result<UringQueue> {
         let file = device.reopened().ok_or_else(|| io::Error::other("/proc is not there"))?;
         let (start, align) = (device.start(), device.alignment());
@@ -94,7 +95,8 @@ impl UringQueue {
         Ok(UringQueue { ring, table, stuck: false, file, options })
     }
 
-    /// Starts what is ready and takes what is done; waits for `want` more answers at most once.
+    /// Starts the ready requests and takes the available answers. Waits at most once, for `want`
+    /// more answers.
     fn step(&mut self, want: usize, done: Option<&mut Vec<QueueDone>>) -> io::Result<()> {
         if self.stuck {
             return Err(stuck());
@@ -113,7 +115,7 @@ impl UringQueue {
         entered
     }
 
-    /// Goes on after a failed `step`. `idle` counts those in a row without progress.
+    /// Continues after a failed `step`. `idle` counts consecutive steps without progress.
     fn recover(&mut self, error: io::Error, idle: &mut u32, moved: bool) -> io::Result<()> {
         if self.stuck {
             return Err(error);
@@ -131,8 +133,8 @@ impl UringQueue {
         self.close_ring(false)
     }
 
-    /// Waits for what the kernel has taken and gives the ring up; the rest is made without one.
-    /// `ends`: there will be no other.
+    /// Waits for the requests that the kernel has taken and gives up the ring. The other requests
+    /// are executed without a ring. `ends`: no new ring follows.
     fn close_ring(&mut self, ends: bool) -> io::Result<()> {
         let mut idle = 0;
         while self.table.taken > 0
@@ -151,7 +153,7 @@ impl UringQueue {
                 Err(_) => break,
             }
         }
-        // Entries that the kernel never took go with the ring: it is not entered again.
+        // Entries that the kernel never took are dropped with the ring, which is not entered again.
         self.table.pushed = 0;
         let Some(ring) = self.ring.take() else { return Ok(()) };
         if self.table.taken > 0 {
@@ -161,17 +163,17 @@ impl UringQueue {
             }
             self.table.repeat_taken();
         } else if ends {
-            // The kernel lets go of the file only then, and until then a block device is in use.
+            // The kernel releases the file only then. Until then a block device is in use.
             ring.close_and_wait(END_WAIT);
         }
         Ok(())
     }
 
-    /// Takes the queue over from the thread whose ring it was.
+    /// Takes over the queue from the thread that owned its ring.
     fn move_here(&mut self) -> io::Result<()> {
         self.close_ring(false)?;
         let QueueOptions { depth, polled, memory } = &self.options;
-        // Without a ring requests are made one by one.
+        // Without a ring, requests are executed one by one.
         self.ring = QueueRing::open(&self.file, *depth, *polled, memory).ok();
         self.table.name_buffers(self.ring.as_ref());
         Ok(())
@@ -245,11 +247,11 @@ impl DeviceQueue for UringQueue {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
-        // Those in the kernel are waited for; the others never start.
+        // Requests in the kernel are waited for. The others never start.
         let is_drained = !self.stuck && self.close_ring(true).is_ok();
         self.table.let_all_go();
         if is_drained {
-            // SAFETY: dropped once, here, and used by nobody afterwards.
+            // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.table) }
         }
     }

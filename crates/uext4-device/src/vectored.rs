@@ -8,14 +8,14 @@ use rustix::io::{Errno, preadv, pwritev};
 /// Buffers that a system call takes at once (`IOV_MAX`).
 pub(crate) const VECTOR_MAX: usize = 1024;
 
-/// Writes all of the buffers at `at` (bytes in the file). The list is used up.
+/// Writes all of the buffers at `at` (bytes in the file). Consumes the list.
 pub(crate) fn write_all_vectored(
     file: &File,
     mut at: u64,
     slices: &mut [IoSlice<'_>],
 ) -> io::Result<()> {
     let mut rest = slices;
-    // Zero bytes move past empty buffers, so that what is left always has something to write.
+    // Advancing by zero bytes skips empty buffers, so the rest always has something to write.
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         match pwritev(file, &rest[..rest.len().min(VECTOR_MAX)], at) {
@@ -31,7 +31,7 @@ pub(crate) fn write_all_vectored(
     Ok(())
 }
 
-/// Fills all of the buffers from `at` (bytes in the file). The list is used up.
+/// Fills all of the buffers from `at` (bytes in the file). Consumes the list.
 pub(crate) fn read_all_vectored(
     file: &File,
     mut at: u64,

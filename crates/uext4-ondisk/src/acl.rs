@@ -20,7 +20,7 @@ raw_struct! {
 }
 
 raw_struct! {
-    /// Entry on disk that names nobody: `ext4_acl_entry_short`.
+    /// Entry on disk without a user or group id: `ext4_acl_entry_short`.
     pub struct RawAclEntryShort [4] {
         e_tag: U16,
         e_perm: U16,
@@ -39,7 +39,7 @@ raw_struct! {
 
 const DISK_VERSION: u32 = 1;
 const CALLER_VERSION: u32 = 2;
-/// Number of an entry that names nobody, as callers see it.
+/// The id that callers see for an entry without one.
 const NOBODY: u32 = u32::MAX;
 
 /// Whom an entry is about. The order is that of a valid list.
@@ -124,7 +124,7 @@ pub struct Acl {
     entries: Vec<Entry>,
 }
 
-/// What a new file gets from the default list of its directory.
+/// The lists that a new file gets from the default list of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inherited {
     /// Permission bits: those asked for, as far as the list grants them.
@@ -212,7 +212,7 @@ impl Acl {
         value
     }
 
-    /// The permission bits that stat(2) shows for this list: the mask stands for the group.
+    /// The permission bits that stat(2) shows for this list. The mask is shown for the group.
     #[must_use]
     pub fn mode(&self) -> u16 {
         let of = |wanted| self.entries.iter().find(|e| e.tag == wanted).map(|e| e.permissions);
@@ -242,7 +242,8 @@ impl Acl {
         acl
     }
 
-    /// What a new file with permission bits `mode` gets from this list, its directory's default.
+    /// The lists that a new file with permission bits `mode` gets from this list, its directory's
+    /// default.
     #[must_use]
     pub fn inherit(&self, mode: u16) -> Inherited {
         let wanted = self.with_mode(mode);
@@ -254,7 +255,7 @@ impl Acl {
         Inherited { mode, access: (!access.is_mode_only()).then_some(access) }
     }
 
-    /// The entry that the group bits of the mode stand for.
+    /// The entry that corresponds to the group bits of the mode.
     fn group_class(&self) -> Tag {
         let has_mask = self.entries.iter().any(|entry| entry.tag == Tag::Mask);
         if has_mask { Tag::Mask } else { Tag::OwningGroup }

@@ -18,7 +18,7 @@ pub enum ChecksumKind {
     Crc32c,
 }
 
-/// What is needed to compute the checksum of any metadata of one file system.
+/// The kind and seed of the checksums of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// Which checksums there are.

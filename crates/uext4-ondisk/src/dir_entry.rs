@@ -51,7 +51,7 @@ pub struct DirEntry<'a> {
     pub rec_len: u32,
     /// Name.
     pub name: &'a [u8],
-    /// Type byte as it stands on disk; [`FileKind::from_dirent`] reads it.
+    /// Type byte as it is on disk; [`FileKind::from_dirent`] reads it.
     pub file_type: u8,
 }
 

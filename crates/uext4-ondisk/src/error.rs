@@ -1,15 +1,16 @@
-//! Errors of reading the format: what is wrong, where, what was wanted and what was found.
+//! Errors of reading the format: the broken rule, its place, the expected and the found value.
 
 use crate::units::{BlockNo, FileBlock, GroupNo, Ino};
 use std::fmt;
 
-/// Why a device cannot be opened as an ext4 file system, or a structure of it not be used.
+/// The reason why a device cannot be opened as an ext4 file system, or why a structure cannot be
+/// used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// There is no ext4 superblock.
     #[error("no ext4 superblock: magic is {found:#06x}, want 0xef53")]
     NoSuperblock {
-        /// The bytes where the magic number should stand.
+        /// The bytes at the position of the magic number.
         found: u16,
     },
     /// The superblock's own checksum does not match.
@@ -20,7 +21,7 @@ pub enum FormatError {
         /// Stored.
         found: u32,
     },
-    /// Features that must be understood and are not.
+    /// Unknown features that a reader must understand.
     #[error("unsupported features: {names}")]
     UnsupportedFeatures {
         /// Names in e2fsprogs spelling, separated by blanks.
@@ -29,13 +30,13 @@ pub enum FormatError {
     /// A `-O` list that names no known feature.
     #[error("invalid file system feature: {name}")]
     UnknownFeatureName {
-        /// The word that was not understood.
+        /// The unknown word.
         name: String,
     },
     /// A superblock field with an impossible value.
     #[error("superblock: {field} is {found}, {want}")]
     Superblock {
-        /// Field, as the format documentation calls it.
+        /// Field, by its name in the format documentation.
         field: &'static str,
         /// The value it has.
         found: u64,
@@ -59,7 +60,7 @@ pub enum FormatError {
     Corrupt(#[from] Corrupt),
 }
 
-/// What is wrong with one structure; the caller knows where it stands and adds a [`Place`].
+/// The damage of one structure. The caller knows its place and adds a [`Place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptKind {
     /// The stored checksum does not match the content.
@@ -79,7 +80,7 @@ pub enum CorruptKind {
         what: &'static str,
         /// The format's number.
         want: u32,
-        /// The number that stands there.
+        /// The number found.
         found: u32,
     },
     /// A field is outside its range.
@@ -123,7 +124,7 @@ pub enum CorruptKind {
         what: &'static str,
         /// Bytes needed.
         want: u32,
-        /// Bytes there.
+        /// Bytes available.
         found: u32,
     },
     /// Any other broken rule.
@@ -137,7 +138,7 @@ pub enum CorruptKind {
 }
 
 impl CorruptKind {
-    /// Name of the structure that is damaged.
+    /// Name of the damaged structure.
     #[must_use]
     pub const fn structure(&self) -> &'static str {
         match self {
@@ -151,14 +152,14 @@ impl CorruptKind {
         }
     }
 
-    /// Adds where the structure stands.
+    /// Adds the place of the structure.
     #[must_use]
     pub const fn at(self, place: Place) -> Corrupt {
         Corrupt { place, kind: self }
     }
 }
 
-/// Where a damaged structure stands.
+/// The place of a damaged structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The superblock.
@@ -195,8 +196,8 @@ impl fmt::Display for Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {kind}")]
 pub struct Corrupt {
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
-    /// What is wrong with it.
+    /// The damage.
     pub kind: CorruptKind,
 }

@@ -62,7 +62,7 @@ raw_struct! {
     }
 }
 
-/// A run of blocks of a file and where it stands.
+/// A run of blocks of a file and its place on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First block of the file.
@@ -94,7 +94,7 @@ impl Extent {
         if unwritten { MAX_UNWRITTEN_LEN } else { MAX_WRITTEN_LEN }
     }
 
-    /// The entry as it stands on disk. The caller keeps `len` within its limit.
+    /// The entry as it is on disk. The caller keeps `len` within its limit.
     #[must_use]
     pub fn to_raw(&self) -> RawExtent {
         let len = if self.unwritten { self.len | MAX_WRITTEN_LEN } else { self.len };
@@ -130,7 +130,7 @@ pub struct ExtentIndex {
 }
 
 impl ExtentIndex {
-    /// The entry as it stands on disk.
+    /// The entry as it is on disk.
     #[must_use]
     pub fn to_raw(&self) -> RawExtentIndex {
         RawExtentIndex {

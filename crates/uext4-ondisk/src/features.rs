@@ -1,4 +1,4 @@
-//! Feature bits of the superblock, their e2fsprogs names, and what the engine makes of them.
+//! Feature bits of the superblock, their e2fsprogs names, and the engine's support for them.
 //!
 //! On disk: `s_feature_compat` (unknown bits: harmless), `s_feature_incompat` (unknown: keep off),
 //! `s_feature_ro_compat` (unknown: read only).
@@ -51,7 +51,7 @@ bitflags! {
         const RECOVER = 0x0004;
         /// The device is a journal.
         const JOURNAL_DEV = 0x0008;
-        /// Group descriptors stand in their meta group.
+        /// Group descriptors are in their meta group.
         const META_BG = 0x0010;
         /// Files are mapped by extents.
         const EXTENT = 0x0040;
@@ -59,13 +59,13 @@ bitflags! {
         const BIT64 = 0x0080;
         /// Multiple mount protection.
         const MMP = 0x0100;
-        /// A group's metadata may stand outside of it.
+        /// A group's metadata may be outside of it.
         const FLEX_BG = 0x0200;
         /// Large attribute values in inodes.
         const EA_INODE = 0x0400;
         /// Data in directory entries (Lustre).
         const DIRDATA = 0x1000;
-        /// The checksum seed stands in the superblock.
+        /// The checksum seed is in the superblock.
         const CSUM_SEED = 0x2000;
         /// Directories above 2 GiB or three index levels.
         const LARGEDIR = 0x4000;
@@ -211,7 +211,7 @@ impl Incompat {
         names_of(self.bits(), "FEATURE_I", |mask| name_in(Set::Incompat, mask))
     }
 
-    /// What the engine reads and writes.
+    /// The features that the engine reads and writes.
     pub const SUPPORTED: Self = Self::FILETYPE
         .union(Self::RECOVER)
         .union(Self::EXTENT)
@@ -227,7 +227,7 @@ impl RoCompat {
         names_of(self.bits(), "FEATURE_R", |mask| name_in(Set::RoCompat, mask))
     }
 
-    /// What the engine writes.
+    /// The features that the engine writes.
     pub const SUPPORTED: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::HUGE_FILE)
@@ -325,7 +325,7 @@ fn parse_name(name: &str) -> Option<(Set, u32)> {
     Some((set, 1_u32.checked_shl(bit)?))
 }
 
-/// What the engine can do with a file system, judged by its features alone.
+/// The engine's support for a file system, by its features alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Read and write.

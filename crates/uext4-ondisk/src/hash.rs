@@ -41,10 +41,10 @@ impl HashVersion {
     }
 }
 
-/// What the superblock says about the hashes of names.
+/// The superblock's settings of name hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameHash {
-    /// `s_hash_seed`; all zero stands for the built-in start.
+    /// `s_hash_seed`; all zero means the built-in seed.
     pub seed: [u32; 4],
     /// `s_def_hash_version`: the function of new hash trees, not checked.
     pub default_version: u8,
@@ -59,7 +59,7 @@ pub struct DirHasher {
     pub version: HashVersion,
     /// Whether bytes count as unsigned.
     pub unsigned: bool,
-    /// `s_hash_seed`; all zero stands for the built-in start.
+    /// `s_hash_seed`; all zero means the built-in seed.
     pub seed: [u32; 4],
 }
 

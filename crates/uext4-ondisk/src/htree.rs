@@ -1,11 +1,11 @@
 //! Hash trees of directories: the root in a directory's first block, and index nodes.
 //!
-//! On disk: to a reader that knows nothing of hashes, index blocks look like blocks of unused
-//! records (directory.rst, `struct dx_root`, `struct dx_node`). Entry 0 has no hash: its place
+//! On disk: to a reader without support for hashes, index blocks look like blocks of unused records
+//! (directory.rst, `struct dx_root`, `struct dx_node`). Entry 0 has no hash: its place
 //! holds the limit and count of entries.
 //!
-//! Invariants: a [`DxNode`] that exists has 1 to `limit` entries in ascending order of hash, and
-//! `limit` is what fits the block.
+//! Invariants: a [`DxNode`] has 1 to `limit` entries in ascending order of hash, and `limit` is the
+//! number that fits the block.
 
 use crate::checksum::{InodeSeed, crc32c};
 use crate::dir_entry::{self, DirBlock};
@@ -36,7 +36,7 @@ raw_struct! {
 }
 
 raw_struct! {
-    /// `struct dx_countlimit`; stands in the place of entry 0's hash.
+    /// `struct dx_countlimit`, in the place of entry 0's hash.
     pub struct RawDxCountLimit [4] {
         limit: U16,
         count: U16,
@@ -76,7 +76,7 @@ pub struct DxEntry {
     pub block: FileBlock,
 }
 
-/// What only the root holds.
+/// The fields that only the root has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DxRoot {
     /// Function that hashed the names.
@@ -111,7 +111,7 @@ impl<'a> DxNode<'a> {
         self.entries.len()
     }
 
-    /// Never: a node has at least one entry.
+    /// Always false, because a node has at least one entry.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -226,7 +226,7 @@ pub fn is_node(block: &[u8]) -> bool {
     le32_at(block, 0) == 0 && usize::from(le16_at(block, 4)) == block.len()
 }
 
-/// Writes the root of a hashed directory over a block. Returns false, having changed nothing, when
+/// Writes the root of a hashed directory over a block. Returns false, having changed nothing, if
 /// the entries do not fit.
 pub fn write_root(
     block: &mut [u8],
@@ -250,7 +250,7 @@ pub fn write_root(
     write_entries(block, ROOT_ENTRIES_OFFSET, has_csum, entries)
 }
 
-/// Writes an index block below the root. Returns false, having changed nothing, when the entries
+/// Writes an index block below the root. Returns false, having changed nothing, if the entries
 /// do not fit.
 pub fn write_node(block: &mut [u8], has_csum: bool, entries: &[DxEntry]) -> bool {
     if entries.len() > usize::from(entry_limit(block.len(), NODE_ENTRIES_OFFSET, has_csum)) {
@@ -261,7 +261,7 @@ pub fn write_node(block: &mut [u8], has_csum: bool, entries: &[DxEntry]) -> bool
 }
 
 /// Replaces the entries (at least one) of an index block, root or node, whose entries start at
-/// `offset`. The first entry's hash is not stored. Returns false, having changed nothing, when
+/// `offset`. The first entry's hash is not stored. Returns false, having changed nothing, if
 /// they do not fit.
 pub fn write_entries(block: &mut [u8], offset: usize, has_csum: bool, entries: &[DxEntry]) -> bool {
     let limit = entry_limit(block.len(), offset, has_csum);
@@ -277,7 +277,7 @@ pub fn write_entries(block: &mut [u8], offset: usize, has_csum: bool, entries: &
     put(area, 0, head.bytes())
 }
 
-/// Byte of the entries of an index block; `None` when it is none.
+/// Byte of the entries of an index block. `None` if it is none.
 #[must_use]
 pub fn entries_offset(block: &[u8]) -> Option<usize> {
     if usize::from(le16_at(block, 4)) == block.len() {
@@ -290,7 +290,7 @@ pub fn entries_offset(block: &[u8]) -> Option<usize> {
     is_root.then_some(ROOT_ENTRIES_OFFSET)
 }
 
-/// Checksum of an index block, and the byte where it stands.
+/// Checksum of an index block, and its byte offset.
 fn checksum(block: &[u8], seed: u32) -> Result<(u32, usize), CorruptKind> {
     let bad = |why| CorruptKind::Rule { what: WHAT, why };
     let offset = entries_offset(block).ok_or(bad("not an index block"))?;
@@ -317,7 +317,7 @@ pub fn seal_dx(block: &mut [u8], seed: InodeSeed) {
 /// Compares the checksum of an index block with its content.
 ///
 /// # Errors
-/// [`CorruptKind::Checksum`]; [`CorruptKind::Rule`] when the block is no index block.
+/// [`CorruptKind::Checksum`]; [`CorruptKind::Rule`] if the block is no index block.
 pub fn verify_dx(block: &[u8], seed: InodeSeed) -> Result<(), CorruptKind> {
     let Some(seed) = seed.get() else { return Ok(()) };
     let (want, at) = checksum(block, seed)?;

@@ -85,7 +85,7 @@ impl RawInode {
     /// Writes the fields that `i_extra_isize` covers; the rest of the slot stays as it is.
     ///
     /// # Errors
-    /// As [`RawInode::read`], for the `i_extra_isize` of `self`.
+    /// Those of [`RawInode::read`], for the `i_extra_isize` of `self`.
     pub fn write(&self, slot: &mut [u8]) -> Result<(), CorruptKind> {
         let covered = check_covered(slot.len(), self.i_extra_isize.get())?;
         if let Some(bytes) = self.bytes().get(..covered.min(FULL_SIZE)) {

@@ -1,9 +1,9 @@
-//! Validated geometry of a file system: which block and inode belongs to which group, and where
-//! the fixed structures stand.
+//! Validated geometry of a file system: the group of each block and inode, and the places of
+//! the fixed structures.
 //!
 //! On disk: computed from the superblock (Documentation: blockgroup.rst, blockmap.rst).
 //!
-//! Invariants: a `Layout` that exists is sane: no division by zero, no group or table outside the
+//! Invariants: every `Layout` is sane: no division by zero, no group or table outside the
 //! device, every count in range. Building one allocates nothing in proportion to any count.
 
 mod derive;
@@ -22,7 +22,7 @@ pub struct Layout {
     pub log_block_size: u32,
     /// Blocks of the file system.
     pub blocks_count: u64,
-    /// Block that group 0 starts with: 1 with 1024-byte blocks, else 0.
+    /// First block of group 0: 1 with 1024-byte blocks, otherwise 0.
     pub first_data_block: BlockNo,
     /// Blocks per group.
     pub blocks_per_group: u32,
@@ -40,11 +40,11 @@ pub struct Layout {
     pub desc_size: u16,
     /// Bytes per inode: a power of two from 128 to the block size.
     pub inode_size: u32,
-    /// Bytes of extra fields in a new inode (`i_extra_isize`); 0 where inodes have 128 bytes.
+    /// Bytes of extra fields in a new inode (`i_extra_isize`); 0 if inodes have 128 bytes.
     pub new_extra_isize: u16,
     /// First inode that is not reserved.
     pub first_ino: Ino,
-    /// Descriptor blocks kept back after the group descriptors.
+    /// Blocks reserved after the group descriptors for more of them.
     pub reserved_gdt_blocks: u32,
     /// Groups whose metadata is packed together: 1 without flex_bg.
     pub groups_per_flex: u32,
@@ -69,7 +69,7 @@ impl Layout {
         self.features.incompat.contains(Incompat::BIT64)
     }
 
-    /// Whether group descriptors stand in their meta group.
+    /// Whether group descriptors are in their meta group.
     #[must_use]
     pub fn has_meta_bg(&self) -> bool {
         self.features.incompat.contains(Incompat::META_BG)
@@ -99,7 +99,7 @@ impl Layout {
         block >= self.first_data_block && block.get() < self.blocks_count
     }
 
-    /// Whether a run of blocks lies inside the file system.
+    /// Whether a run of blocks is inside the file system.
     #[must_use]
     pub fn is_valid_run(&self, start: BlockNo, count: u64) -> bool {
         start >= self.first_data_block
@@ -221,8 +221,8 @@ impl Layout {
         [3, 5, 7].iter().any(|&base| is_power_of(group, base))
     }
 
-    /// Blocks at a group's start that hold the superblock, the group descriptors and the blocks
-    /// kept back for more of them.
+    /// Blocks at a group's start with the superblock, the group descriptors and the blocks reserved
+    /// for more of them.
     #[must_use]
     pub fn base_meta_blocks(&self, group: GroupNo) -> u32 {
         let copy = u32::from(self.has_super(group));
@@ -237,7 +237,7 @@ impl Layout {
             let tables = self.first_meta_bg.saturating_add(self.reserved_gdt_blocks);
             return if copy == 1 { tables.saturating_add(1) } else { 0 };
         }
-        // Of each meta group, the first two groups and the last hold one descriptor block.
+        // In each meta group, the first two groups and the last have one descriptor block.
         let at = group.get().checked_rem(self.descs_per_block()).unwrap_or(0);
         let holds = at <= 1 || at == self.descs_per_block().saturating_sub(1);
         copy.saturating_add(u32::from(holds))

@@ -1,14 +1,15 @@
 //! ext4 and jbd2 on-disk format: raw types, checksums, features, journal replay planning.
 //!
-//! What: bytes only. Nothing here performs I/O, takes a lock or knows a cache. Every structure has
-//! a reader and a writer, so that the engine, mkfs, fsck and the tests share one description of the
-//! format.
+//! What: this crate is about bytes only. It performs no I/O, takes no lock and has no cache. Every
+//! structure has a reader and a writer, so the engine, mkfs, fsck and the tests share one
+//! description of the format.
 //!
 //! On disk: the names of `Raw*` types and their fields are those of the kernel's format
-//! documentation (Documentation/filesystems/ext4); `tests/offsets.txt` lists every field's place.
+//! documentation (Documentation/filesystems/ext4); `tests/offsets.txt` lists the offset of every
+//! field.
 //!
 //! Invariants: no function panics, overflows, loops or allocates without bound on any input; a
-//! structure that fails validation is reported as [`CorruptKind`], never repaired in silence.
+//! structure that fails validation is reported as [`CorruptKind`], never repaired silently.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects, clippy::indexing_slicing))]

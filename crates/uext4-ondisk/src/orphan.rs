@@ -47,7 +47,7 @@ pub fn init_block(block: &mut [u8]) {
     put(block, at, &ORPHAN_BLOCK_MAGIC.to_le_bytes());
 }
 
-/// Computes the checksum of a block of the orphan file that stands at `block_no` on the device.
+/// Computes the checksum of a block of the orphan file at `block_no` on the device.
 pub fn seal_orphan_block(block: &mut [u8], seed: InodeSeed, block_no: BlockNo) {
     let Some(seed) = seed.get() else { return };
     if let Ok(crc) = split(block).map(|(slots, _)| checksum(slots, seed, block_no)) {

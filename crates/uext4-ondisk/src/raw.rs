@@ -13,7 +13,7 @@ macro_rules! raw_struct {
             zerocopy::Immutable, zerocopy::Unaligned,
         )]
         #[repr(C)]
-        #[allow(missing_docs)] // the fields' meaning stands in the format documentation
+        #[allow(missing_docs)] // the format documentation has the fields' meaning
         pub struct $name { $(pub $field: $ty,)* }
 
         const _: () = assert!(size_of::<$name>() == $size);
@@ -47,7 +47,7 @@ macro_rules! raw_struct {
                 <Self as zerocopy::FromBytes>::mut_from_prefix(bytes).ok().map(|(v, _)| v)
             }
 
-            /// The bytes as they stand on disk.
+            /// The bytes as they are on disk.
             #[must_use]
             pub fn bytes(&self) -> &[u8] {
                 zerocopy::IntoBytes::as_bytes(self)

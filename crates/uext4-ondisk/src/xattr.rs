@@ -5,7 +5,7 @@
 //! from the block's start, or from the first entry inside an inode. Entries of a block are sorted
 //! by name index, length and name.
 //!
-//! Invariants: every entry that [`entries`] yields lies inside its area, and so does its value.
+//! Invariants: every entry that [`entries`] yields is inside its area, and so is its value.
 
 use crate::checksum::{Checksums, crc32c};
 use crate::error::CorruptKind;
@@ -15,7 +15,7 @@ use zerocopy::little_endian::{U16, U32};
 
 /// `h_magic` of both areas.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
-/// Bytes of a block's header: its first entry stands here.
+/// Bytes of a block's header. The first entry follows it.
 pub const BLOCK_HEADER_SIZE: usize = 32;
 /// Bytes of the header in an inode.
 pub const IBODY_HEADER_SIZE: usize = 4;
@@ -57,7 +57,7 @@ raw_struct! {
     }
 }
 
-/// Name indexes and the prefixes they stand for; longer prefixes first, since `system.` is a
+/// Name indexes and their prefixes; longer prefixes first, since `system.` is a
 /// prefix of others.
 pub const PREFIXES: &[(u8, &str)] = &[
     (2, "system.posix_acl_access"),
@@ -92,7 +92,7 @@ pub struct XattrEntry<'a> {
     pub index: u8,
     /// Name without its prefix.
     pub name: &'a [u8],
-    /// Value; empty when it stands in an inode of its own.
+    /// Value; empty if it is in an inode of its own.
     pub value: &'a [u8],
     /// Inode with the value (ea_inode), or `Ino(0)`.
     pub value_inode: Ino,
@@ -370,7 +370,7 @@ fn checksum(block: &[u8], checksums: &Checksums, block_no: BlockNo) -> Option<u3
     Some(crc32c(crc32c(crc, &[0; 4]), block.get(CHECKSUM_OFFSET.saturating_add(4)..)?))
 }
 
-/// Computes the checksum of an attribute block that stands at `block_no` on the device.
+/// Computes the checksum of an attribute block at `block_no` on the device.
 pub fn seal_xattr_block(block: &mut [u8], checksums: &Checksums, block_no: BlockNo) {
     if let Some(crc) = checksum(block, checksums, block_no) {
         put(block, CHECKSUM_OFFSET, &crc.to_le_bytes());

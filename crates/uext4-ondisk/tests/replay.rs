@@ -63,13 +63,13 @@ impl Log {
             let mut descriptor = vec![0; BLOCK];
             let mut writer = DescriptorWriter::new(&mut descriptor, &format, self.tid);
             let mut log = Vec::new();
-            for &(home, fill) in images {
+            for &(target, fill) in images {
                 let mut image = vec![fill; BLOCK];
                 if fill == 0xee {
                     block::unescape(&mut image);
                 }
                 let escaped = block::escape(&mut image);
-                assert!(writer.push(BlockNo(home), escaped, &image));
+                assert!(writer.push(BlockNo(target), escaped, &image));
                 log.push(image);
             }
             writer.finish();
@@ -96,13 +96,13 @@ impl Log {
 
     /// Homes and the last byte of what they get.
     fn result(&self, plan: &ReplayPlan) -> BTreeMap<u64, u8> {
-        let one = |(home, from): (&BlockNo, &replay::ReplayBlock)| {
+        let one = |(target, from): (&BlockNo, &replay::ReplayBlock)| {
             let mut image = self.blocks[from.log_block as usize].clone();
             if from.escaped {
                 block::unescape(&mut image);
             }
             assert_eq!(block::must_escape(&image), image[BLOCK - 1] == 0xee);
-            (home.get(), image[BLOCK - 1])
+            (target.get(), image[BLOCK - 1])
         };
         plan.writes.iter().map(one).collect()
     }
@@ -429,23 +429,23 @@ mod debugfs {
                 read(blocks[n as usize], to)
             })
             .unwrap();
-        let homes: Vec<u64> = plan.writes.keys().map(|b| b.get()).collect();
-        assert_eq!(homes, [3901, 3902, 3903]);
+        let targets: Vec<u64> = plan.writes.keys().map(|b| b.get()).collect();
+        assert_eq!(targets, [3901, 3902, 3903]);
         assert!(plan.damaged.is_empty() && plan.skipped == 1);
         let mut want = BTreeMap::new();
-        for (home, from) in &plan.writes {
+        for (target, from) in &plan.writes {
             let mut content = vec![0; size as usize];
             read(blocks[from.log_block as usize], &mut content).unwrap();
             if from.escaped {
                 block::unescape(&mut content);
             }
-            want.insert(home.get(), content);
+            want.insert(target.get(), content);
         }
         assert!(run("e2fsck", &["-fy", arg], "")? < 4);
-        for (home, content) in want {
+        for (target, content) in want {
             let mut found = vec![0; size as usize];
-            read(home, &mut found).unwrap();
-            assert!(found == content, "block {home}");
+            read(target, &mut found).unwrap();
+            assert!(found == content, "block {target}");
         }
         Some(())
     }

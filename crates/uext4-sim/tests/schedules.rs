@@ -117,7 +117,7 @@ fn joining() {
     volume.close().unwrap();
 }
 
-/// Checkpoints go on while others commit; blocks that are freed meanwhile are not written home.
+/// Checkpoints go on while others commit; blocks that are freed meanwhile are not checkpointed.
 #[test]
 fn checkpoint_against_commit() {
     explore(|| {

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let len = file.read_at(0, &mut text)?;
     print!("{}", String::from_utf8_lossy(&text[..len]));
 
-    // Writes everything home and leaves a clean image. Dropping the volume does the same, but
+    // Checkpoints everything and leaves a clean image. Dropping the volume does the same, but
     // cannot say what failed.
     drop((file, inode, root));
     volume.close()?;

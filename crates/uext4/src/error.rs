@@ -1,7 +1,8 @@
 //! Errors of the engine.
 //!
-//! What: one small [`ErrorKind`] to match on, a context that says what was being done, and the
-//! source where there is one. [`Error::errno`] is called only at the FUSE and command-line edges.
+//! What: an error has a small [`ErrorKind`] to match on, a context that says what was being done,
+//! and the source if there is one. Only the FUSE adapter and the command line call
+//! [`Error::errno`].
 
 use std::fmt;
 use std::io;
@@ -13,27 +14,27 @@ pub use uext4_ondisk::error::{Corrupt, CorruptKind, FormatError, Place};
 /// Result of an engine operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Small and matchable; details stand in the variant or in [`Error::context`].
+/// The kind of an error. Details are in the variant or in the context of the [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// No such file, directory entry or inode.
     NotFound,
-    /// The name exists already.
+    /// The name already exists.
     Exists,
-    /// A directory is needed.
+    /// The operation needs a directory.
     NotADirectory,
-    /// A directory is not possible here.
+    /// The operation is not possible on a directory.
     IsADirectory,
     /// The directory has entries.
     NotEmpty,
     /// No free block or inode.
     NoSpace,
-    /// The inode has as many links as the format holds.
+    /// The inode has the most links that the format allows.
     TooManyLinks,
-    /// A name longer than 255 bytes, or a symlink target longer than a block.
+    /// A name is longer than 255 bytes, or a symlink target longer than a block.
     NameTooLong,
-    /// An argument that the operation cannot take.
+    /// The operation does not accept an argument.
     InvalidArgument,
     /// The volume is read-only.
     ReadOnly,
@@ -41,31 +42,31 @@ pub enum ErrorKind {
     NotPermitted,
     /// No such extended attribute.
     NoXattr,
-    /// No data follows (ENXIO of lseek).
+    /// No data follows (`ENXIO` of lseek).
     NoData,
     /// The value does not fit.
     TooBig,
-    /// Beyond the largest file the format holds.
+    /// Beyond the largest file that the format allows.
     FileTooBig,
-    /// The operation needs a feature that uext4 has not.
+    /// The operation needs a feature that uext4 lacks.
     Unsupported,
     /// The image has features that uext4 refuses.
     RefusedFeatures,
-    /// What the device holds is not a valid structure.
+    /// A structure on the device is invalid.
     Corrupt(Box<Corrupt>),
-    /// What the device holds is no file system that can be opened.
+    /// The device has no file system that can be opened.
     Format(Arc<FormatError>),
     /// The device failed.
     Io,
-    /// The journal was aborted by an earlier failure, kept in the context.
+    /// An earlier failure, named in the context, aborted the journal.
     Aborted,
-    /// The journal must be replayed first, and that was not allowed.
+    /// The journal must be replayed first, but that is not allowed.
     NeedsRecovery,
-    /// A fault in uext4 itself, caught before it could reach the device.
+    /// A bug in uext4, caught before it could reach the device.
     Internal,
 }
 
-/// An error with what was being done and why it failed.
+/// An error with its kind, its context and its source.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -74,7 +75,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind`; `context` says what was being done, on what.
+    /// An error of `kind`. `context` says what was being done, and on what.
     #[must_use]
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
@@ -109,13 +110,13 @@ impl Error {
         &self.kind
     }
 
-    /// Whether the error says that the device or what it holds is damaged.
+    /// Whether the device or its contents are damaged.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(self.kind, ErrorKind::Corrupt(_) | ErrorKind::Io | ErrorKind::Aborted)
     }
 
-    /// The error number of errno(3) for the FUSE and command-line edges.
+    /// The error number of errno(3), for the FUSE adapter and the command line.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self.kind {
@@ -135,7 +136,7 @@ impl Error {
             ErrorKind::TooBig => libc::E2BIG,
             ErrorKind::FileTooBig => libc::EFBIG,
             ErrorKind::Unsupported | ErrorKind::RefusedFeatures => libc::EOPNOTSUPP,
-            // EUCLEAN is what the kernel's ext4 answers for a corrupt structure.
+            // The kernel's ext4 returns EUCLEAN for a corrupt structure.
             ErrorKind::Corrupt(_) | ErrorKind::Format(_) => libc::EUCLEAN,
             ErrorKind::Io | ErrorKind::Internal => {
                 self.source.as_ref().and_then(|e| e.raw_os_error()).unwrap_or(libc::EIO)

@@ -1,7 +1,7 @@
 //! ext4 in user space: the journaled, multi-threaded engine.
 //!
-//! `ARCHITECTURE.md` has the map; `docs/journal.md`, `docs/locking.md` and `docs/durability.md`
-//! the reasons.
+//! `ARCHITECTURE.md` is the map of the code. `docs/journal.md`, `docs/locking.md` and
+//! `docs/durability.md` have the arguments.
 
 #![forbid(unsafe_code)]
 

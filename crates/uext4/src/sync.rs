@@ -1,15 +1,16 @@
-//! Locks of the engine, with their order.
+//! The locks of the engine, and their order.
 //!
-//! What: `Mutex`, `RwLock` and `Condvar` over `parking_lot`, each lock born with a [`LockRank`].
-//! Invariants: a thread takes locks in rising rank. A debug build asserts it on every
-//! acquisition; a release build carries no trace of the rank. Ranks that a thread may hold twice
-//! (two directories in a rename) say so in [`LockRank::is_nestable`] and have an order of their own
-//! that `docs/locking.md` gives.
-//! All locking of the engine comes through this module, so that a schedule explorer can replace
-//! it in one place: the feature `shuttle` does, and takes the threads and the atomics of journal
-//! and allocator with it. Ranks are not asserted then, for all threads of a schedule are one.
-//! The feature `simulate` puts the whole engine under a seeded scheduler of real threads with a
-//! clock of its own (crate `uext4-schedule`), and asserts ranks in every build.
+//! What: `Mutex`, `RwLock` and `Condvar` over `parking_lot`. Each lock is created with a
+//! [`LockRank`].
+//! Invariants: a thread takes locks in rising rank. A debug build asserts that on every
+//! acquisition; a release build stores no rank. A thread may hold several locks of a rank that is
+//! [`LockRank::is_nestable`] (two directories in a rename), in an order of their own that
+//! `docs/locking.md` gives. All locks of the engine come from this module, so two test tools can
+//! replace them in one place. The feature `shuttle` puts journal and allocator, with their threads
+//! and atomics, under the schedule explorer. It asserts no ranks, because one system thread runs
+//! all threads of a schedule. The feature `simulate` puts the whole engine under a seeded scheduler
+//! of real threads with a simulated clock (crate `uext4-schedule`), and asserts ranks in every
+//! build.
 
 #[cfg(feature = "shuttle")]
 mod explored;
@@ -30,7 +31,7 @@ pub(crate) mod thread;
 
 pub use rank::{LockRank, RankGuard, locks_taken};
 
-/// Atomics on which schedules depend.
+/// Atomics that the schedule explorer and the simulation interleave.
 pub(crate) mod atomic {
     #[cfg(feature = "shuttle")]
     pub(crate) use shuttle::sync::atomic::*;
@@ -40,8 +41,8 @@ pub(crate) mod atomic {
     pub(crate) use uext4_schedule::atomic::*;
 }
 
-/// Atomics that are points of a simulation. The explorer's schedules, which are of pieces, pass
-/// them over.
+/// Atomics that only the simulation interleaves. The explorer's schedules, which cover parts of the
+/// engine, do not depend on them.
 pub(crate) mod state {
     #[cfg(not(feature = "simulate"))]
     pub(crate) use std::sync::atomic::*;
@@ -49,7 +50,7 @@ pub(crate) mod state {
     pub(crate) use uext4_schedule::atomic::*;
 }
 
-/// A value that is made once; making it may lock.
+/// A value that is initialised once. The initialisation may take locks.
 #[cfg(not(feature = "simulate"))]
 pub(crate) use std::sync::OnceLock;
 #[cfg(feature = "simulate")]
@@ -62,7 +63,7 @@ pub(crate) mod time {
     #[cfg(feature = "simulate")]
     pub(crate) use uext4_schedule::time::{Instant, SystemTime};
 
-    /// Seconds and nanoseconds since 1970, as of the last tick of the system's clock.
+    /// Seconds and nanoseconds since 1970 at the last tick of the system's clock.
     pub(crate) fn last_tick() -> (i64, u32) {
         #[cfg(not(feature = "simulate"))]
         let now = uext4_device::last_tick();
@@ -76,7 +77,7 @@ pub(crate) mod time {
     }
 }
 
-/// Tells a simulation what the calling thread is at; "" is nothing.
+/// Tells a simulation the stage of the calling thread's work; "" means none.
 pub(crate) fn stage(name: &'static str) {
     #[cfg(feature = "simulate")]
     uext4_schedule::stage(name);
@@ -91,8 +92,8 @@ pub(crate) fn random() -> u32 {
     return (uext4_schedule::random() >> 32) as u32;
 }
 
-/// What accesses without locks need: see `uext4_device`. The explorer has its own, weaker than any
-/// processor.
+/// Primitives of lock-free readers: see `uext4_device`. The explorer and the simulation have models
+/// of them that are weaker than any processor.
 #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
 pub(crate) use uext4_device::{Published, heavy_fence, reader_slot};
 
@@ -124,21 +125,21 @@ impl<T> Mutex<T> {
         Self { rank, inner: imp::Mutex::new(value) }
     }
 
-    /// Takes the value out.
+    /// Unwraps the value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock.
+    /// Acquires the lock. Waits for it.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         MutexGuard { inner: self.inner.lock(), _rank: rank }
     }
 
-    /// Takes the lock if it is free; may be called out of order, for it never waits.
+    /// Acquires the lock if it is free. May be called out of rank order, because it never waits.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
@@ -159,8 +160,8 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Looks at a lock before [`RwLock::write_soon`] sleeps, and pauses of the processor between them:
-/// together about ten microseconds, two creations.
+/// Attempts of [`RwLock::write_adaptive`] before it sleeps, and pauses of the processor between
+/// them. Together they take about ten microseconds, the time of two creations of a file.
 const SPINS: u32 = 20;
 const SPIN_PAUSES: u32 = 16;
 
@@ -193,34 +194,34 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits for shared access.
+    /// Acquires shared access. Waits for it.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         RwLockReadGuard { inner: self.inner.read(), _rank: rank }
     }
 
-    /// Takes shared access if nobody waits for or has exclusive access; may be called out of
-    /// order, for it never waits.
+    /// Acquires shared access if no thread has or awaits exclusive access. May be called out of
+    /// rank order, because it never waits.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
         Some(RwLockReadGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
     }
 
-    /// Waits for exclusive access.
+    /// Acquires exclusive access. Waits for it.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         RwLockWriteGuard { inner: self.inner.write(), _rank: rank }
     }
 
-    /// As [`RwLock::write`] where the lock is held for some microseconds as a rule: looks for about
-    /// as long whether it is free before it sleeps. Waking a sleeper costs as much as the wait, and
-    /// whoever holds the lock would have to do it.
+    /// [`RwLock::write`] for a lock that is usually held for some microseconds: spins for about as
+    /// long before it sleeps. A wake-up costs as much as such a wait, and the holder of the lock
+    /// would have to make it.
     #[cfg_attr(feature = "simulate", track_caller)]
-    pub fn write_soon(&self) -> RwLockWriteGuard<'_, T> {
-        // Tests go straight to the lock that knows its rank.
+    pub fn write_adaptive(&self) -> RwLockWriteGuard<'_, T> {
+        // Tests always take the ranked lock.
         if cfg!(not(any(debug_assertions, feature = "shuttle", feature = "simulate"))) {
             for _ in 0..SPINS {
                 if let Some(guard) = self.try_write() {
@@ -234,8 +235,8 @@ impl<T: ?Sized> RwLock<T> {
         self.write()
     }
 
-    /// Takes exclusive access if nobody holds the lock; may be called out of order, for it never
-    /// waits.
+    /// Acquires exclusive access if no thread has any access. May be called out of rank order,
+    /// because it never waits.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
@@ -270,28 +271,28 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition variable nobody waits on.
+    /// A condition variable without waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self { inner: imp::Condvar::new() }
     }
 
-    /// Releases the lock, waits for a notification, takes the lock again.
+    /// Releases the lock, waits for a notification and acquires the lock again.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        rank::about_condition();
+        rank::note_condition_wait();
         self.inner.wait(&mut guard.inner);
     }
 
-    /// As [`Condvar::wait`], at most `timeout`; true if the time ran out.
+    /// [`Condvar::wait`] for at most `timeout`. True if the time is over.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
-        rank::about_condition();
+        rank::note_condition_wait();
         self.inner.wait_for(&mut guard.inner, timeout).timed_out()
     }
 
-    /// As [`Condvar::wait_for`], for a wait that nothing but the time may end: under the schedule
-    /// explorer, which has no clock, it ends after a moment in which others may run.
+    /// [`Condvar::wait_for`] for a wait that perhaps only the time ends. The schedule explorer has
+    /// no clock, so there it ends after other threads got a chance to run.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait_briefly<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         #[cfg(feature = "shuttle")]

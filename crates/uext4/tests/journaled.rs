@@ -123,7 +123,7 @@ fn what_is_not_at_home_yet_is_read() {
         other.read_at(at, &mut buf).unwrap();
     }
     let checkpoints = volume.space().journal().stats().checkpoints.load(Ordering::Relaxed);
-    assert_eq!(checkpoints, 0, "the images are at home");
+    assert_eq!(checkpoints, 0, "the images are checkpointed");
     for at in (0..model.len()).step_by(buf.len()) {
         file.read_at(at as u64, &mut buf).unwrap();
         assert_eq!(buf[..], model[at..at + buf.len()]);

@@ -1,11 +1,11 @@
 //! Memory: what is resident follows the budget, not the size of the image or of the load.
 //!
 //! Each case runs in a process of its own on an image in a file and measures the peak of resident
-//! memory (`VmHWM`) above what was resident when it began. Budget: `cache=`. Allowance on top:
-//! what stands outside the budget by design (a transaction under way and one being committed, the
-//! images that wait to go home, the writeback batch, the overhead of the allocator), measured to be
-//! less than [`ALLOWANCE_MIB`] with a cache of 16 MiB.
-//! Not covered: the page cache of the host, which holds the image file.
+//! memory (`VmHWM`) above what was resident when it began. Budget: `cache=`. Allowance on top: what
+//! stands outside the budget by design (a transaction under way and one being committed, the images
+//! that await checkpoint, the writeback batch, the overhead of the allocator), measured to be less
+//! than [`ALLOWANCE_MIB`] with a cache of 16 MiB. Not covered: the page cache of the host, which
+//! holds the image file.
 
 #[allow(dead_code)] // the watchdog is for hostile images
 #[path = "common/child.rs"]

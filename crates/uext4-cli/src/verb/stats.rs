@@ -168,7 +168,7 @@ struct ImageLog {
     sequence: u32,
     /// Complete transactions in the log.
     transactions: u32,
-    /// Blocks that a replay writes home.
+    /// Blocks that a replay writes.
     blocks: usize,
     /// Blocks that it must not write, since they were freed.
     revoked: u32,
@@ -246,7 +246,7 @@ impl ImageLog {
             ("Journal sequence", self.sequence.to_string()),
             ("Needs recovery", if self.needs_recovery { "yes" } else { "no" }.to_owned()),
             ("Transactions to replay", self.transactions.to_string()),
-            ("Blocks to write home", self.blocks.to_string()),
+            ("Blocks to write", self.blocks.to_string()),
             ("Blocks revoked", self.revoked.to_string()),
             ("Damaged images", self.damaged.to_string()),
         ];

@@ -1,12 +1,13 @@
 //! Open files whose writes are durable when they return.
 //!
 //! # What
-//! The kernel tells a writeback error once to each open file, so a durable write must not share one
-//! with anybody who could take its error, nor take that of a flush: each that is under way has an
-//! open file (`O_DSYNC`) of its own. Those that are free are kept for the next.
+//! The kernel reports a writeback error once to each open file. So a durable write must not share
+//! an open file with a call that could get its error, and must not get the error of a flush. Each
+//! durable write in progress has an open file (`O_DSYNC`) of its own. Free ones are kept for later
+//! writes.
 //!
 //! # Locking
-//! `free` is held to take an open file and to put it back, never over I/O.
+//! `free` is held to take and to return an open file, never over I/O.
 
 use std::fs::File;
 
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::opening::reopen;
 
-/// Open files that are kept: more writes than this at a time are rare.
+/// Most free open files that are kept. More concurrent writes are rare.
 const FREE_MAX: usize = 16;
 
 /// The open files for durable writes of a file.
@@ -25,14 +26,14 @@ pub(super) struct DurableFiles {
 }
 
 impl DurableFiles {
-    /// Opens the first; `None` where `/proc` is missing. `flags` beside `O_DSYNC`.
+    /// Opens the first one with `flags` and `O_DSYNC`. `None` without `/proc`.
     pub(super) fn open(file: &File, flags: libc::c_int) -> Option<DurableFiles> {
         let flags = flags | libc::O_DSYNC;
         let first = reopen(file, true, flags)?;
         Some(DurableFiles { flags, free: Mutex::new(vec![first]) })
     }
 
-    /// Has `write` called with an open file of its own. `None` where no more can be opened.
+    /// Calls `write` with an open file of its own. `None` if no more can be opened.
     pub(super) fn lend<T>(&self, file: &File, write: impl FnOnce(&File) -> T) -> Option<T> {
         let free = self.free.lock().pop();
         let own = free.or_else(|| reopen(file, true, self.flags))?;

@@ -1,4 +1,4 @@
-//! How an image is opened, and with which ways to its store.
+//! Opening an image, and choosing how requests reach its store.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,14 +19,15 @@ use crate::options::{Access, Caching, FileOptions, Submission};
 use crate::rings::Rings;
 use crate::room::Room;
 
-/// Of the kernel's page cache.
+/// Bytes of a page of the kernel's page cache.
 const PAGE_BYTES: u64 = 4096;
-/// Largest unit of a store that is taken seriously: some name the size of good requests there.
+/// Largest unit that is believed, because some stores report the size of efficient requests
+/// instead.
 const DISCARD_UNIT_MAX: u64 = 64 << 10;
 
 impl FileDevice {
-    /// Opens an image, through the page cache and without io_uring. The device is what lies from
-    /// `offset` (bytes) to the end of the file; the lock covers the whole file.
+    /// Opens an image, through the page cache and without io_uring. The device reaches from
+    /// `offset` (bytes) to the end of the file. The lock covers the whole file.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -34,8 +35,8 @@ impl FileDevice {
         FileDevice::open_with(path, &FileOptions { offset, ..FileOptions::new(access) })
     }
 
-    /// Opens an image; the lock covers the whole file. Where the store or the system cannot do what
-    /// the options ask for, the device does without, and [`FileDevice::notice`] says so.
+    /// Opens an image. The lock covers the whole file. If the store or the system lacks what the
+    /// options request, the device does without, and [`FileDevice::notice`] says so.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -43,7 +44,7 @@ impl FileDevice {
         FileDevice::open_where(path, options, None)
     }
 
-    /// As `open_with`; with an errno, as where the system answers io_uring with it.
+    /// `open_with`, for tests also as if the system refused io_uring with this errno.
     pub(super) fn open_where(
         path: &Path,
         options: &FileOptions,
@@ -65,11 +66,11 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Makes a sparse file of `len` bytes, all zero, and opens it for writing. A file that exists
-    /// is emptied first, under the same lock and checks as [`FileDevice::open`].
+    /// Creates a sparse file of `len` bytes, all zero, and opens it for writing. An existing file
+    /// is emptied first, under the locks and checks of [`FileDevice::open`].
     ///
     /// # Errors
-    /// See [`OpenError`]. A file that this call made is removed when it fails.
+    /// See [`OpenError`]. If the call fails, a file that it created is removed.
     pub fn create(path: &Path, len: u64) -> Result<FileDevice, OpenError> {
         let fail = |action, error| OpenError::from_io(path, true, action, error);
         if len == 0 {
@@ -104,7 +105,7 @@ impl FileDevice {
         refuse_loop_backing(path, &found)?;
         if let Err(error) = file.set_len(0).and_then(|()| file.set_len(len)) {
             if !existed {
-                // Best effort: the error below is what the caller must see.
+                // Best effort, because the caller must see the error below.
                 let _ = std::fs::remove_file(path);
             }
             return Err(fail("give it its size", error));
@@ -174,7 +175,8 @@ impl FileDevice {
         fresh: bool,
     ) -> FileDevice {
         let store_block = file.metadata().map_or(0, |found| found.blksize());
-        // A synchronous write to a block device is a FUA write *and* a flush: one too many.
+        // A synchronous write to a block device is a FUA write *and* a flush, which is one too
+        // many.
         let synchronous = !read_only && !block_device;
         let durable = if synchronous { DurableFiles::open(&file, 0) } else { None };
         FileDevice {
@@ -199,7 +201,7 @@ impl FileDevice {
     }
 }
 
-/// Why there is no ring, for a notice.
+/// The reason why there is no ring, for a notice.
 pub(super) fn uring_reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has none".to_owned(),
@@ -210,8 +212,8 @@ pub(super) fn uring_reason(error: &io::Error) -> String {
     }
 }
 
-/// Opens the same file again, with flags of its own and a writeback error report of its own. The
-/// path may by now name another file; the entry under `/proc` cannot.
+/// Opens the same file again, with its own flags and its own report of writeback errors. It uses
+/// the entry under `/proc`, because the path may name another file by now.
 pub(super) fn reopen(file: &File, writing: bool, flags: libc::c_int) -> Option<File> {
     OpenOptions::new()
         .read(true)

@@ -1,12 +1,12 @@
 //! Writes of a queue for which the store has no room.
 //!
 //! # What
-//! Such a write is held, as `room` has it, but nobody waits for it alone: it stays in the table and
-//! is made again from time to time, while the queue goes on with the others.
+//! Such a write is held (see `room`), but no thread waits for it alone. It stays in the table and
+//! is repeated from time to time, while the queue continues with the others.
 //!
 //! # Invariants
-//! A place that is `held` is counted by the device's `Room`, from the first refusal until the write
-//! is made or answered. It is in the list `held`, or ready, or in the kernel.
+//! The device's `Room` counts a `held` place from the first failure until the write succeeds or is
+//! answered. The place is in the list `held`, or ready, or in the kernel.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::room::PERIOD;
 
 impl Table {
-    /// Has a write that was refused for lack of room made again later. False: it fails.
+    /// Holds a write that found no room, so that it is repeated later. False if it fails.
     pub(super) fn hold(&mut self, index: u32) -> bool {
         let Some(room) = self.device.room() else { return false };
         let place = &mut self.places[index as usize];
@@ -28,7 +28,7 @@ impl Table {
         goes_on
     }
 
-    /// A write is held no more, if it was.
+    /// Ends the hold of a write, if it is held.
     pub(super) fn let_go(&mut self, index: u32, succeeded: bool) {
         let was_held = std::mem::take(&mut self.places[index as usize].held);
         if let (true, Some(room)) = (was_held, self.device.room()) {
@@ -36,12 +36,12 @@ impl Table {
         }
     }
 
-    /// Nobody wants the writes that are held.
+    /// Ends the hold of all writes, which are not needed any more.
     pub(crate) fn let_all_go(&mut self) {
         (0..self.depth as u32).for_each(|index| self.let_go(index, false));
     }
 
-    /// Makes the writes ready again that are held, when it is time for that.
+    /// Makes the held writes ready again if it is time to repeat them.
     pub(crate) fn retry_held(&mut self) {
         if self.retry.is_some_and(|at| at <= Instant::now()) {
             self.make_held_ready();
@@ -53,12 +53,12 @@ impl Table {
         self.ready.extend(self.held.drain(..));
     }
 
-    /// Whether nothing but room is to be waited for.
+    /// Whether there is nothing to wait for except room.
     pub(crate) fn waits_for_room(&self) -> bool {
         !self.held.is_empty() && self.taken == 0 && !self.has_to_start()
     }
 
-    /// Waits until the writes that are held should be made again.
+    /// Waits until the held writes should be repeated.
     pub(crate) fn wait_for_room(&mut self) {
         if let Some(room) = self.device.room() {
             room.pause();

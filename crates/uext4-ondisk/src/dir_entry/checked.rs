@@ -1,4 +1,4 @@
-//! Walks over blocks that were checked before: what every search of a directory does most.
+//! Walks over checked blocks, the most frequent work of a directory search.
 //!
 //! Invariants: a walk stays inside its block and ends, whatever the block holds; only its answers
 //! depend on the check.
@@ -57,7 +57,7 @@ impl<'n> Wanted<'n> {
         if usize::from(step.raw.name_len) != len || step.raw.inode.get() == 0 {
             return false;
         }
-        // The eight bytes before the name's end; the header stands before a short name.
+        // The eight bytes before the name's end. Before a short name they include the header.
         let at = step.offset.saturating_add(len);
         let Some(end) = block.get(at..).and_then(|rest| rest.first_chunk()) else { return false };
         if u64::from_le_bytes(*end).wrapping_shr(self.shift) != self.end {
@@ -77,7 +77,7 @@ pub fn check(block: &[u8], has_csum_tail: bool) -> Result<(), CorruptKind> {
     DirBlock::new(block.get(..area).unwrap_or_default()).try_for_each(|entry| entry.map(|_| ()))
 }
 
-/// As [`scan`](super::scan), in a block that passed [`check`] and was changed by this crate since.
+/// [`scan`](super::scan) for a block that passed [`check`] and that only this crate changed since.
 /// In any other block the answer may be wrong.
 #[must_use]
 pub fn scan_checked(block: &[u8], name: &[u8], has_csum_tail: bool) -> Scan {
@@ -100,7 +100,7 @@ pub fn scan_checked(block: &[u8], name: &[u8], has_csum_tail: bool) -> Scan {
     Scan { found: false, gap, has_room: taken.saturating_add(need) <= area }
 }
 
-/// As [`find`](super::find), in a block that passed [`check`] and was changed by this crate since.
+/// [`find`](super::find) for a block that passed [`check`] and that only this crate changed since.
 /// In any other block the answer may be wrong.
 #[must_use]
 pub fn find_checked<'a>(block: &'a [u8], name: &[u8], has_csum_tail: bool) -> Option<DirEntry<'a>> {

@@ -39,7 +39,7 @@ pub fn insert(
     }
 }
 
-/// As [`insert`], into the gap of the record at `offset`; false if it is too small.
+/// Inserts a record into the gap of the record at `offset`. False if the gap is too small.
 ///
 /// # Errors
 /// No record at `offset`, or a malformed one.

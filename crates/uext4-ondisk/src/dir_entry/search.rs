@@ -1,10 +1,10 @@
-//! Looking for a name, and for room for one, in a block that nobody has checked.
+//! Searching an unchecked block for a name, and for room for a new one.
 
 use super::{DirBlock, DirEntry, rec_len_for, tail::usable};
 use crate::error::CorruptKind;
 use crate::num::idx;
 
-/// What one pass over a block tells about a name that may be added to it.
+/// The result of one pass over a block for a name that may be added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// The name is there.
@@ -19,7 +19,7 @@ pub struct Scan {
 /// Looks for a name and for room for it.
 ///
 /// # Errors
-/// A malformed record; where the name is there, one that stands before it.
+/// A malformed record. If the name is found, only a malformed record before it.
 pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, CorruptKind> {
     let need = rec_len_for(name.len());
     let area = usable(block, has_csum_tail);
@@ -44,7 +44,7 @@ pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, Corr
 /// The live record with this name.
 ///
 /// # Errors
-/// A malformed record that stands before it.
+/// A malformed record before it.
 pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Result<Option<DirEntry<'a>>, CorruptKind> {
     for entry in DirBlock::new(block) {
         let entry = entry?;

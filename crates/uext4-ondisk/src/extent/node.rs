@@ -97,9 +97,9 @@ impl<'a> ExtentNode<'a> {
         Ok(Self { depth, max, entries })
     }
 
-    /// Checks what a node's parent says of it: it starts at its key, and all of it lies before the
-    /// next one. Keys of a level then ascend through the whole tree, so that no walk meets a block
-    /// twice.
+    /// Checks a node against its parent's entry: it starts at its key, and all of it lies before
+    /// the next one. Keys of a level then ascend through the whole tree, so that no walk meets a
+    /// block twice.
     ///
     /// # Errors
     /// [`CorruptKind::Rule`].

@@ -1,11 +1,11 @@
-//! What all blocks of the log share: header, types, and the checksum at the end.
+//! The common parts of log blocks: header, types, and the checksum at the end.
 //!
 //! On disk: each block starts with magic, type and transaction id. With checksum v2/v3 descriptor
-//! and revoke blocks end in a checksum. The kinds of blocks stand in modules of their own and are
-//! named here, too.
+//! and revoke blocks end in a checksum. The kinds of blocks are in modules of their own and
+//! re-exported here.
 //!
-//! Invariants: readers stop at the block's end whatever the counts say; writers refuse what does
-//! not fit.
+//! Invariants: readers stop at the end of the block whatever its counts say. Writers refuse what
+//! does not fit.
 
 pub use super::commit::*;
 pub use super::descriptor::*;
@@ -40,7 +40,7 @@ raw_struct! {
 /// Type of a log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockType {
-    /// Names the homes of the images after it.
+    /// Names the final locations of the images after it.
     Descriptor,
     /// Ends a transaction.
     Commit,
@@ -79,7 +79,7 @@ impl BlockType {
     }
 }
 
-/// Type and transaction id of a log block; `None` when it is no log block.
+/// Type and transaction id of a log block; `None` if it is no log block.
 #[must_use]
 pub fn header(block: &[u8]) -> Option<(BlockType, Tid)> {
     let raw = RawJournalHeader::ref_from_prefix(block)?;

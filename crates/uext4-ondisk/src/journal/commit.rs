@@ -1,7 +1,7 @@
 //! Commit blocks: the end of a transaction.
 //!
-//! On disk: with checksum v1 the CRC-32 of the transaction's descriptors and images, with v2/v3
-//! that of the block itself; and the time.
+//! On disk: the commit time, and a checksum: with v1 the CRC-32 of the transaction's descriptors
+//! and images, with v2/v3 that of the block itself.
 
 use super::block::{BlockType, header, write_header};
 use super::superblock::{JournalChecksum, JournalFormat};
@@ -31,14 +31,14 @@ raw_struct! {
     }
 }
 
-/// What a commit block says.
+/// The contents of a commit block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitBlock {
     /// The transaction that it ends.
     pub tid: Tid,
-    /// When, in seconds since 1970. Never goes back from one transaction to the next.
+    /// Commit time in seconds since 1970. It never goes back from one transaction to the next.
     pub secs: u64,
-    /// When, nanoseconds.
+    /// Nanoseconds of the commit time.
     pub nanos: u32,
     /// `h_chksum_type`, `h_chksum_size` and `h_chksum[0]`: CRC-32 of the transaction with
     /// checksum v1.
@@ -46,7 +46,7 @@ pub struct CommitBlock {
 }
 
 impl CommitBlock {
-    /// Reads a commit block; `None` when the block is none.
+    /// Reads a commit block; `None` if the block is none.
     #[must_use]
     pub fn read(block: &[u8]) -> Option<Self> {
         let (BlockType::Commit, tid) = header(block)? else { return None };

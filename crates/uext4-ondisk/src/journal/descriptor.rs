@@ -1,8 +1,8 @@
-//! Descriptor blocks: tags that name the homes of the images after them.
+//! Descriptor blocks: tags that name the final locations of the images after them.
 //!
-//! On disk: an image that itself starts with the magic has those four bytes zeroed and its tag
-//! flagged (escaped). With checksum v2/v3 a tag carries that of its image (as escaped) under the
-//! transaction id.
+//! On disk: an image that itself starts with the magic number is escaped: those four bytes are
+//! zeroed, and its tag says so. With checksum v2/v3 a tag has the checksum of its image (as
+//! escaped) and the transaction id.
 
 use super::block::{
     BlockType, JOURNAL_MAGIC, RawJournalHeader, TAIL_SIZE, body_len, seal_tail, write_header,
@@ -42,7 +42,7 @@ bitflags! {
     pub struct TagFlags: u16 {
         /// The image's first four bytes were the magic number.
         const ESCAPE = 1;
-        /// No UUID follows: it is the one before.
+        /// No UUID follows, because it is that of the previous tag.
         const SAME_UUID = 2;
         /// Deleted by this transaction (unused).
         const DELETED = 4;
@@ -55,7 +55,7 @@ bitflags! {
 /// Bytes of a tag, without the UUID that may follow.
 #[must_use]
 pub const fn tag_size(format: &JournalFormat) -> usize {
-    // Checksum v2 takes two more bytes than its tag uses; this is the format, not a slip.
+    // The format has two more bytes with checksum v2 than the tag uses.
     match (format.checksum, format.is_64bit) {
         (JournalChecksum::V3, _) => 16,
         (JournalChecksum::V2, true) => 14,
@@ -80,18 +80,18 @@ pub fn image_checksum(format: &JournalFormat, tid: Tid, image: &[u8]) -> u32 {
     crc32c(crc32c(format.seed, &tid.get().to_be_bytes()), image)
 }
 
-/// Whether an image must be escaped: it starts with the magic number.
+/// Whether an image must be escaped, because it starts with the magic number.
 #[must_use]
 pub fn must_escape(image: &[u8]) -> bool {
     image.len() >= 4 && be32_at(image, 0) == JOURNAL_MAGIC
 }
 
-/// Zeroes the first four bytes of an image that must be escaped; returns whether it had to.
+/// Zeroes the first four bytes of an image if it must be escaped. Returns whether it did.
 pub fn escape(image: &mut [u8]) -> bool {
     must_escape(image) && put(image, 0, &[0; 4])
 }
 
-/// Puts back what [`escape`] took away.
+/// Restores the bytes that [`escape`] zeroed.
 pub fn unescape(image: &mut [u8]) {
     put(image, 0, &JOURNAL_MAGIC.to_be_bytes());
 }
@@ -99,16 +99,16 @@ pub fn unescape(image: &mut [u8]) {
 /// A tag of a descriptor block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Home of the image.
+    /// Final location of the image.
     pub block: BlockNo,
     /// Flags.
     pub flags: TagFlags,
-    /// Checksum of the image: 32 bits with v3, 16 with v2, else 0.
+    /// Checksum of the image: 32 bits with v3, 16 with v2, otherwise 0.
     pub checksum: u32,
 }
 
 impl Tag {
-    /// Whether the image (as it stands in the log) fits the tag's checksum.
+    /// Whether the image, as it is in the log, matches the tag's checksum.
     #[must_use]
     pub fn matches(&self, format: &JournalFormat, tid: Tid, image: &[u8]) -> bool {
         match format.checksum {
@@ -198,9 +198,8 @@ impl<'a> DescriptorWriter<'a> {
         Self { block, format: *format, tid, next: size_of::<RawJournalHeader>(), last: None }
     }
 
-    /// Adds the tag of an image that goes home to `block`. `image` is the image as it will stand
-    /// in the log, already escaped when `escaped` says so. Returns false, having changed nothing,
-    /// when the descriptor is full.
+    /// Adds the tag of the image of `block`. `image` has the bytes for the log, which are escaped
+    /// if `escaped` says so. Returns false and changes nothing if the descriptor is full.
     pub fn push(&mut self, block: BlockNo, escaped: bool, image: &[u8]) -> bool {
         let checksum = match self.format.checksum {
             JournalChecksum::V3 => image_checksum(&self.format, self.tid, image),
@@ -210,7 +209,7 @@ impl<'a> DescriptorWriter<'a> {
         self.push_with_checksum(block, escaped, checksum)
     }
 
-    /// [`DescriptorWriter::push`] for an image whose [`image_checksum`] is known already.
+    /// [`DescriptorWriter::push`] for an image whose [`image_checksum`] is already known.
     pub fn push_with_checksum(&mut self, block: BlockNo, escaped: bool, checksum: u32) -> bool {
         let is_first = self.last.is_none();
         let size = tag_size(&self.format);

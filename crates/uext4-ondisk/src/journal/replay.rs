@@ -1,28 +1,30 @@
-//! The plan of a journal replay: which blocks of the log go home.
+//! The plan of a journal replay: which images of the log are written to their final locations.
 //!
 //! What: a pure function over a reader of log blocks, in jbd2's three passes. *Scan* finds the last
-//! complete transaction, *revoke* collects the blocks that must stay as they are, *replay* lists
-//! the images to write; the caller writes them.
+//! complete transaction, *revoke* collects the blocks that must not be written, *replay* lists the
+//! images to write. The caller writes them.
 //!
-//! Where the log ends (as in jbd2, `fs/jbd2/recovery.c`):
+//! The end of the log follows jbd2 (`fs/jbd2/recovery.c`). The log ends:
 //! - at a block that is no log block, has another transaction id than expected, or an unknown type;
 //! - at a commit block whose checksum is wrong: that transaction and all after it never happened.
-//!   What stands before it may be left over from another journal in the same place, so its
+//!   The blocks before it may be left over from another journal in the same place, so their
 //!   checksums mean nothing.
-//! - With async_commit (and checksum v2 or v3) a commit block may be on the medium before the rest
-//!   of its transaction: a transaction with a wrong checksum anywhere, in descriptor, revoke block,
-//!   image or commit block, never happened, and ends the log.
-//! - Unless, with checksum v2 or v3, the next transaction begins behind either: that was written
-//!   when this one was durable, so the log is damaged, an error.
-//! - A descriptor or revoke block with a wrong checksum may be left over from an older life of the
-//!   log. Judgement waits for the commit block of its transaction, where that is sound: an older
-//!   commit time than that of the transaction before ends the log, a newer one makes the log
-//!   damaged, an error. No commit block: the transaction never happened.
-//! - An image with a wrong checksum in a complete transaction is left out and counted as damage:
+//! - with async_commit (and checksum v2 or v3), at a transaction with a wrong checksum anywhere, in
+//!   descriptor, revoke block, image or commit block. Its commit block may have reached the medium
+//!   before the rest of it, so it never happened.
+//!
+//! Damage is distinguished from the end:
+//! - If, with checksum v2 or v3, the next transaction begins behind a transaction that would end
+//!   the log, the log is damaged, an error: the next one was written when this one was durable.
+//! - A descriptor or revoke block with a wrong checksum may be left over from an earlier use of the
+//!   log. The sound commit block of its transaction decides: if its commit time is older than that
+//!   of the previous transaction, the log ends; otherwise the log is damaged, an error. Without a
+//!   commit block the transaction never happened.
+//! - An image with a wrong checksum in a complete transaction is omitted and counted as damage.
 //!   jbd2 writes the rest and reports an error.
 //!
-//! Invariants: each pass reads each log block at most once, so time is bounded by the log;
-//! memory is bounded by the log's blocks and [`ReplayLimits::max_revokes`].
+//! Invariants: each pass reads each log block at most once, so time is bounded by the log. Memory
+//! is bounded by the log's blocks and [`ReplayLimits::max_revokes`].
 
 use super::block::{
     BlockType, CHECKSUM_CRC32, CHECKSUM_CRC32_SIZE, CommitBlock, TagFlags, header, revoked_blocks,
@@ -38,7 +40,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Bounds of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayLimits {
-    /// Blocks of the file system: no image goes to this block or past it.
+    /// Blocks of the file system. Every image belongs to a block below this.
     pub fs_blocks: u64,
     /// Most revoked blocks held in memory.
     pub max_revokes: usize,
@@ -52,10 +54,10 @@ impl ReplayLimits {
     }
 }
 
-/// An image that goes home.
+/// An image to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayBlock {
-    /// Where it stands, counted from the journal's start.
+    /// Its log block, counted from the journal's start.
     pub log_block: u32,
     /// Its first four bytes must be restored ([`super::block::unescape`]).
     pub escaped: bool,
@@ -63,32 +65,32 @@ pub struct ReplayBlock {
     pub tid: Tid,
 }
 
-/// What a replay does.
+/// The plan of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayPlan {
-    /// Home and image of every block to write; the newest image only.
+    /// Every block to write, with its newest image.
     pub writes: BTreeMap<BlockNo, ReplayBlock>,
     /// Oldest transaction of the log.
     pub first_tid: Tid,
     /// Complete transactions.
     pub transactions: u32,
-    /// Id that the first transaction after the replay must have: one is left out, so that commit
-    /// blocks left in the log never match again.
+    /// Id of the first transaction after the replay. One id is skipped, so that commit blocks left
+    /// in the log never match again.
     pub next_tid: Tid,
     /// Log block after the last complete transaction.
     pub next_log_block: u32,
-    /// Commit time of the last complete transaction, in seconds; later commits must not be older.
+    /// Commit time of the last complete transaction, in seconds. Later commits must not be older.
     pub last_commit_secs: u64,
     /// Distinct revoked blocks.
     pub revoked: u32,
-    /// Images left out because of a revoke.
+    /// Images omitted because of a revoke.
     pub skipped: u32,
-    /// Images left out because their checksum is wrong: the replay is incomplete. At most 1000 are
-    /// listed, as home and log block.
+    /// Images omitted because their checksum is wrong, so that the replay is incomplete: final
+    /// location and log block. At most 1000 are listed.
     pub damaged: Vec<(BlockNo, u32)>,
 }
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError<E: std::error::Error + 'static> {
     /// A log block could not be read.
@@ -104,15 +106,15 @@ pub enum ReplayError<E: std::error::Error + 'static> {
     Corrupt {
         /// Log block.
         log_block: u32,
-        /// What is wrong with it.
+        /// The damage.
         kind: CorruptKind,
     },
-    /// An image has its home outside the file system.
+    /// An image belongs to a block outside the file system.
     #[error("journal block {log_block}: image for block {block} of {fs_blocks}")]
     OutOfRange {
         /// Log block of the descriptor.
         log_block: u32,
-        /// Where the image should go.
+        /// The block of the image.
         block: BlockNo,
         /// Blocks of the file system.
         fs_blocks: u64,
@@ -135,7 +137,7 @@ struct Part {
     kind: BlockType,
 }
 
-/// What the scan found.
+/// The result of the scan.
 struct Scan {
     parts: Vec<Part>,
     end_tid: Tid,
@@ -165,7 +167,7 @@ where
 /// Plans the replay of a journal. `read` fills a buffer of one block with a log block.
 ///
 /// # Errors
-/// [`ReplayError`]; nothing has been changed by then.
+/// [`ReplayError`]. Nothing has been changed.
 pub fn plan<E, R>(
     layout: &JournalLayout,
     limits: ReplayLimits,
@@ -220,7 +222,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Moves on by `n` blocks; false when that would go round the whole log.
+    /// Advances by `n` blocks. False if that would go round the whole log.
     fn advance(&mut self, layout: &JournalLayout, n: u32) -> bool {
         self.next = layout.after(self.next, n);
         let left = self.left.checked_sub(n);
@@ -286,7 +288,7 @@ where
 }
 
 /// Steps over the images of the descriptor in the buffer, summing them up for checksum v1.
-/// Returns false when they go round the whole log.
+/// Returns false if they go round the whole log.
 fn skip_images<E, R>(
     reader: &mut Reader<'_, R>,
     cursor: &mut Cursor,
@@ -315,7 +317,8 @@ where
     Ok(true)
 }
 
-/// As [`skip_images`] where the commit block says nothing about them.
+/// Steps over the images of the descriptor in the buffer and verifies their checksums, because with
+/// async_commit the commit block proves nothing about them.
 fn verify_images<E, R>(
     reader: &mut Reader<'_, R>,
     cursor: &mut Cursor,
@@ -340,7 +343,7 @@ where
     Ok(true)
 }
 
-/// Whether the next transaction begins where the scan stands.
+/// Whether the next transaction begins at the current position of the scan.
 fn goes_on<E, R>(reader: &mut Reader<'_, R>, cursor: &Cursor) -> Result<bool, ReplayError<E>>
 where
     E: std::error::Error + 'static,
@@ -359,7 +362,7 @@ where
     })
 }
 
-/// Judges the commit block in the buffer; returns whether the log goes on after it.
+/// Checks the commit block in the buffer. Returns whether the log continues after it.
 fn judge_commit<E, R>(
     reader: &mut Reader<'_, R>,
     cursor: &mut Cursor,
@@ -420,7 +423,7 @@ where
         let blocks = revoked_blocks(&reader.block, &reader.layout.format)
             .map_err(|kind| ReplayError::Corrupt { log_block: part.log_block, kind })?;
         for block in blocks {
-            // Parts ascend by transaction: the last one to insert is the newest.
+            // Parts ascend by transaction, so the last one inserted is the newest.
             table.insert(block, part.tid);
             if table.len() > limits.max_revokes {
                 return Err(ReplayError::TooManyRevokes { max: limits.max_revokes });

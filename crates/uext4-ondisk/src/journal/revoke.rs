@@ -35,7 +35,7 @@ const fn record_size(format: &JournalFormat) -> usize {
 /// The blocks that a revoke block names.
 ///
 /// # Errors
-/// [`CorruptKind::Range`] when its count does not fit the block.
+/// [`CorruptKind::Range`] if its count does not fit the block.
 pub fn revoked_blocks<'a>(
     block: &'a [u8],
     format: &JournalFormat,
@@ -74,7 +74,7 @@ impl<'a> RevokeWriter<'a> {
         Self { block, format: *format, next: size_of::<RawRevokeHeader>() }
     }
 
-    /// Adds a block. Returns false, having changed nothing, when the revoke block is full.
+    /// Adds a block. Returns false, having changed nothing, if the revoke block is full.
     pub fn push(&mut self, block: BlockNo) -> bool {
         let size = record_size(&self.format);
         let end = self.next.saturating_add(size);

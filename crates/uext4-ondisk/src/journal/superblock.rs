@@ -3,8 +3,8 @@
 //! On disk: 1024 bytes at the start of the journal's block 0 (on a journal device, of the block
 //! after the file system's superblock). Version 1 (block type 3) has no features.
 //!
-//! Invariants: a [`JournalLayout`] that exists has a log of at least one block inside the journal,
-//! and a start inside the log.
+//! Invariants: the log of a [`JournalLayout`] has at least one block, is inside the journal, and
+//! contains its start.
 
 use super::block::{BlockType, JOURNAL_MAGIC};
 use crate::checksum::crc32c;
@@ -16,11 +16,11 @@ use zerocopy::big_endian::U32;
 
 /// Bytes of a journal superblock.
 pub const JOURNAL_SUPERBLOCK_SIZE: usize = 1024;
-/// Fewest blocks of a journal, as mke2fs and the kernel have it.
+/// Fewest blocks of a journal, by mke2fs and the kernel.
 pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
-/// Most blocks of a journal, as mke2fs and tune2fs have it.
+/// Most blocks of a journal, by mke2fs and tune2fs.
 pub const MAX_JOURNAL_BLOCKS: u32 = 10_240_000;
-/// Blocks for fast commits where the superblock has the feature but no number.
+/// Blocks for fast commits if the superblock has the feature but no number.
 const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
 /// `s_checksum_type`: CRC-32C.
 pub const CHECKSUM_CRC32C: u8 = 4;
@@ -41,7 +41,7 @@ bitflags! {
         const REVOKE = 0x1;
         /// Block numbers have 64 bits.
         const BIT64 = 0x2;
-        /// Commit blocks may be written before what they commit.
+        /// Commit blocks may be written before the rest of their transaction.
         const ASYNC_COMMIT = 0x4;
         /// CRC-32C of log blocks, 16 bits of it for data.
         const CSUM_V2 = 0x8;
@@ -62,7 +62,7 @@ impl JournalCompat {
 }
 
 impl JournalIncompat {
-    /// What the engine replays and writes.
+    /// The features that the engine replays and writes.
     pub const SUPPORTED: Self = Self::REVOKE
         .union(Self::BIT64)
         .union(Self::ASYNC_COMMIT)
@@ -116,7 +116,7 @@ raw_struct! {
     }
 }
 
-/// Why a journal cannot be used.
+/// The reason why a journal cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// Its superblock is damaged.
@@ -145,7 +145,7 @@ pub enum JournalChecksum {
     V3,
 }
 
-/// What readers and writers of log blocks must know.
+/// The format of log blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalFormat {
     /// Bytes per block, those of the file system.
@@ -232,14 +232,14 @@ impl RawJournalSuperblock {
         crc32c(!0, copy.bytes())
     }
 
-    /// Computes the checksum; does nothing where the journal has none.
+    /// Computes the checksum, if the journal has one.
     pub fn seal(&mut self) {
         if self.has_crc32c() {
             self.s_checksum.set(self.computed_checksum());
         }
     }
 
-    /// How log blocks look.
+    /// The format of log blocks.
     #[must_use]
     pub fn format(&self) -> JournalFormat {
         let incompat = self.incompat();
@@ -273,7 +273,7 @@ fn range(field: &'static str, found: u32, min: u32, max: u32) -> Result<(), Corr
 /// The validated shape of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalLayout {
-    /// How log blocks look.
+    /// The format of log blocks.
     pub format: JournalFormat,
     /// Whether commit blocks may have been written early.
     pub async_commit: bool,
@@ -334,7 +334,7 @@ impl JournalLayout {
         self.end.saturating_sub(self.first)
     }
 
-    /// Whether there is nothing to replay.
+    /// Whether the log is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.start == 0

@@ -160,7 +160,7 @@ fn attributes(volume: &Volume, root: &InodeRef) {
     }
 }
 
-/// Leaves what a crash leaves: orphans of both sorts, and transactions that are not at home.
+/// Leaves what a crash leaves: orphans of both sorts, and transactions that are not checkpointed.
 fn crash(volume: Volume) {
     let root = volume.root().expect("root");
     let mut open = Vec::new();

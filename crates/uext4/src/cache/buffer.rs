@@ -1,13 +1,13 @@
 //! One metadata block in memory.
 //!
-//! Invariants: the bytes are an `Arc` image. A committer or checkpointer that needs the bytes as
-//! they are now clones the `Arc`; a writer that comes later copies the block first
-//! (`Arc::make_mut`), so neither waits for the other. `unsealed` names the slots (inodes of an
-//! inode-table block, descriptors of a group-descriptor block; slot 0 for everything else) whose
-//! live bytes lack their checksum: checksums are put into the images that are written, never into
-//! live bytes, so a slot stays unsealed until the buffer is read again from an image. `checked`
-//! says that the owner has looked at all of these bytes and found them well formed: it goes with
-//! any change but those through [`BufferWrite::edit_checked`].
+//! Invariants: the bytes are a block image in an `Arc`. A committer or checkpointer that needs the
+//! current bytes clones the `Arc`. A later writer copies the image first (`Arc::make_mut`), so
+//! neither waits for the other. `unsealed` names the slots whose live bytes lack their checksum:
+//! inodes of an inode table block, descriptors of a descriptor block, slot 0 of any other block.
+//! Checksums are stored in the images that are written, never in live bytes, so a slot stays
+//! unsealed until the buffer is read again from an image. `checked` means that the owner of the
+//! structure has found all of these bytes well formed. Any change resets it, except through
+//! [`BufferWrite::edit_checked`].
 
 use super::seal::{self, BlockKind};
 use crate::error::Result;
@@ -17,7 +17,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, Tid};
 
-/// A metadata block in memory, shared by all who use it.
+/// A metadata block in memory, shared by all its users.
 #[derive(Debug)]
 pub struct Buffer {
     block: BlockNo,
@@ -33,15 +33,15 @@ struct State {
     unsealed: u128,
     /// The running transaction that this block is part of.
     transaction: Option<Tid>,
-    /// Loading failed: this buffer is no longer the block's.
+    /// Loading failed, so the block needs another buffer.
     abandoned: bool,
-    /// Set by readers, too.
+    /// The bytes were found well formed. Atomic, because readers set it too.
     checked: AtomicBool,
     /// Counts changes of the bytes.
     version: u64,
 }
 
-/// What a transaction takes of a block when it closes.
+/// A block as its transaction takes it when it closes.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) block: BlockNo,
@@ -51,7 +51,7 @@ pub(crate) struct Snapshot {
 }
 
 impl State {
-    /// The bytes are about to change; `careful`: what was checked stays well formed.
+    /// Records a change of the bytes. With `careful`, checked bytes stay well formed.
     fn note_change(&mut self, careful: bool) {
         self.version += 1;
         if !careful {
@@ -93,13 +93,13 @@ impl Buffer {
         self.block
     }
 
-    /// The bytes, shared with other readers.
+    /// Shared access to the bytes.
     #[must_use]
     pub fn read(&self) -> BufferRead<'_> {
         BufferRead { state: self.state.read() }
     }
 
-    /// The bytes, if they are in memory.
+    /// The current image, if it is loaded.
     pub(super) fn image(&self) -> Option<Arc<[u8]>> {
         self.is_ready().then(|| Arc::clone(&self.state.read().image))
     }
@@ -108,8 +108,8 @@ impl Buffer {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Fills the buffer once; others who want it wait on its lock. False: loading has failed for
-    /// somebody else, and the block needs another buffer.
+    /// Loads the buffer once; other threads wait for its lock meanwhile. False if loading failed in
+    /// another thread, so that the block needs another buffer.
     pub(super) fn load_with(&self, load: impl FnOnce() -> Result<Arc<[u8]>>) -> Result<bool> {
         let mut state = self.state.write();
         if state.abandoned {
@@ -122,18 +122,19 @@ impl Buffer {
         Ok(true)
     }
 
-    /// Its bytes were put in by their owner; nobody needs to load it any more.
+    /// Marks the buffer as loaded, because its owner has stored the bytes.
     pub(crate) fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
     }
 
-    /// The same block cannot be two kinds of structure: a hostile image says so, or a damaged one.
+    /// Checks the kind of structure. Only a hostile or damaged file system uses one block as two
+    /// kinds.
     pub(super) fn expect_kind(&self, kind: BlockKind) -> Result<()> {
         let found = self.state.read().kind;
         if found.is_same_structure(kind) {
             return Ok(());
         }
-        Err(seal::shared_by_kinds(self.block, found, kind).into())
+        Err(seal::shared_by_kinds(self.block).into())
     }
 
     pub(super) fn touch(&self) {
@@ -146,12 +147,12 @@ impl Buffer {
         self.referenced.swap(false, Ordering::Relaxed)
     }
 
-    /// Exclusive access for the handle that has joined this block to its transaction.
+    /// Exclusive access, for the handle that brings the block into its transaction.
     pub(crate) fn write(&self) -> BufferWrite<'_> {
         BufferWrite { state: self.state.write() }
     }
 
-    /// The block as it is now, if it is part of transaction `tid`; it leaves the transaction.
+    /// Takes the block out of transaction `tid` with its current image. `None` if it is not in it.
     pub(crate) fn snapshot(&self, tid: Tid) -> Option<Snapshot> {
         let mut state = self.state.write();
         if state.transaction != Some(tid) {
@@ -180,19 +181,20 @@ impl BufferRead<'_> {
         self.state.unsealed & slot_bit(slot) == 0
     }
 
-    /// Tells these bytes from those before and after any change.
+    /// The version of the bytes, which every change increments.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.version
     }
 
-    /// Whether these bytes were found well formed, and changed with care since.
+    /// Whether the bytes were found well formed and only [`BufferWrite::edit_checked`] changed them
+    /// since.
     #[must_use]
     pub fn is_checked(&self) -> bool {
         self.state.checked.load(Ordering::Relaxed)
     }
 
-    /// The structure's owner has found all of these bytes well formed.
+    /// Records that the owner of the structure found all bytes well formed.
     pub fn note_checked(&self) {
         self.state.checked.store(true, Ordering::Relaxed);
     }
@@ -205,7 +207,7 @@ impl Deref for BufferRead<'_> {
     }
 }
 
-/// Exclusive access to a block's bytes, obtained from a handle only.
+/// Exclusive access to a block's bytes. Only a handle gives it.
 #[derive(Debug)]
 pub struct BufferWrite<'a> {
     state: RwLockWriteGuard<'a, State>,
@@ -220,30 +222,30 @@ impl BufferWrite<'_> {
         self.state.transaction = tid;
     }
 
-    /// Exchanges all the bytes, without copying the old ones for whoever holds them.
+    /// Replaces the image. The old one is not copied.
     pub(crate) fn replace(&mut self, image: Arc<[u8]>) {
         self.state.note_change(false);
         self.state.image = image;
     }
 
-    /// As [`BufferRead::version`].
+    /// The version of the bytes. See [`BufferRead::version`].
     pub(crate) fn version(&self) -> u64 {
         self.state.version
     }
 
-    /// Changes the bytes in a way that leaves what was checked well formed.
+    /// Changes the bytes in a way that leaves checked bytes well formed.
     pub fn edit_checked<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
         self.state.note_change(true);
         change(Arc::make_mut(&mut self.state.image))
     }
 
-    /// The checksum of `slot` is to be computed at commit.
+    /// Marks `slot` as changed: its checksum is computed at commit.
     pub fn unseal(&mut self, slot: u32) {
         self.state.unsealed |= slot_bit(slot);
     }
 
-    /// The block becomes another kind of structure of the same owner (a directory block that
-    /// becomes the root of an index).
+    /// Makes the block another kind of structure of the same owner, such as a directory block that
+    /// becomes the root of an index.
     pub fn set_kind(&mut self, kind: BlockKind) {
         self.state.kind = kind;
     }

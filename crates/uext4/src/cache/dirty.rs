@@ -1,13 +1,13 @@
-//! Which inodes have something to write back.
+//! The list of dirty inodes.
 //!
 //! What: a list of inode numbers. An inode enters it through its [`DirtyMark`] when its pages or
-//! times become dirty; a sweep over all inodes takes the list and looks at those alone, so that its
-//! cost follows what is dirty and not what is in memory.
-//! Invariants: a mark is set *after* the inode has become dirty, and taken off *before* the inode
-//! is looked at. So an inode that is dirty is on the list, or on one that was taken and whose taker
-//! has not looked at it yet. A taker holds `draining` until it has looked at all, one that takes a
-//! part shared, one that takes everything and must not miss what others took exclusively.
-//! Locking: `draining` comes before every sweep lock; the list is a leaf.
+//! timestamps become dirty. A writeback pass takes the list and looks only at these inodes, so its
+//! cost depends on what is dirty and not on what is in memory.
+//! Invariants: a mark is set *after* the inode became dirty and cleared *before* the inode is
+//! examined. So a dirty inode is on the list, or on a taken list and not yet examined. A pass holds
+//! `draining` until it has examined all the inodes it took: shared if it took a part, exclusively
+//! if it took everything and must not miss what another pass took.
+//! Locking: `draining` ranks below every writeback lock; the list is a leaf.
 
 use super::pages::PageBudget;
 use crate::sync::state::{AtomicBool, Ordering};
@@ -16,15 +16,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use uext4_ondisk::Ino;
 
-/// The list, the inode that has been dirty for longest first. A number may stand in it twice, and
-/// may be that of an inode that left memory.
+/// The list, oldest entry first. It may contain a number twice, or the number of an inode that is
+/// no longer in memory.
 #[derive(Debug)]
 pub struct DirtyInodes {
     list: Mutex<VecDeque<Ino>>,
     draining: RwLock<()>,
 }
 
-/// An inode's way onto the list.
+/// The mark through which an inode enters the list.
 #[derive(Debug)]
 pub struct DirtyMark {
     ino: Ino,
@@ -32,7 +32,7 @@ pub struct DirtyMark {
     budget: Arc<PageBudget>,
 }
 
-/// Numbers that were taken off the list.
+/// Inode numbers that a pass took from the list.
 #[derive(Debug)]
 pub struct Drain<'a> {
     inodes: Vec<Ino>,
@@ -40,7 +40,7 @@ pub struct Drain<'a> {
 }
 
 #[derive(Debug)]
-#[allow(dead_code)] // held, never looked at
+#[allow(dead_code)] // held, never read
 enum Draining<'a> {
     All(RwLockWriteGuard<'a, ()>),
     Some(RwLockReadGuard<'a, ()>),
@@ -56,15 +56,14 @@ impl Default for DirtyInodes {
 }
 
 impl DirtyInodes {
-    /// Takes the whole list, ascending. Waits while somebody else works on one.
+    /// Takes the whole list, ascending. Waits for all other passes.
     pub fn drain(&self) -> Drain<'_> {
         let draining = Draining::All(self.draining.write());
         let inodes = std::mem::take(&mut *self.list.lock());
         Drain::new(inodes.into(), draining)
     }
 
-    /// Takes the `count` that have been on the list for longest, ascending. Waits while somebody
-    /// works on the whole list.
+    /// Takes the `count` oldest entries, ascending. Waits for passes over the whole list.
     pub fn drain_oldest(&self, count: usize) -> Drain<'_> {
         let draining = Draining::Some(self.draining.read());
         let inodes = {
@@ -75,13 +74,13 @@ impl DirtyInodes {
         Drain::new(inodes, draining)
     }
 
-    /// Numbers on the list.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.lock().len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -96,7 +95,7 @@ impl<'a> Drain<'a> {
         Self { inodes, _draining: draining }
     }
 
-    /// The numbers.
+    /// The inode numbers.
     #[must_use]
     pub fn inodes(&self) -> &[Ino] {
         &self.inodes
@@ -114,16 +113,16 @@ impl DirtyMark {
         &self.budget
     }
 
-    /// The inode is dirty.
+    /// Puts the inode on the list, because it is dirty.
     pub fn set(&self) {
-        // The swap orders this with `take`: either it finds the mark taken off, or the taker looks
-        // at the inode later than now.
+        // The swap orders this with `take`: either it finds the mark cleared, or the pass examines
+        // the inode after this.
         if !self.listed.swap(true, Ordering::AcqRel) {
             self.budget.dirty_inodes().list.lock().push_back(self.ino);
         }
     }
 
-    /// Takes the mark off: whoever drains the list is about to look at the inode.
+    /// Clears the mark, because a pass is about to examine the inode.
     pub fn take(&self) {
         self.listed.swap(false, Ordering::AcqRel);
     }

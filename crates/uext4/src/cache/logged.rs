@@ -1,10 +1,12 @@
-//! Images that are durable in the log and not yet at home.
+//! Images that are durable in the log and await checkpoint.
 //!
 //! What: for each block, the image of the latest durable transaction that changed it, and the
-//! oldest transaction whose image of it is not at home: the log's tail cannot pass that one.
-//! Invariants: images enter only when their transaction is durable, so the checkpointer may
-//! write any of them. A block that is freed leaves when the freeing transaction is durable and
-//! *before* the block can be used again; if its home write is under way, the caller waits.
+//! oldest transaction whose image of it is not checkpointed. The tail of the log cannot pass that
+//! one.
+//! Invariants: images enter only when their transaction is durable, so the checkpointer may write
+//! any of them. The image of a freed block leaves when the freeing transaction is durable and
+//! *before* the block can be reused. If a checkpoint is writing the image, the caller waits for
+//! that write.
 //! Locking: one leaf lock, never held over I/O.
 
 use crate::sync::{Condvar, LockRank, Mutex};
@@ -20,19 +22,19 @@ pub(crate) struct LoggedImages {
 
 #[derive(Debug, Default)]
 struct Inner {
-    images: BTreeMap<BlockNo, Logged>,
-    /// A batch is being written home: the images whose oldest transaction is not after this one.
+    images: BTreeMap<BlockNo, LoggedImage>,
+    /// The batch that is being written: the images whose oldest transaction is not after this one.
     writing: Option<Tid>,
 }
 
 #[derive(Debug)]
-struct Logged {
+struct LoggedImage {
     image: Arc<[u8]>,
     oldest: Tid,
     latest: Tid,
 }
 
-/// One image that a checkpoint writes home.
+/// One image of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct CheckpointImage {
     pub(crate) block: BlockNo,
@@ -47,7 +49,7 @@ impl Default for LoggedImages {
 }
 
 impl LoggedImages {
-    /// Images waiting to go home.
+    /// Number of images that await checkpoint.
     pub(crate) fn len(&self) -> usize {
         self.inner.lock().images.len()
     }
@@ -56,7 +58,7 @@ impl LoggedImages {
         self.inner.lock().images.get(&block).map(|logged| Arc::clone(&logged.image))
     }
 
-    /// Takes the images of `tid`, which is durable.
+    /// Adds the images of transaction `tid`, which is durable.
     pub(crate) fn add(&self, tid: Tid, images: impl Iterator<Item = (BlockNo, Arc<[u8]>)>) {
         let mut inner = self.inner.lock();
         for (block, image) in images {
@@ -67,12 +69,12 @@ impl LoggedImages {
                     logged.image = Arc::clone(&image);
                     logged.latest = tid;
                 })
-                .or_insert(Logged { image, oldest: tid, latest: tid });
+                .or_insert(LoggedImage { image, oldest: tid, latest: tid });
         }
     }
 
-    /// Drops blocks whose freeing is durable; on return no write of them is under way. One that is
-    /// in the device's cache is harmless: the block's next content is written after it.
+    /// Drops blocks whose freeing is durable. On return no write of them is under way. A write that
+    /// is in the device's cache is harmless, because the block's next content is written after it.
     pub(crate) fn cancel(&self, blocks: impl Iterator<Item = BlockNo>) {
         let mut inner = self.inner.lock();
         let mut is_written = false;
@@ -85,13 +87,13 @@ impl LoggedImages {
         }
     }
 
-    /// The checkpointer is gone: nobody may wait for it.
+    /// Ends all waits, because the checkpointer is gone.
     pub(crate) fn give_up(&self) {
         self.batch_written();
     }
 
-    /// What goes home next, in device order: the images that the oldest transactions need, so many
-    /// of these that there are about `most` images, but at least one. The home writes end with
+    /// Takes the next batch, in device order: the images that the oldest transactions need, at
+    /// least one transaction and about `most` images. The writes end with
     /// [`LoggedImages::batch_written`], the batch with [`LoggedImages::end_batch`].
     pub(crate) fn begin_batch(&self, most: usize) -> Vec<CheckpointImage> {
         let mut inner = self.inner.lock();
@@ -106,24 +108,24 @@ impl LoggedImages {
             .collect()
     }
 
-    /// The home writes of the batch have ended, well or not.
+    /// Records that the writes of the batch have ended, successfully or not.
     pub(crate) fn batch_written(&self) {
         self.inner.lock().writing = None;
         self.batch_done.notify_all();
     }
 
-    /// The batch is at home and flushed (`done`), or has failed. Returns the oldest transaction
-    /// that still has an image here.
+    /// Ends the batch, which is written and flushed (`done`) or has failed. Returns the oldest
+    /// transaction that still has an image here.
     pub(crate) fn end_batch(&self, batch: &[CheckpointImage], done: bool) -> Option<Tid> {
         let mut inner = self.inner.lock();
         if done {
-            for home in batch {
-                let Some(logged) = inner.images.get_mut(&home.block) else { continue };
-                if logged.latest == home.latest {
-                    inner.images.remove(&home.block);
-                } else if !logged.oldest.is_after(home.latest) {
-                    // Logged again meanwhile: all up to the written version is at home.
-                    logged.oldest = home.latest.next();
+            for written in batch {
+                let Some(logged) = inner.images.get_mut(&written.block) else { continue };
+                if logged.latest == written.latest {
+                    inner.images.remove(&written.block);
+                } else if !logged.oldest.is_after(written.latest) {
+                    // Logged again meanwhile: everything up to the written image is checkpointed.
+                    logged.oldest = written.latest.next();
                 }
             }
         }
@@ -132,8 +134,8 @@ impl LoggedImages {
 }
 
 impl Inner {
-    /// Whether the batch that is being written holds this image.
-    fn writes(&self, logged: &Logged) -> bool {
+    /// Whether the batch that is being written contains this image.
+    fn writes(&self, logged: &LoggedImage) -> bool {
         self.writing.is_some_and(|end| !logged.oldest.is_after(end))
     }
 
@@ -191,7 +193,7 @@ mod tests {
         let taken = |most| -> Vec<u64> {
             let batch = logged.begin_batch(most);
             logged.batch_written();
-            batch.iter().map(|home| home.block.get()).collect()
+            batch.iter().map(|image| image.block.get()).collect()
         };
         assert_eq!(taken(1), [10, 11, 12]);
         assert_eq!(taken(4), [0, 1, 2, 10, 11, 12]);
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_block_waits_for_its_home_write_only() {
+    fn a_freed_block_waits_only_for_its_own_checkpoint_write() {
         let logged = Arc::new(LoggedImages::default());
         logged.add(Tid(5), [(BlockNo(9), image(1)), (BlockNo(10), image(1))].into_iter());
         let batch = logged.begin_batch(10);

@@ -1,12 +1,13 @@
 //! Cache of metadata blocks.
 //!
-//! What: one [`Buffer`] a block, shared by everybody who reads or changes it. Blocks are verified
-//! when they are read from the device and sealed (checksums computed) when they are committed.
-//! Invariants: a block has at most one live buffer. A buffer that somebody holds is never evicted;
-//! a transaction holds the buffers it changes, so what is evicted is clean or stands in
-//! [`LoggedImages`], where the next read finds it before it asks the device.
-//! Locking: shard < nothing; a shard lock is never held over I/O. A block being loaded is locked by
-//! its loader.
+//! What: one [`Buffer`] for each cached block, shared by all threads that read or change it. Blocks
+//! are verified when they are read from the device, and sealed (checksums computed) when they are
+//! committed.
+//! Invariants: a block has at most one live buffer. A referenced buffer is never evicted. A
+//! transaction references the buffers it changes, so an evicted buffer is clean or its image is in
+//! [`LoggedImages`], where the next read looks before it asks the device.
+//! Locking: no ranked lock but leaves is taken under a shard lock, and it is never held over I/O.
+//! The loading thread holds the lock of the buffer that it loads.
 //! Kernel counterpart: `fs/buffer.c`.
 
 mod buffer;
@@ -24,7 +25,7 @@ pub use dirty::{DirtyInodes, DirtyMark, Drain};
 pub(crate) use logged::{CheckpointImage, LoggedImages};
 pub use pages::{Page, PageBudget, PageImage, PageMap};
 pub use seal::{BlockKind, Sealer};
-pub use throttle::{Paced, Throttle, Work};
+pub use throttle::{FlusherWork, Paced, Throttle};
 
 use crate::error::{Error, Result};
 use crate::plant::{self, Fault};
@@ -38,7 +39,7 @@ use uext4_ondisk::BlockNo;
 use uext4_ondisk::layout::Layout;
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
 
-/// Few under the simulation, whose volumes are so small that nothing would ever be evicted.
+/// Few in a simulation, whose volumes are so small that nothing would be evicted otherwise.
 const SHARD_COUNT: usize = if cfg!(feature = "simulate") { 4 } else { 64 };
 
 /// Metadata blocks in memory.
@@ -56,7 +57,7 @@ pub struct Cache {
 #[derive(Debug, Default)]
 struct Shard {
     buffers: FxHashMap<BlockNo, Arc<Buffer>>,
-    /// Second-chance queue of the blocks in `buffers`; may name blocks that have left.
+    /// Second-chance queue of the blocks in `buffers`. May name blocks that are gone.
     clock: VecDeque<BlockNo>,
 }
 
@@ -85,7 +86,7 @@ impl Cache {
         &self.device
     }
 
-    /// Geometry of the volume.
+    /// The geometry of the volume.
     #[must_use]
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
@@ -97,7 +98,7 @@ impl Cache {
         self.layout.block_size as usize
     }
 
-    /// The block of the primary superblock, and the byte where that begins in it.
+    /// The block of the primary superblock, and the byte offset of the superblock in it.
     ///
     /// # Errors
     /// A device failure.
@@ -107,18 +108,18 @@ impl Cache {
         Ok((buffer, (SUPERBLOCK_OFFSET % block_size) as usize))
     }
 
-    /// Computes and checks checksums.
+    /// The checksums of the volume.
     #[must_use]
     pub fn sealer(&self) -> &Sealer {
         &self.sealer
     }
 
-    /// Durable images that are not at home yet.
+    /// Durable images that await checkpoint.
     pub(crate) fn logged(&self) -> &LoggedImages {
         &self.logged
     }
 
-    /// Blocks in memory, and reads that had to ask the device.
+    /// Number of blocks in memory, and of reads that had to ask the device.
     #[must_use]
     pub fn occupancy(&self) -> (usize, u64) {
         let blocks = self.shards.iter().map(|s| s.lock().buffers.len()).sum();
@@ -162,8 +163,8 @@ impl Cache {
         buffer
     }
 
-    /// A buffer for a block that is about to be written as a whole; whatever stood there before
-    /// is forgotten. The caller owns the block.
+    /// A zeroed buffer for a block that the caller owns and is about to write as a whole. An older
+    /// buffer of the block is dropped.
     pub(crate) fn create(&self, block: BlockNo, kind: BlockKind) -> Arc<Buffer> {
         let zeroes: Arc<[u8]> = vec![0; self.block_size()].into();
         let buffer = Arc::new(Buffer::ready(block, kind, zeroes));
@@ -173,8 +174,8 @@ impl Cache {
         buffer
     }
 
-    /// The buffer of a block that its owner is about to replace as a whole; the block is not read
-    /// for that. Such a buffer is the first to be evicted: file data must not push out metadata.
+    /// The buffer of a block that its owner is about to replace as a whole, so that it is not read.
+    /// Such a buffer is the first to be evicted, because file data must not evict metadata.
     ///
     /// # Errors
     /// The block is in use as a structure of another kind.
@@ -187,21 +188,21 @@ impl Cache {
         Ok(buffer)
     }
 
-    /// The newest bytes of a block, if they are in memory: in its buffer, or on their way home.
-    /// Without either they are at home by the time this returns, and stay there unless somebody
-    /// changes the block.
+    /// The newest bytes of a block if they are in memory: in its buffer, or in an image that awaits
+    /// checkpoint. `None` means that the newest bytes are at the final location, as long as no
+    /// thread changes the block.
     pub(crate) fn newest(&self, block: BlockNo) -> Option<Arc<[u8]>> {
         let buffer = self.shard(block).lock().buffers.get(&block).map(Arc::clone);
         buffer.and_then(|buffer| buffer.image()).or_else(|| self.logged.get(block))
     }
 
-    /// Forgets a block that has been freed.
+    /// Drops the buffer of a freed block.
     pub(crate) fn remove(&self, block: BlockNo) -> Option<Arc<Buffer>> {
         self.shard(block).lock().buffers.remove(&block)
     }
 
     fn shard(&self, block: BlockNo) -> &Mutex<Shard> {
-        // Neighbouring blocks (inode tables, bitmaps of a flex group) go to different shards.
+        // The hash spreads neighbouring blocks (inode tables, bitmaps of a flex group) over shards.
         let hash = block.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         &self.shards[usize::try_from(hash).unwrap_or(0) % SHARD_COUNT]
     }
@@ -221,7 +222,7 @@ impl Cache {
         Ok(bytes.into())
     }
 
-    /// Evicts clean blocks that nobody holds while the shard is over its budget.
+    /// Evicts unreferenced blocks while the shard is over its budget.
     fn make_room(&self, shard: &mut Shard) {
         let mut looks = shard.clock.len();
         while shard.buffers.len() >= self.shard_blocks_max && looks > 0 {
@@ -249,7 +250,7 @@ impl Shard {
         if self.buffers.insert(buffer.block(), Arc::clone(buffer)).is_none() {
             self.clock.push_back(buffer.block());
         }
-        // Names of blocks that left pile up only when blocks are freed and made again.
+        // Entries of blocks that are gone pile up only when blocks are freed and created again.
         if self.clock.len() > 2 * self.buffers.len() + 64 {
             let buffers = &self.buffers;
             let mut seen = rustc_hash::FxHashSet::default();

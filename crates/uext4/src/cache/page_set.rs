@@ -1,8 +1,8 @@
-//! Pages by block, most often a single one.
+//! Pages by block, optimised for a single page.
 //!
-//! What: a map. Most files are small: a page that is alone stands in the set itself, without a node
-//! of a tree, which would be the largest allocation of such a file after the page.
-//! Invariants: `lone` is `None` while the tree holds any.
+//! What: a map. Most files are small, so a lone page is stored in the set itself. A tree node would
+//! be the largest allocation of such a file besides the page.
+//! Invariants: `lone` is `None` unless the tree is empty.
 
 use super::Page;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl PageSet {
         from: FileBlock,
         end: FileBlock,
     ) -> impl DoubleEndedIterator<Item = (FileBlock, &Page)> {
-        // An empty range is fine, a reversed one would panic.
+        // A reversed range would panic.
         let end = end.max(from);
         let lone = self.lone.iter().filter(move |(at, _)| (from..end).contains(at));
         let others = (!self.tree.is_empty()).then(|| self.tree.range(from..end));
@@ -48,7 +48,7 @@ impl PageSet {
         lone.map(|(at, page)| (*at, page)).chain(others)
     }
 
-    /// As [`PageSet::range`], for changing them.
+    /// Pages from `from` up to `end` (exclusive), ascending, for changing them.
     pub(super) fn range_mut(
         &mut self,
         from: FileBlock,
@@ -60,7 +60,7 @@ impl PageSet {
         lone.map(|(at, page)| (*at, page)).chain(others)
     }
 
-    /// Puts a page in, in place of another one if there is one.
+    /// Inserts a page, replacing the one at `at` if there is one.
     pub(super) fn insert(&mut self, at: FileBlock, page: Page) -> &mut Page {
         match self.lone.take() {
             Some((there, other)) if there != at => _ = self.tree.insert(there, other),
@@ -79,7 +79,7 @@ impl PageSet {
         }
     }
 
-    /// Takes out those that `goes` picks.
+    /// Removes the pages that `goes` selects and passes them to `take`.
     pub(super) fn extract(
         &mut self,
         mut goes: impl FnMut(&mut Page) -> bool,
@@ -98,7 +98,7 @@ impl PageSet {
 mod tests {
     use super::*;
 
-    /// Fault model: none; a map of the standard library says what is right.
+    /// Fault model: none. A map of the standard library is the reference.
     #[test]
     fn a_set_is_a_map() {
         let mut set = PageSet::default();

@@ -1,9 +1,9 @@
 //! Pages of one file in memory.
 //!
-//! What: a page is one block of file data. Its bytes are an `Arc`: writeback and readers clone it
-//! and use it without the lock; a writer that comes meanwhile copies the page first.
-//! Invariants: a page that is `dirty` or under `writeback` is never evicted. `reserved` pages have
-//! no block on the device yet and hold a reservation of one. `converting` pages lie over an
+//! What: a page is one block of file data. Its bytes are in an `Arc`. Writeback and readers clone
+//! it and use it without the lock, and a writer that comes meanwhile copies the page first.
+//! Invariants: a page that is `dirty` or under `writeback` is never evicted. A `reserved` page has
+//! no block on the device yet and holds a reservation of one. A `converting` page covers an
 //! unwritten extent, whose conversion may need room in the extent tree.
 
 use super::dirty::{DirtyInodes, DirtyMark};
@@ -14,28 +14,28 @@ use crate::sync::state::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
-/// A page's place and its bytes.
+/// A page's block and its bytes.
 pub type PageImage = (FileBlock, Arc<[u8]>);
 
 /// One block of file data.
 #[derive(Debug)]
 pub struct Page {
-    /// The bytes; as long as a block.
+    /// The bytes of one block.
     pub data: Arc<[u8]>,
-    /// Changed since it was last handed to the device.
+    /// Changed since it was last passed to the device.
     pub dirty: bool,
     /// Being written to the device, or waiting for its mapping after that.
     pub writeback: bool,
     /// Holds a reservation of a block.
     pub reserved: bool,
-    /// Lies over an unwritten extent.
+    /// Covers an unwritten extent.
     pub converting: bool,
-    /// Used since the clock last passed.
+    /// Used since the clock hand last passed.
     pub referenced: bool,
 }
 
 impl Page {
-    /// A page as it was read.
+    /// A page as read from the device.
     #[must_use]
     pub fn clean(data: Arc<[u8]>) -> Self {
         Self {
@@ -63,7 +63,7 @@ pub struct PageMap {
 }
 
 impl PageMap {
-    /// No pages of the inode with this mark, which is set whenever one becomes dirty.
+    /// An empty map for the inode with this mark, which is set whenever a page becomes dirty.
     #[must_use]
     pub fn new(mark: Arc<DirtyMark>) -> Self {
         Self { pages: PageSet::default(), dirty: 0, mark, clock: FileBlock(0) }
@@ -75,7 +75,7 @@ impl PageMap {
         self.pages.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.len() == 0
@@ -94,7 +94,7 @@ impl PageMap {
         Some(page)
     }
 
-    /// The page's state without marking it as used.
+    /// The page, without marking it as used.
     #[must_use]
     pub fn peek(&self, at: FileBlock) -> Option<&Page> {
         self.pages.get(at)
@@ -109,7 +109,7 @@ impl PageMap {
         self.pages.range(from, end)
     }
 
-    /// As [`PageMap::range`], for changing flags other than `dirty`.
+    /// Pages from `from` up to `end` (exclusive), ascending, for changing flags other than `dirty`.
     pub fn range_mut(
         &mut self,
         from: FileBlock,
@@ -118,7 +118,7 @@ impl PageMap {
         self.pages.range_mut(from, end)
     }
 
-    /// Puts a clean page in, unless there is one already.
+    /// Inserts a clean page, unless the block has one already.
     pub fn insert_clean(&mut self, at: FileBlock, data: Arc<[u8]>) {
         if self.pages.get(at).is_none() {
             self.pages.insert(at, Page::clean(data));
@@ -126,7 +126,7 @@ impl PageMap {
         }
     }
 
-    /// Puts in what the journal has taken, in place of a clean page or none.
+    /// Inserts data that the journal has taken, replacing a clean page if there is one.
     pub fn put_journaled(&mut self, at: FileBlock, data: Arc<[u8]>) {
         match self.pages.get(at) {
             None => _ = self.mark.budget().pages.fetch_add(1, Ordering::Relaxed),
@@ -137,7 +137,7 @@ impl PageMap {
         self.pages.insert(at, Page::clean(data));
     }
 
-    /// Puts a new dirty page in. None may be there.
+    /// Inserts a new dirty page. The block must have none.
     pub fn insert_dirty(&mut self, at: FileBlock, data: Arc<[u8]>) -> &mut Page {
         let page = Page { dirty: true, referenced: false, ..Page::clean(data) };
         let page = self.pages.insert(at, page);
@@ -148,7 +148,7 @@ impl PageMap {
 
     /// Changes the page's bytes through `change` and marks it dirty. The page must be there.
     pub fn modify(&mut self, at: FileBlock, change: impl FnOnce(&mut [u8])) -> &mut Page {
-        let page = self.pages.get_mut(at).expect("a page is put in before it is modified");
+        let page = self.pages.get_mut(at).expect("a page is inserted before it is modified");
         change(Arc::make_mut(&mut page.data));
         page.referenced = true;
         if !page.dirty {
@@ -158,8 +158,8 @@ impl PageMap {
         page
     }
 
-    /// Takes at most `most` dirty pages from `from` up to `end` (exclusive) for the device,
-    /// ascending. True: more were there.
+    /// Takes at most `most` dirty pages from `from` up to `end` (exclusive) for writing, ascending.
+    /// True if there were more.
     pub fn begin_writeback(
         &mut self,
         from: FileBlock,
@@ -183,9 +183,9 @@ impl PageMap {
         (taken, more)
     }
 
-    /// The page is on the device and mapped (`done`), or has to be tried again. Returns whether it
-    /// held a reservation of a block, and whether it lay over an unwritten extent, and does no
-    /// more.
+    /// Ends the writeback of a page, which is on the device and mapped (`done`) or becomes dirty
+    /// again. Returns whether it no longer holds a reservation of a block, and whether it no longer
+    /// covers an unwritten extent.
     pub fn end_writeback(&mut self, at: FileBlock, done: bool) -> (bool, bool) {
         let Some(page) = self.pages.get_mut(at) else { return (false, false) };
         page.writeback = false;
@@ -220,7 +220,7 @@ impl PageMap {
         reserved
     }
 
-    /// Evicts up to `count` clean pages that were not used lately. Returns how many.
+    /// Evicts up to `count` clean pages that were not used lately. Returns their number.
     pub fn evict(&mut self, count: usize) -> usize {
         if self.pages.len() <= count {
             return self.evict_all_unused();
@@ -256,7 +256,7 @@ impl PageMap {
         victims.len()
     }
 
-    /// All pages of a small file are looked at, without a list of them.
+    /// Evicts all clean, unused pages of a small file without collecting their numbers.
     fn evict_all_unused(&mut self) -> usize {
         let budget = self.mark.budget();
         let mut evicted = 0;
@@ -274,7 +274,7 @@ impl PageMap {
     }
 }
 
-/// One page more is dirty.
+/// Counts one more dirty page.
 fn note_dirty(dirty: &mut usize, mark: &DirtyMark) {
     *dirty += 1;
     mark.budget().dirty.fetch_add(1, Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Drop for PageMap {
     }
 }
 
-/// Pages of all files together, against their limit.
+/// The pages of all files together, and their limit.
 #[derive(Debug)]
 pub struct PageBudget {
     pages: AtomicUsize,
@@ -336,26 +336,27 @@ impl PageBudget {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Bytes of a page, in memory that an evicted page has left where there is some.
+    /// A page with these bytes, in the memory of an evicted page if there is one.
     #[must_use]
     pub fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
         self.spare.page_of(bytes)
     }
 
-    /// A page of zeroes, in such memory as [`PageBudget::page_of`].
+    /// A page of zeroes, in the memory of an evicted page if there is one.
     #[must_use]
     pub fn zeroes(&self, len: usize) -> Arc<[u8]> {
         self.spare.zeroes(len)
     }
 
-    /// Keeps the memory of a page that is gone for the next one, within the budget.
+    /// Keeps the memory of a dropped page for the next one, within the budget.
     fn keep_memory(&self, data: Arc<[u8]>) {
-        // While pages are evicted there are as many as may be.
+        // During eviction the budget is used up, so a sixteenth of it is kept all the same.
         let most = self.pages_max.saturating_sub(self.pages()).max(self.pages_max / 16);
         self.spare.put(data, most);
     }
 
-    /// Gives memory back that no page has needed for a while. To be called every few seconds.
+    /// Returns memory to the allocator that no page needed for a while. To be called every few
+    /// seconds.
     pub fn release_unused(&self) {
         self.spare.release_unused();
     }
@@ -366,13 +367,14 @@ impl PageBudget {
         self.pages().saturating_sub(self.pages_max)
     }
 
-    /// Pages above fifteen sixteenths of the budget: what goes once the budget is exceeded.
+    /// Pages above fifteen sixteenths of the budget: the number to evict once the budget is
+    /// exceeded.
     #[must_use]
     pub fn surplus(&self) -> usize {
         self.pages().saturating_sub(self.pages_max - self.pages_max / 16)
     }
 
-    /// Where writers wait for writeback.
+    /// The throttle of writers.
     #[must_use]
     pub fn throttle(&self) -> &Throttle {
         &self.throttle
@@ -390,26 +392,26 @@ impl PageBudget {
         self.pages_max / 2
     }
 
-    /// Most pages that a sweep takes at a time, so that who waits for it sees progress.
+    /// Most pages that one writeback batch takes, so that waiting threads see progress.
     #[must_use]
     pub fn batch_pages(&self) -> usize {
         (self.pages_max / 8).clamp(64, 2048)
     }
 
-    /// Pages that are dirty or under writeback: none of them can be evicted.
+    /// Pages that are dirty or under writeback, so that they cannot be evicted.
     #[must_use]
     pub fn unclean(&self) -> usize {
         self.dirty() + self.writeback.load(Ordering::Relaxed)
     }
 
-    /// Whether writeback should work.
+    /// Whether background writeback is due.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.dirty() > self.background_limit()
     }
 
-    /// How many pages are to be cleaned for each that is made dirty now: 0 up to the background
-    /// limit, 2 at the hard limit.
+    /// Number of pages that must be cleaned for each page that becomes dirty now: 0 up to the
+    /// background limit, 2 at the hard limit.
     #[must_use]
     pub fn weight(&self) -> f64 {
         let over = self.unclean().saturating_sub(self.background_limit());

@@ -1,10 +1,10 @@
-//! Checksums of metadata blocks: checked when a block is read, computed when it is committed.
+//! Checksums of metadata blocks: verified when a block is read, computed when it is committed.
 //!
-//! On disk: every kind of block has its checksum in its own place; those of the bitmaps stand in
-//! the group descriptors. Inodes and descriptors are slots of their block, each with its own.
-//! Invariants: `bitmaps` holds, for each group, the checksums of the latest committed images, so
-//! that a descriptor that is committed later carries them whoever changed it last. Slots are
-//! verified by those who read them: an unused slot need not have a checksum.
+//! On disk: each kind of block has its checksum in its own place. Those of bitmaps are in the group
+//! descriptors. Inodes and descriptors are slots of their block, each with its own checksum.
+//! Invariants: `bitmaps` holds, for each group, the checksums of the latest committed bitmap
+//! images. So a descriptor that is committed later carries them, whichever operation changed it
+//! last. The readers of a slot verify it, because an unused slot need not have a checksum.
 
 use crate::sync::state::{AtomicU32, Ordering};
 use std::fmt;
@@ -16,10 +16,10 @@ use uext4_ondisk::{
     superblock, xattr,
 };
 
-/// What a metadata block holds.
+/// The kind of structure in a metadata block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// The primary superblock and what stands beside it.
+    /// The primary superblock and the rest of its block.
     Superblock,
     /// Group descriptors from group `first` on; a slot is a descriptor.
     GroupDescs {
@@ -64,8 +64,8 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// Whether one block can be seen as both: a directory block becomes part of an index, and
-    /// inode generations differ between seeds only when the image lies.
+    /// Whether one block can be of both kinds: a directory block may become part of an index. Seeds
+    /// of one block differ only on a hostile or damaged file system.
     #[must_use]
     pub fn is_same_structure(self, other: Self) -> bool {
         let is_directory = |kind| matches!(kind, Self::DirLeaf { .. } | Self::DirIndex { .. });
@@ -125,7 +125,7 @@ impl Sealer {
         &self.layout.checksums
     }
 
-    /// Takes the checksums of all bitmaps from the descriptors, once, at mount.
+    /// Takes the checksums of all bitmaps from the descriptors. Called once, at mount.
     pub(crate) fn note_groups(&self, descs: &[RawGroupDesc]) {
         let of = |desc: &RawGroupDesc| BitmapChecksums {
             blocks: AtomicU32::new(desc.block_bitmap_csum()),
@@ -139,7 +139,7 @@ impl Sealer {
         self.bitmaps.get()?.get(group.get() as usize)
     }
 
-    /// Takes the checksum of a bitmap image that is about to be committed.
+    /// Computes the checksum of a bitmap image that is about to be committed.
     pub(crate) fn note_bitmap(&self, kind: BlockKind, image: &[u8]) {
         let (group, bits) = match kind {
             BlockKind::BlockBitmap(group) => (group, self.layout.clusters_per_group),
@@ -154,7 +154,7 @@ impl Sealer {
         }
     }
 
-    /// Whether blocks of this kind change when they are sealed.
+    /// Whether sealing changes blocks of this kind.
     pub(crate) fn has_own_checksum(&self, kind: BlockKind) -> bool {
         match kind {
             BlockKind::BlockBitmap(_)
@@ -162,8 +162,8 @@ impl Sealer {
             | BlockKind::Plain
             | BlockKind::Data => false,
             BlockKind::GroupDescs { .. } => self.checksums().has_group_checksum(),
-            // The attribute block's hash is part of the format with or without checksums, and
-            // is kept by the xattr layer.
+            // The hash of an attribute block is part of the format with or without checksums. The
+            // xattr layer maintains it.
             _ => self.checksums().is_crc32c(),
         }
     }
@@ -176,7 +176,7 @@ impl Sealer {
         bytes: &[u8],
     ) -> Result<(), Corrupt> {
         let checked = match kind {
-            // Verified at mount; slots by those who read them.
+            // Verified at mount, or by the readers of the slots.
             BlockKind::Superblock
             | BlockKind::GroupDescs { .. }
             | BlockKind::InodeTable { .. }
@@ -210,7 +210,7 @@ impl Sealer {
         checked.map_err(|kind| kind.at(Place::Group(group)))
     }
 
-    /// Puts checksums into an image that is about to be written.
+    /// Computes the checksums of an image that is about to be written.
     pub(crate) fn seal(&self, block: BlockNo, kind: BlockKind, bytes: &mut [u8], unsealed: u128) {
         match kind {
             BlockKind::Superblock => self.seal_superblock(bytes),
@@ -278,7 +278,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// Each slot with the number that stands in it when slot 0 holds `first`.
+    /// Each slot with its inode or group number; slot 0 has number `first`.
     fn zip_first(self, first: u32) -> impl Iterator<Item = (usize, u32)> {
         self.map(move |slot| (slot as usize, first.saturating_add(slot)))
     }
@@ -305,8 +305,7 @@ pub(super) fn out_of_range(block: BlockNo, kind: BlockKind) -> Corrupt {
     CorruptKind::Rule { what, why: "lies outside the file system" }.at(Place::Block(block))
 }
 
-pub(super) fn shared_by_kinds(block: BlockNo, found: BlockKind, wanted: BlockKind) -> Corrupt {
-    let _ = (found, wanted);
+pub(super) fn shared_by_kinds(block: BlockNo) -> Corrupt {
     CorruptKind::Rule { what: "metadata block", why: "is claimed by two structures" }
         .at(Place::Block(block))
 }

@@ -1,48 +1,48 @@
-//! Memory of pages that were evicted, for those that come next.
+//! A pool of page memory.
 //!
-//! What: pages that are evicted, or whose file is cut or gone, leave their memory here for those
-//! that come next, rather than with the allocator. There smaller things would come to lie in it, so
-//! that the next pages took new memory: a process whose pages come and go all day would grow. What
-//! nobody has needed for a while goes back to the allocator, little by little.
-//! Invariants: nobody else refers to what is kept. A taker writes all of a page. Pages in use and
-//! pages kept are together no more than the budget and a sixteenth.
-//! Locking: a leaf, which those who take and leave pages only try: there is the allocator, too.
+//! What: pages that are evicted, or whose file is truncated or deleted, leave their memory here for
+//! the next pages. If the allocator got it back, it would place smaller objects in it, and the next
+//! pages would take new memory, so a process whose pages come and go all day would grow. Memory
+//! that no page needs for a while returns to the allocator little by little.
+//! Invariants: nothing else refers to pooled memory. A new user overwrites all of a page. Pages in
+//! use and pooled pages together exceed the budget by at most a sixteenth.
+//! Locking: a leaf. Taking and leaving a page only try it, because the allocator is an alternative.
 
 use crate::sync::{LockRank, Mutex};
 use std::sync::Arc;
 
-/// One in so many pages that nobody needs goes at a time.
+/// One in so many unneeded pages is released at a time.
 const RELEASED_SHARE: usize = 4;
 
-/// Pages without content.
+/// The pool.
 #[derive(Debug)]
-pub(super) struct SparePages(Mutex<Kept>);
+pub(super) struct SparePages(Mutex<Pool>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Pool {
     pages: Vec<Arc<[u8]>>,
-    /// How few there were since this was last looked at.
+    /// The fewest pages in the pool since the last release.
     fewest: usize,
 }
 
 impl SparePages {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(LockRank::Leaf, Kept::default()))
+        Self(Mutex::new(LockRank::Leaf, Pool::default()))
     }
 
-    /// Keeps a page, unless somebody refers to it or there are `most`.
+    /// Adds a page, unless it is still referenced or the pool has `most` pages.
     pub(super) fn put(&self, mut page: Arc<[u8]>, most: usize) {
         if Arc::get_mut(&mut page).is_some()
-            && let Some(mut kept) = self.0.try_lock()
-            && kept.pages.len() < most
+            && let Some(mut pool) = self.0.try_lock()
+            && pool.pages.len() < most
         {
-            kept.pages.push(page);
+            pool.pages.push(page);
         }
     }
 
     /// A page of zeroes.
     pub(super) fn zeroes(&self, len: usize) -> Arc<[u8]> {
-        let spare = self.0.try_lock().and_then(|mut kept| kept.take());
+        let spare = self.0.try_lock().and_then(|mut pool| pool.take());
         if let Some(mut page) = spare
             && let Some(room) = Arc::get_mut(&mut page)
             && room.len() == len
@@ -55,7 +55,7 @@ impl SparePages {
 
     /// A page with these bytes.
     pub(super) fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
-        let spare = self.0.try_lock().and_then(|mut kept| kept.take());
+        let spare = self.0.try_lock().and_then(|mut pool| pool.take());
         if let Some(mut page) = spare
             && let Some(room) = Arc::get_mut(&mut page)
             && room.len() == bytes.len()
@@ -66,19 +66,19 @@ impl SparePages {
         bytes.into()
     }
 
-    /// Gives a part of what nobody has needed since the last call back to the allocator.
+    /// Returns a part of the pages that were not needed since the last call to the allocator.
     pub(super) fn release_unused(&self) {
         let unused: Vec<Arc<[u8]>> = {
-            let mut kept = self.0.lock();
-            let count = kept.fewest.div_ceil(RELEASED_SHARE);
-            kept.fewest = kept.pages.len() - count;
-            kept.pages.drain(..count).collect()
+            let mut pool = self.0.lock();
+            let count = pool.fewest.div_ceil(RELEASED_SHARE);
+            pool.fewest = pool.pages.len() - count;
+            pool.pages.drain(..count).collect()
         };
         drop(unused);
     }
 }
 
-impl Kept {
+impl Pool {
     fn take(&mut self) -> Option<Arc<[u8]>> {
         let page = self.pages.pop();
         self.fewest = self.fewest.min(self.pages.len());
@@ -90,14 +90,14 @@ impl Kept {
 mod tests {
     use super::*;
 
-    /// Fault model: a page that somebody still reads is put back, and pages of another size are.
+    /// Fault model: a page that is still read, or of another size, is added.
     #[test]
-    fn memory_is_used_again_when_nobody_refers_to_it() {
+    fn memory_is_reused_when_nothing_refers_to_it() {
         let spare = SparePages::new();
         let first: Arc<[u8]> = [1; 8].into();
         let (place, reader) = (first.as_ptr(), Arc::clone(&first));
         spare.put(first, 2);
-        assert_ne!(spare.page_of(&[2; 8]).as_ptr(), place, "somebody reads it");
+        assert_ne!(spare.page_of(&[2; 8]).as_ptr(), place, "it is still read");
         spare.put(reader, 2);
         let page = spare.page_of(&[3; 8]);
         assert_eq!((&page[..], page.as_ptr()), (&[3; 8][..], place));
@@ -109,15 +109,15 @@ mod tests {
         assert_eq!(spare.0.lock().pages.len(), 2);
     }
 
-    /// Fault model: memory that is needed now and then is given back, or what nobody needs is kept.
+    /// Fault model: memory that is needed now and then is released, or unneeded memory is pool.
     #[test]
-    fn what_nobody_needs_is_given_back_little_by_little() {
+    fn unneeded_memory_is_released_little_by_little() {
         let spare = SparePages::new();
         let len = || spare.0.lock().pages.len();
         (0..40).for_each(|_| spare.put([1; 8].into(), 40));
         spare.release_unused();
-        assert_eq!(len(), 40, "they have just come");
-        // Thirty were needed, ten were not.
+        assert_eq!(len(), 40, "they have just been added");
+        // Thirty pages were needed, ten were not.
         let needed: Vec<_> = (0..30).map(|_| spare.page_of(&[2; 8])).collect();
         needed.into_iter().for_each(|page| spare.put(page, 40));
         spare.release_unused();

@@ -1,15 +1,16 @@
-//! How fast pages may become dirty.
+//! Throttling of writers by what writeback cleans.
 //!
-//! What: writeback tells how many pages it has cleaned; a writer that finds much dirty memory takes
-//! a ticket, the number of cleaned pages at which it may go on, and sleeps until that is reached.
-//! So writers are paced by what the device does, without an estimate of its speed: each page that
-//! is made dirty waits for `weight` pages to be cleaned, and the weight grows from 0 at the
-//! background threshold to 2 at the hard limit. Where it is 1, as many pages become clean as dirty.
-//! Invariants: tickets are given out in rising order, and exactly those that are reached are woken.
-//! Nobody sleeps while writeback is stalled (a device that fails, an aborted journal) or has ended.
-//! While it is stalled by a failure, that failure is what a writer is told for which there is no
-//! room: data that cannot be written does not fill memory.
-//! Locking: one leaf, on which also sleepers sleep.
+//! What: writeback reports how many pages it has cleaned. A writer that finds much dirty memory
+//! gets a *target*, the number of cleaned pages at which it may continue, and sleeps until that is
+//! reached. This paces writers by the device without an estimate of its speed: each page that
+//! becomes dirty waits for `weight` pages to be cleaned. The weight grows from 0 at the background
+//! limit to 2 at the hard limit; at 1 as many pages become clean as dirty.
+//! Invariants: targets rise, and a writer is woken exactly when its target is reached. No writer
+//! sleeps while writeback is stalled (a failing device, an aborted journal) or has ended. While a
+//! failure stalls it, a writer without room gets that failure, so unwritable data does not fill
+//! memory.
+//! Locking: one leaf, on which sleepers sleep too.
+//! Kernel counterpart: `balance_dirty_pages` in `mm/page-writeback.c`, which estimates the speed.
 
 use crate::error::Error;
 use crate::sync::{Condvar, LockRank, Mutex};
@@ -17,80 +18,80 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon writeback is tried again where it could clean nothing.
+/// Time after which stalled writeback is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where writers wait for writeback, and writeback for writers.
+/// The wait of writers for writeback, and of writeback for work.
 #[derive(Debug)]
 pub struct Throttle {
     state: Mutex<State>,
-    /// Writeback is wanted, or shall end.
+    /// Wakes writeback: there is work, or it must end.
     work: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pages that may be made dirty ahead of what is cleaned: writeback works in batches, and a
-    /// writer that waited for each of them would sleep more than it need.
+    /// Pages that may become dirty ahead of what is cleaned. Writeback works in batches, and a
+    /// writer that waited for each batch would sleep more often than necessary.
     burst: u64,
     /// Pages cleaned since the volume was opened.
     cleaned: u64,
-    /// The latest ticket.
-    due: u64,
-    /// Who waits, by rising ticket.
+    /// The latest target, without excess.
+    target: u64,
+    /// Waiting writers by rising target.
     waiters: VecDeque<Arc<Waiter>>,
-    /// Writeback was asked for and has not been begun.
+    /// Writeback is requested and has not started.
     requested: bool,
-    /// Writeback brings nothing: nobody may wait for it.
+    /// Writeback cleans nothing, so no writer may wait for it.
     stalled: bool,
-    /// Why, if a failure is the reason.
+    /// The failure that stalls it, if one does.
     failure: Option<Error>,
     ended: bool,
-    /// How often everybody was woken.
+    /// Number of times that all writers were released.
     releases: u64,
 }
 
-/// How a writer goes on.
+/// The end of a writer's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paced {
-    /// It has waited for what it must, or long enough.
+    /// The target is reached, or the time is over.
     Go,
-    /// Waiting brings nothing.
+    /// Writeback is stalled, so waiting is useless.
     Stalled,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    due: u64,
+    target: u64,
     wake: Condvar,
 }
 
-/// What ends the sleep of the writeback thread.
+/// The reason for which the writeback thread wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum FlusherWork {
     /// Too much is dirty.
     Requested,
-    /// The time is over.
+    /// The period is over.
     Period,
     /// The volume is being closed.
     End,
 }
 
 impl Throttle {
-    /// A throttle that lets `burst_pages` pass ahead of what is cleaned.
+    /// A throttle that lets `burst_pages` become dirty ahead of what is cleaned.
     #[must_use]
     pub fn new(burst_pages: usize) -> Self {
         let state = State { burst: burst_pages as u64, ..State::default() };
         Self { state: Mutex::new(LockRank::Leaf, state), work: Condvar::new() }
     }
 
-    /// Pages were cleaned: who waited for that goes on.
+    /// Counts cleaned pages and wakes the writers whose target that reaches.
     pub fn cleaned(&self, pages: usize) {
         let mut state = self.state.lock();
         state.cleaned += pages as u64;
-        state.go_on();
+        state.resume();
         while let Some(first) = state.waiters.front()
-            && first.due <= state.cleaned
+            && first.target <= state.cleaned
         {
             first.wake.notify_one();
             state.waiters.pop_front();
@@ -103,48 +104,48 @@ impl Throttle {
         self.state.lock().cleaned
     }
 
-    /// Writeback went over all there is and cleaned nothing: everybody goes on, until it does.
-    /// `failure`: the first that it met.
+    /// Releases all writers, because a whole writeback pass cleaned nothing. No writer waits until
+    /// writeback cleans a page again. `failure` is the first that the pass met.
     pub fn stall(&self, failure: Option<Error>) {
         let mut state = self.state.lock();
         (state.stalled, state.failure) = (true, failure);
         state.release_all();
     }
 
-    /// What keeps writeback from cleaning anything, if a failure does.
+    /// The failure that stalls writeback, if one does.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.state.lock().failure.clone()
     }
 
-    /// There is nothing left that writeback should do: everybody goes on.
+    /// Releases all writers, because writeback has nothing left to do.
     pub fn relax(&self) {
         let mut state = self.state.lock();
-        state.due = state.cleaned;
-        state.go_on();
+        state.target = state.cleaned;
+        state.resume();
         state.release_all();
     }
 
-    /// Asks for writeback, and sleeps until it has cleaned enough for a writer that has made
-    /// `pages` pages dirty at `weight` while `excess` pages were too many; at most `limit`.
+    /// Requests writeback and sleeps, at most `limit`, until it has cleaned enough for a writer
+    /// that made `pages` pages dirty at `weight` while `excess` pages were above the hard limit.
     pub fn pace(&self, pages: usize, weight: f64, excess: usize, limit: Duration) -> Paced {
         let mut state = self.state.lock();
         if state.stalled {
             return Paced::Stalled;
         }
-        let due = state.ticket(pages, weight, excess);
+        let target = state.next_target(pages, weight, excess);
         if !state.requested {
             state.requested = true;
             self.work.notify_all();
         }
-        if due <= state.cleaned {
+        if target <= state.cleaned {
             return Paced::Go;
         }
-        let waiter = Arc::new(Waiter { due, wake: Condvar::new() });
-        let at = state.waiters.partition_point(|other| other.due <= due);
+        let waiter = Arc::new(Waiter { target, wake: Condvar::new() });
+        let at = state.waiters.partition_point(|other| other.target <= target);
         state.waiters.insert(at, Arc::clone(&waiter));
         let releases = state.releases;
-        while state.cleaned < due && state.releases == releases {
+        while state.cleaned < target && state.releases == releases {
             if waiter.wake.wait_for(&mut state, limit) {
                 state.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
                 break;
@@ -153,21 +154,25 @@ impl Throttle {
         if state.stalled { Paced::Stalled } else { Paced::Go }
     }
 
-    /// Sleeps until writeback is asked for, at most `limit`; where writeback brought nothing, at
-    /// most until it should be tried again.
-    pub fn wait_for_work(&self, limit: Duration) -> Work {
+    /// Sleeps until writeback is requested, at most `limit`. If writeback is stalled, at most until
+    /// it should be tried again.
+    pub fn wait_for_work(&self, limit: Duration) -> FlusherWork {
         let mut state = self.state.lock();
         if !state.requested && !state.ended {
             let limit = if state.stalled { limit.min(RETRY) } else { limit };
             self.work.wait_for(&mut state, limit);
         }
         if state.ended {
-            return Work::End;
+            return FlusherWork::End;
         }
-        if std::mem::take(&mut state.requested) { Work::Requested } else { Work::Period }
+        if std::mem::take(&mut state.requested) {
+            FlusherWork::Requested
+        } else {
+            FlusherWork::Period
+        }
     }
 
-    /// There is no writeback any more.
+    /// Ends writeback and releases all writers.
     pub fn end(&self) {
         let mut state = self.state.lock();
         (state.ended, state.stalled) = (true, true);
@@ -175,7 +180,7 @@ impl Throttle {
         self.work.notify_all();
     }
 
-    /// Whether writeback has ended or is to.
+    /// Whether writeback has ended or must end.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.state.lock().ended
@@ -183,17 +188,17 @@ impl Throttle {
 }
 
 impl State {
-    /// The number of cleaned pages at which the writer may go on.
-    fn ticket(&mut self, pages: usize, weight: f64, excess: usize) -> u64 {
+    /// The number of cleaned pages at which the writer may continue.
+    fn next_target(&mut self, pages: usize, weight: f64, excess: usize) -> u64 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // small and positive
         let charge = (pages as f64 * weight) as u64;
-        self.due = self.due.max(self.cleaned.saturating_sub(self.burst)) + charge;
-        // What is too much is so for all who wait: it is charged to nobody.
-        if excess > 0 { self.due.max(self.cleaned + excess as u64) } else { self.due }
+        self.target = self.target.max(self.cleaned.saturating_sub(self.burst)) + charge;
+        // The excess delays this writer but is not charged, because all writers wait for it.
+        if excess > 0 { self.target.max(self.cleaned + excess as u64) } else { self.target }
     }
 
-    /// Writeback brings something, or is not needed.
-    fn go_on(&mut self) {
+    /// Ends a stall: writeback cleans pages, or is not needed.
+    fn resume(&mut self) {
         (self.stalled, self.failure) = (self.ended, None);
     }
 
@@ -214,17 +219,17 @@ mod tests {
     const NONE: Duration = Duration::from_millis(1);
 
     #[test]
-    fn tickets_are_reached_in_order_by_what_is_cleaned() {
+    fn targets_are_reached_in_order_by_what_is_cleaned() {
         let mut state = State { burst: 1024, ..State::default() };
-        assert_eq!(state.ticket(2048, 0.0, 0), 0, "nothing is asked at the threshold");
-        assert_eq!(state.ticket(2000, 1.0, 0), 2000);
-        assert_eq!(state.ticket(500, 2.0, 0), 3000);
-        assert_eq!(state.ticket(0, 2.0, 5000), 5000);
-        assert_eq!(state.ticket(0, 2.0, 0), 3000, "excess is charged to nobody");
+        assert_eq!(state.next_target(2048, 0.0, 0), 0, "no wait at the background limit");
+        assert_eq!(state.next_target(2000, 1.0, 0), 2000);
+        assert_eq!(state.next_target(500, 2.0, 0), 3000);
+        assert_eq!(state.next_target(0, 2.0, 5000), 5000);
+        assert_eq!(state.next_target(0, 2.0, 0), 3000, "excess is not charged");
         // Idle time saves no more than a burst.
         state.cleaned = 1 << 20;
-        assert!(state.ticket(1024, 1.0, 0) <= state.cleaned);
-        assert!(state.ticket(10, 1.0, 0) > state.cleaned);
+        assert!(state.next_target(1024, 1.0, 0) <= state.cleaned);
+        assert!(state.next_target(10, 1.0, 0) > state.cleaned);
     }
 
     #[test]
@@ -237,7 +242,7 @@ mod tests {
             while throttle.state.lock().waiters.len() < 3 {
                 std::thread::yield_now();
             }
-            assert_eq!(throttle.wait_for_work(LONG), Work::Requested);
+            assert_eq!(throttle.wait_for_work(LONG), FlusherWork::Requested);
             throttle.cleaned(599);
             while throttle.state.lock().waiters.len() > 1 {
                 std::thread::yield_now();
@@ -248,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_writeback_that_brings_nothing() {
+    fn no_writer_waits_for_stalled_writeback() {
         let throttle = Throttle::new(1024);
-        assert_eq!(throttle.pace(4096, 1.0, 0, NONE), Paced::Go, "the time runs out");
+        assert_eq!(throttle.pace(4096, 1.0, 0, NONE), Paced::Go, "the time is over");
         let stall = |throttle: &Throttle| throttle.stall(None);
         for release in [&stall as &(dyn Fn(&Throttle) + Sync), &Throttle::relax] {
             throttle.cleaned(1);
@@ -275,6 +280,6 @@ mod tests {
         throttle.end();
         throttle.cleaned(1);
         assert_eq!(throttle.pace(4096, 1.0, 0, LONG), Paced::Stalled);
-        assert_eq!(throttle.wait_for_work(LONG), Work::End);
+        assert_eq!(throttle.wait_for_work(LONG), FlusherWork::End);
     }
 }

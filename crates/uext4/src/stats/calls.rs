@@ -1,13 +1,12 @@
-//! How long calls on files take.
+//! Latencies of calls on files.
 //!
-//! What: a histogram for each kind of call. A read from memory takes less time than two looks at
-//! the clock and an addition to words that all processors share, so frequent calls are counted
-//! always and timed now and then, both on words of the thread's own share.
-//! Invariants: which calls are timed depends on nothing but chance, so that the timed ones are a
-//! fair sample. What takes long in a call, a join, a commit, a flush, has a histogram of its own
-//! that misses nothing.
+//! What: a histogram for each kind of call. A read from memory takes less time than two readings of
+//! the clock and an addition to words that all processors share. So frequent calls are always
+//! counted but only sometimes timed, both in per-thread shards.
+//! Invariants: chance alone decides which calls are timed, so the timed ones are a fair sample. The
+//! long phases of a call (a join, a commit, a flush) have histograms of their own without sampling.
 
-use super::histogram::{Histogram, Reading, add_alone};
+use super::histogram::{Histogram, Reading, add_unshared};
 use crate::sync::time::Instant;
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -15,61 +14,61 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use uext4_device::reader_slot;
 
-/// One of so many frequent calls is timed, in the mean.
+/// On average, one in this many frequent calls is timed.
 pub const SAMPLE: u32 = 16;
 
 const SHARDS: usize = 32;
 
-/// A number that any number of threads add to, without meeting on one cache line. For most of them
-/// adding is no locked instruction.
+/// A counter sharded by thread, so that threads do not share a cache line. For most threads an
+/// addition is no locked instruction.
 #[derive(Debug, Default)]
 pub struct Counter {
-    shards: [Share; SHARDS],
+    shards: [CounterShard; SHARDS],
 }
 
-/// Alone on its cache lines: processors fetch them in pairs.
+/// Aligned to two cache lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Share {
-    /// Written by the one live thread that has the share's number ([`reader_slot::thread_number`]).
+struct CounterShard {
+    /// Written by the one live thread with this shard's number ([`reader_slot::thread_number`]).
     own: AtomicU64,
-    /// Of threads with higher numbers, and without any.
+    /// Shared by threads with higher numbers.
     others: AtomicU64,
 }
 
 impl Counter {
-    /// Adds.
+    /// Adds `count`.
     #[inline]
     pub fn add(&self, count: u64) {
         let number = reader_slot::thread_number();
-        let share = &self.shards[number % SHARDS];
+        let shard = &self.shards[number % SHARDS];
         if number < SHARDS {
-            add_alone(&share.own, count);
+            add_unshared(&shard.own, count);
         } else {
-            share.others.fetch_add(count, Ordering::Relaxed);
+            shard.others.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// The sum of all that was added.
+    /// The sum of all additions.
     #[must_use]
     pub fn get(&self) -> u64 {
-        let words = self.shards.iter().flat_map(|share| [&share.own, &share.others]);
+        let words = self.shards.iter().flat_map(|shard| [&shard.own, &shard.others]);
         words.map(|word| word.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// A histogram likewise.
+/// A histogram sharded by thread.
 #[derive(Debug, Default)]
-struct Shares {
-    /// Each made for, and written by, the one live thread that has its number.
+struct ShardedHistogram {
+    /// Each created and written by the one live thread with its number.
     own: [OnceLock<Histogram>; SHARDS],
     others: Histogram,
 }
 
-impl Shares {
+impl ShardedHistogram {
     fn add(&self, duration: Duration) {
         match self.own.get(reader_slot::thread_number()) {
-            Some(own) => own.get_or_init(Histogram::default).add_alone(duration),
+            Some(own) => own.get_or_init(Histogram::default).add_unshared(duration),
             None => self.others.add(duration),
         }
     }
@@ -81,42 +80,42 @@ impl Shares {
     }
 }
 
-/// Calls of one kind: all counted, one in [`SAMPLE`] timed.
+/// Calls of one kind: all of them counted, one in [`SAMPLE`] timed.
 #[derive(Debug, Default)]
 pub struct Sampled {
     calls: Counter,
-    timed: Shares,
+    timed: ShardedHistogram,
 }
 
 impl Sampled {
-    /// A call begins; it ends when this is dropped.
+    /// Begins a call, which ends when the result is dropped.
     #[inline]
     pub fn begin(&self) -> Call<'_> {
         self.calls.add(1);
-        Call { of: self, start: is_turn().then(Instant::now) }
+        Call { of: self, start: is_sampled().then(Instant::now) }
     }
 
-    /// A call that began at `start` ends.
+    /// Counts a call that began at `start` and ends now.
     pub fn add_since(&self, start: Instant) {
         self.calls.add(1);
-        if is_turn() {
+        if is_sampled() {
             self.timed.add(start.elapsed());
         }
     }
 
-    /// What it holds now.
+    /// The current values.
     #[must_use]
     pub fn read(&self) -> SampledReading {
         SampledReading { timed: self.timed.read(), calls: self.calls.get() }
     }
 }
 
-/// A call that is under way.
+/// A call in progress.
 #[derive(Debug)]
 #[must_use]
 pub struct Call<'a> {
     of: &'a Sampled,
-    /// If it is timed.
+    /// `None` if the call is not timed.
     start: Option<Instant>,
 }
 
@@ -129,17 +128,17 @@ impl Drop for Call<'_> {
     }
 }
 
-/// What a [`Sampled`] held at a moment.
+/// The values of a [`Sampled`] at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SampledReading {
-    /// All calls.
+    /// Number of all calls.
     pub calls: u64,
-    /// The timed ones.
+    /// The timed calls.
     pub timed: Reading,
 }
 
 impl SampledReading {
-    /// What a histogram of all calls holds.
+    /// The values of a histogram that has all calls.
     #[must_use]
     pub fn of_all(histogram: &Histogram) -> Self {
         let timed = histogram.read();
@@ -150,26 +149,26 @@ impl SampledReading {
 /// The calls on files of a volume.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// Opening; with creation, where that is one call.
+    /// open, including creation if that is one call.
     pub open: Sampled,
-    /// Reading.
+    /// Reads.
     pub read: Sampled,
-    /// Writing and appending.
+    /// Writes and appends.
     pub write: Sampled,
-    /// fsync and fdatasync, from call to return. All are timed.
+    /// fsync and fdatasync, from call to return. All of them are timed.
     pub fsync: Histogram,
 }
 
 thread_local! {
-    /// Calls until one is timed, with that.
+    /// Calls until the next timed one, including it.
     static LEFT: Cell<u32> = const { Cell::new(0) };
     static SEED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether the calling thread times this call: after gaps of 1 to 31 calls, at random, so that it
-/// keeps no step with a program that repeats itself.
+/// Whether the calling thread times this call. The gaps are 1 to 31 calls, at random, so that the
+/// sample does not beat with a program that repeats itself.
 #[inline]
-fn is_turn() -> bool {
+fn is_sampled() -> bool {
     let left = LEFT.get();
     if left > 1 {
         LEFT.set(left - 1);
@@ -186,7 +185,7 @@ fn draw_gap() {
         let thread = THREADS.fetch_add(1, Ordering::Relaxed) as u32;
         SEED.set(thread.wrapping_mul(0x9e37_79b9));
     }
-    // The multiplier and increment of Numerical Recipes; its high bits are good.
+    // The linear congruential generator of Numerical Recipes, whose high bits are good.
     let seed = SEED.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     SEED.set(seed);
     LEFT.set(1 + ((u64::from(seed) * u64::from(2 * SAMPLE - 1)) >> 32) as u32);
@@ -197,9 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_calls_are_counted_and_some_are_timed() {
+    fn all_calls_are_counted_and_a_sample_is_timed() {
         let sampled = Sampled::default();
-        // More threads than there are shares, all at a time.
+        // More threads than shards, all at the same time.
         let all = std::sync::Barrier::new(40);
         std::thread::scope(|scope| {
             for _ in 0..40 {
@@ -216,8 +215,8 @@ mod tests {
         assert!(read.timed.count.abs_diff(want) < want / 10, "{}", read.timed.count);
     }
 
-    /// Would fail if every second call were timed at even distances: a program that reads and
-    /// writes in turns would then show one of the two only.
+    /// Fails if calls are timed at even distances: for a program that alternates reads and writes,
+    /// only one of the two would be timed.
     #[test]
     fn a_program_that_repeats_itself_is_sampled_fairly() {
         let (first, second) = (Sampled::default(), Sampled::default());

@@ -1,19 +1,19 @@
-//! A histogram of durations that any number of threads add to.
+//! A concurrent histogram of durations.
 //!
-//! What: counts by the magnitude of a value, eight steps to each power of two, so that a quantile
-//! is off by at most one eighth. Adding is one atomic addition to each of two words.
-//! Invariants: a reader that runs beside writers sees each addition wholly or not at all in the
-//! counts; sum and counts may differ by what is being added.
+//! What: counts in buckets, eight to each power of two, so a quantile is off by at most one eighth.
+//! An addition is one atomic addition to each of two words.
+//! Invariants: a concurrent reader sees each addition in the counts or not at all. Sum and counts
+//! may differ by additions in progress.
 
 use crate::sync::time::Instant;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Steps to a power of two, as a number of bits.
+/// Buckets of a power of two, as a number of bits.
 const STEP_BITS: u32 = 3;
 const STEPS: u64 = 1 << STEP_BITS;
-/// Values up to 2^44 ns, nearly five hours; longer ones count as that.
+/// Values up to 2^44 ns, nearly five hours. Longer ones count as that.
 const EXPONENTS: u32 = 44;
 const BUCKETS: usize = ((EXPONENTS - STEP_BITS + 1) as usize) << STEP_BITS;
 
@@ -23,13 +23,13 @@ pub struct Histogram {
     sum_ns: AtomicU64,
 }
 
-/// What a histogram held at a moment.
+/// The values of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     counts: Vec<u64>,
-    /// Values added.
+    /// Number of values.
     pub count: u64,
-    /// Their sum, in nanoseconds.
+    /// Sum of the values, in nanoseconds.
     pub sum_ns: u64,
 }
 
@@ -56,9 +56,9 @@ impl Histogram {
         });
     }
 
-    /// As [`Histogram::add`], without a locked instruction: for the one thread that adds.
-    pub(super) fn add_alone(&self, duration: Duration) {
-        self.add_by(duration, add_alone);
+    /// Adds a duration without a locked instruction. Only one thread may add to this histogram.
+    pub(super) fn add_unshared(&self, duration: Duration) {
+        self.add_by(duration, add_unshared);
     }
 
     fn add_by(&self, duration: Duration, add: impl Fn(&AtomicU64, u64)) {
@@ -72,7 +72,7 @@ impl Histogram {
         self.add(start.elapsed());
     }
 
-    /// What it holds now.
+    /// The current values.
     #[must_use]
     pub fn read(&self) -> Reading {
         let counts: Vec<u64> = self.counts.iter().map(|c| c.load(Ordering::Relaxed)).collect();
@@ -82,8 +82,8 @@ impl Histogram {
 }
 
 impl Reading {
-    /// A reading with `count` values of each step that begins at a value, and the sum of all
-    /// values: what [`Reading::steps`] told, perhaps of another process.
+    /// Builds a reading from pairs (least value, count) and the sum of all values. The inverse of
+    /// [`Reading::steps`], for a reading of another process.
     #[must_use]
     pub fn from_steps(steps: impl IntoIterator<Item = (u64, u64)>, sum_ns: u64) -> Self {
         let mut counts = vec![0_u64; BUCKETS];
@@ -95,21 +95,20 @@ impl Reading {
         Self { counts, count, sum_ns }
     }
 
-    /// Counts by step, eight to a power of two: (least value, count), in nanoseconds, ascending,
-    /// only those that have any.
+    /// The buckets that are not empty, ascending: (least value in nanoseconds, count). A power of
+    /// two has eight.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let some = self.counts.iter().enumerate().filter(|&(_, &count)| count > 0);
         some.map(|(index, &count)| (lower(index), count))
     }
 
-    /// Mean, in nanoseconds; 0 of nothing.
+    /// Mean in nanoseconds; 0 without values.
     #[must_use]
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns.checked_div(self.count).unwrap_or(0)
     }
 
-    /// The value that a part `quantile` (0 to 1) of all does not exceed, in nanoseconds, rounded up
-    /// to the end of its step; 0 of nothing.
+    /// The quantile (0 to 1) in nanoseconds, rounded up to the end of its bucket; 0 without values.
     #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
         let rank = (quantile * self.count as f64).ceil().max(1.0) as u64;
@@ -123,8 +122,8 @@ impl Reading {
         0
     }
 
-    /// Counts by power of two: (least value, count), in nanoseconds, ascending, none left out
-    /// between the first and the last that has any.
+    /// Counts by power of two, ascending: (least value in nanoseconds, count). Empty powers between
+    /// the first and the last that is not empty are included.
     #[must_use]
     pub fn powers(&self) -> Vec<(u64, u64)> {
         let mut powers = [0; EXPONENTS as usize + 1];
@@ -137,11 +136,11 @@ impl Reading {
         (first..=last).map(|exponent| (1 << exponent, powers[exponent])).collect()
     }
 
-    /// As funclatency(8) prints it, in microseconds.
+    /// Text in microseconds, in the format of funclatency(8).
     #[must_use]
     pub fn to_text(&self) -> String {
         const WIDTH: u64 = 40;
-        // What is shorter than a microsecond shares the first line, as there.
+        // Values below a microsecond share the first line, as in funclatency.
         let mut lines: Vec<(u64, u64, u64)> = Vec::new();
         for (index, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
             let us = (lower(index) / 1000).max(1);
@@ -167,14 +166,14 @@ impl Reading {
         text
     }
 
-    /// Adds what another histogram held.
+    /// Adds the values of another histogram.
     pub(super) fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
         self.count += other.count;
         self.sum_ns += other.sum_ns;
     }
 
-    /// What was added after `earlier` was read.
+    /// The values added after `earlier` was read.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let earlier_counts = earlier.counts.iter().chain(std::iter::repeat(&0));
@@ -189,9 +188,9 @@ impl Reading {
     }
 }
 
-/// Adds to a word that only the calling thread writes.
+/// Adds to a word that only the calling thread writes, without a locked instruction.
 #[inline]
-pub(super) fn add_alone(word: &AtomicU64, count: u64) {
+pub(super) fn add_unshared(word: &AtomicU64, count: u64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }
 
@@ -223,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_meet_without_gaps() {
+    fn buckets_have_no_gaps() {
         for index in 0..BUCKETS {
             assert_eq!(bucket(lower(index)), index);
             assert_eq!(bucket(upper(index) - 1), index);
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_within_a_step() {
+    fn quantiles_are_within_a_bucket() {
         let histogram = Histogram::default();
         (1..=1000).for_each(|us| histogram.add(Duration::from_micros(us)));
         let read = histogram.read();
@@ -245,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_that_of_funclatency() {
+    fn the_text_has_the_format_of_funclatency() {
         let histogram = Histogram::default();
         for us in [3, 3, 9] {
             histogram.add(Duration::from_micros(us));
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_differ_by_what_came_between() {
+    fn the_difference_of_two_readings_is_what_was_added_between() {
         let histogram = Histogram::default();
         histogram.add(Duration::from_micros(5));
         let before = histogram.read();
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_make_the_reading_again() {
+    fn a_reading_can_be_rebuilt_from_its_steps() {
         let histogram = Histogram::default();
         for ns in [3, 900, 900, 70_000, u64::MAX >> 24] {
             histogram.add(Duration::from_nanos(ns));

@@ -1,9 +1,8 @@
-//! What the engine tells of itself: counters, latencies, who waits.
+//! Statistics of the engine: counters, latencies, blocked threads.
 //!
-//! What: one [`Stats`] for each volume, written by the layers above and read by `uext4 stats` and
-//! the lab.
-//! Invariants: nothing here waits for anything but a leaf lock, and nothing depends on what it
-//! holds.
+//! What: the layers above update them, and `uext4 stats` and the lab read them.
+//! Invariants: an update waits for nothing but a leaf lock, and the engine does not depend on any
+//! of these values.
 
 mod calls;
 mod histogram;

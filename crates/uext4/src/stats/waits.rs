@@ -1,7 +1,7 @@
-//! Who waits for what, right now.
+//! Blocked threads.
 //!
-//! What: a thread that is about to sleep says so and holds a [`Wait`] until it goes on. A reader
-//! sees all who sleep, as sysrq-w shows blocked tasks.
+//! What: a thread that is about to sleep registers what it waits for and holds a [`Wait`] until it
+//! continues. A reader sees all sleeping threads, as sysrq-w shows blocked tasks.
 //! Locking: leaves. A [`Wait`] begins and ends while its thread holds no other leaf.
 
 use crate::sync::time::Instant;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const SHARDS: u64 = 16;
 
-/// What a thread sleeps for.
+/// The reason for which a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitFor {
     /// The running transaction is closed for its commit.
@@ -22,24 +22,24 @@ pub enum WaitFor {
     TransactionFull,
     /// The log has no room for another transaction.
     LogSpace,
-    /// Too many credits are kept back for conversions.
+    /// Too many credits are reserved.
     ReservedCredits,
-    /// A transaction to be durable.
+    /// A transaction is not durable yet.
     Commit,
-    /// A sweep of the same inode by somebody else, or who makes a group of syncs durable.
+    /// Another thread writes back the same inode, or makes a group of syncs durable.
     Sweep,
-    /// A flush that somebody else performs.
+    /// Another thread performs the flush.
     Flush,
-    /// Dirty data to be written back, so that there is room for more.
+    /// Too much data is dirty.
     DirtyLimit,
-    /// Direct accesses of a file to end, whose blocks go or whose pages come.
+    /// Direct I/O of a file must end before its blocks are removed or its pages are cached.
     DirectIo,
-    /// Calls to return, before the volume is closed.
+    /// Calls must return before the volume is closed.
     Calls,
 }
 
 impl WaitFor {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::TransactionLocked,
         Self::TransactionFull,
@@ -71,16 +71,16 @@ impl WaitFor {
     }
 }
 
-/// A thread that sleeps.
+/// A sleeping thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// The kernel's number of the thread.
+    /// The kernel's id of the thread.
     pub thread: i32,
     /// Its name.
     pub name: String,
-    /// What it waits for.
+    /// The reason.
     pub wait_for: WaitFor,
-    /// For how long so far.
+    /// Time since it began to wait.
     pub waited: Duration,
 }
 
@@ -92,7 +92,7 @@ struct Entry {
     since: Instant,
 }
 
-/// Everybody who sleeps.
+/// All sleeping threads.
 #[derive(Debug)]
 pub struct Waits {
     next: AtomicU64,
@@ -106,7 +106,7 @@ impl Default for Waits {
     }
 }
 
-/// The time during which a thread sleeps.
+/// A wait of the calling thread, which ends when this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Wait<'w> {
@@ -115,7 +115,7 @@ pub struct Wait<'w> {
 }
 
 impl Waits {
-    /// The calling thread is about to sleep.
+    /// Registers that the calling thread is about to sleep.
     pub fn begin(&self, wait_for: WaitFor) -> Wait<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let name = std::thread::current().name().unwrap_or_default().to_owned();
@@ -124,7 +124,7 @@ impl Waits {
         Wait { waits: self, id }
     }
 
-    /// Who sleeps now, the longest wait first.
+    /// The threads that sleep now, the longest wait first.
     #[must_use]
     pub fn blocked(&self) -> Vec<Blocked> {
         let now = Instant::now();
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_sleep_are_seen_until_they_go_on() {
+    fn a_waiting_thread_is_listed_until_its_wait_ends() {
         let waits = Waits::default();
         let first = waits.begin(WaitFor::Commit);
         let second = waits.begin(WaitFor::LogSpace);

@@ -1,7 +1,7 @@
-//! The locks under the schedule explorer, with the interface that `parking_lot` has.
+//! The locks under the schedule explorer, with the interface of `parking_lot`.
 //!
-//! What: every acquisition, wait and release is a place where the explorer may switch threads.
-//! Waits with a timeout never time out: a schedule knows no clock.
+//! What: every acquisition, wait and release is a point where the explorer may switch threads. A
+//! wait with a timeout never times out, because a schedule has no clock.
 
 use shuttle::sync as explored;
 use std::fmt;
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 pub(super) struct Mutex<T: ?Sized>(explored::Mutex<T>);
 
-/// `None` only while a condition is waited for.
+/// `held` is `None` only during the wait for a condition.
 pub(super) struct MutexGuard<'a, T: ?Sized> {
     held: Option<explored::MutexGuard<'a, T>>,
     of: &'a explored::Mutex<T>,
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// Lets others run without the lock for a moment.
+    /// Releases the lock, lets other threads run, and acquires it again.
     pub(super) fn yield_lock(&mut self) {
         self.held = None;
         shuttle::thread::yield_now();
@@ -123,7 +123,7 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 
 pub(super) struct Condvar(explored::Condvar);
 
-/// Whether a wait ran out of time: never.
+/// The result of a wait with a timeout, which never times out.
 pub(super) struct WaitResult;
 
 impl WaitResult {

@@ -1,8 +1,8 @@
-//! Threads that are kept when what they ran has ended, for the next volume.
+//! Threads that outlive their volume and serve the next one.
 //!
-//! What: [`Builder`] and [`JoinHandle`] as the standard library has them. A program that opens
-//! thousands of volumes, as a fuzz target does, spends its time otherwise on threads that begin
-//! and end. Kept threads never end; nothing but their stacks is kept.
+//! What: [`Builder`] and [`JoinHandle`] with the interface of the standard library. A program that
+//! opens thousands of volumes, such as a fuzz target, would otherwise spend its time on starting
+//! and ending threads. Kept threads never end; only their stacks are kept.
 
 use super::{LockRank, Mutex};
 use std::any::Any;
@@ -10,19 +10,19 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What a thread does; it calls its argument when it can do something else next.
+/// The work of a thread. It calls its argument when the thread is free for the next job.
 type Job = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
-/// Threads that wait for something to do.
+/// Idle threads.
 static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(LockRank::Leaf, Vec::new());
 
-/// As [`std::thread::Builder`].
+/// See [`std::thread::Builder`].
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     name: Option<String>,
 }
 
-/// As [`std::thread::JoinHandle`].
+/// See [`std::thread::JoinHandle`].
 #[derive(Debug)]
 pub(crate) struct JoinHandle<T>(Mutex<Receiver<std::thread::Result<T>>>);
 
@@ -31,21 +31,21 @@ impl Builder {
         Self::default()
     }
 
-    /// A name for a thread that has to be made; a kept one keeps its own.
+    /// The name of the thread if a new one starts. A kept thread keeps its name.
     pub(crate) fn name(self, name: String) -> Self {
         Self { name: Some(name) }
     }
 
-    /// Runs `body` on a thread that waits, or on a new one.
+    /// Runs `body` on an idle thread, or on a new one.
     pub(crate) fn spawn<T: Send + 'static>(
         self,
         body: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
         let (done, result) = channel();
-        let job: Job = Box::new(move |rest| {
+        let job: Job = Box::new(move |become_idle| {
             let outcome = catch_unwind(AssertUnwindSafe(body));
-            // Whoever joins finds the thread waiting again.
-            rest();
+            // The thread is idle again before `join` returns.
+            become_idle();
             let _ = done.send(outcome);
         });
         let idle = IDLE.lock().pop();
@@ -81,14 +81,14 @@ impl<T> JoinHandle<T> {
     }
 }
 
-// With the feature other tests use the same threads.
+// With the feature, other tests use the same threads.
 #[cfg(all(test, not(feature = "kept-threads")))]
 mod tests {
     use super::*;
 
-    /// One test, since the threads that are kept are the program's.
+    /// One test only, because all tests of the program share the kept threads.
     #[test]
-    fn a_thread_serves_again_also_after_a_panic() {
+    fn a_thread_is_reused_even_after_a_panic() {
         let run = |fails: bool| {
             let body = move || {
                 assert!(!fails, "planted");
@@ -99,7 +99,7 @@ mod tests {
         let first = run(false).unwrap();
         assert!(run(true).is_err());
         assert_eq!(run(false).unwrap(), first);
-        // Two at a time are two threads.
+        // Two jobs at the same time need two threads.
         let (go, wait) = channel::<()>();
         let busy = Builder::new().spawn(move || wait.recv().is_err()).unwrap();
         assert_ne!(run(false).unwrap(), first);

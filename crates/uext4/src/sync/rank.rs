@@ -1,10 +1,11 @@
-//! The order of the locks, and what a thread holds.
+//! The order of the locks, and the ranks that a thread holds.
 
-/// The order in which locks may be taken, lowest first. `docs/locking.md` lists who takes which.
+/// The order in which locks may be taken, lowest first. `docs/locking.md` lists the operations that
+/// take them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LockRank {
-    /// How a volume ended: held while it ends.
+    /// The result of closing a volume. Held while it is closed.
     End,
     /// Serialises renames that move a directory to another parent.
     Rename,
@@ -18,7 +19,7 @@ pub enum LockRank {
     Sweep,
     /// The right to commit.
     Commit,
-    /// Not a lock: an open handle. Nothing above may be waited for while one is held.
+    /// Not a lock: an open handle. Its thread waits for no lock of a lower rank.
     Handle,
     /// Orphan list of the volume.
     Orphan,
@@ -28,11 +29,11 @@ pub enum LockRank {
     Xattr,
     /// Attributes of an inode.
     Attributes,
-    /// All frees, with `mb_free=global`.
+    /// All frees of blocks, with `mb_free=global`.
     Frees,
     /// Bitmaps and counts of a block group.
     Group,
-    /// Bytes of one metadata block; several only by the owner of the structure they belong to.
+    /// Bytes of one metadata block. Only the owner of a structure holds several of its blocks.
     Buffer,
     /// Pages of one inode.
     Pages,
@@ -51,7 +52,7 @@ pub enum LockRank {
 }
 
 impl LockRank {
-    /// All, lowest first.
+    /// All ranks, lowest first.
     #[cfg(feature = "simulate")]
     pub const ALL: [(Self, &'static str); 22] = [
         (Self::End, "End"),
@@ -78,7 +79,7 @@ impl LockRank {
         (Self::Leaf, "Leaf"),
     ];
 
-    /// Its word in reports.
+    /// Its name in reports.
     #[cfg(feature = "simulate")]
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -129,21 +130,21 @@ mod held {
     }
 }
 
-/// Tells the scheduler which lock the thread may wait for now.
-fn about(rank: LockRank) {
+/// Tells the simulation which lock the thread may wait for now.
+fn note_wait(rank: LockRank) {
     #[cfg(feature = "simulate")]
     uext4_schedule::about(rank.name());
     let _ = rank;
 }
 
-/// As [`about`], of a condition.
-pub(super) fn about_condition() {
+/// Tells the simulation that the thread waits for a condition.
+pub(super) fn note_condition_wait() {
     #[cfg(feature = "simulate")]
     uext4_schedule::about("a condition");
 }
 
-/// Ranked locks and handles that this thread has taken so far, try-locks left out; `None` in a
-/// build that does not follow ranks.
+/// Number of ranked locks and handles that this thread has taken so far, without try-locks. `None`
+/// in a build that does not track ranks.
 #[must_use]
 pub fn locks_taken() -> Option<u64> {
     #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
@@ -158,17 +159,17 @@ pub fn locks_taken() -> Option<u64> {
 pub struct RankGuard {
     #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
     rank: LockRank,
-    // Ranks are kept per thread: a guard must not leave it.
+    // Ranks are tracked per thread, so a guard must stay on its thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl RankGuard {
-    /// Enters `rank`; a debug build panics if it does not rise.
+    /// Enters `rank`. A debug build panics if it does not rise.
     #[must_use]
     pub fn enter(rank: LockRank) -> Self {
         #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
         held::push(rank);
-        about(rank);
+        note_wait(rank);
         Self {
             #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
             rank,
@@ -176,7 +177,8 @@ impl RankGuard {
         }
     }
 
-    /// Enters `rank` after a successful try-lock, which cannot wait and so may break the order.
+    /// Enters `rank` after a successful try-lock, which may break the order because it did not
+    /// wait.
     pub(super) fn enter_unordered(rank: LockRank) -> Self {
         #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
         held::push_unordered(rank);

@@ -9,7 +9,8 @@ pub(crate) use std::thread::{Builder, JoinHandle};
 #[cfg(feature = "simulate")]
 pub(crate) use uext4_schedule::thread::{Builder, JoinHandle};
 
-/// Processors that this process may use. Asking the system takes as long as reading some files.
+/// Number of processors that this process may use. Cached, because asking the system takes as long
+/// as reading some files.
 pub(crate) fn processors() -> usize {
     #[cfg(feature = "simulate")]
     return uext4_schedule::processors();
@@ -21,8 +22,8 @@ pub(crate) fn processors() -> usize {
     }
 }
 
-/// How many cells a counter needs that many threads change: a power of two, one for each
-/// processor up to 64.
+/// Number of cells of a counter that many threads change: a power of two, one for each processor up
+/// to 64.
 pub(crate) fn slots() -> usize {
     #[cfg(feature = "shuttle")]
     return 2;
@@ -30,8 +31,8 @@ pub(crate) fn slots() -> usize {
     processors().min(64).next_power_of_two()
 }
 
-/// A number of the calling thread, to be taken modulo a number of cells. Threads that begin
-/// one after the other have different ones.
+/// A number of the calling thread, to be taken modulo a number of cells. Threads that start one
+/// after the other have different numbers.
 pub(crate) fn slot() -> usize {
     #[cfg(feature = "shuttle")]
     {
@@ -53,7 +54,7 @@ pub(crate) fn slot() -> usize {
     }
 }
 
-/// Lets others run for a moment.
+/// Yields the processor to other threads.
 pub(crate) fn yield_now() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
@@ -63,7 +64,7 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Lets others run for about a millisecond.
+/// Sleeps for about a millisecond, so that other threads can run.
 pub(crate) fn pause() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();

@@ -110,7 +110,7 @@ impl Vfs {
         new: &NewInode,
         early: Option<AllocatedInode>,
     ) -> Result<InodeRef> {
-        let _exclusive = dir.lock().write_soon();
+        let _exclusive = dir.lock().write_adaptive();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(self.files.space(), dir, name)?;
         let default = self.default_acl(dir)?;

@@ -19,7 +19,7 @@ impl Vfs {
     pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
         {
-            let _exclusive = dir.lock().write_soon();
+            let _exclusive = dir.lock().write_adaptive();
             self.check_loser(dir)?;
             let space = self.files.space();
             let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
@@ -59,7 +59,7 @@ impl Vfs {
     }
 
     fn rmdir_in(&self, turn: Turn<'_>, dir: &InodeRef, name: &[u8]) -> Result<Done> {
-        let _exclusive = dir.lock().write_soon();
+        let _exclusive = dir.lock().write_adaptive();
         self.check_loser(dir)?;
         let space = self.files.space();
         let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;

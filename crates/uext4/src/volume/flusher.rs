@@ -1,6 +1,6 @@
 //! The thread that writes dirty data back: what is old, and what is too much.
 
-use crate::cache::{Throttle, Work};
+use crate::cache::{FlusherWork, Throttle};
 use crate::error::{Error, Result};
 use crate::file::Files;
 use crate::sync::thread::JoinHandle;
@@ -45,7 +45,7 @@ fn run(files: &Files) {
     let mut next_period = Instant::now() + PERIOD;
     loop {
         let left = next_period.saturating_duration_since(Instant::now());
-        if throttle.wait_for_work(left) == Work::End {
+        if throttle.wait_for_work(left) == FlusherWork::End {
             return;
         }
         if files.is_read_only() {

@@ -1,8 +1,8 @@
 //! Making an extent longer in place, for a stream that continues at the end of the extent.
 //!
-//! What: [`super::find`] returns the [`Spot`] of a block. If an extent ends there and the new blocks
-//! continue it on the device too, its entry gets a new length. No node is added, split or freed,
-//! and no key changes. Therefore nothing is allocated, and the path is not walked again.
+//! What: [`super::find`] returns the [`Spot`] of a block. If an extent ends there and the new
+//! blocks continue it on the device too, its entry gets a new length. No node is added, split or
+//! freed, and no key changes. Therefore nothing is allocated, and the path is not walked again.
 //! Invariants: the spot was found under the lock under which the tree changes, and the caller still
 //! holds that lock.
 

@@ -160,7 +160,8 @@ enum Step {
     Mapping(Mapping, Option<(usize, Extent)>),
 }
 
-/// Descends one level towards `at`, or returns the mapping. `bound` is the start of the next subtree.
+/// Descends one level towards `at`, or returns the mapping. `bound` is the start of the next
+/// subtree.
 fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Step {
     let position = node.position(at);
     let next = position.map_or(0, |p| p + 1);

@@ -1,17 +1,17 @@
-//! Which blocks are in use, and which twice.
+//! Which blocks are in use, and which are multiply claimed.
 //!
-//! What: one bit a cluster, set by whoever owns it. A run that meets a set bit is noted, so that a
-//! second look at the inodes can name every owner.
+//! What: one bit for each cluster, set for its owner. A run that finds a bit set is noted, so that
+//! a second pass over the inodes can report every owner.
 //!
-//! Locking: the bits are atomics, set by all workers at once; the list of doubles has a lock of
-//! its own, taken only where there are any.
+//! Locking: the bits are atomics that all workers set. The list of multiply-claimed blocks has a
+//! lock, taken only when there are any.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uext4_ondisk::Layout;
 
-/// Doubles kept; further ones only count.
+/// Multiply-claimed runs that are kept. Further ones are only counted.
 const SHARED_MAX: usize = 100_000;
 
 /// Blocks in use.
@@ -46,12 +46,12 @@ impl Claims {
         (from >> self.shift, to.div_ceil(1 << self.shift))
     }
 
-    /// Claims the blocks of a run, which lies in the file system. Returns whether any was taken.
+    /// Claims the blocks of a run inside the file system. Returns whether any was claimed before.
     pub(crate) fn claim(&self, start: u64, count: u64) -> bool {
         self.take(start, count, true)
     }
 
-    /// As [`Claims::claim`], for fixed metadata, which shares clusters with other metadata.
+    /// Claims blocks of fixed metadata, which may share clusters with other metadata.
     pub(crate) fn mark(&self, start: u64, count: u64) -> bool {
         self.take(start, count, false)
     }

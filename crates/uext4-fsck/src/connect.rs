@@ -1,4 +1,4 @@
-//! Passes 3 and 4: every directory is below the root, every inode has the links it counts.
+//! Passes 3 and 4: every directory is below the root, and every link count is right.
 
 use std::sync::atomic::Ordering;
 
@@ -10,11 +10,11 @@ use crate::problem::Problem;
 use crate::volume::{Dir, Inodes, Volume, kind};
 use crate::xattr::{self, Table};
 
-/// What is known of a directory's way to the root.
+/// What is known of a directory's path to the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
-    /// On the way that is being followed.
+    /// On the path that is being followed.
     Open,
     Known,
 }
@@ -36,7 +36,7 @@ pub(crate) fn directories(inodes: &Inodes, log: &mut Log) {
             }
             match place(parent(dir)) {
                 Some(next) if ways[next] != Way::Open => at = next,
-                // Nobody names it, or it is below itself.
+                // It has no entry, or it is below itself.
                 _ => {
                     log.add(Problem::DirUnconnected { dir: dir.ino });
                     break;
@@ -47,14 +47,14 @@ pub(crate) fn directories(inodes: &Inodes, log: &mut Log) {
     }
     for dir in &inodes.dirs {
         let (want, found) = (parent(dir), Ino(dir.dotdot.load(Ordering::Relaxed)));
-        // A missing '..' has been told of, and so has a directory without a parent.
+        // A missing '..' has been reported, and so has a directory without a parent.
         if want.get() != 0 && found.get() != 0 && want != found {
             log.add(Problem::DirParent { dir: dir.ino, found, want });
         }
     }
 }
 
-/// Compares link counts with the entries that were met.
+/// Compares link counts with the entries that were found.
 pub(crate) fn links(volume: &Volume<'_>, inodes: &Inodes, xattrs: &Table, log: &mut Log) {
     for (group, found) in volume.group_numbers().zip(&inodes.groups) {
         for (index, bits) in (0..).zip(&found.kinds) {
@@ -65,7 +65,7 @@ pub(crate) fn links(volume: &Volume<'_>, inodes: &Inodes, xattrs: &Table, log: &
             let counted = found.counted.get(at).map_or(0, |n| n.load(Ordering::Relaxed));
             let stored = found.links.get(at).copied().unwrap_or(0);
             if counted == u32::from(stored) && bits & kind::EA == 0 {
-                // The usual case, hidden inodes with links but no entries left aside.
+                // The usual case. Hidden inodes with links and without entries are left out.
                 if counted != 0 {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! Pass 1, the content of one inode: its blocks are claimed, its size and space compared.
+//! Pass 1, the content of one inode: claims its blocks, and compares its size and space.
 
 use std::sync::atomic::AtomicU32;
 
@@ -13,10 +13,10 @@ use crate::xattr::Found;
 
 /// Bytes of data that `i_block` holds.
 const INLINE_MIN: u64 = 60;
-/// Index blocks of the resize inode: more than its map can have are loops.
+/// Most index blocks of the resize inode. More of them would be a loop.
 const RESIZE_NODES_MAX: u64 = 2048;
 
-/// What was found of an inode's blocks.
+/// What is known of an inode's blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     /// Runs of a directory.
@@ -38,13 +38,13 @@ struct Claimer<'a, 'd> {
     is_dir: bool,
     is_link: bool,
     content: Content,
-    /// The block before, in the file and on the device.
+    /// The last block so far, in the file and on the device.
     before: Option<(u64, u64)>,
     nodes: u64,
 }
 
 impl Claimer<'_, '_> {
-    /// The part of a run that needs clusters of its own: the first one may have come with the run
+    /// The part of a run that needs clusters of its own. The first cluster may belong to the run
     /// before.
     fn claim_clusters(&mut self, run: Run, log: &mut Log) {
         let ratio = u64::from(self.volume.layout.cluster_blocks);
@@ -140,7 +140,7 @@ pub(crate) fn has_blocks(raw: &RawInode) -> bool {
     }
 }
 
-/// Claims what an inode owns and compares size and space.
+/// Claims the blocks of an inode, and compares its size and space with them.
 pub(crate) fn check(
     volume: &Volume<'_>,
     ino: Ino,
@@ -200,7 +200,7 @@ fn special(ino: Ino, raw: &RawInode, log: &mut Log) {
     }
 }
 
-/// Space of an inode against what it owns.
+/// Compares the space of an inode with the blocks it owns.
 fn space(volume: &Volume<'_>, ino: Ino, raw: &RawInode, count: u64, log: &mut Log) {
     let layout = &volume.layout;
     let unit = u64::from(layout.cluster_blocks) * u64::from(layout.block_size / 512);
@@ -248,7 +248,7 @@ fn size(
     }
     if let Some(last) = content.last_written {
         let ratio = u64::from(volume.layout.cluster_blocks);
-        // Blocks up to the end of a cluster come with the ones that are needed.
+        // A whole cluster is allocated, so blocks up to its end are lawful.
         let needed = if ratio > 1 { (last / ratio * ratio).min(last) } else { last };
         if found < needed * block_size {
             wrong((last + 1) * block_size);
@@ -274,7 +274,7 @@ fn map_size_max(volume: &Volume<'_>) -> u64 {
     by_map.min(1 << 41)
 }
 
-/// Target of a symbolic link: as long as its size says, and no longer.
+/// The target of a symbolic link must be exactly as long as its size says.
 fn symlink(
     volume: &Volume<'_>,
     ino: Ino,
@@ -303,7 +303,7 @@ fn target_len(
     let bytes = if flags.contains(InodeFlags::INLINE_DATA) {
         let mut bytes = raw.i_block.to_vec();
         bytes.extend(xattrs.inline.as_deref()?);
-        // The end of the data ends the target as well.
+        // The target also ends with the data.
         bytes.push(0);
         bytes
     } else if is_fast(raw) {
@@ -314,14 +314,14 @@ fn target_len(
         volume.block(block, log)?
     };
     if flags.contains(InodeFlags::ENCRYPT) {
-        // Two bytes say how long the encrypted target is.
+        // Two bytes have the length of the encrypted target.
         return Some((block_map::entry(&bytes, 0).get() & 0xffff) + 2);
     }
     let len = bytes.iter().position(|byte| *byte == 0)?;
     Some(len as u64)
 }
 
-/// The directory that an inode is.
+/// The directory of an inode.
 pub(crate) fn directory(
     ino: Ino,
     raw: &RawInode,
@@ -351,7 +351,7 @@ pub(crate) fn directory(
     })
 }
 
-/// The list of bad blocks: must keep off metadata.
+/// The list of bad blocks must not contain metadata.
 pub(crate) fn bad_blocks(volume: &Volume<'_>, raw: &RawInode, log: &mut Log) {
     struct Bad<'a, 'd>(&'a Volume<'d>);
     impl Visitor for Bad<'_, '_> {
@@ -376,7 +376,7 @@ pub(crate) fn bad_blocks(volume: &Volume<'_>, raw: &RawInode, log: &mut Log) {
     map::blocks(volume, &file, &mut Bad(volume), log);
 }
 
-/// Names an inode among the owners of blocks that have several.
+/// Reports an inode that owns blocks with several owners.
 pub(crate) fn shared(
     volume: &Volume<'_>,
     shared: &Shared,
@@ -410,7 +410,7 @@ pub(crate) fn shared(
     let seed = volume.layout.checksums.inode_seed(ino, raw.i_generation.get());
     let file = Mapped { ino, raw, seed, size_blocks: 1 << 32 };
     let mut owner = Owner { ino, shared, log };
-    // What is wrong with the mapping has been said.
+    // Damage of the mapping has been reported.
     let mut quiet = Log::new(0);
     if raw.flags().contains(InodeFlags::EXTENTS) {
         map::extents(volume, &file, &mut owner, &mut quiet);

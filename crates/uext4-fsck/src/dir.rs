@@ -16,7 +16,7 @@ use crate::volume::{Dir, Inodes, READ_BYTES, Volume, kind};
 /// Shortest name in an encrypted directory.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
-/// A directory under check.
+/// A directory that is checked.
 struct Check<'a, 'd> {
     volume: &'a Volume<'d>,
     inodes: &'a Inodes,
@@ -24,9 +24,9 @@ struct Check<'a, 'd> {
     seed: InodeSeed,
     has_file_type: bool,
     log: Log,
-    /// Hash and place of every name: those that are there twice stand side by side once sorted.
+    /// Hash and place of every name. Duplicates are adjacent after sorting.
     names: Vec<(u64, u64)>,
-    /// Entries met so far, as far as `.` and `..` are concerned.
+    /// Which of `.` and `..` were found so far.
     met: u32,
     tree: Option<Tree>,
 }
@@ -58,7 +58,7 @@ pub(crate) fn check(volume: &Volume<'_>, inodes: &Inodes, dir: &Dir) -> Log {
 
 impl Check<'_, '_> {
     fn inline(&mut self, bytes: &[u8]) {
-        // The parent stands where a record would start.
+        // The parent is where a record would start.
         let Some(first) = RawDirEntry::ref_from_prefix(bytes) else { return };
         let parent = Ino(first.inode.get());
         self.dir.dotdot.store(parent.get(), Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// The parent of a directory in its inode, which is no record.
+    /// Reads the parent of a directory with inline data, which is no record.
     fn dot_entry(&mut self, name: &[u8], ino: Ino) {
         let (dir, layout) = (self.dir.ino, &self.volume.layout);
         let n = ino.get();
@@ -120,7 +120,7 @@ impl Check<'_, '_> {
     fn block(&mut self, logical: u32, block: &[u8]) {
         if self.dir.indexed {
             if logical == 0 {
-                // Of a directory with holes, which is damaged, not all blocks have a place in it.
+                // In a damaged directory with holes, not all blocks have a place.
                 let blocks = self.dir.runs.iter().map(|run| run.2).fold(0, u32::saturating_add);
                 self.tree =
                     Tree::root(self.volume, self.dir.ino, block, self.seed, blocks, &mut self.log);
@@ -184,7 +184,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// One record; `rest` starts with its name.
+    /// Checks one record. `rest` starts with its name.
     fn record(&mut self, logical: u32, at: usize, raw: &RawDirEntry, rest: &[u8]) {
         let ino = Ino(raw.inode.get());
         let len = usize::from(raw.name_len);
@@ -236,7 +236,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// An entry that names an inode; `ordinary`: neither `.` nor `..`.
+    /// Checks an entry with an inode. `ordinary`: neither `.` nor `..`.
     fn entry(&mut self, ordinary: bool, name: &[u8], ino: Ino, file_type: u8) {
         let (dir, layout) = (self.dir.ino, &self.volume.layout);
         let n = ino.get();
@@ -309,7 +309,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Names that are there twice.
+    /// Reports duplicate names.
     fn duplicates(&mut self) {
         let mut names = std::mem::take(&mut self.names);
         names.sort_unstable();
@@ -326,7 +326,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// The name of a record that was met before.
+    /// The name of a record that was read before.
     fn name_at(&mut self, place: u64) -> Option<Vec<u8>> {
         let (logical, at) = ((place >> 16) as u32, (place & 0xffff) as usize);
         let name_of = |block: &[u8]| {

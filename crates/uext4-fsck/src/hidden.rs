@@ -1,4 +1,4 @@
-//! Hidden inodes whose content the file system itself needs: journal, orphan file, resize inode.
+//! Hidden inodes that the file system itself uses: journal, orphan file, resize inode.
 
 use uext4_ondisk::journal::{JournalIncompat, JournalLayout, RawJournalSuperblock};
 use uext4_ondisk::{BlockNo, Compat, FileKind, Incompat, Ino, RawInode, RoCompat, orphan};
@@ -11,7 +11,7 @@ use crate::volume::Volume;
 /// Blocks of the shortest journal.
 const JOURNAL_MIN: u64 = 1024;
 
-/// Judges the journal, as it stands: nothing is replayed.
+/// Checks the journal without replaying it.
 pub(crate) fn journal(volume: &Volume<'_>, log: &mut Log) {
     let ino = Ino(volume.sb.s_journal_inum.get());
     if !volume.compat(Compat::HAS_JOURNAL) {
@@ -51,7 +51,7 @@ fn journal_superblock(volume: &Volume<'_>, ino: Ino, bytes: &[u8], blocks: u64, 
             return;
         }
     };
-    // Fast commits change where the log ends, nothing else that matters here.
+    // Fast commits change the end of the log, and nothing else that matters here.
     let mut plain = sb;
     let incompat = sb.s_feature_incompat.get();
     plain.s_feature_incompat.set(incompat & !JournalIncompat::FAST_COMMIT.bits());
@@ -72,7 +72,7 @@ fn journal_superblock(volume: &Volume<'_>, ino: Ino, bytes: &[u8], blocks: u64, 
     }
 }
 
-/// Judges the orphan file: of a file system at rest it is empty.
+/// Checks the orphan file, which must be empty in a file system that is not mounted.
 pub(crate) fn orphan_file(volume: &Volume<'_>, log: &mut Log) {
     if !volume.compat(Compat::ORPHAN_FILE) {
         return;
@@ -115,7 +115,7 @@ pub(crate) fn orphan_file(volume: &Volume<'_>, log: &mut Log) {
     }
 }
 
-/// Judges the inode that keeps blocks back for group descriptors.
+/// Checks the inode that reserves blocks for group descriptors.
 pub(crate) fn resize(volume: &Volume<'_>, log: &mut Log) {
     let Some(slot) = volume.slot(Ino::RESIZE, log) else { return };
     let Ok(raw) = RawInode::read(&slot) else { return };

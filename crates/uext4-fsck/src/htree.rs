@@ -38,7 +38,7 @@ struct Block {
     referenced: bool,
 }
 
-/// The index of a directory, and what its leaves hold.
+/// The index of a directory, and the hashes in its leaves.
 pub(crate) struct Tree {
     hasher: DirHasher,
     levels: u8,
@@ -49,7 +49,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Reads the root, block 0. `None`: there is no tree to speak of, and the log says why.
+    /// Reads the root, block 0. `None`: there is no valid root, and the log says why.
     pub(crate) fn root(
         volume: &Volume<'_>,
         dir: Ino,
@@ -98,7 +98,7 @@ impl Tree {
         Some(Self { hasher, levels, has_csum, root, nodes: FxHashMap::default(), blocks })
     }
 
-    /// Takes a block if it is an index block; returns whether it is.
+    /// Keeps a block if it is an index block. Returns whether it is.
     pub(crate) fn node(
         &mut self,
         dir: Ino,
@@ -154,7 +154,7 @@ impl Tree {
         }
     }
 
-    /// One index block, with `levels` of nodes below it.
+    /// Checks an index block that has `levels` of nodes below it.
     fn level(&mut self, dir: Ino, at: u32, index: &Index, levels: u8, end: u32, log: &mut Log) {
         for (n, &(least, child)) in index.iter().enumerate() {
             let most = index.get(n + 1).map_or(end, |next| next.0);
@@ -189,7 +189,7 @@ impl Tree {
     }
 }
 
-/// The entries of an index block; hashes without the bit that says a hash goes on.
+/// The entries of an index block. Hashes are without the bit that says that a hash continues.
 fn index(block: &[u8], offset: usize, has_csum: bool) -> Result<Index, &'static str> {
     let area = block.get(offset..).unwrap_or_default();
     let head = RawDxCountLimit::ref_from_prefix(area).ok_or("it has no entries")?;

@@ -28,7 +28,7 @@ pub(crate) struct Scan<'a, 'd> {
     check_low_dtime: bool,
 }
 
-/// Looks at every inode of a group that may be in use.
+/// Checks every inode of a group that may be in use.
 pub(crate) fn scan<'a, 'd>(
     volume: &'a Volume<'d>,
     xattrs: &'a Table,
@@ -48,8 +48,8 @@ pub(crate) fn scan<'a, 'd>(
     scan
 }
 
-/// The list of orphans runs through `i_dtime`. A clock that stood near 1970 makes inode numbers
-/// and times look alike.
+/// The orphan list is linked through `i_dtime`. With a clock near 1970 a time of deletion looks
+/// like an inode number.
 fn low_dtime_means_orphan(volume: &Volume<'_>) -> bool {
     let (sb, count) = (&volume.sb, volume.layout.inodes_count);
     let made = sb.s_mkfs_time.get();
@@ -147,7 +147,7 @@ impl Scan<'_, '_> {
         self.content(ino, &raw, &found);
     }
 
-    /// Inodes that no directory names.
+    /// Checks inodes that no directory has an entry for.
     fn hidden(&mut self, ino: Ino, index: usize, raw: &RawInode, slot: &[u8]) {
         let volume = self.volume;
         let mode = raw.i_mode.get();

@@ -1,8 +1,8 @@
 //! Checks ext2, ext3 and ext4 file systems, as e2fsck -fn does.
 //!
-//! What: [`check`] reads a file system as it stands and returns a [`Report`] of [`Finding`]s. It
-//! never writes, and it does not replay a journal: a dirty one is a warning, and what its
-//! transactions would have changed may be findings. Replay first where that matters.
+//! What: [`check`] reads a file system and returns a [`Report`] of [`Finding`]s. It never writes,
+//! and it does not replay the journal. A dirty journal is a warning, and what its transactions
+//! would still change may be reported as findings. Replay the journal first if that matters.
 //!
 //! The passes are those of e2fsck: superblock and descriptors; inodes and their blocks;
 //! directories; connectivity; link counts; bitmaps and counts. Inodes and bitmaps are checked by
@@ -18,8 +18,8 @@
 //! | `connect` | passes 3 and 4 |
 //! | `summary` | pass 5 |
 //!
-//! Invariants: the engine is never used, so that a bug there cannot hide from its own checker. On
-//! no image does a check panic, loop, or take memory out of proportion to the device.
+//! Invariants: the engine is never used, so that a bug there cannot hide from its own checker. No
+//! image makes a check panic or loop, or use memory out of proportion to the device.
 
 #![forbid(unsafe_code)]
 
@@ -56,9 +56,9 @@ pub use crate::report::{Counts, Finding, Report};
 /// How to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads; 0 and 1 do all work in the caller's.
+    /// Threads. With 0 or 1 the calling thread does all work.
     pub threads: usize,
-    /// Findings kept; those beyond are only counted.
+    /// Findings that are kept. Further ones are only counted.
     pub findings_max: usize,
 }
 
@@ -109,7 +109,7 @@ impl Pass {
     }
 }
 
-/// Whoever wants to see how far a check has come.
+/// Receives the progress of a check.
 pub trait Progress: Send {
     /// A pass of `steps` steps starts.
     fn pass(&mut self, _pass: Pass, _steps: u64) {}
@@ -117,7 +117,7 @@ pub trait Progress: Send {
     fn advance(&mut self, _done: u64) {}
 }
 
-/// Nobody.
+/// Progress is not reported.
 impl Progress for () {}
 
 /// Why a file system cannot be checked at all.
@@ -135,7 +135,7 @@ pub enum CheckError {
     /// Blocks are larger than the checker reads.
     #[error("blocks above 4096 bytes cannot be checked")]
     BlockSize,
-    /// The device fails where the superblock stands.
+    /// Reading the superblock failed.
     #[error("cannot read the superblock: {0}")]
     Device(#[source] io::Error),
 }
@@ -143,8 +143,8 @@ pub enum CheckError {
 /// Checks the file system on a device. Nothing is written.
 ///
 /// # Errors
-/// [`CheckError`] where there is nothing that can be checked. All that is wrong with a file system
-/// is a finding of the report, not an error.
+/// [`CheckError`] if there is nothing that can be checked. Damage of the file system is a finding
+/// of the report, not an error.
 pub fn check(
     device: &dyn Device,
     options: &Options,
@@ -201,7 +201,7 @@ fn passes(volume: &Volume<'_>, progress: &mut dyn Progress, log: &mut Log) -> Co
     counts
 }
 
-/// What is left of a scan when its worker is done.
+/// The result of a scan when its worker is done.
 struct Scanned {
     inodes: volume::GroupInodes,
     dirs: Vec<volume::Dir>,
@@ -243,7 +243,7 @@ fn gather(volume: &Volume<'_>, scans: Vec<Scanned>, log: &mut Log) -> (Inodes, C
     (inodes, counts)
 }
 
-/// Pass 1B: where blocks have several owners, all of them are named.
+/// Pass 1B: reports all owners of multiply-claimed blocks.
 fn shared_blocks(volume: &Volume<'_>, inodes: &Inodes, log: &mut Log) {
     let shared = volume.claims.shared();
     if shared.is_empty() || volume.ro_compat(RoCompat::SHARED_BLOCKS) {
@@ -264,7 +264,7 @@ fn shared_blocks(volume: &Volume<'_>, inodes: &Inodes, log: &mut Log) {
             }
         }
     }
-    // An owner that cannot be found again must not make the sharing go unseen.
+    // The sharing is reported even if an owner cannot be found again.
     if log.errors() == before
         && let Some((block, count)) = shared.in_run(0, u64::MAX >> 1)
     {

@@ -1,8 +1,8 @@
-//! Findings as a pass collects them: bounded, whatever the image holds.
+//! The findings that a pass collects. Their number is bounded for any image.
 
 use crate::problem::{Problem, Severity};
 
-/// Problems found by one worker, in the order in which it met them.
+/// Problems found by one worker, in the order in which it found them.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     kept: Vec<Problem>,
@@ -33,7 +33,7 @@ impl Log {
         }
     }
 
-    /// Adds what another worker found.
+    /// Adds the findings of another worker.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.errors += other.errors;
         self.warnings += other.warnings;

@@ -1,8 +1,8 @@
 //! The blocks of a file: a walk over its extent tree or its block map.
 //!
-//! Invariants: a walk ends on any image. Keys of extent nodes must ascend through the whole tree
-//! and a node that does not start with its key is not entered; an indirect block that has an owner
-//! already is not entered either. So no walk meets a node twice.
+//! Invariants: a walk ends on any image. Keys of extent nodes must ascend in the whole tree, and a
+//! node that does not start with its key is not entered. An indirect block that has an owner
+//! already is not entered either. Therefore no walk visits a node twice.
 
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::extent::{self, Extent, ExtentIndex, RawExtent, RawExtentHeader, RawExtentIndex};
@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::problem::Problem;
 use crate::volume::Volume;
 
-/// Deepest extent tree that is read; what has more levels than 5 is odd, but lawful.
+/// Deepest extent tree that is read. More than 5 levels are odd, but lawful.
 const DEPTH_MAX: u16 = 16;
 const DEPTH_USUAL: u16 = 5;
 /// Size of an extent header, and of each entry.
@@ -21,7 +21,7 @@ const DIRECT: u64 = 12;
 /// One past the last block of a file.
 const END: u64 = 1 << 32;
 
-/// Blocks of a file that follow each other.
+/// A contiguous run of blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) logical: u64,
@@ -30,20 +30,20 @@ pub(crate) struct Run {
     pub(crate) unwritten: bool,
 }
 
-/// Who wants to know the blocks of a file.
+/// Receives the blocks of a file.
 pub(crate) trait Visitor {
-    /// Data, in ascending order; lies in the file system.
+    /// A run of data, inside the file system. Runs come in ascending order.
     fn data(&mut self, run: Run, log: &mut Log);
-    /// A block of the mapping itself; lies in the file system. Returns whether to go into it.
+    /// A block of the mapping, inside the file system. Returns whether to enter it.
     fn node(&mut self, block: u64, log: &mut Log) -> bool;
 }
 
-/// The inode whose blocks are walked over.
+/// The inode whose blocks are visited.
 pub(crate) struct Mapped<'a> {
     pub(crate) ino: Ino,
     pub(crate) raw: &'a RawInode,
     pub(crate) seed: InodeSeed,
-    /// Blocks by size: unwritten extents may lie past it.
+    /// Blocks by size. Unwritten extents may be behind them.
     pub(crate) size_blocks: u64,
 }
 
@@ -107,7 +107,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         self.log.add(Problem::ExtentHeader { ino: self.file.ino, block, why });
     }
 
-    /// Entries of a node whose header is sound.
+    /// Entries of a node with a valid header.
     fn header(&mut self, bytes: &[u8], block: u64, depth: u16) -> Option<usize> {
         let header = RawExtentHeader::ref_from_prefix(bytes)?;
         let fits = bytes.len() / ENTRY - 1;
@@ -129,7 +129,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
         None
     }
 
-    /// A node: entries up to file block `end`.
+    /// Visits a node, whose entries end at file block `end`.
     fn node(&mut self, bytes: &[u8], block: u64, depth: u16, end: u64) {
         let Some(count) = self.header(bytes, block, depth) else { return };
         let entries = bytes.chunks_exact(ENTRY).skip(1).take(count);
@@ -172,7 +172,7 @@ impl<V: Visitor> Walk<'_, '_, V> {
             self.log.add(Problem::ExtentChecksum { ino, block });
         }
         self.node(&bytes, block, depth, end);
-        // A child that failed must not let the same range be used again.
+        // Even if the child failed, its range must not be used again.
         self.next = self.next.max(key + 1);
     }
 
@@ -253,11 +253,11 @@ impl<V: Visitor> Walk<'_, '_, V> {
     }
 }
 
-/// Finds where a block of a file stands; nothing is judged.
+/// Finds a block of a file without checking anything.
 pub(crate) struct Find {
     wanted: u64,
     pub(crate) found: Option<u64>,
-    /// Blocks met, and the end of the last one.
+    /// Blocks visited, and the end of the last one.
     pub(crate) count: u64,
     pub(crate) end: u64,
     /// All blocks: runs in the file, on the device, count.
@@ -265,7 +265,7 @@ pub(crate) struct Find {
     nodes: u64,
 }
 
-/// Runs that a look at one file keeps.
+/// Most runs that are kept of one file.
 const RUNS_MAX: usize = 1 << 20;
 const NODES_MAX: u64 = 1 << 16;
 

@@ -31,7 +31,7 @@ impl Severity {
     }
 }
 
-/// Where a finding stands.
+/// The place of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// The superblock.
@@ -96,8 +96,8 @@ pub struct Code {
 macro_rules! problems {
     ($( $name:ident { $($field:ident : $type:ty),* } $code:literal $severity:ident
         $place:expr, $sentence:literal; )*) => {
-        /// One thing that is wrong. Numbers named `found` stand on the device, those named `want`
-        /// are what the rest of the file system says.
+        /// One thing that is wrong. Numbers named `found` are on the device. Those named `want` are
+        /// what the rest of the file system says.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs)] // the sentences say what each means
         pub enum Problem { $( $name { $($field : $type),* }, )* }
@@ -120,7 +120,7 @@ macro_rules! problems {
                 match self { $( Self::$name { .. } => Severity::$severity, )* }
             }
 
-            /// Where it stands.
+            /// Its place.
             #[must_use]
             #[allow(unused_variables)]
             pub fn place(&self) -> Place {
@@ -137,7 +137,7 @@ macro_rules! problems {
     };
 }
 
-/// Lets the table below name places by what it has at hand.
+/// Converts the values in the table below to places.
 fn place_of(place: impl Into<Place>) -> Place {
     place.into()
 }

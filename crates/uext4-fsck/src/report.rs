@@ -9,11 +9,11 @@ pub struct Finding {
     pub code: &'static str,
     /// How much it matters.
     pub severity: Severity,
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
     /// What is wrong, without the place.
     pub sentence: String,
-    /// The same with its numbers, for a repair.
+    /// The problem with its numbers, for a repair.
     pub problem: Problem,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// What was counted on the way.
+/// What a check has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Inodes of the file system.
@@ -67,7 +67,7 @@ pub struct Report {
     pub errors: u64,
     /// Warnings found, those beyond the limit included.
     pub warnings: u64,
-    /// The check stopped half-way: see the finding that is fatal.
+    /// The check stopped half-way, see the fatal finding.
     pub stopped: bool,
     /// What was counted.
     pub counts: Counts,

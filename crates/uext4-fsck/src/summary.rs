@@ -32,7 +32,7 @@ fn free(map: &[u8], bits: u32) -> u32 {
     bitmap::count_zeros(map, bits)
 }
 
-/// Clusters free in groups without a block bitmap, before any file has claimed a block.
+/// Free clusters in groups without a block bitmap, before any file has claimed a block.
 pub(crate) fn fixed_in_uninit(volume: &Volume<'_>) -> Vec<u32> {
     let each = volume.group_numbers().zip(&volume.groups).map(|(group, found)| {
         if !found.block_uninit {
@@ -167,7 +167,8 @@ pub(crate) fn total(volume: &Volume<'_>, sums: Vec<Sum>, counts: &mut Counts, lo
     counts.blocks = volume.layout.blocks_count;
     counts.inodes = u64::from(volume.layout.inodes_count);
     counts.blocks_used += volume.layout.first_data_block.get();
-    // Stale after a crash: the kernel writes them only at unmount. In blocks, unlike the groups'.
+    // Stale after a crash, because the kernel writes them only at unmount. In blocks, unlike the
+    // groups' counts.
     let free_blocks = free_blocks * u64::from(volume.layout.cluster_blocks);
     let found = volume.sb.free_blocks_count();
     if found != free_blocks {

@@ -54,7 +54,7 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// Reads and judges superblock and descriptors. `Ok(None)`: a fatal finding is in `log`.
+/// Reads and checks superblock and descriptors. `Ok(None)`: a fatal finding is in `log`.
 pub(crate) fn open<'d>(
     device: &'d dyn Device,
     options: &Options,
@@ -119,7 +119,7 @@ fn read(device: &dyn Device, offset: u64) -> Result<RawSuperblock, CheckError> {
     RawSuperblock::from_prefix(&bytes).ok_or(CheckError::NoFileSystem)
 }
 
-/// The primary superblock, or a backup where the primary is none.
+/// The primary superblock, or a backup if the primary is invalid.
 fn find(device: &dyn Device, log: &mut Log) -> Result<RawSuperblock, CheckError> {
     let primary = read(device, SUPERBLOCK_OFFSET)?;
     if primary.s_magic.get() == MAGIC {
@@ -136,7 +136,7 @@ fn find(device: &dyn Device, log: &mut Log) -> Result<RawSuperblock, CheckError>
     Err(CheckError::NoFileSystem)
 }
 
-/// Geometry; descriptors of more than 64 bytes are read as far as they are known.
+/// The geometry. Of descriptors of more than 64 bytes the known part is read.
 fn geometry(sb: &RawSuperblock, device_bytes: u64) -> Result<Layout, FormatError> {
     let size = sb.s_desc_size.get();
     let is_64bit = Features::of(sb).incompat.contains(Incompat::BIT64);
@@ -153,12 +153,12 @@ fn geometry(sb: &RawSuperblock, device_bytes: u64) -> Result<Layout, FormatError
 
 fn refuse(sb: &RawSuperblock) -> Result<(), CheckError> {
     let features = Features::of(sb);
-    // The kernel ignores unknown compatible features; to check, they must be known.
+    // The kernel ignores unknown compatible features. A check must know them.
     let mut names = features.compat.difference(COMPAT).names();
     names.extend(features.incompat.difference(INCOMPAT).names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
     let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
-    // As e2fsck has it: a UUID names a journal elsewhere, whatever else is there.
+    // As in e2fsck, a UUID means an external journal, whatever else is there.
     let no_inode = has_journal && sb.s_journal_inum.get() == 0;
     if sb.s_journal_uuid != [0; 16] || (no_inode && sb.s_journal_dev.get() != 0) {
         names.push("external journal".to_owned());
@@ -166,7 +166,7 @@ fn refuse(sb: &RawSuperblock) -> Result<(), CheckError> {
     if names.is_empty() { Ok(()) } else { Err(CheckError::Refused { names: names.join(" ") }) }
 }
 
-/// Fields that only warn.
+/// Fields whose findings are only warnings.
 fn fields(volume: &Volume<'_>, log: &mut Log) {
     let (sb, layout) = (&volume.sb, &volume.layout);
     if sb.s_state.get() & STATE_ERROR != 0 {
@@ -261,7 +261,7 @@ fn descriptor(volume: &Volume<'_>, group: GroupNo, slot: &[u8], log: &mut Log) -
     result
 }
 
-/// Whether bitmaps and table can stand where the descriptor says.
+/// Whether bitmaps and table can be where the descriptor says.
 fn places(volume: &Volume<'_>, group: GroupNo, found: &mut Group, log: &mut Log) {
     let layout = &volume.layout;
     let (mut first, mut end) = (layout.first_data_block.get(), layout.blocks_count);

@@ -1,5 +1,5 @@
-//! The file system under check: device, superblock, geometry, descriptors, and what the passes
-//! have learnt so far.
+//! The file system that is checked: device, superblock, geometry, descriptors, and what the passes
+//! have found so far.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +14,7 @@ use crate::claims::Claims;
 use crate::log::Log;
 use crate::problem::Problem;
 
-/// Blocks read at once where they follow each other.
+/// Most contiguous blocks that are read at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
 /// What the check trusts of a group's descriptor.
@@ -46,18 +46,18 @@ pub(crate) mod kind {
     pub(crate) const DIRECTORY: u8 = 2;
 }
 
-/// Inodes of one group, as the first pass found them.
+/// Inodes of one group, from the first pass.
 #[derive(Debug, Default)]
 pub(crate) struct GroupInodes {
     /// See [`kind`]; inodes past the end are not in use.
     pub(crate) kinds: Vec<u8>,
     /// `i_links_count`.
     pub(crate) links: Vec<u16>,
-    /// Entries met.
+    /// Entries found.
     pub(crate) counted: Vec<AtomicU32>,
 }
 
-/// A directory, as the first pass found it.
+/// A directory, from the first pass.
 #[derive(Debug)]
 pub(crate) struct Dir {
     pub(crate) ino: Ino,
@@ -111,17 +111,17 @@ impl Volume<'_> {
         self.layout.block_size as usize
     }
 
-    /// Whether a block number lies in the file system.
+    /// Whether a block number is inside the file system.
     pub(crate) fn is_valid(&self, block: u64) -> bool {
         self.layout.is_valid_block(BlockNo(block))
     }
 
-    /// Whether a run lies in the file system.
+    /// Whether a run is inside the file system.
     pub(crate) fn is_valid_run(&self, start: u64, count: u64) -> bool {
         self.layout.is_valid_run(BlockNo(start), count)
     }
 
-    /// Reads whole blocks, which lie in the file system, into `bytes`. A failure is a finding.
+    /// Reads whole blocks inside the file system into `bytes`. A failure is a finding.
     pub(crate) fn read(&self, block: BlockNo, bytes: &mut [u8], log: &mut Log) -> bool {
         match self.device.read_at(self.layout.byte_of(block), bytes) {
             Ok(()) => true,
@@ -132,7 +132,7 @@ impl Volume<'_> {
         }
     }
 
-    /// Reads one block; `None` where it is outside the file system or cannot be read.
+    /// Reads one block. `None` if it is outside the file system or cannot be read.
     pub(crate) fn block(&self, block: u64, log: &mut Log) -> Option<Vec<u8>> {
         let mut bytes = vec![0; self.block_size()];
         (self.is_valid(block) && self.read(BlockNo(block), &mut bytes, log)).then_some(bytes)
@@ -158,7 +158,7 @@ impl Volume<'_> {
         (0..self.layout.group_count).map(GroupNo)
     }
 
-    /// Whether an inode is hidden: reserved, or named by the superblock.
+    /// Whether an inode is hidden: reserved, or in a field of the superblock.
     pub(crate) fn is_hidden(&self, ino: Ino) -> bool {
         let n = ino.get();
         (n < self.layout.first_ino.get() && ino != Ino::ROOT)
@@ -197,7 +197,7 @@ impl Inodes {
         place.and_then(|(group, at)| group.kinds.get(at)).copied().unwrap_or(0)
     }
 
-    /// Counts an entry that names an inode.
+    /// Counts an entry for an inode.
     pub(crate) fn count(&self, ino: Ino) {
         if let Some(counted) = self.place(ino).and_then(|(group, at)| group.counted.get(at)) {
             counted.fetch_add(1, Ordering::Relaxed);

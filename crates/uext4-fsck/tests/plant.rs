@@ -1,9 +1,9 @@
 //! Every sort of finding, planted one by one.
 //!
-//! Fault model: one field of one structure of a sound image is wrong, its checksum right unless
-//! the checksum is the fault. Each plant must be found under its code, and the sound image must
-//! have no finding. The second test damages at random and asks that every code is met, but for
-//! those in `RARE`. Not covered: that nothing else is found besides.
+//! Fault model: one field of one structure of a sound image is wrong. Its checksum is right unless
+//! the checksum is the fault. Each plant must be found with its code, and the sound image must have
+//! no finding. The second test damages images at random, and requires that every code is found
+//! except those in `RARE`. Not covered: that nothing else is found.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

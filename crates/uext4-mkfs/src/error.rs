@@ -20,7 +20,7 @@ pub enum MkfsError {
         /// The device's error.
         source: io::Error,
     },
-    /// The layout that was computed is not one that can be opened: an error of this crate.
+    /// The computed layout cannot be opened, which is an error of this crate.
     #[error("cannot lay out the file system: {0}")]
     Layout(#[from] FormatError),
 }

@@ -19,7 +19,7 @@ pub struct Report {
     /// Blocks of the file system; may be fewer than asked for, when a last group would have been
     /// too small.
     pub blocks: u64,
-    /// Blocks that only the superuser may take.
+    /// Blocks that only the superuser may use.
     pub reserved_blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
@@ -111,7 +111,7 @@ fn fill_descriptors(
         if has_csum {
             let mut flags = GroupFlags::empty();
             flags.set(GroupFlags::INODE_UNINIT, inodes == 0);
-            // The last group's bitmap must say where the file system ends.
+            // The last group's bitmap must show where the file system ends.
             let is_last = number + 1 == layout.group_count;
             let has_content = *touched || inodes > 0;
             flags.set(GroupFlags::BLOCK_UNINIT, !has_content && !is_last);
@@ -132,7 +132,7 @@ fn finish_superblock(geometry: &mut Geometry, descs: &[RawGroupDesc]) {
     let size = u64::from(geometry.layout.block_size / 4);
     let has_resize = geometry.layout.features.compat.contains(Compat::RESIZE_INODE);
     if has_resize && (size * size + size + 12) * size * 4 > 1 << 32 {
-        // The size of the resize inode takes more than 32 bits.
+        // The size of the resize inode needs more than 32 bits.
         let large_file = RoCompat::LARGE_FILE.bits();
         sb.s_feature_ro_compat.set(sb.s_feature_ro_compat.get() | large_file);
     }

@@ -16,7 +16,7 @@ const LAST_GROUP_SLACK: u64 = 50;
 const DEFAULT_FLEX_GROUPS: u32 = 16;
 const EXTRA_ISIZE: u16 = 32;
 
-/// A file system's shape, before any block is given away.
+/// The geometry of a file system, before any block is allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     pub(crate) sb: RawSuperblock,
@@ -46,7 +46,7 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
     }
     let mut blocks = bytes / u64::from(block_size);
     if options.size.is_none() {
-        // As mke2fs: a file system that fills the device ends on a page boundary.
+        // As in mke2fs, a file system that fills the device ends on a page boundary.
         let per_page = u64::from(4096 / block_size);
         blocks -= blocks % per_page;
     }
@@ -84,7 +84,7 @@ pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
         return Err(MkfsError::option("a file system above 2^32 blocks needs the 64bit feature"));
     }
     if request.blocks > u64::from(u32::MAX) {
-        // The resize inode names blocks by 32 bits.
+        // The resize inode has block numbers of 32 bits.
         features.compat.remove(Compat::RESIZE_INODE);
     }
     let time = options.time.unwrap_or_else(now);
@@ -96,7 +96,7 @@ pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
     Ok(Geometry { sb, layout, time })
 }
 
-/// Seconds since 1970, as far as the field goes.
+/// Seconds since 1970, limited to the field.
 fn now() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
@@ -163,8 +163,9 @@ fn flex_log(options: &Options) -> Result<u8> {
     Ok(u8::try_from(groups.trailing_zeros()).unwrap_or(0))
 }
 
-/// Divides the blocks into groups and the inodes among them. A last group too small for its own
-/// metadata is left out, and too many inodes a group make smaller groups: then it starts again.
+/// Divides the blocks into groups and the inodes among them. If the last group is too small for its
+/// own metadata, it is left out; if a group has too many inodes, groups become smaller. Then the
+/// division starts again.
 fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
     let mut blocks = request.blocks;
     let mut per_group = request.block_size * 8;
@@ -182,7 +183,7 @@ fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
             if per_group < 256 {
                 return Err(MkfsError::option("too many inodes: use a larger -i or a smaller -N"));
             }
-            // One bitmap cannot name all inodes of a group.
+            // One bitmap cannot have all inodes of a group.
             (per_group, blocks) = (per_group - 8, request.blocks);
             continue;
         }
@@ -215,7 +216,7 @@ fn too_small() -> MkfsError {
     MkfsError::option("not enough space to build the file system")
 }
 
-/// Divides the inodes among the groups; false when a group would have more than its bitmap.
+/// Divides the inodes among the groups. False when a group would have more than its bitmap.
 fn fit_inodes(sb: &mut RawSuperblock, request: &Request, groups: u32) -> bool {
     let (block, inode) = (request.block_size, request.inode_size);
     let wanted = request.inodes.max(u64::from(FIRST_INO) + 1);
@@ -246,7 +247,7 @@ fn choose_backups(sb: &mut RawSuperblock, groups: u32) {
     }
 }
 
-/// Keeps descriptor blocks back for growing to 1024 times the size, where the resize inode can.
+/// Reserves descriptor blocks for growth to 1024 times the size, as far as the resize inode allows.
 /// Returns the blocks of descriptors.
 fn set_reserved_gdt(sb: &mut RawSuperblock, groups: u32, block_size: u32) -> Result<u32> {
     let features = Features::of(sb);

@@ -20,14 +20,14 @@ use uext4_ondisk::{
 /// The inode that lists bad blocks.
 const BAD_BLOCKS: Ino = Ino(1);
 const LOST_AND_FOUND: Ino = Ino(11);
-/// Made after lost+found, so the first free inode.
+/// Created after lost+found, so it is the first free inode.
 const ORPHAN_FILE: Ino = Ino(12);
-/// Bytes that lost+found gets, so that fsck need not allocate; at most 12 blocks.
+/// Bytes of lost+found, so that fsck need not allocate; at most 12 blocks.
 const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
 /// Index of the double-indirect block in `i_block`.
 const DOUBLE_INDIRECT: usize = 13;
 
-/// Files in the making.
+/// The files that are being created.
 pub(crate) struct Files<'a> {
     pub(crate) geometry: &'a mut Geometry,
     pub(crate) space: &'a mut Space,
@@ -36,7 +36,7 @@ pub(crate) struct Files<'a> {
     pub(crate) blocks: BTreeMap<BlockNo, Vec<u8>>,
     /// Slots of the inode table.
     pub(crate) slots: BTreeMap<Ino, Vec<u8>>,
-    /// Directories: their groups count them.
+    /// Directories, which their groups count.
     pub(crate) directories: Vec<Ino>,
     /// Last inode in use.
     pub(crate) last_ino: Ino,
@@ -62,7 +62,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Makes all files. Returns warnings.
+    /// Creates all files. Returns warnings.
     pub(crate) fn make(
         &mut self,
         options: &Options,
@@ -108,7 +108,7 @@ impl<'a> Files<'a> {
         features.put(&mut self.geometry.sb);
     }
 
-    /// Blocks that never hold data: what `statfs` leaves out.
+    /// Blocks that never hold data, which `statfs` does not count.
     fn overhead(&self, descs: &[RawGroupDesc]) -> u64 {
         let layout = &self.geometry.layout;
         let tables = u64::from(layout.inode_table_blocks()) + 2;
@@ -118,7 +118,7 @@ impl<'a> Files<'a> {
         all + layout.first_data_block.get()
     }
 
-    /// Takes one block, the first free one of the inode's (flex) group or after it.
+    /// Allocates one block, the first free one of the inode's (flex) group or after it.
     fn take_block(&mut self, ino: Ino) -> Result<u64> {
         let layout = &self.geometry.layout;
         let group = layout.group_of_ino(ino).map_or(0, |(group, _)| group.get());
@@ -150,7 +150,7 @@ impl<'a> Files<'a> {
         raw
     }
 
-    /// Sets the size and the blocks that the file takes.
+    /// Sets the size and the block count of the file.
     pub(crate) fn set_space(&self, raw: &mut RawInode, bytes: u64, blocks: u64) {
         let block_size = self.geometry.layout.block_size;
         raw.set_size(bytes);
@@ -168,7 +168,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Seals the reserved inodes that hold nothing.
+    /// Seals the unused reserved inodes.
     fn reserved_inodes(&mut self) {
         let layout = &self.geometry.layout;
         for ino in (1..layout.first_ino.get()).map(Ino) {
@@ -205,7 +205,7 @@ impl<'a> Files<'a> {
         self.directory(LOST_AND_FOUND, raw, blocks, None)
     }
 
-    /// Makes a directory in the root (or the root itself) with at most one entry.
+    /// Creates a directory in the root, or the root itself, with at most one entry.
     fn directory(
         &mut self,
         ino: Ino,
@@ -243,8 +243,8 @@ impl<'a> Files<'a> {
         self.put_inode(ino, &raw)
     }
 
-    /// Writes the extent tree of a file; returns the blocks that its nodes take. `reserved` is a
-    /// block taken for the first node before.
+    /// Writes the extent tree of a file. Returns the number of blocks of its nodes. `reserved` is a
+    /// block that was allocated for the first node before.
     pub(crate) fn map(
         &mut self,
         ino: Ino,
@@ -267,7 +267,7 @@ impl<'a> Files<'a> {
             };
             count += 1;
             let mut block = vec![0; block_size];
-            // Chunks are of the size that fits.
+            // Chunks have the size that fits.
             _ = write(&mut block);
             extent::seal_extent_block(&mut block, seed);
             files.blocks.insert(BlockNo(at), block);
@@ -289,8 +289,8 @@ impl<'a> Files<'a> {
         Ok(count)
     }
 
-    /// Takes a block for a node of an extent tree: as mke2fs, right before the data where that
-    /// block is free.
+    /// Allocates a block for a node of an extent tree: right before the data if that block is free,
+    /// as in mke2fs.
     pub(crate) fn take_node(&mut self, extents: &[Extent]) -> Result<u64> {
         let goal = extents.first().map_or(0, |e| e.start.get() - 1);
         let at = self.space.find_one(goal).ok_or_else(no_space)?;
@@ -298,12 +298,12 @@ impl<'a> Files<'a> {
         Ok(at)
     }
 
-    /// The resize inode: its double-indirect block names the primary reserved descriptor blocks,
-    /// each of which names its copies.
+    /// Creates the resize inode. Its double-indirect block lists the primary reserved descriptor
+    /// blocks, and each of these lists its copies.
     fn resize_inode(&mut self) -> Result<()> {
         let layout = &self.geometry.layout;
         let tables = layout.reserved_gdt_blocks + layout.desc_block_count();
-        // As mke2fs: after where group 0's own table would end.
+        // As in mke2fs, behind the place where group 0's own table would end.
         let goal = u64::from(3 + tables + layout.inode_table_blocks());
         let at = self.space.find_one(goal).ok_or_else(no_space)?;
         self.take(at, 1);

@@ -1,6 +1,6 @@
 //! The journal of a new file system: its size, place, inode and superblock.
 //!
-//! On disk: the superblock names no features: whoever mounts first sets those it wants, while the
+//! On disk: the journal superblock has no features. The first mount sets those it needs, while the
 //! log is empty.
 
 use crate::error::{MkfsError, Result};
@@ -42,8 +42,8 @@ impl Files<'_> {
         count - self.space.used_in(first..first + count).map(|r| r.end - r.start).sum::<u64>()
     }
 
-    /// Block near the middle of the file system, where the journal is near everything: start of
-    /// the emptiest of a few groups.
+    /// A block near the middle of the file system, so that the journal is near everything: the
+    /// start of the emptiest of a few groups.
     fn journal_goal(&self) -> u64 {
         let layout = &self.geometry.layout;
         let middle = (layout.blocks_count - layout.first_data_block.get()) / 2;
@@ -82,7 +82,7 @@ impl Files<'_> {
             });
             (at, done) = (at + len, done + len);
             if extents.len() == usize::from(extent::ROOT_ENTRIES) + 1 {
-                // The root is full now: as in mke2fs, a node comes before the rest of the log.
+                // The root is full now. As in mke2fs, a node precedes the rest of the log.
                 node = Some(self.take_node(&extents)?);
             }
         }

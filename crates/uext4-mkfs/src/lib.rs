@@ -1,13 +1,13 @@
-//! Makes ext4 file systems: exactly what mke2fs 1.47 makes with `-t ext4`, without e2fsprogs.
+//! Creates ext4 file systems: exactly those of mke2fs 1.47 with `-t ext4`, without e2fsprogs.
 //!
-//! What: [`format()`] lays a file system out in memory (`geometry`, `tables`, `inodes`) and
-//! writes it to a device (`output`). With the same UUID, hash seed and time the image is the
-//! same byte for byte, and the same as mke2fs's but for the count of bytes written
+//! What: [`format()`] lays a file system out in memory (`geometry`, `tables`, `inodes`) and writes
+//! it to a device (`output`). With the same UUID, hash seed and time the image is the same byte for
+//! byte. It is also the same as the image of mke2fs, except for the count of bytes written
 //! (`s_kbytes_written`).
 //!
-//! Invariants: the superblock is written last, after a flush; a device that fails half-way, or a
-//! crash, leaves no file system that looks whole. Blocks that the device is known to hold as
-//! zeros are never written as zeros, so that sparse files stay sparse.
+//! Invariants: the superblock is written last, after a flush. If the device fails half-way, or
+//! after a crash, no file system that looks complete is left. Zeros are not written to blocks that
+//! are known to be zero, so that sparse files stay sparse.
 //!
 //! Kernel counterpart: none; e2fsprogs `misc/mke2fs.c`, `lib/ext2fs/{initialize,alloc_tables}.c`.
 

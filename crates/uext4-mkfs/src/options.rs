@@ -1,4 +1,4 @@
-//! What to make: options named after those of mke2fs, and the defaults of Debian's mke2fs.conf.
+//! Options, named after those of mke2fs, and the defaults of Debian's mke2fs.conf.
 
 use crate::error::{MkfsError, Result};
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
@@ -6,12 +6,12 @@ use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
-/// Options of [`crate::format()`]. The default makes what `mke2fs -t ext4` makes.
+/// Options of [`crate::format()`]. The default is the file system of `mke2fs -t ext4`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Bytes per block: 1024, 2048 or 4096 (`-b`).
     pub block_size: Option<u32>,
-    /// Size of the file system in bytes, whole blocks of which are used; `None`: the whole device.
+    /// Size of the file system in bytes, rounded down to whole blocks. `None`: the whole device.
     pub size: Option<u64>,
     /// Bytes per inode in the inode table, a power of two (`-I`).
     pub inode_size: Option<u32>,
@@ -19,9 +19,9 @@ pub struct Options {
     pub inode_ratio: Option<u32>,
     /// Number of inodes (`-N`); rounded up to whole blocks of each group's table.
     pub inodes: Option<u32>,
-    /// Blocks that only the superuser may take, in percent: 0 to 50 (`-m`).
+    /// Blocks that only the superuser may use, in percent: 0 to 50 (`-m`).
     pub reserved_percent: f64,
-    /// Volume label, at most 16 bytes (`-L`); a longer one is cut with a warning.
+    /// Volume label, at most 16 bytes (`-L`). A longer one is cut, with a warning.
     pub label: String,
     /// UUID (`-U`); random if not given.
     pub uuid: Option<[u8; 16]>,
@@ -40,9 +40,9 @@ pub struct Options {
     /// Time of making, in seconds since 1970; now if not given.
     pub time: Option<u32>,
     /// Leave inode tables unwritten where the device is not known to be zero (`-E
-    /// lazy_itable_init=1`), for the kernel to zero after mounting. Not the default here: nothing
-    /// but the kernel does so. Costs nothing where the device is known to be zero: those tables
-    /// are flagged as zeroed.
+    /// lazy_itable_init=1`), so that the kernel zeroes them after mounting. This is not the
+    /// default, because only the kernel does so. Where the device is known to be zero it makes no
+    /// difference: those tables are flagged as zeroed.
     pub lazy_itable_init: bool,
     /// Leave the log unwritten where the device is not known to be zero
     /// (`-E lazy_journal_init=1`).
@@ -157,13 +157,13 @@ impl Usage {
 const DEFAULT_FEATURES: &str = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,\
      flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 
-/// Features that this crate can make.
+/// Features that this crate supports.
 const MAKEABLE: &str = "has_journal,ext_attr,resize_inode,dir_index,sparse_super2,orphan_file,\
      filetype,extent,64bit,flex_bg,metadata_csum_seed,sparse_super,large_file,huge_file,uninit_bg,\
      dir_nlink,extra_isize,metadata_csum";
 
 impl Options {
-    /// The feature set: the default one, edited, and checked for contradictions.
+    /// The feature set: the edited default, checked for contradictions.
     pub(crate) fn feature_set(&self) -> Result<Features> {
         let mut set = Features::default();
         set.edit(DEFAULT_FEATURES)?;

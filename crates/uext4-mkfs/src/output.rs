@@ -1,8 +1,8 @@
 //! Writing a planned file system to a device.
 //!
-//! Invariants: the old superblock goes first and the new one comes last, with a flush before and
-//! after, so that a crash leaves nothing that looks like a whole file system. Everything that a
-//! reader may look at is written, unless the device is known to hold zeros there.
+//! Invariants: the old superblock is erased first and the new one is written last, with a flush
+//! before and after, so that a crash leaves nothing that looks like a complete file system.
+//! Everything that may be read is written, unless the device is known to be zero there.
 
 use crate::error::{MkfsError, Result};
 use crate::geometry::Geometry;
@@ -16,8 +16,8 @@ use uext4_ondisk::{
     BlockNo, GroupFlags, GroupNo, Ino, Layout, RawGroupDesc, RawSuperblock, bitmap, group_desc,
 };
 
-/// Bytes at both ends of the device that are zeroed, where other file systems and partition
-/// tables have their marks.
+/// Bytes at both ends of the device that are zeroed, because other file systems and partition
+/// tables have their signatures there.
 const WIPE_BYTES: u64 = 128 * 1024;
 /// Zeros are written in pieces of this many bytes.
 const ZERO_CHUNK: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub(crate) struct Image<'a> {
     pub(crate) journal: Vec<Extent>,
 }
 
-/// Writes to a device, counting.
+/// Writes to a device, and counts the bytes.
 pub(crate) struct Output<'a> {
     device: &'a dyn Device,
     layout: &'a Layout,
@@ -43,7 +43,7 @@ pub(crate) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Drops the device's content where that is possible.
+    /// Discards the device's content if possible.
     pub(crate) fn new(
         device: &'a dyn Device,
         options: &Options,
@@ -55,7 +55,7 @@ impl<'a> Output<'a> {
             device.flush().map_err(io)?;
             is_zero = true;
         }
-        // Without checksums of group descriptors nothing could say that a table is not zero yet.
+        // Without checksums of group descriptors nothing can say that a table is not zeroed yet.
         let lazy_tables = options.lazy_itable_init && layout.checksums.has_group_checksum();
         Ok(Self { device, layout, is_zero, lazy_tables, written: 0 })
     }
@@ -153,7 +153,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Writes the bitmaps that are not left uninitialised, and notes their checksums.
+    /// Writes the bitmaps that are not left uninitialised, and stores their checksums.
     fn write_bitmaps(&mut self, space: &Space, descs: &mut [RawGroupDesc]) -> Result<()> {
         let layout = self.layout;
         let checksums = &layout.checksums;
@@ -178,7 +178,7 @@ impl<'a> Output<'a> {
             if !desc.flags().contains(GroupFlags::INODE_UNINIT) {
                 let inodes = layout.inodes_per_group;
                 map.fill(0);
-                // New inodes are the first of their group.
+                // The inodes in use are the first of their group.
                 bitmap::set_range(&mut map, 0, inodes - desc.free_inodes());
                 bitmap::set_range(&mut map, inodes, all - inodes);
                 let csum = bitmap::inode_bitmap_csum(checksums, &map, inodes);

@@ -1,4 +1,4 @@
-//! Blocks in use, as ranges: a file system of any size costs memory by its structures only.
+//! Blocks in use, as ranges, so that memory depends on the structures and not on the size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +26,7 @@ impl Space {
         self.used.range(block..).next().map(|(&s, &e)| s..e)
     }
 
-    /// Takes `count` blocks, which must be free.
+    /// Marks `count` free blocks used.
     pub(crate) fn mark(&mut self, first: u64, count: u64) {
         let (mut start, mut end) = (first, first + count);
         assert!(self.start <= start && end <= self.end, "blocks outside the file system");
@@ -61,12 +61,12 @@ impl Space {
         None
     }
 
-    /// First free block from `goal` on, going round at the end.
+    /// First free block from `goal` on, wrapping around at the end.
     pub(crate) fn find_one(&self, goal: u64) -> Option<u64> {
         self.find(goal..self.end, 1).or_else(|| self.find(self.start..goal, 1))
     }
 
-    /// Free blocks at `first`, at most `max`.
+    /// Number of free blocks from `first` on, at most `max`.
     pub(crate) fn free_at(&self, first: u64, max: u64) -> u64 {
         let end = self.at_or_after(first).map_or(self.end, |used| used.start);
         end.saturating_sub(first).min(max)

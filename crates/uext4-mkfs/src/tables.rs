@@ -1,14 +1,14 @@
-//! Where each group's bitmaps and inode table stand.
+//! Placing each group's bitmaps and inode table.
 //!
-//! On disk: without flex_bg in the group itself; with it, those of all groups of a flex group are
-//! packed together at its start: block bitmaps, inode bitmaps, inode tables.
+//! On disk: without flex_bg they are in the group itself. With flex_bg those of all groups of a
+//! flex group are packed together at its start: block bitmaps, inode bitmaps, inode tables.
 
 use crate::error::{MkfsError, Result};
 use crate::space::Space;
 use uext4_ondisk::{BlockNo, GroupNo, Layout, RawGroupDesc};
 
-/// Gives every group its bitmaps and table. `touched` notes groups that other groups' (or, with
-/// flex_bg, their own) tables stand in: their block bitmap must be written.
+/// Places the bitmaps and the table of every group. `touched` notes the groups that contain tables
+/// of other groups (with flex_bg also their own), because their block bitmaps must be written.
 pub(crate) fn place(
     layout: &Layout,
     space: &mut Space,
@@ -48,7 +48,7 @@ fn no_room() -> MkfsError {
     MkfsError::option("no room for bitmaps and inode tables: use a larger -i or a smaller -N")
 }
 
-/// Notes the groups that `count` blocks from `first` stand in.
+/// Notes the groups that contain `count` blocks from `first` on.
 pub(crate) fn touch(layout: &Layout, touched: &mut [bool], first: u64, count: u64) {
     let ends = [first, first + count - 1].map(|block| layout.group_of(BlockNo(block)));
     if let [Some((from, _)), Some((to, _))] = ends {
@@ -59,15 +59,15 @@ pub(crate) fn touch(layout: &Layout, touched: &mut [bool], first: u64, count: u6
 
 /// Where to look for the tables of one group.
 struct Search {
-    /// First block to look at when there is no better place.
+    /// First block to try when there is no better place.
     start: u64,
     /// One past the last block of the flex group.
     end: u64,
     /// Groups from this one to the end of its flex group.
     groups: u64,
-    /// Blocks kept for bitmaps of one kind before those of the next kind start.
+    /// Blocks reserved for bitmaps of one kind before those of the next kind start.
     stride: u64,
-    /// Most blocks that are looked for in one piece.
+    /// Most contiguous blocks that are looked for.
     piece_max: u64,
 }
 
@@ -83,14 +83,15 @@ impl Search {
             start: layout.group_first_block(GroupNo(first)).get(),
             end,
             groups,
-            // As mke2fs: a flex group that starts with one group has room for all to come.
+            // As in mke2fs, a flex group that starts with one group has room for all that may
+            // follow.
             stride: if groups == 1 { u64::from(flex) } else { groups },
             piece_max: u64::from(layout.blocks_per_group / 4),
         }
     }
 
-    /// `count` free blocks: right after those of the group before, skipping small obstacles such
-    /// as a backup of the superblock; else where the tables of all groups to come fit in one
+    /// Finds `count` free blocks: right after those of the group before, skipping small obstacles
+    /// such as a backup of the superblock; else where the tables of all following groups fit in one
     /// piece; else anywhere in the flex group.
     fn find(&self, space: &Space, after: Option<u64>, count: u64) -> Option<u64> {
         let piece = (self.groups * count).min(self.piece_max);

@@ -1,5 +1,4 @@
-//! Devices that fail, and crashes: whatever happens while a file system is made, the device holds
-//! no superblock that promises a whole one.
+//! Devices that fail, and crashes: the device never has a superblock of an incomplete file system.
 //!
 //! Fault model: the Nth write or flush fails, for every N; power is lost after any event, with any
 //! of the unflushed writes missing. Not covered: a superblock torn between its two sectors.
@@ -50,8 +49,8 @@ fn every_failing_request_is_reported_and_leaves_nothing_that_looks_whole() {
                 Ok(_) => break,
                 Err(error) => {
                     assert!(matches!(error, MkfsError::Io { .. }), "{error}");
-                    // Before the first write the old file system is still there, whole; after it
-                    // there is none. The last flush may fail with all in place.
+                    // Before the first write the old file system is complete. After it there
+                    // is none. The last flush may fail when everything is written.
                     let left = superblock(inner.as_ref());
                     let old = left.is_some_and(|sb| sb.s_uuid == [9; 16]);
                     let new = left.is_some_and(|sb| sb.s_uuid == [1; 16]);
@@ -82,7 +81,7 @@ fn a_crash_leaves_no_file_system_or_a_whole_one() {
             found[1] += 1;
             continue;
         }
-        // The new superblock is there: so is all the rest.
+        // If the new superblock is there, everything else is too.
         found[2] += 1;
         assert_eq!(support(&sb), Support::ReadWrite);
         assert!(Layout::new(&sb, Some(SIZE)).is_ok());

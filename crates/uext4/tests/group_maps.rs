@@ -1,9 +1,9 @@
-//! Memory of the maps of groups: bounded however many groups are needed, with nothing lost.
+//! Eviction of the maps of groups: their memory is bounded, and nothing is lost.
 //!
-//! Fault model: a map that goes while it knows what the journaled bitmap does not (an allocation, a
-//! free that is not durable) would give blocks to two files, or lose them: contents, counts and
-//! e2fsck tell. The bound is looked at when nothing is under way. Not covered: a crash (the crash
-//! kit).
+//! Fault model: a map is evicted although it knows more than the journaled bitmap (an allocation, a
+//! free that is not durable). Blocks would then have two owners or be lost, which contents, counts
+//! and e2fsck show. The limit is checked when nothing is in progress. Not covered: a crash (the
+//! crash kit).
 
 mod common;
 

@@ -50,8 +50,8 @@ fn over_old_inodes() -> MemoryDevice {
     MemoryDevice::load(file.path()).expect("image")
 }
 
-/// Creates names in `dir` until a number is left out, which somebody else has allocated.
-fn create_past_a_claim(volume: &Volume, dir: &InodeRef, mut last: u32) {
+/// Creates names in `dir` until a number is left out, which another thread has allocated.
+fn create_past_an_allocated_number(volume: &Volume, dir: &InodeRef, mut last: u32) {
     for n in 0..5000 {
         let name = format!("n{n}");
         let made = volume.create(dir, name.as_bytes(), &new(FileKind::Regular, 0o644)).unwrap();
@@ -61,11 +61,11 @@ fn create_past_a_claim(volume: &Volume, dir: &InodeRef, mut last: u32) {
         last = made.ino().get();
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    panic!("nobody has allocated a number");
+    panic!("no thread has allocated a number");
 }
 
 /// Runs `work` while another thread has allocated a number for a name that exists.
-fn while_a_number_is_claimed(volume: &Volume, work: impl Fn()) {
+fn while_a_number_is_allocated(volume: &Volume, work: impl Fn()) {
     let root = volume.root().unwrap();
     let [locked, free] = [b"locked", b"free.."].map(|name| {
         // Their files come from one group: there is no other.
@@ -92,7 +92,7 @@ fn while_a_number_is_claimed(volume: &Volume, work: impl Fn()) {
                         collisions.fetch_add(1, Ordering::SeqCst);
                     }
                 });
-                create_past_a_claim(volume, &free, last);
+                create_past_an_allocated_number(volume, &free, last);
                 work();
             }
             true
@@ -103,26 +103,26 @@ fn while_a_number_is_claimed(volume: &Volume, work: impl Fn()) {
 }
 
 #[test]
-fn a_number_that_was_claimed_for_nothing_leaves_no_old_inode() {
+fn an_allocated_number_that_is_not_used_leaves_no_old_inode() {
     if !have("mke2fs") {
         return;
     }
     let memory = Arc::new(over_old_inodes());
     let volume = mount(&memory);
-    while_a_number_is_claimed(&volume, || ());
+    while_a_number_is_allocated(&volume, || ());
     volume.close().unwrap();
     assert_clean(&memory);
 }
 
 #[test]
-fn a_number_that_is_claimed_when_the_power_fails_leaves_no_old_inode() {
+fn a_number_allocated_at_a_power_failure_leaves_no_old_inode() {
     if !have("mke2fs") {
         return;
     }
     let memory = Arc::new(over_old_inodes());
     let volume = mount(&memory);
     let copy = std::sync::Mutex::new(None);
-    while_a_number_is_claimed(&volume, || {
+    while_a_number_is_allocated(&volume, || {
         volume.sync().unwrap();
         *copy.lock().unwrap() = Some(memory.snapshot());
     });
@@ -139,7 +139,7 @@ fn a_number_that_is_claimed_when_the_power_fails_leaves_no_old_inode() {
     );
 }
 
-/// Allocates numbers as so many creators at once do.
+/// Allocates numbers as so many concurrent creators do.
 fn allocate(volume: &Volume, count: usize) -> Vec<InodeAllocation> {
     let one = |_| volume.space().allocate_inode(Ino::ROOT, Child::File).unwrap();
     (0..count).map(one).collect()
@@ -147,7 +147,7 @@ fn allocate(volume: &Volume, count: usize) -> Vec<InodeAllocation> {
 
 /// The slots in front of the last number are more than a transaction of this journal holds.
 #[test]
-fn thousands_of_numbers_that_are_claimed_at_a_time_fit_a_small_journal() {
+fn thousands_of_concurrent_allocations_fit_a_small_journal() {
     if !have("mke2fs") {
         return;
     }
@@ -167,7 +167,7 @@ fn thousands_of_numbers_that_are_claimed_at_a_time_fit_a_small_journal() {
     volume.sync().unwrap();
     let cut = Arc::new(memory.snapshot());
     drop(allocations);
-    // The numbers that were given back are taken, whatever stood in their slots.
+    // The released numbers are allocated again, whatever their slots held.
     let near = volume.create(&root, b"near", &regular).unwrap();
     assert!(near.ino() < made.ino());
     assert!(volume.xattr_list(&near).unwrap().is_empty());

@@ -1,8 +1,8 @@
-//! Random writes into files whose size is set first: where their blocks come to lie.
+//! Preallocation around random writes into files whose size is set first.
 //!
-//! Fault model: a full volume, and a read that fails where only a place is looked for. Writes come
-//! in an order of which nobody guesses the next; layout is looked at in the extent lists, the image
-//! is e2fsck's to judge. Not covered: the speed (`runs/`), crashes (the crash kit).
+//! Fault model: a full volume, and a read that fails where it only serves to find a goal. The order
+//! of the writes is random. The extent lists show the layout, e2fsck checks the image. Not covered:
+//! speed (`runs/`), crashes (the crash kit).
 
 mod common;
 
@@ -22,7 +22,7 @@ fn create(volume: &Volume, name: &str) -> OpenFile {
     volume.open_file(&inode).unwrap()
 }
 
-/// Extents in the tree, and pieces on the device: what continues the one before is none of its own.
+/// Number of extents in the tree, and of contiguous pieces on the device.
 fn layout(volume: &Volume, inode: &InodeRef) -> (usize, usize) {
     let mut all: Vec<Extent> = Vec::new();
     volume
@@ -39,14 +39,14 @@ fn set_size(volume: &Volume, file: &OpenFile, size: u64) {
     volume.set_attr(file.inode(), &cut(size)).unwrap();
 }
 
-/// Offsets of all units of a file, in an order that a seed draws.
+/// Offsets of all units of a file, in a random order.
 fn shuffled(size: u64, unit: u64, seed: u64) -> Vec<u64> {
     let mut places: Vec<u64> = (0..size / unit).map(|n| n * unit).collect();
     places.shuffle(&mut StdRng::seed_from_u64(seed));
     places
 }
 
-/// What stands at an offset, so that a unit in the wrong place is seen.
+/// The content at an offset, so that a unit in the wrong place is detected.
 fn content(at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(|byte| (byte / 512 + byte % 251) as u8).collect()
 }
@@ -63,7 +63,7 @@ fn finish(volume: Volume, device: &MemoryDevice) {
 }
 
 /// Writes all of a file of preset size in random order through its handles in turns, with a sync
-/// after each `per_sync` writes; the extents and pieces that it has then.
+/// after each `per_sync` writes. Returns its extents and pieces.
 fn random_writes(size: u64, unit: u64, per_sync: usize, handles: usize) -> (usize, usize) {
     let device = Arc::new(mke2fs(160, "-b 4096 -J size=8"));
     let volume = mount(&device);
@@ -93,7 +93,7 @@ fn random_writes(size: u64, unit: u64, per_sync: usize, handles: usize) -> (usiz
 }
 
 #[test]
-fn random_synced_writes_lie_in_few_extents() {
+fn random_synced_writes_get_few_extents() {
     if !have("mke2fs") {
         return;
     }
@@ -106,10 +106,10 @@ fn random_synced_writes_lie_in_few_extents() {
     }
 }
 
-/// Where a block would best stand is no reason for a write to fail: the leaf with what stands
-/// behind the hole cannot be read at that moment.
+/// A write does not fail because its goal cannot be found: the leaf with the extent behind the hole
+/// cannot be read at that moment.
 #[test]
-fn a_look_for_a_better_place_fails_no_write() {
+fn a_failed_search_for_a_goal_fails_no_write() {
     if !have("mke2fs") {
         return;
     }
@@ -146,10 +146,10 @@ fn a_look_for_a_better_place_fails_no_write() {
     assert_clean(&medium);
 }
 
-/// What is held around random writes counts as free, is there for others when space runs out, and
-/// goes with a cut of the file. Written, fallocated: to the last block.
+/// Blocks held around random writes count as free, are discarded when space runs out, and when the
+/// file is truncated. Other files get them by writes and by fallocate, to the last block.
 #[test]
-fn what_is_held_ahead_is_given_back() {
+fn pieces_are_discarded_when_they_are_needed() {
     if !have("mke2fs") {
         return;
     }
@@ -180,7 +180,7 @@ fn what_is_held_ahead_is_given_back() {
         };
         assert_eq!(*error.kind(), ErrorKind::NoSpace);
         assert!(volume.preallocation_stats().discarded >= 6);
-        // A page that is written promises itself and five nodes of its tree.
+        // A page that is written reserves itself and five nodes of its tree.
         let left = volume.stat_fs().blocks_available;
         assert!(left <= if allocated { 0 } else { 5 }, "{left} blocks were left unused");
         set_size(&volume, &full, 0);

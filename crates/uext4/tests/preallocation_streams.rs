@@ -1,7 +1,7 @@
-//! Reservation windows: what streams hold ahead, where they come to lie, who gets it back.
+//! Preallocation for streams: what they hold, where their blocks are, and when it is discarded.
 //!
-//! Fault model: no free block; a crash whose device has all that was written so far. Layout is
-//! looked at in the extent lists, the image is e2fsck's to judge. Not covered: the speed.
+//! Fault model: no free block; a crash whose device has everything written so far. The extent lists
+//! show the layout, e2fsck checks the image. Not covered: speed.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn extents(volume: &Volume, inode: &InodeRef) -> Vec<Extent> {
     all
 }
 
-/// Pieces on the device: what continues the one before is none of its own.
+/// Number of contiguous pieces on the device.
 fn pieces(volume: &Volume, inode: &InodeRef) -> usize {
     let all = extents(volume, inode);
     let goes_on = |w: &[Extent]| w[0].start.plus(u64::from(w[0].len)) == w[1].start;
@@ -60,7 +60,7 @@ fn finish(volume: Volume, device: &MemoryDevice) {
     assert_clean(device);
 }
 
-/// Files that grow side by side until the volume is nearly full; the most pieces of one.
+/// Grows files side by side until the volume is nearly full. Returns the most pieces of one file.
 fn side_by_side(words: &str, append: impl Fn(&OpenFile, u64)) -> usize {
     let device = Arc::new(mke2fs(192, "-b 4096 -m 0 -J size=8"));
     let volume = mount_with(&device, options(words));
@@ -80,7 +80,7 @@ fn side_by_side(words: &str, append: impl Fn(&OpenFile, u64)) -> usize {
 }
 
 #[test]
-fn appenders_side_by_side_lie_in_few_pieces() {
+fn concurrent_appenders_get_few_pieces() {
     if !have("mke2fs") {
         return;
     }
@@ -92,17 +92,17 @@ fn appenders_side_by_side_lie_in_few_pieces() {
         }
     };
     let (held, bare) = (side_by_side("", allocate), side_by_side("mb_reserve=off", allocate));
-    println!("fallocate: {held} pieces, {bare} without preallocations");
+    println!("fallocate: {held} pieces, {bare} without preallocation");
     assert!(held <= 20, "{held} pieces of 18 MiB");
-    assert!(bare > 4 * held, "without preallocations there are only {bare} pieces");
+    assert!(bare > 4 * held, "without preallocation there are only {bare} pieces");
     let written = side_by_side("", write);
     println!("written: {written} pieces");
     assert!(written <= 20, "{written} pieces of 18 MiB");
 }
 
-/// One file takes the last block while others hold windows: by fallocate, and by writing.
+/// A file gets the last block while other files hold preallocations: by fallocate, and by writing.
 #[test]
-fn windows_are_given_back_before_anything_fails() {
+fn preallocations_are_discarded_before_an_allocation_fails() {
     if !have("mke2fs") {
         return;
     }
@@ -132,8 +132,8 @@ fn windows_are_given_back_before_anything_fails() {
             }
         };
         assert_eq!(*error.kind(), ErrorKind::NoSpace);
-        // A page that is written promises itself and five nodes of its tree. What is kept for nodes
-        // is not available.
+        // A page that is written reserves itself and five nodes of its tree. What is set aside for
+        // nodes is not available.
         let left = volume.stat_fs().blocks_available;
         assert!(left <= if written { 5 } else { 0 }, "{left} blocks were left unused");
         assert!(volume.preallocation_stats().discarded > 0);
@@ -147,7 +147,7 @@ fn windows_are_given_back_before_anything_fails() {
 }
 
 #[test]
-fn statfs_counts_what_windows_hold_as_free() {
+fn statfs_counts_preallocated_blocks_as_free() {
     if !have("mke2fs") {
         return;
     }
@@ -163,7 +163,7 @@ fn statfs_counts_what_windows_hold_as_free() {
     assert_eq!(volume.preallocation_stats().held, 1);
     let second = volume.open_file(file.inode()).unwrap();
     drop(file);
-    assert_eq!(volume.preallocation_stats().held, 1, "somebody has it open");
+    assert_eq!(volume.preallocation_stats().held, 1, "it is still open");
     drop(second);
     assert_eq!((volume.preallocation_stats().held, free_blocks(&volume)), (0, before - 10));
     // What is written back after the last close holds nothing.
@@ -176,10 +176,10 @@ fn statfs_counts_what_windows_hold_as_free() {
     finish(volume, &device);
 }
 
-/// Small files of two directories in different groups, written in turns by two threads: those of
-/// one directory lie together.
+/// Two threads write small files of two directories in different groups, in turns. The files of a
+/// directory are close together.
 #[test]
-fn small_files_of_a_directory_lie_together() {
+fn small_files_of_a_directory_are_close_together() {
     if !have("mke2fs") {
         return;
     }
@@ -225,10 +225,11 @@ fn small_files_of_a_directory_lie_together() {
     finish(volume, &device);
 }
 
-/// What a transaction takes and frees is taken again: a file that grows and is cut hundreds of
-/// times over needs no other blocks, no commit, and no memory for frees that wait.
+/// Blocks that a transaction allocates and frees are allocated again. A file that is appended to
+/// and truncated hundreds of times needs no other blocks, no commit, and no memory for waiting
+/// frees.
 #[test]
-fn append_and_cut_go_round_in_the_same_blocks() {
+fn append_and_truncate_reuse_the_same_blocks() {
     if !have("mke2fs") {
         return;
     }
@@ -253,10 +254,10 @@ fn append_and_cut_go_round_in_the_same_blocks() {
     }
 }
 
-/// What is freed in the transaction that took it is there for the blocks of the file that it was
-/// for, and the stream's own blocks are there for the stream.
+/// Blocks that are freed in the transaction that allocated them are kept for the blocks of the file
+/// that they were, and the tail of the stream is kept for the stream.
 #[test]
-fn what_goes_round_keeps_its_place_in_the_file() {
+fn recycled_blocks_keep_their_place_in_the_file() {
     if !have("mke2fs") {
         return;
     }
@@ -298,15 +299,15 @@ fn what_goes_round_keeps_its_place_in_the_file() {
     file.allocate(GROW, blocks(6), blocks(12)).unwrap();
     assert_eq!(pieces(&volume, file.inode()), 1);
     drop((file, punched));
-    assert_eq!(volume.preallocation_stats().held, 0, "what went round is given back");
+    assert_eq!(volume.preallocation_stats().held, 0, "recycled blocks are released");
     drop(root);
     finish(volume, &device);
 }
 
-/// A crash while blocks that an earlier transaction took are free, but not durably so: the file is
-/// there as it was synced, whatever was written since.
+/// A crash while blocks of an earlier transaction are freed, but not durably: the file has its
+/// synced content, whatever was written since.
 #[test]
-fn blocks_of_an_earlier_transaction_are_not_taken_again() {
+fn blocks_of_an_earlier_transaction_are_not_recycled() {
     if !have("mke2fs") {
         return;
     }

@@ -136,7 +136,7 @@ impl Space {
             if let Some(found) = self.allocate_unreserved(goal, want, ahead, purpose)? {
                 return Ok(found);
             }
-            if !self.reclaim(releases)? {
+            if !self.reclaim_blocks(releases)? {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         }
@@ -158,7 +158,7 @@ impl Space {
                 self.shared.available.force_reserve(i64::from(found.len()));
                 return Ok(found);
             }
-            if self.reclaim(releases)? {
+            if self.reclaim_blocks(releases)? {
                 continue;
             }
             if waits == RESERVED_WAITS_MAX {

@@ -227,7 +227,7 @@ impl Space {
         ino < self.layout.first_ino || self.own_inodes.contains(&ino)
     }
 
-    /// How often freed blocks have become usable; for [`Space::reclaim`].
+    /// How often freed blocks have become usable; for [`Space::reclaim_blocks`].
     #[must_use]
     pub fn releases(&self) -> u64 {
         self.releases.load(Ordering::Acquire)
@@ -242,7 +242,7 @@ impl Space {
     ///
     /// # Errors
     /// The journal is aborted.
-    pub fn reclaim(&self, releases: u64) -> Result<bool> {
+    pub fn reclaim_blocks(&self, releases: u64) -> Result<bool> {
         if self.discard_preallocations() {
             return Ok(true);
         }

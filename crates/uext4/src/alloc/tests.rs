@@ -1,8 +1,8 @@
-//! Criteria in situations that allocations build, and many threads at once.
+//! The criteria in situations that allocations build up, and many threads at once.
 //!
 //! Fault model: a criterion that takes from the wrong place or is left out; sums and indexes that
-//! do not follow the bitmaps; blocks with two owners; counts that drift. Not covered: crashes (the
-//! crash kit), interleavings one by one (the schedules).
+//! disagree with the bitmaps; blocks with two owners; counts that drift. Not covered: crashes (the
+//! crash kit), single interleavings (the schedules).
 
 use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
@@ -28,7 +28,7 @@ struct Rig {
     superblock: RawSuperblock,
 }
 
-/// Runs a tool of e2fsprogs; `None`, said aloud, when it is not installed.
+/// Runs a tool of e2fsprogs. `None`, with a message, when it is not installed.
 fn tool(name: &str, args: &[&str]) -> Option<bool> {
     let path = format!("/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap_or_default());
     match Command::new(name).args(args).env("PATH", path).output() {
@@ -134,7 +134,7 @@ fn fill(space: &Space, groups: std::ops::Range<u32>, holes: &[(u32, u32, u32)]) 
     allocations
 }
 
-/// Sums, indexes and counts agree with the bitmaps; nobody allocations or promises meanwhile.
+/// Sums, indexes and counts agree with the bitmaps; No other thread may use the allocator.
 fn verify(space: &Space) {
     let mut free = 0;
     for group in &space.groups {
@@ -165,7 +165,7 @@ fn hits(stats: &AllocStats, criterion: Criterion) -> u64 {
     stats.criteria[criterion as usize].hits
 }
 
-/// Where a request is served from, by which criterion (`None`: the goal).
+/// Checks where a request is served from, and by which criterion (`None`: at the goal).
 #[track_caller]
 fn expect(
     space: &Space,
@@ -175,7 +175,7 @@ fn expect(
     found: (u32, u32, u32),
 ) -> Allocation {
     let before = space.alloc_stats();
-    // Not cut to what is available, as a request without a promise is.
+    // A reserved request is not cut to the available blocks.
     let allocation = space.allocate_reserved(block(space, goal.0, goal.1), want).unwrap();
     let (group, bit) = space.layout().group_of(allocation.start()).unwrap();
     assert_eq!((group.get(), bit, allocation.len()), found);
@@ -188,15 +188,15 @@ fn expect(
 }
 
 #[test]
-fn at_the_goal() {
+fn blocks_are_taken_at_the_goal() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let _filled = fill(space, 5..6, &[(5, 1000, 100)]);
-    // On from there, as far as it goes, if that is an eighth of it or more.
+    // Behind a block in use a shorter run is taken, if it is at least an eighth.
     let first = expect(space, (5, 1000), 60, None, (5, 1000, 60));
     let second = expect(space, (5, 1060), 64, None, (5, 1060, 40));
     drop((first, second));
-    // In the middle of free blocks nothing is gone on from.
+    // In the middle of free blocks no block in use precedes.
     let allocation = space.allocate(block(space, 5, 1050), 64).unwrap();
     assert_ne!(allocation.start(), block(space, 5, 1050));
     drop(allocation);
@@ -204,14 +204,14 @@ fn at_the_goal() {
 }
 
 #[test]
-fn power_of_two_aligned() {
+fn powers_of_two_are_aligned() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let _filled = fill(space, 3..5, &[(3, 1003, 20), (4, 1003, 8), (4, 2008, 8)]);
     let by = Some(Criterion::PowerOfTwoAligned);
     let _first = expect(space, (3, 0), 8, by, (3, 1008, 8));
     let _second = expect(space, (4, 0), 8, by, (4, 2008, 8));
-    // Below 2^mb_order2_req alignment is not asked for.
+    // Requests below 2^mb_order2_req are not aligned.
     let _third = expect(space, (3, 0), 2, Some(Criterion::GoalLengthFast), (3, 1003, 2));
     verify(space);
 }
@@ -230,10 +230,10 @@ fn goal_length_takes_the_best_of_the_first_runs() {
 }
 
 #[test]
-fn best_available_and_any() {
+fn the_best_available_run_is_taken_and_then_any() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
-    // The shorter run is at the goal's group; 300 trimmed by three orders is 32.
+    // The shorter run is in the goal's group; 300 trimmed by three orders is 32.
     let holes = [(2, 5100, 40), (6, 100, 200), (7, 1010, 20)];
     let _filled = fill(space, 0..8, &holes);
     let first = expect(space, (2, 0), 300, Some(Criterion::BestAvailable), (6, 100, 200));
@@ -245,24 +245,23 @@ fn best_available_and_any() {
 }
 
 #[test]
-fn without_the_index_groups_are_gone_over() {
+fn without_the_index_all_groups_are_scanned() {
     let options = without(AllocAblation { optimize_scan: false, ..AllocAblation::default() });
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
-    // Group 5 has the run, but its average is below.
+    // Group 5 has the run, but its average run is shorter.
     let holes = [(1, 1100, 40), (5, 1100, 50), (5, 1200, 1), (5, 1300, 1)];
     let _filled = fill(space, 0..8, &holes);
     let by = Some(Criterion::GoalLengthSlow);
     let first = expect(space, (6, 0), 50, by, (5, 1100, 50));
-    // Never the best available: the first group that has anything.
+    // Best available is not tried: the first group with a free block.
     let second = expect(space, (0, 0), 45, Some(Criterion::AnyFree), (1, 1100, 40));
     drop((first, second));
     verify(space);
 }
 
-/// From the goal's group on, round the end of the volume.
 #[test]
-fn groups_come_in_order_and_wrap() {
+fn groups_are_tried_from_the_goal_on_and_wrap_around() {
     for max_linear_groups in [0, 4] {
         let options = AllocOptions { max_linear_groups, ..AllocOptions::default() };
         let Some(rig) = rig(options) else { return };
@@ -280,7 +279,7 @@ fn groups_come_in_order_and_wrap() {
 }
 
 #[test]
-fn a_busy_group_is_passed_over_or_waited_for() {
+fn a_locked_group_is_skipped_or_waited_for() {
     for trylock in [true, false] {
         let options = without(AllocAblation { trylock, ..AllocAblation::default() });
         let Some(rig) = rig(options) else { return };
@@ -310,17 +309,17 @@ fn a_busy_group_is_passed_over_or_waited_for() {
 }
 
 #[test]
-fn streams_share_a_goal_if_told_to() {
+fn streams_can_share_a_goal() {
     let options =
         without(AllocAblation { stream_goal: StreamGoal::Global, ..AllocAblation::default() });
     let Some(rig) = rig(options) else { return };
     let space = &rig.space;
     let _filled = fill(space, 2..3, &[]);
     let first = space.allocate(block(space, 6, 0), 32).unwrap();
-    // At its goal nothing is free: on where the last stream ended.
+    // Nothing is free at its goal: it continues where the last stream ended.
     let second = space.allocate(block(space, 2, 700), 32).unwrap();
     assert_eq!(second.start(), first.start().plus(32));
-    // No stream: near its goal.
+    // A request that is no stream stays near its goal.
     let third = space.allocate(block(space, 5, 0), 2).unwrap();
     assert_eq!(space.layout().group_of(third.start()).unwrap().0, GroupNo(5));
 }
@@ -338,9 +337,9 @@ fn long_requests_are_aligned_to_the_stripe() {
     assert_ne!(short.start().get() % 48, 0);
 }
 
-/// Where all maps must stay, a search does not look at all of them for each group that it tries.
+/// When no map can be evicted, a search does not consider all of them for each group it tries.
 #[test]
-fn maps_that_must_stay_are_looked_at_one_at_a_time() {
+fn maps_that_cannot_be_evicted_are_considered_one_at_a_time() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let allocations: Vec<Allocation> =
@@ -354,9 +353,8 @@ fn maps_that_must_stay_are_looked_at_one_at_a_time() {
     assert_eq!(space.group_maps().0, 2);
 }
 
-/// What is allocated ahead of a need is not root's reserve.
 #[test]
-fn roots_reserve_is_not_claimed_ahead() {
+fn the_root_reserve_is_not_preallocated() {
     let Some(rig) = rig(AllocOptions::default()) else { return };
     let space = &rig.space;
     let preallocation = Arc::new(Preallocation::new());
@@ -370,7 +368,7 @@ fn roots_reserve_is_not_claimed_ahead() {
     let need = Need { key: 0, want: 10, ahead: 200, goal: block(space, 5, 1000), reserved: false };
     let allocation = space.allocate_from(&preallocation, need, true).unwrap();
     assert_eq!((allocation.len(), i64::from(preallocation.blocks())), (10, left - 10));
-    // A caller that needs it and has the right to it gets it.
+    // A privileged caller gets blocks of it that it needs.
     let more = Need { key: 500, want: 30, ..need };
     let second = space.allocate_from(&preallocation, more, true).unwrap();
     assert_eq!((second.len(), preallocation.blocks()), (30, 0));
@@ -380,8 +378,8 @@ fn roots_reserve_is_not_claimed_ahead() {
     verify(space);
 }
 
-/// Threads allocation, take, free, give back and promise; each block has at most one owner at a
-/// time, from its allocation until it is given back or the freeing is durable.
+/// Threads allocate blocks, mark them used, free, release and reserve. Each block has at most one
+/// owner, from its allocation until it is released or its freeing is durable.
 #[test]
 fn no_block_has_two_owners() {
     let good = AllocOptions::default();
@@ -404,7 +402,7 @@ fn no_block_has_two_owners() {
             }
         });
         rig.journal.commit_all().unwrap();
-        // The committer gives frees back after it has woken us.
+        // The committer releases frees after it has woken this thread.
         while rig.space.shared.pending_blocks.sum() > 0 {
             std::thread::yield_now();
         }
@@ -426,7 +424,7 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
     let mut taken: Vec<(BlockNo, u32)> = Vec::new();
     for _ in 0..1_500 {
         match rng.random_range(0..10) {
-            // Mostly small, now and then nearly all there is.
+            // Mostly small; now and then nearly everything.
             0..=3 => {
                 let want = 1 + (rng.random::<u32>() >> rng.random_range(18..32));
                 let goal = BlockNo(rng.random_range(1..owned.len() as u64));
@@ -453,16 +451,16 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
             7 | 8 => {
                 let Some((start, len)) = taken.pop() else { continue };
                 let _pins = space.pin_run(start, len).unwrap();
-                // From here on it may be anybody's as soon as that is durable.
+                // Another thread may get it as soon as the freeing is durable.
                 set(start, len, false);
                 rig.run(4, |handle| space.free(handle, start, len)).unwrap();
             }
             _ => {
-                let mut promise = Reservation::empty(space);
-                let _ = promise.try_resize(rng.random_range(1..5_000));
+                let mut reservation = Reservation::empty(space);
+                let _ = reservation.try_resize(rng.random_range(1..5_000));
             }
         }
-        // What is given back is nobody's before the allocation is dropped.
+        // The mark is removed before the allocation is dropped.
         while allocations.len() > 40 {
             let allocation = allocations.swap_remove(rng.random_range(0..allocations.len()));
             set(allocation.start(), allocation.len(), false);

@@ -1,8 +1,8 @@
 //! Adding a name: into a gap, a new block, a new hash tree, or a leaf that is split for it.
 //!
-//! Invariants: [`Insertion::plan`] reads every block and allocates every block that
-//! [`Insertion::apply`] will change; what applies cannot meet a device failure. Records move only
-//! in directories that are read in order of hash, where cursors do not depend on places.
+//! Invariants: [`Insertion::plan`] reads or allocates every block that [`Insertion::apply`] will
+//! change, so that applying cannot fail because of the device. Records move only in directories
+//! that are listed by hash, where cursors do not depend on the place of a record.
 
 mod new_entry;
 mod plan;
@@ -25,7 +25,7 @@ use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 
 /// A name that can be added to a directory: it is not there, and the space for it is allocated.
 ///
-/// Dropping it unused gives the space back.
+/// Dropping it unused releases the space.
 #[derive(Debug)]
 pub struct Insertion<'a> {
     space: &'a Space,
@@ -34,7 +34,7 @@ pub struct Insertion<'a> {
     target: Target,
     growth: Option<Growth>,
     credits: u32,
-    /// The inode's claim to have a hash tree ends.
+    /// The inode has an index flag without a hash tree; it is cleared.
     clears_index: bool,
     /// The directory's inode.
     _table_block: Arc<Buffer>,
@@ -42,7 +42,7 @@ pub struct Insertion<'a> {
 
 #[derive(Debug)]
 enum Target {
-    /// A block with room: a record with a gap, or its records are packed to make one gap of it.
+    /// A block with room: in the gap of a record, or in one gap after its records are packed.
     Room(Arc<Buffer>, Option<Gap>),
     /// A new block at the end of a linear directory.
     Append,
@@ -61,14 +61,14 @@ struct Split {
     frames: Vec<Frame>,
 }
 
-/// Offset of a record with a gap, in a block of that version.
+/// A record with a gap, and the version of the block that the offset is for.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     at: u32,
     version: u64,
 }
 
-/// What a block of that version is split into.
+/// What a block is split into, and the version of the block that was split.
 #[derive(Debug)]
 struct PlannedHalves {
     halves: Halves,
@@ -96,7 +96,7 @@ impl Target {
         }
     }
 
-    /// Blocks that are there already and change.
+    /// Existing blocks that change.
     fn old_blocks(&self) -> u32 {
         match self {
             Self::Room(..) | Self::Tree(..) => 1,
@@ -136,8 +136,8 @@ impl<'a> Insertion<'a> {
         self.credits
     }
 
-    /// Adds the name, for inode `ino` of type `kind`. Entries found before may have moved after
-    /// this. The directory's size and flags are set here, its times are the caller's.
+    /// Adds the name, for inode `ino` of type `kind`. This may move entries that were found before.
+    /// It sets the directory's size and flags; the caller sets its times.
     ///
     /// # Errors
     /// The journal is aborted; `Corrupt` in an image where two directories share blocks.
@@ -151,7 +151,7 @@ impl<'a> Insertion<'a> {
             Target::Room(block, gap) => {
                 let mut bytes = handle.write(&block)?;
                 let here = in_block(&block);
-                // Nothing has changed since the plan, but for a removal in this very handle.
+                // Nothing has changed since the plan, except by a removal in the same handle.
                 let put = match gap.filter(|gap| gap.version == bytes.version()) {
                     Some(gap) => bytes.edit_checked(|b| new.put_at(b, gap.at)).map_err(here)?,
                     None => false,
@@ -211,7 +211,7 @@ impl<'a> Insertion<'a> {
         self.dir.update(handle, |a| a.flags.insert(InodeFlags::INDEX))
     }
 
-    /// Splits a leaf by hash and enters the new one in the index.
+    /// Splits a leaf by hash and inserts the new one into the index.
     fn split_leaf(
         &mut self,
         handle: &mut Handle<'_>,
@@ -240,8 +240,8 @@ impl<'a> Insertion<'a> {
         self.insert_in_index(handle, &split.frames, entry, new)
     }
 
-    /// Enters `entry` behind the entries that were taken on the way down, from the lowest node
-    /// up as far as nodes have to be split.
+    /// Inserts `entry` behind the entry on the path, in the lowest node, and in further nodes
+    /// upwards as far as nodes have to be split.
     fn insert_in_index(
         &mut self,
         handle: &mut Handle<'_>,
@@ -262,7 +262,8 @@ impl<'a> Insertion<'a> {
             }
             let (at, node) = self.grow(handle, BlockRole::Index)?;
             if depth == 0 {
-                // The tree gets one more level; a node holds more entries than the root.
+                // The tree gets one more level. All entries fit, because a node holds more than the
+                // root.
                 demand(htree::write_node(&mut handle.write(&node)?, new.has_csum, &entries))?;
                 return push_root_down(handle, &view, frame, at, new);
             }
@@ -275,7 +276,7 @@ impl<'a> Insertion<'a> {
         unreachable!("the root takes the entry or is pushed down")
     }
 
-    /// One more block at the end of the directory.
+    /// Adds a block at the end of the directory.
     fn grow(
         &mut self,
         handle: &mut Handle<'_>,
@@ -307,7 +308,7 @@ enum BlockRole {
     Index,
 }
 
-/// Makes `child`, which holds the root's entries now, the root's only child.
+/// Makes `child`, which now has the root's entries, the root's only child.
 fn push_root_down(
     handle: &mut Handle<'_>,
     view: &View<'_>,
@@ -323,7 +324,7 @@ fn push_root_down(
     demand(htree::write_root(&mut bytes, &root, new.has_filetype, new.has_csum, &entries))
 }
 
-/// Inodes that `.` and `..` name, in a block that the plan has checked.
+/// The inodes of `.` and `..`, in a block that the plan has checked.
 fn dot_inodes(block: &[u8]) -> Result<(Ino, Ino)> {
     let mut records = dir_entry::DirBlock::new(block);
     match (records.next(), records.next()) {
@@ -332,13 +333,13 @@ fn dot_inodes(block: &[u8]) -> Result<(Ino, Ino)> {
     }
 }
 
-/// Says where a damaged structure stands.
+/// Adds the place of a damaged structure.
 fn in_block(buffer: &Buffer) -> impl Fn(CorruptKind) -> Error + Copy + use<> {
     let block = buffer.block();
     move |kind| kind.at(Place::Block(block)).into()
 }
 
-/// What was planned must fit.
+/// Fails if something that was planned does not fit.
 fn demand(fits: bool) -> Result<()> {
     if fits { Ok(()) } else { Err(out_of_plan()) }
 }

@@ -1,16 +1,15 @@
 //! Leaves of a hash tree as bytes: room, order by hash, splitting, packing.
 //!
-//! Pure functions over the bytes of one block.
-//!
-//! Invariants: a leaf whose live records and a new one do not fit together has at least three live
-//! records (a record is at most 264 bytes, a leaf has at least 1012), and either half of its
-//! split has room for the new one.
+//! What: pure functions over the bytes of one block.
+//! Invariants: a leaf that has no room for a new record has at least three live records, because a
+//! record is at most 264 bytes and a leaf at least 1012. Each half of its split has room for the
+//! new record.
 
 use uext4_ondisk::CorruptKind;
 use uext4_ondisk::dir_entry::{self, DirBlock, RawDirEntry, TAIL_SIZE};
 use uext4_ondisk::hash::DirHasher;
 
-/// A live record: its name's hash, where it stands, and the bytes it needs.
+/// A live record: the hash of its name, its offset, and the bytes it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hashed {
     hash: u32,
@@ -27,7 +26,7 @@ pub(super) struct Halves {
     pub(super) upper: Vec<u8>,
     /// Least hash of the new leaf.
     pub(super) hash: u32,
-    /// Whether names with that hash stand in the lower leaf, too.
+    /// Whether the lower leaf also has names with that hash.
     pub(super) is_continued: bool,
 }
 
@@ -37,7 +36,7 @@ impl Halves {
         self.hash | u32::from(self.is_continued)
     }
 
-    /// The half in which a name with this hash goes.
+    /// The half for a name with this hash.
     pub(super) fn half_for(&mut self, hash: u32) -> &mut Vec<u8> {
         if hash >= self.hash { &mut self.upper } else { &mut self.lower }
     }
@@ -48,7 +47,7 @@ fn usable(block: &[u8], has_tail: bool) -> usize {
     block.len().saturating_sub(if has_tail { TAIL_SIZE } else { 0 })
 }
 
-/// The records of a block, without the one that holds the checksum.
+/// The records of a block, without the one with the checksum.
 pub(super) fn records(block: &[u8], has_tail: bool) -> DirBlock<'_> {
     DirBlock::new(&block[..usable(block, has_tail)])
 }
@@ -62,7 +61,7 @@ pub(super) fn has_room(block: &[u8], name_len: usize, has_tail: bool) -> Result<
     Ok(used <= usable(block, has_tail))
 }
 
-/// The block with its live records close together, in the same order, and the gap at the end.
+/// The block with its live records moved together, in the same order, and one gap at the end.
 pub(super) fn pack(block: &[u8], has_tail: bool) -> Result<Vec<u8>, CorruptKind> {
     let mut live = Vec::new();
     for entry in records(block, has_tail).live() {
@@ -72,8 +71,8 @@ pub(super) fn pack(block: &[u8], has_tail: bool) -> Result<Vec<u8>, CorruptKind>
     Ok(copy_packed(block, &live, has_tail))
 }
 
-/// Distributes the live records of a leaf by hash over two, by size as evenly as can be. `first`:
-/// the block is the first one of a directory that gets its tree now; its `.` and `..` are left out.
+/// Splits the live records of a leaf by hash into two leaves of about the same size. `first`: the
+/// block is the first one of a directory that becomes a tree; its `.` and `..` are left out.
 pub(super) fn split(
     block: &[u8],
     hasher: &DirHasher,
@@ -126,7 +125,7 @@ fn split_point(records: &[Hashed], block_size: usize) -> usize {
     let mut moved_bytes = 0;
     for (index, record) in records.iter().enumerate().rev() {
         let len = record.len as usize;
-        // A record that would stand with more than half of it past the middle stays below.
+        // A record with more than half of its bytes past the middle stays in the lower half.
         if moved_bytes + len / 2 > half {
             return index + 1;
         }

@@ -1,4 +1,4 @@
-//! Finding, changing and removing entries; the first block of a new directory.
+//! Finding, changing and removing entries, and the first block of a new directory.
 
 use super::leaf;
 use super::path::Path;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use uext4_ondisk::dir_entry::{self, DirEntry, RawDirEntry};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Incompat, Ino, Place};
 
-/// A directory entry that was found; good until the directory changes through anything but this
-/// entry.
+/// A directory entry that was found. It is valid until the directory is changed by other means than
+/// this entry.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Inode that the entry names.
@@ -28,8 +28,8 @@ pub struct Entry {
 /// The entry `name` of directory `dir`.
 ///
 /// # Errors
-/// `NotADirectory`; `InvalidArgument` for `.`, `..` and what is no name; `NameTooLong`; `Corrupt`,
-/// also for a hash tree that does not make sense: the name is then not searched elsewhere.
+/// `NotADirectory`; `InvalidArgument` for `.`, `..` and invalid names; `NameTooLong`; `Corrupt`,
+/// also for an invalid hash tree, because the name is then not searched elsewhere.
 pub fn lookup(space: &Space, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
     check_name(name)?;
     let view = View::of(space, dir)?;
@@ -60,7 +60,7 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
         let found = if view.is_checked(&bytes) {
             dir_entry::find_checked(&bytes, name, view.has_csum())
         } else {
-            // The name may stand before the damage.
+            // The name may precede the damage.
             dir_entry::find(&bytes, name).map_err(|kind| view.corrupt(at, kind))?
         };
         match found {
@@ -74,7 +74,7 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
 /// The entry `..` of directory `dir`.
 ///
 /// # Errors
-/// As [`lookup`]; `Corrupt` when the directory does not begin with `.` and `..`.
+/// The errors of [`lookup`]; `Corrupt` when the directory does not begin with `.` and `..`.
 pub fn parent_entry(space: &Space, dir: &Inode) -> Result<Entry> {
     let view = View::of(space, dir)?;
     let buffer = view.first_block()?;
@@ -104,7 +104,7 @@ pub(super) fn dots<'b>(view: &View<'_>, block: &'b [u8]) -> Result<(DirEntry<'b>
 /// Whether directory `dir` has no entries but `.` and `..`.
 ///
 /// # Errors
-/// As [`lookup`].
+/// The errors of [`lookup`].
 pub fn is_empty(space: &Space, dir: &Inode) -> Result<bool> {
     let view = View::of(space, dir)?;
     let is_unused = |at: FileBlock, skip: usize| -> Result<bool> {
@@ -142,8 +142,8 @@ pub fn is_empty(space: &Space, dir: &Inode) -> Result<bool> {
 }
 
 impl Entry {
-    /// Removes the entry. One credit. In a handle that also adds a name to the same directory, the
-    /// removal comes before [`super::Insertion::apply`], which may move entries.
+    /// Removes the entry. Costs one credit. In a handle that also adds a name to the same directory
+    /// the removal must come first, because [`super::Insertion::apply`] may move entries.
     ///
     /// # Errors
     /// The journal is aborted. `Internal` when the entry is no longer where it was found.
@@ -155,10 +155,10 @@ impl Entry {
             .map_err(|kind| kind.at(Place::Block(self.buffer.block())).into())
     }
 
-    /// Points the entry to another inode of type `kind`. One credit.
+    /// Points the entry to another inode of type `kind`. Costs one credit.
     ///
     /// # Errors
-    /// As [`Entry::remove`].
+    /// The errors of [`Entry::remove`].
     pub fn set_ino(
         &self,
         space: &Space,
@@ -173,7 +173,7 @@ impl Entry {
         Ok(())
     }
 
-    /// A caller that let the directory change since the look-up must not damage another entry.
+    /// Fails if the directory has changed since the look-up, so that no other entry is damaged.
     fn check_place(&self) -> Result<()> {
         let bytes = self.buffer.read();
         let record = bytes.get(self.offset as usize..).and_then(RawDirEntry::ref_from_prefix);
@@ -190,8 +190,8 @@ impl Entry {
     }
 }
 
-/// Makes the first block of the new directory `dir`, in a handle with [`init_credits`], from a
-/// growth of at least one block; sets the directory's size.
+/// Creates the first block of the new directory `dir`, from a growth of at least one block, and
+/// sets the directory's size. The handle has [`init_credits`].
 ///
 /// # Errors
 /// The journal is aborted.

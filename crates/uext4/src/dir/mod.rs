@@ -1,16 +1,15 @@
 //! Directories: from names to inodes, in plain blocks and in hash trees.
 //!
 //! What: [`lookup`] finds a name, [`Insertion`] adds one, [`Entry::remove`] and [`Entry::set_ino`]
-//! change one, [`read`] lists a directory from a cursor, [`init`] makes the first block of a new
-//! one. Times, link counts and the change counter of the inodes concerned are the caller's.
-//! On disk: blocks of records; with the dir_index feature a directory that outgrows its first block
-//! becomes a hash tree, whose root takes that block's place (directory.rst).
+//! change one, [`read`] lists a directory from a cursor, [`init`] creates the first block of a new
+//! one. The caller updates times, link counts and change counters of the inodes.
+//! On disk: blocks of records. With the dir_index feature a directory that outgrows its first block
+//! becomes a hash tree, and that block becomes its root (directory.rst).
 //! Invariants: a directory never shrinks and its blocks never move, so a buffer found under the
-//! directory's lock stays its block's buffer. Names of a hash tree stand in the leaf that covers
-//! their hash; names whose hash is a leaf's upper bound may continue in the next.
+//! directory's lock stays the buffer of its block. A name in a hash tree is in the leaf whose range
+//! has its hash. Names whose hash is the upper bound of a leaf may continue in the next leaf.
 //! Locking: the caller holds the directory's lock (rank `Directory`): shared to look up and to
-//! read, exclusive from the plan of a change to its end. No buffer stays locked while a visitor
-//! runs.
+//! read, exclusive from the plan of a change to its end. No buffer is locked while a visitor runs.
 //! Kernel counterpart: `fs/ext4/namei.c`, `fs/ext4/dir.c`.
 
 mod insert;

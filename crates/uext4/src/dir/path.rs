@@ -1,7 +1,8 @@
-//! A way down a hash tree: from the root through the nodes to a leaf, and on to the next leaf.
+//! A path in a hash tree, from the root through the nodes to a leaf, that can advance to the next
+//! leaf.
 //!
-//! Invariants: the blocks of a path differ from each other; leaves come in ascending order of
-//! hash; a walk visits no more leaves than the directory has blocks, whatever the image says.
+//! Invariants: the blocks of a path differ from each other. Leaves come in ascending order of hash.
+//! A walk visits at most as many leaves as the directory has blocks, whatever the image says.
 
 use super::view::View;
 use crate::cache::Buffer;
@@ -13,12 +14,12 @@ use uext4_ondisk::{CorruptKind, FileBlock};
 
 const WHAT: &str = "directory index";
 
-/// An index block on the way, and the entry that was taken.
+/// An index block on the path, and its entry on the path.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) buffer: Arc<Buffer>,
     pub(super) block: FileBlock,
-    /// Index of the entry taken.
+    /// Index of the entry on the path.
     pub(super) at: usize,
     /// Number of entries.
     pub(super) len: usize,
@@ -53,7 +54,7 @@ pub(super) fn with_node<T>(
     node.map(use_node).map_err(|kind| view.corrupt(at, kind))
 }
 
-/// A leaf and how it is reached.
+/// A leaf and the index blocks above it.
 #[derive(Debug)]
 pub(super) struct Path<'v> {
     view: &'v View<'v>,
@@ -66,12 +67,12 @@ pub(super) struct Path<'v> {
 }
 
 impl<'v> Path<'v> {
-    /// To the first leaf that may hold `name`, whose hash comes along.
+    /// The path to the first leaf that may hold `name`, and the hash of the name.
     pub(super) fn to_name(view: &'v View<'v>, name: &[u8]) -> Result<(Self, u32)> {
         Self::probe(view, |hasher| hasher.hash(name).0)
     }
 
-    /// To the first leaf that may hold names of `hash`.
+    /// The path to the first leaf that may hold names of `hash`.
     pub(super) fn to_hash(view: &'v View<'v>, hash: u32) -> Result<Self> {
         Ok(Self::probe(view, |_| hash)?.0)
     }
@@ -115,8 +116,8 @@ impl<'v> Path<'v> {
         self.leaf
     }
 
-    /// Least hash of the names in the leaf. Its lowest bit: such names stand in the leaf before,
-    /// too.
+    /// Least hash of the names in the leaf. Its lowest bit says that the leaf before also has names
+    /// of that hash.
     pub(super) fn low(&self) -> u32 {
         self.low
     }
@@ -171,7 +172,7 @@ impl<'v> Path<'v> {
         }
     }
 
-    /// Goes down into the index block `block`, taking the entry that `choose` says.
+    /// Descends into the index block `block`, to the entry that `choose` returns.
     fn push(
         &mut self,
         block: FileBlock,
@@ -208,8 +209,8 @@ impl<'v> Path<'v> {
     }
 }
 
-/// Entry `at` of a node. It can only be missing in an image where two directories share a block,
-/// so that the other one's lock allowed a change.
+/// Entry `at` of a node. It is missing only if two directories of a corrupt image share a block,
+/// and the other one was changed under its own lock.
 fn entry_of(view: &View<'_>, block: FileBlock, node: &DxNode<'_>, at: usize) -> Result<DxEntry> {
     let missing = CorruptKind::Rule { what: WHAT, why: "belongs to two directories" };
     node.entry(at).ok_or_else(|| view.corrupt(block, missing))

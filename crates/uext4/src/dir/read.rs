@@ -1,14 +1,14 @@
-//! Listing a directory from a cursor that stays good while the directory changes.
+//! Listing a directory from a cursor that stays valid while the directory changes.
 //!
-//! What: in a linear directory a cursor is a byte offset: records never move there. A directory
-//! that has a hash tree, or gets one when it grows, is read in order of hash, and a cursor is a
-//! position in that order: leaves may split and records move between two calls, and the only block
-//! may become a tree.
-//! Invariants: an entry that exists from the first call to the last is seen exactly once; each
-//! entry's cursor is above the one before. The order is that of hash, then of a second hash, then
-//! of the bytes of the name. Entry keys are `hash / 2` and `second hash / 2` as the halves of 64
-//! bits; entries whose keys are equal take the next free ones, which leaves a cursor its exact
-//! meaning unless names that agree in both hashes come and go while the directory is read.
+//! What: in a linear directory a cursor is a byte offset, because records never move there. A
+//! directory that has a hash tree, or gets one when it grows, is read in order of hash, and a
+//! cursor is a position in that order. Between two calls leaves may split, records may move, and
+//! the only block may become a tree.
+//! Invariants: an entry that exists from the first call to the last is listed exactly once. The
+//! cursor of each entry is above the one before. The order is by hash, then by a second hash, then
+//! by the bytes of the name. An entry's key has `hash / 2` and `second hash / 2` as the halves of
+//! 64 bits. Of entries with equal keys the later ones get the next free keys. A cursor is then
+//! exact unless names that agree in both hashes are added or removed while the directory is read.
 
 use super::leaf;
 use super::lookup::dots;
@@ -22,7 +22,7 @@ use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::hash::{DirHasher, HashVersion};
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino};
 
-/// An entry as a visitor sees it.
+/// An entry, as it is passed to a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
     /// Inode.
@@ -35,20 +35,19 @@ pub struct DirEntry<'a> {
     pub next: u64,
 }
 
-/// Takes an entry; false stops the reading, and the entry counts as not read.
+/// Called with an entry. False stops the listing, and the entry counts as not listed.
 type Visit<'a> = dyn FnMut(DirEntry<'_>) -> bool + 'a;
 
 /// Above every cursor of a directory that is read in order of hash.
 const HASH_END: u64 = 0x7fff_ffff << 32;
-/// Most bytes of names of one hash that are kept in memory.
+/// Most bytes of names with one hash that are kept in memory.
 const SAME_HASH_BYTES_MAX: usize = 64 << 20;
 
-/// Shows the entries of directory `dir` from `cursor` on to `visit`: 0 is the start, other values
-/// are [`DirEntry::next`] of an entry that was seen. `.` and `..` come first.
+/// Calls `visit` with the entries of directory `dir` from `cursor` on. 0 is the start; other values
+/// are [`DirEntry::next`] of an entry that was listed. `.` and `..` come first.
 ///
 /// # Errors
-/// `NotADirectory`; a device failure; `Corrupt`, also for a name that stands in the wrong leaf of
-/// a hash tree.
+/// `NotADirectory`; a device failure; `Corrupt`, also for a name in the wrong leaf of a hash tree.
 pub fn read(
     space: &Space,
     dir: &Inode,
@@ -67,7 +66,7 @@ fn read_linear(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<()
     let block_size = view.block_size() as u64;
     let first = u32::try_from(cursor / block_size).unwrap_or(u32::MAX);
     for at in (first..view.blocks).map(FileBlock) {
-        // The visitor must not run under the block's lock.
+        // A copy, because the visitor must not run under the block's lock.
         let bytes = view.leaf(at)?.read().to_vec();
         let start = u64::from(at.get()) * block_size;
         for (index, entry) in DirBlock::new(&bytes).enumerate() {
@@ -103,7 +102,7 @@ fn read_by_hash(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<(
             return Ok(());
         }
     }
-    // Below the end of the order, the upper half has 31 bits.
+    // The upper half has 31 bits, because the cursor is below the end.
     let start = u32::try_from(cursor >> 32).unwrap_or(u32::MAX) << 1;
     if view.shape == Shape::Indexed {
         return read_tree(view, start, &mut out);
@@ -124,7 +123,7 @@ fn read_tree(view: &View<'_>, start: u32, out: &mut Output<'_, '_>) -> Result<()
         let high = path.next_low()?.map(|low| low & !1);
         names.range = low..=high.unwrap_or(u32::MAX);
         names.gather(view, at, &bytes, start, 0)?;
-        // Names whose hash is the bound wait for the next leaf, which may have more of them.
+        // Names whose hash is the bound are kept, because the next leaf may have more of them.
         let ready = match high {
             Some(high) => names.take_below(high),
             None => names.take_all(),
@@ -145,11 +144,11 @@ struct Name {
     kind: Option<u8>,
 }
 
-/// Names that were read and not yet shown.
+/// Names that were read and not yet listed.
 #[derive(Debug)]
 struct Names {
     hasher: DirHasher,
-    /// Hashes that the leaf at hand may hold.
+    /// Hashes that the current leaf may hold.
     range: std::ops::RangeInclusive<u32>,
     names: Vec<Name>,
     bytes: usize,
@@ -160,7 +159,8 @@ impl Names {
         Self { hasher, range: 0..=u32::MAX, names: Vec::new(), bytes: 0 }
     }
 
-    /// Takes the names of a block whose hash is at least `start`; `skip` records are no names.
+    /// Adds the names of a block whose hash is at least `start`. The first `skip` records are no
+    /// names.
     fn gather(
         &mut self,
         view: &View<'_>,
@@ -184,7 +184,7 @@ impl Names {
             if hash < start {
                 continue;
             }
-            // The first hash function had no second half.
+            // The legacy hash has no second half.
             let legacy = self.hasher.version == HashVersion::Legacy;
             let second = if legacy { crc32c(!0, entry.name) } else { minor };
             let ino = view.check_ino(at, &entry)?;
@@ -199,7 +199,7 @@ impl Names {
         Ok(())
     }
 
-    /// The names, in order, whose hash is below `bound`; the others stay.
+    /// Removes and returns the names whose hash is below `bound`, in order.
     fn take_below(&mut self, bound: u32) -> Vec<Name> {
         let all = std::mem::take(&mut self.names);
         let (mut ready, rest): (Vec<Name>, Vec<Name>) =
@@ -218,16 +218,17 @@ impl Names {
     }
 }
 
-/// Gives names their keys and shows those from the cursor on.
+/// Assigns keys to names, and lists those from the cursor on.
 struct Output<'v, 'f> {
     cursor: u64,
-    /// Key of the name before; `.` and `..` have 0 and 1.
+    /// Key of the last name; `.` and `..` have 0 and 1.
     last_key: u64,
     visit: &'v mut Visit<'f>,
 }
 
 impl Output<'_, '_> {
-    /// Shows names in order, all those of a hash in one call; false when the visitor has stopped.
+    /// Lists names in order. All names of a hash are in one call. False when the visitor has
+    /// stopped.
     fn show(&mut self, names: Vec<Name>) -> bool {
         for name in names {
             let key = (u64::from(name.hash >> 1) << 32) | u64::from(name.second);

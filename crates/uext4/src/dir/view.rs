@@ -1,4 +1,4 @@
-//! A directory at work: what its inode and the volume's features say about its blocks.
+//! What the inode of a directory and the volume's features say about its blocks.
 
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer, BufferRead};
@@ -20,7 +20,7 @@ pub(super) enum Shape {
     Indexed,
 }
 
-/// A directory and what is needed to read its blocks; valid while the directory's lock is held.
+/// A directory, with what is needed to read its blocks. Valid while its lock is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) space: &'a Space,
@@ -28,7 +28,7 @@ pub(super) struct View<'a> {
     pub(super) shape: Shape,
     /// Blocks of the directory, at least 1.
     pub(super) blocks: u32,
-    /// The inode claims a hash tree, but the volume has none: the claim ends with a change.
+    /// The inode has the index flag, but the volume has no hash trees. A change clears the flag.
     pub(super) has_stale_index: bool,
 }
 
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         self.space.layout().block_size as usize
     }
 
-    /// Whether blocks carry checksums, and leaves the record for them.
+    /// Whether blocks have checksums, and leaves the record for them.
     pub(super) fn has_csum(&self) -> bool {
         self.space.layout().has_metadata_csum()
     }
@@ -88,7 +88,8 @@ impl<'a> View<'a> {
         self.space.layout().features.incompat.contains(Incompat::LARGEDIR)
     }
 
-    /// Whether reading goes by hash: the directory has a tree, or gets one when it grows.
+    /// Whether entries are listed by hash, because the directory has a tree or gets one when it
+    /// grows.
     pub(super) fn is_hash_ordered(&self) -> bool {
         self.shape == Shape::Indexed || (self.has_dir_index() && self.blocks == 1)
     }
@@ -98,7 +99,7 @@ impl<'a> View<'a> {
         if self.has_large_dir() { htree::MAX_LEVELS_LARGEDIR } else { htree::MAX_LEVELS }
     }
 
-    /// Hashes names with `version`, or with what the volume gives new hash trees.
+    /// The hasher for `version`, or for new hash trees of the volume.
     pub(super) fn hasher(&self, version: Option<HashVersion>) -> Result<DirHasher> {
         let hash = self.space.layout().name_hash;
         let version = match version {
@@ -152,8 +153,8 @@ impl<'a> View<'a> {
         self.inode.cache().read(block, kind)
     }
 
-    /// Whether all records of a leaf are well formed. What was checked once stays so until
-    /// somebody else changes the bytes.
+    /// Whether all records of a leaf are well formed. A leaf is checked once; its mark stays until
+    /// the bytes change by other means.
     pub(super) fn is_checked(&self, bytes: &BufferRead<'_>) -> bool {
         if !bytes.is_checked() && dir_entry::check(bytes, self.has_csum()).is_ok() {
             bytes.note_checked();
@@ -180,7 +181,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether `name` can be that of a directory entry; `.` and `..` are no names here.
+/// Whether `name` can be the name of a directory entry other than `.` and `..`.
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     let bad = |why: &str| Err(Error::new(ErrorKind::InvalidArgument, why));
     if name.len() > dir_entry::NAME_MAX {

@@ -2,8 +2,8 @@
 //!
 //! On disk: `i_block` holds 12 block numbers, then a singly, a doubly and a triply indirect
 //! block. A number of 0 is a hole.
-//! Invariants: such files are never changed: a file system without the `extent` feature is
-//! read-only, and on one with it changes of such a file are refused.
+//! Invariants: such files are never changed. A file system without the `extent` feature is
+//! read-only. On one with the feature, changes of such a file are refused.
 
 use super::{Mapping, State};
 use crate::alloc::Space;
@@ -39,7 +39,7 @@ pub(super) fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapp
     Ok(Mapping { first: at, len: 1, state: State::Written(block) })
 }
 
-/// Blocks from the one that `steps` lead to up to the end of the subtree in which they begin.
+/// Number of blocks from the one that `steps` lead to, up to the end of the subtree.
 fn rest_of_subtree(per_block: u32, steps: &[u32]) -> u32 {
     let per_block = u64::from(per_block);
     let (mut size, mut before) = (1_u64, 0_u64);
@@ -88,16 +88,16 @@ struct Walk<'a> {
     per_block: u64,
     from: FileBlock,
     visit: &'a mut dyn FnMut(Extent) -> bool,
-    /// Indirect blocks seen. Each has one place: without this rule a hostile map of a few blocks
-    /// could name billions.
+    /// Indirect blocks seen so far. Each may occur once. Otherwise a hostile map of a few blocks
+    /// could refer to billions.
     nodes: HashSet<BlockNo>,
-    /// The run that may go on.
+    /// The last run, which the next block may continue.
     run: Option<Extent>,
 }
 
 impl Walk<'_> {
-    /// Walks what `block` leads to by `levels` indirect blocks: blocks of the file from `first`
-    /// on. False if the visitor has had enough.
+    /// Walks the blocks of the file from `first` on, which `block` leads to by `levels` indirect
+    /// blocks. False if the visitor wants no more.
     fn subtree(&mut self, block: BlockNo, levels: u32, first: u64) -> Result<bool> {
         let span = self.per_block.pow(levels);
         let is_before = first + span <= u64::from(self.from.get());
@@ -113,7 +113,7 @@ impl Walk<'_> {
             let kind = CorruptKind::Rule { what: "indirect block", why: "has two places" };
             return Err(kind.at(Place::InodeBlock(self.inode.ino(), block)).into());
         }
-        // A copy: the visitor is not called with the block locked.
+        // A copy, because the visitor must not be called with the block locked.
         let buffer = self.inode.cache().read(block, BlockKind::Plain)?;
         let bytes: Box<[u8]> = (&*buffer.read()).into();
         let below = span / self.per_block;

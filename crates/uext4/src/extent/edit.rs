@@ -1,16 +1,16 @@
 //! Changing an extent tree.
 //!
-//! What: an [`Edit`] replaces the blocks `first .. end` of a file, as far as they lie in one leaf,
-//! by one new extent or by nothing. Insertion, conversion, removal are all this. Extents that
-//! continue each other are merged, leaves that overflow are split, leaves that become empty are
-//! freed, keys follow.
+//! What: an [`Edit`] replaces the blocks `first .. end` of a file, as far as they are in one leaf,
+//! by one new extent or by nothing. Insertion, conversion and removal are all edits. Adjacent
+//! extents are merged, leaves that overflow are split, leaves that become empty are freed, and keys
+//! are corrected.
 //! Invariants: before the handle starts, the blocks for new nodes are allocated, and the nodes and
-//! bitmaps that change are read and held ([`NodeAllocations`]). So an edit in a handle meets
-//! neither a full device nor a failing one, nor a tree that cannot grow.
+//! bitmaps that change are read and pinned ([`NodeAllocations`]). Therefore an edit in a handle
+//! cannot fail because the device is full or broken, or because the tree cannot grow.
 
-use super::path::{Level, Path, capacity, too_deep};
+use super::path::{Level, Path, capacity, node_kind, read_node, too_deep};
 use crate::alloc::{Allocation, Space};
-use crate::cache::{BlockKind, Buffer};
+use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
 use crate::journal::Handle;
@@ -25,21 +25,21 @@ pub struct Edit {
     pub first: FileBlock,
     /// The block after the last.
     pub end: FileBlock,
-    /// What stands there afterwards, inside `first .. end`.
+    /// The extent that is there afterwards, inside `first .. end`.
     pub new: Option<Extent>,
 }
 
-/// What an edit took out of the tree.
+/// What an edit removed from the tree.
 #[derive(Debug, Default)]
 pub struct Removed {
-    /// Runs on the device that were mapped.
+    /// Runs on the device that were mapped before.
     pub runs: Vec<(BlockNo, u32)>,
-    /// Where the next leaf begins, if the edit reaches into it.
+    /// The start of the next leaf, if the edit extends into it.
     pub next: Option<FileBlock>,
 }
 
-/// What edits need besides credits: blocks for the nodes that they may add, and the blocks that
-/// they change, held in memory.
+/// What edits need besides credits: allocations for the nodes that they may add, and the blocks
+/// that they change, pinned in memory.
 #[derive(Debug, Default)]
 pub struct NodeAllocations {
     allocations: Vec<Allocation>,
@@ -49,11 +49,11 @@ pub struct NodeAllocations {
 /// Where blocks for new nodes come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeSource {
-    /// They were promised.
+    /// Reserved blocks.
     Reserved,
-    /// The edit takes blocks away or converts them, which must not fail: also what is kept back.
+    /// The node pool too. For edits that remove or convert blocks, which must not fail.
     Pool,
-    /// As for data.
+    /// Free blocks, as for data.
     Free,
 }
 
@@ -62,7 +62,7 @@ pub enum NodeSource {
 #[must_use]
 pub fn edit_credits(inode: &Inode) -> u32 {
     let depth = u32::from(root_depth(&inode.tree().read()));
-    // Nodes on the path; new nodes with their bitmap and descriptor; freed nodes likewise.
+    // Nodes on the path; new nodes and freed nodes, each with bitmap and descriptor.
     (depth + 1) + 3 * (depth + 2) + 3 * depth + 1
 }
 
@@ -72,8 +72,8 @@ fn root_depth(root: &ExtentRoot) -> u16 {
 }
 
 impl NodeAllocations {
-    /// Allocates and reads what edits at `places` can need that free no node. The caller holds the
-    /// lock under which the tree changes, and no handle.
+    /// Allocates and reads what edits at `places` may need if they free no node. The caller holds
+    /// the lock under which the tree changes, and no handle.
     ///
     /// # Errors
     /// `NoSpace`; `FileTooBig` for a tree that cannot grow; a corrupt tree; a device failure.
@@ -89,7 +89,7 @@ impl NodeAllocations {
             let paths = paths_to(space, inode, &root, places)?;
             for path in &paths {
                 for node in path.nodes() {
-                    pins.push(inode.cache().read(node, node_kind(inode))?);
+                    pins.push(read_node(inode, node)?);
                 }
             }
             nodes_needed(space, inode, &paths)?
@@ -106,11 +106,11 @@ impl NodeAllocations {
         Ok(Self { allocations, pins })
     }
 
-    /// As [`NodeAllocations::for_edits`] for edits that remove what stands at `places`, and free
-    /// nodes by that; with `splits` they may cut an extent in two.
+    /// Allocates and reads what edits at `places` may need that remove blocks, and thereby free
+    /// nodes. With `splits` they may split an extent in two.
     ///
     /// # Errors
-    /// As [`NodeAllocations::for_edits`].
+    /// The errors of [`NodeAllocations::for_edits`].
     pub fn for_removal(
         space: &Space,
         inode: &Inode,
@@ -124,19 +124,19 @@ impl NodeAllocations {
         let root = inode.tree().read();
         for path in paths_to(space, inode, &root, places)? {
             for node in path.nodes() {
-                nodes.pins.push(inode.cache().read(node, node_kind(inode))?);
+                nodes.pins.push(read_node(inode, node)?);
                 nodes.pins.extend(space.pin_run(node, 1)?);
             }
         }
         Ok(nodes)
     }
 
-    /// Blocks in memory that the edits change, the inode's among them; some may be named twice.
+    /// Pinned blocks that the edits change, including the inode's. Some may occur twice.
     pub fn blocks(&self) -> impl Iterator<Item = BlockNo> {
         self.pins.iter().map(|buffer| buffer.block())
     }
 
-    /// Worst case of the blocks that new nodes dirty: themselves, their bitmaps, and descriptors.
+    /// Worst case of blocks that new nodes dirty: themselves, their bitmaps, and descriptors.
     #[must_use]
     pub fn new_node_credits(&self) -> u32 {
         3 * u32::try_from(self.allocations.len()).unwrap_or(u32::MAX / 3)
@@ -159,14 +159,11 @@ fn paths_to(
     places.iter().map(|&at| Path::to(space, inode, root, at)).collect()
 }
 
-fn node_kind(inode: &Inode) -> BlockKind {
-    BlockKind::ExtentNode { seed: inode.seed() }
-}
-
 /// Nodes that the edits at `paths`, which ascend, can add. Each edit adds at most two entries to
-/// its leaf, each split one to the level above. A node that may be full is split by the first
-/// entry; what a split in the middle leaves is half full, and what a split at a file's end leaves
-/// full is behind the edits that follow. So another split needs half a node of further entries.
+/// its leaf, and each split adds one to the level above. The first entry splits a node that may be
+/// full. A split in the middle leaves two nodes half full. A split at the end of a file leaves a
+/// full node, but the edits that follow are behind it. Therefore another split needs half a node of
+/// further entries.
 fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
     let room = capacity(space, Some(BlockNo(0)));
     let splits = |entries: usize| 1 + entries / (room / 2 - 2);
@@ -183,11 +180,11 @@ fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
         }
         full_leaves.push((path, splits(entries)));
     }
-    // Leaves that are split may hang on one node.
-    let coming: usize = full_leaves.iter().map(|(_, new)| new).sum();
-    let mut needed = coming;
+    // Leaves that are split may have the same parent.
+    let added: usize = full_leaves.iter().map(|(_, new)| new).sum();
+    let mut needed = added;
     for (path, new) in full_leaves {
-        let is_full = |level: &&Level| level.children.len() + coming > capacity(space, level.block);
+        let is_full = |level: &&Level| level.children.len() + added > capacity(space, level.block);
         let full = path.levels.iter().rev().take_while(is_full).count();
         if full == path.levels.len() && path.depth >= MAX_DEPTH {
             return Err(too_deep(inode));
@@ -220,15 +217,15 @@ impl Edit {
         let root = &mut root;
         let mut change = Change { space, handle, inode, nodes, root, sectors: 0, path, appends };
         change.write(extents, old_first)?;
-        let gone: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
-        let come = self.new.map_or(0, |extent| extent.len);
+        let unmapped: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
+        let mapped = self.new.map_or(0, |extent| extent.len);
         let per_block = i64::from(space.layout().block_size / 512);
-        let sectors = change.sectors + (i64::from(come) - i64::from(gone)) * per_block;
+        let sectors = change.sectors + (i64::from(mapped) - i64::from(unmapped)) * per_block;
         inode.update_root(handle, root, sectors)?;
         Ok(removed)
     }
 
-    /// The leaf's extents with the edit made.
+    /// The leaf's extents after the edit.
     fn replace(&self, extents: &[Extent], removed: &mut Vec<(BlockNo, u32)>) -> Vec<Extent> {
         let mut result = Vec::with_capacity(extents.len() + 2);
         let mut new = self.new;
@@ -273,7 +270,7 @@ fn part(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
     }
 }
 
-/// Appends an extent, as part of the one before if it continues that.
+/// Appends an extent. If it continues the last one, that one becomes longer.
 fn push_merged(extents: &mut Vec<Extent>, extent: Extent) {
     if let Some(last) = extents.last_mut()
         && last.unwritten == extent.unwritten
@@ -287,7 +284,7 @@ fn push_merged(extents: &mut Vec<Extent>, extent: Extent) {
     }
 }
 
-/// A change under way.
+/// An edit that is being applied.
 struct Change<'a, 'j> {
     space: &'a Space,
     handle: &'a mut Handle<'j>,
@@ -302,7 +299,7 @@ struct Change<'a, 'j> {
 }
 
 impl Change<'_, '_> {
-    /// Writes the leaf's new extents, splitting, freeing and correcting keys as needed.
+    /// Writes the leaf's new extents. Splits or frees the leaf and corrects keys as needed.
     fn write(&mut self, extents: Vec<Extent>, old_first: Option<FileBlock>) -> Result<()> {
         let fits = extents.len() <= capacity(self.space, self.path.leaf_block);
         match self.path.leaf_block {
@@ -325,9 +322,9 @@ impl Change<'_, '_> {
         }
     }
 
-    /// Where a leaf that overflows is split: near its end when the file is appended to, so that
-    /// its leaves stay full; else in the middle, so that what the same handle has still to insert
-    /// finds room in either half.
+    /// Where a leaf that overflows is split. When the file is appended to this is near the end of
+    /// the leaf, so that leaves stay full. Else it is in the middle, so that both halves have room
+    /// for what the same handle inserts later.
     fn split_point(&self, count: usize) -> usize {
         if self.appends { count - 2 } else { count / 2 }
     }
@@ -348,7 +345,7 @@ impl Change<'_, '_> {
         self.add_child(lowest, ExtentIndex { first: extents[0].first, child: block })
     }
 
-    /// Inserts a child behind the one that the path goes through.
+    /// Inserts a child behind the child on the path.
     fn add_child(&mut self, level: usize, child: ExtentIndex) -> Result<()> {
         let node = &mut self.path.levels[level];
         node.children.insert(node.position + 1, child);
@@ -359,7 +356,7 @@ impl Change<'_, '_> {
         let depth = self.depth_of(level);
         let node = &mut self.path.levels[level];
         if node.block.is_none() {
-            // Else the plan would have refused.
+            // The plan has checked this.
             assert!(depth < MAX_DEPTH, "an extent tree grows beyond {MAX_DEPTH} levels");
             // The root moves down and points to its former content.
             let children = std::mem::take(&mut node.children);
@@ -376,11 +373,11 @@ impl Change<'_, '_> {
         self.add_child(level - 1, ExtentIndex { first, child: new })
     }
 
-    /// The leaf is empty: it leaves the tree, and so do nodes that become empty by that.
+    /// Removes an empty leaf from the tree, and the nodes that become empty by that.
     fn free_leaf(&mut self, leaf: BlockNo) -> Result<()> {
-        let mut gone = leaf;
+        let mut empty = leaf;
         for level in (0..self.path.levels.len()).rev() {
-            self.free_node(gone)?;
+            self.free_node(empty)?;
             let node = &mut self.path.levels[level];
             node.children.remove(node.position);
             if let Some(first) = node.children.first().map(|child| child.first) {
@@ -393,14 +390,14 @@ impl Change<'_, '_> {
                 return Ok(());
             }
             match node.block {
-                Some(block) => gone = block,
+                Some(block) => empty = block,
                 None => assert!(write_leaf(&mut self.root.bytes, &[])),
             }
         }
         Ok(())
     }
 
-    /// The first block below the path changed: the keys that lead to it follow.
+    /// Corrects the keys on the path after its first block changed.
     fn correct_keys(&mut self, first: FileBlock) -> Result<()> {
         for level in (0..self.path.levels.len()).rev() {
             let node = &mut self.path.levels[level];
@@ -435,7 +432,7 @@ impl Change<'_, '_> {
     }
 
     fn write_leaf_block(&mut self, block: BlockNo, extents: &[Extent]) -> Result<()> {
-        let buffer = self.inode.cache().read(block, self.node_kind())?;
+        let buffer = read_node(self.inode, block)?;
         assert!(write_leaf(&mut self.handle.write(&buffer)?, extents));
         Ok(())
     }
@@ -446,14 +443,14 @@ impl Change<'_, '_> {
         depth: u16,
         children: &[ExtentIndex],
     ) -> Result<()> {
-        let buffer = self.inode.cache().read(block, self.node_kind())?;
+        let buffer = read_node(self.inode, block)?;
         assert!(write_index(&mut self.handle.write(&buffer)?, depth, children));
         Ok(())
     }
 
     fn new_node(&mut self) -> Result<BlockNo> {
         let block = self.nodes.take(self.space, self.handle)?;
-        self.handle.create(block, self.node_kind())?;
+        self.handle.create(block, node_kind(self.inode))?;
         self.sectors += i64::from(self.space.layout().block_size / 512);
         Ok(block)
     }
@@ -463,9 +460,5 @@ impl Change<'_, '_> {
         self.space.free(self.handle, block, 1)?;
         self.sectors -= i64::from(self.space.layout().block_size / 512);
         Ok(())
-    }
-
-    fn node_kind(&self) -> BlockKind {
-        node_kind(self.inode)
     }
 }

@@ -1,4 +1,4 @@
-//! Adding blocks to a directory (or a slow symbolic link), one at a time, inside one handle.
+//! Adding blocks to a directory or a slow symbolic link, one at a time, inside one handle.
 
 use super::edit::{Edit, NodeAllocations, NodeSource, edit_credits};
 use crate::alloc::{Allocation, Space};
@@ -8,7 +8,7 @@ use crate::journal::Handle;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// Blocks allocated for a file that grows: data blocks and the tree nodes they may need.
+/// Allocations for a file that grows: data blocks, and the nodes that the tree may need for them.
 #[derive(Debug)]
 pub struct Growth {
     blocks: Vec<Allocation>,
@@ -48,8 +48,7 @@ pub fn grow_credits(inode: &Inode, blocks: u32) -> u32 {
     blocks * (2 + edit_credits(inode))
 }
 
-/// Takes one of the allocated blocks and maps it at `at`. The caller creates its buffer and sets
-/// the size.
+/// Maps one of the allocated blocks at `at`. The caller creates its buffer and sets the size.
 ///
 /// # Errors
 /// Those of [`Edit::apply`].
@@ -60,7 +59,7 @@ pub fn grow(
     growth: &mut Growth,
     at: FileBlock,
 ) -> Result<BlockNo> {
-    let mut allocation = growth.blocks.pop().expect("no more blocks than were allocated");
+    let mut allocation = growth.blocks.pop().expect("at most as many blocks as were allocated");
     let start = space.mark_used(handle, &mut allocation, 1)?;
     let new = Extent { first: at, len: 1, start, unwritten: false };
     let edit = Edit { first: at, end: at.plus(1), new: Some(new) };

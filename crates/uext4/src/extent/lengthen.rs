@@ -1,10 +1,10 @@
-//! Making an extent longer in place: what a stream does that continues where it ended.
+//! Making an extent longer in place, for a stream that continues at the end of the extent.
 //!
-//! What: [`super::find`] gives the [`Spot`] of a block; if an extent ends there and its next blocks
-//! continue it on the device too, its entry gets a new length. No node is added, split or freed,
-//! and no key changes, so nothing is allocated and the path is not walked again.
-//! Invariants: as for [`super::Edit`]: the spot was found under the lock under which the tree
-//! changes, and that is still held.
+//! What: [`super::find`] returns the [`Spot`] of a block. If an extent ends there and the new
+//! blocks continue it on the device too, its entry gets a new length. No node is added, split or
+//! freed, and no key changes. Therefore nothing is allocated, and the path is not walked again.
+//! Invariants: the spot was found under the lock under which the tree changes, and the caller still
+//! holds that lock.
 
 use super::Mapping;
 use crate::cache::Buffer;
@@ -14,14 +14,14 @@ use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, write_extent};
 
-/// Where a block of a file stands in the tree, or would.
+/// The place of a block of a file in the tree.
 #[derive(Debug)]
 pub struct Spot {
-    /// Its state.
+    /// The state of the block.
     pub mapping: Mapping,
-    /// The last extent of the leaf that begins at or before the block, and its place there.
+    /// The last extent of the leaf that begins at or before the block, with its index.
     pub(super) before: Option<(usize, Extent)>,
-    /// The leaf; `None`: the root.
+    /// The leaf. `None`: the root.
     pub(super) leaf: Option<Arc<Buffer>>,
 }
 
@@ -29,14 +29,15 @@ impl Spot {
     /// Worst case of blocks that [`Spot::lengthen`] dirties: leaf and inode.
     pub const CREDITS: u32 = 2;
 
-    /// The extent that block lies in, or that stands before it in the same leaf.
+    /// The extent that has the block, or the one before it in the same leaf.
     #[must_use]
     pub fn before(&self) -> Option<Extent> {
         self.before.map(|(_, extent)| extent)
     }
 
-    /// Adds `len` blocks to the extent before, which ends at the block and may be so long; `table`
-    /// is the inode's [`Inode::table_block`]. `change` may change other attributes at once.
+    /// Adds `len` blocks to the extent before the block. It ends at the block and may become so
+    /// long. `table` is the inode's [`Inode::table_block`]. `change` may change other attributes in
+    /// the same step.
     ///
     /// # Errors
     /// Those of [`Handle::write`].
@@ -48,7 +49,8 @@ impl Spot {
         len: u32,
         change: impl FnOnce(&mut Attributes),
     ) -> Result<()> {
-        let (index, before) = self.before.expect("who lengthens an extent has looked at it");
+        let (index, before) =
+            self.before.expect("the caller has checked that an extent precedes the block");
         assert!(before.end() == self.mapping.first, "the extent does not end at the spot");
         let longer = Extent { len: before.len + len, ..before };
         assert!(longer.len <= Extent::max_len(longer.unwritten), "an extent of {}", longer.len);

@@ -8,13 +8,13 @@ use crate::inode::Inode;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::Extent;
 
-/// Calls `visit` with each extent from block `from` on, in ascending order, until it returns
-/// false; the first may begin before `from`. Extents of a tree come as they are stored, so one may
-/// continue the one before; those of a block map are runs put together. Blocks past the end of the
-/// file, which fallocate leaves there, are listed too.
+/// Calls `visit` with each extent from block `from` on, in ascending order, until it returns false.
+/// The first one may begin before `from`. Extents of a tree are listed as they are stored, so one
+/// may continue the one before. Blocks of a block map are joined to runs. Blocks past the end of
+/// the file, which fallocate leaves there, are listed too.
 ///
-/// No lock is held while `visit` runs. Each leaf is listed as it stood at one moment; of a file
-/// that changes meanwhile, what moves to another leaf may be missing, but nothing comes twice.
+/// No lock is held while `visit` runs. Each leaf is listed in its state of one moment. If the file
+/// changes meanwhile, extents that move to another leaf may be missing, but none is listed twice.
 ///
 /// # Errors
 /// A corrupt tree or map; a device failure.

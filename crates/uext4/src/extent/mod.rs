@@ -1,19 +1,20 @@
-//! Extent trees: which block of a file stands where.
+//! Extent trees: where the blocks of a file are on the device.
 //!
-//! What: [`lookup`] for readers, [`list`] for those who want all of it; [`Edit`] for whoever
-//! changes a tree, [`Spot::lengthen`] for the most frequent change; [`Shift`] for whoever moves a
-//! part of one along its file; [`Growth`] for directories.
+//! What: [`lookup`] finds the mapping of a block, and [`list`] visits all extents. [`Edit`] is the
+//! general change of a tree, and [`Spot::lengthen`] the most frequent one. [`Shift`] moves extents
+//! along their file. [`Growth`] adds blocks to directories.
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
-//! blocks; depth at most 5.
-//! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
-//! what was planned from it holds until the change is applied. Every run that a look-up returns
-//! lies in the data area, and so does every node. An index entry's key is the first block of what
-//! is below it, and all of that lies before the next key: a look-up and a change meet the same
-//! entry.
-//! Locking: the tree's own lock is taken for the time of a look-up or a change, the latter inside a
-//! handle; blocks of the tree are read under it.
+//! blocks. The depth is at most 5.
+//! Invariants: a tree changes only under its inode's writeback lock (a directory's content lock),
+//! so what was planned from it is valid until the change is applied. Every run that a look-up
+//! returns is in the data area, and so is every node. The key of an index entry is the first block
+//! of its subtree, and the subtree ends before the next key. Therefore a look-up and a change find
+//! the same entry.
+//! Locking: the tree's own lock is held during a look-up or a change; a change holds it inside a
+//! handle. Blocks of the tree are read under it.
 //! Kernel counterpart: `fs/ext4/extents.c`.
 
+mod block_map;
 mod edit;
 mod growth;
 mod lengthen;
@@ -30,16 +31,15 @@ pub use shift::{Distance, Shift, ShiftPins, leaves_from};
 pub(crate) use written::written_leaf;
 
 use crate::alloc::Space;
-use crate::cache::BlockKind;
 use crate::error::Result;
 use crate::inode::Inode;
 use uext4_ondisk::extent::{Extent, ExtentEntries, ExtentIndex, ExtentNode};
 use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, InodeFlags, Place};
 
-/// What stands at a block of a file.
+/// What a block of a file is mapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing: reads as zeroes.
+    /// Nothing. Reads as zeroes.
     Hole,
     /// Blocks that read as zeroes until they are written.
     Unwritten(BlockNo),
@@ -52,9 +52,9 @@ pub enum State {
 pub struct Mapping {
     /// The block that was asked for.
     pub first: FileBlock,
-    /// Blocks in this state from there on; at least 1.
+    /// Blocks in this state from `first` on; at least 1.
     pub len: u32,
-    /// Their state; the block number is that of `first`.
+    /// Their state, with the block number of `first`.
     pub state: State,
 }
 
@@ -88,10 +88,10 @@ pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
     Ok(lookup_extent(space, inode, at)?.0)
 }
 
-/// As [`lookup`], with the whole extent that block `at` lies in, if it does.
+/// The mapping of block `at`, and the whole extent that contains the block, if there is one.
 ///
 /// # Errors
-/// As [`lookup`].
+/// The errors of [`lookup`].
 pub fn lookup_extent(
     space: &Space,
     inode: &Inode,
@@ -101,15 +101,15 @@ pub fn lookup_extent(
     Ok((spot.mapping, spot.before().filter(|extent| extent.contains(at))))
 }
 
-/// As [`lookup`], with what stands before block `at` in the same leaf.
+/// The mapping of block `at`, and its place in the tree.
 ///
 /// # Errors
-/// As [`lookup`].
+/// The errors of [`lookup`].
 pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
     let root = inode.tree().read();
     if !inode.attributes().flags.contains(InodeFlags::EXTENTS) {
         drop(root);
-        let mapping = crate::extent::block_map::lookup(space, inode, at)?;
+        let mapping = block_map::lookup(space, inode, at)?;
         return Ok(Spot { mapping, before: None, leaf: None });
     }
     let mut bound = FileBlock::END;
@@ -129,8 +129,7 @@ pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
         };
         depth -= 1;
         space.check_run(child.child, 1)?;
-        let kind = BlockKind::ExtentNode { seed: inode.seed() };
-        let buffer = inode.cache().read(child.child, kind)?;
+        let buffer = path::read_node(inode, child.child)?;
         step = {
             let bytes = buffer.read();
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
@@ -142,10 +141,10 @@ pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
     }
 }
 
-/// The block on the device of block `at` of a directory.
+/// Where block `at` of a directory is on the device.
 ///
 /// # Errors
-/// `Corrupt` for a hole: a directory has none.
+/// `Corrupt` for a hole, because a directory has none.
 pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> {
     match lookup(space, inode, at)?.state {
         State::Written(block) => Ok(block),
@@ -161,7 +160,8 @@ enum Step {
     Mapping(Mapping, Option<(usize, Extent)>),
 }
 
-/// One level down towards `at`, or the answer. `bound` is where the next subtree begins.
+/// Descends one level towards `at`, or returns the mapping. `bound` is the start of the next
+/// subtree.
 fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Step {
     let position = node.position(at);
     let next = position.map_or(0, |p| p + 1);
@@ -172,7 +172,7 @@ fn step_down(node: &ExtentNode<'_>, at: FileBlock, bound: &mut FileBlock) -> Ste
             }
             match position {
                 Some(position) => Step::Down(ExtentIndex::from(&entries[position])),
-                // Before the first subtree there is nothing.
+                // Before the first subtree there is a hole.
                 None => Step::Mapping(hole(at, *bound), None),
             }
         }
@@ -207,8 +207,6 @@ fn check(space: &Space, mapping: &Mapping) -> Result<()> {
         }
     }
 }
-
-mod block_map;
 
 #[cfg(test)]
 #[path = "tests/rig.rs"]

@@ -1,9 +1,10 @@
-//! A path from the root of an extent tree to a leaf, decoded for changing.
+//! A path from the root of an extent tree to a leaf, decoded so that it can be changed.
 
 use crate::alloc::Space;
-use crate::cache::BlockKind;
+use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
+use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentIndex, ExtentNode, ROOT_ENTRIES, max_entries};
 use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
@@ -13,7 +14,7 @@ pub(super) struct Level {
     /// `None` is the root.
     pub(super) block: Option<BlockNo>,
     pub(super) children: Vec<ExtentIndex>,
-    /// The child that the path goes through.
+    /// Index of the child on the path.
     pub(super) position: usize,
 }
 
@@ -21,9 +22,9 @@ pub(super) struct Level {
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) levels: Vec<Level>,
-    /// Levels of index nodes in the tree; `levels` may be cut short by a change.
+    /// Levels of index nodes in the tree. A change may shorten `levels`.
     pub(super) depth: u16,
-    /// `None`: the root itself is the leaf.
+    /// `None`: the root is the leaf.
     pub(super) leaf_block: Option<BlockNo>,
     pub(super) extents: Vec<Extent>,
     /// First block of the file in the next leaf.
@@ -53,8 +54,7 @@ impl Path {
         while let Some(child) = down {
             depth -= 1;
             space.check_run(child.child, 1)?;
-            let kind = BlockKind::ExtentNode { seed: inode.seed() };
-            let buffer = inode.cache().read(child.child, kind)?;
+            let buffer = read_node(inode, child.child)?;
             let bytes = buffer.read();
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
             let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
@@ -84,7 +84,7 @@ impl Path {
             return None;
         }
         let children: Vec<ExtentIndex> = node.children().collect();
-        // What stands before the first subtree would go into it.
+        // A block before the first subtree would be inserted into it.
         let position = node.position(at).unwrap_or(0);
         let child = children[position];
         if let Some(next) = children.get(position + 1) {
@@ -95,7 +95,16 @@ impl Path {
     }
 }
 
-/// Entries that a node can hold.
+pub(super) fn node_kind(inode: &Inode) -> BlockKind {
+    BlockKind::ExtentNode { seed: inode.seed() }
+}
+
+/// Reads a node that is not the root.
+pub(super) fn read_node(inode: &Inode, block: BlockNo) -> Result<Arc<Buffer>> {
+    inode.cache().read(block, node_kind(inode))
+}
+
+/// Entries that a node can have.
 pub(super) fn capacity(space: &Space, block: Option<BlockNo>) -> usize {
     match block {
         None => usize::from(ROOT_ENTRIES),
@@ -103,7 +112,7 @@ pub(super) fn capacity(space: &Space, block: Option<BlockNo>) -> usize {
     }
 }
 
-/// A tree cannot be changed because it is as deep as the format allows.
+/// The tree cannot grow because it is as deep as the format allows.
 pub(super) fn too_deep(inode: &Inode) -> Error {
     Error::new(ErrorKind::FileTooBig, format!("inode {}: extent tree too deep", inode.ino()))
 }

@@ -1,15 +1,15 @@
-//! Moving extents along their file: what collapsing and inserting ranges does to a tree.
+//! Moving extents along their file, to collapse or insert ranges.
 //!
-//! What: a [`Shift`] adds a distance to the place of every extent that begins in a range of the
-//! file. Nothing moves on the device, and no node comes or goes: entries and keys change where
-//! they stand, about 340 extents a block of 4 KiB, so one handle shifts most files whole.
-//! Invariants: the caller has made room: what extents move over is a hole, no extent crosses the
-//! start of the range, and its end is the end of the file or the start of a leaf.
+//! What: a [`Shift`] adds a distance to the first block of every extent that begins in a range of
+//! the file. Nothing moves on the device, and no node is added or removed: entries and keys change
+//! in place. A block of 4 KiB has about 340 extents, so one handle shifts most files completely.
+//! Invariants: the caller has made room. The blocks that extents move over are a hole, no extent
+//! crosses the start of the range, and its end is the end of the file or the start of a leaf.
 //! Kernel counterpart: `ext4_ext_shift_extents`.
 
-use super::path::Path;
+use super::path::{Path, read_node};
 use crate::alloc::Space;
-use crate::cache::{BlockKind, Buffer};
+use crate::cache::Buffer;
 use crate::error::Result;
 use crate::inode::{ExtentRoot, Inode};
 use crate::journal::Handle;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentIndex, ExtentNode, write_index, write_leaf};
 use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
-/// How far extents move, in blocks, and to which side.
+/// How far extents move, in blocks, and in which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distance {
     /// Towards the start of the file.
@@ -26,7 +26,7 @@ pub enum Distance {
     Up(u32),
 }
 
-/// A change of the place of the extents that begin in `from .. end`.
+/// A shift of the extents that begin in `from .. end`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shift {
     /// First block of the file.
@@ -37,16 +37,16 @@ pub struct Shift {
     pub by: Distance,
 }
 
-/// The nodes that a shift changes, held in memory.
+/// The nodes that a shift changes, pinned in memory.
 #[derive(Debug)]
 pub struct ShiftPins {
     pins: Vec<Arc<Buffer>>,
-    /// What [`Shift::apply`] costs, the inode included.
+    /// Credits of [`Shift::apply`], the inode included.
     pub credits: u32,
 }
 
-/// Where the leaves begin that have a place for blocks from `from` on: `from` itself, then the key
-/// of each leaf behind it. The caller holds the lock under which the tree changes.
+/// The starts of the leaves for blocks from `from` on: `from` itself, then the key of each leaf
+/// behind it. The caller holds the lock under which the tree changes.
 ///
 /// # Errors
 /// A corrupt tree; a device failure.
@@ -62,8 +62,8 @@ pub fn leaves_from(space: &Space, inode: &Inode, from: FileBlock) -> Result<Vec<
 }
 
 impl ShiftPins {
-    /// Reads the nodes on the ways to `places`, one in each leaf that changes, and the inode's
-    /// block. No handle may be open.
+    /// Reads the nodes on the paths to `places`, one place in each leaf that changes, and the
+    /// inode's block. No handle may be open.
     ///
     /// # Errors
     /// A corrupt tree; a device failure.
@@ -81,13 +81,13 @@ impl ShiftPins {
         nodes.dedup();
         let mut pins = vec![inode.table_block()?];
         for node in nodes {
-            pins.push(inode.cache().read(node, node_kind(inode))?);
+            pins.push(read_node(inode, node)?);
         }
         let credits = u32::try_from(pins.len()).unwrap_or(u32::MAX);
         Ok(Self { pins, credits })
     }
 
-    /// Blocks held.
+    /// Pinned blocks.
     #[must_use]
     pub fn count(&self) -> usize {
         self.pins.len()
@@ -128,7 +128,7 @@ impl Shift {
     }
 }
 
-/// What stands in a node.
+/// The entries of a node.
 enum Entries {
     Leaf(Vec<Extent>),
     /// With the depth of the node.
@@ -143,7 +143,7 @@ impl Entries {
         }
     }
 
-    /// As many entries as before go into the node that they came from.
+    /// Writes the entries into their node, which has room because there are no more than before.
     fn write(&self, bytes: &mut [u8]) {
         let fits = match self {
             Self::Leaf(extents) => write_leaf(bytes, extents),
@@ -168,7 +168,7 @@ struct Work<'a, 'j> {
 }
 
 impl Work<'_, '_> {
-    /// Moves what is below a node that ends before `bound`; true if an entry of the node changed.
+    /// Shifts the subtree of a node that ends before `bound`. True if an entry of the node changed.
     fn shift_entries(&mut self, entries: &mut Entries, bound: FileBlock) -> Result<bool> {
         let mut is_changed = false;
         match entries {
@@ -194,7 +194,7 @@ impl Work<'_, '_> {
         Ok(is_changed)
     }
 
-    /// Moves what is below a block of the tree; returns where it begins now.
+    /// Shifts the subtree of a node in block `block`. Returns its first block afterwards.
     fn shift_node(
         &mut self,
         block: BlockNo,
@@ -202,7 +202,7 @@ impl Work<'_, '_> {
         bound: FileBlock,
     ) -> Result<Option<FileBlock>> {
         self.space.check_run(block, 1)?;
-        let buffer = self.inode.cache().read(block, node_kind(self.inode))?;
+        let buffer = read_node(self.inode, block)?;
         let mut entries = {
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(self.inode.ino(), block));
             let blocks = 0..self.space.layout().blocks_count;
@@ -214,8 +214,4 @@ impl Work<'_, '_> {
         }
         Ok(entries.first())
     }
-}
-
-fn node_kind(inode: &Inode) -> BlockKind {
-    BlockKind::ExtentNode { seed: inode.seed() }
 }

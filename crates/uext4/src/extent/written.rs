@@ -1,4 +1,4 @@
-//! What a leaf says of written blocks, for direct accesses.
+//! The written blocks of a leaf, for direct I/O.
 
 use super::path::Path;
 use crate::alloc::Space;
@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
 use uext4_ondisk::FileBlock;
 
-/// The written runs of the leaf that block `at` is in; `None` if that leaf is empty, or a block map
-/// stands in place of the tree.
+/// The written runs of the leaf that block `at` belongs to. `None` if that leaf is empty, or the
+/// file has a block map.
 ///
 /// # Errors
 /// A corrupt tree; a device failure.

@@ -187,7 +187,7 @@ impl Files {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
-                    } else if !self.space.reclaim(releases)? {
+                    } else if !self.space.reclaim_blocks(releases)? {
                         return Err(error);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Setting and removing attributes; giving the block of a deleted inode back.
+//! Setting and removing attributes, and freeing the block of a deleted inode.
 
 use super::VALUE_MAX;
 use super::read::{ACL_ACCESS, ACL_DEFAULT, block_of, key_of};
@@ -31,13 +31,13 @@ pub struct Edit<'e> {
     pub name: &'e [u8],
     /// New value; `None` removes.
     pub value: Option<&'e [u8]>,
-    /// What is expected of the name; removing always expects that it is there.
+    /// What is expected of the name. Removing always expects that it is there.
     pub mode: Mode,
 }
 
 /// A change of attributes that can be applied: checked, and its space allocated.
 ///
-/// Dropping it unused gives the space back.
+/// Dropping it unused releases the space.
 #[derive(Debug)]
 pub struct Change<'a> {
     space: &'a Space,
@@ -52,33 +52,33 @@ pub struct Change<'a> {
 
 #[derive(Debug)]
 enum BlockChange {
-    /// The block, or its absence, stays.
+    /// There is no change.
     Keep,
     /// The inode gets its first block.
     New(Vec<u8>, Allocation),
-    /// The block's content changes; the allocation is for a copy while others share the block.
+    /// The block's content changes. The allocation is for a copy, if other inodes share the block.
     Rewrite(Vec<u8>, Arc<Buffer>, Option<Allocation>),
-    /// The last attribute leaves the block.
+    /// The block has no attributes left.
     Drop(Arc<Buffer>),
 }
 
-/// Credits for leaving a block to others or freeing it: the block, its revoke, bitmap and
+/// Credits for dropping a reference to a block or freeing it: the block, its revoke, bitmap and
 /// descriptor.
 const DETACH_CREDITS: u32 = 4;
-/// Credits for taking a block: bitmap, descriptor, the block.
+/// Credits for a new block: bitmap, descriptor, the block.
 const TAKE_CREDITS: u32 = 3;
 
 impl<'a> Change<'a> {
     /// Plans to set attribute `name` of `inode` to `value`, or to remove it (`None`).
     ///
-    /// The access list of a file that says no more than its permission bits is removed rather than
-    /// set; setting the permission bits to [`Acl::mode`] is the caller's.
+    /// An access list that says no more than permission bits is removed rather than set. The caller
+    /// sets the permission bits to [`Acl::mode`].
     ///
     /// # Errors
-    /// `Exists`, `NoXattr` by `mode`; `NoSpace` when it fits neither the inode nor its block, or
-    /// there is no block; `TooBig` above [`VALUE_MAX`]; `NameTooLong`, `InvalidArgument`,
+    /// `Exists`, `NoXattr` by `mode`; `NoSpace` when it fits neither the inode nor its block, or no
+    /// block is free; `TooBig` above [`VALUE_MAX`]; `NameTooLong`, `InvalidArgument`,
     /// `Unsupported` for names and lists that ext4 does not store; `NotPermitted` for a default
-    /// list on what is no directory; `Corrupt`; a device failure.
+    /// list of anything but a directory; `Corrupt`; a device failure.
     pub fn plan(
         space: &'a Space,
         inode: &'a Inode,
@@ -89,10 +89,10 @@ impl<'a> Change<'a> {
         Self::plan_all(space, inode, &[Edit { name, value, mode }])
     }
 
-    /// As [`Change::plan`] for several edits, one after the other, all or none.
+    /// Plans several edits, one after the other. All are applied or none.
     ///
     /// # Errors
-    /// As [`Change::plan`].
+    /// The errors of [`Change::plan`].
     pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
         let block_size = space.layout().block_size as usize;
         let mut pins = vec![inode.table_block()?];
@@ -100,7 +100,7 @@ impl<'a> Change<'a> {
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(space, inode)?;
         let before = {
-            // Nobody else changes attributes meanwhile: the caller holds the inode's content.
+            // No other thread changes attributes, because the caller holds the lock of the content.
             let bytes = buffer.as_ref().map(|buffer| buffer.read());
             Stored::parse(&area, bytes.as_deref(), block_size)
                 .map_err(|kind| kind.at(Place::Inode(inode.ino())))?
@@ -109,7 +109,7 @@ impl<'a> Change<'a> {
         for edit in edits {
             apply_edit(&mut after, inode, edit)?;
         }
-        // What stood there before may not fit again: values of a damaged list share their bytes.
+        // The old attributes may not fit again, because values of a damaged list may share bytes.
         let damaged = |error: Error| match error.kind() {
             ErrorKind::Internal => {
                 let kind = CorruptKind::Rule { what: "extended attributes", why: "overlap" };
@@ -156,13 +156,13 @@ impl<'a> Change<'a> {
         self.credits
     }
 
-    /// Whether there is nothing to do: the attributes are already as wanted.
+    /// Whether the attributes are already as wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.area.is_none() && matches!(self.block, BlockChange::Keep)
     }
 
-    /// Makes the change. Times and the change counter of the inode are the caller's.
+    /// Applies the change. The caller updates times and the change counter of the inode.
     ///
     /// # Errors
     /// The journal is aborted.
@@ -178,7 +178,8 @@ impl<'a> Change<'a> {
                 Some(allocation) if leave_shared(handle, &buffer)? => {
                     (Some(new_block(self.space, handle, allocation, &image)?), 0)
                 }
-                // The other inodes have left the block since the plan, or never were.
+                // The other inodes have dropped their references since the plan, or there were
+                // none.
                 _ => {
                     handle.write(&buffer)?.copy_from_slice(&image);
                     (None, 0)
@@ -216,10 +217,10 @@ pub struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
-    /// Reads what is to be released.
+    /// Reads what a release changes.
     ///
     /// # Errors
-    /// `Corrupt`; a device failure. The block is then best left to e2fsck(8).
+    /// `Corrupt`; a device failure. The block is then left to e2fsck(8).
     pub fn plan(space: &'a Space, inode: &'a Inode) -> Result<Self> {
         let buffer = block_of(space, inode)?;
         let mut pins = vec![inode.table_block()?];
@@ -236,7 +237,7 @@ impl<'a> Release<'a> {
         if self.buffer.is_some() { DETACH_CREDITS + 1 } else { 0 }
     }
 
-    /// Gives the block back, or leaves it to those who share it.
+    /// Frees the block, or drops the reference to it if other inodes share it.
     ///
     /// # Errors
     /// The journal is aborted.
@@ -267,7 +268,7 @@ fn apply_edit(stored: &mut Stored, inode: &Inode, edit: &Edit<'_>) -> Result<()>
     }
 }
 
-/// As Linux, which minds neither whether there was a list before nor whether one is removed.
+/// Linux does not check whether there was a list before, nor whether one is removed.
 fn set_acl(stored: &mut Stored, inode: &Inode, key: Key<'_>, value: Option<&[u8]>) -> Result<()> {
     if inode.kind() == FileKind::Symlink {
         let context = "access control list of a symbolic link";
@@ -305,14 +306,14 @@ fn reference_count(buffer: &Buffer) -> Result<u32> {
     Err(kind.at(Place::Block(buffer.block())).into())
 }
 
-/// Takes one reference off a shared block; false, and nothing is changed, when there is but one.
+/// Drops one reference to a shared block. False, without a change, if there is only one.
 fn leave_shared(handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<bool> {
     if reference_count(buffer)? <= 1 {
         return Ok(false);
     }
     let mut bytes = handle.write(buffer)?;
     let Some(header) = RawXattrHeader::mut_from_prefix(&mut bytes) else { return Ok(false) };
-    // Another inode may have left between the look and the lock of the block.
+    // Another inode may have dropped its reference before the block was locked.
     let count = header.h_refcount.get();
     if count <= 1 {
         return Ok(false);
@@ -321,7 +322,7 @@ fn leave_shared(handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<bool> {
     Ok(true)
 }
 
-/// Leaves a shared block, or frees it.
+/// Drops the reference to a shared block, or frees the block.
 fn detach(space: &Space, handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<()> {
     if leave_shared(handle, buffer)? {
         return Ok(());

@@ -14,7 +14,7 @@ use uext4_ondisk::{BlockNo, Place, xattr};
 pub(super) const ACL_ACCESS: u8 = 2;
 /// Name index of the default list of a directory.
 pub(super) const ACL_DEFAULT: u8 = 3;
-/// Name indexes that callers can use, with the prefixes of the full names.
+/// Name indexes that callers may use, with the prefixes of the full names.
 const USABLE: &[u8] = &[1, ACL_ACCESS, ACL_DEFAULT, 4, 6];
 
 /// The value of attribute `name` (a full name).
@@ -54,7 +54,7 @@ pub fn list(space: &Space, inode: &Inode) -> Result<Vec<Vec<u8>>> {
     Ok(attributes.iter().filter_map(full_name).collect())
 }
 
-/// The full name of a stored attribute that callers may see.
+/// The full name of a stored attribute. `None` for one that callers must not see.
 fn full_name(attribute: &Attribute) -> Option<Vec<u8>> {
     let prefix = xattr::prefix_of(attribute.index)?;
     let has_rest = prefix.ends_with('.');

@@ -1,9 +1,8 @@
-//! The attributes of one inode as lists, and the rules where a changed one goes.
+//! The attributes of one inode as lists, and the rules for the place of a changed one.
 //!
-//! Pure: bytes in, lists; an edit; lists out, bytes.
-//!
-//! Invariants: an edit that fails changes nothing. A set attribute goes into the inode if it fits
-//! there, else into the block, and leaves the other place (as ext4 does).
+//! What: pure functions. Bytes are parsed to lists, edited, and written back to bytes.
+//! Invariants: an edit that fails changes nothing. An attribute that is set is stored in the inode
+//! if it fits there, else in the block, and is removed from the other place (as ext4 does).
 
 use super::change::Mode;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,11 +15,11 @@ use uext4_ondisk::xattr::{
 /// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
-    /// Name index: which prefix the name has.
+    /// Name index, for the prefix of the name.
     pub(super) index: u8,
     /// Name without its prefix.
     pub(super) name: Vec<u8>,
-    /// Value; `None` when it stands in an inode of its own (ea_inode).
+    /// Value. `None` when it is in an inode of its own (ea_inode).
     pub(super) value: Option<Vec<u8>>,
 }
 
@@ -44,14 +43,14 @@ pub(super) struct Stored {
     pub(super) inode: Vec<Attribute>,
     /// Those in the block.
     pub(super) block: Vec<Attribute>,
-    /// Bytes for entries and values in the inode; `None` when it has no room for any.
+    /// Bytes for entries and values in the inode. `None` when it has no room for any.
     inode_room: Option<usize>,
     /// Bytes for entries and values in a block.
     block_room: usize,
 }
 
 impl Stored {
-    /// Reads both places. `area` is what follows the extra fields in the inode's slot.
+    /// Reads both places. `area` is the rest of the inode's slot behind the extra fields.
     pub(super) fn parse(
         area: &[u8],
         block: Option<&[u8]>,
@@ -148,7 +147,7 @@ fn collect<'b>(
         .collect()
 }
 
-/// The list with `new` in place of the attribute of that name, or behind the others.
+/// The list with `new` in place of the attribute of that name, or at the end.
 fn with(list: &[Attribute], new: Attribute) -> Vec<Attribute> {
     let mut list = list.to_vec();
     let key = Key { index: new.index, name: &new.name };
@@ -179,8 +178,8 @@ fn borrowed(list: &[Attribute]) -> Result<Vec<Xattr<'_>>> {
         .collect())
 }
 
-/// Writes header, entries and values over an area of zeroes; false when they do not fit. Entries
-/// in an inode have no hash.
+/// Writes header, entries and values into an area of zeroes. False when they do not fit. Entries in
+/// an inode have no hash.
 fn write_area(area: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
     let Some((head, body)) = area.split_at_mut_checked(IBODY_HEADER_SIZE) else { return false };
     if xattr::space_needed(attributes) > body.len() {
@@ -228,7 +227,7 @@ mod tests {
         Stored::parse(&[0; AREA], None, BLOCK).unwrap()
     }
 
-    /// Through bytes and back.
+    /// Writes lists to bytes and reads them again.
     fn reread(stored: &Stored) -> Stored {
         let area = stored.write_area(AREA).unwrap();
         let block = stored.write_block(BLOCK).unwrap();

@@ -25,12 +25,11 @@ pub(super) fn target(view: &View<'_>, name: &[u8]) -> Result<Target> {
     }
 }
 
-/// Looks for a gap in every block, which must be read anyhow to know that the name is new.
+/// Looks for a gap in every block. All blocks must be read anyhow to know that the name is new.
 fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
     let mut room = None;
     for at in (0..view.blocks).map(FileBlock) {
-        // Index blocks of a tree that is not used are no place for records while it is claimed,
-        // but the claim ends with this change.
+        // A stale index flag would make these blocks index blocks, but this change clears it.
         let buffer = view.leaf(at)?;
         let (_, gap) = scan(view, at, &buffer, name)?;
         if gap.is_some() && room.is_none() {
@@ -54,8 +53,8 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
     Ok(Target::Tree(block, hasher, halves))
 }
 
-/// Goes down the tree, looks for the name in all leaves that may hold it, and says what happens to
-/// the first of them.
+/// Descends the tree, looks for the name in all leaves that may hold it, and plans the change of
+/// the first one.
 fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
     let (mut path, hash) = Path::to_name(view, name)?;
     let at = path.leaf();
@@ -79,7 +78,7 @@ fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
     Ok(Target::Split(Split { leaf, hasher: path.hasher, halves, hash, frames }))
 }
 
-/// One pass over a block for a name that must not be there.
+/// Scans a block for a name that must not be there, and for room.
 fn scan(
     view: &View<'_>,
     at: FileBlock,
@@ -90,7 +89,7 @@ fn scan(
     let seen = if view.is_checked(&bytes) {
         dir_entry::scan_checked(&bytes, name, view.has_csum())
     } else {
-        // The name may stand before the damage.
+        // The name may precede the damage.
         dir_entry::scan(&bytes, name, view.has_csum()).map_err(|kind| view.corrupt(at, kind))?
     };
     match seen {
@@ -116,7 +115,7 @@ fn plan_split(
     Ok(PlannedHalves { halves, version: bytes.version() })
 }
 
-/// A directory cannot grow past what its size field and its index can say.
+/// Checks that the directory does not outgrow its size field and its index.
 pub(super) fn check_size(view: &View<'_>, target: &Target, new_blocks: u32) -> Result<()> {
     let blocks = u64::from(view.blocks) + u64::from(new_blocks);
     let bytes = blocks * view.block_size() as u64;

@@ -204,7 +204,7 @@ impl Files {
                         self.watch_dropped(self.delete_unlinked());
                         self.sweep_everything();
                         swept = true;
-                    } else if !self.space.reclaim(releases)? {
+                    } else if !self.space.reclaim_blocks(releases)? {
                         let half = chunk.offset + chunk.data.len() as u64 / 2;
                         let len = (half - half % self.block_size()).saturating_sub(chunk.offset);
                         if len == 0 {

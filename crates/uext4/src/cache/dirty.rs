@@ -1,13 +1,13 @@
 //! Which inodes have something to write back.
 //!
 //! What: a list of inode numbers. An inode enters it through its [`DirtyMark`] when its pages or
-//! times become dirty; a sweep over all inodes takes the list and looks at those alone, so that its
+//! times become dirty; a pass over all inodes takes the list and looks at those alone, so that its
 //! cost follows what is dirty and not what is in memory.
 //! Invariants: a mark is set *after* the inode has become dirty, and taken off *before* the inode
 //! is looked at. So an inode that is dirty is on the list, or on one that was taken and whose taker
 //! has not looked at it yet. A taker holds `draining` until it has looked at all, one that takes a
 //! part shared, one that takes everything and must not miss what others took exclusively.
-//! Locking: `draining` comes before every sweep lock; the list is a leaf.
+//! Locking: `draining` comes before every writeback lock; the list is a leaf.
 
 use super::pages::PageBudget;
 use crate::sync::state::{AtomicBool, Ordering};

@@ -390,7 +390,8 @@ impl PageBudget {
         self.pages_max / 2
     }
 
-    /// Most pages that a sweep takes at a time, so that who waits for it sees progress.
+    /// Most pages that a writeback pass takes at a time, so that a thread that waits for it sees
+    /// progress.
     #[must_use]
     pub fn batch_pages(&self) -> usize {
         (self.pages_max / 8).clamp(64, 2048)

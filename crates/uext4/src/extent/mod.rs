@@ -5,8 +5,8 @@
 //! part of one along its file; [`Growth`] for directories.
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
 //! blocks; depth at most 5.
-//! Invariants: a tree changes only under its inode's sweep lock (a directory's content lock), so
-//! what was planned from it holds until the change is applied. Every run that a look-up returns
+//! Invariants: a tree changes only under its inode's writeback lock (a directory's content lock),
+//! so what was planned from it holds until the change is applied. Every run that a look-up returns
 //! lies in the data area, and so does every node. An index entry's key is the first block of what
 //! is below it, and all of that lies before the next key: a look-up and a change meet the same
 //! entry.

@@ -1,18 +1,17 @@
-//! Dirty pages on their way to the device: taken, and given places there.
+//! Dirty pages on their way to the device: taken from the page cache, and given places there.
 //!
-//! What: a [`Part`] is what one sweep takes of one inode: pages, the blocks that they go to, and
-//! the mappings to be made for them. Several parts, of several inodes, are written and mapped
+//! What: a [`Part`] is the share of one inode in a writeback pass: pages, the blocks that they go
+//! to, and the mappings to be made for them. A pass may write and map the parts of several inodes
 //! together.
 //! Invariants: everything that a mapping will make reachable is in the part's runs: the pages, and
-//! zeroes for unwritten neighbours that are converted with them rather than split off, where data
-//! is written before it is mapped. Neighbours change by nobody else while the sweep lock is held; a
-//! page that becomes dirty over one is written later, over what is then a written extent.
+//! zeroes for unwritten neighbours that are converted with them rather than split off. The
+//! writeback lock keeps other threads from changing the neighbours; a page that becomes dirty over
+//! one is written later, over an extent that is written by then.
 
 use super::Files;
 use super::hole::HoleNeed;
 use crate::alloc::Allocation;
 use crate::cache::PageImage;
-use crate::config::WritebackMode;
 use crate::error::{Error, Result};
 use crate::extent::{Spot, State, find};
 use crate::inode::{Inode, Overwrites};
@@ -24,35 +23,35 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
-/// Files of fewer blocks begin where their group begins, larger ones at a place of their own.
+/// Files of fewer blocks begin where their group begins, larger files at a place of their own.
 const LONE_BLOCKS: u32 = 256;
 
-/// What one sweep takes of one inode.
+/// The share of one inode in a writeback pass.
 pub(super) struct Part<'a> {
     pub(super) inode: &'a Inode,
     pub(super) pages: Vec<PageImage>,
-    /// Size that the mappings may reach: all data below it is written, or part of this.
+    /// The size that the mappings may reach: all data below it is written, or in this part.
     pub(super) size: u64,
-    /// No dirty page was left.
+    /// No dirty page was left in the cache.
     pub(super) is_last: bool,
-    /// Data that goes where data is.
-    pub(super) overwrites: Vec<Run>,
+    /// Data for blocks that are written already.
+    pub(super) overwrites: Vec<DataRun>,
     pub(super) pending: Vec<Pending>,
 }
 
-/// Blocks that follow each other on the device.
+/// Data of blocks that follow each other on the device.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct DataRun {
     pub(super) start: BlockNo,
     pub(super) data: Vec<Arc<[u8]>>,
 }
 
-/// A mapping to be made.
+/// A mapping that is to be made.
 pub(super) struct Pending {
     pub(super) first: FileBlock,
     pub(super) len: u32,
     pub(super) blocks: PendingBlocks,
-    /// What is written there; empty once it is.
+    /// The data of the blocks; empty once it is written.
     pub(super) data: Vec<Arc<[u8]>>,
 }
 
@@ -73,14 +72,14 @@ impl Pending {
         self.first.plus(self.len)
     }
 
-    /// What will stand in the tree.
+    /// The extent that the mapping will put into the tree.
     fn extent(&self) -> Extent {
         Extent { first: self.first, len: self.len, start: self.start(), unwritten: false }
     }
 
-    /// The data, for writing it.
-    pub(super) fn take_run(&mut self) -> Run {
-        Run { start: self.start(), data: std::mem::take(&mut self.data) }
+    /// Takes the data, to write it.
+    pub(super) fn take_run(&mut self) -> DataRun {
+        DataRun { start: self.start(), data: std::mem::take(&mut self.data) }
     }
 
     fn append(&mut self, data: impl IntoIterator<Item = Arc<[u8]>>) {
@@ -91,7 +90,7 @@ impl Pending {
 }
 
 impl<'a> Part<'a> {
-    /// Nothing but the inode itself.
+    /// A part with no pages: only the attributes of the inode.
     pub(super) fn of_attributes(inode: &'a Inode) -> Self {
         Self {
             inode,
@@ -105,9 +104,9 @@ impl<'a> Part<'a> {
 }
 
 impl Files {
-    /// Takes at most `most` dirty pages from `from` to the end of the file. Those behind it belong
-    /// to a write that has not set its size yet: mapped now, they would stand behind the end if we
-    /// crashed.
+    /// Takes at most `most` dirty pages from `from` to the end of the file. Pages behind the end
+    /// belong to a write that has not set the size yet; if they were mapped now, a crash would
+    /// leave blocks behind the end.
     pub(super) fn take_batch<'a>(
         &self,
         inode: &'a Inode,
@@ -128,7 +127,7 @@ impl Files {
         part
     }
 
-    /// Finds the places of all pages.
+    /// Finds places on the device for the pages of all parts.
     pub(super) fn plan_parts(&self, parts: &mut [Part<'_>]) -> Result<()> {
         for part in parts {
             let pages = std::mem::take(&mut part.pages);
@@ -157,7 +156,7 @@ impl Files {
             let (here, behind) = rest.split_at(len);
             let data = here.iter().map(|(_, data)| Arc::clone(data)).collect();
             match (mapping.state, allocation) {
-                (State::Written(start), _) => part.overwrites.push(Run { start, data }),
+                (State::Written(start), _) => part.overwrites.push(DataRun { start, data }),
                 (State::Unwritten(start), _) => {
                     let blocks = PendingBlocks::Unwritten(start);
                     part.pending.push(Pending { first, len: len as u32, blocks, data });
@@ -175,9 +174,9 @@ impl Files {
         Ok(())
     }
 
-    /// Small unwritten neighbours of the last conversion in the same extent are zeroed and
-    /// converted with it, as ext4 does, so that writes at random places do not cut an extent into
-    /// dust. `next` is the next page of the part.
+    /// Widens the last conversion to small unwritten neighbours in the same extent, which are
+    /// zeroed. ext4 does the same, so that writes at random places do not split an extent into many
+    /// small ones. `next` is the next page of the part.
     fn widen_conversion(
         &self,
         part: &mut Part<'_>,
@@ -185,15 +184,16 @@ impl Files {
         next: Option<FileBlock>,
     ) {
         if self.options.journal_async_commit {
-            // The mapping may be durable before the zeroes, in a range that was durably zero.
+            // The mapping could be durable before the zeroes, in a range that was durably zero.
             return;
         }
         let most = u64::from(self.options.extent_max_zeroout) / self.block_size();
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
-        // Others' writes may be on the device there, on their way to be converted.
+        // There may be direct writes in place on the device there, which are yet to be converted.
         let in_place = part.inode.overwrites().is_some_and(Overwrites::allows_in_place);
-        // The zeroes must be there before the mapping: no page hides what a block held before.
-        if in_place || self.options.writeback != WritebackMode::Mapped {
+        // The zeroes must be on the device before the mapping, because no page hides what a block
+        // held.
+        if in_place || !self.ablations.writes_before_mapping() {
             part.pending.push(last);
             return;
         }
@@ -217,14 +217,14 @@ impl Files {
         }
         let gap = extent.end().get() - last.end().get();
         let is_alone = next.is_none_or(|next| next >= extent.end());
-        // Behind the end of the file there is no data to be.
+        // Not behind the end of the file.
         if is_alone && is_small(gap) && extent.end() <= self.block_from(part.size) {
             last.append(zeroes(gap));
         }
         part.pending.push(last);
     }
 
-    /// Allocates for a hole: small files side by side, any other by itself.
+    /// Allocates blocks for a hole: side by side for small files, by itself for any other.
     fn allocate_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Allocation> {
         let inode = part.inode;
         let blocks = self.block_from(part.size).get();
@@ -237,8 +237,9 @@ impl Files {
         self.allocate_hole(inode, spot, &hole)
     }
 
-    /// Gives all runs to the device at once; what follows each other goes in one write.
-    pub(super) fn write_runs(&self, mut runs: Vec<Run>) -> Result<()> {
+    /// Gives all runs to the device in one submission. Runs that follow each other become one
+    /// write.
+    pub(super) fn write_runs(&self, mut runs: Vec<DataRun>) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -268,7 +269,12 @@ impl Files {
     }
 }
 
-/// Pages at the start of `pages` that follow each other.
+/// Takes the data of all parts that goes to blocks which are written already.
+pub(super) fn take_overwrites(parts: &mut [Part<'_>]) -> Vec<DataRun> {
+    parts.iter_mut().flat_map(|part| std::mem::take(&mut part.overwrites)).collect()
+}
+
+/// The number of pages at the start of `pages` that follow each other.
 fn contiguous(pages: &[PageImage]) -> usize {
     let first = pages[0].0.get();
     pages.iter().zip(first..).take_while(|((at, _), want)| at.get() == *want).count()

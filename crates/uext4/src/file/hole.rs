@@ -1,10 +1,10 @@
-//! Where the blocks of a hole come from.
+//! Choosing blocks for a hole.
 //!
-//! Policy: a file that goes on at its end takes from its window, which grows with it. Any other
-//! write takes the range around it in units of the file's size: a file of up to 16 KiB in units of
-//! 16 KiB, of up to 32 KiB in units of 32 KiB, and so on, larger ones in units of 8 MiB. The goal
-//! of a block is where it would stand if it continued the extent before it, at its distance, or the
-//! one behind it.
+//! Policy: a file that grows at its end takes blocks from its preallocation, which grows with it.
+//! For any other write, blocks are preallocated for the range around it, in units of the file's
+//! size: 16 KiB for a file of up to 16 KiB, 32 KiB for one of up to 32 KiB, and so on up to 8 MiB.
+//! The goal of a block is the place that continues the extent before it, at its distance, or else
+//! the extent behind it.
 //! Kernel counterpart: `ext4_ext_find_goal`, `ext4_mb_normalize_request`.
 
 use super::Files;
@@ -15,23 +15,23 @@ use crate::inode::Inode;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// Bytes of the smallest and the largest range that is allocated around a write.
+/// Bytes of the smallest and of the largest range that is preallocated around a write.
 const RANGE_BYTES: [u64; 2] = [16 << 10, 8 << 20];
 
-/// What is wanted for a hole.
+/// A request for blocks of a hole.
 pub(super) struct HoleNeed {
     /// Most blocks.
     pub(super) want: u32,
-    /// They were reserved before.
+    /// They are reserved already.
     pub(super) reserved: bool,
-    /// What was placed last, and stands in no tree yet.
+    /// The extent that was placed last and is not in the tree yet.
     pub(super) placed: Option<Extent>,
-    /// Where the file would best begin, if nothing of it is placed.
+    /// The goal if the file has no block yet.
     pub(super) origin: BlockNo,
 }
 
 impl Files {
-    /// Allocates blocks for the hole at `spot`. The caller holds the sweep lock, and no handle.
+    /// Allocates blocks for the hole at `spot`. The caller holds the writeback lock and no handle.
     pub(super) fn allocate_hole(
         &self,
         inode: &Inode,
@@ -39,8 +39,8 @@ impl Files {
         hole: &HoleNeed,
     ) -> Result<Allocation> {
         let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
-        // Nothing before the hole in its leaf is nothing before it in the file: a leaf begins where
-        // its first extent does.
+        // If nothing is before the hole in its leaf, nothing is before it in the file, because a
+        // leaf begins where its first extent does.
         let before = [spot.before(), hole.placed].into_iter().flatten().max_by_key(|e| e.first);
         let start = before.map_or(FileBlock(0), |extent| extent.end());
         let goal = self.goal_of(inode, spot, before, hole.origin);
@@ -79,8 +79,8 @@ impl Files {
         if self.is_on_device(at) { at } else { origin }
     }
 
-    /// Where the extent stands that a hole ends at. A leaf that cannot be read only makes for a
-    /// worse place: whatever needs it meets the error.
+    /// The place of the extent that a hole ends at. A leaf that cannot be read only leads to a
+    /// worse goal; the operation that needs the leaf meets the error.
     fn block_behind(&self, inode: &Inode, hole_end: FileBlock) -> Option<BlockNo> {
         if hole_end == FileBlock::END {
             return None;
@@ -91,8 +91,8 @@ impl Files {
         }
     }
 
-    /// A place at or before `origin` from which `blocks` blocks reach no further than its group, or
-    /// the begin of that.
+    /// A place at or before `origin` from which `blocks` blocks fit into its group, or else the
+    /// begin of the group.
     fn with_room(&self, origin: BlockNo, blocks: u32) -> BlockNo {
         let layout = self.space.layout();
         let Some((group, bit)) = layout.group_of(origin) else { return origin };

@@ -1,6 +1,6 @@
-//! How many blocks are reserved for a file's dirty pages.
+//! Reservation of blocks for the dirty pages of a file.
 //!
-//! What: one block for each page over a hole, and tree nodes for the worst case in which each
+//! What: one block for each page over a hole, and tree nodes for the worst case, in which each
 //! dirty page over a hole or an unwritten extent becomes extents of its own.
 
 use super::Files;
@@ -9,8 +9,8 @@ use crate::inode::FilePages;
 use uext4_ondisk::extent::max_entries;
 
 impl Files {
-    /// Sets the reservation to what `reserved` pages over holes and `converting` over unwritten
-    /// extents need.
+    /// Sets the reservation to the needs of `reserved` pages over holes and `converting` pages over
+    /// unwritten extents.
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
@@ -25,7 +25,7 @@ impl Files {
         if reserved > pages.reserved {
             pages.reservation.try_resize(blocks)?;
         } else {
-            // Conversions go on when there is no space for data.
+            // Conversions have to go on even if there is no space for data.
             pages.reservation.try_resize_with_nodes(blocks)?;
         }
         pages.reserved = reserved;

@@ -26,8 +26,9 @@ pub enum WaitFor {
     ReservedCredits,
     /// A transaction to be durable.
     Commit,
-    /// A sweep of the same inode by somebody else, or who makes a group of syncs durable.
-    Sweep,
+    /// A writeback pass over the same inode by another thread, or the leader that makes a group of
+    /// syncs durable.
+    Writeback,
     /// A flush that somebody else performs.
     Flush,
     /// Dirty data to be written back, so that there is room for more.
@@ -46,7 +47,7 @@ impl WaitFor {
         Self::LogSpace,
         Self::ReservedCredits,
         Self::Commit,
-        Self::Sweep,
+        Self::Writeback,
         Self::Flush,
         Self::DirtyLimit,
         Self::DirectIo,
@@ -62,7 +63,7 @@ impl WaitFor {
             Self::LogSpace => "log_space",
             Self::ReservedCredits => "reserved_credits",
             Self::Commit => "commit",
-            Self::Sweep => "sweep",
+            Self::Writeback => "writeback",
             Self::Flush => "flush",
             Self::DirtyLimit => "dirty_limit",
             Self::DirectIo => "direct_io",

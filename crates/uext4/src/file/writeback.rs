@@ -1,84 +1,90 @@
 //! Writeback: dirty pages to the device, then their mapping.
 //!
-//! What: a sweep writes back one inode; a group sweep many, whose data goes to the device in one
-//! submission and whose mappings share handles.
-//! Invariants: pages are written before the handle that makes them reachable starts (but for the
-//! contrasts, see [`super::ordered`] and [`super::unwritten`]). The size that a handle sets is one
-//! that was read before the pages were taken, so all data below it is on the device. Under its
-//! sweep lock an inode's tree changes by nobody else.
-//! Locking: sweep lock; no file lock, so callers go on writing meanwhile (pages are copied). A
-//! group takes sweep locks by trying only: an inode that is being swept goes alone, afterwards.
+//! What: a writeback pass writes back one inode, or a group of them, whose data goes to the device
+//! in one submission and whose mappings share handles. Each pass takes pages, allocates blocks,
+//! writes the data, inserts the mappings, and then ends the writeback of the pages.
+//! Invariants: pages are written before the handle that makes them reachable starts (unless an
+//! ablation chooses otherwise). The size that a handle sets was read before the pages were taken,
+//! so all data below it is on the device. The writeback lock keeps other threads from changing the
+//! tree of the inode.
+//! Locking: writeback lock. No file lock, so callers go on writing meanwhile; pages are copied
+//! then. A group only tries writeback locks: an inode whose lock is busy is written back alone,
+//! afterwards.
 
 use super::Files;
-use super::batch::Part;
+use super::batch::{DataRun, Part, Pending, take_overwrites};
 use crate::cache::Drain;
-use crate::config::{FsyncBatch, WritebackMode};
 use crate::error::Result;
-use crate::inode::{Inode, InodeRef, SweepState, Turn};
+use crate::inode::{Inode, InodeRef, Joined, WritebackState};
 use crate::plant::{self, Fault};
 use std::time::Duration;
 use uext4_ondisk::{FileBlock, FileKind};
 
-/// Most inodes that are swept together.
+/// Most inodes of a group.
 const GROUP_INODES: usize = 256;
-/// Files with more dirty pages go alone.
+/// Files with more dirty pages are written back alone.
 const GROUPED_PAGES: usize = 256;
-/// Pages that a sweep of `fsync_batch=rescan` takes at a time, as the kernel's page vectors held.
-const RESCAN_PAGES: usize = 15;
 
-/// How far a shared sweep has brought an inode.
+/// How far a shared pass has brought an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Swept {
+pub(super) enum Persistence {
     /// What was dirty is on the device and mapped.
     Written,
-    /// And that is durable, as are the attributes that the caller asked for.
+    /// It is also durable, as are the attributes that the caller asked for.
     Durable,
 }
 
 impl Files {
-    /// Writes back everything of an inode that is dirty now. A failure is recorded for those who
-    /// sync.
+    /// Writes back everything of an inode that is dirty now. A failure is also recorded for open
+    /// files that sync later.
     ///
     /// # Errors
     /// A device failure; no space; an aborted journal. The pages stay dirty.
-    pub fn sweep(&self, inode: &InodeRef) -> Result<()> {
-        let mut state = inode.sweep();
-        self.sweep_locked(inode, &mut state)
+    pub fn write_back(&self, inode: &InodeRef) -> Result<()> {
+        let mut state = inode.writeback();
+        self.write_back_locked(inode, &mut state)
     }
 
-    /// As [`Files::sweep`], but one sweep serves all callers that came before it began.
-    pub(super) fn sweep_shared(&self, inode: &InodeRef, data_only: bool) -> Result<Swept> {
-        if self.options.fsync_batch == FsyncBatch::Rescan {
-            return self.sweep(inode).map(|()| Swept::Written);
+    /// Writes an inode back for a sync. One pass serves all callers that came before it began, and
+    /// may serve syncs of other inodes as well.
+    pub(super) fn write_back_shared(
+        &self,
+        inode: &InodeRef,
+        data_only: bool,
+    ) -> Result<Persistence> {
+        if let Some(ablated) = self.ablations.write_back_for_sync(self, inode) {
+            return ablated;
         }
+        match self.join_writeback(inode) {
+            Joined::Served => Ok(Persistence::Written),
+            Joined::Leads(lead) => self.write_back_grouped(inode, data_only, lead),
+        }
+    }
+
+    /// Joins the callers that sync an inode: waits for a pass of another one, or leads a pass.
+    pub(super) fn join_writeback<'a>(&self, inode: &'a Inode) -> Joined<'a> {
         let patience = Duration::from_micros(self.options.max_batch_time_us.into());
-        match inode.flight().take_turn(self.space.journal().waits(), patience) {
-            Turn::Served => Ok(Swept::Written),
-            Turn::Leads(lead) => {
-                if self.options.writeback == WritebackMode::Mapped {
-                    return self.sweep_in_convoy(inode, data_only, lead);
-                }
-                self.sweep(inode)?;
-                lead.succeed();
-                Ok(Swept::Written)
-            }
-        }
+        inode.flight().join(self.space.journal().waits(), patience)
     }
 
-    pub(super) fn sweep_locked(&self, inode: &Inode, _lock: &mut SweepState) -> Result<()> {
-        let rescans = self.options.fsync_batch == FsyncBatch::Rescan;
-        let most = if rescans { RESCAN_PAGES } else { self.table.budget().batch_pages() };
+    /// As [`Files::write_back`]. The caller holds the writeback lock.
+    pub(super) fn write_back_locked(
+        &self,
+        inode: &Inode,
+        _lock: &mut WritebackState,
+    ) -> Result<()> {
+        if let Some(ablated) = self.ablations.write_back_locked(self, inode) {
+            return ablated;
+        }
+        let most = self.table.budget().batch_pages();
         let mut from = FileBlock(0);
         loop {
             let part = self.take_batch(inode, from, most);
             let Some(&(last, _)) = part.pages.last() else {
                 return self.catch_up_size(inode, part.size);
             };
-            let is_last = part.is_last && !rescans;
-            let mut parts = [part];
-            let written = self.write_parts(&mut parts, false);
-            self.end_parts(&parts, written.is_ok());
-            written.inspect_err(|error| inode.errors.record(error.clone()))?;
+            let is_last = part.is_last;
+            self.write_back_part(part)?;
             if is_last {
                 return Ok(());
             }
@@ -86,9 +92,17 @@ impl Files {
         }
     }
 
-    /// Nothing is dirty below `size`: a size that waited for pages which were punched out since
-    /// waits no longer.
-    fn catch_up_size(&self, inode: &Inode, size: u64) -> Result<()> {
+    /// Writes and maps the pages of one part, and ends their writeback.
+    pub(super) fn write_back_part(&self, part: Part<'_>) -> Result<()> {
+        let mut parts = [part];
+        let written = self.write_parts(&mut parts, false);
+        self.end_parts(&parts, written.is_ok());
+        written.inspect_err(|error| parts[0].inode.errors.record(error.clone()))
+    }
+
+    /// Brings `size`, below which no page is dirty, to the inode table. Pages that would have
+    /// brought it may have been punched out.
+    pub(super) fn catch_up_size(&self, inode: &Inode, size: u64) -> Result<()> {
         if inode.attributes().disk_size >= size || plant::is(Fault::LateSize) {
             return Ok(());
         }
@@ -96,31 +110,30 @@ impl Files {
         self.space.journal().run(1, |handle| self.set_disk_size(inode, handle, size))
     }
 
-    /// Writes and maps what was taken, one after the other as the mode wants it.
+    /// Finds places for the pages that were taken, writes them, and then maps them. With `times`
+    /// also brings lazy timestamps into a transaction.
     pub(super) fn write_parts(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
         self.plan_parts(parts)?;
-        let mode = self.options.writeback;
-        let (mut runs, mut late) = (Vec::new(), Vec::new());
-        for part in &mut *parts {
-            runs.append(&mut part.overwrites);
-            if mode == WritebackMode::Mapped {
-                let to = if plant::is(Fault::MappingBeforeData) { &mut late } else { &mut runs };
-                to.extend(part.pending.iter_mut().map(|pending| pending.take_run()));
-            }
+        if let Some(ablated) = self.ablations.write_and_map(self, parts, times) {
+            return ablated;
         }
+        let mut runs = take_overwrites(parts);
+        let pending = parts.iter_mut().flat_map(|part| &mut part.pending);
+        let new: Vec<DataRun> = pending.map(Pending::take_run).collect();
+        if plant::is(Fault::MappingBeforeData) {
+            self.write_runs(runs)?;
+            self.note_written(parts);
+            self.map_parts(parts, times)?;
+            self.space.journal().commit_all()?;
+            return self.write_runs(new);
+        }
+        runs.extend(new);
         self.write_runs(runs)?;
         self.note_written(parts);
-        if mode == WritebackMode::Unwritten {
-            self.write_and_convert(parts)?;
-        }
-        self.map_parts(parts, times)?;
-        if plant::is(Fault::MappingBeforeData) {
-            self.space.journal().commit_all()?;
-        }
-        self.write_runs(late)
+        self.map_parts(parts, times)
     }
 
-    /// What was written so far is covered by flushes that start now.
+    /// Notes that a flush which starts now covers the data of these parts.
     pub(super) fn note_written(&self, parts: &[Part<'_>]) {
         let epoch = self.space.journal().flush_gate().epoch();
         for part in parts.iter().filter(|part| !part.pages.is_empty()) {
@@ -128,7 +141,8 @@ impl Files {
         }
     }
 
-    /// The pages are on the device and mapped (`done`), or dirty as before.
+    /// Ends the writeback of the pages of all parts: they are on the device and mapped (`done`), or
+    /// become dirty again.
     fn end_parts(&self, parts: &[Part<'_>], done: bool) {
         let mut cleaned = 0;
         for part in parts.iter().filter(|part| !part.pages.is_empty()) {
@@ -149,8 +163,8 @@ impl Files {
         }
     }
 
-    /// Writes back the inodes of a drain that `wants` picks, data and times. The first failure is
-    /// the caller's; failures of data are recorded with their inodes, too.
+    /// Writes back the inodes of a drain that `wants` picks, data and times. Returns the first
+    /// failure; failures of data are recorded with their inodes as well.
     pub(super) fn write_back_drained(
         &self,
         drain: &Drain<'_>,
@@ -160,7 +174,7 @@ impl Files {
         let mut group = Vec::new();
         let mut pages = 0;
         for &ino in drain.inodes() {
-            // One that has left memory was clean.
+            // An inode that has left memory was clean.
             let Some(inode) = self.table.find(ino) else { continue };
             inode.dirty.take();
             self.fold_direct_times(&inode);
@@ -177,12 +191,12 @@ impl Files {
             pages += dirty;
             group.push(inode);
             if group.len() == GROUP_INODES || pages >= self.table.budget().batch_pages() {
-                self.keep_first(&mut result, self.sweep_group(&group));
+                self.keep_first(&mut result, self.write_back_group(&group));
                 group.drain(..).for_each(|inode| mark_if_dirty(&inode));
                 pages = 0;
             }
         }
-        self.keep_first(&mut result, self.sweep_group(&group));
+        self.keep_first(&mut result, self.write_back_group(&group));
         group.iter().for_each(mark_if_dirty);
         result
     }
@@ -197,23 +211,23 @@ impl Files {
 
     fn write_back_one(&self, inode: &InodeRef) -> Result<()> {
         if inode.kind() == FileKind::Regular {
-            self.sweep(inode)?;
+            self.write_back(inode)?;
         }
         self.write_times(inode)
     }
 
-    /// Writes back inodes, in groups of a size that suits.
-    pub(super) fn write_back_group(&self, inodes: &[InodeRef]) -> Result<()> {
+    /// Writes back inodes in groups of a suitable size.
+    pub(super) fn write_back_in_groups(&self, inodes: &[InodeRef]) -> Result<()> {
         let mut result = Ok(());
         for group in inodes.chunks(GROUP_INODES / 4) {
-            self.keep_first(&mut result, self.sweep_group(group));
+            self.keep_first(&mut result, self.write_back_group(group));
         }
         result
     }
 
     /// Writes back data and times of several inodes together.
-    fn sweep_group(&self, inodes: &[InodeRef]) -> Result<()> {
-        let alone = self.sweep_those_free(inodes);
+    fn write_back_group(&self, inodes: &[InodeRef]) -> Result<()> {
+        let alone = self.try_write_back_group(inodes);
         let mut result = Ok(());
         for inode in alone {
             self.keep_first(&mut result, self.write_back_one(inode));
@@ -221,9 +235,10 @@ impl Files {
         result
     }
 
-    /// Sweeps those that nobody else sweeps. Returns what is left: these, and all if something
-    /// failed, since whose failure it is shows when each goes alone.
-    pub(super) fn sweep_those_free<'a>(&self, inodes: &'a [InodeRef]) -> Vec<&'a InodeRef> {
+    /// Writes back, as one group, the inodes whose writeback lock is free. Returns the others. If
+    /// anything fails it returns all of them, because writing each back alone shows which one
+    /// fails.
+    pub(super) fn try_write_back_group<'a>(&self, inodes: &'a [InodeRef]) -> Vec<&'a InodeRef> {
         let mut alone = Vec::new();
         let (mut locks, mut parts) = (Vec::new(), Vec::new());
         for inode in inodes {
@@ -231,7 +246,7 @@ impl Files {
                 parts.push(Part::of_attributes(inode));
                 continue;
             }
-            let Some(lock) = inode.try_sweep() else {
+            let Some(lock) = inode.try_writeback() else {
                 alone.push(inode);
                 continue;
             };

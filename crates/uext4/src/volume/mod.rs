@@ -219,7 +219,7 @@ impl Volume {
         self.space().discards().set_hook(Box::new(hook));
     }
 
-    /// Counts of the windows that streams hold.
+    /// Counts of the preallocations that streams hold.
     #[must_use]
     pub fn preallocation_stats(&self) -> PreallocationStats {
         self.space().preallocation_stats()

@@ -101,7 +101,7 @@ pub(super) fn move_in(
     }
     let filler = volume.open_file(&volume.create(&root, FILLER, &regular(0))?)?;
     let block = u64::from(volume.layout().block_size);
-    let room = tenancy.room(callers) + volume.space().pool_blocks();
+    let room = tenancy.room(callers) + volume.space().node_pool_blocks();
     let mut size = 0;
     // Nodes of the filler's own tree come off as well.
     for _ in 0..4 {

@@ -6,7 +6,7 @@
 //! Locking: file lock exclusively, then the writeback lock.
 
 use super::Files;
-use super::hole::HoleNeed;
+use super::placement::HoleNeed;
 use crate::alloc::Allocation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
@@ -137,7 +137,7 @@ impl Files {
         let (first, last) = (self.block_at(offset), self.block_from(end));
         // Pages over holes get their blocks first.
         if inode.pages().reserved > 0 {
-            self.write_back_locked(inode, state)?;
+            self.writeback.write_back(inode, state)?;
         }
         let size = if keep_size { None } else { Some(end) };
         self.fill_holes(inode, first, last, size)?;
@@ -168,7 +168,7 @@ impl Files {
             }
             let origin = inode.stream_goal();
             let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
-            let allocation = self.allocate_hole(inode, &spot, &need)?;
+            let allocation = self.placement.allocate_hole(inode, &spot, &need)?;
             at = self.insert_unwritten(inode, at, allocation, size)?;
         }
         Ok(())
@@ -265,7 +265,7 @@ impl Files {
         let (first, last) = self.zero_edges(inode, offset, end)?;
         let drained = inode.drain_direct_io(first, last)?;
         self.remove_range(inode, &drained, first, last)?;
-        self.write_back_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         self.touch_range(inode, None)
     }
 
@@ -290,7 +290,7 @@ impl Files {
             self.discard_pages(inode, at, next);
             at = next;
         }
-        self.write_back_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         let size = if keep_size { None } else { Some(end) };
         self.fill_holes(inode, self.block_at(offset), self.block_from(end), size)?;
         self.touch_range(inode, size)

@@ -15,7 +15,6 @@
 //! a lock of its own.
 
 use super::Files;
-use super::writeback::Persistence;
 use crate::error::Result;
 use crate::inode::{InodeRef, Lead};
 use crate::plant::{self, Fault};
@@ -26,6 +25,15 @@ use std::sync::Arc;
 
 /// Most inodes of a group.
 const GROUP_MAX: usize = 1024;
+
+/// How far a shared pass has brought an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Persistence {
+    /// What was dirty is on the device and mapped.
+    Written,
+    /// It is also durable, as are the attributes that the caller asked for.
+    Durable,
+}
 
 /// The slots for passes of syncs, and the queue of syncs that wait for one.
 #[derive(Debug)]

@@ -15,7 +15,7 @@
 //! Kernel counterpart: `ext4_journalled_write_end` in `fs/ext4/inode.c`.
 
 use super::Files;
-use super::hole::HoleNeed;
+use super::placement::HoleNeed;
 use crate::alloc::Allocation;
 use crate::cache::{BlockKind, Buffer};
 use crate::config::DataMode;
@@ -200,7 +200,7 @@ impl Files {
                     let placed = chunk.maps.last().map(Map::extent);
                     let origin = inode.goal();
                     let need = HoleNeed { want: len, reserved: false, placed, origin };
-                    let allocation = self.allocate_hole(inode, &spot, &need)?;
+                    let allocation = self.placement.allocate_hole(inode, &spot, &need)?;
                     let (start, len) = (allocation.start(), allocation.len());
                     chunk.maps.push(Map {
                         first: at,

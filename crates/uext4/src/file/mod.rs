@@ -13,18 +13,17 @@
 
 mod ablation;
 mod allocate;
-mod batch;
 mod damage;
 mod dax;
 mod delete;
 mod direct;
 mod gate;
 mod group_writeback;
-mod hole;
 mod journaled;
 mod locality;
-mod mapping;
 mod orphan;
+mod passes;
+mod placement;
 mod read;
 mod reclaim;
 mod reserve;
@@ -63,8 +62,8 @@ pub struct Files {
     orphans: Orphans,
     damage: Arc<Damage>,
     options: MountOptions,
-    /// Preallocations of small files.
-    localities: locality::Localities,
+    placement: Arc<placement::Placement>,
+    writeback: writeback::Writeback,
     /// Writeback passes that syncs share.
     group_writeback: group_writeback::GroupWriteback,
     /// Numbers of unlinked inodes that are being deleted, and that have been.
@@ -98,11 +97,21 @@ impl Files {
         options: MountOptions,
         read_only: bool,
     ) -> Self {
-        let block_size = space.layout().block_size;
+        let zeroes: Arc<[u8]> = vec![0; space.layout().block_size as usize].into();
+        let ablations = ablation::Ablations::new(&options, &space);
+        let placement = Arc::new(placement::Placement::new(&space, &options.alloc));
+        let shared = writeback::Shared {
+            space: Arc::clone(&space),
+            budget: Arc::clone(table.budget()),
+            placement: Arc::clone(&placement),
+            ablations: ablations.clone(),
+            zeroes: Arc::clone(&zeroes),
+        };
         Self {
-            localities: locality::Localities::new(options.alloc.group_prealloc),
-            zeroes: vec![0; block_size as usize].into(),
-            ablations: ablation::Ablations::new(&options, &space),
+            writeback: writeback::Writeback::new(shared, &options),
+            placement,
+            zeroes,
+            ablations,
             direct: direct::DirectStats::default(),
             space,
             table,
@@ -213,7 +222,7 @@ impl Files {
     }
 
     fn block_size(&self) -> u64 {
-        u64::from(self.space.layout().block_size)
+        block_size(&self.space)
     }
 
     /// The block that contains byte `offset`.
@@ -223,7 +232,7 @@ impl Files {
 
     /// The first block that begins at or after byte `offset`.
     fn block_from(&self, offset: u64) -> FileBlock {
-        FileBlock(u32::try_from(offset.div_ceil(self.block_size())).unwrap_or(u32::MAX))
+        block_from(&self.space, offset)
     }
 
     fn clock_ms(&self) -> u64 {
@@ -278,4 +287,13 @@ impl Files {
             inode.note_times(&mut attributes);
         }
     }
+}
+
+fn block_size(space: &Space) -> u64 {
+    u64::from(space.layout().block_size)
+}
+
+/// The first block that begins at or after byte `offset`.
+fn block_from(space: &Space, offset: u64) -> FileBlock {
+    FileBlock(u32::try_from(offset.div_ceil(block_size(space))).unwrap_or(u32::MAX))
 }

@@ -43,7 +43,7 @@ impl Files {
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
         // No page may be dirty, because its block is about to change its place in the file.
-        self.write_back_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
         let drained = inode.drain_direct_io(first, FileBlock::END)?;
         let shift =
@@ -127,7 +127,7 @@ impl Files {
         }
         let new_size = size.saturating_add(end - offset);
         self.check_end(new_size)?;
-        self.write_back_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         let at = self.block_at(offset);
         inode.preallocation.discard_pieces(&self.space);
         let drained = inode.drain_direct_io(at, FileBlock::END)?;

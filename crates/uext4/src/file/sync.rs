@@ -5,7 +5,7 @@
 //! of its own unless such a flush is known to have succeeded.
 
 use super::Files;
-use super::writeback::Persistence;
+use super::group_writeback::Persistence;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::journal::later;

@@ -110,7 +110,7 @@ impl Files {
         if tail && inode.is_dax() {
             self.zero_dax(inode, self.block_at(size), size % self.block_size(), self.block_size())?;
         }
-        self.write_back_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         self.space
             .journal()
             .run(ORPHAN_CREDITS, |handle| self.cease_to_be_orphan(handle, inode))?;
@@ -162,7 +162,7 @@ impl Files {
         let (reserved, converting) =
             (pages.reserved.saturating_sub(reserved), pages.converting.saturating_sub(converting));
         // A smaller reservation cannot fail.
-        let smaller = self.set_reservation(&mut pages, reserved, converting);
+        let smaller = pages.set_reservation(&self.space, reserved, converting);
         debug_assert!(smaller.is_ok(), "a reservation grew by discarding pages");
     }
 

@@ -252,7 +252,7 @@ impl Files {
         let mut pages = inode.pages();
         let (reserved, converting) = (pages.reserved, pages.converting);
         if holes + unwritten > 0 {
-            self.set_reservation(&mut pages, reserved + holes, converting + unwritten)?;
+            pages.set_reservation(&self.space, reserved + holes, converting + unwritten)?;
         }
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.clock_ms();

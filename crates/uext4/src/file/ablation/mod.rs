@@ -20,19 +20,25 @@ mod unwritten;
 pub(super) use deferred_completion::{Completion, CompletionWorker};
 
 use super::Files;
-use super::batch::Part;
-use super::writeback::Persistence;
+use super::group_writeback::Persistence;
+use super::writeback::{Part, Writeback};
 use crate::alloc::Space;
 use crate::config::{DaxOverwrite, DioCompletion, FsyncBatch, MountOptions, WritebackMode};
 use crate::error::Result;
 use crate::inode::{Inode, InodeRef, Joined};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// An order of data and mappings that takes the place of "data, then mapping".
 trait WritebackOrder: Debug + Send + Sync {
     /// Writes and maps the pages of parts whose blocks are planned; with `times` also brings lazy
     /// timestamps into a transaction.
-    fn write_and_map(&self, files: &Files, parts: &mut [Part<'_>], times: bool) -> Result<()>;
+    fn write_and_map(
+        &self,
+        writeback: &Writeback,
+        parts: &mut [Part<'_>],
+        times: bool,
+    ) -> Result<()>;
 
     /// Whether blocks that a handle frees may be used again before it is durable.
     fn recycles_blocks(&self) -> bool {
@@ -41,9 +47,9 @@ trait WritebackOrder: Debug + Send + Sync {
 }
 
 /// The policies that the options of a mount have put in place of the production ones.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ablations {
-    order: Option<Box<dyn WritebackOrder>>,
+    order: Option<Arc<dyn WritebackOrder>>,
     rescans: bool,
     journals_dax: bool,
     defers_completion: bool,
@@ -51,10 +57,10 @@ pub(super) struct Ablations {
 
 impl Ablations {
     pub(super) fn new(options: &MountOptions, space: &Space) -> Self {
-        let order: Option<Box<dyn WritebackOrder>> = match options.writeback {
+        let order: Option<Arc<dyn WritebackOrder>> = match options.writeback {
             WritebackMode::Mapped => None,
-            WritebackMode::Ordered => Some(Box::new(ordered::Ordered::new(space))),
-            WritebackMode::Unwritten => Some(Box::new(unwritten::Unwritten)),
+            WritebackMode::Ordered => Some(Arc::new(ordered::Ordered::new(space))),
+            WritebackMode::Unwritten => Some(Arc::new(unwritten::Unwritten)),
         };
         Self {
             order,
@@ -68,11 +74,11 @@ impl Ablations {
     /// another.
     pub(super) fn write_and_map(
         &self,
-        files: &Files,
+        writeback: &Writeback,
         parts: &mut [Part<'_>],
         times: bool,
     ) -> Option<Result<()>> {
-        Some(self.order.as_ref()?.write_and_map(files, parts, times))
+        Some(self.order.as_ref()?.write_and_map(writeback, parts, times))
     }
 
     /// Whether data is written before it is mapped, as in production.
@@ -106,8 +112,8 @@ impl Ablations {
 
     /// Writes an inode back in small batches until none of its pages is dirty, if that is chosen.
     /// The caller holds the writeback lock.
-    pub(super) fn write_back_locked(&self, files: &Files, inode: &Inode) -> Option<Result<()>> {
-        self.rescans.then(|| rescan::write_back_locked(files, inode))
+    pub(super) fn write_back(&self, writeback: &Writeback, inode: &Inode) -> Option<Result<()>> {
+        self.rescans.then(|| rescan::write_back(writeback, inode))
     }
 
     /// Whether an overwrite in DAX mode starts a handle.

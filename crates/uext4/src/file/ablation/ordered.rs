@@ -10,11 +10,10 @@
 //! written: under the writeback lock nothing is in flight, and blocks can be freed.
 //! Locking: leaf locks, not held over I/O.
 
-use super::{Files, WritebackOrder};
+use super::WritebackOrder;
 use crate::alloc::Space;
 use crate::error::{Error, Result};
-use crate::file::batch::{DataRun, Part, take_overwrites};
-use crate::file::mapping::{HandlePlan, Item};
+use crate::file::writeback::{DataRun, HandlePlan, Item, Part, Writeback, take_overwrites};
 use crate::journal::OrderedData;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::sync::Arc;
@@ -63,17 +62,17 @@ impl Ordered {
     /// Makes the mappings of one handle, then writes their data.
     fn map_and_write(
         &self,
-        files: &Files,
+        writeback: &Writeback,
         parts: &[Part<'_>],
         items: &mut [Item],
         HandlePlan { nodes, credits }: HandlePlan,
     ) -> Result<()> {
-        let journal = files.space.journal();
+        let journal = writeback.space().journal();
         let job = journal.run(credits, |handle| {
             let pending = items.iter_mut().filter_map(|item| item.pending.as_mut());
             let with_data = pending.filter(|pending| !pending.data.is_empty());
             let runs: Vec<DataRun> = with_data.map(|pending| pending.take_run()).collect();
-            files.map_in(handle, parts, items, nodes)?;
+            writeback.map_in(handle, parts, items, nodes)?;
             Ok((!runs.is_empty()).then(|| self.writes.add(handle.tid(), runs)))
         })?;
         let Some(job) = job else { return Ok(()) };
@@ -88,11 +87,16 @@ impl Ordered {
 }
 
 impl WritebackOrder for Ordered {
-    fn write_and_map(&self, files: &Files, parts: &mut [Part<'_>], times: bool) -> Result<()> {
-        files.write_runs(take_overwrites(parts))?;
-        files.note_written(parts);
-        files.map_parts_with(parts, times, &|parts, items, plan| {
-            self.map_and_write(files, parts, items, plan)
+    fn write_and_map(
+        &self,
+        writeback: &Writeback,
+        parts: &mut [Part<'_>],
+        times: bool,
+    ) -> Result<()> {
+        writeback.write_runs(take_overwrites(parts))?;
+        writeback.note_written(parts);
+        writeback.map_with(parts, times, &|parts, items, plan| {
+            self.map_and_write(writeback, parts, items, plan)
         })
     }
 

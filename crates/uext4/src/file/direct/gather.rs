@@ -10,7 +10,7 @@
 //! only tried, as group writeback does. Waits for space happen with file locks held only.
 
 use super::super::Files;
-use super::super::batch::Part;
+use super::super::writeback::Part;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
 use crate::inode::{ExclusiveGuard, Inode, InodeRef, Overwrites, WritebackState};
@@ -322,7 +322,7 @@ impl Files {
         } else {
             (reserved.saturating_sub(plan.holes), converting.saturating_sub(plan.unwritten))
         };
-        self.set_reservation(&mut pages, reserved, converting)
+        pages.set_reservation(&self.space, reserved, converting)
     }
 
     fn unreserve_plan(&self, plan: &Plan<'_>) {
@@ -370,7 +370,7 @@ impl Files {
             let pages = std::mem::take(&mut plan.pages);
             parts.push(Part { pages, size, ..Part::of_attributes(plan.inode) });
         }
-        self.write_parts(&mut parts, false)?;
+        self.writeback.write_and_map(&mut parts, false)?;
         let epoch = self.space.journal().flush_gate().epoch();
         plans.iter().for_each(|plan| plan.inode.note_written(epoch));
         Ok(())

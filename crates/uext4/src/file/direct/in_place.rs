@@ -16,7 +16,7 @@
 //! Kernel counterpart: `ext4_dio_write_end_io`, `ext4_convert_unwritten_extents`, `dioread_nolock`.
 
 use super::super::Files;
-use super::super::batch::{Part, Pending, PendingBlocks};
+use super::super::writeback::{Part, Pending, PendingBlocks};
 use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
@@ -151,7 +151,7 @@ impl Files {
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
         self.reserve_conversion(inode, blocks, true)?;
-        let mapped = self.map_parts(std::slice::from_mut(&mut part), false);
+        let mapped = self.writeback.map(std::slice::from_mut(&mut part), false);
         // A smaller reservation cannot fail.
         let smaller = self.reserve_conversion(inode, blocks, false);
         debug_assert!(smaller.is_ok(), "a reservation grew by a conversion");
@@ -167,7 +167,7 @@ impl Files {
             true => converting + blocks,
             false => converting.saturating_sub(blocks),
         };
-        self.set_reservation(&mut pages, reserved, converting)
+        pages.set_reservation(&self.space, reserved, converting)
     }
 
     /// Learns the leaves again in which blocks were taken for unwritten and were not: the next

@@ -179,7 +179,7 @@ impl Files {
             return Ok(());
         }
         let mut state = inode.writeback();
-        self.write_back_locked(inode, &mut state)?;
+        self.writeback.write_back(inode, &mut state)?;
         if inode.pages().map.dirty() == 0 {
             self.discard_pages(inode, first, end);
         }

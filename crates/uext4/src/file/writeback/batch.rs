@@ -8,12 +8,11 @@
 //! writeback lock keeps other threads from changing the neighbours; a page that becomes dirty over
 //! one is written later, over an extent that is written by then.
 
-use super::Files;
-use super::hole::HoleNeed;
+use super::Writeback;
 use crate::alloc::Allocation;
 use crate::cache::PageImage;
 use crate::error::{Error, Result};
-use crate::extent::{Spot, State, find};
+use crate::extent::{State, find};
 use crate::inode::{Inode, Overwrites};
 use crate::plant::{self, Fault};
 use std::sync::Arc;
@@ -23,62 +22,60 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
-/// Files of fewer blocks begin where their group begins, larger files at a place of their own.
-const LONE_BLOCKS: u32 = 256;
 
 /// The share of one inode in a writeback pass.
-pub(super) struct Part<'a> {
-    pub(super) inode: &'a Inode,
-    pub(super) pages: Vec<PageImage>,
+pub(in crate::file) struct Part<'a> {
+    pub(in crate::file) inode: &'a Inode,
+    pub(in crate::file) pages: Vec<PageImage>,
     /// The size that the mappings may reach: all data below it is written, or in this part.
-    pub(super) size: u64,
+    pub(in crate::file) size: u64,
     /// No dirty page was left in the cache.
-    pub(super) is_last: bool,
+    pub(in crate::file) is_last: bool,
     /// Data for blocks that are written already.
-    pub(super) overwrites: Vec<DataRun>,
-    pub(super) pending: Vec<Pending>,
+    pub(in crate::file) overwrites: Vec<DataRun>,
+    pub(in crate::file) pending: Vec<Pending>,
 }
 
 /// Data of blocks that follow each other on the device.
 #[derive(Debug)]
-pub(super) struct DataRun {
-    pub(super) start: BlockNo,
-    pub(super) data: Vec<Arc<[u8]>>,
+pub(in crate::file) struct DataRun {
+    pub(in crate::file) start: BlockNo,
+    pub(in crate::file) data: Vec<Arc<[u8]>>,
 }
 
 /// A mapping that is to be made.
-pub(super) struct Pending {
-    pub(super) first: FileBlock,
-    pub(super) len: u32,
-    pub(super) blocks: PendingBlocks,
+pub(in crate::file) struct Pending {
+    pub(in crate::file) first: FileBlock,
+    pub(in crate::file) len: u32,
+    pub(in crate::file) blocks: PendingBlocks,
     /// The data of the blocks; empty once it is written.
-    pub(super) data: Vec<Arc<[u8]>>,
+    pub(in crate::file) data: Vec<Arc<[u8]>>,
 }
 
-pub(super) enum PendingBlocks {
+pub(in crate::file) enum PendingBlocks {
     Allocated(Allocation),
     Unwritten(BlockNo),
 }
 
 impl Pending {
-    pub(super) fn start(&self) -> BlockNo {
+    pub(in crate::file) fn start(&self) -> BlockNo {
         match &self.blocks {
             PendingBlocks::Allocated(allocation) => allocation.start(),
             PendingBlocks::Unwritten(start) => *start,
         }
     }
 
-    pub(super) fn end(&self) -> FileBlock {
+    pub(in crate::file) fn end(&self) -> FileBlock {
         self.first.plus(self.len)
     }
 
     /// The extent that the mapping will put into the tree.
-    fn extent(&self) -> Extent {
+    pub(in crate::file) fn extent(&self) -> Extent {
         Extent { first: self.first, len: self.len, start: self.start(), unwritten: false }
     }
 
     /// Takes the data, to write it.
-    pub(super) fn take_run(&mut self) -> DataRun {
+    pub(in crate::file) fn take_run(&mut self) -> DataRun {
         DataRun { start: self.start(), data: std::mem::take(&mut self.data) }
     }
 
@@ -91,7 +88,7 @@ impl Pending {
 
 impl<'a> Part<'a> {
     /// A part with no pages: only the attributes of the inode.
-    pub(super) fn of_attributes(inode: &'a Inode) -> Self {
+    pub(in crate::file) fn of_attributes(inode: &'a Inode) -> Self {
         Self {
             inode,
             pages: Vec::new(),
@@ -103,11 +100,11 @@ impl<'a> Part<'a> {
     }
 }
 
-impl Files {
+impl Writeback {
     /// Takes at most `most` dirty pages from `from` to the end of the file. Pages behind the end
     /// belong to a write that has not set the size yet; if they were mapped now, a crash would
     /// leave blocks behind the end.
-    pub(super) fn take_batch<'a>(
+    pub(in crate::file) fn take<'a>(
         &self,
         inode: &'a Inode,
         from: FileBlock,
@@ -127,8 +124,8 @@ impl Files {
         part
     }
 
-    /// Finds places on the device for the pages of all parts.
-    pub(super) fn plan_parts(&self, parts: &mut [Part<'_>]) -> Result<()> {
+    /// Allocates blocks for the pages of all parts that have none.
+    pub(in crate::file) fn allocate(&self, parts: &mut [Part<'_>]) -> Result<()> {
         for part in parts {
             let pages = std::mem::take(&mut part.pages);
             let planned = self.plan_pages(part, &pages);
@@ -147,7 +144,7 @@ impl Files {
             let allocation = match mapping.state {
                 State::Hole => {
                     let want = (len as u32).min(MAX_UNWRITTEN_LEN);
-                    let allocation = self.allocate_for(part, &spot, want)?;
+                    let allocation = self.placement.allocate_for(part, &spot, want)?;
                     len = allocation.len() as usize;
                     Some(allocation)
                 }
@@ -183,17 +180,14 @@ impl Files {
         extent: Option<Extent>,
         next: Option<FileBlock>,
     ) {
-        if self.options.journal_async_commit {
-            // The mapping could be durable before the zeroes, in a range that was durably zero.
+        if !self.widens {
             return;
         }
-        let most = u64::from(self.options.extent_max_zeroout) / self.block_size();
+        let most = self.widen_bytes_max / self.block_size();
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
         // There may be direct writes in place on the device there, which are yet to be converted.
         let in_place = part.inode.overwrites().is_some_and(Overwrites::allows_in_place);
-        // The zeroes must be on the device before the mapping, because no page hides what a block
-        // held.
-        if in_place || !self.ablations.writes_before_mapping() {
+        if in_place {
             part.pending.push(last);
             return;
         }
@@ -224,22 +218,9 @@ impl Files {
         part.pending.push(last);
     }
 
-    /// Allocates blocks for a hole: side by side for small files, by itself for any other.
-    fn allocate_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Allocation> {
-        let inode = part.inode;
-        let blocks = self.block_from(part.size).get();
-        if blocks < self.options.alloc.stream_req {
-            return self.localities.allocate(&self.space, inode, want);
-        }
-        let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
-        let placed = part.pending.last().map(Pending::extent);
-        let hole = HoleNeed { want, reserved: true, placed, origin };
-        self.allocate_hole(inode, spot, &hole)
-    }
-
     /// Gives all runs to the device in one submission. Runs that follow each other become one
     /// write.
-    pub(super) fn write_runs(&self, mut runs: Vec<DataRun>) -> Result<()> {
+    pub(in crate::file) fn write_runs(&self, mut runs: Vec<DataRun>) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -261,7 +242,9 @@ impl Files {
             next = run.start.plus(len as u64);
         }
         flush(from, to, start, &mut writes);
-        self.cache()
+        self.space
+            .journal()
+            .cache()
             .device()
             .write_many(&writes)
             .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
@@ -270,7 +253,7 @@ impl Files {
 }
 
 /// Takes the data of all parts that goes to blocks which are written already.
-pub(super) fn take_overwrites(parts: &mut [Part<'_>]) -> Vec<DataRun> {
+pub(in crate::file) fn take_overwrites(parts: &mut [Part<'_>]) -> Vec<DataRun> {
     parts.iter_mut().flat_map(|part| std::mem::take(&mut part.overwrites)).collect()
 }
 

@@ -6,8 +6,7 @@
 //! Invariants: at any commit no data is mapped behind the size, because each handle sets the size
 //! that its last mapping reaches. The mappings of an inode ascend.
 
-use super::Files;
-use super::batch::{Part, Pending, PendingBlocks};
+use super::{Part, Pending, PendingBlocks, Writeback};
 use crate::error::{ErrorKind, Result};
 use crate::extent::{Edit, NodeAllocations, NodeSource};
 use crate::inode::Inode;
@@ -19,34 +18,35 @@ use uext4_ondisk::extent::Extent;
 const EDITS_PER_HANDLE: usize = 64;
 
 /// One mapping of a part, or only its attributes.
-pub(super) struct Item {
-    pub(super) part: usize,
-    pub(super) pending: Option<Pending>,
+pub(in crate::file) struct Item {
+    pub(in crate::file) part: usize,
+    pub(in crate::file) pending: Option<Pending>,
     /// The size that may be set with it.
     size: u64,
 }
 
 /// What one handle needs to make its mappings.
-pub(super) struct HandlePlan {
+pub(in crate::file) struct HandlePlan {
     /// Tree nodes, for each inode.
-    pub(super) nodes: Vec<NodeAllocations>,
-    pub(super) credits: u32,
+    pub(in crate::file) nodes: Vec<NodeAllocations>,
+    pub(in crate::file) credits: u32,
 }
 
 /// Makes the mappings of one handle.
-pub(super) type MapHandle<'f> = &'f dyn Fn(&[Part<'_>], &mut [Item], HandlePlan) -> Result<()>;
+pub(in crate::file) type MapHandle<'f> =
+    &'f dyn Fn(&[Part<'_>], &mut [Item], HandlePlan) -> Result<()>;
 
-impl Files {
+impl Writeback {
     /// Makes the mappings of all parts and sets the sizes that they reach. With `times` also brings
     /// lazy timestamps into a transaction.
-    pub(super) fn map_parts(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
-        self.map_parts_with(parts, times, &|parts, items, HandlePlan { nodes, credits }| {
+    pub(in crate::file) fn map(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
+        self.map_with(parts, times, &|parts, items, HandlePlan { nodes, credits }| {
             self.space.journal().run(credits, |handle| self.map_in(handle, parts, items, nodes))
         })
     }
 
-    /// As [`Files::map_parts`], with `map_handle` to make the mappings of each handle.
-    pub(super) fn map_parts_with(
+    /// As [`Writeback::map`], with `map_handle` to make the mappings of each handle.
+    pub(in crate::file) fn map_with(
         &self,
         parts: &mut [Part<'_>],
         times: bool,
@@ -122,7 +122,7 @@ impl Files {
     }
 
     /// Makes the mappings of all items in a handle, and sets the sizes that they reach.
-    pub(super) fn map_in(
+    pub(in crate::file) fn map_in(
         &self,
         handle: &mut Handle<'_>,
         parts: &[Part<'_>],
@@ -141,7 +141,7 @@ impl Files {
     }
 
     /// Inserts one mapping.
-    pub(super) fn map_one(
+    pub(in crate::file) fn map_one(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -162,7 +162,7 @@ impl Files {
     }
 
     /// Brings the attributes to the inode table, with a size below which all data is mapped.
-    pub(super) fn set_disk_size(
+    pub(in crate::file) fn set_disk_size(
         &self,
         inode: &Inode,
         handle: &mut Handle<'_>,

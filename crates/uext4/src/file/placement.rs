@@ -1,4 +1,4 @@
-//! Choosing blocks for a hole.
+//! Placement: choosing blocks for a hole.
 //!
 //! Policy: a file that grows at its end takes blocks from its preallocation, which grows with it.
 //! For any other write, blocks are preallocated for the range around it, in units of the file's
@@ -7,16 +7,23 @@
 //! the extent behind it.
 //! Kernel counterpart: `ext4_ext_find_goal`, `ext4_mb_normalize_request`.
 
-use super::Files;
-use crate::alloc::{Allocation, Need};
+use super::block_from;
+use super::locality::Localities;
+use super::writeback::{Part, Pending};
+use crate::alloc::{Allocation, Need, Space};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::extent::{Spot, State, lookup};
 use crate::inode::Inode;
+use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Bytes of the smallest and of the largest range that is preallocated around a write.
 const RANGE_BYTES: [u64; 2] = [16 << 10, 8 << 20];
+
+/// Files of fewer blocks begin where their group begins, larger files at a place of their own.
+const LONE_BLOCKS: u32 = 256;
 
 /// A request for blocks of a hole.
 pub(super) struct HoleNeed {
@@ -30,7 +37,43 @@ pub(super) struct HoleNeed {
     pub(super) origin: BlockNo,
 }
 
-impl Files {
+/// Chooses blocks for holes.
+#[derive(Debug)]
+pub(super) struct Placement {
+    space: Arc<Space>,
+    /// Preallocations of small files.
+    localities: Localities,
+    /// Blocks from which on a file is a stream rather than a small file.
+    stream_blocks: u32,
+}
+
+impl Placement {
+    pub(super) fn new(space: &Arc<Space>, options: &AllocOptions) -> Self {
+        Self {
+            space: Arc::clone(space),
+            localities: Localities::new(options.group_prealloc),
+            stream_blocks: options.stream_req,
+        }
+    }
+
+    /// Allocates blocks for a hole: side by side for small files, by itself for any other.
+    pub(super) fn allocate_for(
+        &self,
+        part: &Part<'_>,
+        spot: &Spot,
+        want: u32,
+    ) -> Result<Allocation> {
+        let inode = part.inode;
+        let blocks = block_from(&self.space, part.size).get();
+        if blocks < self.stream_blocks {
+            return self.localities.allocate(&self.space, inode, want);
+        }
+        let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
+        let placed = part.pending.last().map(Pending::extent);
+        let hole = HoleNeed { want, reserved: true, placed, origin };
+        self.allocate_hole(inode, spot, &hole)
+    }
+
     /// Allocates blocks for the hole at `spot`. The caller holds the writeback lock and no handle.
     pub(super) fn allocate_hole(
         &self,
@@ -51,7 +94,7 @@ impl Files {
         }
         let blocks = self.range_blocks(inode.size());
         let from = key - key % blocks;
-        let to = (from.saturating_add(blocks)).min(self.block_from(inode.size()).get());
+        let to = (from.saturating_add(blocks)).min(block_from(&self.space, inode.size()).get());
         let to = to.max(key.saturating_add(want)).min(hole_end.get());
         self.space.allocate_around(&inode.preallocation, need, from.max(start.get())..to)
     }
@@ -74,7 +117,7 @@ impl Files {
             let at = behind.get().checked_sub(distance).map(BlockNo);
             return at.filter(|&at| self.is_on_device(at)).unwrap_or(origin);
         }
-        let origin = self.with_room(origin, self.block_from(inode.size()).get());
+        let origin = self.with_room(origin, block_from(&self.space, inode.size()).get());
         let at = origin.plus(u64::from(first.get()));
         if self.is_on_device(at) { at } else { origin }
     }
@@ -107,6 +150,6 @@ impl Files {
     fn range_blocks(&self, size: u64) -> u32 {
         let [least, most] = RANGE_BYTES;
         let bytes = size.min(most).next_power_of_two().max(least);
-        u32::try_from(bytes / self.block_size()).unwrap_or(1).max(1)
+        u32::try_from(bytes / u64::from(self.space.layout().block_size)).unwrap_or(1).max(1)
     }
 }

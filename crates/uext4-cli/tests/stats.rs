@@ -234,9 +234,10 @@ fn a_mount_answers_while_all_its_workers_wait() {
         }
         let blocked = |stats: &Value| {
             let blocked = stats["blocked"].as_array().expect("a list");
-            // Who came while others swept waits for the commit of the one who leads its group.
-            let waits =
-                |thread: &Value| thread["wait_for"] == "commit" || thread["wait_for"] == "sweep";
+            // A sync that came while others ran a pass waits for the commit of its group's leader.
+            let waits = |thread: &Value| {
+                thread["wait_for"] == "commit" || thread["wait_for"] == "writeback"
+            };
             blocked.iter().filter(|thread| waits(thread)).count()
         };
         let mut seen = Value::Null;

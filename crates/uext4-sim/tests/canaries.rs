@@ -109,7 +109,7 @@ fn a_mapping_before_its_data() {
 
 #[test]
 fn a_group_that_is_let_go_before_its_commit() {
-    must_find(Fault::HastyCompany, &[Category::Storm]);
+    must_find(Fault::EarlyGroupWakeUp, &[Category::Storm]);
 }
 
 #[test]

@@ -1,15 +1,16 @@
 //! Mount options, as ext4 and mount(8) name them.
 
+mod ablation;
 mod alloc;
 mod mode;
 mod parse;
 mod table;
 
-pub use alloc::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
-pub use mode::{
-    Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FsyncBatch,
-    JoinMode, OnError, WritebackMode,
+pub use ablation::{
+    CheckpointMode, CreditMode, DaxOverwrite, DioCompletion, FsyncBatch, JoinMode, WritebackMode,
 };
+pub use alloc::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
+pub use mode::{Atime, DataMode, DaxMode, OnError};
 pub use table::{ABLATION, OPTIONS};
 pub use uext4_options::OptionError;
 
@@ -24,13 +25,13 @@ pub struct MountOptions {
     pub nodiratime: bool,
     /// A running transaction is committed after this time, in milliseconds.
     pub commit_interval_ms: u64,
-    /// `None`: what the superblock says.
+    /// Reaction to damage; `None` if the superblock decides.
     pub errors: Option<OnError>,
     /// Do not replay a dirty journal (read-only mounts only).
     pub no_recovery: bool,
     /// Allocate blocks when data is written back rather than when it is written.
     pub delalloc: bool,
-    /// `delalloc` was given by its word, rather than by default.
+    /// The word `delalloc` was given.
     pub delalloc_given: bool,
     /// Data mode.
     pub data_mode: DataMode,
@@ -40,11 +41,12 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// Dirty data older than this is written back, in milliseconds.
     pub dirty_expire_ms: u64,
-    /// A commit waits at least so long for others to join it, in microseconds.
+    /// A commit waits at least this long for others to join it, in microseconds.
     pub min_batch_time_us: u32,
-    /// And at most so long, in microseconds; 0: it never waits.
+    /// A commit waits at most this long for others to join it, in microseconds; 0: it never waits.
     pub max_batch_time_us: u32,
-    /// Flush the device where the format needs it. Without, a crash of the machine may corrupt.
+    /// Flush the device where the format needs it. Without this a crash of the machine may corrupt
+    /// the file system.
     pub barrier: bool,
     /// Write the commit block together with the transaction.
     pub journal_async_commit: bool,
@@ -52,23 +54,23 @@ pub struct MountOptions {
     pub extent_max_zeroout: u32,
     /// When delayed data is mapped.
     pub writeback: WritebackMode,
-    /// How handles wait to join.
+    /// How handles wait to join a transaction.
     pub journal_join: JoinMode,
     /// How handles count credits.
     pub journal_credits: CreditMode,
-    /// Who checkpoints.
+    /// Which thread checkpoints.
     pub checkpoint: CheckpointMode,
-    /// How syncs of one inode meet.
+    /// How concurrent syncs of one inode share their work.
     pub fsync_batch: FsyncBatch,
-    /// Where direct overwrites are ended.
+    /// Which thread ends direct overwrites.
     pub dio_completion: DioCompletion,
     /// Which files are in DAX mode.
     pub dax: DaxMode,
-    /// `dax` was given by its word, rather than by default.
+    /// The word `dax` was given.
     pub dax_given: bool,
-    /// What overwrites of these take.
+    /// What an overwrite of a file in DAX mode begins with.
     pub dax_overwrite: DaxOverwrite,
-    /// Tell the device which blocks are freed, when their freeing is durable.
+    /// Tell the device which blocks are freed, once that is durable.
     pub discard: bool,
     /// The block allocator.
     pub alloc: AllocOptions,
@@ -110,13 +112,13 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Smallest cache that an engine can work with, in bytes.
+    /// Smallest cache that the engine can work with, in bytes.
     pub const CACHE_BYTES_MIN: u64 = 8 << 20;
 
-    /// Whether the words fit together.
+    /// Checks that the options are compatible with each other.
     ///
     /// # Errors
-    /// One line that says which do not.
+    /// One line that names the options that are not.
     pub fn check(&self) -> Result<(), String> {
         if self.journal_async_commit && self.data_mode == DataMode::Ordered {
             return Err("mount option 'journal_async_commit': not with data=ordered, since the \

@@ -27,8 +27,8 @@ pub enum Fault {
     LostWakeUp,
     /// A failed write of file data is taken for a good one.
     SwallowedError,
-    /// Who sweeps for a group lets it go before the commit that it needs.
-    HastyCompany,
+    /// The leader of a group wakes its followers before the commit that they need.
+    EarlyGroupWakeUp,
     /// No mistake: each commit leaves no room in the log, so that schedules meet that often.
     TinyLog,
     /// Nobody in line is sent to make room in the log. As `TinyLog` besides.
@@ -41,13 +41,13 @@ pub enum Fault {
     LateRecycling,
     /// Windows are not given back when space runs out.
     HoardedPreallocations,
-    /// Who removes mappings does not wait for direct accesses that are under way.
-    /// Nor does who puts pages in.
+    /// A remover of mappings does not wait for direct accesses that are under way. Nor does a
+    /// thread that puts pages in.
     LateEpoch,
     /// Direct overwrites count as flushed.
     ForgottenOverwrites,
-    /// Who removes mappings or puts pages in does not see who has just entered. With `shuttle`
-    /// only.
+    /// A thread that removes mappings or puts pages in does not see a reader that has just begun.
+    /// With `shuttle` only.
     MissingFence,
     /// What was written in place is converted whatever has happened to its blocks since.
     BlindConversion,
@@ -57,8 +57,8 @@ pub enum Fault {
     UncheckedCell,
     /// A free inode number is found under the lock of its group, and taken under it later.
     LooseNumber,
-    /// Ranges are taken out and put in beside sweeps of the same file.
-    UnsweptShift,
+    /// Ranges are collapsed and inserted without the writeback lock of the file.
+    UnlockedShift,
     /// A number whose inode is being created can be looked up.
     VisibleCreation,
     /// A log that the superblock does not call dirty is not wiped.
@@ -69,9 +69,9 @@ pub enum Fault {
     ForgottenOrphan,
     /// Slots of an inode table that were never written come into use as they are.
     UninitializedSlots,
-    /// A sweep that somebody else has ended is ended again by its leader.
+    /// A writeback pass that another thread has ended is ended again by its leader.
     SecondEnd,
-    /// A sweep that finds nothing dirty leaves a size that is only in memory.
+    /// A writeback pass that finds nothing dirty leaves a size that is only in memory.
     LateSize,
     /// What was read of an inode is taken, though the inode left memory meanwhile.
     StaleArrival,
@@ -96,7 +96,7 @@ impl Fault {
         Self::MappingBeforeData,
         Self::LostWakeUp,
         Self::SwallowedError,
-        Self::HastyCompany,
+        Self::EarlyGroupWakeUp,
         Self::TinyLog,
         Self::UnsentJoiner,
         Self::UnallocatedTrim,
@@ -110,7 +110,7 @@ impl Fault {
         Self::HastyDelete,
         Self::UncheckedCell,
         Self::LooseNumber,
-        Self::UnsweptShift,
+        Self::UnlockedShift,
         Self::VisibleCreation,
         Self::UnwipedLog,
         Self::OpenDoor,

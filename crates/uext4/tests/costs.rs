@@ -157,8 +157,8 @@ fn syncs_that_arrive_together_share_flushes_and_commits() {
     volume.close().unwrap();
 }
 
-/// One file each: as many sweeps as processors go alone, the others together. Fault model: each
-/// sync submits its own data, or a member of a group is left out.
+/// One file each: as many writeback passes as processors go alone, the others together. Fault
+/// model: each sync submits its own data, or a member of a group is left out.
 #[test]
 fn syncs_of_many_files_share_submissions_and_handles() {
     let Some((device, volume, files)) = open(&[]) else { return };

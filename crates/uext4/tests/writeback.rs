@@ -1,4 +1,4 @@
-//! Writeback: how writers are slowed down, and what sweeps cost.
+//! Writeback: how writers are slowed down, and what writeback passes cost.
 //!
 //! Fault model: a device that is slow; one that fails for good; many writers at once. Not covered:
 //! fairness between writers, and times, which are the machine's.
@@ -40,7 +40,7 @@ fn file(volume: &Volume, name: &str) -> OpenFile {
 
 /// Four writers write many times the cache, each in files of its own, in small and in large pieces.
 /// What is dirty stays under the hard limit and what each may add before it looks; none is left
-/// behind, and none sweeps what others wrote.
+/// behind, and none writes back what others wrote.
 #[test]
 fn writers_on_a_slow_device_stay_below_the_limit_and_all_go_on() {
     if !have("mke2fs") {

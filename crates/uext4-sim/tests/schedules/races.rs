@@ -56,7 +56,7 @@ fn shifting() {
 }
 
 #[test]
-fn shifts_and_sweeps() {
+fn shifts_beside_writeback() {
     explore(shifting);
 }
 
@@ -280,12 +280,12 @@ fn a_reader_that_changes_times_late_is_found() {
 
 #[cfg(feature = "plant")]
 #[test]
-fn a_shift_beside_a_sweep_is_found() {
+fn a_shift_beside_writeback_is_found() {
     expect_failure(
-        "races::a_shift_beside_a_sweep_is_found",
+        "races::a_shift_beside_writeback_is_found",
         "under writeback is discarded",
         || {
-            uext4::plant::set(Some(uext4::plant::Fault::UnsweptShift));
+            uext4::plant::set(Some(uext4::plant::Fault::UnlockedShift));
             explore_now(shifting, 2_000);
         },
     );

@@ -1,4 +1,4 @@
-//! Options of a mount by their words. What there is of them: `table.rs`.
+//! Parsing of mount options; [`super::table`] has their words.
 
 use super::table::{ABLATION, OPTIONS};
 use super::{DaxMode, MountOptions};

@@ -1,64 +1,63 @@
-//! fallocate(2): allocating, punching and zeroing ranges; [`super::shift`] has those that move
-//! what is behind them.
+//! fallocate(2): allocating, punching and zeroing ranges. [`super::shift`] collapses and inserts
+//! ranges.
 //!
-//! Invariants: every handle leaves a valid file, so a range that is cut short by an error or a
-//! crash is a shorter range, nothing worse.
-//! Locking: file lock exclusively, then the sweep lock.
+//! Invariants: every handle leaves a valid file, so an operation that an error or a crash
+//! interrupts has changed a shorter range, and nothing worse.
+//! Locking: file lock exclusively, then the writeback lock.
 
 use super::Files;
-use super::hole::HoleNeed;
+use super::placement::HoleNeed;
 use crate::alloc::Allocation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
     Edit, Mapping, NodeAllocations, NodeSource, Spot, State, edit_credits, find, lookup,
 };
-use crate::inode::{Attributes, Excluded, Inode, InodeRef, SweepState};
+use crate::inode::{Attributes, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
 
-/// Bitmap and group descriptor of what is taken.
+/// Bitmap and group descriptor of the blocks that are marked used.
 const TAKE_CREDITS: u32 = 2;
 
-/// What is done to a range.
+/// An operation on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Blocks for every byte of the range, which reads as before.
+    /// Gives every byte of the range a block. The content stays.
     Allocate {
-        /// The size stays, even if the range ends behind it.
+        /// The size of the file stays, even if the range ends behind it.
         keep_size: bool,
     },
-    /// The range becomes a hole. The size stays.
+    /// Makes the range a hole. The size of the file stays.
     PunchHole,
-    /// The range reads as zeroes and has blocks.
+    /// Gives the range blocks that read as zeroes.
     ZeroRange {
-        /// The size stays, even if the range ends behind it.
+        /// The size of the file stays, even if the range ends behind it.
         keep_size: bool,
     },
-    /// The range has blocks of its own, so that writing it cannot run out of space. Files share no
-    /// blocks in ext4, so that is what [`AllocateMode::Allocate`] does; the kernel's ext4 has not
-    /// got it.
+    /// Gives the range blocks of its own, so that writing it cannot run out of space. Files share
+    /// no blocks in ext4, so this is the same as [`AllocateMode::Allocate`]. The kernel's ext4 does
+    /// not have it.
     UnshareRange {
-        /// The size stays, even if the range ends behind it.
+        /// The size of the file stays, even if the range ends behind it.
         keep_size: bool,
     },
-    /// The range is taken out, and what is behind it moves to where it began. Offset and length
-    /// are multiples of the block size; the range ends before the end of the file.
+    /// Removes the range, and moves what is behind it to where it began. Offset and length are
+    /// multiples of the block size; the range ends before the end of the file.
     CollapseRange,
-    /// A hole as long as the range comes in at its offset, and what is there moves behind it.
-    /// Offset and length are multiples of the block size; the offset is before the end of the
-    /// file.
+    /// Inserts a hole of the length of the range at its offset, and moves what is there behind it.
+    /// Offset and length are multiples of the block size; the offset is before the end of the file.
     InsertRange,
 }
 
 impl Files {
-    /// Does `mode` to `len` bytes from byte `offset` of a regular file.
+    /// Applies `mode` to `len` bytes from byte `offset` of a regular file.
     ///
     /// # Errors
-    /// `NoSpace` (what was allocated by then stays), `FileTooBig`, `InvalidArgument`, `ReadOnly`;
-    /// `NotPermitted` for immutable files, and for append-only ones unless the mode is to
-    /// allocate; `Unsupported` for files that have a block map; a device failure.
+    /// `NoSpace` (blocks that were allocated by then stay), `FileTooBig`, `InvalidArgument`,
+    /// `ReadOnly`; `NotPermitted` for immutable files, and for append-only files unless the mode
+    /// allocates; `Unsupported` for files that have a block map; a device failure.
     pub fn allocate(
         &self,
         inode: &InodeRef,
@@ -93,21 +92,27 @@ impl Files {
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
         let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
-        if shifts && plant::is(Fault::UnsweptShift) {
-            return self.allocate_swept(inode, &mut SweepState::default(), mode, offset, end);
+        if shifts && plant::is(Fault::UnlockedShift) {
+            return self.allocate_exclusively(
+                inode,
+                &mut WritebackState::default(),
+                mode,
+                offset,
+                end,
+            );
         }
-        self.allocate_swept(inode, &mut inode.sweep(), mode, offset, end)
+        self.allocate_exclusively(inode, &mut inode.writeback(), mode, offset, end)
     }
 
-    fn allocate_swept(
+    fn allocate_exclusively(
         &self,
         inode: &InodeRef,
-        state: &mut SweepState,
+        state: &mut WritebackState,
         mode: AllocateMode,
         offset: u64,
         end: u64,
     ) -> Result<()> {
-        self.finish_cut(inode, state)?;
+        self.finish_truncate(inode, state)?;
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
                 self.allocate_range(inode, state, offset, end, keep_size)
@@ -124,7 +129,7 @@ impl Files {
     fn allocate_range(
         &self,
         inode: &Inode,
-        state: &mut SweepState,
+        state: &mut WritebackState,
         offset: u64,
         end: u64,
         keep_size: bool,
@@ -132,15 +137,15 @@ impl Files {
         let (first, last) = (self.block_at(offset), self.block_from(end));
         // Pages over holes get their blocks first.
         if inode.pages().reserved > 0 {
-            self.sweep_locked(inode, state)?;
+            self.writeback.write_back(inode, state)?;
         }
         let size = if keep_size { None } else { Some(end) };
         self.fill_holes(inode, first, last, size)?;
         self.finish_range(inode, size)
     }
 
-    /// Gives every hole in `first .. last` unwritten blocks; the size follows up to `size`. The
-    /// caller holds the sweep lock.
+    /// Gives every hole in `first .. last` unwritten blocks, and raises the size with them up to
+    /// `size`. The caller holds the writeback lock.
     pub(super) fn fill_holes(
         &self,
         inode: &Inode,
@@ -163,14 +168,14 @@ impl Files {
             }
             let origin = inode.stream_goal();
             let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
-            let allocation = self.allocate_hole(inode, &spot, &need)?;
+            let allocation = self.placement.allocate_hole(inode, &spot, &need)?;
             at = self.insert_unwritten(inode, at, allocation, size)?;
         }
         Ok(())
     }
 
-    /// Lengthens the unwritten extent that ends at a hole of `hole` blocks, if the inode's window
-    /// goes on there; returns the block behind.
+    /// Lengthens the unwritten extent that ends at a hole of `hole` blocks, if the inode's
+    /// preallocation continues it on the device. Returns the block behind it.
     fn lengthen(
         &self,
         inode: &Inode,
@@ -199,7 +204,7 @@ impl Files {
         Ok(Some(next))
     }
 
-    /// Maps an allocation at `at`; returns the block behind it.
+    /// Maps newly allocated blocks at `at`; returns the block behind them.
     fn insert_unwritten(
         &self,
         inode: &Inode,
@@ -234,7 +239,7 @@ impl Files {
         attributes.touch_content();
     }
 
-    /// A change of a range is complete.
+    /// Brings the new size and times into a transaction when a range has been changed.
     fn touch_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
         let _pin = inode.table_block()?;
         self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
@@ -250,46 +255,52 @@ impl Files {
         self.touch_range(inode, size)
     }
 
-    fn punch(&self, inode: &Inode, state: &mut SweepState, offset: u64, end: u64) -> Result<()> {
+    fn punch(
+        &self,
+        inode: &Inode,
+        state: &mut WritebackState,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        let excluded = inode.exclude_direct(first, last)?;
-        self.remove_range(inode, &excluded, first, last)?;
-        self.sweep_locked(inode, state)?;
+        let drained = inode.drain_direct_io(first, last)?;
+        self.remove_range(inode, &drained, first, last)?;
+        self.writeback.write_back(inode, state)?;
         self.touch_range(inode, None)
     }
 
     fn zero_range(
         &self,
         inode: &Inode,
-        state: &mut SweepState,
+        state: &mut WritebackState,
         offset: u64,
         end: u64,
         keep_size: bool,
     ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
-        let excluded = inode.exclude_direct(first, last)?;
+        let drained = inode.drain_direct_io(first, last)?;
         let mut at = first;
         while at < last {
             let mapping = lookup(&self.space, inode, at)?;
             let next = match mapping.state {
-                State::Written(_) => self.unwrite(inode, &excluded, &mapping, last)?,
+                State::Written(_) => self.unwrite(inode, &drained, &mapping, last)?,
                 State::Hole | State::Unwritten(_) => mapping.end().min(last),
             };
-            // Not before: a range that cannot be zeroed keeps what is only in memory.
+            // Not before: if the range cannot be zeroed, data that is only in memory must stay.
             self.discard_pages(inode, at, next);
             at = next;
         }
-        self.sweep_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         let size = if keep_size { None } else { Some(end) };
         self.fill_holes(inode, self.block_at(offset), self.block_from(end), size)?;
         self.touch_range(inode, size)
     }
 
-    /// Turns written blocks into unwritten ones; returns the block behind them.
+    /// Makes written blocks unwritten; returns the block behind them.
     fn unwrite(
         &self,
         inode: &Inode,
-        _excluded: &Excluded<'_>,
+        _drained: &ExclusiveGuard<'_>,
         mapping: &Mapping,
         last: FileBlock,
     ) -> Result<FileBlock> {
@@ -307,8 +318,8 @@ impl Files {
         Ok(mapping.first.plus(len))
     }
 
-    /// Zeroes the parts of blocks at the edges of a range, in memory; returns the blocks that lie
-    /// wholly inside.
+    /// Zeroes the partial blocks at the edges of a range, in memory. Returns the blocks that lie
+    /// wholly inside it.
     fn zero_edges(&self, inode: &Inode, offset: u64, end: u64) -> Result<(FileBlock, FileBlock)> {
         let size = inode.size();
         let (first, last) = (self.block_from(offset), self.block_at(end));

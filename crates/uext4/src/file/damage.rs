@@ -1,13 +1,13 @@
-//! What damage does to a volume: `errors=`.
+//! The reaction of a volume to damage: `errors=`.
 //!
-//! What: every result that may name a corrupt structure goes through [`Files::watch`] once, on its
-//! way to the caller or where it is dropped; every abort of the journal goes through
-//! [`Damage::journal_aborted`]. Damage is recorded, and then the volume goes on, refuses changes,
-//! or ends its process.
+//! What: every result that may name a corrupt structure passes through [`Files::watch`] once, on
+//! its way to the caller or where it is dropped. Every abort of the journal passes through
+//! [`Damage::journal_aborted`]. Damage is recorded; then the volume goes on, refuses changes, or
+//! ends its process.
 //! On disk: `s_state`, `s_error_count` and the first and last error with time, inode, block and
-//! structure, through the journal. An aborted journal has its record in the journal superblock,
-//! from where the next mount takes it.
-//! Locking: the caller has no handle; a commit may be waited for.
+//! structure, through the journal. The record of an aborted journal is in the journal superblock;
+//! the next mount copies it from there.
+//! Locking: the caller has no handle, because a commit may be waited for.
 //! Kernel counterpart: `ext4_handle_error` in `fs/ext4/super.c`.
 
 use super::Files;
@@ -47,24 +47,24 @@ impl fmt::Debug for Damage {
 }
 
 impl Damage {
-    /// The reaction `on_error`, recorded in the superblock at byte `at` of `superblock`.
+    /// The reaction `on_error`. The record goes to the superblock, at byte `at` of `superblock`.
     #[must_use]
     pub(crate) fn new(on_error: OnError, superblock: Arc<Buffer>, at: usize) -> Arc<Self> {
         let panic_hook = OnceLock::new();
         Arc::new(Self { on_error, superblock, superblock_at: at, panic_hook })
     }
 
-    /// What `errors=panic` calls; the first hook stays.
+    /// Sets the hook that `errors=panic` calls, unless one is set.
     pub(crate) fn set_panic_hook(&self, hook: PanicHook) {
         let _ = self.panic_hook.set(hook);
     }
 
-    /// The journal is aborted: as in ext4, that ends changes whatever `errors=` says.
+    /// Reacts to an abort of the journal. As in ext4, it ends changes whatever `errors=` says.
     pub(crate) fn journal_aborted(&self, cause: &Error) {
         self.panic(cause);
     }
 
-    /// Returns if there is no hook, or not `errors=panic`.
+    /// Calls the hook of `errors=panic`, if that is set. Returns if there is none.
     fn panic(&self, error: &Error) {
         if self.on_error == OnError::Panic
             && let Some(hook) = self.panic_hook.get()
@@ -73,7 +73,7 @@ impl Damage {
         }
     }
 
-    /// Best effort: a volume that cannot record it has a journal that is aborted.
+    /// Records damage in the superblock. A failure is ignored, because the journal is aborted then.
     fn record(&self, journal: &Journal, corrupt: &Corrupt) {
         let _ = journal.run(1, |handle| {
             let mut bytes = handle.write(&self.superblock)?;
@@ -86,7 +86,7 @@ impl Damage {
 }
 
 impl Files {
-    /// Passes a result on; one that names damage has the consequences that `errors=` asks for.
+    /// Returns the result. If it names damage, the reaction that `errors=` asks for comes first.
     ///
     /// # Errors
     /// That of `result`.
@@ -99,7 +99,8 @@ impl Files {
         result
     }
 
-    /// As [`Files::watch`] where nobody waits for the result: a failure is told otherwise.
+    /// [`Files::watch`] for a result that no caller waits for, because a failure is reported
+    /// otherwise.
     pub(super) fn watch_dropped<T>(&self, result: Result<T>) {
         let _ = self.watch(result);
     }
@@ -119,11 +120,11 @@ impl Files {
         if self.damage.on_error == OnError::Continue {
             return;
         }
-        // The record is to be found by the next mount. What else the transaction holds is whole:
-        // nothing was changed by whoever met the damage.
+        // The record has to be durable for the next mount. The rest of the transaction is complete:
+        // the operation that met the damage has changed nothing.
         let _ = journal.commit_all();
         self.damage.panic(error);
-        // As ext4, the journal ends: what is not durable by now is not going to be, and every sync
+        // As in ext4 the journal ends: changes that are not durable by now are lost, and every sync
         // says so.
         self.set_read_only();
         journal.abort(Error::new(ErrorKind::ReadOnly, format!("damage was found: {error}")));
@@ -142,7 +143,8 @@ fn note(raw: &mut RawSuperblock, corrupt: &Corrupt) {
         CorruptKind::Checksum { .. } => CODE_CHECKSUM,
         _ => CODE_CORRUPT,
     };
-    // A function of the kernel's source elsewhere; here the structure. There is no line.
+    // The kernel puts the name of a function of its source there; this is the structure. There is
+    // no line.
     let mut structure = [0; 32];
     let name = corrupt.kind.structure().as_bytes();
     let len = name.len().min(structure.len() - 1);

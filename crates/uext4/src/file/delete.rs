@@ -1,7 +1,7 @@
-//! Deleting inodes that are unlinked and that nobody uses.
+//! Deleting inodes that are unlinked and no longer in use.
 //!
-//! Invariants: such an inode is an orphan since its last link went. Its number is freed in the
-//! handle in which it ceases to be one.
+//! Invariants: such an inode has been an orphan since its last link went. Its number is freed in
+//! the same handle that takes it off the orphans.
 
 use super::truncate::Removal;
 use super::{Files, ORPHAN_CREDITS};
@@ -14,13 +14,13 @@ use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
 
-/// How many inodes lost their last link.
+/// Numbers of inodes that have lost their last link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unlinked {
-    /// That are in use, or being deleted; interrupted truncations among them.
+    /// Inodes that are in use, or are being deleted. Interrupted truncates count as well.
     pub held: usize,
-    /// That have been deleted since the volume was opened: their blocks are free, or will be with
-    /// the next commit.
+    /// Inodes that have been deleted since the volume was opened. Their blocks are free, or will be
+    /// with the next commit.
     pub deleted: u64,
 }
 
@@ -28,8 +28,8 @@ impl Files {
     /// Deletes the inodes whose last reference has gone.
     ///
     /// # Errors
-    /// The first failure. What could not be deleted stays an orphan, to be cleaned at the next
-    /// mount.
+    /// The first failure. An inode that could not be deleted stays an orphan, which the next mount
+    /// cleans up.
     pub fn delete_unlinked(&self) -> Result<()> {
         let mut result = Ok(());
         if plant::is(Fault::HastyDelete) {
@@ -47,8 +47,8 @@ impl Files {
         result
     }
 
-    /// As [`Files::delete_unlinked`], also what somebody still holds: the volume is being closed,
-    /// and a clean image has no orphans.
+    /// Deletes every unlinked inode, even one that is still in use. Called when the volume is
+    /// closed, because a clean image has no orphans.
     ///
     /// # Errors
     /// The first failure.
@@ -57,7 +57,7 @@ impl Files {
         for inode in self.table.all_unlinked() {
             let links = inode.attributes().links;
             if links == 0 && !self.is_read_only() {
-                // Somebody may have it open and read or write it at this moment.
+                // It may be open, and be read or written at this moment.
                 let _exclusive = inode.lock().write();
                 let deleted = self.delete(&inode);
                 result = result.and(deleted);
@@ -66,9 +66,9 @@ impl Files {
         result
     }
 
-    /// Inodes without links that are not deleted yet, and how many have been.
+    /// Numbers of unlinked inodes that are not deleted yet, and that have been.
     pub fn unlinked(&self) -> Unlinked {
-        // One that is being deleted leaves the orphans before its blocks are free.
+        // An inode that is being deleted leaves the orphans before its blocks are free.
         let held = self.orphans.len() + self.deleting.load(Ordering::SeqCst);
         Unlinked { held, deleted: self.deleted.load(Ordering::SeqCst) }
     }
@@ -78,13 +78,13 @@ impl Files {
         self.deleted.load(Ordering::SeqCst)
     }
 
-    /// The planted mistake: they stay orphans without blocks.
+    /// The injected fault: unlinked inodes that are in use lose their blocks and stay orphans.
     fn empty_while_held(&self) -> Result<()> {
         for inode in self.table.all_unlinked() {
             if inode.attributes().links == 0 && self.orphans.contains(inode.ino()) {
-                let _sweep = inode.sweep();
-                let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END)?;
-                self.remove_range(&inode, &excluded, FileBlock(0), FileBlock::END)?;
+                let _writeback = inode.writeback();
+                let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
+                self.remove_range(&inode, &drained, FileBlock(0), FileBlock::END)?;
             }
         }
         Ok(())
@@ -99,33 +99,34 @@ impl Files {
     }
 
     fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
-        // What lost its links through us is an orphan. Anything else is none of our business.
+        // An inode that lost its links on this mount is an orphan. Any other is damage, and is left
+        // alone.
         if !self.orphans.contains(inode.ino()) {
             return Ok(());
         }
-        // It stays an orphan: block maps are read-only.
+        // It stays an orphan, because block maps are read-only.
         if inode.has_blocks() && !inode.has_extent_tree() {
             return Ok(());
         }
-        let _sweep = inode.sweep();
-        let excluded = inode.exclude_direct(FileBlock(0), FileBlock::END)?;
-        let mut cut = Removal::nothing();
+        let _writeback = inode.writeback();
+        let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
+        let mut removal = Removal::nothing();
         if inode.has_blocks() {
             self.discard_pages(inode, FileBlock(0), FileBlock::END);
-            cut = self.plan_removal(inode, &excluded, FileBlock(0), FileBlock::END)?;
+            removal = self.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
-        while !cut.is_last {
+        while !removal.is_last {
             self.space
                 .journal()
-                .run(cut.credits, |handle| self.remove_planned(handle, inode, &mut cut))?;
-            cut = self.plan_removal(inode, &excluded, FileBlock(0), FileBlock::END)?;
+                .run(removal.credits, |handle| self.remove_planned(handle, inode, &mut removal))?;
+            removal = self.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
         let _pins = (inode.table_block()?, self.space.pin_inode(inode.ino())?);
         let attributes = xattr::Release::plan(&self.space, inode)?;
-        let credits = cut.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
+        let credits = removal.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
         let is_directory = inode.kind() == FileKind::Directory;
         self.space.journal().run(credits, |handle| {
-            self.remove_planned(handle, inode, &mut cut)?;
+            self.remove_planned(handle, inode, &mut removal)?;
             attributes.apply(handle)?;
             self.orphans.remove(handle, inode)?;
             let now = u32::try_from(crate::inode::now().secs).unwrap_or(u32::MAX);
@@ -138,9 +139,9 @@ impl Files {
         })
     }
 
-    /// Completes what a crash interrupted: deletes orphans without links, cuts the others to
-    /// their size. One after the other, for there may be more than memory holds. Returns why some
-    /// could not be cleaned up; they stay orphans.
+    /// Completes what a crash interrupted: deletes orphans without links and truncates the others
+    /// to their size, one after the other, because there may be more than memory holds. Returns the
+    /// errors of those that could not be cleaned up; they stay orphans.
     ///
     /// # Errors
     /// The journal is aborted; an orphan cannot be read.
@@ -154,7 +155,7 @@ impl Files {
             let cleaned = self.clean_orphan(inode);
             problems.extend(self.watch(cleaned).err());
         }
-        // Damage may have made the volume read-only (`errors=`), which is no reason not to open it.
+        // Damage may have made the volume read-only (`errors=`). It can be opened all the same.
         let is_read_only = self.read_only.load(Ordering::Acquire);
         if self.space.journal().is_aborted() && !is_read_only {
             return Err(self.space.journal().aborted_error());
@@ -163,17 +164,17 @@ impl Files {
     }
 
     fn clean_orphan(&self, inode: InodeRef) -> Result<()> {
-        // One with links stays in memory while the list holds it.
-        let is_cut = inode.attributes().links > 0;
-        inode.set_unfinished_cut(is_cut);
+        // An inode with links stays in memory while the list holds it.
+        let is_truncated = inode.attributes().links > 0;
+        inode.set_unfinished_truncate(is_truncated);
         if inode.has_blocks() && !inode.has_extent_tree() {
             let context =
                 format!("orphan inode {} has a block map, which is read-only", inode.ino());
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        if is_cut {
+        if is_truncated {
             let _exclusive = inode.lock().write();
-            return self.finish_cut(&inode, &mut inode.sweep());
+            return self.finish_truncate(&inode, &mut inode.writeback());
         }
         drop(inode);
         self.delete_unlinked()

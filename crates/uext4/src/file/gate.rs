@@ -1,17 +1,16 @@
-//! Calls inside a volume, and its end.
+//! Calls that are under way in a volume, and closing the volume.
 //!
-//! What: every call that may change the volume, or make something durable, holds an [`Inside`]
-//! while it runs. [`CallGate::close`] refuses calls that come, and returns when those inside have
-//! left: what a call has acknowledged by then is in memory, a transaction or on the device, and the
-//! end of the volume finds it there. Example of what would happen else: thread A has created a name
-//! in the running transaction, thread B empties the log, and A returns success for a name that is
-//! in no transaction any more.
-//! Calls that only read go on when the volume has ended. What they would change besides (times,
-//! inodes that they write out to make room) they change inside ([`Files::enter_if_open`]), or not
-//! at all. Direct overwrites on the fast path do not come here: [`Files::stop_calls`] excludes them
+//! What: every call that may change the volume, or make something durable, holds a [`CallGuard`]
+//! while it runs. [`CallGate::close`] refuses new calls and returns when the calls under way have
+//! ended. By then everything that they have acknowledged is in memory, in a transaction or on the
+//! device, where closing finds it. Otherwise: thread A creates a name in the running transaction;
+//! thread B empties the log; A returns success for a name that is in no transaction any more. Calls
+//! that only read go on after the volume is closed. What they would change besides (times, inodes
+//! that they write out to make room) they change under a guard ([`Files::try_begin_call`]), or not
+//! at all. Direct overwrites on the fast path hold no guard: [`Files::stop_calls`] drains them
 //! inode by inode.
-//! Locking: none; a call adds one to a counter that few threads share, and the end waits with no
-//! lock held.
+//! Locking: none. A call adds one to a counter that few threads share; closing waits with no lock
+//! held.
 
 use super::Files;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,29 +20,29 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread;
 use uext4_ondisk::FileBlock;
 
-/// Looks at a counter before the end sleeps between them.
-const LOOKS: u32 = 200;
+/// Polls of a counter before closing sleeps between them.
+const POLLS_BEFORE_SLEEP: u32 = 200;
 
 /// Alone on its cache lines: processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
-/// Calls inside a volume.
+/// The calls that are under way in a volume.
 #[derive(Debug)]
 pub(super) struct CallGate {
     closed: AtomicBool,
-    /// The volume has ended, and everything is durable.
+    /// The volume is closed, and everything is durable.
     is_clean: AtomicBool,
     counters: Box<[Counter]>,
 }
 
-/// A call that is inside. Dropping it leaves.
+/// A call that is under way, until this is dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Inside<'a>(&'a Counter);
+pub(crate) struct CallGuard<'a>(&'a Counter);
 
-impl Drop for Inside<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -57,16 +56,16 @@ impl Default for CallGate {
 }
 
 impl CallGate {
-    fn enter(&self) -> Option<Inside<'_>> {
-        let inside = self.count();
-        // Either this finds the gate closed, or the end finds the counter raised.
-        (!self.is_closed()).then_some(inside)
+    fn begin_call(&self) -> Option<CallGuard<'_>> {
+        let call = self.count();
+        // Either this finds the gate closed, or closing finds the counter raised.
+        (!self.is_closed()).then_some(call)
     }
 
-    fn count(&self) -> Inside<'_> {
+    fn count(&self) -> CallGuard<'_> {
         let counter = &self.counters[thread::slot() % self.counters.len()];
         counter.0.fetch_add(1, Ordering::SeqCst);
-        Inside(counter)
+        CallGuard(counter)
     }
 
     fn is_closed(&self) -> bool {
@@ -76,74 +75,77 @@ impl CallGate {
     fn close(&self, waits: &Waits) {
         self.closed.store(true, Ordering::SeqCst);
         let mut wait = None;
-        let mut looks = 0;
+        let mut polls = 0;
         for counter in &self.counters {
             while counter.0.load(Ordering::SeqCst) != 0 {
                 wait.get_or_insert_with(|| waits.begin(WaitFor::Calls));
-                looks += 1;
-                if looks < LOOKS { thread::yield_now() } else { thread::pause() }
+                polls += 1;
+                if polls < POLLS_BEFORE_SLEEP { thread::yield_now() } else { thread::pause() }
             }
         }
     }
 }
 
 impl Files {
-    /// Begins a call that may change the volume. Calls do not begin inside each other: the inner
-    /// one would be refused half-way.
+    /// Begins a call that may change the volume. Calls do not nest, because the inner one could be
+    /// refused half-way.
     ///
     /// # Errors
     /// `ReadOnly` once the volume is being closed.
-    pub(crate) fn enter(&self) -> Result<Inside<'_>> {
-        self.gate.enter().ok_or_else(|| {
+    pub(crate) fn begin_call(&self) -> Result<CallGuard<'_>> {
+        self.gate.begin_call().ok_or_else(|| {
             Error::new(ErrorKind::ReadOnly, "the volume is closed, or is being closed")
         })
     }
 
-    /// Begins what a reader changes beside its reading; `None`, and nothing is to be changed, once
-    /// the volume is being closed. Calls that are inside may do so, too: they can do without.
-    pub(crate) fn enter_if_open(&self) -> Option<Inside<'_>> {
+    /// Begins a change that a reader makes beside its reading. `None` once the volume is being
+    /// closed: the reader then does without the change. A call that is under way may use this as
+    /// well, because it can do without.
+    pub(crate) fn try_begin_call(&self) -> Option<CallGuard<'_>> {
         let late = || plant::is(Fault::LateReader).then(|| self.gate.count());
-        self.gate.enter().or_else(late)
+        self.gate.begin_call().or_else(late)
     }
 
-    /// Begins a call that makes something durable; `None` when everything is, since the volume has
-    /// ended.
+    /// Begins a call that makes something durable. `None` if the volume is closed and everything is
+    /// durable.
     ///
     /// # Errors
-    /// As [`Files::enter`] while the volume is being closed, or when that has failed.
-    pub(crate) fn enter_to_sync(&self) -> Result<Option<Inside<'_>>> {
-        match self.enter() {
+    /// As [`Files::begin_call`], while the volume is being closed or when closing has failed.
+    pub(crate) fn begin_sync_call(&self) -> Result<Option<CallGuard<'_>>> {
+        match self.begin_call() {
             Err(_) if self.gate.is_clean.load(Ordering::SeqCst) => Ok(None),
             entered => entered.map(Some),
         }
     }
 
-    /// The volume has ended, and everything is durable.
+    /// The volume is closed, and everything is durable.
     pub(crate) fn note_clean_end(&self) {
         self.gate.is_clean.store(true, Ordering::SeqCst);
     }
 
-    /// Whether calls are refused.
+    /// Whether new calls are refused.
     pub(crate) fn is_closing(&self) -> bool {
         self.gate.is_closed()
     }
 
-    /// Refuses calls from now on, and waits for those inside.
+    /// Refuses calls from now on, and waits for those under way.
     ///
     /// # Errors
-    /// Requests of a queue that was given up may still be done. Nobody else is inside then.
+    /// Requests of a queue that the device gave up may still be done. No other call is under way
+    /// then.
     pub(crate) fn stop_calls(&self) -> Result<()> {
         if plant::is(Fault::OpenDoor) {
             return Ok(());
         }
         let waits = self.space.journal().waits();
         self.gate.close(waits);
-        // A direct access looks whether the volume is closing after it has entered its epoch.
+        // A direct access looks whether the volume is closing after its read-side critical section
+        // has begun.
         let mut result = Ok(());
         for index in 0..self.table.shard_count() {
             self.table.for_shard(index, |inode| {
                 if inode.overwrites().is_some()
-                    && let Err(error) = inode.exclude_direct(FileBlock::END, FileBlock::END)
+                    && let Err(error) = inode.drain_direct_io(FileBlock::END, FileBlock::END)
                 {
                     result = Err(error);
                 }

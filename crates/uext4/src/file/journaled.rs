@@ -1,19 +1,21 @@
 //! Data that goes through the journal: `data=journal`, and files with the JOURNAL_DATA flag.
 //!
-//! What: a block of such a file is journaled like one of metadata: its new image joins the handle
-//! that inserts its mapping and sets size and times. So a crash shows a write that fits one handle
-//! wholly or not at all, and the writes of a thread in their order. Nothing is delayed: there are
-//! no dirty pages, writeback finds nothing to do, fsync is a commit.
-//! Invariants: a page of such a file is clean, and is what its block is; the block's newest bytes
-//! stand in its buffer, else in the images on their way home, else at home; reads look in that
-//! order ([`Files::newer_images`]). Such a block is never written in place. What is freed is
-//! revoked if the log has an image of it, else a replay would put that over the block's next user.
-//! Locking: file lock exclusively, then the sweep lock; what a handle puts in is made before it
-//! starts, so the handle only exchanges images.
+//! What: a block of such a file is journaled as a metadata block is: its new block image joins the
+//! handle that inserts its mapping and sets size and times. Therefore a write that fits one handle
+//! is there after a crash wholly or not at all, and the writes of a thread are there in their
+//! order. Nothing is delayed: there are no dirty pages, writeback finds nothing to do, and fsync is
+//! a commit.
+//! Invariants: a page of such a file is clean and equal to its block. The newest bytes of a block
+//! are in its buffer, else in a block image that is not yet checkpointed, else in its final
+//! location; reads look in that order ([`Files::newer_images`]). Such a block is never written in
+//! place. A freed block is revoked if the log has an image of it, because otherwise a replay would
+//! write the image over the next user of the block.
+//! Locking: file lock exclusively, then the writeback lock. New block images are made before the
+//! handle starts, so the handle only exchanges images.
 //! Kernel counterpart: `ext4_journalled_write_end` in `fs/ext4/inode.c`.
 
 use super::Files;
-use super::hole::HoleNeed;
+use super::placement::HoleNeed;
 use crate::alloc::Allocation;
 use crate::cache::{BlockKind, Buffer};
 use crate::config::DataMode;
@@ -30,11 +32,11 @@ use uext4_ondisk::{BlockNo, FileBlock, FileKind, InodeFlags};
 
 /// Most bytes of data that one handle brings; less where the journal is small.
 const DATA_BYTES_PER_HANDLE: u64 = 1 << 20;
-/// A handle brings at most this part of a transaction in data: others want to join as well.
+/// The data of a handle is at most this part of a transaction, so that others can join as well.
 const DATA_SHARE: u32 = 4;
 /// A handle asks for at most this part of a transaction, mappings and all.
 const CREDIT_SHARE: u32 = 2;
-/// Fewest revokes that one handle makes room for.
+/// Least number of revokes that one handle makes room for.
 const REVOKES_PER_HANDLE_MIN: u32 = 32;
 
 /// The next content of one block of a file.
@@ -51,20 +53,20 @@ impl Patch {
     }
 }
 
-/// What a removal revokes of a run.
+/// The revokes of a run that is removed.
 pub(super) struct Revokes {
     pub(super) count: u32,
-    /// The run was cut to its last part, that it be no more.
-    pub(super) was_cut: bool,
+    /// The run was shortened to its last part, so that there are no more.
+    pub(super) was_shortened: bool,
 }
 
-/// What one handle writes.
-struct Chunk {
+/// The part of a write that one handle does.
+struct JournaledChunk {
     patches: Vec<Patch>,
     maps: Vec<Map>,
     nodes: NodeAllocations,
     credits: u32,
-    /// Byte of the file behind it.
+    /// The byte of the file behind it.
     end: u64,
 }
 
@@ -81,7 +83,7 @@ enum MapBlocks {
 }
 
 impl Map {
-    /// What will stand in the tree.
+    /// The extent that the mapping will put into the tree.
     fn extent(&self) -> Extent {
         let start = match &self.blocks {
             MapBlocks::Allocated(allocation) => allocation.start(),
@@ -99,11 +101,11 @@ impl Files {
                 || inode.attributes().flags.contains(InodeFlags::JOURNAL_DATA))
     }
 
-    /// Writes the front of `buf` at byte `offset`, as much as fits one handle; returns how much.
-    /// The caller holds the file exclusively.
+    /// Writes as much of the front of `buf` at byte `offset` as fits one handle; returns how much
+    /// that is. The caller holds the file exclusively.
     ///
     /// # Errors
-    /// As [`Files::write`]; nothing is written then.
+    /// Those of [`Files::write`]; nothing is written then.
     pub(super) fn write_journaled(
         &self,
         inode: &InodeRef,
@@ -112,9 +114,7 @@ impl Files {
     ) -> Result<usize> {
         match self.try_write_journaled(inode, offset, buf) {
             Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                // Unlinked files hold blocks, and the reservations of others are worst cases.
-                self.watch_dropped(self.delete_unlinked());
-                self.sweep_everything();
+                self.reclaim_space();
                 self.try_write_journaled(inode, offset, buf)
             }
             other => other,
@@ -122,8 +122,8 @@ impl Files {
     }
 
     fn try_write_journaled(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
-        let _sweep = inode.sweep();
-        let Chunk { patches, mut maps, mut nodes, credits, end } =
+        let _writeback = inode.writeback();
+        let JournaledChunk { patches, mut maps, mut nodes, credits, end } =
             self.plan_chunk(inode, offset, buf)?;
         self.space.journal().run(credits, |handle| {
             for map in &mut maps {
@@ -149,7 +149,7 @@ impl Files {
         Ok(usize::try_from(end - offset).unwrap_or(usize::MAX))
     }
 
-    /// Pages follow what a handle has put into their blocks.
+    /// Brings the pages up to date with what a handle has put into their blocks.
     pub(super) fn show(inode: &Inode, patches: impl IntoIterator<Item = Patch>) {
         let mut pages = inode.pages();
         for patch in patches {
@@ -157,8 +157,8 @@ impl Files {
         }
     }
 
-    /// Allocates and reads what writing the front of `buf` takes.
-    fn plan_chunk(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<Chunk> {
+    /// Allocates and reads the blocks that writing the front of `buf` needs.
+    fn plan_chunk(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<JournaledChunk> {
         let credits_max = self.space.journal().credits_max();
         let most_credits = credits_max / CREDIT_SHARE;
         let most_blocks = u32::try_from(DATA_BYTES_PER_HANDLE / self.block_size())
@@ -171,7 +171,7 @@ impl Files {
         let last = self.block_from(wanted_end).min(first.plus(most_blocks.max(1)));
         let per_map = 2 + edit_credits(inode);
 
-        let mut chunk = Chunk {
+        let mut chunk = JournaledChunk {
             patches: Vec::new(),
             maps: Vec::new(),
             nodes: NodeAllocations::default(),
@@ -200,7 +200,7 @@ impl Files {
                     let placed = chunk.maps.last().map(Map::extent);
                     let origin = inode.goal();
                     let need = HoleNeed { want: len, reserved: false, placed, origin };
-                    let allocation = self.allocate_hole(inode, &spot, &need)?;
+                    let allocation = self.placement.allocate_hole(inode, &spot, &need)?;
                     let (start, len) = (allocation.start(), allocation.len());
                     chunk.maps.push(Map {
                         first: at,
@@ -227,8 +227,8 @@ impl Files {
         Ok(chunk)
     }
 
-    /// The block with its part of the caller's bytes. Where nothing is written yet, and behind the
-    /// end of the file, there is nothing to keep.
+    /// The block image with its part of the caller's bytes. There are no bytes to keep where
+    /// nothing is written yet, and behind the end of the file.
     fn plan_patch(
         &self,
         inode: &Inode,
@@ -251,8 +251,8 @@ impl Files {
         Ok(Patch { at, buffer, image })
     }
 
-    /// Zeroes bytes `from .. to` of one block, where something is written, in a handle of its own.
-    /// The caller holds file and sweep lock.
+    /// Zeroes bytes `from .. to` of one block, if it is written, in a handle of its own. The caller
+    /// holds the file lock and the writeback lock.
     pub(super) fn zero_journaled(
         &self,
         inode: &Inode,
@@ -271,7 +271,8 @@ impl Files {
         Ok(())
     }
 
-    /// Zeroes behind byte `size` of its block, for the handle that cuts the file to that.
+    /// The patch that zeroes the last block behind byte `size`, for the handle that truncates the
+    /// file to that size.
     pub(super) fn plan_tail(&self, inode: &Inode, size: u64) -> Result<Option<Patch>> {
         let within = size % self.block_size();
         if within == 0 || plant::is(Fault::UnzeroedTail) {
@@ -296,9 +297,10 @@ impl Files {
         Ok(Some(Patch { at, buffer, image }))
     }
 
-    /// Those of `count` blocks from `start` whose bytes may be newer than at home, with those
-    /// bytes, by their distance from `start`. Whoever reads the device afterwards, and lays these
-    /// over it, has what the file holds: the caller holds the file, so nothing becomes newer.
+    /// The blocks among `count` from `start` whose bytes may be newer than in their final
+    /// locations, as distances from `start`, with those bytes. A caller that reads the device
+    /// afterwards and puts these bytes over it has the content of the file, because it holds the
+    /// file and nothing becomes newer meanwhile.
     pub(super) fn newer_images(
         &self,
         inode: &Inode,
@@ -314,25 +316,25 @@ impl Files {
         logged.into_iter().filter_map(newest).collect()
     }
 
-    /// Most revokes of data in one handle: a transaction is to have room for many.
+    /// Most revokes of data in one handle. A transaction should have room for many handles.
     pub(super) fn revokes_per_handle(&self) -> u32 {
         (self.space.journal().credits_max() / 8).max(REVOKES_PER_HANDLE_MIN)
     }
 
-    /// Cuts a run that is to be freed, from its front, until no more than `most` of its blocks have
-    /// to be revoked. `None` if that leaves nothing.
-    pub(super) fn cut_to_revokes(&self, mapping: &mut Mapping, most: u32) -> Option<Revokes> {
+    /// Shortens a run that is to be freed, at its front, until at most `most` of its blocks have to
+    /// be revoked. `None` if that leaves nothing.
+    pub(super) fn limit_to_revokes(&self, mapping: &mut Mapping, most: u32) -> Option<Revokes> {
         let (State::Written(start) | State::Unwritten(start)) = mapping.state else {
-            return Some(Revokes { count: 0, was_cut: false });
+            return Some(Revokes { count: 0, was_shortened: false });
         };
         let logged = self.space.journal().logged_data(start, mapping.len);
         let count = u32::try_from(logged.len()).unwrap_or(u32::MAX);
         if count <= most {
-            return Some(Revokes { count, was_cut: false });
+            return Some(Revokes { count, was_shortened: false });
         }
         let first_kept = logged.get((count - most) as usize)?;
         let skipped = u32::try_from(first_kept.get() - start.get()).unwrap_or(0);
         *mapping = mapping.last_part(mapping.len - skipped);
-        Some(Revokes { count: most, was_cut: true })
+        Some(Revokes { count: most, was_shortened: true })
     }
 }

@@ -1,11 +1,11 @@
 //! Blocks of small files, side by side.
 //!
-//! What: the small files of a block group's directories take their blocks from one window that they
-//! share. So the files of a directory come to lie together, whichever thread writes them, and also
-//! where the directory has more of them than the group has inodes; groups of processors, as the
-//! kernel has them, mix the files of all directories that a processor writes to.
-//! Invariants: a slot is used by one group at a time; another that needs it takes it over.
-//! Locking: windows only; several sweeps may use one.
+//! What: the small files of the directories of a block group take their blocks from one shared
+//! preallocation. So the files of a directory lie together, whichever thread writes them, and even
+//! if the directory has more files than the group has inodes. The kernel's locality groups belong
+//! to processors, and mix the files of all directories that a processor writes to.
+//! Invariants: a slot serves one group at a time. Another group that needs it takes it over.
+//! Locking: those of preallocations only; several writeback passes may use one.
 
 use crate::alloc::{Allocation, Need, Preallocation, Space};
 use crate::error::Result;
@@ -17,7 +17,7 @@ const SLOT_COUNT: u32 = 64;
 #[derive(Debug)]
 pub(super) struct Localities {
     slots: Box<[Arc<Preallocation>]>,
-    /// Blocks that a window holds at first.
+    /// Blocks that a preallocation holds at first.
     blocks: u32,
 }
 
@@ -31,7 +31,7 @@ impl Localities {
         Self { slots: (0..SLOT_COUNT).map(slot).collect(), blocks }
     }
 
-    /// Allocates reserved blocks for an inode of a small file.
+    /// Allocates reserved blocks for the inode of a small file.
     pub(super) fn allocate(&self, space: &Space, inode: &Inode, want: u32) -> Result<Allocation> {
         let key = inode.data_group().get();
         let preallocation = &self.slots[(key % SLOT_COUNT) as usize];

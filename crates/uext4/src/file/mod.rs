@@ -1,40 +1,38 @@
 //! Content of files: reading, writing, writeback, truncation, space.
 //!
-//! What: [`Files`] does to inodes what callers ask of their content. Data is cached in pages and
-//! written back with delayed allocation; where data is journaled it is never dirty (`journaled`).
-//! Invariants: **data is on the device before its mapping exists**: a sweep takes blocks from the
-//! allocator's memory, writes the data, and only then inserts written extents and the new size in
-//! one handle (but for the contrasts, `ordered` and `unwritten`). **Space is promised before a
-//! write is acknowledged.** What removes blocks holds the
-//! file exclusively and its sweep lock, so no write to them is under way.
-//! Locking: file lock, sweep lock, then handles; pages are a leaf for short copies. No lock but
-//! these is held over data I/O.
+//! What: [`Files`] has the operations on the content of inodes. Data is cached in pages and written
+//! back with delayed allocation; journaled data is never dirty (`journaled`).
+//! Invariants: **data is on the device before its mapping exists**: writeback allocates blocks in
+//! memory, writes the data, and only then inserts written extents and the new size in one handle
+//! (`ablation` has the other orders). **Space is reserved before a write is acknowledged.** An
+//! operation that removes blocks holds the file exclusively and its writeback lock, so no write to
+//! them is under way.
+//! Locking: file lock, writeback lock, then handles; the pages have a leaf lock for short copies.
+//! No lock but the first two is held over data I/O.
 //! Kernel counterpart: `fs/ext4/inode.c`, `mm/filemap.c`, `fs/fs-writeback.c`.
 
+mod ablation;
 mod allocate;
-mod batch;
-mod convoy;
 mod damage;
 mod dax;
 mod delete;
 mod direct;
 mod gate;
-mod hole;
+mod group_writeback;
 mod journaled;
 mod locality;
-mod mapping;
-mod ordered;
 mod orphan;
+mod passes;
+mod placement;
 mod read;
 mod reclaim;
 mod reserve;
 mod seek;
 mod shift;
-mod sweep;
 mod sync;
 mod truncate;
-mod unwritten;
 mod write;
+mod writeback;
 
 pub use allocate::AllocateMode;
 pub use damage::{Damage, PanicHook};
@@ -43,7 +41,6 @@ pub use delete::Unlinked;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
 };
-pub use ordered::OrderedWrites;
 pub use orphan::{FoundOrphans, ORPHAN_CREDITS, Orphans};
 pub use seek::Seek;
 
@@ -57,7 +54,7 @@ use crate::sync::time::Instant;
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, InodeFlags};
 
-/// What the operations on file content share.
+/// The operations on file content, and the state that they share.
 #[derive(Debug)]
 pub struct Files {
     space: Arc<Space>,
@@ -65,28 +62,27 @@ pub struct Files {
     orphans: Orphans,
     damage: Arc<Damage>,
     options: MountOptions,
-    /// Where small files lie.
-    localities: locality::Localities,
-    /// Sweeps for syncs.
-    convoy: convoy::Convoy,
-    /// Unlinked inodes that are being deleted, and that have been.
+    placement: Arc<placement::Placement>,
+    writeback: writeback::Writeback,
+    /// Writeback passes that syncs share.
+    group_writeback: group_writeback::GroupWriteback,
+    /// Numbers of unlinked inodes that are being deleted, and that have been.
     deleting: AtomicUsize,
     deleted: AtomicU64,
     read_only: AtomicBool,
-    /// Calls that are inside.
+    /// Calls that are under way.
     gate: gate::CallGate,
-    /// Nothing of this volume was ever changed.
+    /// The volume was opened read-only, so nothing of it was ever changed.
     opened_read_only: bool,
     started: Instant,
-    /// Shard of the inode table where reclaim goes on.
+    /// Shard of the inode table where reclaim continues.
     reclaim_hand: AtomicUsize,
-    /// One reclaimer is enough.
+    /// A thread is reclaiming pages; one is enough.
     reclaiming: AtomicBool,
-    /// A block of them.
+    /// A block of zeroes.
     zeroes: Arc<[u8]>,
-    /// Data that commits wait for.
-    ordered: Arc<OrderedWrites>,
-    /// What direct I/O counts.
+    ablations: ablation::Ablations,
+    /// Counters of direct I/O.
     pub(crate) direct: direct::DirectStats,
 }
 
@@ -101,21 +97,28 @@ impl Files {
         options: MountOptions,
         read_only: bool,
     ) -> Self {
-        let block_size = space.layout().block_size;
-        let device = Arc::clone(table.context().cache.device());
-        let ordered = Arc::new(OrderedWrites::new(device, u64::from(block_size)));
-        space.journal().set_ordered_data(&ordered);
+        let zeroes: Arc<[u8]> = vec![0; space.layout().block_size as usize].into();
+        let ablations = ablation::Ablations::new(&options, &space);
+        let placement = Arc::new(placement::Placement::new(&space, &options.alloc));
+        let shared = writeback::Shared {
+            space: Arc::clone(&space),
+            budget: Arc::clone(table.budget()),
+            placement: Arc::clone(&placement),
+            ablations: ablations.clone(),
+            zeroes: Arc::clone(&zeroes),
+        };
         Self {
-            localities: locality::Localities::new(options.alloc.group_prealloc),
-            zeroes: vec![0; block_size as usize].into(),
-            ordered,
+            writeback: writeback::Writeback::new(shared, &options),
+            placement,
+            zeroes,
+            ablations,
             direct: direct::DirectStats::default(),
             space,
             table,
             orphans,
             damage,
             options,
-            convoy: convoy::Convoy::default(),
+            group_writeback: group_writeback::GroupWriteback::default(),
             deleting: AtomicUsize::new(0),
             deleted: AtomicU64::new(0),
             read_only: AtomicBool::new(read_only),
@@ -144,7 +147,7 @@ impl Files {
         &self.table
     }
 
-    /// Inodes to be truncated or deleted should we crash.
+    /// Inodes that must be truncated or deleted after a crash.
     #[must_use]
     pub fn orphans(&self) -> &Orphans {
         &self.orphans
@@ -219,17 +222,17 @@ impl Files {
     }
 
     fn block_size(&self) -> u64 {
-        u64::from(self.space.layout().block_size)
+        block_size(&self.space)
     }
 
-    /// The block that byte `offset` lies in.
+    /// The block that contains byte `offset`.
     fn block_at(&self, offset: u64) -> FileBlock {
         FileBlock(u32::try_from(offset / self.block_size()).unwrap_or(u32::MAX))
     }
 
     /// The first block that begins at or after byte `offset`.
     fn block_from(&self, offset: u64) -> FileBlock {
-        FileBlock(u32::try_from(offset.div_ceil(self.block_size())).unwrap_or(u32::MAX))
+        block_from(&self.space, offset)
     }
 
     fn clock_ms(&self) -> u64 {
@@ -247,19 +250,18 @@ impl Files {
         Ok(())
     }
 
-    /// Notes an access, as the mount options want it. In memory: it reaches the device with the
-    /// next change of the inode, or when the volume is closed.
+    /// Notes an access, if the mount options want it. The access time changes in memory; it reaches
+    /// the device with the next change of the inode, or when the volume is closed.
     pub fn note_access(&self, inode: &Inode, is_directory: bool) {
         if !(is_directory && self.options.nodiratime) {
-            // Thread A reads, the end of the volume writes all times out, and A changes one that
-            // memory then shows and the image has not.
-            self.set_access_time(inode, || self.enter_if_open());
+            // Without the guard: thread A reads; thread B closes the volume and writes all times
+            // out; A changes one, which memory then shows and the image does not have.
+            self.set_access_time(inode, || self.try_begin_call());
         }
     }
 
-    /// Sets the time of the last access to the present, if the mount options want that and `enter`
-    /// gives the right to it.
-    fn set_access_time<T>(&self, inode: &Inode, enter: impl FnOnce() -> Option<T>) {
+    /// Sets the access time to now, if the mount options want it and `begin` gives the right to it.
+    fn set_access_time<T>(&self, inode: &Inode, begin: impl FnOnce() -> Option<T>) {
         if self.is_read_only() {
             return;
         }
@@ -279,10 +281,19 @@ impl Files {
         };
         if stale
             && attributes.atime != now
-            && let Some(_right) = enter()
+            && let Some(_right) = begin()
         {
             attributes.atime = now;
             inode.note_times(&mut attributes);
         }
     }
+}
+
+fn block_size(space: &Space) -> u64 {
+    u64::from(space.layout().block_size)
+}
+
+/// The first block that begins at or after byte `offset`.
+fn block_from(space: &Space, offset: u64) -> FileBlock {
+    FileBlock(u32::try_from(offset.div_ceil(block_size(space))).unwrap_or(u32::MAX))
 }

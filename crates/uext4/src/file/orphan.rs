@@ -1,17 +1,17 @@
-//! Orphans: inodes that must be deleted or truncated should we crash.
+//! Orphans: inodes that must be deleted or truncated after a crash.
 //!
-//! On disk: the orphan file (`orphan_file`), an array of inode numbers; or, without that feature
-//! or when the file is full, a list that begins in the superblock and goes on through the deletion
-//! time field of the inodes.
-//! Invariants: an inode is an orphan in the same transaction in which its last link goes, or in
-//! which its size shrinks while blocks past it remain; it ceases to be one in the transaction that
-//! completes the work.
-//! What cannot be trusted is not followed, as in ext4: the list is cut in front of an entry that no
-//! orphan can be, and of a file system in an error state nothing is cleaned up: its list is cut at
-//! the head, and e2fsck, which it needs anyway, finds what the list held. An
-//! orphan that can be trusted and not be cleaned up (its leaf is unreadable, it has a block map)
-//! stays one, for the next mount.
-//! Locking: one lock, inside handles; while the volume is opened, the only thread reads under it.
+//! On disk: the orphan file (`orphan_file`), an array of inode numbers. Without that feature, or
+//! when the file is full, a list that begins in the superblock and continues through the deletion
+//! time fields of the inodes.
+//! Invariants: an inode becomes an orphan in the transaction in which its last link goes, or in
+//! which its size shrinks while blocks past it remain. It ceases to be one in the transaction that
+//! completes the work. As in ext4, entries that cannot be trusted are not followed: the list is cut
+//! off in front of an entry that cannot be an orphan. On a file system in an error state nothing is
+//! cleaned up: its list is cut off at the head, and e2fsck, which it needs anyway, finds what the
+//! list held. An orphan that can be trusted but not cleaned up (its leaf is unreadable, or it has a
+//! block map) stays one for the next mount.
+//! Locking: one lock, taken inside handles. While the volume is opened, its only thread also reads
+//! under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.
 
 use crate::alloc::Space;
@@ -44,38 +44,39 @@ struct State {
     in_file: FxHashMap<Ino, (usize, u32)>,
     /// The list, its head last.
     list: Vec<Listed>,
-    /// What a crash left: the list on the device goes on here behind `list`. 0 is its end.
+    /// The rest of the list that a crash left on the device, behind `list`. 0 is its end.
     rest: Ino,
-    /// How many of these can be orphans; the list is cut behind them.
+    /// Number of entries of the rest that can be orphans. The list is cut off behind them.
     rest_len: usize,
     /// Where the search for a free slot begins.
     hand: usize,
 }
 
-/// An inode of the list.
+/// An inode on the list.
 #[derive(Debug)]
 struct Listed {
     inode: Arc<Inode>,
-    /// Its block, which changes when its successor leaves the list: in a handle that knows nothing
-    /// of this inode and has not read it.
+    /// Its table block. The handle in which its successor leaves the list changes the block, and
+    /// has not read it beforehand.
     _table_block: Arc<Buffer>,
 }
 
-/// What [`Orphans::open`] found.
+/// The orphans that [`Orphans::open`] found.
 #[derive(Debug, Default)]
 pub struct FoundOrphans {
     /// Orphans to be cleaned up.
     pub count: usize,
-    /// Why others are not: the first [`PROBLEMS_MAX`] reasons.
+    /// Why others are not cleaned up: the first [`PROBLEMS_MAX`] reasons.
     pub problems: Vec<Error>,
 }
 
-/// Reasons that are kept: a hostile image has millions of bad orphans.
+/// Most reasons that are kept, because a hostile image can have millions of bad orphans.
 const PROBLEMS_MAX: usize = 16;
 
 impl FoundOrphans {
     fn note(&mut self, problem: Error) -> Result<()> {
-        // What cannot be read now may be an orphan at the next mount, and must not be forgotten.
+        // An inode that cannot be read now may be an orphan at the next mount, and must not be
+        // forgotten.
         if *problem.kind() == ErrorKind::Io {
             return Err(problem);
         }
@@ -93,9 +94,9 @@ impl Listed {
 }
 
 impl Orphans {
-    /// Finds and checks the orphans that a crash left. They stay orphans until each has been dealt
-    /// with by [`super::Files::clean_orphans`]. With `has_errors` the file system is known to have
-    /// some, and nothing of it is trusted. Changes nothing.
+    /// Finds and checks the orphans that a crash left. They stay orphans until
+    /// [`super::Files::clean_orphans`] has cleaned them up. With `has_errors` the file system is
+    /// known to have errors, and no orphan is trusted. Changes nothing.
     ///
     /// # Errors
     /// A corrupt orphan file; a device failure.
@@ -128,7 +129,7 @@ impl Orphans {
             }
         }
         if has_errors {
-            // Each says the same.
+            // All of them say the same.
             found.problems.truncate(1);
         }
         let orphans =
@@ -136,13 +137,13 @@ impl Orphans {
         Ok((orphans, found))
     }
 
-    /// Orphans of the orphan file.
+    /// The orphans of the orphan file.
     pub(super) fn numbers_in_file(&self) -> Vec<Ino> {
         self.state.lock().in_file.keys().copied().collect()
     }
 
-    /// The next orphan of the list that a crash left, which stands behind those that could not be
-    /// cleaned up. None: the list ends, or is cut, for what follows can be no orphan.
+    /// The next orphan of the list that a crash left, behind those that could not be cleaned up.
+    /// `None` if the list has ended, or was cut off because the next entry cannot be an orphan.
     ///
     /// # Errors
     /// A device failure.
@@ -171,7 +172,7 @@ impl Orphans {
         Ok(Some(inode))
     }
 
-    /// Cuts off what follows `list` on the device.
+    /// Cuts off the rest of the list on the device, behind `list`.
     fn end_list(&self, journal: &Journal) -> Result<()> {
         journal.run(ORPHAN_CREDITS, |handle| {
             let mut state = self.state.lock();
@@ -190,7 +191,7 @@ impl Orphans {
         state.in_file.contains_key(&ino) || state.position(ino).is_some()
     }
 
-    /// Orphans of a volume that is not changed: those on the device stay as they are.
+    /// The orphans of a volume that is not changed. Those on the device stay as they are.
     ///
     /// # Errors
     /// A device failure.
@@ -200,7 +201,7 @@ impl Orphans {
         Ok(Self { state, superblock, superblock_at })
     }
 
-    /// Whether there is no orphan on the device, be it one that is left to e2fsck.
+    /// Whether there is no orphan on the device, not even one that is left to e2fsck.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let state = self.state.lock();
@@ -211,7 +212,7 @@ impl Orphans {
         state.list.is_empty() && state.rest.get() == 0 && state.file.iter().all(is_free)
     }
 
-    /// Makes an inode an orphan, whose table block the caller holds; nothing happens if it is one.
+    /// Makes an inode an orphan, unless it is one. The caller holds its table block.
     ///
     /// # Errors
     /// Those of [`Handle::write`].
@@ -240,13 +241,14 @@ impl Orphans {
         Ok(())
     }
 
-    /// How many there are.
+    /// The number of orphans.
     pub fn len(&self) -> usize {
         let state = self.state.lock();
         state.list.len() + state.in_file.len() + state.rest_len
     }
 
-    /// The work on an orphan is complete in this handle; nothing happens if it is none.
+    /// Takes an inode off the orphans in the handle that completes the work on it. Does nothing if
+    /// it is none.
     ///
     /// # Errors
     /// Those of [`Handle::write`].
@@ -310,7 +312,7 @@ impl State {
                         found.count += 1;
                         self.in_file.insert(ino, (index as usize, slot));
                     }
-                    // The slot stays in use, for e2fsck to look at.
+                    // The slot stays in use, so that e2fsck finds it.
                     Err(error) => found.note(error)?,
                 }
             }
@@ -328,7 +330,7 @@ impl State {
         let found = (0..count)
             .map(|step| (self.hand + step) % count)
             .find(|&index| self.file[index].1 > 0)?;
-        // The next orphan goes to another block, so that threads do not meet in one.
+        // The next orphan goes to another block, so that threads seldom share one.
         self.hand = (found + 1) % count;
         Some(found)
     }
@@ -344,8 +346,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// An orphan must be an ordinary inode in use, and there once. The inode is not kept in memory:
-    /// there may be millions.
+    /// Checks that an orphan is an ordinary inode in use that has occurred only once. The inode is
+    /// not kept in memory, because there may be millions.
     fn check(&mut self, ino: Ino) -> Result<Inode> {
         if self.has_errors {
             let why = "the file system has errors: its orphans are left to e2fsck";
@@ -362,7 +364,7 @@ impl Search<'_> {
         }
         let inode = self.table.read(ino)?;
         if inode.attributes().links > 0 && inode.kind() != FileKind::Regular {
-            return Err(corrupt(ino, "is to be cut, and no file"));
+            return Err(corrupt(ino, "is to be truncated and is no regular file"));
         }
         Ok(inode)
     }

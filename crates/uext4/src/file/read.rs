@@ -1,9 +1,9 @@
 //! Reading, and filling the page cache.
 //!
-//! Locking: the file's lock shared; device reads happen under it and under nothing else. A page
-//! that is missing cannot become dirty meanwhile, for writers hold the file exclusively; so what
-//! is on the device where pages are missing is what the file holds, and may be read past the cache.
-//! Where data goes through the journal, what is newer than on the device is laid over that.
+//! Locking: the file's lock, shared; device reads happen under this lock alone. A missing page
+//! cannot become dirty meanwhile, because writers hold the file exclusively. Therefore the device
+//! holds the content of the file where pages are missing, and may be read past the cache. For
+//! journaled data, newer block images are put over what the device returns.
 
 use super::Files;
 use crate::error::{Error, Result};
@@ -12,10 +12,10 @@ use crate::inode::Inode;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// A sequential reader's window, in bytes.
+/// Read-ahead of a sequential reader, in bytes.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
-/// Reads of this many bytes, and reads of whole files, go past the page cache where it has nothing:
-/// such a reader gains nothing from a second copy here, and pays for it and for its eviction.
+/// Reads of this many bytes, and reads of whole files, go past the page cache where it has no page.
+/// Such a reader would gain nothing from a second copy, and would pay for it and for its eviction.
 const DIRECT_READ_BYTES: usize = 16 << 10;
 /// Most bytes read into memory at a time.
 const READ_CHUNK_BYTES: u64 = 1 << 20;
@@ -70,7 +70,8 @@ impl Files {
         Ok(())
     }
 
-    /// As [`Files::read_part`], and puts no page in. The caller holds the file.
+    /// Reads a range that ends inside the file, from pages and from the device, and puts no page
+    /// in. The caller holds the file.
     pub(super) fn read_around(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
         let last = self.block_from(offset + buf.len() as u64);
         let mut at = self.block_at(offset);
@@ -78,7 +79,7 @@ impl Files {
             if self.copy_present(inode, &mut at, last, offset, buf) {
                 let present = inode.pages().map.range(at, last).next().map(|(block, _)| block);
                 if present == Some(at) {
-                    // Another reader has put it in.
+                    // Another reader has put the page in.
                     continue;
                 }
                 let mapping = lookup(&self.space, inode, at)?;
@@ -95,7 +96,7 @@ impl Files {
         Ok(())
     }
 
-    /// Copies pages that are in memory from `at` on; returns true where one is missing.
+    /// Copies pages from memory, from `at` on, until one is missing. True if one was missing.
     fn copy_present(
         &self,
         inode: &Inode,
@@ -113,8 +114,8 @@ impl Files {
         false
     }
 
-    /// Reads the run of missing pages that begins at `at`, up to `ahead`, and copies what was asked
-    /// for. Returns the block after the run.
+    /// Reads the run of missing pages that begins at `at`, up to `ahead`, and copies the requested
+    /// part. Returns the block after the run.
     fn fill(
         &self,
         inode: &Inode,
@@ -124,7 +125,8 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<FileBlock> {
-        // Pages before the tree: where there is no page now, the tree knows all there is.
+        // The pages are looked up before the tree: where there is no page now, the tree is
+        // complete.
         let until = ahead.max(last);
         let present = inode.pages().map.range(at, until).next().map(|(block, _)| block);
         if present == Some(at) {
@@ -159,8 +161,8 @@ impl Files {
         Ok(run_end)
     }
 
-    /// Reads blocks `first .. end` of the file, which begin at block `start` of the device, to
-    /// where the caller wants them.
+    /// Reads blocks `first .. end` of the file, which begin at block `start` of the device, into
+    /// their part of `buf`.
     fn read_past(
         &self,
         inode: &Inode,
@@ -208,7 +210,8 @@ impl Files {
         Ok(images)
     }
 
-    /// The page at `at` for changing a part of it: read, or zeroes where nothing is written.
+    /// Puts the page at `at` in, so that a part of it can be changed: its block, or zeroes if that
+    /// is not written.
     pub(super) fn load_page(&self, inode: &Inode, at: FileBlock) -> Result<()> {
         if inode.pages().map.peek(at).is_some() {
             return Ok(());
@@ -224,7 +227,8 @@ impl Files {
         Ok(())
     }
 
-    /// How far to read: to the window's end for a sequential reader, else what was asked for.
+    /// The block to read up to: the end of the read-ahead for a sequential reader, else the end of
+    /// the request.
     fn read_ahead(&self, inode: &Inode, offset: u64, end: u64, size: u64) -> FileBlock {
         let mut pages = inode.pages();
         let sequential = offset == 0 || pages.read_ahead_at == offset;

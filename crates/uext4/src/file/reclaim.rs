@@ -1,10 +1,10 @@
 //! Keeping memory within its budget.
 //!
 //! What: readers and writers that find the page cache over its budget evict clean pages. Writers
-//! that find much dirty memory ask the flusher for writeback and are slowed down by what it does;
-//! they write back nothing themselves. At the hard limit nothing more becomes dirty: a writer
-//! waits, and is refused where writeback fails. A caller with inodes for a table that is full of
-//! inodes with something to write writes that.
+//! that find much dirty memory ask the flusher for writeback and are paced by its progress; they
+//! write back nothing themselves. At the hard limit no more pages become dirty: a writer waits, and
+//! is refused if writeback fails. A caller that adds an inode to a table full of dirty inodes
+//! writes those back.
 
 use super::Files;
 use crate::cache::Paced;
@@ -19,15 +19,15 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 impl Files {
     /// Evicts clean pages when there are more than the budget allows, and some more, so that the
-    /// next page does not bring the next round. Takes no lock that a caller may hold below it, and
-    /// no page of a file that is being written to: a writer relies on the pages that it has loaded.
+    /// next page does not start the next round. Only tries locks. Leaves files alone that are being
+    /// written to, because a writer relies on the pages that it has loaded.
     pub(super) fn reclaim(&self) {
         let budget = self.table.budget();
         if budget.excess() == 0 || self.reclaiming.swap(true, Ordering::Acquire) {
             return;
         }
         let shards = self.table.shard_count();
-        // Two rounds: the first takes the marks of use away.
+        // Two rounds, because the first clears the marks of use.
         let mut looks = 2 * shards;
         while budget.surplus() > 0 && looks > 0 {
             looks -= 1;
@@ -46,12 +46,12 @@ impl Files {
         self.reclaiming.store(false, Ordering::Release);
     }
 
-    /// Waits while more is dirty than the hard limit, before a writer of `inode` adds to it. So
-    /// dirty pages are never more than that limit and one chunk for each writer, however long the
-    /// device takes nothing. Locks as for [`Files::pace_writer`].
+    /// Waits, before a writer of `inode` makes more pages dirty, until they are below the hard
+    /// limit. Therefore dirty pages never exceed that limit by more than one chunk for each writer,
+    /// however long the device accepts nothing. The locks are those of [`Files::pace_writer`].
     ///
     /// # Errors
-    /// What keeps the flusher from making room.
+    /// The failure that keeps the flusher from making room.
     pub(super) fn wait_below_limit(&self, inode: &InodeRef) -> Result<()> {
         let budget = self.table.budget();
         let is_below = budget.unclean() <= budget.hard_limit();
@@ -61,13 +61,13 @@ impl Files {
         self.pace_writer(0)
     }
 
-    /// Paces a writer that has written `bytes`: below the background limit it goes on at once, from
-    /// there on it waits the longer the more is dirty, and at the hard limit until there is room.
-    /// The caller holds no sweep lock and no handle; a file lock it may hold, for the flusher takes
-    /// none.
+    /// Paces a writer that has written `bytes`. Below the background limit it goes on at once;
+    /// above it waits longer the more is dirty; at the hard limit it waits until there is room. The
+    /// caller holds no writeback lock and no handle. It may hold a file lock, because the flusher
+    /// takes none.
     ///
     /// # Errors
-    /// What keeps the flusher from making room: the caller should write no more.
+    /// The failure that keeps the flusher from making room: the caller should write no more.
     pub(super) fn pace_writer(&self, bytes: usize) -> Result<()> {
         let budget = self.table.budget();
         if budget.unclean() <= budget.background_limit() {
@@ -85,33 +85,34 @@ impl Files {
                 self.check_writable()?;
                 return budget.throttle().failure().map_or(Ok(()), Err);
             }
-            // What is too much is under writeback by others who sync.
+            // The excess is under writeback by threads that sync.
             pages = 0;
             crate::sync::thread::pause();
         }
     }
 
-    /// Keeps one large write from filling the cache with its own pages. The caller holds the file;
-    /// `bytes` were written since the last time.
+    /// Keeps one large write from filling the cache with its own pages. The caller holds the file
+    /// and has written `bytes` since the last call.
     ///
     /// # Errors
     /// As [`Files::pace_writer`].
     pub(super) fn limit_own_pages(&self, inode: &InodeRef, bytes: usize) -> Result<()> {
         let paced = self.pace_writer(bytes);
         self.reclaim();
-        // What is left is our own, which nobody else evicts while we write.
+        // The excess that is left is this file's pages, which no other thread evicts while it is
+        // being written to.
         let excess = self.table.budget().excess();
         if excess > 0 {
             let mut pages = inode.pages();
-            // The first pass takes the marks of use away.
+            // Twice, because the first pass clears the marks of use.
             pages.map.evict(excess);
             pages.map.evict(excess);
         }
         paced
     }
 
-    /// Writes what keeps unused inodes in a table that is over its limit: times, and data. To be
-    /// called before an operation takes locks.
+    /// Writes back the unused inodes that keep the table over its limit, data and times. Called
+    /// before an operation takes locks.
     pub fn trim_inodes(&self) {
         for index in self.table.take_overfull() {
             let mut unused = Vec::new();
@@ -123,17 +124,19 @@ impl Files {
             if self.is_read_only() {
                 continue;
             }
-            // A look-up does this, too, and may come beside the end of the volume: a handle that
-            // joined behind the last commit would be lost.
-            if let Some(_inside) = self.enter_if_open() {
-                // Failures are recorded: of a sweep with the inode, of a handle with the journal.
-                self.watch_dropped(self.write_back_group(&unused));
+            // A look-up may do this while another thread closes the volume, and a handle that
+            // joined after the last commit would be lost.
+            if let Some(_inside) = self.try_begin_call() {
+                // Failures are recorded: of writeback with the inode, of a handle with the journal.
+                self.watch_dropped(self.write_back_in_groups(&unused));
             }
         }
     }
 
-    /// Writes back every file, as far as it goes.
-    pub(super) fn sweep_everything(&self) {
+    /// Frees space for a caller that finds none: deletes unlinked files, which hold blocks, and
+    /// writes back every file, because the reservations of dirty pages are worst cases.
+    pub(super) fn reclaim_space(&self) {
+        self.watch_dropped(self.delete_unlinked());
         self.watch_dropped(self.write_back_all());
     }
 }

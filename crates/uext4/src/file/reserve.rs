@@ -1,47 +1,47 @@
-//! How many blocks are reserved for a file's dirty pages.
+//! Reservation of blocks for the dirty pages of a file.
 //!
-//! What: one block for each page over a hole, and tree nodes for the worst case in which each
+//! What: one block for each page over a hole, and tree nodes for the worst case, in which each
 //! dirty page over a hole or an unwritten extent becomes extents of its own.
 
-use super::Files;
+use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::FilePages;
 use uext4_ondisk::extent::max_entries;
 
-impl Files {
-    /// Sets the reservation to what `reserved` pages over holes and `converting` over unwritten
-    /// extents need.
+impl FilePages {
+    /// Sets the reservation to the needs of `reserved` pages over holes and `converting` pages over
+    /// unwritten extents.
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
     pub(super) fn set_reservation(
-        &self,
-        pages: &mut FilePages,
+        &mut self,
+        space: &Space,
         reserved: u32,
         converting: u32,
     ) -> Result<()> {
-        let nodes = self.nodes_for(u64::from(reserved) + u64::from(converting));
+        let nodes = nodes_for(space, u64::from(reserved) + u64::from(converting));
         let blocks = reserved.saturating_add(nodes);
-        if reserved > pages.reserved {
-            pages.reservation.try_resize(blocks)?;
+        if reserved > self.reserved {
+            self.reservation.try_resize(blocks)?;
         } else {
-            // Conversions go on when there is no space for data.
-            pages.reservation.try_resize_with_nodes(blocks)?;
+            // Conversions have to go on even if there is no space for data.
+            self.reservation.try_resize_with_nodes(blocks)?;
         }
-        pages.reserved = reserved;
-        pages.converting = converting;
+        self.reserved = reserved;
+        self.converting = converting;
         Ok(())
     }
+}
 
-    /// Tree nodes that `pages` scattered pages can need: two entries each, in nodes that are half
-    /// full after a split, and a new level.
-    fn nodes_for(&self, pages: u64) -> u32 {
-        if pages == 0 {
-            return 0;
-        }
-        let half = u64::from(max_entries(self.space.layout().block_size as usize)) / 2;
-        let leaves = (2 * pages).div_ceil(half);
-        let index = leaves.div_ceil(half) + 1;
-        u32::try_from(leaves + index + 2).unwrap_or(u32::MAX)
+/// Tree nodes that `pages` scattered pages can need: two entries each, in nodes that are half full
+/// after a split, and a new level.
+fn nodes_for(space: &Space, pages: u64) -> u32 {
+    if pages == 0 {
+        return 0;
     }
+    let half = u64::from(max_entries(space.layout().block_size as usize)) / 2;
+    let leaves = (2 * pages).div_ceil(half);
+    let index = leaves.div_ceil(half) + 1;
+    u32::try_from(leaves + index + 2).unwrap_or(u32::MAX)
 }

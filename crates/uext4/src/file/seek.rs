@@ -6,7 +6,7 @@ use crate::extent::{State, lookup};
 use crate::inode::Inode;
 use uext4_ondisk::FileBlock;
 
-/// What a caller looks for.
+/// The kind of byte to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that may hold data.
@@ -16,11 +16,10 @@ pub enum Seek {
 }
 
 impl Files {
-    /// The first byte at or after `offset` of the kind that is looked for.
+    /// The first byte at or after `offset` of the requested kind.
     ///
     /// # Errors
-    /// `NoData` (as ENXIO) past the end or when no data follows; a corrupt tree; a device
-    /// failure.
+    /// `NoData` (as ENXIO) past the end or when no data follows; a corrupt tree; a device failure.
     pub fn seek(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64> {
         let _shared = inode.lock().read();
         let size = inode.size();
@@ -40,9 +39,9 @@ impl Files {
         if what == Seek::Hole { Ok(size) } else { Err(none()) }
     }
 
-    /// Whether there is data at `at`, and where that may change. Unwritten blocks and holes are
-    /// data where a page over them is not on the device yet. Pages are looked at before the tree: a
-    /// page that is written back meanwhile is then in one of the two.
+    /// Whether there is data at `at`, and the block where that may change. Unwritten blocks and
+    /// holes are data if a page over them is not on the device yet. Pages are looked up before the
+    /// tree, so that a page that is written back meanwhile is found in one of the two.
     fn data_run(&self, inode: &Inode, at: FileBlock, end: FileBlock) -> Result<(bool, FileBlock)> {
         let next_live = {
             let pages = inode.pages();

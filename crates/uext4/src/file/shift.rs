@@ -1,15 +1,15 @@
-//! fallocate(2) that moves content: taking ranges out of files and putting ranges in.
+//! fallocate(2) that moves content: collapsing and inserting ranges.
 //!
-//! What: everything cached reaches its blocks first; then the mapping behind the range changes its
-//! place in the file, in the extent tree alone. The blocks of a range that is taken out are freed
-//! as by a punch.
+//! What: dirty pages are written back first. Then the mappings behind the range change their place
+//! in the file, which changes the extent tree alone. The blocks of a collapsed range are freed as
+//! by a punch.
 //! Invariants: one handle does it all, so a crash shows the file before or after, unless that
-//! handle were too large: a range of more than four extents is first punched, by a chain of
-//! handles; and where more leaves must change than [`LEAVES_PART`] of a transaction, each handle
-//! moves as many, from the range on when they move down, from the end when they move up, so that
-//! they never move over each other. A crash between two of those handles leaves a hole of the
-//! range's length where the last one stopped, with the larger of the two sizes; nothing is lost.
-//! Locking: file lock exclusively, then the sweep lock.
+//! handle would be too large. A range of more than four extents is punched first, by a chain of
+//! handles. If more leaves must change than a [`LEAVES_PART`]th of a transaction, each handle moves
+//! that many: from the range on when they move down, from the end when they move up, so that they
+//! never move over each other. A crash between two of those handles leaves a hole of the length of
+//! the range where the last one stopped, and the larger of the two sizes; nothing is lost.
+//! Locking: file lock exclusively, then the writeback lock.
 //! Kernel counterpart: `ext4_collapse_range`, `ext4_insert_range`.
 
 use super::Files;
@@ -18,21 +18,21 @@ use crate::extent::{
     Distance, Edit, NodeAllocations, NodeSource, Shift, ShiftPins, edit_credits, leaves_from, list,
     lookup_extent,
 };
-use crate::inode::{Excluded, Inode, SweepState};
+use crate::inode::{ExclusiveGuard, Inode, WritebackState};
 use crate::journal::Handle;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::Extent;
 
-/// Leaves that one handle moves, as a part of the largest transaction. With the index nodes over
-/// them they are less than half of one, however deep the tree is.
+/// One handle moves this part of the largest transaction in leaves. With the index nodes above them
+/// they are less than half of a transaction, however deep the tree is.
 const LEAVES_PART: u32 = 16;
 
 impl Files {
-    /// Takes `offset .. end` out. The caller holds file and sweep lock.
+    /// Collapses `offset .. end`. The caller holds the file lock and the writeback lock.
     pub(super) fn collapse(
         &self,
         inode: &Inode,
-        state: &mut SweepState,
+        state: &mut WritebackState,
         offset: u64,
         end: u64,
     ) -> Result<()> {
@@ -42,18 +42,18 @@ impl Files {
             let context = format!("the range ends at {end}, not before the file's {size} bytes");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
-        // A block keeps its data and changes its place: no page may wait for either.
-        self.sweep_locked(inode, state)?;
+        // No page may be dirty, because its block is about to change its place in the file.
+        self.writeback.write_back(inode, state)?;
         let (first, last) = (self.block_at(offset), self.block_at(end));
-        let excluded = inode.exclude_direct(first, FileBlock::END)?;
+        let drained = inode.drain_direct_io(first, FileBlock::END)?;
         let shift =
             Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
         let new_size = size - (end - offset);
-        let in_one = self.collapse_in_one(inode, &excluded, first, &shift, new_size)?;
+        let in_one = self.collapse_in_one(inode, &drained, first, &shift, new_size)?;
         if !in_one {
-            self.remove_range(inode, &excluded, first, last)?;
+            self.remove_range(inode, &drained, first, last)?;
         }
-        // What went back among them was that of other places.
+        // Pieces of the preallocation that came back meanwhile are for places before the shift.
         inode.preallocation.discard_pieces(&self.space);
         if in_one {
             return Ok(());
@@ -80,11 +80,11 @@ impl Files {
     }
 
     /// Frees the blocks from `first` up to the shift and makes the shift, if one handle can do
-    /// both; false if it cannot.
+    /// both. False if it cannot.
     fn collapse_in_one(
         &self,
         inode: &Inode,
-        excluded: &Excluded<'_>,
+        drained: &ExclusiveGuard<'_>,
         first: FileBlock,
         shift: &Shift,
         new_size: u64,
@@ -93,16 +93,16 @@ impl Files {
         if leaves.len() > self.leaves_max() {
             return Ok(false);
         }
-        let mut cut = self.plan_removal(inode, excluded, first, shift.from)?;
+        let mut removal = self.plan_removal(inode, drained, first, shift.from)?;
         let joint = FileBlock(first.get().saturating_sub(1));
         let places = leaves.into_iter().chain([joint]);
         let pins = ShiftPins::read(&self.space, inode, places)?;
-        let credits = cut.credits + pins.credits + edit_credits(inode) + 1;
-        if !cut.is_last || credits > self.space.journal().credits_max() / 2 {
+        let credits = removal.credits + pins.credits + edit_credits(inode) + 1;
+        if !removal.is_last || credits > self.space.journal().credits_max() / 2 {
             return Ok(false);
         }
         self.space.journal().run(credits, |handle| {
-            self.remove_planned(handle, inode, &mut cut)?;
+            self.remove_planned(handle, inode, &mut removal)?;
             shift.apply(&self.space, handle, inode)?;
             self.join(handle, inode, first)?;
             Self::change_shifted(handle, inode, new_size)
@@ -111,11 +111,11 @@ impl Files {
         Ok(true)
     }
 
-    /// Puts a hole in at `offset .. end`. The caller holds file and sweep lock.
+    /// Inserts a hole at `offset .. end`. The caller holds the file lock and the writeback lock.
     pub(super) fn insert(
         &self,
         inode: &Inode,
-        state: &mut SweepState,
+        state: &mut WritebackState,
         offset: u64,
         end: u64,
     ) -> Result<()> {
@@ -127,12 +127,12 @@ impl Files {
         }
         let new_size = size.saturating_add(end - offset);
         self.check_end(new_size)?;
-        self.sweep_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         let at = self.block_at(offset);
         inode.preallocation.discard_pieces(&self.space);
-        let excluded = inode.exclude_direct(at, FileBlock::END)?;
+        let drained = inode.drain_direct_io(at, FileBlock::END)?;
         let blocks = self.block_at(end).get() - at.get();
-        // An extent that crosses the place is cut there: its tail is taken out and comes back
+        // An extent that crosses the place is split there: its tail is removed and inserted again
         // behind the hole.
         let crossing = lookup_extent(&self.space, inode, at)?.1.filter(|e| e.first < at);
         let from = crossing.map_or(at, |extent| extent.end());
@@ -150,16 +150,16 @@ impl Files {
             let shift = Shift { from: part[0], end: upper, by: Distance::Up(blocks) };
             upper = part[0];
             let tail = tail.filter(|_| upper == from);
-            self.shift_up(inode, &excluded, &shift, part, tail, new_size)?;
+            self.shift_up(inode, &drained, &shift, part, tail, new_size)?;
         }
         Ok(())
     }
 
-    /// One handle of an insertion; the last one cuts the crossing extent.
+    /// One handle of an insertion. The last handle splits the crossing extent.
     fn shift_up(
         &self,
         inode: &Inode,
-        _excluded: &Excluded<'_>,
+        _drained: &ExclusiveGuard<'_>,
         shift: &Shift,
         part: &[FileBlock],
         tail: Option<Extent>,
@@ -187,8 +187,8 @@ impl Files {
         })
     }
 
-    /// Makes one extent of two that continue each other since what was between them at `at` has
-    /// gone.
+    /// Merges two extents that meet at `at`, now that the range between them is gone, if they
+    /// continue each other on the device.
     fn join(&self, handle: &mut Handle<'_>, inode: &Inode, at: FileBlock) -> Result<()> {
         let Some(before) = at.get().checked_sub(1) else { return Ok(()) };
         let extent = |at| lookup_extent(&self.space, inode, at).map(|(_, extent)| extent);
@@ -228,7 +228,8 @@ impl Files {
         Err(Error::new(ErrorKind::InvalidArgument, context))
     }
 
-    /// Blocks behind the end of the file, which fallocate may have left there, have a place too.
+    /// Checks that every block can move up, even blocks that fallocate has left behind the end of
+    /// the file.
     fn check_shift_up(&self, inode: &Inode, from: FileBlock, blocks: u32) -> Result<()> {
         let mut end = from;
         list(&self.space, inode, from, &mut |extent| {

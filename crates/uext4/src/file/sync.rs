@@ -1,17 +1,17 @@
 //! fsync(2), fdatasync(2) and sync(2).
 //!
-//! Invariants: a sync returns when all that was written before it is durable: data by a flush that
-//! started after the last write completed, metadata by its transaction. It sends no flush of its
-//! own only when such a flush is known to have succeeded.
+//! Invariants: a sync returns when everything that was written before it is durable: data by a
+//! flush that started after the last write completed, metadata by its transaction. It sends a flush
+//! of its own unless such a flush is known to have succeeded.
 
 use super::Files;
-use super::sweep::Swept;
+use super::group_writeback::Persistence;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::journal::later;
 use uext4_ondisk::{FileKind, InodeFlags};
 
-/// Inodes that background writeback takes off the list at a time.
+/// Number of inodes that background writeback takes off the list at a time.
 const DRAIN_INODES: usize = 1024;
 
 impl Files {
@@ -24,23 +24,23 @@ impl Files {
             return Ok(());
         }
         if inode.kind() == FileKind::Regular
-            && self.sweep_shared(inode, data_only)? == Swept::Durable
+            && self.write_back_shared(inode, data_only)? == Persistence::Durable
         {
             return Ok(());
         }
         self.make_durable(std::iter::once((inode, data_only)))
     }
 
-    /// Makes what was swept durable, and what stands in transactions, with one wait for all of
-    /// these syncs: inode, and whether attributes do not matter.
+    /// Makes durable what was written back and what is in transactions, with one wait for all of
+    /// these syncs. Each is an inode, and whether only its data matters.
     pub(super) fn make_durable<'a>(
         &self,
         syncs: impl Iterator<Item = (&'a InodeRef, bool)>,
     ) -> Result<()> {
         let (mut newest, mut written, mut count) = (None, None, 0);
         for (inode, data_only) in syncs {
-            // What a flush must cover for this call: what others write from now on is theirs to
-            // wait for.
+            // The epoch that a flush must cover for this call. Syncs of data that is written from
+            // now on wait for themselves.
             written = written.max(inode.written());
             if !data_only {
                 self.write_times(inode)?;
@@ -55,18 +55,19 @@ impl Files {
         if let Some(tid) = newest {
             journal.wait_durable_for(tid, count)?;
         }
-        // The commit's flush most often covers the data, too.
+        // In most cases the flush of the commit covers the data, too.
         written.map_or(Ok(()), |epoch| journal.flush_gate().cover(epoch))
     }
 
-    /// What a change of a file with the SYNC flag does at its end. The caller holds no lock.
+    /// Makes a change of a file durable if the file has the SYNC flag. Called at the end of the
+    /// change, with no lock held.
     pub(crate) fn honour_sync_flag(&self, inode: &InodeRef) -> Result<()> {
         let is_sync = inode.attributes().flags.contains(InodeFlags::SYNC);
         if is_sync { self.sync(inode, false) } else { Ok(()) }
     }
 
-    /// What a change of entries of directories does at its end, for those that have the SYNC or
-    /// DIRSYNC flag. The caller holds no lock.
+    /// Makes a change of directory entries durable for directories with the SYNC or DIRSYNC flag.
+    /// Called at the end of the change, with no lock held.
     pub(crate) fn honour_dirsync_flags(&self, dirs: &[&InodeRef]) -> Result<()> {
         for dir in dirs {
             let flags = dir.attributes().flags;
@@ -79,7 +80,7 @@ impl Files {
         Ok(())
     }
 
-    /// Brings times that changed in memory into a transaction.
+    /// Brings lazy timestamps into a transaction.
     pub(super) fn write_times(&self, inode: &InodeRef) -> Result<()> {
         self.fold_direct_times(inode);
         if !inode.attributes().times_dirty {
@@ -89,11 +90,11 @@ impl Files {
         self.space.journal().run(1, |handle| inode.update(handle, |_| ()))
     }
 
-    /// Writes back every inode that is dirty now, and returns when whoever else does so is done,
-    /// too. The caller holds no sweep lock and no handle.
+    /// Writes back every inode that is dirty now. Returns when other threads that write inodes back
+    /// have finished, too. The caller holds no writeback lock and no handle.
     ///
     /// # Errors
-    /// The first failure; the others are written back all the same.
+    /// The first failure; the other inodes are written back all the same.
     pub fn write_back_all(&self) -> Result<()> {
         self.write_back_drained(&self.table.budget().dirty_inodes().drain(), |_| true)
     }
@@ -101,7 +102,7 @@ impl Files {
     /// Makes everything on the volume durable.
     ///
     /// # Errors
-    /// As [`Files::write_back_all`]; a failed flush; an aborted journal.
+    /// Those of [`Files::write_back_all`]; a failed flush; an aborted journal.
     pub fn sync_all(&self) -> Result<()> {
         if self.opened_read_only {
             return Ok(());
@@ -112,8 +113,8 @@ impl Files {
         written.and(committed).and(flushed)
     }
 
-    /// Whether anything has changed that no sync would find durable: data or times in memory, or a
-    /// transaction. True also where that is not known, behind a flush that failed.
+    /// Whether there are changes that are not durable: data or times in memory, or a transaction.
+    /// Also true after a failed flush, when it is not known.
     #[must_use]
     pub fn is_unsynced(&self) -> bool {
         if self.opened_read_only {
@@ -125,8 +126,9 @@ impl Files {
         in_memory || journal.has_changes() || journal.flush_gate().has_failed()
     }
 
-    /// Writes back inodes that have been dirty for longer than the mount options allow, brings
-    /// changed times into a transaction, and deletes what was unlinked while this looked at it.
+    /// Writes back inodes that have been dirty for longer than the mount options allow, brings lazy
+    /// timestamps into a transaction, and deletes inodes that were unlinked while this held a
+    /// reference to them.
     pub fn write_back_expired(&self) {
         let now = self.clock_ms();
         let drain = self.table.budget().dirty_inodes().drain();
@@ -138,20 +140,21 @@ impl Files {
             !dirty || now.saturating_sub(since) >= self.options.dirty_expire_ms
         });
         drop(drain);
-        // Failures are recorded: of a sweep with the inode, of a handle with the journal.
+        // Failures are recorded: of writeback with the inode, of a handle with the journal.
         self.watch_dropped(written);
         self.watch_dropped(self.delete_unlinked());
     }
 
-    /// Writes back, the oldest first, until less is dirty than the background limit. Writers that
-    /// wait go on as it does; where it cleans nothing they are let go, and told why.
+    /// Writes back, the oldest inodes first, until less is dirty than the background limit. Writers
+    /// that wait go on as pages are cleaned. If no page can be cleaned, the writers are released
+    /// with the reason.
     pub fn write_back_background(&self) {
         let budget = self.table.budget();
         let throttle = budget.throttle();
         while budget.is_dirty() && !throttle.has_ended() {
             let before = throttle.progress();
             let mut result = Ok(());
-            // Once at least: what somebody else has taken off the list is waited for.
+            // At least once, to wait for inodes that another thread has taken off the list.
             let mut left = budget.dirty_inodes().len().max(1);
             while left > 0 && budget.is_dirty() && !throttle.has_ended() {
                 let drain = budget.dirty_inodes().drain_oldest(DRAIN_INODES);
@@ -165,7 +168,7 @@ impl Files {
                 return;
             }
         }
-        // What others write back is waited for where it is too much.
+        // Excess that other threads write back is waited for elsewhere.
         if budget.unclean() <= budget.hard_limit() {
             throttle.relax();
         }

@@ -1,17 +1,16 @@
-//! Cutting files: truncation, hole punching, and the removal of blocks they share.
+//! Truncating files and punching holes, and the removal of blocks that both need.
 //!
-//! Invariants: a shrinking file becomes an orphan in the handle that sets its size, if blocks or a
-//! tail remain to be dealt with, and ceases to be one in the handle after which nothing does: at
-//! every moment of a crash, orphan clean-up completes the work. The bytes behind the new end are
+//! Invariants: if blocks or a tail remain to be dealt with, a shrinking file becomes an orphan in
+//! the handle that sets its size, and ceases to be one in the handle that completes the work. So
+//! orphan clean-up completes the work after a crash at any moment. The bytes behind the new end are
 //! zero on the device before that last handle.
-//! Locking: file lock exclusively, then the sweep lock.
+//! Locking: file lock exclusively, then the writeback lock.
 
 use super::{Files, ORPHAN_CREDITS};
 use crate::cache::Buffer;
-use crate::config::WritebackMode;
 use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, lookup};
-use crate::inode::{Excluded, Inode, InodeRef, SweepState};
+use crate::inode::{ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
 use crate::plant::{self, Fault};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
 
 /// Most extents that one handle removes.
 const EXTENTS_PER_HANDLE: usize = 4;
-/// Most metadata blocks (of a directory) that one handle frees: each has a revoke record.
+/// Most metadata blocks (of a directory) that one handle frees, because each needs a revoke record.
 const METADATA_BLOCKS_PER_HANDLE: u32 = 32;
 
 impl Files {
@@ -39,8 +38,8 @@ impl Files {
     }
 
     fn set_size_locked(&self, inode: &InodeRef, size: u64) -> Result<()> {
-        let mut state = inode.sweep();
-        self.finish_cut(inode, &mut state)?;
+        let mut state = inode.writeback();
+        self.finish_truncate(inode, &mut state)?;
         let old = inode.size();
         if size == 0 && old > 0 {
             inode.flush_on_close.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -56,40 +55,40 @@ impl Files {
                 })
             });
         }
-        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END)?;
-        self.shrink(inode, &excluded, &mut state, size)
+        let drained = inode.drain_direct_io(self.block_at(size), FileBlock::END)?;
+        self.shrink(inode, &drained, &mut state, size)
     }
 
-    /// Cuts an inode to `size` bytes, which are fewer than it has, or frees what lies behind its
-    /// end.
+    /// Truncates an inode to `size` bytes, which are fewer than it has, or frees the blocks behind
+    /// its end.
     pub(super) fn shrink(
         &self,
         inode: &Arc<Inode>,
-        excluded: &Excluded<'_>,
-        state: &mut SweepState,
+        drained: &ExclusiveGuard<'_>,
+        state: &mut WritebackState,
         size: u64,
     ) -> Result<()> {
         let keep = self.block_from(size);
         let _pin = inode.table_block()?;
-        // What can fail comes before anything is lost, be it in memory.
-        let mut cut = self.plan_removal(inode, excluded, keep, FileBlock::END)?;
+        // Steps that can fail come before anything is lost, even in memory.
+        let mut removal = self.plan_removal(inode, drained, keep, FileBlock::END)?;
         let (tail, patch) = match self.is_journaled(inode) {
             true => (false, self.plan_tail(inode, size)?),
             false => (self.zero_tail(inode, size)?, None),
         };
-        let is_whole = cut.is_last && !tail;
-        let was_unfinished = inode.has_unfinished_cut();
-        let credits = 2 + ORPHAN_CREDITS + if is_whole { cut.credits } else { 0 };
+        let is_whole = removal.is_last && !tail;
+        let was_unfinished = inode.has_unfinished_truncate();
+        let credits = 2 + ORPHAN_CREDITS + if is_whole { removal.credits } else { 0 };
         self.space.journal().run(credits, |handle| {
             inode.note_data_change(handle);
             if !is_whole {
-                inode.set_unfinished_cut(true);
+                inode.set_unfinished_truncate(true);
                 self.orphans.add(handle, inode)?;
             }
             inode.update(handle, |attributes| {
                 attributes.size = size;
-                // Also where it grows by that: what was never written back reads as zeroes until
-                // it is, and the pages that would have brought the size may be gone.
+                // Even if that raises it: data that was never written back reads as zeroes until it
+                // is, and the pages that would have raised the size may be gone.
                 attributes.disk_size = size;
                 attributes.touch_content();
             })?;
@@ -97,59 +96,64 @@ impl Files {
             if !is_whole {
                 return Ok(());
             }
-            self.remove_planned(handle, inode, &mut cut)?;
+            self.remove_planned(handle, inode, &mut removal)?;
             if was_unfinished { self.cease_to_be_orphan(handle, inode) } else { Ok(()) }
         })?;
         Self::show(inode, patch);
         inode.preallocation.truncate(&self.space, keep.get());
         self.discard_pages(inode, keep, FileBlock::END);
         if is_whole {
-            inode.set_unfinished_cut(false);
+            inode.set_unfinished_truncate(false);
             return Ok(());
         }
-        self.remove_range(inode, excluded, keep, FileBlock::END)?;
+        self.remove_range(inode, drained, keep, FileBlock::END)?;
         if tail && inode.is_dax() {
             self.zero_dax(inode, self.block_at(size), size % self.block_size(), self.block_size())?;
         }
-        self.sweep_locked(inode, state)?;
+        self.writeback.write_back(inode, state)?;
         self.space
             .journal()
             .run(ORPHAN_CREDITS, |handle| self.cease_to_be_orphan(handle, inode))?;
-        inode.set_unfinished_cut(false);
+        inode.set_unfinished_truncate(false);
         Ok(())
     }
 
-    /// A cut is complete in this handle. A file that was unlinked while open stays an orphan until
-    /// it is deleted.
+    /// Takes an inode off the orphans in the handle that completes a truncate. A file that was
+    /// unlinked while open stays an orphan until it is deleted.
     fn cease_to_be_orphan(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let is_linked = inode.attributes().links > 0;
         if is_linked { self.orphans.remove(handle, inode) } else { Ok(()) }
     }
 
-    /// Completes a cut that failed after the size was set. What lies behind the end of such a file
-    /// are old bytes, which must not come back when it grows. The caller holds the file
-    /// exclusively.
+    /// Completes a truncate that failed after the size was set, because the old bytes behind the
+    /// end must not come back when the file grows. The caller holds the file exclusively.
     ///
     /// # Errors
-    /// As of the cut.
-    pub(super) fn finish_cut(&self, inode: &Arc<Inode>, state: &mut SweepState) -> Result<()> {
-        if !inode.has_unfinished_cut() {
+    /// Those of the truncate.
+    pub(super) fn finish_truncate(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut WritebackState,
+    ) -> Result<()> {
+        if !inode.has_unfinished_truncate() {
             return Ok(());
         }
         let size = inode.size();
-        let excluded = inode.exclude_direct(self.block_at(size), FileBlock::END)?;
-        self.shrink(inode, &excluded, state, size)
+        let drained = inode.drain_direct_io(self.block_at(size), FileBlock::END)?;
+        self.shrink(inode, &drained, state, size)
     }
 
-    /// As [`Files::finish_cut`] before a write up to byte `end`.
-    pub(super) fn finish_cut_before(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
-        if inode.has_unfinished_cut() && end > inode.size() {
-            return self.finish_cut(inode, &mut inode.sweep());
+    /// Completes a truncate that failed, if a write up to byte `end` makes the file grow. The
+    /// caller holds the file exclusively.
+    pub(super) fn finish_truncate_before(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        if inode.has_unfinished_truncate() && end > inode.size() {
+            return self.finish_truncate(inode, &mut inode.writeback());
         }
         Ok(())
     }
 
-    /// Drops cached pages and the reservations they hold. The caller holds file and sweep lock.
+    /// Drops cached pages and their reservations. The caller holds the file lock and the writeback
+    /// lock.
     pub(super) fn discard_pages(&self, inode: &Inode, first: FileBlock, end: FileBlock) {
         let mut pages = inode.pages();
         let converting =
@@ -158,12 +162,13 @@ impl Files {
         let (reserved, converting) =
             (pages.reserved.saturating_sub(reserved), pages.converting.saturating_sub(converting));
         // A smaller reservation cannot fail.
-        let smaller = self.set_reservation(&mut pages, reserved, converting);
+        let smaller = pages.set_reservation(&self.space, reserved, converting);
         debug_assert!(smaller.is_ok(), "a reservation grew by discarding pages");
     }
 
-    /// Zeroes the bytes behind `size` in its block, in memory; true if the block must be written.
-    /// Of a file in DAX mode: whether the caller has to zero them, when it is cut.
+    /// Zeroes the bytes behind `size` in its block, in memory. True if the block must be written.
+    /// For a file in DAX mode nothing is zeroed: true if the caller has to do it after the size is
+    /// set.
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.block_size();
         let planted = plant::is(Fault::UnzeroedTail);
@@ -177,7 +182,7 @@ impl Files {
         self.zero_in_block(inode, self.block_at(size), within, self.block_size())
     }
 
-    /// Zeroes bytes `from .. to` of one block in memory, where there is data; true if it must be
+    /// Zeroes bytes `from .. to` of one block in memory, if it has data. True if the block must be
     /// written. Journaled data is in a transaction on return.
     pub(super) fn zero_in_block(
         &self,
@@ -198,8 +203,8 @@ impl Files {
         if !is_dirty {
             match lookup(&self.space, inode, at)?.state {
                 State::Written(_) => self.load_page(inode, at)?,
-                // Zeroes already. A clean page of them must not become dirty: nothing has reserved
-                // it a block.
+                // These read as zeroes already. A clean page over one must not become dirty,
+                // because no block is reserved for it.
                 State::Hole | State::Unwritten(_) => return Ok(false),
             }
         }
@@ -208,51 +213,51 @@ impl Files {
         Ok(!page.reserved)
     }
 
-    /// Removes the mapping of `first .. end` in as many handles as it takes, and frees the blocks.
-    /// Pages go with what they lie over: a removal that fails leaves the rest of the file, also
-    /// what of it is only in memory.
+    /// Removes the mappings of `first .. end` in as many handles as it takes, and frees the blocks.
+    /// Pages go together with the blocks that they lie over, so a removal that fails leaves the
+    /// rest of the file, including data that is only in memory.
     pub(super) fn remove_range(
         &self,
         inode: &Inode,
-        excluded: &Excluded<'_>,
+        drained: &ExclusiveGuard<'_>,
         first: FileBlock,
         end: FileBlock,
     ) -> Result<()> {
         let mut at = first;
         loop {
-            let mut cut = self.plan_removal(inode, excluded, at, end)?;
-            if !cut.runs.is_empty() {
-                self.space.journal().run(cut.credits, |handle| {
+            let mut removal = self.plan_removal(inode, drained, at, end)?;
+            if !removal.runs.is_empty() {
+                self.space.journal().run(removal.credits, |handle| {
                     inode.note_data_change(handle);
-                    self.remove_planned(handle, inode, &mut cut)
+                    self.remove_planned(handle, inode, &mut removal)
                 })?;
             }
-            // A run that was cut short went from its end.
-            for run in &cut.runs {
+            // A run that was shortened was removed from its end.
+            for run in &removal.runs {
                 self.discard_pages(inode, run.first, run.end());
             }
-            if cut.is_last {
+            if removal.is_last {
                 self.discard_pages(inode, at, end);
                 return Ok(());
             }
-            self.discard_pages(inode, at, cut.next);
-            at = cut.next;
+            self.discard_pages(inode, at, removal.next);
+            at = removal.next;
         }
     }
 
-    /// The next extents to remove in one handle, with what that takes. The caller keeps direct
-    /// accesses out until that handle has ended.
+    /// Plans the removal of the next extents in one handle. The caller keeps direct I/O out until
+    /// that handle has ended.
     pub(super) fn plan_removal(
         &self,
         inode: &Inode,
-        _excluded: &Excluded<'_>,
+        _drained: &ExclusiveGuard<'_>,
         first: FileBlock,
         end: FileBlock,
     ) -> Result<Removal> {
         let mut removal = self.choose_removal(inode, first, end)?;
         self.check_disjoint(inode, &removal.runs)?;
         let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
-        // Cutting an extent in two adds an entry.
+        // Splitting an extent in two adds an entry.
         let splits = end != FileBlock::END;
         removal.nodes = NodeAllocations::for_removal(&self.space, inode, &places, splits)?;
         for run in &removal.runs {
@@ -263,8 +268,8 @@ impl Files {
         Ok(removal)
     }
 
-    /// That no block is mapped twice among `runs`: freeing it a second time would fail in the
-    /// middle of the handle, and abort the journal.
+    /// Checks that `runs` map no block twice: to free it a second time would fail in the middle of
+    /// the handle and abort the journal.
     fn check_disjoint(&self, inode: &Inode, runs: &[Mapping]) -> Result<()> {
         let place = |run: &Mapping| match run.state {
             State::Written(start) | State::Unwritten(start) => {
@@ -304,7 +309,7 @@ impl Files {
                 blocks_left -= mapping.len;
                 removal.credits += mapping.len;
             }
-            // A run through many small groups is cut to what a handle can change.
+            // A run through many small groups is shortened to what a handle can change.
             let per_group = self.space.layout().blocks_per_group;
             let groups_max = most.saturating_sub(removal.credits + edit) / 2;
             if groups_max < 3 && !removal.runs.is_empty() {
@@ -313,16 +318,17 @@ impl Files {
             let most_blocks = (groups_max.max(3) - 2).saturating_mul(per_group);
             let mut is_whole = mapping.len <= most_blocks;
             if !is_whole {
-                // From its end: what is left of the extent is one piece, and needs no new entry.
+                // From its end, because the rest of the extent is then one piece and needs no new
+                // entry.
                 mapping = mapping.last_part(most_blocks);
             }
             if !is_metadata {
-                let Some(revokes) = self.cut_to_revokes(&mut mapping, revokes_left) else {
+                let Some(revokes) = self.limit_to_revokes(&mut mapping, revokes_left) else {
                     return Ok(removal);
                 };
                 revokes_left -= revokes.count;
                 removal.credits += revokes.count;
-                is_whole &= !revokes.was_cut;
+                is_whole &= !revokes.was_shortened;
             }
             removal.credits += edit + 2 * (mapping.len / per_group + 2);
             removal.runs.push(mapping);
@@ -359,8 +365,7 @@ impl Files {
                         is_logged = true;
                     }
                 }
-                // Ordered data may still be on its way to where it was mapped.
-                if is_logged || self.options.writeback == WritebackMode::Ordered {
+                if is_logged || !self.ablations.recycles_blocks() {
                     self.space.free(handle, start, len)?;
                 } else {
                     self.space.free_or_recycle(handle, &inode.preallocation, at, (start, len))?;
@@ -372,17 +377,17 @@ impl Files {
     }
 }
 
-/// Extents that one handle removes.
+/// The extents that one handle removes.
 pub(super) struct Removal {
     pub(super) runs: Vec<Mapping>,
     pub(super) credits: u32,
-    /// Where to go on.
+    /// Where the next removal continues.
     pub(super) next: FileBlock,
-    /// Nothing remains behind them.
+    /// There is nothing left to remove behind these.
     pub(super) is_last: bool,
-    /// For the tree, which they leave.
+    /// Tree nodes for the removal.
     nodes: NodeAllocations,
-    /// Bitmaps in which they are freed.
+    /// The bitmaps in which the blocks are freed.
     pins: Vec<Arc<Buffer>>,
 }
 

@@ -1,8 +1,8 @@
 //! Writing into the page cache.
 //!
 //! Invariants: a page over a hole holds a reservation of a block from the moment it is dirty, so
-//! the data that a write acknowledges can be written back. Bytes of a page past the end of the file
-//! are zero.
+//! the data that a write has acknowledged can be written back. Bytes of a page past the end of the
+//! file are zero.
 //! Locking: the file's lock exclusively.
 
 use super::Files;
@@ -12,7 +12,7 @@ use crate::inode::{Inode, InodeRef};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
-/// Most bytes that are copied under one hold of the pages.
+/// Most bytes that are copied under one hold of the lock of the pages.
 const WRITE_CHUNK_BYTES: u64 = 1 << 20;
 
 /// A block that a write is about to touch for the first time.
@@ -23,11 +23,12 @@ struct Fresh {
 }
 
 impl Files {
-    /// Writes all of `buf` at byte `offset`; fewer bytes only if an error came after the first.
+    /// Writes all of `buf` at byte `offset`. Returns fewer bytes only if an error came after the
+    /// first.
     ///
     /// # Errors
-    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure, also of others' data that fills the
-    /// cache and cannot be written back.
+    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure, also one that keeps other files'
+    /// data, which fills the cache, from being written back.
     pub fn write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         if inode.is_dax()
             && let Some(written) = self.write_dax(inode, offset, buf)
@@ -44,10 +45,10 @@ impl Files {
         Ok(written)
     }
 
-    /// Appends `buf`; returns where it begins.
+    /// Appends `buf`; returns the byte where it begins.
     ///
     /// # Errors
-    /// As [`Files::write`].
+    /// Those of [`Files::write`].
     pub fn append(&self, inode: &InodeRef, buf: &[u8]) -> Result<(u64, usize)> {
         self.check_changeable(inode)?;
         self.wait_below_limit(inode)?;
@@ -64,7 +65,7 @@ impl Files {
         let end = offset.saturating_add(buf.len() as u64);
         self.check_end(end)?;
         self.check_append_only(inode, offset, buf)?;
-        self.finish_cut_before(inode, end)?;
+        self.finish_truncate_before(inode, end)?;
         let journaled = self.is_journaled(inode);
         let leaves_dirt = !journaled && !inode.is_dax();
         let mut done = 0;
@@ -92,7 +93,7 @@ impl Files {
                     }
                 }
                 Err(error) if done == 0 => return Err(error),
-                // What came before the error is written, and said so.
+                // The part before the error is written, and its length is returned.
                 Err(error) => {
                     self.watch_dropped::<()>(Err(error));
                     break;
@@ -102,8 +103,8 @@ impl Files {
         Ok(done)
     }
 
-    /// That a write to an append-only file changes nothing that is there. It may repeat it: a cache
-    /// above that appends to a page writes the whole page.
+    /// Checks that a write to an append-only file changes no byte that is there. It may repeat
+    /// them, because a cache above that appends to a page writes the whole page.
     pub(super) fn check_append_only(
         &self,
         inode: &InodeRef,
@@ -124,10 +125,10 @@ impl Files {
         self.check_not_append_only(inode)
     }
 
-    /// Writeback that a write brings with it.
+    /// Paces a writer after its write, and keeps the cache within its budget.
     fn after_write(&self, inode: &InodeRef, written: usize) -> Result<()> {
         if !inode.is_dax() {
-            // What is written is written: the next write is told that there is no room.
+            // A failure is ignored: this write is complete, and the next one will be refused.
             let _ = self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
             self.reclaim();
         }
@@ -139,7 +140,7 @@ impl Files {
         let (first, last) = (self.block_at(offset), self.block_from(end));
         let size = inode.size();
         for at in self.partial_blocks(offset, end) {
-            // Past the end of the file there is nothing to keep.
+            // Past the end of the file there are no bytes to keep.
             if u64::from(at.get()) * self.block_size() < size {
                 self.load_page(inode, at)?;
             }
@@ -147,13 +148,13 @@ impl Files {
         self.reserve_and_copy(inode, first, last, offset, buf)?;
         let mut attributes = inode.attributes();
         attributes.size = attributes.size.max(end);
-        if attributes.touch_content_anew() {
+        if attributes.touch_content_if_new() {
             inode.note_times(&mut attributes);
         }
         Ok(())
     }
 
-    /// First and last block of a range, if the range covers them only in part.
+    /// The first and the last block of a range, if the range covers them only in part.
     fn partial_blocks(&self, offset: u64, end: u64) -> impl Iterator<Item = FileBlock> {
         let head = !offset.is_multiple_of(self.block_size());
         let tail = !end.is_multiple_of(self.block_size());
@@ -171,7 +172,7 @@ impl Files {
         buf: &[u8],
     ) -> Result<()> {
         inode.note_cached();
-        let mut swept = false;
+        let mut has_reclaimed = false;
         loop {
             let releases = self.space.releases();
             let copied = self
@@ -180,13 +181,12 @@ impl Files {
                 .and_then(|fresh| self.try_copy(inode, &fresh, first, last, offset, buf));
             match copied {
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    // Reserves are worst cases: writing back turns them into what is needed, and
-                    // freed blocks come back with a commit. Others may hold more than they need.
+                    // Preallocations may hold blocks. Reservations are worst cases, which writeback
+                    // replaces by what is needed. Freed blocks come back with a commit.
                     if self.space.discard_preallocations() {
-                    } else if !swept {
-                        self.watch_dropped(self.delete_unlinked());
-                        self.sweep_everything();
-                        swept = true;
+                    } else if !has_reclaimed {
+                        self.reclaim_space();
+                        has_reclaimed = true;
                     } else if !self.space.reclaim_blocks(releases)? {
                         return Err(error);
                     }
@@ -196,17 +196,17 @@ impl Files {
         }
     }
 
-    /// With `nodelalloc`, holes get unwritten blocks before they are written into; writeback then
+    /// With `nodelalloc`, gives holes unwritten blocks before they are written to. Writeback then
     /// only converts them, as in ext4.
     fn allocate_at_write(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<()> {
         if self.options().delalloc {
             return Ok(());
         }
-        let _sweep = inode.sweep();
+        let _writeback = inode.writeback();
         self.fill_holes(inode, first, last, None)
     }
 
-    /// Blocks of the range whose page is not in memory, or is clean over something unwritten.
+    /// The blocks of the range that have no dirty page and no page under writeback.
     fn fresh_blocks(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<Vec<Fresh>> {
         let needs: Vec<FileBlock> = {
             let pages = inode.pages();
@@ -234,7 +234,7 @@ impl Files {
         Ok(fresh)
     }
 
-    /// Reserves for the fresh blocks and copies, or does neither.
+    /// Reserves space for the fresh blocks and copies, or does neither.
     fn try_copy(
         &self,
         inode: &Inode,
@@ -252,7 +252,7 @@ impl Files {
         let mut pages = inode.pages();
         let (reserved, converting) = (pages.reserved, pages.converting);
         if holes + unwritten > 0 {
-            self.set_reservation(&mut pages, reserved + holes, converting + unwritten)?;
+            pages.set_reservation(&self.space, reserved + holes, converting + unwritten)?;
         }
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.clock_ms();
@@ -275,7 +275,7 @@ impl Files {
         Ok(())
     }
 
-    /// A page that nothing stands on yet: zeroes around what is written.
+    /// A new page: zeroes around the bytes that are written.
     pub(super) fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
         let page_start = u64::from(at.get()) * self.block_size();
         let whole = page_start.checked_sub(offset).and_then(|from| {

@@ -1,13 +1,15 @@
-//! Attributes of an inode in memory, and their way to and from the inode table.
+//! Attributes of an inode in memory, and how they are read from and written to the inode table.
 //!
-//! On disk: `struct ext4_inode`. Fields that uext4 does not know are kept as they are: the slot is
-//! read, changed and written back, but for the first write of a new inode, which wipes it, and the
-//! first change of one with short extra fields, which become as long as those of a new inode.
-//! Invariants: `size` is what callers see; `disk_size` is what the inode table says after the next
-//! write of the slot. Writeback raises it to what is on the device by then; a size that is set
-//! (truncate, fallocate) goes there at once, over holes that read as zeroes. `block_map` mirrors
-//! the root of the extent tree, which the tree's own lock guards; for links, devices and the like
-//! it is the content. Times may be ahead of the slot (`times_dirty`); all else is written in the
+//! On disk: `struct ext4_inode`. Fields that uext4 does not know are preserved, because a slot is
+//! read, changed and written back. There are two exceptions: the first write of a new inode wipes
+//! the slot, and the first change of an inode with short extra fields makes them as long as those
+//! of a new inode.
+//! Invariants: `size` is the size that callers see; `disk_size` is the size that the next write of
+//! the slot puts into the inode table. Writeback raises `disk_size` to the end of the data that is
+//! on the device by then. A size that is set (truncate, fallocate) goes into it at once, because
+//! the holes below it read as zeroes. `block_map` mirrors the root of the extent tree, which has a
+//! lock of its own; for fast symbolic links and device files it is the content. Timestamps are
+//! lazy: they may be newer than the slot (`times_dirty`). Every other attribute is written in the
 //! handle that changes it.
 
 use uext4_ondisk::inode::xattr_offset;
@@ -28,8 +30,8 @@ pub enum TimeField {
 }
 
 impl TimeField {
-    /// Whether `extra_isize` bytes of extra fields reach to the end of this time's: without them it
-    /// has whole seconds up to 2038.
+    /// Whether `extra_isize` bytes of extra fields include those of this time. Without them it has
+    /// whole seconds, up to 2038.
     fn has_extra(self, extra_isize: u16) -> bool {
         let end = match self {
             Self::Change => 8,
@@ -60,7 +62,7 @@ pub struct Attributes {
     pub sectors: u64,
     /// Inode flags.
     pub flags: InodeFlags,
-    /// Generation: tells two users of one inode number apart.
+    /// Generation: distinguishes successive files that have the same inode number.
     pub generation: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -72,22 +74,22 @@ pub struct Attributes {
     pub crtime: Option<Timestamp>,
     /// Block with extended attributes, or 0.
     pub file_acl: u64,
-    /// Changes with every change.
+    /// Grows with every change of the inode.
     pub version: u64,
     /// Deletion time, or the next inode of the orphan list.
     pub dtime: u32,
     /// `i_block`: extent tree root, fast symlink target, or device number.
     pub block_map: [u8; 60],
-    /// Bytes of the slot behind the extra fields: attributes in the inode.
+    /// Bytes of the slot behind the extra fields: extended attributes in the inode.
     pub xattr_area: Vec<u8>,
     /// `i_extra_isize`.
     extra_isize: u16,
-    /// Times have changed in memory and stand in no transaction.
+    /// Times have changed in memory and are in no transaction yet.
     pub times_dirty: bool,
 }
 
 impl Attributes {
-    /// Attributes of a new inode, with nothing in it.
+    /// Attributes of a new, empty inode.
     #[must_use]
     pub fn new(layout: &Layout, kind: FileKind, permissions: u16, generation: u32) -> Self {
         let room = layout.inode_size.saturating_sub(128);
@@ -205,12 +207,12 @@ impl Attributes {
         Ok(())
     }
 
-    /// Gives an inode that an older driver left with short extra fields those of a new one, as the
-    /// kernel does when such an inode changes: times get their nanoseconds. Not where attributes
-    /// stand behind the fields, which the kernel moves.
+    /// Lengthens the extra fields of an inode that an older driver made with short ones, as the
+    /// kernel does when such an inode changes: its times get nanoseconds. An inode with extended
+    /// attributes behind the fields is left alone; the kernel moves those.
     pub(super) fn lengthen_fields(&mut self, layout: &Layout) {
         let (room, want) = (layout.inode_size.saturating_sub(128), layout.new_extra_isize);
-        // Anything else is what an older driver left there.
+        // Without the magic number the bytes are what an older driver left there.
         let header = RawXattrIbodyHeader::from_prefix(&self.xattr_area);
         let has_attributes = header.is_some_and(|header| header.h_magic.get() == XATTR_MAGIC);
         if self.extra_isize >= want || has_attributes {
@@ -218,7 +220,7 @@ impl Attributes {
         }
         self.extra_isize = want;
         self.xattr_area = vec![0; room.saturating_sub(want.into()) as usize];
-        // It is not known, and has a field from now on.
+        // The creation time is unknown, and has a field from now on.
         self.crtime.get_or_insert(Timestamp { secs: 0, nanos: 0 });
     }
 
@@ -228,20 +230,21 @@ impl Attributes {
         self.mode & 0o7777
     }
 
-    /// A time as this inode can keep it in a field: memory shows none that a reload would not.
+    /// A time rounded to what this field of the inode can hold, so that memory shows no time that a
+    /// reload would not.
     #[must_use]
     pub fn fit(&self, field: TimeField, time: Timestamp) -> Timestamp {
         time.clamped(field.has_extra(self.extra_isize))
     }
 
-    /// The current time, as this inode can keep it in a field.
+    /// The current time, rounded to what this field of the inode can hold.
     #[must_use]
     pub fn now(&self, field: TimeField) -> Timestamp {
         self.fit(field, now())
     }
 
-    /// The set-id bits that a change of content, or of the owner, takes away: set-group-id only of
-    /// what the group may run, for elsewhere it is no right.
+    /// The set-id bits that a change of the content or of the owner removes. The set-group-id bit
+    /// is one of them only if the group may execute the file: otherwise it grants nothing.
     #[must_use]
     pub fn set_id_bits(&self) -> u16 {
         self.mode & if self.has_bare_set_gid() { 0o4000 } else { 0o6000 }
@@ -253,13 +256,13 @@ impl Attributes {
         self.mode & 0o2010 == 0o2000
     }
 
-    /// The inode changes now: change time and version follow.
+    /// Notes a change of the inode: sets the change time to now and raises the version.
     pub fn touch(&mut self) {
         self.ctime = self.now(TimeField::Change);
         self.version = self.version.wrapping_add(1);
     }
 
-    /// The content changes now.
+    /// Notes a change of the content: sets modification and change time to now.
     pub fn touch_content(&mut self) {
         self.touch_content_at(now());
     }
@@ -270,7 +273,7 @@ impl Attributes {
         self.ctime = self.fit(TimeField::Change, time);
     }
 
-    /// The content was changed at `time`, which the times may know already.
+    /// Notes a change of the content at `time`, unless the times are as new already.
     pub(super) fn note_written_at(&mut self, time: Timestamp) {
         let order = |time: Timestamp| (time.secs, time.nanos);
         let changed = self.fit(TimeField::Change, time);
@@ -284,8 +287,9 @@ impl Attributes {
         }
     }
 
-    /// As [`Attributes::touch_content`], unless the times say so already; true if they did not.
-    pub(crate) fn touch_content_anew(&mut self) -> bool {
+    /// Notes a change of the content, unless the times show the current tick of the clock already.
+    /// True if they changed.
+    pub(crate) fn touch_content_if_new(&mut self) -> bool {
         let now = now();
         let is_new = self.mtime != self.fit(TimeField::Modification, now)
             || self.ctime != self.fit(TimeField::Change, now);
@@ -296,9 +300,9 @@ impl Attributes {
     }
 }
 
-/// The current time, as the kernel's file systems take it: that of the last tick of its clock, some
-/// milliseconds ago at most. So a file that is written and synced many times in a tick has new
-/// times once, and most of its syncs need no transaction.
+/// The current time, as the kernel's file systems take it: the last tick of its clock, a few
+/// milliseconds ago at most. Therefore a file that is written and synced many times within a tick
+/// gets new times once, and most of its syncs need no transaction.
 #[must_use]
 pub fn now() -> Timestamp {
     let (secs, nanos) = crate::sync::time::last_tick();

@@ -1,11 +1,11 @@
-//! What all inodes of a volume share.
+//! The parts of a volume that all of its inodes share.
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::config::DaxMode;
 use std::sync::Arc;
 
-/// What all inodes of a volume share.
+/// The parts of a volume that all of its inodes share.
 #[derive(Debug)]
 pub struct InodeContext {
     /// The metadata cache.

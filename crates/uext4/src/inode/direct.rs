@@ -1,45 +1,51 @@
-//! What an inode knows of direct accesses, and whether it is in DAX mode.
+//! The part of an inode that serves direct I/O, and whether it is in DAX mode.
 //!
-//! Invariants: the flags that these rest on do not change while the inode is in memory.
+//! Invariants: the inode flags that decide both do not change while the inode is in memory.
 
 use super::Inode;
 use super::attributes::now;
-use super::overwrites::{Excluded, Overwrites};
+use super::overwrites::{ExclusiveGuard, Overwrites};
 use crate::config::DaxMode;
 use crate::error::Result;
 use uext4_ondisk::{FileBlock, InodeFlags, Timestamp};
 
 impl Inode {
-    /// State of direct accesses, if there were any.
+    /// State of the inode's direct I/O, if there has been any.
     pub(crate) fn overwrites(&self) -> Option<&Overwrites> {
         self.overwrites.get().map(|overwrites| &**overwrites)
     }
 
-    /// Likewise; there will be some.
-    pub(crate) fn overwrites_to_be(&self) -> &Overwrites {
+    /// State of the inode's direct I/O, created if there has been none.
+    pub(crate) fn overwrites_or_init(&self) -> &Overwrites {
         self.overwrites.get_or_init(|| {
             use uext4_ondisk::InodeFlags as Flags;
-            // None of them changes while the inode is in memory.
+            // None of these flags changes while the inode is in memory.
             let flags = self.attributes().flags;
             let asks_more = Flags::IMMUTABLE | Flags::APPEND | Flags::SYNC;
             Box::new(Overwrites::new(!flags.intersects(asks_more)))
         })
     }
 
-    /// Keeps direct accesses out, waits for those that are under way, and forgets what is known of
-    /// blocks `first .. end`: to be held by whoever removes their mappings or makes them unwritten,
-    /// from before the first handle to after the last. A direct overwrite holds no lock: without
-    /// this it would write to a block that is another file's by now. The caller holds the file
-    /// exclusively, or it is unlinked and has no user; and no handle.
+    /// Stops direct I/O, drains what is under way, and forgets what is known of blocks
+    /// `first .. end`. A caller that removes mappings of these blocks, or makes them unwritten,
+    /// holds the guard from before its first handle to after its last. Without it: thread A finds
+    /// the block of an overwrite, which holds no lock; thread B punches the range and the block
+    /// goes to another file; A writes into that file. The caller holds no handle, and holds the
+    /// file exclusively unless it is unlinked and has no user.
     ///
     /// # Errors
-    /// Requests of a queue that was given up may still be done: the blocks cannot be removed.
-    pub(crate) fn exclude_direct(&self, first: FileBlock, end: FileBlock) -> Result<Excluded<'_>> {
-        Excluded::new(self.overwrites(), first, end, self.space().journal().waits())
+    /// Requests of a queue that the device gave up may still be done, so the blocks cannot be
+    /// removed.
+    pub(crate) fn drain_direct_io(
+        &self,
+        first: FileBlock,
+        end: FileBlock,
+    ) -> Result<ExclusiveGuard<'_>> {
+        ExclusiveGuard::new(self.overwrites(), first, end, self.space().journal().waits())
     }
 
-    /// To be called before a page is put in, or read for that: see [`Overwrites`]. The caller holds
-    /// the file, shared at least, until the page is in.
+    /// Disables the fast path of direct I/O before a page is put in, or read for that: see
+    /// [`Overwrites`]. The caller holds the file, shared at least, until the page is in.
     pub(crate) fn note_cached(&self) {
         debug_assert!(!self.is_dax, "a page of a file in DAX mode");
         if let Some(overwrites) = self.overwrites() {
@@ -47,7 +53,7 @@ impl Inode {
         }
     }
 
-    /// A direct overwrite has completed.
+    /// Notes that a direct overwrite has completed.
     pub(crate) fn note_direct_write(&self, overwrites: &Overwrites) {
         let now = now();
         // Until the year 2554.
@@ -58,15 +64,15 @@ impl Inode {
         }
     }
 
-    /// A direct read has completed, and access times are kept.
+    /// Notes that a direct read has completed, on a volume that keeps access times.
     pub(crate) fn note_direct_read(&self, overwrites: &Overwrites) {
         if overwrites.note_read() {
             self.dirty.set();
         }
     }
 
-    /// Brings the times of direct overwrites into the attributes; true if there was a direct read
-    /// that the access time does not know.
+    /// Brings the lazy timestamps of direct overwrites into the attributes. True if there was a
+    /// direct read since the access time was last brought up to date.
     pub(crate) fn fold_direct_times(&self) -> bool {
         let Some(overwrites) = self.overwrites() else { return false };
         if let Some(ns) = overwrites.take_written() {
@@ -80,14 +86,14 @@ impl Inode {
         overwrites.take_accessed()
     }
 
-    /// Whether requests of a queue that was given up may still write to its blocks.
+    /// Whether requests of a queue that the device gave up may still write to its blocks.
     pub(super) fn is_lost_to_direct(&self) -> bool {
         self.overwrites().is_some_and(Overwrites::is_lost)
     }
 
-    /// Whether the attributes lack times of direct accesses.
-    pub(crate) fn is_direct_late(&self) -> bool {
-        self.overwrites().is_some_and(Overwrites::is_late)
+    /// Whether there are timestamps of direct accesses that the attributes do not show yet.
+    pub(crate) fn has_lazy_direct_times(&self) -> bool {
+        self.overwrites().is_some_and(Overwrites::has_lazy_times)
     }
 }
 

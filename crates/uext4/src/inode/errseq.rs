@@ -1,7 +1,7 @@
-//! Writeback errors, told once to every open handle.
+//! Writeback errors, reported once to every open handle.
 //!
-//! What: a sequence that grows with each failure. An open handle remembers where it was; a sync
-//! reports the latest failure if the sequence has moved since.
+//! What: a sequence number that grows with each failure. An open handle remembers the number that
+//! it saw last; a sync reports the latest failure if the number has grown since.
 //! Kernel counterpart: `lib/errseq.c`.
 
 use crate::error::Error;
@@ -13,7 +13,7 @@ pub struct ErrorSequence {
     latest: Mutex<(u64, Option<Box<Error>>)>,
 }
 
-/// What one open handle has been told.
+/// The failures that one open handle has reported.
 #[derive(Debug)]
 pub struct ErrorCursor {
     seen: Mutex<u64>,
@@ -26,20 +26,20 @@ impl Default for ErrorSequence {
 }
 
 impl ErrorSequence {
-    /// A failure happened.
+    /// Records a failure.
     pub fn record(&self, error: Error) {
         let mut latest = self.latest.lock();
         latest.0 += 1;
         latest.1 = Some(Box::new(error));
     }
 
-    /// A cursor for a handle that is opened now: failures from here on concern it.
+    /// A cursor for a handle that is opened now: it reports failures from here on.
     #[must_use]
     pub fn cursor(&self) -> ErrorCursor {
         ErrorCursor { seen: Mutex::new(LockRank::Table, self.latest.lock().0) }
     }
 
-    /// The latest failure that `cursor` has not been told.
+    /// The latest failure, if `cursor` has not reported it yet.
     #[must_use]
     pub fn check(&self, cursor: &ErrorCursor) -> Option<Error> {
         let mut seen = cursor.seen.lock();
@@ -58,7 +58,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn each_cursor_is_told_once() {
+    fn each_cursor_reports_a_failure_once() {
         let sequence = ErrorSequence::default();
         let (a, b) = (sequence.cursor(), sequence.cursor());
         sequence.record(Error::new(ErrorKind::Io, "x"));

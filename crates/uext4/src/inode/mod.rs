@@ -1,12 +1,12 @@
 //! Inodes in memory.
 //!
 //! What: an [`Inode`] holds the attributes, the root of the extent tree and the pages of one file,
-//! each under its own lock. [`InodeTable`] keeps one `Inode` per number. [`InodeRef`] is what
-//! callers hold: an unlinked inode lives until the last one is dropped.
+//! each under its own lock. [`InodeTable`] keeps one `Inode` per number. Callers hold an
+//! [`InodeRef`]: an unlinked inode lives until the last reference is dropped.
 //! Invariants: one `Inode` per number. Attributes change under their lock and are written into the
 //! inode-table block in the same handle.
-//! Locking: `lock` (rank `Directory` or `File`) is the caller's view of the content; `sweep`
-//! guards every change of a file's extent tree; `tree` guards its bytes.
+//! Locking: `lock` (rank `Directory` or `File`) guards the content as callers see it. `writeback`
+//! guards every change of a file's extent tree; `tree` guards the bytes of its root.
 //! Kernel counterpart: `fs/ext4/inode.c`, `fs/inode.c`.
 
 mod attributes;
@@ -23,8 +23,10 @@ mod written;
 pub use attributes::{Attributes, TimeField, now};
 pub use context::InodeContext;
 pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use overwrites::{Access, Excluded, Helper, Overwrites, Ticket, Version};
-pub(crate) use single_flight::{Lead, SingleFlight, Turn};
+pub(crate) use overwrites::{
+    CountedReadGuard, ExclusiveGuard, Helper, Overwrites, ReadToken, Version,
+};
+pub(crate) use single_flight::{Joined, Lead, SingleFlight};
 pub(crate) use slot::table_block_of;
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
@@ -47,27 +49,27 @@ pub struct ExtentRoot {
     pub bytes: [u8; 60],
 }
 
-/// Cached data of a file and the promise of blocks for it.
+/// Cached data of a file and the reservation of blocks for it.
 #[derive(Debug)]
 pub struct FilePages {
     /// The pages.
     pub map: PageMap,
-    /// Blocks promised to dirty pages, and to the extent tree for them.
+    /// Blocks reserved for dirty pages, and for the extent tree that will map them.
     pub reservation: Reservation,
-    /// Pages that hold a promise of a data block.
+    /// Number of pages that hold a reservation of a data block.
     pub reserved: u32,
-    /// Dirty pages over unwritten extents.
+    /// Number of dirty pages over unwritten extents.
     pub converting: u32,
     /// When the first page became dirty, in milliseconds of the volume's clock.
     pub dirty_since_ms: u64,
-    /// Where a sequential reader would go on.
+    /// Byte at which a sequential reader would continue.
     pub read_ahead_at: u64,
 }
 
-/// The right to change a file's extent tree and to write its data back: what a holder of the sweep
-/// lock passes on.
+/// The right to change a file's extent tree and to write its data back. The holder of the writeback
+/// lock passes it to the functions that need it.
 #[derive(Debug, Default)]
-pub struct SweepState(());
+pub struct WritebackState(());
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -75,43 +77,44 @@ pub struct Inode {
     context: Arc<InodeContext>,
     ino: Ino,
     kind: FileKind,
-    /// Content is loaded and stored where it lies; no page ever holds any of it.
+    /// DAX mode: content is loaded and stored in place, and no page ever holds any of it.
     is_dax: bool,
     seed: InodeSeed,
     place: SlotPlace,
-    /// Where its blocks would best be, if they are few.
+    /// The group where its blocks would best be, if they are few.
     data_group: GroupNo,
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
-    sweep: Mutex<SweepState>,
-    /// How syncs share sweeps; made for the first.
+    writeback: Mutex<WritebackState>,
+    /// How syncs share writeback passes; created by the first sync.
     flight: OnceLock<Box<SingleFlight>>,
-    /// Taken after the last data write; `None`: none was since the volume was opened.
+    /// The flush epoch after the last data write; `None` if there was no write since the volume was
+    /// opened.
     written: Mutex<Option<FlushEpoch>>,
     tree: RwLock<ExtentRoot>,
     xattr: RwLock<()>,
     attributes: Mutex<Attributes>,
     pages: Mutex<FilePages>,
-    /// Blocks held for it while somebody has it open.
+    /// Blocks that are kept for it while it is open.
     pub(crate) preallocation: Arc<Preallocation>,
-    /// Its direct accesses, once there are any.
+    /// State of its direct I/O, once there has been any.
     overwrites: OnceLock<Box<Overwrites>>,
     /// Set whenever pages or times become dirty.
     pub(crate) dirty: Arc<DirtyMark>,
-    /// Writeback failures, for those who sync.
+    /// Writeback failures, for handles that sync.
     pub(crate) errors: ErrorSequence,
-    /// Transactions that the last change, and the last change of size or mapping, belong to.
+    /// The transaction of the last change, and that of the last change of size or mapping.
     changed_in: TidCell,
     data_changed_in: TidCell,
-    /// A set size shrank the file to nothing: closing it writes it back (`auto_da_alloc`).
+    /// The file was truncated to nothing: closing it writes it back (`auto_da_alloc`).
     pub(crate) flush_on_close: AtomicBool,
-    /// Its size was set, and not all of what lies behind has gone: it is an orphan, and grows only
-    /// once that is done. Changes with the file's lock held exclusively.
-    unfinished_cut: AtomicBool,
-    /// There is no `security.capability`, as somebody has found out. Changes with the lock of the
-    /// content held.
+    /// A truncate has set the size and has not removed everything behind it. The inode is an orphan
+    /// until that is done, and must not grow before. Changes with the file's lock held exclusively.
+    unfinished_truncate: AtomicBool,
+    /// The file is known to have no `security.capability`. Changes with the lock of the content
+    /// held.
     no_capabilities: AtomicBool,
-    /// How many need the extra fields to stay as long as they are: see [`Inode::hold_fields`].
+    /// Number of [`FieldsHeld`] guards: see [`Inode::hold_fields`].
     fields_held: AtomicU32,
     refs: AtomicU32,
     referenced: AtomicBool,
@@ -142,7 +145,8 @@ impl Inode {
             dirty_since_ms: 0,
             read_ahead_at: 0,
         };
-        // An inode that was in memory before may have left data written and not flushed.
+        // The inode may have been in memory before, and may have left data that is written and not
+        // flushed.
         let written = (!fresh).then(|| context.space.journal().flush_gate().epoch());
         Self {
             context: Arc::clone(context),
@@ -153,7 +157,7 @@ impl Inode {
             place,
             data_group,
             lock: RwLock::new(rank, ()),
-            sweep: Mutex::new(LockRank::Sweep, SweepState::default()),
+            writeback: Mutex::new(LockRank::Writeback, WritebackState::default()),
             flight: OnceLock::new(),
             written: Mutex::new(LockRank::Leaf, written),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
@@ -167,7 +171,7 @@ impl Inode {
             changed_in: TidCell::default(),
             data_changed_in: TidCell::default(),
             flush_on_close: AtomicBool::new(false),
-            unfinished_cut: AtomicBool::new(false),
+            unfinished_truncate: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
             fields_held: AtomicU32::new(0),
             refs: AtomicU32::new(0),
@@ -188,21 +192,21 @@ impl Inode {
         self.kind
     }
 
-    /// Whether the file is in DAX mode. Decided when the inode is loaded, as in ext4; does not
-    /// change while it is in memory.
+    /// Whether the file is in DAX mode. The mode is decided when the inode is loaded, as in ext4,
+    /// and does not change while it is in memory.
     #[must_use]
     pub fn is_dax(&self) -> bool {
         self.is_dax
     }
 
-    /// Tells two users of one number apart; never changes.
+    /// Distinguishes successive files that have the same number; never changes.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.attributes().generation
     }
 
-    /// Whether its `i_block` leads to blocks: not so for devices, pipes, sockets and symbolic links
-    /// whose target stands in the inode.
+    /// Whether its `i_block` leads to blocks. It does not for devices, pipes, sockets and symbolic
+    /// links whose target is in the inode.
     #[must_use]
     pub fn has_blocks(&self) -> bool {
         match self.kind {
@@ -212,7 +216,8 @@ impl Inode {
         }
     }
 
-    /// Whether an extent tree maps its blocks, if it has any; else a block map of ext2 and ext3.
+    /// Whether its blocks, if any, are mapped by an extent tree rather than by a block map of ext2
+    /// and ext3.
     #[must_use]
     pub fn has_extent_tree(&self) -> bool {
         self.attributes().flags.contains(uext4_ondisk::InodeFlags::EXTENTS)
@@ -239,7 +244,7 @@ impl Inode {
         &self.context.cache
     }
 
-    /// The group that it stands in.
+    /// The group that the inode is in.
     #[must_use]
     pub fn group(&self) -> GroupNo {
         self.space().layout().group_of_ino(self.ino).map_or(GroupNo(0), |(group, _)| group)
@@ -251,32 +256,33 @@ impl Inode {
         &self.lock
     }
 
-    /// Taken by whoever changes the extent tree of a file.
-    pub(crate) fn sweep(&self) -> MutexGuard<'_, SweepState> {
-        self.sweep.lock()
+    /// The writeback lock: held while the extent tree of a file changes.
+    pub(crate) fn writeback(&self) -> MutexGuard<'_, WritebackState> {
+        self.writeback.lock()
     }
 
-    /// How syncs share its sweeps.
+    /// How syncs of the inode share writeback passes.
     pub(crate) fn flight(&self) -> &SingleFlight {
         self.flight.get_or_init(Box::default)
     }
 
-    /// As [`Inode::sweep`] if nobody has it.
-    pub(crate) fn try_sweep(&self) -> Option<MutexGuard<'_, SweepState>> {
-        self.sweep.try_lock()
+    /// The writeback lock if it is free.
+    pub(crate) fn try_writeback(&self) -> Option<MutexGuard<'_, WritebackState>> {
+        self.writeback.try_lock()
     }
 
-    /// Data of the file has been written: a flush that starts later than `epoch` covers it. To be
-    /// called before the pages count as clean.
+    /// Notes that data of the file has been written: a flush that starts later than `epoch` covers
+    /// it. Called before the pages count as clean.
     pub(crate) fn note_written(&self, epoch: FlushEpoch) {
         *self.written.lock() = Some(epoch);
     }
 
-    /// What a flush must cover so that all data written so far is durable, if any was.
+    /// The epoch that a flush must cover so that all data written so far is durable; `None` if none
+    /// was written.
     pub(crate) fn written(&self) -> Option<FlushEpoch> {
         let mut written = self.written.lock();
-        // Direct overwrites keep no record but that there were some: all that returned before now
-        // were complete before now. Under the lock, so that no other sync misses them meanwhile.
+        // Direct overwrites record only that there were some: all that have returned were complete
+        // before now. Under the lock, because another sync must not miss them meanwhile.
         let stored = self.cache().device().dax().is_some();
         if self.overwrites().is_some_and(|of| of.take_unflushed(stored)) {
             *written = Some(self.space().journal().flush_gate().epoch());
@@ -290,21 +296,21 @@ impl Inode {
         &self.tree
     }
 
-    /// Extended attributes.
+    /// The lock of the extended attributes.
     #[must_use]
     pub fn xattr_lock(&self) -> &RwLock<()> {
         &self.xattr
     }
 
-    /// Whether there can be extended attributes: false is certain, and cheap to find out.
+    /// Whether there may be extended attributes; false is certain. Reads no block.
     #[must_use]
     pub fn may_have_xattrs(&self) -> bool {
         let attributes = self.attributes.lock();
         attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
     }
 
-    /// Keeps the extra fields as long as they are: a plan for what stands behind them takes this
-    /// before it looks how much room there is, and drops it when that is written.
+    /// Keeps the extra fields at their length. A plan for the bytes behind them takes this guard
+    /// before it looks how much room there is, and drops it when the bytes are written.
     pub(crate) fn hold_fields(&self) -> FieldsHeld<'_> {
         self.fields_held.fetch_add(1, Ordering::SeqCst);
         FieldsHeld(self)
@@ -315,13 +321,14 @@ impl Inode {
         self.no_capabilities.load(Ordering::Acquire)
     }
 
-    /// Notes whether it is known that there are no capabilities. The caller holds the lock of the
+    /// Sets whether the file is known to have no capabilities. The caller holds the lock of the
     /// content, exclusively if attributes change.
     pub(crate) fn set_no_capabilities(&self, is_known: bool) {
         self.no_capabilities.store(is_known, Ordering::Release);
     }
 
-    /// Attributes for reading. [`Inode::update`] changes them; times may be changed in memory only.
+    /// The attributes, for reading. [`Inode::update`] changes them; only times may be changed in
+    /// memory alone.
     #[must_use]
     pub fn attributes(&self) -> MutexGuard<'_, Attributes> {
         self.attributes.lock()
@@ -342,33 +349,33 @@ impl Inode {
         self.attributes.lock().size
     }
 
-    /// Whether the size is only known in memory yet: a sweep brings it to the inode table, also
-    /// where no page is dirty any more.
-    fn is_size_late(&self, attributes: &Attributes) -> bool {
+    /// Whether the size in memory is ahead of the inode table. Writeback brings it there, even if
+    /// no page is dirty any more.
+    fn is_size_ahead(&self, attributes: &Attributes) -> bool {
         self.kind == FileKind::Regular && attributes.disk_size < attributes.size
     }
 
-    /// Whether there are dirty pages, or times or a size that stand in no transaction.
+    /// Whether there are dirty pages, or times or a size that are in no transaction yet.
     pub(crate) fn is_dirty(&self) -> bool {
-        let late = {
+        let is_ahead = {
             let attributes = self.attributes();
-            attributes.times_dirty || self.is_size_late(&attributes)
+            attributes.times_dirty || self.is_size_ahead(&attributes)
         };
-        late || self.is_direct_late() || self.pages().map.dirty() > 0
+        is_ahead || self.has_lazy_direct_times() || self.pages().map.dirty() > 0
     }
 
-    /// Whether a cut of the file began and has not ended: the inode is an orphan with links, or
-    /// about to become one, or about to cease to be one.
-    pub(crate) fn has_unfinished_cut(&self) -> bool {
-        self.unfinished_cut.load(Ordering::Acquire)
+    /// Whether a truncate of the file has begun and not ended: the inode is an orphan with links,
+    /// or is about to become or to cease to be one.
+    pub(crate) fn has_unfinished_truncate(&self) -> bool {
+        self.unfinished_truncate.load(Ordering::Acquire)
     }
 
-    /// A cut of the file begins, or has ended.
-    pub(crate) fn set_unfinished_cut(&self, is_unfinished: bool) {
-        self.unfinished_cut.store(is_unfinished, Ordering::Release);
+    /// Notes that a truncate of the file begins, or has ended.
+    pub(crate) fn set_unfinished_truncate(&self, is_unfinished: bool) {
+        self.unfinished_truncate.store(is_unfinished, Ordering::Release);
     }
 
-    /// Times have changed in memory only. `attributes` are this inode's.
+    /// Notes that times have changed in memory only. `attributes` are this inode's.
     pub(crate) fn note_times(&self, attributes: &mut Attributes) {
         if !attributes.times_dirty {
             attributes.times_dirty = true;
@@ -376,7 +383,7 @@ impl Inode {
         }
     }
 
-    /// Notes that this handle changed what fdatasync(2) must make durable.
+    /// Notes that this handle changes something that fdatasync(2) must make durable.
     pub(crate) fn note_data_change(&self, handle: &Handle<'_>) {
         self.data_changed_in.set(handle.tid());
     }
@@ -387,7 +394,7 @@ impl Inode {
     }
 }
 
-/// The extra fields of an inode keep their length.
+/// While this exists the extra fields of the inode keep their length.
 #[derive(Debug)]
 pub(crate) struct FieldsHeld<'a>(&'a Inode);
 

@@ -1,32 +1,44 @@
-//! Direct accesses that need no lock: which of a file's blocks are written, and who is at them.
+//! Direct I/O without locks: which blocks of a file are known to be written, and which accesses are
+//! under way.
 //!
-//! What: [`Overwrites`] of an inode lets a direct read, or an overwrite of what is written, find
-//! its blocks in immutable arrays, one for each leaf of the extent tree, and go to the device with
-//! no handle, no lock, and no write to anything that threads share. An access *enters* before it
-//! looks, and *leaves* when its I/O is done.
-//! Invariants: **who removes or unwrites mappings holds an [`Excluded`]** from before its first
-//! handle to after its last: it closes the way, retires what was known of the range, and returns
-//! when all who had entered have left. So a block is nobody's target any more when it returns to
-//! the allocator. What is known says "written here" and may lack anything: who finds nothing goes
-//! the way of locks. **Cached pages and this way exclude each other**: whoever puts a page in
-//! closes the way first and waits for those inside; only who holds the file exclusively and finds
-//! no page opens it again. So no access ever meets a page.
-//! How who closes sees who is inside: a thread that does its I/O itself (a [`Visit`]) says so on
-//! its *seat*, a word that no other thread writes; a request whose end is somebody else's (an
-//! [`Access`]) counts on a stripe. Either then looks at `state`, as who closes looks at seats and
-//! stripes after it has closed. On stripes both are sequentially consistent. On seats entering is a
-//! plain store, for a locked instruction waits until non-temporal stores before it have drained,
-//! and who closes pays for it by a heavy fence: each running thread executes one. So whoever saw
-//! the way open is seen; whoever is not seen finds it closed, and leaves at once.
-//! Why one look at each is enough, and no two phases as in SRCU: an access leaves the seat or
-//! stripe that it entered, so each has to be seen empty once; and as those who come find the way
-//! closed, none of them keeps it from that for long.
-//! A queue may be given up by the device with requests that the kernel may do at any time, or
-//! never. Their files are *lost* to this way: it stays closed, and an exclusion fails, for their
-//! blocks must never be another file's. Such requests count as outside from then on, so that nobody
-//! waits for them; those of other queues are waited for as ever, by an exclusion and for pages.
-//! Locking: `change` is a leaf for those who learn and retire. Waiting is for the device alone: see
-//! [`Helper`].
+//! What: with the [`Overwrites`] of an inode a direct read, or an overwrite of written blocks,
+//! finds its blocks in immutable arrays, one for each leaf of the extent tree. It then goes to the
+//! device with no handle and no lock, and without a write to memory that threads share. It does so
+//! inside a **read-side critical section**, which begins before the look-up and ends when the I/O
+//! is done. A thread that does its I/O itself holds a [`ReadGuard`]. A request whose end may come
+//! on another thread begins with a [`CountedReadGuard`] and keeps a [`ReadToken`].
+//! Invariants: **a caller that removes mappings, or makes blocks unwritten, holds an
+//! [`ExclusiveGuard`]** from before its first handle to after its last. Taking one disables the
+//! fast path, forgets what is known of the range, and waits for a grace period: until every section
+//! that had begun has ended. Therefore no access has a block as its target any more when that block
+//! returns to the allocator. Knowledge may be incomplete: it never calls a block written that is
+//! not, and an access that finds nothing takes the slow path. **Cached pages and the fast path
+//! exclude each other**: before a page is put in, the fast path is disabled and the sections that
+//! have begun are waited for. Only a caller that holds the file exclusively, and finds no page,
+//! enables the path again. So no access on the fast path ever meets a page.
+//!
+//! How the waiter sees the readers: a [`ReadGuard`] stores this inode's address in the *reader
+//! slot* of its thread, a word that no other thread writes; a [`CountedReadGuard`] adds one to a
+//! sharded reader count. Each reader then looks at `state`, and the waiter, after it has changed
+//! `state`, looks at the slots and the counts. For counts both sides are sequentially consistent.
+//! For slots the reader's side is a plain store, because a locked instruction would wait until the
+//! non-temporal stores before it have drained. The waiter pays for that with a heavy fence, which
+//! makes every running thread execute one. Either way a reader that saw the path enabled is seen by
+//! the waiter; any other reader finds the path disabled and leaves at once.
+//!
+//! Why one look at each slot and count is enough, where SRCU needs two phases: a section ends at
+//! the slot or count where it began, so each has to be seen empty only once. New readers find the
+//! path disabled, so none of them keeps a count above zero for long.
+//!
+//! The device may give up a queue while the kernel still holds requests of it, which may be done at
+//! any time or never. Their files are *lost* to the fast path: it stays disabled, and an exclusion
+//! fails, because their blocks must never become another file's. The sections of such requests end
+//! when the queue is given up, so that no thread waits for them. Sections of other queues are
+//! waited for as usual, by exclusions and before pages are put in.
+//! Locking: `change` is a leaf lock for changes of the knowledge. A grace period waits for the
+//! device only: see [`Helper`].
+//! Kernel counterpart: `kernel/rcu/srcutree.c`; `srcu_down_read` and `srcu_up_read` for sections
+//! that end on another thread.
 
 use super::written::{Snapshot, WrittenLeaf};
 use crate::error::{Error, ErrorKind, Result};
@@ -39,128 +51,133 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// In `state`: how many exclude direct accesses.
-const EXCLUDERS: u64 = 0xffff;
-/// There may be cached pages.
+/// Part of `state`: the number of exclusive guards.
+const EXCLUSIVE: u64 = 0xffff;
+/// Bit of `state`: there may be cached pages.
 const CACHED: u64 = 1 << 16;
-/// And who entered before there were has left.
+/// Bit of `state`: and the grace period of `CACHED` is over.
 const SETTLED: u64 = 1 << 17;
-/// One exclusion more has begun.
+/// Lowest bit of the number of exclusions that have begun.
 const GENERATION: u64 = 1 << 18;
-const CLOSED: u64 = EXCLUDERS | CACHED;
-/// Most counters of an inode.
-const STRIPES_MAX: usize = 64;
-/// Looks at a counter before a waiter sleeps between them, for about a millisecond each time.
-const LOOKS: u32 = 200;
-/// Looks at a counter before a waiter drives others' requests: some milliseconds. A ring that is
-/// taken over from its thread costs tens of them, and its owner is back before that as a rule.
-const PATIENCE: u32 = if cfg!(feature = "shuttle") { 40 } else { LOOKS + 3 };
+/// Any of these disables the fast path.
+const DISABLED: u64 = EXCLUSIVE | CACHED;
+/// Most reader counts of an inode.
+const SHARDS_MAX: usize = 64;
+/// Polls of a count before a waiter sleeps between them, for about a millisecond each time.
+const POLLS_BEFORE_SLEEP: u32 = 200;
+/// Polls of a count before a waiter completes the requests of another thread: some milliseconds. To
+/// take a ring over from its thread costs tens of milliseconds, and as a rule the owner is back
+/// before that.
+const POLLS_BEFORE_HELP: u32 = if cfg!(feature = "shuttle") { 40 } else { POLLS_BEFORE_SLEEP + 3 };
 
-/// Drives requests that are under way, for one who waits for them: the thread that started them may
-/// be the very one that waits, or one that does not come back before that.
+/// Completes requests that are under way, for a thread that waits for them. The thread that started
+/// them may be the waiter itself, or one that does not come back before the wait has ended.
 pub(crate) trait Helper: Send + Sync + Debug {
-    /// Whether the calling thread started the last of them: nobody else is about to complete them.
+    /// Whether the calling thread started the last of them, so that no other is about to complete
+    /// them.
     fn is_own(&self) -> bool;
 
-    /// Completes what is on the device, if nobody else is about to. Waits for the device at most.
+    /// Completes what is on the device, unless another thread is doing so. Waits for nothing but
+    /// the device.
     fn help(&self);
 }
 
-/// Several for each processor: threads are more than processors, and two that run at the same time
-/// should seldom meet on one.
-fn stripe_count() -> usize {
-    if cfg!(feature = "shuttle") { thread::slots() } else { (4 * thread::slots()).min(STRIPES_MAX) }
+/// Number of reader counts: several for each processor, so that of the many threads two that run at
+/// the same time seldom share one.
+fn shard_count() -> usize {
+    if cfg!(feature = "shuttle") { thread::slots() } else { (4 * thread::slots()).min(SHARDS_MAX) }
 }
 
-/// Alone on its cache lines: processors fetch them in pairs.
+/// One shard of the reader count, alone on its cache lines: processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Stripe(AtomicU32);
+struct ReaderCount(AtomicU32);
 
-/// State of an inode's direct accesses. Read by each of them, written by few.
+/// State of an inode's direct I/O. Every access reads it; few write it.
 #[derive(Debug)]
 pub(crate) struct Overwrites {
     state: AtomicU64,
-    /// Bytes that the file has at least; 0 while nothing is known.
+    /// A lower bound of the file's size in bytes; 0 while nothing is known.
     size: AtomicU64,
     snapshot: Published<Snapshot>,
-    /// How many are inside that have no seat.
-    stripes: Box<[Stripe]>,
-    /// When the last overwrite completed that the inode's times do not know, in nanoseconds of the
-    /// clock that they are taken from; 0: they know all.
+    /// Read-side critical sections without a reader slot.
+    reader_counts: Box<[ReaderCount]>,
+    /// Lazy timestamp: when the last overwrite completed that the attributes do not show yet, in
+    /// nanoseconds of the clock that they are taken from; 0 if they show all.
     written_ns: AtomicU64,
     /// Data was written that no flush is known to cover.
     unflushed: AtomicBool,
-    /// Data was read that the access time does not know.
+    /// Data was read since the access time was last brought up to date.
     accessed: AtomicBool,
-    /// Accesses that met cached pages since these were last used.
+    /// Direct accesses that met cached pages since those were last used.
     misses: AtomicU32,
-    /// Held by who changes `snapshot`.
+    /// Held by a thread that changes `snapshot`.
     change: Mutex<()>,
     helpers: Mutex<Vec<Weak<dyn Helper>>>,
-    /// No flag of the inode asks more of a write than its bytes.
+    /// No flag of the inode makes a write change more than bytes and times.
     overwritable: bool,
     /// Direct writes may go to unwritten blocks in place.
     in_place: AtomicBool,
-    /// Requests of a queue that was given up may still be done.
+    /// Requests of a queue that the device gave up may still be done.
     lost: AtomicBool,
 }
 
-/// A direct access of the calling thread. Dropping it leaves.
+/// A read-side critical section of the calling thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Visit<'a> {
-    _inside: Inside<'a>,
+pub(crate) struct ReadGuard<'a> {
+    _reader: Reader<'a>,
 }
 
 #[derive(Debug)]
-#[expect(dead_code, reason = "they are held, and dropped")]
-enum Inside<'a> {
+#[expect(dead_code, reason = "it is held, and dropped")]
+enum Reader<'a> {
     Slot(reader_slot::ReaderSlot),
-    /// The thread has no seat, or sits elsewhere.
-    Stripe(Access<'a>),
+    /// The thread has no reader slot, or uses it already.
+    Counted(CountedReadGuard<'a>),
 }
 
-/// A direct access that is under way, and may become a ticket. Dropping it leaves.
+/// A read-side critical section that may be handed to another thread as a [`ReadToken`]. It ends
+/// when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Access<'a> {
-    /// `None`: it became a ticket.
+pub(crate) struct CountedReadGuard<'a> {
+    /// `None` once it has become a token.
     of: Option<&'a Overwrites>,
-    stripe: u32,
+    shard: u32,
 }
 
-/// An access whose end is somebody else's to tell: [`Overwrites::leave`].
+/// A read-side critical section that any thread may end, with [`Overwrites::read_unlock`].
 #[derive(Debug)]
-pub(crate) struct Ticket(u32);
+pub(crate) struct ReadToken(u32);
 
-/// The stripe of a request that was given up: it counts nowhere.
-const NOWHERE: u32 = u32::MAX;
+/// The shard of a token whose section has ended already.
+const ENDED: u32 = u32::MAX;
 
-impl Access<'_> {
-    pub(crate) fn into_ticket(mut self) -> Ticket {
+impl CountedReadGuard<'_> {
+    pub(crate) fn into_token(mut self) -> ReadToken {
         self.of = None;
-        Ticket(self.stripe)
+        ReadToken(self.shard)
     }
 }
 
-impl Drop for Access<'_> {
+impl Drop for CountedReadGuard<'_> {
     fn drop(&mut self) {
         if let Some(of) = self.of {
-            of.leave(Ticket(self.stripe));
+            of.read_unlock(ReadToken(self.shard));
         }
     }
 }
 
-/// The right to remove or unwrite mappings of an inode: no direct access is under way, and none
-/// begins. See [`super::Inode::exclude_direct`].
+/// The right to remove mappings of an inode or to make blocks unwritten: no direct access is under
+/// way, and none begins before this is dropped. See [`super::Inode::drain_direct_io`].
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Excluded<'a> {
+pub(crate) struct ExclusiveGuard<'a> {
     of: Option<&'a Overwrites>,
 }
 
-impl<'a> Excluded<'a> {
+impl<'a> ExclusiveGuard<'a> {
     /// # Errors
-    /// Requests of a queue that was given up may still be done.
+    /// Requests of a queue that the device gave up may still be done.
     pub(super) fn new(
         of: Option<&'a Overwrites>,
         first: FileBlock,
@@ -168,17 +185,17 @@ impl<'a> Excluded<'a> {
         waits: &Waits,
     ) -> Result<Self> {
         let Some(of) = of else { return Ok(Self { of: None }) };
-        of.close(first, end);
-        let excluded = Self { of: Some(of) };
-        if of.wait_until_empty(waits) {
-            return Ok(excluded);
+        of.disable(first, end);
+        let drained = Self { of: Some(of) };
+        if of.wait_for_readers(waits) {
+            return Ok(drained);
         }
         let why = "requests of a queue that was given up may still be under way";
         Err(Error::new(ErrorKind::Io, why))
     }
 }
 
-impl Drop for Excluded<'_> {
+impl Drop for ExclusiveGuard<'_> {
     fn drop(&mut self) {
         if let Some(of) = self.of {
             of.state.fetch_sub(1, Ordering::SeqCst);
@@ -186,18 +203,19 @@ impl Drop for Excluded<'_> {
     }
 }
 
-/// Tells whether mappings may have been removed since, or pages put in.
+/// A moment. A later one differs from it if mappings may have been removed in between, or pages put
+/// in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
 impl Overwrites {
-    /// Nothing is known, and there may be cached pages.
+    /// The state of an inode of which nothing is known, and which may have cached pages.
     pub(super) fn new(overwritable: bool) -> Self {
         Self {
             state: AtomicU64::new(CACHED),
             size: AtomicU64::new(0),
             snapshot: Published::new(Snapshot::default()),
-            stripes: (0..stripe_count()).map(|_| Stripe::default()).collect(),
+            reader_counts: (0..shard_count()).map(|_| ReaderCount::default()).collect(),
             written_ns: AtomicU64::new(0),
             unflushed: AtomicBool::new(false),
             accessed: AtomicBool::new(false),
@@ -216,101 +234,105 @@ impl Overwrites {
         self.overwritable
     }
 
-    /// Begins an access that ends on this thread; `None` where the way is closed.
+    /// Begins a read-side critical section that ends on this thread. `None` while the fast path is
+    /// disabled.
     #[inline]
-    pub(crate) fn visit(&self) -> Option<Visit<'_>> {
-        // Who is turned away here sits nowhere, and keeps nobody waiting.
-        if self.state.load(Ordering::Relaxed) & CLOSED != 0 {
+    pub(crate) fn read_lock(&self) -> Option<ReadGuard<'_>> {
+        // A reader that is turned away here has no slot yet and delays no grace period.
+        if self.state.load(Ordering::Relaxed) & DISABLED != 0 {
             return None;
         }
-        let Some(seat) = reader_slot::occupy(self.place()) else {
-            return Some(Visit { _inside: Inside::Stripe(self.enter()?) });
+        let Some(slot) = reader_slot::occupy(self.address()) else {
+            return Some(ReadGuard { _reader: Reader::Counted(self.read_lock_counted()?) });
         };
-        let is_open = self.state.load(Ordering::SeqCst) & CLOSED == 0;
-        is_open.then_some(Visit { _inside: Inside::Slot(seat) })
+        let is_enabled = self.state.load(Ordering::SeqCst) & DISABLED == 0;
+        is_enabled.then_some(ReadGuard { _reader: Reader::Slot(slot) })
     }
 
-    /// What seats say: no two have it while an access borrows them.
+    /// The value of a reader slot. It is unique, because a section borrows its inode.
     #[inline]
-    fn place(&self) -> usize {
+    fn address(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// Begins an access; `None` where the way is closed.
-    pub(crate) fn enter(&self) -> Option<Access<'_>> {
-        if self.state.load(Ordering::Relaxed) & CLOSED != 0 {
+    /// Begins a read-side critical section that may end on another thread. `None` while the fast
+    /// path is disabled.
+    pub(crate) fn read_lock_counted(&self) -> Option<CountedReadGuard<'_>> {
+        if self.state.load(Ordering::Relaxed) & DISABLED != 0 {
             return None;
         }
-        let stripe = thread::slot() & (self.stripes.len() - 1);
-        self.stripes[stripe].0.fetch_add(1, Ordering::SeqCst);
+        let shard = thread::slot() & (self.reader_counts.len() - 1);
+        self.reader_counts[shard].0.fetch_add(1, Ordering::SeqCst);
         #[allow(clippy::cast_possible_truncation)] // there are 64 at most
-        let access = Access { of: Some(self), stripe: stripe as u32 };
-        (self.state.load(Ordering::SeqCst) & CLOSED == 0).then_some(access)
+        let guard = CountedReadGuard { of: Some(self), shard: shard as u32 };
+        (self.state.load(Ordering::SeqCst) & DISABLED == 0).then_some(guard)
     }
 
-    /// Ends an access.
+    /// Ends a read-side critical section.
     #[inline]
-    pub(crate) fn leave(&self, ticket: Ticket) {
-        if ticket.0 != NOWHERE {
-            self.stripes[ticket.0 as usize].0.fetch_sub(1, Ordering::SeqCst);
+    pub(crate) fn read_unlock(&self, token: ReadToken) {
+        if token.0 != ENDED {
+            self.reader_counts[token.0 as usize].0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Bytes that the file has at least. To be asked inside.
+    /// A lower bound of the file's size in bytes, for a caller in a read-side critical section.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::SeqCst)
     }
 
-    /// The block on the device of block `at`, if that is known to be written, and how many blocks
-    /// follow each other from there. To be asked inside.
+    /// The device block of file block `at`, if that is known to be written, and the number of
+    /// blocks that follow each other from there. For a caller in a read-side critical section.
     #[inline]
     pub(crate) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
         self.snapshot.with(|snapshot| snapshot.find(at))
     }
 
-    /// Likewise, of blocks that were unwritten when they were learnt and may be written by now. To
-    /// be asked inside: their place is theirs until the access leaves.
+    /// The device block of file block `at`, if that was unwritten when it was learnt, and the
+    /// number of such blocks that follow each other from there. They may have become written since.
+    /// For a caller in a read-side critical section: until its end the blocks keep their places.
     pub(crate) fn find_unwritten(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
         self.snapshot.with(|snapshot| snapshot.find_unwritten(at))
     }
 
-    /// Whether direct writes may go to unwritten blocks in place. From then on nobody puts zeroes
-    /// into unwritten blocks of this inode but who excludes them.
+    /// Whether direct writes may go to unwritten blocks in place. If so, zeroes are put into
+    /// unwritten blocks of this inode under an [`ExclusiveGuard`] only.
     pub(crate) fn allows_in_place(&self) -> bool {
         self.in_place.load(Ordering::SeqCst)
     }
 
-    /// Allows that, for as long as the inode is in memory. The caller holds the sweep lock.
+    /// Allows writes in place for as long as the inode is in memory. The caller holds the writeback
+    /// lock.
     pub(crate) fn allow_in_place(&self) {
         self.in_place.store(true, Ordering::SeqCst);
     }
 
-    /// To be taken before the tree is read, for [`Overwrites::learn`].
+    /// The present moment. A caller of [`Overwrites::learn`] takes it before it reads the tree.
     pub(crate) fn version(&self) -> Version {
         Version(self.state.load(Ordering::SeqCst) / GENERATION)
     }
 
-    /// Makes a leaf and the size known, unless mappings have been removed since `version`.
+    /// Makes a leaf and the size known, unless mappings may have been removed since `version`.
     pub(crate) fn learn(&self, version: Version, leaf: Option<WrittenLeaf>, size: u64) {
         let _change = self.change.lock();
-        // An exclusion that begins after this look retires what it needs to under the same lock.
+        // An exclusion that begins after this look forgets its range under the same lock.
         let state = self.state.load(Ordering::SeqCst);
-        if state & EXCLUDERS != 0 || Version(state / GENERATION) != version {
+        if state & EXCLUSIVE != 0 || Version(state / GENERATION) != version {
             return;
         }
         if let Some(leaf) = leaf {
             let snapshot = self.snapshot.with(|snapshot| snapshot.with(leaf));
             self.snapshot.publish(snapshot);
         }
-        // Files shrink under an exclusion only.
+        // A file shrinks only under an exclusion.
         if self.size.load(Ordering::SeqCst) < size {
             self.size.store(size, Ordering::SeqCst);
         }
     }
 
-    /// Closes the way and forgets what is known of `first .. end`.
-    fn close(&self, first: FileBlock, end: FileBlock) {
+    /// Disables the fast path and forgets what is known of `first .. end`.
+    fn disable(&self, first: FileBlock, end: FileBlock) {
         self.state.fetch_add(GENERATION + 1, Ordering::SeqCst);
         let _change = self.change.lock();
         self.size.store(0, Ordering::SeqCst);
@@ -319,14 +341,14 @@ impl Overwrites {
         }
     }
 
-    /// Closes the way before a page is put in, or read for that. The caller holds the file, shared
-    /// at least, until the page is in.
+    /// Disables the fast path before a page is put in, or read for that, and waits for a grace
+    /// period. The caller holds the file, shared at least, until the page is in.
     pub(super) fn note_cached(&self, waits: &Waits) {
         if self.state.load(Ordering::SeqCst) & SETTLED == 0 {
             self.state.fetch_or(CACHED, Ordering::SeqCst);
-            // What was written in place and is not converted yet has to be written again.
+            // Data that was written in place and is not converted yet has to be written again.
             self.state.fetch_add(GENERATION, Ordering::SeqCst);
-            self.wait_until_empty(waits);
+            self.wait_for_readers(waits);
             self.state.fetch_or(SETTLED, Ordering::SeqCst);
         }
         if self.misses.load(Ordering::Relaxed) != 0 {
@@ -334,64 +356,67 @@ impl Overwrites {
         }
     }
 
-    /// A queue was given up with a request of this file on the device: nobody waits for its end.
-    pub(crate) fn lose(&self, ticket: &mut Ticket) {
+    /// The device has given up a queue with a request for this file. Ends the section of the
+    /// request, so that no thread waits for it.
+    pub(crate) fn lose(&self, token: &mut ReadToken) {
         if !self.lost.swap(true, Ordering::SeqCst) {
-            // An exclusion that nobody ends.
-            self.close(FileBlock(0), FileBlock::END);
+            // An exclusion that never ends.
+            self.disable(FileBlock(0), FileBlock::END);
         }
-        // Whoever sees it gone from its stripe sees that the file is lost.
-        self.leave(std::mem::replace(ticket, Ticket(NOWHERE)));
+        // A thread that sees the count without this section also sees that the file is lost.
+        self.read_unlock(std::mem::replace(token, ReadToken(ENDED)));
     }
 
-    /// Whether requests of a queue that was given up may still be done.
+    /// Whether requests of a queue that the device gave up may still be done.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// Whether the way is closed for cached pages.
+    /// Whether the fast path is disabled because there may be cached pages.
     pub(crate) fn is_cached(&self) -> bool {
         self.state.load(Ordering::SeqCst) & CACHED != 0
     }
 
-    /// Counts an access that found the way closed for pages; returns how many there were since a
-    /// page was last put in.
+    /// Counts a direct access that met cached pages; returns the number of them since a page was
+    /// last put in.
     pub(crate) fn miss(&self) -> u32 {
         self.misses.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// There are no pages. The caller holds the file exclusively.
+    /// Enables the fast path: there are no pages. The caller holds the file exclusively.
     pub(crate) fn note_uncached(&self) {
         self.state.fetch_and(!(CACHED | SETTLED), Ordering::SeqCst);
         self.misses.store(0, Ordering::Relaxed);
     }
 
-    /// Returns when each seat has been seen elsewhere, and each stripe empty. The way is closed.
-    /// False: requests that were given up may still be done.
-    fn wait_until_empty(&self, waits: &Waits) -> bool {
+    /// Waits for a grace period: until no reader slot holds this inode and each count has been seen
+    /// at zero. The fast path is disabled. False if requests that the device gave up may still be
+    /// done.
+    fn wait_for_readers(&self, waits: &Waits) -> bool {
         if plant::is(Fault::LateEpoch) || plant::is(Fault::HastyDelete) {
             return true;
         }
         heavy_fence();
         let mut wait = None;
-        let mut looks = 0;
-        while reader_slot::has_readers(self.place()) {
+        let mut polls = 0;
+        while reader_slot::has_readers(self.address()) {
             wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
-            looks += 1;
-            if looks < LOOKS { thread::yield_now() } else { thread::pause() }
+            polls += 1;
+            if polls < POLLS_BEFORE_SLEEP { thread::yield_now() } else { thread::pause() }
         }
-        looks = 0;
-        let mut patience = None;
-        for stripe in &self.stripes {
-            while stripe.0.load(Ordering::SeqCst) != 0 {
+        polls = 0;
+        let mut polls_before_help = None;
+        for count in &self.reader_counts {
+            while count.0.load(Ordering::SeqCst) != 0 {
                 wait.get_or_insert_with(|| waits.begin(WaitFor::DirectIo));
-                // Whose requests they are comes back as a rule, and a ring does not like strangers.
-                let patience = *patience.get_or_insert_with(|| self.patience());
-                if looks >= patience {
+                // As a rule the owner of the requests comes back, and taking over its ring is slow.
+                let before_help =
+                    *polls_before_help.get_or_insert_with(|| self.polls_before_help());
+                if polls >= before_help {
                     self.help();
                 }
-                looks += 1;
-                if looks < LOOKS { thread::yield_now() } else { thread::pause() }
+                polls += 1;
+                if polls < POLLS_BEFORE_SLEEP { thread::yield_now() } else { thread::pause() }
             }
         }
         !self.is_lost()
@@ -401,31 +426,31 @@ impl Overwrites {
         self.helpers().for_each(|helper| helper.help());
     }
 
-    /// Looks before the caller helps.
-    fn patience(&self) -> u32 {
-        if self.helpers().any(|helper| helper.is_own()) { 0 } else { PATIENCE }
+    /// Polls before the caller completes requests itself.
+    fn polls_before_help(&self) -> u32 {
+        if self.helpers().any(|helper| helper.is_own()) { 0 } else { POLLS_BEFORE_HELP }
     }
 
-    /// Not to be asked for anything under the lock: helping takes others.
+    /// The helpers, copied out of their lock, because helping takes other locks.
     fn helpers(&self) -> impl Iterator<Item = Arc<dyn Helper>> {
         let helpers = self.helpers.lock().clone();
         helpers.into_iter().filter_map(|helper| helper.upgrade())
     }
 
-    /// Whoever waits for accesses drives this one's.
+    /// Registers a helper: a thread that waits for accesses calls it.
     pub(crate) fn add_helper(&self, helper: Weak<dyn Helper>) {
         let mut helpers = self.helpers.lock();
         helpers.retain(|helper| helper.strong_count() > 0);
         helpers.push(helper);
     }
 
-    /// It drives none of them any more.
+    /// Unregisters a helper.
     pub(crate) fn remove_helper(&self, helper: &Arc<dyn Helper>) {
         self.helpers.lock().retain(|other| !ptr::addr_eq(other.as_ptr(), Arc::as_ptr(helper)));
     }
 
-    /// An overwrite is done, at `now` in nanoseconds. True if the inode's times have become late by
-    /// that. At most one write to shared memory in a tick of that clock.
+    /// Notes an overwrite that completed at `now_ns`. True if that has made the timestamps lazy.
+    /// Writes to shared memory at most once in a tick of the clock.
     pub(super) fn note_write(&self, now_ns: u64) -> bool {
         if !self.unflushed.load(Ordering::SeqCst) && !plant::is(Fault::ForgottenOverwrites) {
             self.unflushed.store(true, Ordering::SeqCst);
@@ -434,17 +459,18 @@ impl Overwrites {
             && self.written_ns.swap(now_ns, Ordering::SeqCst) == 0
     }
 
-    /// A read is done. True if the access time has become late by that.
+    /// Notes a read. True if that has made the access time lazy.
     pub(super) fn note_read(&self) -> bool {
         !self.accessed.load(Ordering::Relaxed) && !self.accessed.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether times are late.
-    pub(super) fn is_late(&self) -> bool {
+    /// Whether there are timestamps that the attributes do not show yet.
+    pub(super) fn has_lazy_times(&self) -> bool {
         self.written_ns.load(Ordering::SeqCst) != 0 || self.accessed.load(Ordering::SeqCst)
     }
 
-    /// When the last overwrite was that the inode's times do not know, in nanoseconds; they do now.
+    /// Takes the time of the last overwrite that the attributes do not show yet, in nanoseconds.
+    /// The caller brings it into the attributes.
     pub(super) fn take_written(&self) -> Option<u64> {
         if self.written_ns.load(Ordering::SeqCst) == 0 {
             return None;
@@ -452,19 +478,19 @@ impl Overwrites {
         Some(self.written_ns.swap(0, Ordering::SeqCst)).filter(|&ns| ns != 0)
     }
 
-    /// Whether there was a read that the access time does not know; it does now.
+    /// Takes the mark of a read that the access time does not show yet.
     pub(super) fn take_accessed(&self) -> bool {
         self.accessed.load(Ordering::SeqCst) && self.accessed.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether data was written since this was last asked. A flush that begins now covers it.
-    /// `stored`: by processors, into mapped memory.
+    /// Whether data was written since the last call. A flush that begins now covers it. `stored`:
+    /// the data was stored by processors into mapped memory.
     pub(super) fn take_unflushed(&self, stored: bool) -> bool {
         let was =
             self.unflushed.load(Ordering::SeqCst) && self.unflushed.swap(false, Ordering::SeqCst);
         if was && stored {
-            // Who found it set a moment ago may have looked before its stores were seen. Any other
-            // device has answered before anybody looks.
+            // A writer that found the mark set a moment ago may have done so before its stores were
+            // visible. Any other device has answered before a writer looks at the mark.
             heavy_fence();
         }
         was

@@ -15,7 +15,7 @@ fn found(of: &Overwrites, at: u32) -> Option<(u64, u32)> {
 }
 
 #[test]
-fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
+fn runs_are_found_and_forgotten_leaf_by_leaf() {
     let of = Overwrites::new(true);
     let extents = [
         extent(2, 3, 100, false),
@@ -30,57 +30,60 @@ fn runs_are_found_leaf_by_leaf_and_retired_leaf_by_leaf() {
     let (a, b, c) = (Some((100, 5)), Some((102, 3)), Some((104, 1)));
     let (d, e, f) = (Some((300, 1)), Some((500, 5)), Some((504, 1)));
     assert_eq!(all, [none, a, b, c, none, d, none, none, e, f, none]);
-    let excluded =
-        Excluded::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default()).unwrap();
-    assert!(of.enter().is_none() && of.size() == 0);
-    drop(excluded);
+    let drained =
+        ExclusiveGuard::new(Some(&of), FileBlock(25), FileBlock(26), &Waits::default()).unwrap();
+    assert!(of.read_lock_counted().is_none() && of.size() == 0);
+    drop(drained);
     assert_eq!((found(&of, 2), found(&of, 30)), (a, none));
 }
 
 #[test]
-fn what_was_read_before_an_exclusion_is_not_learnt_after_it() {
+fn a_leaf_read_before_an_exclusion_is_not_learnt_after_it() {
     let of = Overwrites::new(true);
     let version = of.version();
-    drop(Excluded::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()).unwrap());
+    drop(ExclusiveGuard::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()).unwrap());
     of.learn(version, Some(leaf(0, 9, &[extent(0, 9, 100, false)])), 9);
     assert_eq!((found(&of, 0), of.size()), (None, 0));
 }
 
 #[test]
-fn pages_close_the_way_until_there_are_none() {
+fn cached_pages_disable_the_fast_path() {
     let of = Overwrites::new(true);
-    assert!(of.enter().is_none());
+    assert!(of.read_lock_counted().is_none());
     of.note_uncached();
-    drop(of.enter().unwrap());
+    drop(of.read_lock_counted().unwrap());
     of.note_cached(&Waits::default());
-    assert!(of.enter().is_none() && of.is_cached());
+    assert!(of.read_lock_counted().is_none() && of.is_cached());
 }
 
-/// The waiter goes on when the ticket is given back, by whichever thread, and the visit over.
+/// The grace period ends when the token has come back, from any thread, and both guards are gone.
 #[test]
-fn an_exclusion_waits_for_those_inside() {
+fn an_exclusion_waits_for_readers() {
     let of = Arc::new(Overwrites::new(true));
     of.note_uncached();
-    let ticket = of.enter().unwrap().into_ticket();
-    let (seated, counted) = (of.visit().unwrap(), of.visit().unwrap());
-    assert!(matches!(seated._inside, Inside::Slot(_)));
-    assert!(matches!(counted._inside, Inside::Stripe(_)));
+    let token = of.read_lock_counted().unwrap().into_token();
+    let (slotted, counted) = (of.read_lock().unwrap(), of.read_lock().unwrap());
+    assert!(matches!(slotted._reader, Reader::Slot(_)));
+    assert!(matches!(counted._reader, Reader::Counted(_)));
     let waiter = std::thread::spawn({
         let of = Arc::clone(&of);
         move || {
-            drop(Excluded::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default()).unwrap())
+            drop(
+                ExclusiveGuard::new(Some(&of), FileBlock(0), FileBlock(1), &Waits::default())
+                    .unwrap(),
+            )
         }
     });
-    while of.enter().is_some() {
+    while of.read_lock_counted().is_some() {
         std::thread::yield_now();
     }
-    assert!(!waiter.is_finished() && of.visit().is_none());
-    for one in [Some(seated), Some(counted)] {
-        drop(one);
+    assert!(!waiter.is_finished() && of.read_lock().is_none());
+    for guard in [Some(slotted), Some(counted)] {
+        drop(guard);
         std::thread::sleep(std::time::Duration::from_millis(5));
         assert!(!waiter.is_finished());
     }
-    of.leave(ticket);
+    of.read_unlock(token);
     waiter.join().unwrap();
-    assert!(of.enter().is_some());
+    assert!(of.read_lock_counted().is_some());
 }

@@ -1,16 +1,17 @@
-//! One sweep for all who sync an inode at the same time.
+//! One writeback pass for all callers that sync an inode at the same time.
 //!
-//! What: who comes while a sweep runs waits for the next one, which one of them makes for all.
-//! Threads that sync one file in a loop fall into two halves, one in the flush of its sweep while
-//! the other sweeps. So the leader waits a moment for those whom the last sweep served: together
-//! they need half as many sweeps and flushes. It waits for no longer than a round takes, and for
-//! nobody if the last sweep served one caller and none waited behind it; where those who were
-//! waited for did not come, some of the next waits are left out.
-//! Invariants: the sweep that serves a caller began after the call did, so it has taken all that
-//! was dirty then. A sweep that failed serves nobody but its leader: the others try for themselves,
-//! and each meets the error. Who waits for a sweep is woken when that one ends, and by no other;
-//! one of those who wait for the next is woken to lead it.
-//! Locking: the state comes before `Leaf`, for a wait that begins under it is noted there.
+//! What: a caller that arrives while a pass runs waits for the next one, which one of the waiters
+//! leads for all of them. Threads that sync one file in a loop fall into two halves: one half is in
+//! the flush after its pass while the other half's pass runs. So a leader first waits a moment for
+//! the callers that the last pass served: together they need half as many passes and flushes. It
+//! waits for at most the length of a round. It does not wait if the last pass served one caller and
+//! no other was waiting behind it. If callers that it waited for did not come, it skips some of the
+//! next waits.
+//! Invariants: the pass that serves a caller began after the call did, so it covers everything that
+//! was dirty at the call. A pass that failed serves no caller but its leader: the others try again,
+//! and each meets the error itself. A caller that waits for a pass is woken by the end of that pass
+//! and of no other. One of the callers that wait for the next pass is woken to lead it.
+//! Locking: the state ranks before `Leaf`, because a wait that begins under it is recorded there.
 
 use crate::journal::WaitBackoff;
 use crate::plant::{self, Fault};
@@ -19,56 +20,56 @@ use crate::sync::time::Instant;
 use crate::sync::{Condvar, LockRank, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Who sweeps, and who waits for it.
+/// The passes over one inode, and the callers that wait for them.
 #[derive(Debug)]
 pub(crate) struct SingleFlight {
     state: Mutex<State>,
-    /// By the low bit of the sweep's number.
+    /// By the low bit of the number of the pass.
     ended: [Condvar; 2],
-    /// As many have come as the leader waits for.
+    /// As many callers have come as the leader waits for.
     gathered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Somebody sweeps, or gathers for the next sweep.
+    /// A pass runs, or its leader waits for callers to join it.
     running: bool,
-    /// Number of the latest sweep.
+    /// Number of the latest pass.
     started: u64,
-    /// Number of the sweep that has begun and not ended; 0 if none has.
+    /// Number of the pass that runs; 0 if none does.
     unended: u64,
-    /// Number of the latest sweep that succeeded.
+    /// Number of the latest pass that succeeded.
     completed: u64,
-    /// Callers that the running sweep serves, its leader included.
+    /// Callers that the running pass serves, its leader included.
     served: u32,
-    /// Callers that want the next sweep, its leader included.
+    /// Callers that want the next pass, its leader included.
     waiting: u32,
-    /// Callers that the leader waits for; 0: it does not wait.
+    /// Callers that the leader waits for; 0 if it does not wait.
     goal: u32,
     backoff: WaitBackoff,
-    /// When the latest sweep began, and the moving average of the time between two.
+    /// When the latest pass began, and the moving average of the time between two.
     began: Option<Instant>,
     round: Duration,
 }
 
 impl State {
-    /// Number of the sweep that runs, or that its leader gathers for, while one does.
+    /// Number of the pass that runs, or that its leader is gathering callers for.
     fn awaited(&self) -> u64 {
         let is_gathering = self.unended == 0;
         if is_gathering { self.started + 1 } else { self.started }
     }
 }
 
-/// What a caller is to do.
+/// What a caller of [`SingleFlight::join`] is to do.
 #[derive(Debug)]
-pub(crate) enum Turn<'a> {
-    /// Nothing: somebody else has swept.
+pub(crate) enum Joined<'a> {
+    /// Nothing: a pass of another caller has served it.
     Served,
-    /// Sweep for all who came.
+    /// Run a pass for all callers that have joined.
     Leads(Lead<'a>),
 }
 
-/// The duty to sweep. Dropped without [`Lead::succeed`], the sweep has failed.
+/// The duty to run a pass. If it is dropped without [`Lead::succeed`], the pass has failed.
 #[derive(Debug)]
 pub(crate) struct Lead<'a> {
     flight: &'a SingleFlight,
@@ -87,9 +88,9 @@ impl Default for SingleFlight {
 }
 
 impl SingleFlight {
-    /// Returns when a sweep that began after this call has succeeded, or when the caller is to make
+    /// Returns when a pass that began after this call has succeeded, or when the caller is to lead
     /// one. A leader waits for others for at most `patience_max`.
-    pub(crate) fn take_turn(&self, waits: &Waits, patience_max: Duration) -> Turn<'_> {
+    pub(crate) fn join(&self, waits: &Waits, patience_max: Duration) -> Joined<'_> {
         let mut state = self.state.lock();
         let wanted = state.started + 1;
         state.waiting += 1;
@@ -99,7 +100,7 @@ impl SingleFlight {
         let mut wait = None;
         loop {
             if state.completed >= wanted {
-                return Turn::Served;
+                return Joined::Served;
             }
             if !state.running {
                 state.running = true;
@@ -107,15 +108,19 @@ impl SingleFlight {
                 state.started += 1;
                 state.unended = state.started;
                 state.served = std::mem::take(&mut state.waiting);
-                return Turn::Leads(Lead { flight: self, number: state.started, succeeded: false });
+                return Joined::Leads(Lead {
+                    flight: self,
+                    number: state.started,
+                    succeeded: false,
+                });
             }
-            wait.get_or_insert_with(|| waits.begin(WaitFor::Sweep));
+            wait.get_or_insert_with(|| waits.begin(WaitFor::Writeback));
             self.ended_of(wanted.max(state.awaited())).wait(&mut state);
         }
     }
 
-    /// Waits for those who are likely to come in a moment. The sweep has not begun: it serves all
-    /// who come meanwhile.
+    /// Waits for callers that are likely to come in a moment. The pass has not begun, so it serves
+    /// all that come meanwhile.
     fn gather(&self, state: &mut MutexGuard<'_, State>, patience_max: Duration) {
         let limit = state.round.min(patience_max);
         let (at_first, expected) = (state.waiting, state.backoff.expected());
@@ -138,14 +143,14 @@ impl SingleFlight {
         }
     }
 
-    /// Sweep `number` is over, and everything is on the device and mapped. Its leader sleeps and
-    /// need do nothing more.
+    /// Ends pass `number`: everything is on the device and mapped. Its leader sleeps, and has
+    /// nothing more to do.
     pub(crate) fn succeed(&self, number: u64) {
         self.end(number, true);
     }
 
-    /// Ends a sweep, once: a leader whose sweep somebody else has ended may come when the next one
-    /// gathers.
+    /// Ends a pass, once. Thread A ends the pass that thread B leads; thread C begins to gather for
+    /// the next one; then B drops its [`Lead`], which must not end the pass of C.
     fn end(&self, number: u64, succeeded: bool) {
         let mut state = self.state.lock();
         let again = plant::is(Fault::SecondEnd) && state.running && state.started == number;
@@ -169,12 +174,12 @@ impl SingleFlight {
 }
 
 impl Lead<'_> {
-    /// The number by which somebody else can end the sweep: [`SingleFlight::succeed`].
+    /// The number by which another thread can end the pass: [`SingleFlight::succeed`].
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The sweep is over, and everything is on the device and mapped.
+    /// Ends the pass: everything is on the device and mapped.
     pub(crate) fn succeed(mut self) {
         self.succeeded = true;
     }
@@ -193,24 +198,24 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(5);
 
-    /// Each thread raises a mark; a sweep covers the mark as it was when the sweep began. Nobody
-    /// may return before a sweep covers theirs. Every third sweep fails.
+    /// Each thread raises a mark; a pass covers the mark as it was when the pass began. No thread
+    /// may return before a pass covers its mark. Every third pass fails.
     #[test]
-    fn the_sweep_that_serves_a_caller_began_after_the_call() {
+    fn the_pass_that_serves_a_caller_began_after_the_call() {
         let (flight, waits) = (SingleFlight::default(), Waits::default());
-        let [dirty, clean, sweeps] = [0, 0, 0].map(AtomicU64::new);
+        let [dirty, clean, passes] = [0, 0, 0].map(AtomicU64::new);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..300 {
                         let mine = dirty.fetch_add(1, Ordering::SeqCst) + 1;
                         loop {
-                            let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else {
+                            let Joined::Leads(lead) = flight.join(&waits, PATIENCE) else {
                                 break;
                             };
                             let seen = dirty.load(Ordering::SeqCst);
                             std::thread::yield_now();
-                            if sweeps.fetch_add(1, Ordering::SeqCst) % 3 != 0 {
+                            if passes.fetch_add(1, Ordering::SeqCst) % 3 != 0 {
                                 clean.fetch_max(seen, Ordering::SeqCst);
                                 lead.succeed();
                                 break;
@@ -224,22 +229,22 @@ mod tests {
         assert!(waits.blocked().is_empty());
     }
 
-    /// A sweep is ended by somebody else, and by its leader a moment later, while the next leader
-    /// gathers already: that one must not lose its turn to a third.
+    /// A pass is ended by another thread, and a moment later by its leader, while the next leader
+    /// gathers already: the second end must not let a third thread lead beside that one.
     #[test]
-    fn a_sweep_ends_once() {
+    fn a_pass_ends_once() {
         let (flight, waits) = (SingleFlight::default(), Waits::default());
-        let [sweeping, sweeps] = [0, 0].map(AtomicU64::new);
+        let [running, passes] = [0, 0].map(AtomicU64::new);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
-                        let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else {
+                        let Joined::Leads(lead) = flight.join(&waits, PATIENCE) else {
                             continue;
                         };
-                        assert_eq!(sweeping.fetch_add(1, Ordering::SeqCst), 0);
-                        sweeps.fetch_add(1, Ordering::SeqCst);
-                        sweeping.fetch_sub(1, Ordering::SeqCst);
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
+                        passes.fetch_add(1, Ordering::SeqCst);
+                        running.fetch_sub(1, Ordering::SeqCst);
                         flight.succeed(lead.number());
                         std::thread::yield_now();
                         drop(lead);
@@ -247,14 +252,14 @@ mod tests {
                 });
             }
         });
-        assert!(sweeps.into_inner() > 0);
+        assert!(passes.into_inner() > 0);
     }
 
-    /// A sweep has failed, and a caller that it was for gathers for the next: the others wait for
-    /// that one. When they waited for the failed one, each later sweep woke one of them, and none
+    /// A pass has failed, and one of its callers gathers for the next: the others wait for that
+    /// one. When they waited for the failed one, each later pass woke one of them, and no pass woke
     /// the last.
     #[test]
-    fn callers_of_a_failed_sweep_wait_for_the_one_that_gathers() {
+    fn callers_of_a_failed_pass_wait_for_the_one_that_gathers() {
         let mut state = State { started: 2, completed: 1, running: true, ..State::default() };
         assert_eq!(state.awaited(), 3);
         (state.started, state.unended) = (3, 3);
@@ -262,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_never_waits() {
+    fn a_single_caller_never_waits() {
         let (flight, waits) = (SingleFlight::default(), Waits::default());
         for _ in 0..4 {
-            let Turn::Leads(lead) = flight.take_turn(&waits, PATIENCE) else { panic!() };
+            let Joined::Leads(lead) = flight.join(&waits, PATIENCE) else { panic!() };
             lead.succeed();
             assert!(flight.state.lock().backoff.expected() <= 1);
         }

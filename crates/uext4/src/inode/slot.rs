@@ -1,7 +1,7 @@
 //! Inodes in the inode table: read, made, and written when their attributes change.
 //!
 //! On disk: a slot of a block of the group's inode table.
-//! Invariants: attributes stand in the table block from the same handle on that changes them.
+//! Invariants: attributes are written into the table block in the handle that changes them.
 
 use super::{Attributes, ExtentRoot, Inode, InodeContext};
 use crate::alloc::Space;
@@ -14,7 +14,7 @@ use uext4_ondisk::extent::write_header;
 use uext4_ondisk::inode::verify_inode;
 use uext4_ondisk::{BlockNo, CorruptKind, FileKind, GroupNo, Ino, InodeFlags, Place, RawInode};
 
-/// Where an inode stands.
+/// The place of an inode in its table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotPlace {
     block: BlockNo,
@@ -78,15 +78,15 @@ impl Inode {
         };
         let data_group = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
         let inode = Self::assemble(context, ino, data_group, kind, seed, place, attributes, false);
-        // It may have left memory with changes in a transaction that is not durable yet.
+        // The inode may have left memory with changes in a transaction that is not durable yet.
         let running = space.journal().running();
         inode.changed_in.set(running);
         inode.data_changed_in.set(running);
         Ok(inode)
     }
 
-    /// A new inode, whose blocks would best be in the group `data_group`; its first
-    /// [`Inode::update`] writes its slot.
+    /// A new inode, whose blocks would best be in `data_group`. Its first [`Inode::update`] writes
+    /// its slot.
     pub(crate) fn create(
         context: &Arc<InodeContext>,
         ino: Ino,
@@ -106,8 +106,8 @@ impl Inode {
         Ok(Self::assemble(context, ino, data_group, kind, seed, place, attributes, true))
     }
 
-    /// The block of the inode table that the inode stands in: while somebody holds it,
-    /// [`Inode::update`] reads nothing. To be asked for before the handle.
+    /// The block of the inode table that the inode is in. A caller takes it before it starts a
+    /// handle and holds it, so that [`Inode::update`] reads nothing inside the handle.
     ///
     /// # Errors
     /// A device failure.
@@ -129,7 +129,7 @@ impl Inode {
         self.update_in(handle, &buffer, change)
     }
 
-    /// As [`Inode::update`] by who has [`Inode::table_block`] at hand.
+    /// [`Inode::update`] for a caller that has [`Inode::table_block`] at hand.
     pub(crate) fn update_in<T>(
         &self,
         handle: &mut Handle<'_>,

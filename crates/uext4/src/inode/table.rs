@@ -1,15 +1,16 @@
 //! Inodes in memory by number.
 //!
 //! What: a sharded map. An inode stays in memory after the last reference is dropped, until the
-//! table is over its limit; then inodes without references and without dirty state leave.
-//! Invariants: a reference is taken under the shard's lock, and an inode leaves under it only
-//! while it has none: a number never has two `Inode`s. What was read from the inode table while
-//! an inode left the shard is read again, for it may be older than what that one did. An inode that
-//! is unlinked and loses its last reference goes to the `unlinked` queue, whose consumer deletes
-//! it. An inode without links is read only to be cleaned up as an orphan. A number whose inode is
-//! being created is `NotFound` until the creator has put the whole inode in: thread A writes the
-//! slot of a new directory, thread B asks for its number, so B would read a directory without a
-//! block and keep it in the table for good.
+//! table is over its limit. Then inodes leave that have neither references nor dirty state.
+//! Invariants: a number never has two `Inode`s, because a reference is taken under the shard's
+//! lock, and an inode leaves under that lock and only if it has no reference. If an inode leaves
+//! the shard while another thread reads the inode table, that thread reads again, because what it
+//! has read may be older than the last change of the one that left. An inode that is unlinked and
+//! loses its last reference goes to the `unlinked` queue, whose consumer deletes it. An inode
+//! without links is read only for orphan clean-up. A number whose inode is being created is
+//! `NotFound` until the creator has inserted the complete inode. Otherwise: thread A writes the
+//! slot of a new directory; thread B looks up its number, reads a directory without a block, and
+//! keeps it in the table for good.
 
 use super::{Attributes, Inode, InodeContext};
 use crate::cache::PageBudget;
@@ -22,7 +23,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use uext4_ondisk::Ino;
 
-/// Few under the simulation, whose volumes are so small that nothing would ever be evicted.
+/// Few in the simulation: its volumes are so small that otherwise no inode would ever be evicted.
 const SHARD_COUNT: usize = if cfg!(feature = "simulate") { 4 } else { 64 };
 
 /// A reference to an inode. Dropping the last reference to an unlinked inode queues it for
@@ -41,7 +42,7 @@ pub struct InodeTable {
     shard_inodes_max: usize,
     unlinked: Mutex<Vec<Arc<Inode>>>,
     unlinked_len: AtomicUsize,
-    /// Shards over their limit with nothing to evict, as a bit set.
+    /// Bit set of the shards that are over their limit and have nothing to evict.
     overfull: AtomicU64,
 }
 
@@ -50,14 +51,14 @@ struct Shard {
     inodes: FxHashMap<Ino, Arc<Inode>>,
     /// Numbers whose inodes are being created.
     creating: FxHashSet<Ino>,
-    /// Second-chance queue of the inodes; may name some that have left.
+    /// Second-chance queue of the inodes. Some of its numbers may have left.
     clock: std::collections::VecDeque<Ino>,
-    /// Inodes that have left, and creations that came to nothing.
+    /// Number of inodes that have left, and of creations that were abandoned.
     departures: u64,
 }
 
-/// A number that a new inode will have. Until [`Creation::finish`] nobody finds the number;
-/// dropping it gives the creation up.
+/// The number of an inode that is being created. A look-up does not find it before
+/// [`Creation::finish`]. Dropping this abandons the creation.
 #[derive(Debug)]
 pub(crate) struct Creation {
     table: Arc<InodeTable>,
@@ -65,7 +66,7 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// Puts the new inode in, which is whole in its transaction.
+    /// Inserts the new inode, which is complete in its transaction.
     pub(crate) fn finish(self, inode: Arc<Inode>) -> InodeRef {
         debug_assert_eq!(inode.ino(), self.ino, "another inode than was announced");
         self.table.insert(inode)
@@ -75,7 +76,7 @@ impl Creation {
 impl Drop for Creation {
     fn drop(&mut self) {
         let mut shard = self.table.shard(self.ino).lock();
-        // `finish` has ended it already.
+        // `finish` may have removed it already.
         if shard.creating.remove(&self.ino) {
             shard.departures += 1;
         }
@@ -91,7 +92,7 @@ impl Shard {
     fn insert(&mut self, inode: Arc<Inode>) {
         self.clock.push_back(inode.ino());
         self.inodes.insert(inode.ino(), inode);
-        // Names of deleted inodes pile up where inodes come and go.
+        // Numbers of deleted inodes pile up where inodes come and go.
         if self.clock.len() > 2 * self.inodes.len() + 64 {
             let inodes = &self.inodes;
             let mut seen = rustc_hash::FxHashSet::default();
@@ -116,7 +117,7 @@ impl InodeTable {
         })
     }
 
-    /// What its inodes share.
+    /// The parts of the volume that all inodes share.
     #[must_use]
     pub fn context(&self) -> &Arc<InodeContext> {
         &self.context
@@ -128,7 +129,7 @@ impl InodeTable {
         &self.context.budget
     }
 
-    /// The inode, read if it is not in memory.
+    /// The inode with a number, read if it is not in memory.
     ///
     /// # Errors
     /// Those of [`Inode::read`]; `NotFound` for one that is being created, or that has no links and
@@ -137,12 +138,12 @@ impl InodeTable {
         self.load(ino, |inode| inode.attributes().links > 0)
     }
 
-    /// As [`InodeTable::get`] for an orphan, which may have no links.
+    /// The inode with a number, which may be an orphan without links.
     pub(crate) fn get_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.load(ino, |_| true)
     }
 
-    /// An inode as it stands on the device, not to be changed: the table does not know it.
+    /// An inode as it is on the device. It is not inserted into the table and must not be changed.
     pub(crate) fn read(&self, ino: Ino) -> Result<Inode> {
         Inode::read(&self.context, ino)
     }
@@ -170,7 +171,8 @@ impl InodeTable {
             let read = self.read(ino);
             let is_accepted = read.as_ref().is_ok_and(&accept);
             let mut shard = self.shard(ino).lock();
-            // Whatever was read of an inode that is being created, be it an error, is half of it.
+            // What was read of an inode that is being created is incomplete, even if it is an
+            // error.
             if shard.creating.contains(&ino) {
                 return Err(not_found());
             }
@@ -196,7 +198,7 @@ impl InodeTable {
         Some(self.reference(inode))
     }
 
-    /// Puts a new inode in.
+    /// Inserts a new inode.
     fn insert(self: &Arc<Self>, inode: Arc<Inode>) -> InodeRef {
         let mut shard = self.shard(inode.ino()).lock();
         shard.creating.remove(&inode.ino());
@@ -213,14 +215,14 @@ impl InodeTable {
         reference
     }
 
-    /// How many inodes are in memory.
+    /// Number of inodes in memory.
     #[must_use]
     pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
     }
 
-    /// Takes inodes that are unlinked and have no reference out of the table. The caller deletes
-    /// them, or puts them back with [`InodeTable::keep`].
+    /// Removes the inodes from the table that are unlinked and have no reference. The caller
+    /// deletes them.
     pub(crate) fn take_unlinked(self: &Arc<Self>) -> Vec<Arc<Inode>> {
         if self.unlinked_len.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -236,7 +238,7 @@ impl InodeTable {
             .collect()
     }
 
-    /// Every inode in memory that may have no links, for the end of a volume.
+    /// Every inode in memory that may have no links. Called when a volume is closed.
     pub(crate) fn all_unlinked(self: &Arc<Self>) -> Vec<InodeRef> {
         let may_be = |inode: &Inode| inode.attributes.try_lock().is_none_or(|a| a.links == 0);
         let mut all = Vec::new();
@@ -248,7 +250,7 @@ impl InodeTable {
         all
     }
 
-    /// The inodes of one shard of `0..shard_count()`.
+    /// Calls `visit` with the inodes of one shard of `0..shard_count()`.
     pub(crate) fn for_shard(self: &Arc<Self>, index: usize, mut visit: impl FnMut(InodeRef)) {
         let shard = self.shards[index % SHARD_COUNT].lock();
         let inodes: Vec<InodeRef> = shard.inodes.values().map(|i| self.reference(i)).collect();
@@ -256,8 +258,8 @@ impl InodeTable {
         inodes.into_iter().for_each(&mut visit);
     }
 
-    /// Shows the inodes of one shard, under its lock and without references to them, until `visit`
-    /// has seen enough and says false. It may try locks, and waits for none.
+    /// Calls `visit` with the inodes of one shard until it returns false. The shard's lock is held
+    /// and no reference is taken, so `visit` may try locks and must not wait for one.
     pub(crate) fn look_at_shard(&self, index: usize, mut visit: impl FnMut(&Inode) -> bool) {
         let shard = self.shards[index % SHARD_COUNT].lock();
         _ = shard.inodes.values().all(|inode| visit(inode));
@@ -279,7 +281,7 @@ impl InodeTable {
 
     fn remove_unreferenced(&self, inode: &Arc<Inode>) -> bool {
         let mut shard = self.shard(inode.ino()).lock();
-        // The blocks of one that is lost can never be freed: the end of the volume tells of it.
+        // The blocks of a lost inode can never be freed. Closing the volume reports it.
         if inode.refs.load(Ordering::Acquire) > 0 || inode.is_lost_to_direct() {
             return false;
         }
@@ -290,7 +292,7 @@ impl InodeTable {
         same
     }
 
-    /// Numbers of the shards that hold too many inodes with something to write.
+    /// Takes the numbers of the shards that hold too many inodes with something to write.
     pub(crate) fn take_overfull(&self) -> impl Iterator<Item = usize> + use<> {
         let mut shards = 0;
         if self.overfull.load(Ordering::Relaxed) != 0 {
@@ -300,9 +302,9 @@ impl InodeTable {
     }
 
     fn make_room(&self, shard: &mut Shard) {
-        // A few looks for each inode that comes keep the table near its limit at a bounded cost,
-        // and no more: where most are in use, or dirty, looks find nothing. Two make room for one
-        // among inodes that are used once.
+        // Three looks for each inode that comes keep the table near its limit at a bounded cost.
+        // More would not help: where most inodes are in use or dirty, looks find nothing. Among
+        // inodes that are used once, two looks make room for one.
         let mut looks = 3;
         while shard.inodes.len() >= self.shard_inodes_max && looks > 0 {
             looks -= 1;
@@ -339,19 +341,19 @@ impl InodeRef {
 }
 
 impl Inode {
-    /// Whether nobody would miss it. Called with the shard's lock held, so by try-locks only. The
-    /// orphan list writes inodes that are in it when their neighbours leave: a second object of
-    /// such a number would lose its changes by that. One whose blocks a queue may still write to
-    /// has to be remembered, too.
+    /// Whether the inode may leave memory. Called with the shard's lock held, so it only tries
+    /// locks. An inode on the orphan list stays, because the list writes it when its neighbour
+    /// leaves the list: a second `Inode` of that number would lose its changes. An inode whose
+    /// blocks a lost queue may still write to stays as well.
     fn is_evictable(&self) -> bool {
-        let is_listed = self.has_unfinished_cut() && !plant::is(Fault::ForgottenOrphan);
+        let is_listed = self.has_unfinished_truncate() && !plant::is(Fault::ForgottenOrphan);
         if self.refs.load(Ordering::Acquire) > 0 || is_listed || self.is_lost_to_direct() {
             return false;
         }
-        let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_late(a);
+        let is_clean = |a: &Attributes| !a.times_dirty && a.links > 0 && !self.is_size_ahead(a);
         let clean = self.attributes.try_lock().is_some_and(|a| is_clean(&a));
         clean
-            && !self.is_direct_late()
+            && !self.has_lazy_direct_times()
             && self.try_pages().is_some_and(|pages| pages.map.dirty() == 0)
     }
 }
@@ -372,10 +374,9 @@ impl Deref for InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        // Links are read while we still hold a reference: nobody can delete the inode meanwhile.
-        // The drop may happen under any lock, so only a try-lock may be used; a miss means that
-        // somebody else works on the inode and holds a reference of their own, or that the
-        // deletion waits for the next one.
+        // Links are read while this reference is still held, so that the inode cannot be deleted
+        // meanwhile. The drop may happen under any lock, so the attributes are only tried. If they
+        // are busy the inode is queued, because the consumer of the queue looks at the links again.
         let unlinked = self.inode.attributes.try_lock().is_none_or(|a| a.links == 0);
         if self.inode.refs.fetch_sub(1, Ordering::AcqRel) == 1 && unlinked {
             self.table.queue_unlinked(&self.inode);

@@ -1,8 +1,8 @@
-//! Which of a file's blocks are known to be written, and which to be unwritten.
+//! Which blocks of a file are known to be written, and which to be unwritten.
 //!
-//! What: immutable arrays of runs, one for each leaf of the extent tree that somebody has met. A
-//! [`Snapshot`] is replaced as a whole, by [`super::Overwrites`].
-//! Invariants: what is known may lack anything, and calls no block written that is not.
+//! What: immutable arrays of runs, one for each leaf of the extent tree that direct I/O has looked
+//! up. [`super::Overwrites`] replaces a [`Snapshot`] as a whole.
+//! Invariants: a snapshot may be incomplete, and calls no block written that is not.
 
 use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
@@ -10,25 +10,25 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// A run of written blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct BlockRun {
     first: FileBlock,
     len: u32,
     start: BlockNo,
 }
 
-/// Runs of one leaf of an extent tree, as they stood at one moment.
+/// The runs of one leaf of an extent tree at one moment.
 #[derive(Debug)]
 pub(crate) struct WrittenLeaf {
     first: FileBlock,
     end: FileBlock,
-    runs: Box<[Run]>,
-    /// Unwritten when the leaf was read. They become written where they are, by anybody at any
-    /// time; they lose their blocks under a [`super::Excluded`] only.
-    unwritten: Box<[Run]>,
+    runs: Box<[BlockRun]>,
+    /// Runs that were unwritten when the leaf was read. They may become written in place at any
+    /// time; they lose their blocks under a [`super::ExclusiveGuard`] only.
+    unwritten: Box<[BlockRun]>,
 }
 
 impl WrittenLeaf {
-    /// Of a leaf that is responsible for `first .. end`. Extents that continue each other are one
+    /// The runs of a leaf that covers `first .. end`. Extents that continue each other become one
     /// run.
     pub(crate) fn new(first: FileBlock, end: FileBlock, extents: &[Extent]) -> Self {
         let (runs, unwritten) = (runs_of(extents, false), runs_of(extents, true));
@@ -36,8 +36,8 @@ impl WrittenLeaf {
     }
 }
 
-fn runs_of(extents: &[Extent], unwritten: bool) -> Box<[Run]> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs_of(extents: &[Extent], unwritten: bool) -> Box<[BlockRun]> {
+    let mut runs: Vec<BlockRun> = Vec::new();
     for extent in extents.iter().filter(|extent| extent.unwritten == unwritten) {
         match runs.last_mut() {
             Some(last)
@@ -47,7 +47,7 @@ fn runs_of(extents: &[Extent], unwritten: bool) -> Box<[Run]> {
                 last.len += extent.len;
             }
             _ if extent.len > 0 => {
-                runs.push(Run { first: extent.first, len: extent.len, start: extent.start });
+                runs.push(BlockRun { first: extent.first, len: extent.len, start: extent.start });
             }
             _ => {}
         }
@@ -55,7 +55,7 @@ fn runs_of(extents: &[Extent], unwritten: bool) -> Box<[Run]> {
     runs.into()
 }
 
-fn find_in(runs: &[Run], at: FileBlock) -> Option<(BlockNo, u32)> {
+fn find_in(runs: &[BlockRun], at: FileBlock) -> Option<(BlockNo, u32)> {
     let run = runs[runs.partition_point(|run| run.first <= at).checked_sub(1)?];
     let skip = at.get() - run.first.get();
     (skip < run.len).then(|| (run.start.plus(u64::from(skip)), run.len - skip))
@@ -68,13 +68,14 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The block on the device of block `at`, if it is written, and how many blocks follow each
-    /// other from there.
+    /// The device block of file block `at`, if it is written, and the number of blocks that follow
+    /// each other from there.
     pub(super) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
         find_in(&self.leaf(at)?.runs, at)
     }
 
-    /// Likewise, if it was unwritten.
+    /// The device block of file block `at`, if it was unwritten, and the number of such blocks that
+    /// follow each other from there.
     pub(super) fn find_unwritten(&self, at: FileBlock) -> Option<(BlockNo, u32)> {
         find_in(&self.leaf(at)?.unwritten, at)
     }
@@ -84,7 +85,7 @@ impl Snapshot {
         Some(&self.leaves[leaf])
     }
 
-    /// With a leaf in place of those that it touches.
+    /// A copy in which a leaf replaces those that it overlaps.
     pub(super) fn with(&self, leaf: WrittenLeaf) -> Self {
         let mut leaves = self.leaves_without(leaf.first, leaf.end);
         let place = leaves.partition_point(|other| other.first < leaf.first);
@@ -92,7 +93,7 @@ impl Snapshot {
         Self { leaves }
     }
 
-    /// Without the leaves that `first .. end` touches; `None` if there is none.
+    /// A copy without the leaves that overlap `first .. end`; `None` if there are none.
     pub(super) fn without(&self, first: FileBlock, end: FileBlock) -> Option<Self> {
         let leaves = self.leaves_without(first, end);
         (leaves.len() < self.leaves.len()).then_some(Self { leaves })

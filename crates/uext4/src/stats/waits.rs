@@ -27,7 +27,7 @@ pub enum WaitFor {
     /// A transaction is not durable yet.
     Commit,
     /// Another thread writes back the same inode, or makes a group of syncs durable.
-    Sweep,
+    Writeback,
     /// Another thread performs the flush.
     Flush,
     /// Too much data is dirty.
@@ -46,7 +46,7 @@ impl WaitFor {
         Self::LogSpace,
         Self::ReservedCredits,
         Self::Commit,
-        Self::Sweep,
+        Self::Writeback,
         Self::Flush,
         Self::DirtyLimit,
         Self::DirectIo,
@@ -62,7 +62,7 @@ impl WaitFor {
             Self::LogSpace => "log_space",
             Self::ReservedCredits => "reserved_credits",
             Self::Commit => "commit",
-            Self::Sweep => "sweep",
+            Self::Writeback => "writeback",
             Self::Flush => "flush",
             Self::DirtyLimit => "dirty_limit",
             Self::DirectIo => "direct_io",

@@ -15,8 +15,8 @@ pub enum LockRank {
     File,
     /// One pass over all dirty inodes at a time.
     Drain,
-    /// One writeback sweep of an inode at a time.
-    Sweep,
+    /// One writeback pass over an inode at a time.
+    Writeback,
     /// The right to commit.
     Commit,
     /// Not a lock: an open handle. Its thread waits for no lock of a lower rank.
@@ -60,7 +60,7 @@ impl LockRank {
         (Self::Directory, "Directory"),
         (Self::File, "File"),
         (Self::Drain, "Drain"),
-        (Self::Sweep, "Sweep"),
+        (Self::Writeback, "Writeback"),
         (Self::Commit, "Commit"),
         (Self::Handle, "Handle"),
         (Self::Orphan, "Orphan"),

@@ -6,7 +6,7 @@ use crate::inode::{Attributes, InodeRef, TimeField};
 use crate::xattr;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
 
-/// Number of a device that a special file stands for.
+/// The device number of a special file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Driver.
@@ -20,7 +20,7 @@ pub struct Device {
 pub struct Attr {
     /// Number.
     pub ino: Ino,
-    /// Tells two users of one number apart.
+    /// Distinguishes successive files that have the same number.
     pub generation: u32,
     /// Type.
     pub kind: FileKind,
@@ -34,7 +34,7 @@ pub struct Attr {
     pub links: u32,
     /// Bytes.
     pub size: u64,
-    /// Blocks in use, in units of 512 bytes; data that is not written back yet counts.
+    /// Blocks in use, in units of 512 bytes, including those of data that is not written back yet.
     pub blocks_512: u64,
     /// Last access.
     pub atime: Timestamp,
@@ -44,7 +44,7 @@ pub struct Attr {
     pub ctime: Timestamp,
     /// Creation, where the inode has room for it.
     pub crtime: Option<Timestamp>,
-    /// What a device file stands for.
+    /// The device number, for device files.
     pub rdev: Device,
     /// Inode flags.
     pub flags: InodeFlags,
@@ -55,7 +55,7 @@ pub struct Attr {
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The present.
+    /// The current time.
     Now,
     /// This time.
     At(Timestamp),
@@ -79,17 +79,17 @@ pub struct SetAttr {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Bytes: the file is cut, or extended by a hole.
+    /// Bytes: the file is truncated, or extended by a hole.
     pub size: Option<u64>,
     /// Last access.
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode; the present if it is not given and anything changes.
+    /// Last change of the inode. If it is not given and anything changes, the current time.
     pub ctime: Option<Timestamp>,
     /// Creation.
     pub crtime: Option<Timestamp>,
-    /// Remove capabilities, or those and set-id bits, as a write or a change of owner does.
+    /// Rights to remove, as a write or a change of owner does.
     pub kill_priv: Option<Privs>,
 }
 
@@ -135,8 +135,8 @@ impl Vfs {
     /// Sets attributes.
     ///
     /// # Errors
-    /// `IsADirectory` or `InvalidArgument` for the size of what has none; `NotPermitted` by the
-    /// inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
+    /// `IsADirectory` or `InvalidArgument` for the size of an inode that has none; `NotPermitted`
+    /// by the inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
         self.files.check_writable()?;
         if change.kill_priv.is_some() {
@@ -203,9 +203,9 @@ impl Vfs {
         })
     }
 
-    /// An immutable inode takes no attributes. An append-only one takes times, but no times of the
-    /// caller's choice, unless the change time comes with them: a cache above that holds the times
-    /// of its own writes brings them so.
+    /// Checks the flags of an inode whose attributes are to change. An immutable inode refuses all
+    /// changes. An append-only one accepts times, but times of the caller's choice only together
+    /// with a change time: that is how a cache above brings the times of its own writes.
     fn check_flags(&self, inode: &InodeRef, change: &SetAttr) -> Result<()> {
         let chosen = |time| matches!(time, Some(SetTime::At(_)));
         let times = change.ctime.is_none() && (chosen(change.atime) || chosen(change.mtime));
@@ -218,7 +218,7 @@ impl Vfs {
         })
     }
 
-    /// chmod(2) of a file with an access list changes the list, too.
+    /// Plans the change of the access list by chmod(2), if the file has a list.
     fn plan_acl_mode<'a>(
         &'a self,
         inode: &'a InodeRef,

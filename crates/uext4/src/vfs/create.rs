@@ -18,7 +18,8 @@ use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode};
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Who owns a new inode. The group is that of the directory where its set-group-id bit says so.
+/// The owner of a new inode. If the directory has the set-group-id bit, its group takes the place
+/// of this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// User.
@@ -27,20 +28,20 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// What to create.
+/// Description of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode {
-    /// Type; symbolic links have [`Vfs::symlink`].
+    /// Type; [`Vfs::symlink`] makes symbolic links.
     pub kind: FileKind,
-    /// Permission bits, the caller's umask applied.
+    /// Permission bits, after the caller's umask.
     pub mode: u16,
     /// Owner.
     pub owner: Owner,
-    /// What a device file stands for.
+    /// The device number, for device files.
     pub rdev: Device,
 }
 
-/// Flags that a new inode takes from its directory: those that uext4 honours.
+/// The flags that a new inode inherits from its directory: those that uext4 implements.
 fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
     let all = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
     let modes = InodeFlags::JOURNAL_DATA | InodeFlags::DAX;
@@ -51,7 +52,7 @@ fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
     }
 }
 
-/// Where an inode of that kind belongs.
+/// The kind of child, which decides about the group of its inode.
 fn child(dir: &Inode, kind: FileKind) -> Child {
     if kind != FileKind::Directory {
         return Child::File;
@@ -60,16 +61,16 @@ fn child(dir: &Inode, kind: FileKind) -> Child {
     if is_top { Child::TopDirectory } else { Child::Directory }
 }
 
-/// A number that an inode will have.
+/// An allocated number for a new inode.
 pub(super) struct AllocatedInode {
-    /// Dropped before the allocation: until then the number is nobody else's.
+    /// Dropped before the allocation, because until then no other inode may get the number.
     creation: Creation,
     allocation: InodeAllocation,
     /// Its table block.
     pin: Arc<Buffer>,
 }
 
-/// An inode that is ready to be linked into a directory.
+/// A new inode that is ready to be linked into a directory.
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
     creation: Creation,
@@ -91,9 +92,9 @@ impl Vfs {
         }
         Self::check_name(name)?;
         self.files.trim_inodes();
-        // Before the directory is locked: others in it do not wait for that. Not where the last
-        // inodes go, which somebody whose name exists must not hold even for a moment. A failure is
-        // told below, where it comes after what is wrong with the name.
+        // Before the directory is locked, so that other threads do not wait for it. Not if few
+        // inodes are left: a caller that is about to fail because its name exists must not hold one
+        // of the last even for a moment. A failure is reported below, after errors of the name.
         let early = match self.files.space().has_many_inodes() {
             true => self.allocate_child(dir, new.kind).ok(),
             false => None,
@@ -139,7 +140,7 @@ impl Vfs {
         })
     }
 
-    /// The list that children of `dir` start from.
+    /// The default access list of `dir`, which its children inherit.
     fn default_acl(&self, dir: &Inode) -> Result<Option<Acl>> {
         if !dir.may_have_xattrs() {
             return Ok(None);
@@ -205,10 +206,11 @@ impl Vfs {
         Ok(AllocatedInode { creation, allocation, pin })
     }
 
-    /// Allocates `blocks` blocks for a new inode.
+    /// Makes a new inode in memory, and allocates `blocks` blocks for it.
     pub(super) fn prepare(
         &self,
-        // The creation is given up before its number is free again: locals go in reverse order.
+        // The creation is abandoned before its number is free again, because these are dropped in
+        // reverse order.
         AllocatedInode { pin, allocation, creation }: AllocatedInode,
         kind: FileKind,
         attributes: Attributes,
@@ -230,8 +232,8 @@ impl Vfs {
         Ok(Prepared { inode, creation, allocation, pin, growth })
     }
 
-    /// Links a prepared inode; `fill` gives it its first content in the same handle, `lists` its
-    /// access lists.
+    /// Links a prepared inode. In the same handle `fill` gives it its first content, and `lists`
+    /// its access lists.
     pub(super) fn link_new(
         &self,
         dir: &InodeRef,
@@ -267,10 +269,10 @@ impl Vfs {
         Ok(creation.finish(inode))
     }
 
-    /// Links an inode as `name`, too.
+    /// Adds a hard link `name` to an inode.
     ///
     /// # Errors
-    /// `Exists`, `NotPermitted` for a directory and for what is immutable or append-only,
+    /// `Exists`, `NotPermitted` for a directory and for an immutable or append-only inode,
     /// `TooManyLinks`, `NoSpace`, `ReadOnly`; a device failure.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;

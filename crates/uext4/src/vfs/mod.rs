@@ -1,15 +1,17 @@
 //! Names: operations on directories and attributes, by inode.
 //!
-//! What: [`Vfs`] does what an operating system's file system layer asks: look up, create, link,
-//! unlink, rename, attributes. Paths and permissions are the caller's.
-//! Invariants: a change of names or attributes is one handle, so it happens whole or not at all;
-//! all reads, checks and allocations come before it, and what it changes is held. Three things are
-//! handles of their own: a size that is set together with other attributes, the data that a rename
-//! over a file writes first, and the deletion of what lost its last name and user.
-//! Locking: directories before what they hold; two directories ancestors first, else by number,
-//! under the rename lock when they differ; then files. See `docs/locking.md`.
+//! What: [`Vfs`] has the operations that the file system layer of an operating system asks for:
+//! look up, create, link, unlink, rename, attributes. Paths and permissions are up to the caller.
+//! Invariants: a change of names or attributes is one handle, so a crash shows all of it or
+//! nothing. All reads, checks and allocations come before the handle, under the locks of everything
+//! that it changes. Three steps have handles of their own: a size that is set together with other
+//! attributes, the data that a rename over a file writes first, and the deletion of an inode that
+//! has lost its last name and user.
+//! Locking: a directory before its entries. Two directories: ancestors first, else by number, and
+//! under the rename lock. Then files. See `docs/locking.md`.
 //! Kernel counterpart: `fs/namei.c`, `fs/ext4/namei.c`.
 
+mod attempt;
 mod attr;
 mod create;
 mod open_file;
@@ -17,7 +19,6 @@ mod remove;
 mod rename;
 mod set_id;
 mod symlink;
-mod turn;
 
 pub use attr::{Attr, Device, SetAttr, SetTime};
 pub use create::{NewInode, Owner};
@@ -41,7 +42,7 @@ use uext4_ondisk::{CorruptKind, FileKind, Ino, Place, RoCompat};
 #[derive(Debug)]
 pub struct Vfs {
     files: Arc<Files>,
-    /// Held while an entry moves between directories: the tree's shape is then stable.
+    /// Held while an entry moves between directories, so that the shape of the tree is stable.
     rename: Mutex<()>,
     calls: Calls,
 }
@@ -53,7 +54,7 @@ impl Vfs {
         Self { files, rename: Mutex::new(LockRank::Rename, ()), calls: Calls::default() }
     }
 
-    /// How long calls on files take.
+    /// Latencies of calls on files.
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.calls
@@ -77,8 +78,9 @@ impl Vfs {
             return Err(free());
         }
         let inode = self.files.table().get(ino).map_err(|error| match error.kind() {
-            // A read-only volume shows what it can read, whatever the bitmap says. Of a slot that
-            // was never used, which holds anything, only the bitmap says so.
+            // A read-only volume shows every inode that it can read, whatever the bitmap says. A
+            // slot that was never used holds arbitrary bytes; only the bitmap shows that it is
+            // free.
             ErrorKind::Corrupt(_) if matches!(space.is_inode_used(ino), Ok(false)) => free(),
             _ => error,
         })?;
@@ -86,15 +88,15 @@ impl Vfs {
         if links == 0 { Err(free()) } else { Ok(inode) }
     }
 
-    /// An inode by number and generation, as one who has seen it before names it; also one that has
-    /// lost its last link since, if somebody holds it still.
+    /// An inode by number and generation, for a caller that has seen it before. Also finds an inode
+    /// that has lost its last link and is still in use.
     ///
     /// # Errors
-    /// `NotFound` when it is gone; else as [`Vfs::inode`].
+    /// `NotFound` when it is gone; else those of [`Vfs::inode`].
     pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
         let inode = match self.files.table().find(ino) {
             Some(inode) => inode,
-            // It may have been read, and have lost its last link, since it was not found.
+            // It may have been read and have lost its last link since the search in the table.
             None => match self.inode(ino) {
                 Err(error) if *error.kind() == ErrorKind::NotFound => {
                     self.files.table().find(ino).ok_or(error)?
@@ -108,13 +110,13 @@ impl Vfs {
         Err(Error::new(ErrorKind::NotFound, format!("inode {ino} of another generation")))
     }
 
-    /// Whether the bitmap says that an inode is free, on a volume where it could be given to a new
-    /// file. A bitmap that cannot be read says nothing: no inode is allocated from it.
+    /// Whether the bitmap shows an inode as free, on a volume where the number could be given to a
+    /// new file. A bitmap that cannot be read shows nothing, because no inode is allocated from it.
     fn is_surely_free(&self, ino: Ino) -> bool {
         !self.files.is_read_only() && matches!(self.files.space().is_inode_used(ino), Ok(false))
     }
 
-    /// The inode that `name` leads to in `dir`; `.` and `..` lead where they should.
+    /// The inode that `name` leads to in `dir`, which may be `.` or `..`.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`; `Corrupt`; a device failure.
@@ -133,7 +135,7 @@ impl Vfs {
         }
     }
 
-    /// The directory that holds a directory; the root holds itself.
+    /// The parent of a directory. The root is its own parent.
     fn parent(&self, dir: &InodeRef) -> Result<InodeRef> {
         if dir.ino() == Ino::ROOT {
             return Ok(dir.clone());
@@ -143,8 +145,8 @@ impl Vfs {
         self.linked(dir, entry.ino)
     }
 
-    /// The inode that an entry of `dir` names. An entry that names a free inode is corrupt, and
-    /// so is one that names the directory itself, which this thread may have locked.
+    /// The inode that an entry of `dir` names. An entry that names a free inode is corrupt, and so
+    /// is one that names the directory itself, which this thread may have locked.
     fn linked(&self, dir: &Inode, ino: Ino) -> Result<InodeRef> {
         let corrupt = |why| {
             let kind = CorruptKind::Rule { what: "directory entry", why };
@@ -164,7 +166,7 @@ impl Vfs {
                 Ok(inode)
             };
         }
-        // Else the number could be given to a new inode while this one is in memory.
+        // If it were free, the number could be given to a new inode while this one is in memory.
         if self.is_surely_free(ino) {
             return Err(corrupt("names an inode that is free"));
         }
@@ -267,20 +269,19 @@ impl Vfs {
         Ok(())
     }
 
-    /// As [`Vfs::check_parent`] for a directory that loses an entry: one that is append-only does
-    /// not.
+    /// Checks that a directory may lose an entry. An append-only directory may not.
     fn check_loser(&self, dir: &InodeRef) -> Result<()> {
         self.check_parent(dir)?;
         self.files.check_not_append_only(dir)
     }
 
-    /// What a name that goes, or moves, leads to.
+    /// Checks that an inode may lose a name, or that its name may move.
     fn check_removable(&self, inode: &InodeRef) -> Result<()> {
         self.files.check_changeable(inode)?;
         self.files.check_not_append_only(inode)
     }
 
-    /// A directory that is removed takes no new entries.
+    /// Checks that a directory may get an entry. A removed directory may not.
     fn check_parent(&self, dir: &InodeRef) -> Result<()> {
         expect_directory(dir)?;
         self.files.check_changeable(dir)?;
@@ -290,7 +291,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Whether a directory can have one more subdirectory.
+    /// Checks that a directory can have one more subdirectory.
     fn check_links(&self, dir: &Inode) -> Result<()> {
         let unlimited =
             self.files.space().layout().features.ro_compat.contains(RoCompat::DIR_NLINK);
@@ -301,7 +302,7 @@ impl Vfs {
     }
 }
 
-/// Table blocks of the inodes that a handle will change.
+/// The table blocks of the inodes that a handle will change.
 fn pin(inodes: &[&Inode]) -> Result<Vec<Arc<Buffer>>> {
     inodes.iter().map(|inode| inode.table_block()).collect()
 }
@@ -313,7 +314,7 @@ fn expect_directory(inode: &Inode) -> Result<()> {
     Err(Error::new(ErrorKind::NotADirectory, String::new()))
 }
 
-/// A directory gets a subdirectory. One link stands for more than the format counts.
+/// Counts a new subdirectory. A link count of 1 means more than the format can count.
 fn add_subdirectory(attributes: &mut Attributes) {
     if attributes.links == 1 {
         return;
@@ -324,7 +325,7 @@ fn add_subdirectory(attributes: &mut Attributes) {
     }
 }
 
-/// A directory loses a subdirectory.
+/// Discounts a subdirectory.
 fn drop_subdirectory(attributes: &mut Attributes) {
     if attributes.links > 2 {
         attributes.links -= 1;

@@ -9,8 +9,8 @@ use crate::sync::time::Instant;
 use std::sync::Arc;
 use uext4_ondisk::FileKind;
 
-/// A file that somebody has open: it stays even if its last name goes, and it is told of each
-/// writeback failure once.
+/// An open file. It exists even after its last name has gone, and it reports each writeback failure
+/// once.
 #[derive(Debug)]
 pub struct OpenFile {
     vfs: Arc<Vfs>,
@@ -37,7 +37,7 @@ impl OpenFile {
         &self.inode
     }
 
-    /// Reads from byte `offset`; fewer bytes than asked only at the end of the file.
+    /// Reads from byte `offset`. Returns fewer bytes than asked only at the end of the file.
     ///
     /// # Errors
     /// `IsADirectory`; a corrupt tree; a device failure.
@@ -47,7 +47,8 @@ impl OpenFile {
         self.watch(|files| files.read(&self.inode, offset, buf))
     }
 
-    /// Writes at byte `offset`; fewer bytes than given only if an error came after the first.
+    /// Writes at byte `offset`. Returns fewer bytes than given only if an error came after the
+    /// first.
     ///
     /// # Errors
     /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
@@ -61,10 +62,10 @@ impl OpenFile {
         self.change(|files| files.write(&self.inode, offset, buf))
     }
 
-    /// Appends; returns where the data begins and how many bytes were written.
+    /// Appends. Returns the byte where the data begins and the number of bytes written.
     ///
     /// # Errors
-    /// As [`OpenFile::write_at`].
+    /// Those of [`OpenFile::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
@@ -72,32 +73,34 @@ impl OpenFile {
         self.change(|files| files.append(&self.inode, buf))
     }
 
-    /// Writes back what is dirty of the file, and drops its pages from the cache: the next read
-    /// asks the device.
+    /// Writes back the dirty pages of the file, and drops all of its pages from the cache, so that
+    /// the next read asks the device.
     ///
     /// # Errors
-    /// `IsADirectory`; as a writeback of the file, whose pages stay then.
+    /// `IsADirectory`; a failure of writeback, which leaves the pages in the cache.
     pub fn drop_cached(&self) -> Result<()> {
         self.expect_file()?;
         self.change(|files| files.drop_cached(&self.inode))
     }
 
-    /// Reads from byte `offset`, past the page cache; offset and length are multiples of 512.
-    /// Fewer bytes than asked only at the end of the file.
+    /// Reads from byte `offset`, past the page cache. Offset and length are multiples of 512.
+    /// Returns fewer bytes than asked only at the end of the file.
     ///
     /// # Errors
-    /// `InvalidArgument` for anything else; `IsADirectory`; a corrupt tree; a device failure.
+    /// `InvalidArgument` for another offset or length; `IsADirectory`; a corrupt tree; a device
+    /// failure.
     pub fn read_direct_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().read.begin();
         self.watch(|files| files.read_direct(&self.inode, offset, buf))
     }
 
-    /// Writes at byte `offset`, past the page cache; offset and length are multiples of 512. Fewer
-    /// bytes than given only if there was no space for more. Not durable before a sync.
+    /// Writes at byte `offset`, past the page cache. Offset and length are multiples of 512.
+    /// Returns fewer bytes than given only if there was no space for more. The data is not durable
+    /// before a sync.
     ///
     /// # Errors
-    /// `InvalidArgument` for anything else; as [`OpenFile::write_at`].
+    /// `InvalidArgument` for another offset or length; those of [`OpenFile::write_at`].
     pub fn write_direct_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
@@ -105,11 +108,11 @@ impl OpenFile {
         self.change(|files| files.write_direct(&self.inode, offset, buf, false))
     }
 
-    /// As [`OpenFile::write_direct_at`] and then `sync(true)`, of these bytes alone where that is
-    /// enough.
+    /// [`OpenFile::write_direct_at`] followed by `sync(true)`; only these bytes are synced if that
+    /// is enough.
     ///
     /// # Errors
-    /// As those; then it is not known what is durable.
+    /// Those of both; it is not known then what is durable.
     pub fn write_direct_durably_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
@@ -117,8 +120,8 @@ impl OpenFile {
         self.change(|files| files.write_direct(&self.inode, offset, buf, true))
     }
 
-    /// Maps `len` bytes from byte `offset` of a file in DAX mode: bytes are copied in and out with
-    /// no look-up. Holes get blocks of zeroes.
+    /// Maps `len` bytes from byte `offset` of a file in DAX mode, so that bytes can be copied in
+    /// and out without a look-up. Holes get zeroed blocks.
     ///
     /// # Errors
     /// `Unsupported` for a file that is not in DAX mode; `InvalidArgument` for a range that is
@@ -126,18 +129,18 @@ impl OpenFile {
     pub fn map(&self, offset: u64, len: u64) -> Result<Lease> {
         self.expect_file()?;
         let files = self.vfs.files();
-        let _inside = files.enter()?;
+        let _call = files.begin_call()?;
         files.watch(files.map(&self.inode, offset, len))
     }
 
-    /// Makes the file durable; only what is needed to read its data back if `data_only`.
+    /// Makes the file durable. With `data_only`, only what is needed to read its data back.
     ///
     /// # Errors
-    /// A writeback failure that this file has not been told of; a failed flush; an aborted
+    /// A writeback failure that this open file has not reported yet; a failed flush; an aborted
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let start = Instant::now();
-        let Some(_inside) = self.vfs.files().enter_to_sync()? else {
+        let Some(_call) = self.vfs.files().begin_sync_call()? else {
             return self.inode.errors.check(&self.errors).map_or(Ok(()), Err);
         };
         let synced = self.watch(|files| files.sync(&self.inode, data_only));
@@ -148,7 +151,7 @@ impl OpenFile {
         }
     }
 
-    /// fallocate(2): allocates, punches, zeroes, takes out or puts in a range of bytes.
+    /// fallocate(2): allocates, punches, zeroes, collapses or inserts a range of bytes.
     ///
     /// # Errors
     /// `NoSpace`, `FileTooBig`, `InvalidArgument`, `NotPermitted`, `Unsupported`, `ReadOnly`; a
@@ -177,25 +180,26 @@ impl OpenFile {
         self.watch(|files| files.seek(&self.inode, offset, Seek::Hole))
     }
 
-    /// What close(2) does: a file that was cut to nothing and written again is written back
+    /// The work of close(2): a file that was truncated to nothing and written again is written back
     /// (`auto_da_alloc`), and a writeback failure is reported.
     ///
     /// # Errors
-    /// A writeback failure that this file has not been told of.
+    /// A writeback failure that this open file has not reported yet.
     pub fn flush(&self) -> Result<()> {
         if self.inode.flush_on_close.swap(false, Ordering::Relaxed)
             && self.vfs.files().options().auto_da_alloc
         {
-            // Recorded with the inode, and so reported below. The end of the volume does it, too.
-            let _ = self.change(|files| files.sweep(&self.inode));
+            // A failure is recorded with the inode, and so reported below. Closing the volume
+            // writes the file back as well.
+            let _ = self.change(|files| files.write_back(&self.inode));
         }
         self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
     }
 
-    /// Runs an operation that may change the volume, unless that is being closed; else as
-    /// [`OpenFile::watch`].
+    /// Runs an operation that may change the volume, unless that is being closed. Damage that it
+    /// meets has the consequences of `errors=`.
     fn change<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
-        let _inside = self.vfs.files().enter()?;
+        let _call = self.vfs.files().begin_call()?;
         self.watch(operation)
     }
 
@@ -204,7 +208,7 @@ impl OpenFile {
         self.vfs.before_change(&self.inode)
     }
 
-    /// Runs an operation; damage that it meets has the consequences of `errors=`.
+    /// Runs an operation. Damage that it meets has the consequences of `errors=`.
     fn watch<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
         let files = self.vfs.files();
         files.watch(operation(files))
@@ -219,8 +223,8 @@ impl OpenFile {
 }
 
 impl Drop for OpenFile {
-    /// The last one to close a file gives back what is held for it. Drops allocations, so it
-    /// happens with no lock of the engine held.
+    /// The last close of a file releases its preallocation. No lock of the engine is held, because
+    /// allocations are dropped.
     fn drop(&mut self) {
         self.inode.preallocation.close(self.vfs.files().space());
     }

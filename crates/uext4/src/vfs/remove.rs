@@ -1,9 +1,9 @@
 //! Removing names.
 //!
-//! Invariants: the last link of an inode goes in the same handle in which it becomes an orphan; its
-//! blocks are freed when nobody uses it any more.
+//! Invariants: the last link of an inode goes in the handle in which it becomes an orphan. Its
+//! blocks are freed when it is no longer in use.
 
-use super::turn::{Done, Turn};
+use super::attempt::{Attempt, Done};
 use super::{Vfs, drop_subdirectory};
 use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::inode::{Attributes, InodeRef};
 use uext4_ondisk::FileKind;
 
 impl Vfs {
-    /// Removes a name of anything but a directory.
+    /// Removes a name of an inode that is not a directory.
     ///
     /// # Errors
     /// `NotFound`, `IsADirectory`, `NotPermitted`, `ReadOnly`; a device failure.
@@ -53,12 +53,12 @@ impl Vfs {
     /// `NotFound`, `NotADirectory`, `NotEmpty`, `ReadOnly`; a device failure.
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
-        self.in_turn(false, |turn| self.rmdir_in(turn, dir, name))?;
+        self.attempt(false, |attempt| self.try_rmdir(attempt, dir, name))?;
         self.files.honour_dirsync_flags(&[dir])?;
         self.files.delete_unlinked()
     }
 
-    fn rmdir_in(&self, turn: Turn<'_>, dir: &InodeRef, name: &[u8]) -> Result<Done> {
+    fn try_rmdir(&self, attempt: Attempt<'_>, dir: &InodeRef, name: &[u8]) -> Result<Done> {
         let _exclusive = dir.lock().write_adaptive();
         self.check_loser(dir)?;
         let space = self.files.space();
@@ -66,7 +66,7 @@ impl Vfs {
         let child = self.linked(dir, entry.ino)?;
         super::expect_directory(&child)?;
         self.check_removable(&child)?;
-        let Some(_child) = turn.lock(&child) else { return Ok(Done::NotYet) };
+        let Some(_child) = attempt.lock(&child) else { return Ok(Done::NotYet) };
         if !dir::is_empty(space, &child)? {
             return Err(Error::new(ErrorKind::NotEmpty, String::new()));
         }

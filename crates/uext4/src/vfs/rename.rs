@@ -1,12 +1,12 @@
 //! Renaming.
 //!
-//! Locking: first, with none, the data of a file that replaces another is written. Then the rename
-//! lock when two directories take part, so that nobody moves a directory meanwhile; then both
-//! directories, ancestors first, else by number; then the inodes that move or go: directories by
-//! number (see `turn`), then files by number.
+//! Locking: the data of a file that replaces another is written first, with no lock held. Then, if
+//! two directories take part, the rename lock, so that no other thread moves a directory meanwhile.
+//! Then both directories, ancestors first, else by number. Then the inodes that move or go:
+//! directories by number (see `attempt`), then files by number.
 
+use super::attempt::{Attempt, ContentLock, Done};
 use super::remove::not_found;
-use super::turn::{ContentLock, Done, Turn};
 use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
 use crate::dir::{self, Entry, Insertion};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,7 +15,7 @@ use crate::inode::{Attributes, Inode, InodeRef};
 use crate::journal::Handle;
 use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
-/// What happens to a file that has the new name already.
+/// What happens to an inode that has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// It is replaced.
@@ -62,17 +62,20 @@ impl Vfs {
         }
         let crosses = dir.ino() != new_dir.ino();
         let renamed = self
-            .in_turn(crosses, |turn| self.rename_in(turn, dir, name, new_dir, new_name, mode))
+            .attempt(crosses, |attempt| {
+                self.try_rename(attempt, dir, name, new_dir, new_name, mode)
+            })
             .and_then(|()| self.files.honour_dirsync_flags(&[dir, new_dir]));
-        // Also of a rename that failed: others may have removed what it looked at meanwhile, and
-        // left the deletion to the last user.
+        // Even if the rename has failed: another thread may have removed the last name of an inode
+        // that it looked at, and left the deletion to the last user.
         let deleted = self.files.watch(self.files.delete_unlinked());
         renamed.and(deleted)
     }
 
-    /// Writes the data of a file that is about to replace another (`auto_da_alloc`) while nothing
-    /// is locked: it may take long. What comes between this and the locks, or fails here, is
-    /// written under them: a failure is told where it comes after what is wrong with the names.
+    /// Writes the data of a file that is about to replace another (`auto_da_alloc`). This is done
+    /// before anything is locked, because it may take long. Data that becomes dirty afterwards, or
+    /// fails to be written here, is written again under the locks, so that errors of the names are
+    /// reported first.
     fn write_ahead(&self, dir: &InodeRef, name: &[u8], new_dir: &InodeRef, new_name: &[u8]) {
         if self.files.options().auto_da_alloc
             && let Ok(from) = self.lookup(dir, name)
@@ -80,13 +83,13 @@ impl Vfs {
             && from.pages().map.dirty() > 0
             && self.lookup(new_dir, new_name).is_ok_and(|to| to.ino() != from.ino())
         {
-            let _ = self.files.watch(self.files.sweep(&from));
+            let _ = self.files.watch(self.files.write_back(&from));
         }
     }
 
-    fn rename_in(
+    fn try_rename(
         &self,
-        turn: Turn<'_>,
+        attempt: Attempt<'_>,
         dir: &InodeRef,
         name: &[u8],
         new_dir: &InodeRef,
@@ -107,8 +110,8 @@ impl Vfs {
             (RenameMode::NoReplace, Some(_)) => Err(Error::new(ErrorKind::Exists, String::new())),
             (RenameMode::Exchange, None) => Err(not_found()),
             (_, Some(to)) if to.inode.ino() == from.inode.ino() => Ok(Done::Yes),
-            (RenameMode::Exchange, Some(to)) => self.exchange(turn, &from, &to),
-            (_, to) => self.replace(turn, &from, new_dir, new_name, to.as_ref()),
+            (RenameMode::Exchange, Some(to)) => self.exchange(attempt, &from, &to),
+            (_, to) => self.replace(attempt, &from, new_dir, new_name, to.as_ref()),
         }
     }
 
@@ -119,20 +122,20 @@ impl Vfs {
         Ok(Some(Side { dir, entry, inode }))
     }
 
-    /// Whether `a` is locked before `b`: it holds `b`, or neither holds the other and its number
-    /// is lower. The rename lock is held.
+    /// Whether `a` is locked before `b`: it is an ancestor of `b`, or neither is an ancestor of the
+    /// other and its number is lower. The rename lock is held.
     fn goes_first(&self, a: &InodeRef, b: &InodeRef) -> Result<bool> {
-        if self.holds(a.ino(), b)? {
+        if self.is_ancestor(a.ino(), b)? {
             return Ok(true);
         }
-        Ok(!self.holds(b.ino(), a)? && a.ino() < b.ino())
+        Ok(!self.is_ancestor(b.ino(), a)? && a.ino() < b.ino())
     }
 
-    /// Whether directory `ancestor` is `dir` or holds it at any depth. The rename lock is held, so
-    /// `..` entries of linked directories stay.
-    fn holds(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
+    /// Whether directory `ancestor` is `dir` or is above it. The rename lock is held, so `..`
+    /// entries of linked directories stay.
+    fn is_ancestor(&self, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
         let mut at = dir.clone();
-        // In a loop the walk comes by where it was after 1, 2, 4, .. steps.
+        // In a loop the walk comes back to the place where it was after 1, 2, 4, .. steps.
         let (mut mark, mut steps, mut next_mark) = (None, 0_u32, 1_u32);
         loop {
             if at.ino() == ancestor {
@@ -156,19 +159,19 @@ impl Vfs {
 
     fn replace(
         &self,
-        turn: Turn<'_>,
+        attempt: Attempt<'_>,
         from: &Side<'_>,
         new_dir: &InodeRef,
         new_name: &[u8],
         to: Option<&Side<'_>>,
     ) -> Result<Done> {
         let crosses = from.dir.ino() != new_dir.ino();
-        if from.is_directory() && crosses && self.holds(from.inode.ino(), new_dir)? {
+        if from.is_directory() && crosses && self.is_ancestor(from.inode.ino(), new_dir)? {
             return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
         }
         if let Some(to) = to {
             check_kinds(from, to)?;
-            if to.is_directory() && crosses && self.holds(to.inode.ino(), from.dir)? {
+            if to.is_directory() && crosses && self.is_ancestor(to.inode.ino(), from.dir)? {
                 return Err(Error::new(ErrorKind::NotEmpty, String::new()));
             }
         }
@@ -180,11 +183,11 @@ impl Vfs {
             && to.is_some()
             && from.inode.kind() == FileKind::Regular
         {
-            // A program that replaces a file by a new one wants one of the two after a crash. Most
-            // of it has been written, see `write_ahead`.
-            self.files.sweep(&from.inode)?;
+            // A program that replaces a file expects one of the two after a crash. Most of the data
+            // has been written by `write_ahead`.
+            self.files.write_back(&from.inode)?;
         }
-        let Some(_locks) = lock_moving(turn, &from.inode, to.map(|to| &to.inode)) else {
+        let Some(_locks) = lock_moving(attempt, &from.inode, to.map(|to| &to.inode)) else {
             return Ok(Done::NotYet);
         };
         if let Some(to) = to
@@ -259,16 +262,16 @@ impl Vfs {
         if links == 0 { self.files.orphans().add(handle, &to.inode) } else { Ok(()) }
     }
 
-    fn exchange(&self, turn: Turn<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {
+    fn exchange(&self, attempt: Attempt<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {
         let crosses = from.dir.ino() != to.dir.ino();
         if crosses {
             for (side, other) in [(from, to), (to, from)] {
-                if side.is_directory() && self.holds(side.inode.ino(), other.dir)? {
+                if side.is_directory() && self.is_ancestor(side.inode.ino(), other.dir)? {
                     return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
                 }
             }
         }
-        let Some(_locks) = lock_moving(turn, &from.inode, Some(&to.inode)) else {
+        let Some(_locks) = lock_moving(attempt, &from.inode, Some(&to.inode)) else {
             return Ok(Done::NotYet);
         };
         let space = self.files.space();
@@ -326,14 +329,15 @@ fn lock_dirs<'a>(
     (first.lock().write(), Some(second.lock().write()))
 }
 
-/// Locks the inodes that move or go: directories before files, then by number. `None`: one is busy.
+/// Locks the inodes that move or go: directories before files, then by number. `None` if one is
+/// busy.
 fn lock_moving<'a>(
-    turn: Turn<'_>,
+    attempt: Attempt<'_>,
     a: &'a InodeRef,
     b: Option<&'a InodeRef>,
 ) -> Option<Vec<ContentLock<'a>>> {
     let mut inodes: Vec<&Inode> = vec![a];
     inodes.extend(b.map(|b| &***b));
     inodes.sort_by_key(|inode| (inode.kind() != FileKind::Directory, inode.ino()));
-    inodes.into_iter().map(|inode| turn.lock(inode)).collect()
+    inodes.into_iter().map(|inode| attempt.lock(inode)).collect()
 }

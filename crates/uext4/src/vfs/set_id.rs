@@ -1,13 +1,15 @@
-//! Set-id bits and capabilities, which a change of content takes away from a file.
+//! Removal of set-id bits and capabilities when the content of a file changes.
 //!
-//! What: a mark of the calling thread, as the kernel's credentials are one. A thread that works for
-//! nobody in particular changes neither. A thread that works for a caller ([`removing_privs`])
+//! What: a thread carries a mark, as it carries credentials in the kernel. A thread that works for
+//! no particular caller removes neither. A thread that works for a caller ([`removing_privs`])
 //! removes the capabilities of each file that it changes (`security.capability`), and its set-id
-//! bits where the caller has no `CAP_FSETID`. Looked at by the writes and fallocate of an
-//! [`OpenFile`](super::OpenFile); a queue of direct requests and a lease are their owner's.
-//! Invariants: both are gone before the first byte changes, and there is a handle only where there
-//! is something to remove. A mode or a capability that is set during a write comes before or after
-//! it; a caller that needs more keeps both apart, as the kernel does for a mount.
+//! bits if the caller has no `CAP_FSETID`. The writes and fallocate of an
+//! [`OpenFile`](super::OpenFile) look at the mark. Queues of direct requests and leases do not,
+//! because they belong to their owner.
+//! Invariants: both are removed before the first byte changes, in a handle that is started only if
+//! there is something to remove. A mode or a capability that is set during a write takes effect
+//! before or after it. A caller that needs more has to serialise them, as the kernel does for a
+//! mount.
 //! Kernel counterpart: `file_remove_privs` in `fs/inode.c`, `cap_inode_killpriv` in
 //! `security/commoncap.c`.
 
@@ -18,15 +20,15 @@ use crate::xattr;
 use std::cell::Cell;
 use uext4_ondisk::FileKind;
 
-/// The attribute that a file's capabilities are kept in.
+/// The extended attribute that holds the capabilities of a file.
 pub(super) const CAPABILITY: &[u8] = b"security.capability";
 
-/// The rights that a change of content takes away from a file.
+/// The rights that a change of content removes from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privs {
-    /// Capabilities, which no writer keeps.
+    /// Capabilities, which every write removes.
     Capabilities,
-    /// Set-id bits too, which a writer without `CAP_FSETID` does not keep.
+    /// Capabilities and set-id bits, which a writer without `CAP_FSETID` removes.
     All,
     /// And set-group-id of a file that its group may not run, which such a writer does not keep
     /// outside the group.
@@ -45,12 +47,12 @@ impl Privs {
 }
 
 thread_local! {
-    /// What the thread removes, and whether it has removed anything.
+    /// The rights that the thread removes, and whether it has removed any.
     static MARK: Cell<(Option<Privs>, bool)> = const { Cell::new((None, false)) };
 }
 
-/// Does `work` for a caller whose changes of content remove `privs`. Returns besides whether
-/// anything was removed.
+/// Does `work` for a caller whose changes of content remove `privs`. Also returns whether any were
+/// removed.
 pub fn removing_privs<T>(privs: Privs, work: impl FnOnce() -> T) -> (T, bool) {
     struct Before((Option<Privs>, bool));
     impl Drop for Before {
@@ -64,12 +66,12 @@ pub fn removing_privs<T>(privs: Privs, work: impl FnOnce() -> T) -> (T, bool) {
 }
 
 impl Vfs {
-    /// To be called before the content of `inode` changes. The caller holds no lock, and is not
-    /// inside another call of the volume.
+    /// Removes the rights that a change of content removes. Called before the content of `inode`
+    /// changes, with no lock held and outside any other call of the volume.
     ///
     /// # Errors
-    /// As [`Files::check_changeable`](crate::file::Files::check_changeable); `NoSpace` where the
-    /// attributes' block is shared; a device failure.
+    /// Those of [`Files::check_changeable`](crate::file::Files::check_changeable); `NoSpace` if the
+    /// block of the attributes is shared; a device failure.
     #[inline]
     pub(super) fn before_change(&self, inode: &InodeRef) -> Result<()> {
         let (Some(privs), _) = MARK.get() else { return Ok(()) };
@@ -81,7 +83,7 @@ impl Vfs {
 
     #[cold]
     fn remove_before_change(&self, inode: &InodeRef, privs: Privs) -> Result<()> {
-        let _inside = self.files.enter()?;
+        let _call = self.files.begin_call()?;
         self.remove_privs(inode, privs)?;
         MARK.set((Some(privs), true));
         Ok(())
@@ -92,14 +94,15 @@ impl Vfs {
         has_bits || self.has_capabilities(inode)
     }
 
-    /// Whether a file has capabilities. Remembered where it has none, so that a file with other
-    /// attributes is looked at once. Attributes that cannot be read give no capabilities, here and
-    /// in the kernel.
+    /// Whether a file has capabilities. The answer "none" is remembered, so that the attributes of
+    /// a file are read once. Attributes that cannot be read grant no capabilities, as in the
+    /// kernel.
     fn has_capabilities(&self, inode: &InodeRef) -> bool {
         if inode.has_no_capabilities() || !inode.may_have_xattrs() {
             return false;
         }
-        // Setting attributes holds this exclusively: the answer is remembered before it can change.
+        // Setting an attribute takes this lock exclusively, so the answer is remembered before it
+        // can change.
         let _shared = inode.lock().read();
         match xattr::get(self.files.space(), inode, CAPABILITY) {
             Ok(_) => true,
@@ -110,11 +113,11 @@ impl Vfs {
         }
     }
 
-    /// Removes what a change of content removes, in one handle. The caller is inside a call of the
-    /// volume and holds no lock.
+    /// Removes the rights that a change of content removes, in one handle. The caller is in a call
+    /// of the volume and holds no lock.
     ///
     /// # Errors
-    /// As [`Vfs::before_change`].
+    /// Those of [`Vfs::before_change`].
     pub(super) fn remove_privs(&self, inode: &InodeRef, privs: Privs) -> Result<()> {
         if inode.kind() != FileKind::Regular || !self.has_privs(inode, privs) {
             return Ok(());

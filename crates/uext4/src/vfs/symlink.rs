@@ -1,6 +1,6 @@
 //! Symbolic links.
 //!
-//! On disk: a target shorter than 60 bytes stands in `i_block`, a longer one in a block of its own,
+//! On disk: a target shorter than 60 bytes is in `i_block`; a longer one is in a block of its own,
 //! which is journaled like other metadata.
 
 use super::{Owner, Vfs};
@@ -69,7 +69,7 @@ impl Vfs {
     /// Target of a symbolic link.
     ///
     /// # Errors
-    /// `InvalidArgument` for anything else; `Corrupt`; a device failure.
+    /// `InvalidArgument` for an inode that is no symbolic link; `Corrupt`; a device failure.
     pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a symbolic link"));

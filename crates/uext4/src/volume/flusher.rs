@@ -1,4 +1,5 @@
-//! The thread that writes dirty data back: what is old, and what is too much.
+//! The flusher: a thread that writes dirty data back when it is old or when there is too much of
+//! it.
 
 use crate::cache::{FlusherWork, Throttle};
 use crate::error::{Error, Result};
@@ -8,7 +9,7 @@ use crate::sync::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it looks for what is old.
+/// The interval at which it looks for old data.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// A running flusher; dropping it ends the thread.
@@ -30,10 +31,10 @@ impl Flusher {
     }
 }
 
-/// Lets writers go that wait for a flusher, when there is none any more: one that panics ends here.
-struct LetGo<'a>(&'a Throttle);
+/// Releases the writers that wait for the flusher when its thread ends, even by a panic.
+struct ReleaseWriters<'a>(&'a Throttle);
 
-impl Drop for LetGo<'_> {
+impl Drop for ReleaseWriters<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -41,7 +42,7 @@ impl Drop for LetGo<'_> {
 
 fn run(files: &Files) {
     let throttle = files.table().budget().throttle();
-    let _let_go = LetGo(throttle);
+    let _release = ReleaseWriters(throttle);
     let mut next_period = Instant::now() + PERIOD;
     loop {
         let left = next_period.saturating_duration_since(Instant::now());
@@ -49,7 +50,7 @@ fn run(files: &Files) {
             return;
         }
         if files.is_read_only() {
-            // Writers are told why, before they ask for room.
+            // Writers learn the reason before they ask for room.
             throttle.stall(None);
             continue;
         }
@@ -66,7 +67,8 @@ impl Drop for Flusher {
     fn drop(&mut self) {
         self.files.table().budget().throttle().end();
         if let Some(thread) = self.thread.take() {
-            // A flusher that panicked has nothing to tell: writeback errors stand with inodes.
+            // A flusher that panicked has nothing to report, because writeback errors are recorded
+            // with inodes.
             let _ = thread.join();
         }
     }

@@ -1,10 +1,10 @@
 //! A mounted volume: the engine's front door.
 //!
-//! What: [`Volume::open`] takes a device to a usable file system: superblock, journal replay,
-//! space, orphans. [`Volume::close`] takes it back to a clean image. In between it is the
-//! operations of [`Vfs`] with the volume's reaction to damage.
+//! What: [`Volume::open`] makes a device a usable file system: superblock, journal replay, space,
+//! orphans. [`Volume::close`] leaves a clean image. In between it offers the operations of [`Vfs`],
+//! with the volume's reaction to damage.
 //! Invariants: `needs_recovery` is durable in the superblock before anything else of the volume
-//! changes, and goes only when the log is empty and everything is at home.
+//! changes. It is removed only when the log is empty and everything is checkpointed.
 //! Kernel counterpart: `fs/ext4/super.c`.
 
 mod flusher;
@@ -45,26 +45,27 @@ struct Inner {
     flusher: Mutex<Option<Flusher>>,
     recovery: RecoveryReport,
     orphan_problems: Vec<Error>,
-    /// How the volume ended. Held while it ends, so that others wait for that.
+    /// The result of closing the volume. The lock is held while it is closed, so that other callers
+    /// wait.
     end: Mutex<Option<Result<()>>>,
-    /// It ended without something that was not synced.
+    /// Closing has lost changes that were not synced.
     has_lost: AtomicBool,
     opened: Instant,
 }
 
-/// What opening a volume had to put right.
+/// The repairs that opening a volume made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Transactions replayed from the journal.
     pub transactions: u32,
-    /// Blocks written home by that.
+    /// Blocks that the replay wrote to their final locations.
     pub blocks: usize,
-    /// Orphans found that can be deleted or truncated; those that could not be are
-    /// [`Volume::orphan_problems`].
+    /// Orphans that were found and can be deleted or truncated. [`Volume::orphan_problems`] has the
+    /// others.
     pub orphans: usize,
 }
 
-/// Space of a volume, as statfs(2) tells it.
+/// Space of a volume, as statfs(2) reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Bytes of a block.
@@ -73,7 +74,8 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks less those kept back for the administrator and for nodes of extent trees.
+    /// Free blocks less those that are reserved for the administrator and for nodes of extent
+    /// trees.
     pub blocks_available: u64,
     /// Inodes.
     pub inodes: u64,
@@ -86,19 +88,19 @@ pub struct StatFs {
 }
 
 impl Volume {
-    /// Opens the file system on `device`: replays its journal, deletes orphans. With
-    /// `read_only` the device is never written; a dirty journal is replayed into memory.
+    /// Opens the file system on `device`: replays its journal and deletes orphans. With `read_only`
+    /// the device is never written; a dirty journal is replayed into memory.
     ///
     /// # Errors
-    /// No file system, features that are not supported (named), counts that do not fit the
-    /// device, corrupt metadata, a device failure.
+    /// No file system, features that are not supported (named), counts that do not fit the device,
+    /// corrupt metadata, a device failure.
     pub fn open(device: SharedDevice, options: MountOptions) -> Result<Self> {
         mount::open(device, options)
     }
 
-    /// Writes everything back and leaves a clean image. Calls by other clones that would change the
-    /// volume are refused from the begin of this one on; those that are under way are waited for,
-    /// so what they acknowledge is in the image. Other clones can only read afterwards.
+    /// Writes everything back and leaves a clean image. From its begin on, calls by other clones
+    /// that would change the volume are refused. Calls under way are waited for, so everything that
+    /// they acknowledge is in the image. Afterwards other clones can only read.
     ///
     /// # Errors
     /// The first failure; the journal then stays to be replayed.
@@ -106,17 +108,18 @@ impl Volume {
         self.inner.shut_down(FilesWithoutName::Delete)
     }
 
-    /// As [`Volume::close`], and files that have lost their last name and are in use can be read
-    /// on: they stay orphans, which the next mount deletes.
+    /// As [`Volume::close`], but files that have lost their last name and are in use can still be
+    /// read. They stay orphans, which the next mount deletes.
     ///
     /// # Errors
-    /// As [`Volume::close`].
+    /// Those of [`Volume::close`].
     pub fn remount_read_only(&self) -> Result<()> {
         self.inner.shut_down(FilesWithoutName::Keep)
     }
 
-    /// Whether a close that failed has lost what was not synced. If not, all is durable, and the
-    /// journal holds what is not in its place. True also where it is not known.
+    /// Whether a close that failed has lost changes that were not synced. If not, everything is
+    /// durable, and the journal holds the blocks that are not checkpointed. Also true if it is not
+    /// known.
     #[must_use]
     pub fn has_lost_changes(&self) -> bool {
         self.inner.has_lost.load(Ordering::SeqCst)
@@ -137,7 +140,7 @@ impl Volume {
     /// The first writeback failure; a failed flush; an aborted journal.
     pub fn sync(&self) -> Result<()> {
         let files = self.inner.vfs.files();
-        let Some(_inside) = files.enter_to_sync()? else { return Ok(()) };
+        let Some(_call) = files.begin_sync_call()? else { return Ok(()) };
         self.watch(files.sync_all())
     }
 
@@ -181,9 +184,9 @@ impl Volume {
         self.space().group_desc(group)
     }
 
-    /// The free runs of a group in ascending order, as the journal will have them: whatever has
-    /// been mapped or freed counts, cached data without a place does not. Groups can be asked for
-    /// by several threads at a time.
+    /// The free runs of a group in ascending order, as the journal will have them. Blocks that have
+    /// been mapped or freed count; cached data without a place does not. Several threads may ask at
+    /// a time.
     ///
     /// # Errors
     /// See [`Space::free_runs`].
@@ -192,39 +195,39 @@ impl Volume {
     }
 
     /// Tells the device which blocks are free in the `len` bytes from byte `start`, in runs of at
-    /// least `min_len` bytes; returns how many bytes it was told. A file that holds the image gets
-    /// holes there. Others go on meanwhile.
+    /// least `min_len` bytes. Returns the number of bytes in these runs. A file that holds the
+    /// image gets holes there. Other calls go on meanwhile.
     ///
     /// # Errors
-    /// `ReadOnly`; else see [`Space::trim`].
+    /// `ReadOnly`; those of [`Space::trim`].
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let files = self.inner.vfs.files();
-        let _inside = files.enter()?;
+        let _call = files.begin_call()?;
         files.check_writable()?;
         self.watch(self.space().trim(start, len, min_len))
     }
 
-    /// What the device was told of free blocks, by [`Volume::trim`] and with `-o discard`.
+    /// Statistics of discards, by [`Volume::trim`] and with `-o discard`.
     #[must_use]
     pub fn discard_stats(&self) -> DiscardStats {
         self.space().discards().stats()
     }
 
-    /// Has `hook` called with the reason when a discard fails for the first time, on whatever
-    /// thread met it; it must not use the volume. The first hook stays.
+    /// Sets a hook that is called with the reason when a discard fails for the first time, on any
+    /// thread. It must not use the volume. The first hook stays.
     pub fn set_discard_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.space().discards().set_hook(Box::new(hook));
     }
 
-    /// Counts of the windows that streams hold.
+    /// Counts of the preallocations that streams hold.
     #[must_use]
     pub fn preallocation_stats(&self) -> PreallocationStats {
         self.space().preallocation_stats()
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until
-    /// it returns false. Cached data without a place on the device is not in it: sync first to see
-    /// that too. Inodes without blocks (devices, short symbolic links) have none.
+    /// it returns false. Cached data has no extent before it is written back: sync first to see it.
+    /// Inodes without blocks (devices, short symbolic links) have none.
     ///
     /// # Errors
     /// See [`extent::list`].
@@ -243,7 +246,7 @@ impl Volume {
         self.inner.vfs.files().is_read_only()
     }
 
-    /// Why the volume is read-only, if it was not asked to be.
+    /// The reason why the volume is read-only although it was not asked to be.
     #[must_use]
     pub fn read_only_reason(&self) -> Option<String> {
         let journal = self.space().journal();
@@ -253,50 +256,50 @@ impl Volume {
         self.inner.read_only_reason.clone()
     }
 
-    /// What opening the volume put right.
+    /// The repairs that opening the volume made.
     #[must_use]
     pub fn recovery(&self) -> RecoveryReport {
         self.inner.recovery
     }
 
-    /// Why orphans that a crash left were not cleaned up, one error for each; they stay for e2fsck,
+    /// Why orphans that a crash left were not cleaned up: one error for each. They stay for e2fsck,
     /// or for the next mount.
     #[must_use]
     pub fn orphan_problems(&self) -> &[Error] {
         &self.inner.orphan_problems
     }
 
-    /// The volume's space, for those who measure.
+    /// The volume's space, for measurements.
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
         self.inner.vfs.files().space()
     }
 
-    /// Cached pages against their limits, for those who measure.
+    /// Cached pages and their limits, for measurements.
     #[must_use]
     pub fn page_budget(&self) -> &PageBudget {
         self.inner.vfs.files().table().budget()
     }
 
-    /// What `errors=panic` does when damage is found or the journal is aborted: `hook` ends the
-    /// process and does not return. Without a hook, and should it return, the volume refuses
-    /// changes: a library does not end its program. The first hook stays.
+    /// Sets the hook that `errors=panic` calls when damage is found or the journal is aborted. It
+    /// ends the process and does not return. Without a hook, or if it returns, the volume refuses
+    /// changes, because a library does not end its program. The first hook stays.
     ///
     /// The hook runs on any thread of the volume, with locks held: it must not use the volume.
     pub fn set_panic_hook(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
         self.inner.vfs.files().damage().set_panic_hook(Box::new(hook));
     }
 
-    /// Passes a result on; damage that it names has the consequences of `errors=`.
+    /// Returns the result. Damage that it names has the consequences of `errors=` first.
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
         self.inner.vfs.files().watch(result)
     }
 
-    /// Runs an operation that may change the volume, unless that is being closed; else as
-    /// [`Volume::watch`].
+    /// Runs an operation that may change the volume, unless that is being closed. Damage that it
+    /// meets has the consequences of `errors=`.
     fn change<T>(&self, operation: impl FnOnce(&Vfs) -> Result<T>) -> Result<T> {
         let vfs = &self.inner.vfs;
-        let _inside = vfs.files().enter()?;
+        let _call = vfs.files().begin_call()?;
         self.watch(operation(vfs))
     }
 }
@@ -304,7 +307,7 @@ impl Volume {
 impl Inner {
     fn stop_flusher(&self) {
         let flusher = self.flusher.lock().take();
-        // Joins the thread, which must not happen under the lock.
+        // Joins the thread, which must not be done under the lock.
         drop(flusher);
     }
 
@@ -313,7 +316,7 @@ impl Inner {
         if let Some(ended) = &*end {
             return ended.clone();
         }
-        // Stays so if this panics: the volume does not end twice.
+        // This result stays if closing panics, so that the volume is not closed twice.
         *end = Some(Err(Error::new(ErrorKind::Internal, "closing the volume panicked")));
         let ended = self.end_once(nameless);
         *end = Some(ended.clone());
@@ -346,8 +349,7 @@ impl Inner {
     }
 }
 
-/// What becomes of files that have lost their last name, and that somebody uses, when the volume
-/// ends.
+/// What closing does to files that have lost their last name and are in use.
 #[derive(Clone, Copy)]
 enum FilesWithoutName {
     Delete,
@@ -356,7 +358,7 @@ enum FilesWithoutName {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Whoever wants to know of failures calls `close`.
+        // A caller that wants to know of failures calls `close`.
         let _ = self.shut_down(FilesWithoutName::Delete);
     }
 }

@@ -24,23 +24,23 @@ use uext4_ondisk::{
     BlockNo, Compat, CorruptKind, GroupNo, Incompat, Layout, Place, RawSuperblock, Support,
 };
 
-/// Part of the cache budget that metadata blocks get: a quarter, half of it for images that are in
-/// the log and not at home yet.
+/// Share of metadata blocks in the cache budget: a quarter, half of it for block images that are in
+/// the log and not checkpointed yet.
 const METADATA_SHARE: u64 = 4;
-/// Part of the cache budget that the maps of groups get: a sixteenth.
+/// Share of the maps of groups in the cache budget: a sixteenth.
 const MAP_SHARE: u64 = 16;
-/// Part of the cache budget that inodes get: a quarter. The rest is for pages.
+/// Share of inodes in the cache budget: a quarter. The rest is for pages.
 const INODE_SHARE: u64 = 4;
-/// Memory of an inode in the table, about, in bytes.
+/// Approximate memory of an inode in the table, in bytes.
 const INODE_BYTES: u64 = 1024;
 
-/// What is known of a device after its journal has been dealt with.
+/// A device after its journal has been replayed or wiped.
 struct Opened {
     device: SharedDevice,
     superblock: RawSuperblock,
     layout: Arc<Layout>,
     recovered: Option<Recovered>,
-    /// Why the volume cannot be changed although it was not asked to be read-only.
+    /// Why the volume is read-only although it was not asked to be.
     reason: Option<String>,
     read_only: bool,
 }
@@ -90,7 +90,7 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
         () => LeftLog::Wipe,
     };
     let recovered = recover(&device, &layout, location, left)?;
-    // The replay may have brought a newer superblock, and not one to be trusted more.
+    // The replay may have brought a newer superblock, which is checked like the first.
     let replayed = superblock::read(&*device)?;
     let replayed_layout = Layout::new(&replayed, Some(device.len()))?;
     let same_journal = replayed.s_journal_inum.get() == raw.s_journal_inum.get()
@@ -107,7 +107,7 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
     Ok(Opened { device, superblock: raw, layout, recovered, reason, read_only })
 }
 
-/// Why a file system can only be read, if it can.
+/// Why a file system can only be read, if it can only be read.
 fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
     match support(raw) {
         Support::ReadWrite => Ok(None),
@@ -119,8 +119,8 @@ fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
     }
 }
 
-/// Puts the parts together. Everything is read and checked before the first write: an image that
-/// cannot be opened stays as it is, but for the replay.
+/// Puts the parts together. Everything is read and checked before the first write, so an image that
+/// cannot be opened stays as it is, except for the replay.
 fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Result<Volume> {
     let Opened { device, superblock: raw, layout, recovered, reason, read_only } = opened;
     let metadata_bytes = options.cache_bytes / METADATA_SHARE;
@@ -149,8 +149,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
         budget,
     };
     let table = InodeTable::new(context, inodes);
-    // An abort that only the journal has recorded came of a failing device: what was committed
-    // before it is whole, its orphans too.
+    // An abort that only the journal has recorded was caused by a failing device: everything
+    // committed before it is complete, including the orphans.
     let has_errors = raw.s_state.get() & STATE_ERROR != 0;
     let (orphans, found) = match read_only {
         true => (Orphans::none(&cache)?, FoundOrphans::default()),
@@ -200,8 +200,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     })
 }
 
-/// Which files are in DAX mode: those that the options name, where the device can. The overlay of a
-/// read-only volume whose journal is replayed into memory cannot.
+/// Which files are in DAX mode: those that the options name, if the device supports it. The overlay
+/// of a read-only volume whose journal is replayed into memory does not.
 fn dax_mode(cache: &Cache, options: &MountOptions) -> DaxMode {
     let can = cache.device().dax().is_some();
     if can && options.data_mode != DataMode::Journal { options.dax } else { DaxMode::Never }

@@ -1,5 +1,5 @@
-//! Operations on inodes, names and attributes: those of [`Vfs`](crate::vfs::Vfs), whose damage has
-//! the consequences of `errors=`.
+//! Operations on inodes, names and attributes: those of [`Vfs`](crate::vfs::Vfs). Damage that they
+//! meet has the consequences of `errors=`.
 
 use super::Volume;
 use crate::dir::DirEntry;
@@ -16,7 +16,7 @@ impl Volume {
     /// The root directory.
     ///
     /// # Errors
-    /// As [`Volume::inode`]; `Corrupt` when the root is no directory.
+    /// Those of [`Volume::inode`]; `Corrupt` when the root is no directory.
     pub fn root(&self) -> Result<InodeRef> {
         self.inode(Ino::ROOT)
     }
@@ -29,7 +29,7 @@ impl Volume {
         self.watch(self.inner.vfs.inode(ino))
     }
 
-    /// An inode by number and generation, also without links while somebody holds it.
+    /// An inode by number and generation, even without links as long as it is in use.
     ///
     /// # Errors
     /// See [`Vfs::inode_again`](crate::vfs::Vfs::inode_again).
@@ -67,7 +67,7 @@ impl Volume {
         self.change(|vfs| vfs.set_attr(inode, change))
     }
 
-    /// Creates anything but a symbolic link.
+    /// Creates an inode that is not a symbolic link.
     ///
     /// # Errors
     /// See [`Vfs::create`](crate::vfs::Vfs::create).
@@ -97,7 +97,7 @@ impl Volume {
         self.change(|vfs| vfs.link(inode, dir, name))
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of an inode that is not a directory.
     ///
     /// # Errors
     /// See [`Vfs::unlink`](crate::vfs::Vfs::unlink).
@@ -136,8 +136,8 @@ impl Volume {
         self.watch(self.inner.vfs.read_link(inode))
     }
 
-    /// Lists a directory from `cursor` (0: the start, else [`DirEntry::next`] of an entry seen);
-    /// `visit` returns false to stop, and the entry counts as not seen.
+    /// Lists a directory from `cursor` (0 for the start, else [`DirEntry::next`] of an entry).
+    /// `visit` returns false to stop; it has not consumed that entry then.
     ///
     /// # Errors
     /// See [`Vfs::read_dir`](crate::vfs::Vfs::read_dir).
@@ -153,16 +153,16 @@ impl Volume {
     /// Opens a regular file, or a directory for syncing.
     ///
     /// # Errors
-    /// `InvalidArgument` for anything else.
+    /// `InvalidArgument` for other types.
     pub fn open_file(&self, inode: &InodeRef) -> Result<OpenFile> {
         self.open_file_since(inode, Instant::now())
     }
 
-    /// As [`Volume::open_file`] at the end of a call that began at `start` (open(2) that created
-    /// the file): what [`Volume::stats`] tells of opening begins there.
+    /// [`Volume::open_file`] at the end of a call that began at `start`, such as an open(2) that
+    /// created the file. The latency in [`Volume::stats`] is measured from there.
     ///
     /// # Errors
-    /// As [`Volume::open_file`].
+    /// Those of [`Volume::open_file`].
     pub fn open_file_since(&self, inode: &InodeRef, start: Instant) -> Result<OpenFile> {
         OpenFile::new(Arc::clone(&self.inner.vfs), inode, start)
     }
@@ -170,7 +170,7 @@ impl Volume {
     /// A queue of direct requests for the calling thread.
     ///
     /// # Errors
-    /// `Io` for a depth that no queue has, or what the system says.
+    /// `Io` for an invalid depth, or an error of the system.
     pub fn direct_queue(&self, options: DirectOptions) -> Result<DirectQueue> {
         DirectQueue::new(self.inner.vfs.files(), options)
     }
@@ -213,8 +213,8 @@ impl Volume {
         self.change(|vfs| vfs.xattr_change(inode, name, None, xattr::Mode::Replace))
     }
 
-    /// Inodes that lost their last link and are not deleted yet, and how many have been. A caller
-    /// that finds no room may try again when these figures have changed.
+    /// Numbers of unlinked inodes that are not deleted yet, and that have been. A caller that finds
+    /// no space may try again when these numbers have changed.
     #[must_use]
     pub fn unlinked(&self) -> Unlinked {
         self.inner.vfs.files().unlinked()
@@ -226,15 +226,16 @@ impl Volume {
         self.inner.vfs.files().deletions()
     }
 
-    /// Deletes what was unlinked and has lost its last user since. Callers that drop references
-    /// of their own (a FUSE server on `forget`) call it after that.
+    /// Deletes the unlinked inodes that are no longer in use. Callers that drop references of their
+    /// own (a FUSE server on `forget`) call it after that.
     ///
     /// # Errors
-    /// The first failure; what could not be deleted is an orphan that the next mount deletes.
+    /// The first failure. An inode that could not be deleted is an orphan, which the next mount
+    /// deletes.
     pub fn delete_unlinked(&self) -> Result<()> {
         let files = self.inner.vfs.files();
-        // The end of a volume deletes them, too.
-        let Ok(_inside) = files.enter() else { return Ok(()) };
+        // Closing the volume deletes them as well.
+        let Ok(_call) = files.begin_call() else { return Ok(()) };
         self.watch(files.delete_unlinked())
     }
 }

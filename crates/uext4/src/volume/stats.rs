@@ -1,9 +1,9 @@
-//! What a volume tells of itself: counters, latencies, log space, who waits.
+//! Statistics of a volume: counters, latencies, log space, and waiting threads.
 //!
-//! What: [`Volume::stats`] copies what the layers below have counted. Figures have names, so that a
-//! new one needs no change in those who show them; docs/stats.md says what each means.
-//! Invariants: it waits for nothing but leaf locks, and no I/O happens under those, so that it
-//! answers while everybody else waits.
+//! What: [`Volume::stats`] copies the statistics of the layers below. Figures have names, so that a
+//! new one needs no change in programs that show them. docs/stats.md explains each.
+//! Invariants: it waits for nothing but leaf locks, and no I/O happens under those, so it answers
+//! even while all other threads wait.
 
 use super::Volume;
 use crate::alloc::{AllocStats, GroupStats};
@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use uext4_device::{Room, RoomReading};
 
-/// What a volume tells of itself at a moment.
+/// The statistics of a volume at one moment.
 #[derive(Clone, Debug)]
 pub struct VolumeStats {
-    /// Since the volume was opened.
+    /// Time since the volume was opened.
     pub open_for: Duration,
-    /// What `/proc/fs/jbd2/*/info` tells of the kernel's journals; zeroes for a read-only volume.
+    /// The figures of `/proc/fs/jbd2/*/info`; zeroes for a read-only volume.
     pub journal: JournalInfo,
     /// The log and the running transaction.
     pub log: LogSpace,
     /// Numbers that only grow while the volume is open.
     pub counters: Vec<(&'static str, u64)>,
-    /// Numbers as they are now, and the highest they have been.
+    /// Current numbers, and their highest values so far.
     pub levels: Vec<(&'static str, u64)>,
-    /// Latencies. Where not all calls are timed the first number is that of all calls.
+    /// Latencies. If not all calls are timed, the first number is the number of all calls.
     pub histograms: Vec<(&'static str, SampledReading)>,
     /// The block allocator.
     pub alloc: AllocStats,
-    /// Threads that sleep in the engine, the longest wait first.
+    /// Threads that sleep in the engine, longest wait first.
     pub blocked: Vec<Blocked>,
 }
 
@@ -51,7 +51,7 @@ impl VolumeStats {
 }
 
 impl Volume {
-    /// What the volume tells of itself. Waits for nobody.
+    /// The statistics of the volume. Waits for no other thread.
     #[must_use]
     pub fn stats(&self) -> VolumeStats {
         let journal = self.space().journal();
@@ -67,14 +67,14 @@ impl Volume {
         }
     }
 
-    /// Figures of the block allocator, as in `/proc/fs/ext4/*/mb_stats`. Waits for nobody.
+    /// Figures of the block allocator, as in `/proc/fs/ext4/*/mb_stats`. Waits for no other thread.
     #[must_use]
     pub fn alloc_stats(&self) -> AllocStats {
         self.space().alloc_stats()
     }
 
-    /// Figures of each group, as in `mb_groups`. Waits for nobody: what is not in memory, or held
-    /// by somebody, tells its free blocks only.
+    /// Figures of each group, as in `mb_groups`. Waits for no other thread: for a group that is
+    /// busy or not in memory they are its free blocks only.
     pub fn group_stats(&self) -> impl Iterator<Item = GroupStats> + '_ {
         self.space().group_stats()
     }
@@ -118,7 +118,7 @@ impl Volume {
         counters
     }
 
-    /// What the device tells of room for its writes.
+    /// The statistics of writes that wait for room on the store of the device.
     fn room(&self) -> RoomReading {
         self.space().journal().cache().device().room().map_or_else(RoomReading::default, Room::read)
     }

@@ -1,8 +1,8 @@
 //! The superblock of a mounted volume.
 //!
-//! On disk: byte 1024 of the device. While the volume is mounted the journal may hold images of
-//! its block, so the state that must survive a crash (`needs_recovery`) is set in the live block
-//! before the first transaction, and every image has it.
+//! On disk: byte 1024 of the device. While the volume is mounted the journal may hold images of its
+//! block. So the state that must survive a crash (`needs_recovery`) is set in the live block before
+//! the first transaction, and every block image has it.
 //! Invariants: it is written directly only before the log begins and after it is empty.
 
 use crate::cache::{Buffer, Cache};
@@ -65,7 +65,7 @@ impl LiveSuperblock {
         RawSuperblock::from_prefix(&bytes[self.at..]).unwrap_or_else(RawSuperblock::zeroed)
     }
 
-    /// Durably notes that the volume is being changed: a crash needs a replay.
+    /// Durably notes that the volume is in use: a crash from now on needs a replay.
     pub(super) fn mark_in_use(&self, had_error: bool) -> Result<()> {
         self.change(|raw| {
             let incompat = raw.s_feature_incompat.get() | Incompat::RECOVER.bits();
@@ -85,8 +85,8 @@ impl LiveSuperblock {
         self.write()
     }
 
-    /// Notes that everything is at home. The log is empty, the journal closed.
-    /// With `has_orphans` the next mount has inodes to delete that somebody still held.
+    /// Notes that everything is checkpointed. The log is empty and the journal closed. With
+    /// `has_orphans` there are inodes for the next mount to delete, which were in use.
     pub(super) fn mark_clean(&self, has_orphans: bool) -> Result<()> {
         self.change(|raw| {
             let incompat = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();

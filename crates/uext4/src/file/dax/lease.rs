@@ -1,15 +1,15 @@
-//! A range of a file in DAX mode that is looked up once.
+//! Leases: ranges of a file in DAX mode that are looked up once.
 //!
-//! What: [`Lease`] copies bytes into and out of a range of a file. Making it gives the range
-//! blocks, zeroed before they are mapped; from then on an access is an entry into the
-//! epoch, one look at a number, and the copy.
-//! Invariants: what a lease knows is good while nobody has removed mappings of the file since it
-//! looked: it keeps the number of exclusions before that, and each access compares it *inside* the
-//! epoch. So an unmapper breaks all leases by beginning ([`crate::inode::Excluded`]), and waits for
-//! the copies that are under way, for nothing else: a lease between two accesses holds nobody up,
-//! and its owner may cut the file. A broken lease maps again at its next access, as a mapping of
-//! memory faults again.
-//! Locking: none for an access to a lease that holds; else the file's lock, exclusively.
+//! What: a [`Lease`] copies bytes into and out of a range of a file. Making one gives the range
+//! blocks, which are zeroed before they are mapped. From then on an access is a read-side critical
+//! section with one comparison of a number and the copy in it.
+//! Invariants: a lease is valid as long as no mapping of the file has been removed since its
+//! look-up. It keeps the number of exclusions from before the look-up, and each access compares
+//! that number *inside* the critical section. So a remover of mappings breaks all leases when it
+//! begins ([`crate::inode::ExclusiveGuard`]), and waits only for copies that are under way. A lease
+//! between two accesses delays no other thread, and its owner may truncate the file. A broken lease
+//! looks its range up again at its next access, as a memory mapping faults again.
+//! Locking: none for an access to a valid lease; else the file's lock, exclusively.
 //! Kernel counterpart: `dax_iomap_fault`, `dax_layout_busy_page`.
 
 use super::super::Files;
@@ -24,11 +24,12 @@ use std::sync::Arc;
 /// Most bytes that are zeroed at a time.
 const ZERO_BYTES: u64 = 1 << 20;
 
-/// A range of a file that is mapped, as far as this process goes: bytes are copied in and out.
+/// A range of a file that is mapped for copying bytes in and out.
 ///
-/// The range was inside the file when the lease was made. Cutting the file, punching and the like
-/// break the lease: the next access maps the range again, with new zeroed blocks where there are
-/// holes. Behind the end of the file it fails. It stays valid when the file loses its last name.
+/// The range was inside the file when the lease was made. Operations that remove blocks (truncate,
+/// punch and others) break the lease: the next access maps the range again, with new zeroed blocks
+/// for holes. An access behind the end of the file fails. The lease stays valid when the file loses
+/// its last name.
 #[derive(Debug)]
 pub struct Lease {
     files: Arc<Files>,
@@ -36,28 +37,28 @@ pub struct Lease {
     /// Byte of the file.
     offset: u64,
     len: u64,
-    known: Published<Known>,
+    map: Published<LeaseMap>,
 }
 
-/// Where the range lies.
+/// The places of a range on the device.
 #[derive(Debug, Default)]
-struct Known {
-    /// `None`: nothing is known.
+struct LeaseMap {
+    /// `None`: nothing is map.
     version: Option<Version>,
-    /// Ascending; what lacks is not written.
-    runs: Vec<Run>,
+    /// In ascending order. Parts of the range that are in no run are not written.
+    runs: Vec<ByteRun>,
 }
 
 /// In bytes of the file and of the device.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct ByteRun {
     first: u64,
     len: u64,
     place: u64,
 }
 
-impl Known {
-    /// Byte of the device of `offset`, and for how many of `len` bytes the run goes on.
+impl LeaseMap {
+    /// The byte of the device at which `offset` lies, and how many of `len` bytes the run covers.
     fn find(&self, offset: u64, len: usize) -> Option<(u64, usize)> {
         let after = self.runs.partition_point(|run| run.first <= offset);
         let run = self.runs[after.checked_sub(1)?];
@@ -86,7 +87,7 @@ impl Files {
             inode: inode.clone(),
             offset,
             len,
-            known: Published::new(Known::default()),
+            map: Published::new(LeaseMap::default()),
         };
         {
             let _exclusive = inode.lock().write();
@@ -96,8 +97,8 @@ impl Files {
         Ok(lease)
     }
 
-    /// Gives blocks of zeroes to what of `offset .. end` has none that are written. The caller
-    /// holds the file exclusively; `end` is inside it.
+    /// Gives zeroed blocks to the parts of `offset .. end` that are not written. The caller holds
+    /// the file exclusively; `end` is inside it.
     fn write_zeroes(&self, inode: &InodeRef, offset: u64, end: u64) -> Result<()> {
         let block_size = self.block_size();
         let (mut at, last) = (self.block_at(offset), self.block_from(end));
@@ -127,7 +128,7 @@ impl Lease {
         self.len
     }
 
-    /// Always false: a lease has a length.
+    /// Always false, because a lease has a length.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -140,7 +141,7 @@ impl Lease {
     /// device failure.
     pub fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let offset = self.check(at, buf.len())?;
-        let overwrites = self.inode.overwrites_to_be();
+        let overwrites = self.inode.overwrites_or_init();
         let note = || {
             if self.files.keeps_access_times() {
                 self.inode.note_direct_read(overwrites);
@@ -157,11 +158,11 @@ impl Lease {
         if let Some(read) = read {
             return self.tell(read, "reading", buf.len());
         }
-        // Nothing is mapped any more when the volume has ended.
-        let entered = self.files.enter();
+        // Nothing is mapped any more once the volume is closed.
+        let call = self.files.begin_call();
         let _exclusive = self.inode.lock().write();
         self.check_inside(offset + buf.len() as u64)?;
-        if entered.is_ok() {
+        if call.is_ok() {
             self.files.watch(self.map_again())?;
         }
         self.files.watch(self.files.read_around(&self.inode, offset, buf))
@@ -170,10 +171,10 @@ impl Lease {
     /// Copies bytes in, from byte `at` of the range. Durable after a sync of the file.
     ///
     /// # Errors
-    /// As [`Lease::read`]; `NoSpace`; `ReadOnly`, `NotPermitted` for immutable files.
+    /// Those of [`Lease::read`]; `NoSpace`; `ReadOnly`, `NotPermitted` for immutable files.
     pub fn write(&self, at: u64, buf: &[u8]) -> Result<()> {
         let offset = self.check(at, buf.len())?;
-        let overwrites = self.inode.overwrites_to_be();
+        let overwrites = self.inode.overwrites_or_init();
         if overwrites.is_overwritable() && !self.files.is_read_only() {
             let note = || self.inode.note_direct_write(overwrites);
             let may = |files: &Files| !files.is_closing();
@@ -184,7 +185,7 @@ impl Lease {
                 return self.tell(written, "writing", buf.len());
             }
         }
-        let _inside = self.files.enter()?;
+        let _call = self.files.begin_call()?;
         self.files.watch(self.files.check_changeable(&self.inode))?;
         {
             let _exclusive = self.inode.lock().write();
@@ -198,8 +199,8 @@ impl Lease {
         self.files.honour_sync_flag(&self.inode)
     }
 
-    /// Gives `work` each piece of a range and then notes that, inside the epoch; `None` if the
-    /// lease is broken, or does not know all of it, or the access `may` not be.
+    /// Calls `work` for each piece of a range, and then `note`, in a read-side critical section.
+    /// `None` if the lease is broken or does not cover the range, or if `may` refuses the access.
     fn access(
         &self,
         overwrites: &Overwrites,
@@ -209,16 +210,16 @@ impl Lease {
         note: impl FnOnce(),
         mut work: impl FnMut(u64, Range<usize>) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
-        let _visit = overwrites.visit()?;
+        let _reading = overwrites.read_lock()?;
         if !may(&self.files) {
             return None;
         }
-        // Inside: whoever has begun to remove mappings since is seen here, or waits for us. What
-        // another thread makes known meanwhile is as good.
+        // In the critical section: a remover that has begun is seen here, and one that begins later
+        // waits for this access. A map that another thread publishes meanwhile is as good.
         let version = Some(overwrites.version());
         let piece = |done: usize| {
-            let find = |known: &Known| known.find(offset + done as u64, len - done);
-            self.known.with(|known| find(known).filter(|_| known.version == version))
+            let find = |map: &LeaseMap| map.find(offset + done as u64, len - done);
+            self.map.with(|map| find(map).filter(|_| map.version == version))
         };
         let mut done = 0;
         while done < len {
@@ -241,21 +242,21 @@ impl Lease {
         result.map_err(|e| Error::io(format!("{what} {len} bytes of inode {ino} by a lease"), e))
     }
 
-    /// Looks the range up, as far as it is inside the file, and gives it blocks where it may. The
-    /// caller holds the file exclusively.
+    /// Looks the range up, as far as it is inside the file, and gives it blocks if the file is
+    /// writable. The caller holds the file exclusively.
     fn map_again(&self) -> Result<()> {
         let files = &self.files;
         files.direct.lease_maps.add(1);
-        let overwrites = self.inode.overwrites_to_be();
+        let overwrites = self.inode.overwrites_or_init();
         overwrites.note_uncached();
         let end = (self.offset + self.len).min(self.inode.size());
         if overwrites.is_overwritable() && !files.is_read_only() {
             files.write_zeroes(&self.inode, self.offset, end)?;
         }
-        // Nobody removes mappings while the file is held.
+        // No mapping is removed while the file is held.
         let version = overwrites.version();
         let block_size = files.block_size();
-        let mut runs = Vec::<Run>::new();
+        let mut runs = Vec::<ByteRun>::new();
         let (mut at, last) = (files.block_at(self.offset), files.block_from(end));
         while at < last {
             let mapping = lookup(&files.space, &self.inode, at)?;
@@ -263,15 +264,15 @@ impl Lease {
                 let first = u64::from(at.get()) * block_size;
                 // Behind the end of the file the lease knows nothing.
                 let len = (u64::from(mapping.end().min(last).get()) * block_size).min(end) - first;
-                runs.push(Run { first, len, place: start.get() * block_size });
+                runs.push(ByteRun { first, len, place: start.get() * block_size });
             }
             at = mapping.end();
         }
-        self.known.publish(Known { version: Some(version), runs });
+        self.map.publish(LeaseMap { version: Some(version), runs });
         Ok(())
     }
 
-    /// The byte of the file of byte `at` of the range.
+    /// The byte of the file that is byte `at` of the range.
     fn check(&self, at: u64, len: usize) -> Result<u64> {
         if at.checked_add(len as u64).is_some_and(|end| end <= self.len) {
             return Ok(self.offset + at);

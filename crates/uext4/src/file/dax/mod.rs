@@ -1,13 +1,13 @@
-//! Files in DAX mode: content is loaded and stored where it lies.
+//! Files in DAX mode: content is loaded and stored in place.
 //!
 //! What: ordinary reads and writes of files on a byte-addressable device, at any alignment. Reads
-//! and overwrites of written blocks take the way without locks of direct I/O
-//! ([`super::direct`]); all else takes the file's lock, and its machinery for writes that map.
+//! and overwrites of written blocks take the fast path of direct I/O ([`super::direct`]), without
+//! locks. All other accesses take the file's lock; writes that map use the code of direct writes. A
 //! [`Lease`] is a range that is looked up once.
-//! Invariants: such a file has no page, ever. What a write maps is stored before it is mapped: the
-//! caller's bytes and zeroes around them. Blocks that lose their mapping are loaded and stored by
-//! nobody any more (`Excluded`). A sync flushes the device, nothing more.
-//! Locking: as direct I/O.
+//! Invariants: such a file never has a page. Blocks that a write maps are stored before they are
+//! mapped: the caller's bytes and zeroes around them. Once a block has lost its mapping no thread
+//! loads or stores it any more (`ExclusiveGuard`). A sync flushes the device and does nothing else.
+//! Locking: that of direct I/O.
 //! Kernel counterpart: `fs/dax.c`, `ext4_dax_write_iter`.
 
 mod lease;
@@ -15,7 +15,6 @@ mod lease;
 pub use lease::Lease;
 
 use super::Files;
-use crate::config::DaxOverwrite;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::inode::{Inode, InodeRef};
@@ -23,7 +22,7 @@ use std::io;
 use uext4_ondisk::FileBlock;
 
 impl Files {
-    /// Reads, if no lock is needed for it once the range is known. The caller holds no lock.
+    /// Reads a range if that needs no lock once the range is known. The caller holds no lock.
     pub(super) fn read_dax(
         &self,
         inode: &Inode,
@@ -39,26 +38,24 @@ impl Files {
         self.read_fast(inode, offset, buf)
     }
 
-    /// Writes, if it is an overwrite of a file in DAX mode, of what is known to be written, and
-    /// nothing fails. A `bool`, and to be asked before anything is set up: see docs/direct-io.md
-    /// for what a result that is copied costs behind stores past the caches.
+    /// Writes if this is an overwrite of known written blocks of a file in DAX mode. False if it is
+    /// not, or has failed. The answer is a `bool`, and callers ask before they set anything up,
+    /// because of what a copied result costs behind stores past the caches (docs/direct-io.md).
     #[inline]
     pub(crate) fn overwrite_dax(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
         inode.is_dax()
-            && self.options.dax_overwrite == DaxOverwrite::Direct
+            && !self.ablations.journals_dax()
             && matches!(self.overwrite(inode, offset, buf, false), Some(Ok(())))
     }
 
-    /// Writes, if it is an overwrite of what is written. The caller holds no lock.
+    /// Writes a range if it is an overwrite of written blocks. The caller holds no lock.
     pub(super) fn write_dax(
         &self,
         inode: &Inode,
         offset: u64,
         buf: &[u8],
     ) -> Option<Result<usize>> {
-        if self.options.dax_overwrite == DaxOverwrite::Journal
-            && let Err(error) = self.start_handle_for(inode, offset, buf.len())
-        {
+        if let Err(error) = self.ablations.before_dax_overwrite(self, inode, offset, buf.len()) {
             return Some(Err(error));
         }
         if let Some(written) = self.write_fast(inode, offset, buf, false) {
@@ -70,7 +67,8 @@ impl Files {
         self.write_fast(inode, offset, buf, false)
     }
 
-    /// Writes as much as there is space for. The caller holds the file exclusively.
+    /// Writes as much as there is space for, on the slow path. The caller holds the file
+    /// exclusively.
     pub(super) fn write_dax_slowly(
         &self,
         inode: &InodeRef,
@@ -81,23 +79,8 @@ impl Files {
         self.write_past_cache(inode, offset, buf)
     }
 
-    /// What a write inside the file began with in kernels before 5.10: a handle, and the inode in
-    /// it. Not inside the epoch, where nobody waits for a handle.
-    fn start_handle_for(&self, inode: &Inode, offset: u64, len: usize) -> Result<()> {
-        if offset.saturating_add(len as u64) > inode.size() || self.is_read_only() {
-            return Ok(());
-        }
-        let _pin = inode.table_block()?;
-        self.direct.dax_handles.add(1);
-        self.space.journal().run(1, |handle| {
-            inode.update(handle, |attributes| {
-                attributes.touch_content();
-            })
-        })
-    }
-
     /// Stores zeroes into bytes `from .. to` of one block, if it is written. The caller holds the
-    /// file exclusively, and its sweep lock.
+    /// file exclusively, and its writeback lock.
     pub(super) fn zero_dax(&self, inode: &Inode, at: FileBlock, from: u64, to: u64) -> Result<()> {
         let State::Written(start) = lookup(&self.space, inode, at)?.state else { return Ok(()) };
         let zeroes = &self.zeroes[..(to - from) as usize];
@@ -107,7 +90,7 @@ impl Files {
         Ok(())
     }
 
-    /// Reads bytes of the device that are a file's.
+    /// Reads bytes of the device that belong to a file.
     pub(super) fn load(&self, inode: &Inode, at: u64, buf: &mut [u8]) -> io::Result<()> {
         let device = self.cache().device();
         match device.dax() {
@@ -116,7 +99,7 @@ impl Files {
         }
     }
 
-    /// Writes bytes of the device that are a file's.
+    /// Writes bytes of the device that belong to a file.
     #[inline]
     pub(super) fn store(&self, inode: &Inode, at: u64, buf: &[u8]) -> io::Result<()> {
         let device = self.cache().device();

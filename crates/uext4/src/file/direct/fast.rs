@@ -1,29 +1,30 @@
-//! The way without locks: reads of written blocks, and overwrites of them.
+//! The fast path: reads of written blocks, and overwrites of them, without locks.
 //!
-//! What: a range goes this way if all of its blocks are known to be written, it ends inside the
-//! file, and no page may be cached. Then there is nothing to change but the bytes themselves.
-//! Invariants: between [`Overwrites::visit`] or [`Overwrites::enter`] and the end of the I/O nobody
-//! removes the mapping. No allocation, no lock, no handle, and no write to memory that other
-//! threads write to; a call that does its I/O itself has no locked instruction either. The time of
-//! the last write changes once in a tick of the clock.
+//! What: a range takes the fast path if all of its blocks are known to be written, it ends inside
+//! the file, and the file has no cached page. Then nothing changes but the bytes themselves.
+//! Invariants: the I/O is done in a read-side critical section ([`Overwrites::read_lock`] or
+//! [`Overwrites::read_lock_counted`]), so no mapping is removed meanwhile. There is no allocation,
+//! no lock, no handle, and no write to memory that other threads write to. A call that does its I/O
+//! itself executes no locked instruction. The time of the last write changes at most once in a tick
+//! of the clock.
 
 use super::super::Files;
 use crate::config::Atime;
 use crate::error::{Error, Result};
-use crate::inode::{Access, Inode, Overwrites};
+use crate::inode::{CountedReadGuard, Inode, Overwrites};
 use std::io;
 use std::ops::Range;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// Where a range of a file lies in one piece, and the right to go there.
-pub(super) struct Place<'a> {
-    pub(super) access: Access<'a>,
+/// The place of a range that lies in one piece, and the right to access it.
+pub(super) struct PlacedRange<'a> {
+    pub(super) guard: CountedReadGuard<'a>,
     /// Byte of the device.
     pub(super) at: u64,
 }
 
 impl Files {
-    /// Reads, if the whole range can be read this way.
+    /// Reads a range, if all of it can be read on the fast path.
     pub(in crate::file) fn read_fast(
         &self,
         inode: &Inode,
@@ -31,7 +32,7 @@ impl Files {
         buf: &mut [u8],
     ) -> Option<Result<usize>> {
         let overwrites = inode.overwrites()?;
-        let _visit = overwrites.visit()?;
+        let _reading = overwrites.read_lock()?;
         let (place, first) = self.find_inside(overwrites, offset, buf.len())?;
         let result = if first == buf.len() {
             self.load(inode, place, buf)
@@ -49,8 +50,8 @@ impl Files {
         Some(result.map(|()| buf.len()).map_err(error))
     }
 
-    /// Writes, if the whole range is an overwrite, and the result need be no more `durable` than
-    /// the device makes it.
+    /// Writes a range, if all of it is an overwrite. With `durable` also only if its mapping is
+    /// durable.
     pub(in crate::file) fn write_fast(
         &self,
         inode: &Inode,
@@ -63,9 +64,9 @@ impl Files {
         Some(result.map(|()| buf.len()).map_err(error))
     }
 
-    /// What of [`Files::write_fast`] each overwrite goes through. Behind stores past the caches a
-    /// processor goes on only until its queue of stores is full, or until it loads at once what two
-    /// stores wrote: so this has as few stores as can be, and no result that is copied
+    /// The part of [`Files::write_fast`] that every overwrite executes. Behind stores past the
+    /// caches a processor continues only until its store queue is full, or until one load needs the
+    /// bytes of two stores. So this has as few stores as possible, and no copied result
     /// (docs/direct-io.md).
     #[inline]
     pub(in crate::file) fn overwrite(
@@ -76,7 +77,7 @@ impl Files {
         durable: bool,
     ) -> Option<io::Result<()>> {
         let overwrites = inode.overwrites()?;
-        let _visit = overwrites.visit()?;
+        let _reading = overwrites.read_lock()?;
         if !self.may_overwrite(inode, overwrites, durable) {
             return None;
         }
@@ -88,7 +89,7 @@ impl Files {
                 self.put(inode, place, &buf[range], durable)
             })?
         };
-        // A failed write may have changed something, too.
+        // A failed write may also have changed bytes.
         inode.note_direct_write(overwrites);
         if inode.is_dax() {
             self.direct.dax_overwrites.add(1);
@@ -107,27 +108,28 @@ impl Files {
         }
     }
 
-    /// Where a range to be read lies, if in one piece that can be read this way.
+    /// The place of a range to be read, if it lies in one piece and can be read on the fast path.
     pub(super) fn place_to_read<'a>(
         &self,
         inode: &'a Inode,
         offset: u64,
         len: usize,
-    ) -> Option<Place<'a>> {
+    ) -> Option<PlacedRange<'a>> {
         let overwrites = inode.overwrites()?;
-        let access = overwrites.enter()?;
+        let guard = overwrites.read_lock_counted()?;
         let (at, found) = self.find_inside(overwrites, offset, len)?;
-        (found == len).then_some(Place { access, at })
+        (found == len).then_some(PlacedRange { guard, at })
     }
 
-    /// Where a range to be overwritten lies, likewise.
+    /// The place of a range to be overwritten, if it lies in one piece and can be written on the
+    /// fast path.
     pub(super) fn place_to_write<'a>(
         &self,
         inode: &'a Inode,
         offset: u64,
         len: usize,
         durable: bool,
-    ) -> Option<Place<'a>> {
+    ) -> Option<PlacedRange<'a>> {
         let place = self.place_to_read(inode, offset, len)?;
         self.may_overwrite(inode, inode.overwrites()?, durable).then_some(place)
     }
@@ -136,8 +138,9 @@ impl Files {
         self.options.atime != Atime::None && !self.is_read_only()
     }
 
-    /// Whether nothing but bytes changes by an overwrite. The mapping of what must be durable must
-    /// be durable itself. To be asked inside: the end of the volume waits for those who are.
+    /// Whether an overwrite changes nothing but bytes. If it is to be `durable`, the mapping has to
+    /// be durable already. Asked in a read-side critical section, because closing the volume waits
+    /// for those.
     #[inline]
     pub(super) fn may_overwrite(
         &self,
@@ -155,9 +158,10 @@ impl Files {
             && (!durable || is_mapping_durable())
     }
 
-    /// Gives `work` each piece of a range of which `first` bytes are the first piece: byte of the
-    /// device, and which bytes of the range lie there. `None`, and nothing done as a rule, unless
-    /// every block of it is known to be written. To be called inside.
+    /// Calls `work` for each piece of a range, of which `first` bytes are the first piece, with the
+    /// byte of the device and the bytes of the range that lie there. `None`, in most cases before
+    /// any `work`, unless every block is known to be written. For a caller in a read-side critical
+    /// section.
     #[inline(never)]
     fn for_pieces(
         &self,
@@ -174,7 +178,8 @@ impl Files {
         }
         done = 0;
         while done < len {
-            // Somebody who excludes us may have retired what was there: all is done again then.
+            // A thread that is about to drain this section may have made it forget a piece. Then
+            // the caller does all of it again.
             let (place, count) = piece(done)?;
             if let Err(error) = work(place, done..done + count) {
                 return Some(Err(error));
@@ -184,7 +189,7 @@ impl Files {
         Some(Ok(()))
     }
 
-    /// The first piece of a range that must end inside the file.
+    /// The first piece of a range, which must end inside the file.
     #[inline]
     fn find_inside(
         &self,
@@ -199,7 +204,8 @@ impl Files {
         self.find_piece(overwrites, offset, len)
     }
 
-    /// Byte of the device of `offset`, and for how many of `len` bytes the file goes on there.
+    /// The byte of the device at which `offset` lies, and how many of `len` bytes follow each other
+    /// there, if they are known to be written.
     #[inline]
     pub(super) fn find_piece(
         &self,
@@ -210,7 +216,8 @@ impl Files {
         self.piece_of(offset, len, |block| overwrites.find(block))
     }
 
-    /// Likewise, of what is known to be unwritten, or to have been when that was learnt.
+    /// The byte of the device at which `offset` lies, and how many of `len` bytes follow each other
+    /// there, if they were unwritten when they were learnt.
     pub(super) fn find_unwritten_piece(
         &self,
         overwrites: &Overwrites,
@@ -228,7 +235,7 @@ impl Files {
         find: impl Fn(FileBlock) -> Option<(BlockNo, u32)>,
     ) -> Option<(u64, usize)> {
         let block_size = self.block_size();
-        // A division would take longer than all else here.
+        // Shifts, because a division would take longer than everything else here.
         let shift = block_size.trailing_zeros();
         let block = FileBlock(u32::try_from(offset >> shift).ok()?);
         let (start, blocks) = find(block)?;

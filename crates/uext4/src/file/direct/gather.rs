@@ -1,33 +1,32 @@
-//! Direct writes that change more than bytes: many at a time.
+//! Direct writes that change more than bytes, several at a time.
 //!
-//! What: writes that extend, that fill holes or unwritten ranges, or that meet cached pages. What
-//! is given together is done together: inodes share device writes, and handles, of up to 64
-//! mappings each. Blocks are reserved and allocated as for dirty pages; the bytes never become
-//! pages.
-//! Invariants: all data is on the device before the handle that maps it starts. Of writes that
-//! overlap, the one that was given later is done later. Pages of the range are gone before, and
-//! none comes while the file is held.
-//! Locking: the files exclusively, by inode number; then, for a group, sweep locks by trying, as a
-//! group sweep does. Room is made, and waited for, with file locks held only.
+//! What: writes that extend the file, that fill holes or unwritten ranges, or that meet cached
+//! pages. Writes that are given together share device submissions, and handles of up to 64 mappings
+//! each. Blocks are reserved and allocated as for dirty pages, but the bytes never become pages.
+//! Invariants: all data is on the device before the handle that maps it starts. Of two writes that
+//! overlap, the one that was given later is done later. The pages of the range are dropped first,
+//! and none comes back while the file is held.
+//! Locking: the files exclusively, by inode number. Then, for a group, writeback locks, which are
+//! only tried, as group writeback does. Waits for space happen with file locks held only.
 
 use super::super::Files;
-use super::super::batch::Part;
+use super::super::writeback::Part;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
-use crate::inode::{Excluded, Inode, InodeRef, Overwrites, SweepState};
+use crate::inode::{ExclusiveGuard, Inode, InodeRef, Overwrites, WritebackState};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
 use uext4_device::WriteRun;
 use uext4_ondisk::{FileBlock, InodeFlags};
 
-/// Most bytes of one write that go together with others.
+/// Most bytes of one write that go into one round.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Most writes that go together.
+/// Most writes of a round.
 const GROUP_WRITES: usize = 64;
 
-/// One write, and what has come of it.
+/// One write and its result.
 #[derive(Debug)]
-pub(super) struct Write<'a> {
+pub(super) struct GatheredWrite<'a> {
     inode: &'a InodeRef,
     offset: u64,
     data: &'a [u8],
@@ -36,12 +35,12 @@ pub(super) struct Write<'a> {
     result: Option<Result<()>>,
 }
 
-impl<'a> Write<'a> {
+impl<'a> GatheredWrite<'a> {
     pub(super) fn new(inode: &'a InodeRef, offset: u64, data: &'a [u8], durable: bool) -> Self {
         Self { inode, offset, data, durable, done: 0, result: None }
     }
 
-    /// Bytes written; an error that came after the first of them is not told.
+    /// The bytes that were written. An error that came after the first of them is not reported.
     pub(super) fn into_result(self) -> Result<usize> {
         match self.result {
             Some(Err(error)) if self.done == 0 => Err(error),
@@ -53,7 +52,7 @@ impl<'a> Write<'a> {
         self.result.is_none()
     }
 
-    /// The part that is next.
+    /// The part for the next round.
     fn chunk(&self) -> Chunk<'a> {
         let offset = self.offset + self.done as u64;
         let most = CHUNK_BYTES - offset % CHUNK_BYTES;
@@ -62,7 +61,7 @@ impl<'a> Write<'a> {
     }
 }
 
-/// What is written of one write in one round.
+/// The part of a write that one round writes.
 #[derive(Clone, Copy, Debug)]
 struct Chunk<'a> {
     inode: &'a InodeRef,
@@ -76,12 +75,12 @@ impl Chunk<'_> {
     }
 }
 
-/// What the chunks of one inode come to.
+/// The plan for the chunks of one inode.
 struct Plan<'a> {
     inode: &'a Inode,
-    /// Over holes and unwritten blocks: whole blocks.
+    /// Data over holes and unwritten blocks, as whole blocks.
     pages: Vec<(FileBlock, Arc<[u8]>)>,
-    /// Over written ones: byte of the device, and what goes there.
+    /// Data over written blocks: the byte of the device, and the bytes that go there.
     plain: Vec<(u64, &'a [u8])>,
     holes: u32,
     unwritten: u32,
@@ -89,9 +88,9 @@ struct Plan<'a> {
 }
 
 impl Files {
-    /// Does all the writes; each then has its result. The caller holds no lock.
-    pub(super) fn write_gathered(&self, writes: &mut [Write<'_>]) {
-        while writes.iter().any(Write::is_open) {
+    /// Does all the writes. Each has its result on return. The caller holds no lock.
+    pub(super) fn write_gathered(&self, writes: &mut [GatheredWrite<'_>]) {
+        while writes.iter().any(GatheredWrite::is_open) {
             let round = self.choose(writes);
             self.direct.groups.add(1);
             self.direct.grouped.add(round.len() as u64);
@@ -109,9 +108,9 @@ impl Files {
         }
     }
 
-    /// The next writes that can go together: none overlaps another, or one that came before it and
-    /// has to wait.
-    fn choose(&self, writes: &[Write<'_>]) -> Vec<usize> {
+    /// Chooses the writes of the next round: none overlaps another, or an earlier one that has to
+    /// wait.
+    fn choose(&self, writes: &[GatheredWrite<'_>]) -> Vec<usize> {
         let mut seen: Vec<(u32, FileBlock, FileBlock)> = Vec::new();
         let mut chosen = Vec::new();
         for (index, write) in writes.iter().enumerate().filter(|(_, write)| write.is_open()) {
@@ -130,7 +129,7 @@ impl Files {
         chosen
     }
 
-    fn write_round(&self, writes: &mut [Write<'_>], round: &[usize]) {
+    fn write_round(&self, writes: &mut [GatheredWrite<'_>], round: &[usize]) {
         let mut inodes: Vec<&InodeRef> = round.iter().map(|&index| writes[index].inode).collect();
         inodes.dedup_by_key(|inode| inode.ino());
         let _exclusive: Vec<_> = inodes.iter().map(|inode| inode.lock().write()).collect();
@@ -153,7 +152,7 @@ impl Files {
             }
             return;
         }
-        // Whose failure it is shows when each goes alone.
+        // Writing each alone shows which one fails.
         for (index, chunk) in ready {
             let written = self.write_alone(chunk);
             note(&mut writes[index], chunk.data.len(), written);
@@ -164,11 +163,11 @@ impl Files {
         self.check_changeable(chunk.inode)?;
         self.check_end(chunk.end())?;
         self.check_append_only(chunk.inode, chunk.offset, chunk.data)?;
-        self.finish_cut_before(chunk.inode, chunk.end())?;
+        self.finish_truncate_before(chunk.inode, chunk.end())?;
         if self.is_journaled(chunk.inode) {
             return Ok(());
         }
-        if chunk.inode.overwrites_to_be().is_cached() {
+        if chunk.inode.overwrites_or_init().is_cached() {
             self.direct.cached.add(u64::from(!chunk.inode.pages().map.is_empty()));
             self.drop_pages(
                 chunk.inode,
@@ -179,7 +178,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes `data` at byte `offset` past the page cache, or as much of it as there is space for;
+    /// Writes `data` at byte `offset` past the page cache, or as much of it as there is space for:
     /// at least one block, or it fails. The caller holds the file exclusively.
     pub(in crate::file) fn write_past_cache(
         &self,
@@ -192,18 +191,17 @@ impl Files {
 
     /// Writes a chunk, or as much of it as there is space for. The caller holds the file.
     fn write_alone(&self, mut chunk: Chunk<'_>) -> Result<usize> {
-        let mut swept = false;
+        let mut has_reclaimed = false;
         loop {
             let releases = self.space.releases();
             match self.write_chunks(&[chunk], true) {
                 Ok(_) => return Ok(chunk.data.len()),
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    // As a buffered write that finds no space.
+                    // As in a buffered write that finds no space.
                     if self.space.discard_preallocations() {
-                    } else if !swept {
-                        self.watch_dropped(self.delete_unlinked());
-                        self.sweep_everything();
-                        swept = true;
+                    } else if !has_reclaimed {
+                        self.reclaim_space();
+                        has_reclaimed = true;
                     } else if !self.space.reclaim_blocks(releases)? {
                         let half = chunk.offset + chunk.data.len() as u64 / 2;
                         let len = (half - half % self.block_size()).saturating_sub(chunk.offset);
@@ -218,10 +216,11 @@ impl Files {
         }
     }
 
-    /// Writes chunks, ordered by inode and offset, all or none as far as mappings and sizes go.
-    /// False: it does not `wait`, and an inode is being swept.
+    /// Writes chunks, which are ordered by inode and offset. Mappings and sizes change for all of
+    /// them or for none. False if it may not wait (`waits`) and the writeback lock of an inode is
+    /// busy.
     fn write_chunks(&self, chunks: &[Chunk<'_>], waits: bool) -> Result<bool> {
-        let _excluded = self.exclude_in_place(chunks)?;
+        let _drained = self.exclude_in_place(chunks)?;
         let mut plans = Vec::new();
         for chunks in chunks.chunk_by(|a, b| a.inode.ino() == b.inode.ino()) {
             plans.push(self.plan_chunks(chunks)?);
@@ -237,9 +236,9 @@ impl Files {
         written
     }
 
-    /// Keeps others' writes in place out of blocks that are to be written in part: there may be
-    /// zeroes around what is written.
-    fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Result<Vec<Excluded<'a>>> {
+    /// Keeps writes in place out of blocks that are about to be written in part, because zeroes may
+    /// be put around the part.
+    fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Result<Vec<ExclusiveGuard<'a>>> {
         let is_whole = |at: u64| at.is_multiple_of(self.block_size());
         let meets_some = |chunk: &&Chunk<'_>| {
             let overwrites = chunk.inode.overwrites();
@@ -248,7 +247,7 @@ impl Files {
         };
         let exclude = |chunk: &Chunk<'a>| {
             let (first, end) = (self.block_at(chunk.offset), self.block_from(chunk.end()));
-            chunk.inode.exclude_direct(first, end)
+            chunk.inode.drain_direct_io(first, end)
         };
         chunks.iter().filter(meets_some).map(exclude).collect()
     }
@@ -285,7 +284,8 @@ impl Files {
             let end = mapping.end().min(last);
             let count = end.get() - at.get();
             if let State::Written(start) = mapping.state {
-                // Parts of blocks, too: others may be writing the other part by now.
+                // Partial blocks are written as such, because another thread may write the other
+                // part of the block at the same time.
                 let first_byte = u64::from(at.get()) * block_size;
                 let from = first_byte.max(chunk.offset);
                 let to = (u64::from(end.get()) * block_size).min(chunk.end());
@@ -309,7 +309,8 @@ impl Files {
         Ok(())
     }
 
-    /// Reserves blocks for a plan, beside what is reserved for pages.
+    /// Reserves blocks for a plan, in addition to the reservation of pages; or releases them,
+    /// unless `more`.
     fn reserve_plan(&self, plan: &Plan<'_>, more: bool) -> Result<()> {
         if plan.holes + plan.unwritten == 0 {
             return Ok(());
@@ -321,7 +322,7 @@ impl Files {
         } else {
             (reserved.saturating_sub(plan.holes), converting.saturating_sub(plan.unwritten))
         };
-        self.set_reservation(&mut pages, reserved, converting)
+        pages.set_reservation(&self.space, reserved, converting)
     }
 
     fn unreserve_plan(&self, plan: &Plan<'_>) {
@@ -331,32 +332,33 @@ impl Files {
     }
 
     fn write_plans(&self, plans: &mut [Plan<'_>], waits: bool) -> Result<bool> {
-        let mut sweeps: Vec<MutexGuard<'_, SweepState>> = Vec::with_capacity(plans.len());
+        let mut locks: Vec<MutexGuard<'_, WritebackState>> = Vec::with_capacity(plans.len());
         for plan in &*plans {
-            let sweep = match waits {
-                true => Some(plan.inode.sweep()),
-                false => plan.inode.try_sweep(),
+            let lock = match waits {
+                true => Some(plan.inode.writeback()),
+                false => plan.inode.try_writeback(),
             };
-            let Some(sweep) = sweep else { return Ok(false) };
-            sweeps.push(sweep);
+            let Some(lock) = lock else { return Ok(false) };
+            locks.push(lock);
         }
         let sizes: Vec<u64> = plans.iter().map(|plan| plan.inode.size()).collect();
         let written = self.write_and_map(plans);
         for (plan, size) in plans.iter().zip(sizes) {
             let mut attributes = plan.inode.attributes();
             if written.is_err() {
-                // As far as it reached the inode table it stays: the data below it is there.
+                // The size stays as far as it has reached the inode table, because the data below
+                // it is mapped.
                 attributes.size = size.max(attributes.disk_size);
                 continue;
             }
-            if attributes.touch_content_anew() {
+            if attributes.touch_content_if_new() {
                 plan.inode.note_times(&mut attributes);
             }
         }
         written.map(|()| true)
     }
 
-    /// The caller holds the sweep locks.
+    /// Writes the data of the plans and maps it. The caller holds the writeback locks.
     fn write_and_map(&self, plans: &mut [Plan<'_>]) -> Result<()> {
         self.write_plain(plans)?;
         let mut parts = Vec::with_capacity(plans.len());
@@ -368,7 +370,7 @@ impl Files {
             let pages = std::mem::take(&mut plan.pages);
             parts.push(Part { pages, size, ..Part::of_attributes(plan.inode) });
         }
-        self.write_parts(&mut parts, false)?;
+        self.writeback.write_and_map(&mut parts, false)?;
         let epoch = self.space.journal().flush_gate().epoch();
         plans.iter().for_each(|plan| plan.inode.note_written(epoch));
         Ok(())
@@ -388,8 +390,8 @@ impl Files {
     }
 }
 
-/// A chunk of `len` bytes has been tried.
-fn note(write: &mut Write<'_>, len: usize, written: Result<usize>) {
+/// Notes the result of a chunk of `len` bytes.
+fn note(write: &mut GatheredWrite<'_>, len: usize, written: Result<usize>) {
     match written {
         Ok(count) => {
             write.done += count;

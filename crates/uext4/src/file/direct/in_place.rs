@@ -1,21 +1,22 @@
-//! Direct writes to unwritten blocks: the data in place without a lock, then the mapping.
+//! Direct writes to unwritten blocks: first the data, in place and without a lock, then the
+//! mapping.
 //!
 //! What: [`Files::write_in_place`] for one write, [`Files::convert`] for those of a queue: writes
 //! of whole blocks, inside the file, whose blocks are allocated and at least in part unwritten.
-//! Their bytes go to these blocks as those of an overwrite do, and nobody sees them there. Then,
-//! before they are acknowledged, one handle makes up to 64 such runs written.
-//! Invariants: data is on the device before the handle that converts starts. **What is converted is
-//! what was written to**: between the two nobody has removed a mapping of the file, put a page in,
-//! or zeroed an unwritten block; else nothing is converted, and the write is made again, the slow
-//! way. [`Conversion::version`] tells, and is compared inside the epoch, which is left after the
-//! handle. So a conversion and whoever changes one of these take turns. docs/direct-io.md has the
-//! argument.
-//! Locking: the sweep lock, then the epoch, then handles. Nobody waits for an epoch who holds what
-//! a conversion in it waits for.
+//! Their bytes go to these blocks as those of an overwrite do, and no reader sees them there. Then,
+//! before the writes are acknowledged, one handle converts up to 64 such runs to written ones.
+//! Invariants: data is on the device before the handle that converts starts. **The blocks that are
+//! converted are the blocks that were written to**: if in between a mapping of the file was
+//! removed, a page was put in, or an unwritten block was zeroed, nothing is converted and the write
+//! is done again on the slow path. [`Conversion::version`] detects that. It is compared in a
+//! read-side critical section, which ends after the handle, so each of these changes comes before
+//! the comparison or after the handle. docs/direct-io.md has the argument.
+//! Locking: the writeback lock, then the read-side critical section, then handles. A thread that
+//! waits for a grace period never holds anything that a conversion in its section waits for.
 //! Kernel counterpart: `ext4_dio_write_end_io`, `ext4_convert_unwritten_extents`, `dioread_nolock`.
 
 use super::super::Files;
-use super::super::batch::{Part, Pending, PendingBlocks};
+use super::super::writeback::{Part, Pending, PendingBlocks};
 use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
@@ -24,16 +25,16 @@ use crate::plant::{self, Fault};
 use std::io;
 use uext4_ondisk::FileBlock;
 
-/// A write whose data is in place.
+/// A write whose data is in place, and whose blocks are to be converted.
 #[derive(Debug)]
 pub(super) struct Conversion {
     offset: u64,
     len: usize,
-    /// From before its look-up.
+    /// Taken before its look-up.
     version: Version,
-    /// It is mapped. Else it is to be made again.
+    /// The blocks are converted. If not, the write has to be done again.
     pub(super) is_done: bool,
-    /// It was before.
+    /// The blocks were written already.
     was_written: bool,
 }
 
@@ -48,8 +49,8 @@ impl Conversion {
 }
 
 impl Files {
-    /// Writes, if the range has blocks, of which some are unwritten. `None`: nothing that anybody
-    /// sees has changed, and another way is to be tried.
+    /// Writes a range in place, if all of it has blocks and some of them are unwritten. `None`:
+    /// nothing visible has changed, and the caller takes another path.
     pub(super) fn write_in_place(
         &self,
         inode: &InodeRef,
@@ -85,15 +86,15 @@ impl Files {
         Ok(())
     }
 
-    /// Makes written what writes of one inode, in ascending order, have put data in. The caller
-    /// holds no lock.
+    /// Converts the blocks that writes of one inode, in ascending order, have put data in. The
+    /// caller holds no lock.
     pub(super) fn convert(&self, inode: &Inode, list: &mut [Conversion]) {
         let Some(overwrites) = inode.overwrites() else { return };
-        let _sweep = inode.sweep();
-        // Whoever would make it untrue waits from here on.
-        let Some(_access) = overwrites.enter() else { return };
+        let _writeback = inode.writeback();
+        // From here on a thread that would make the comparison untrue waits.
+        let Some(_reading) = overwrites.read_lock_counted() else { return };
         let version = overwrites.version();
-        // Nothing is written behind what a crash would leave as the end of the file.
+        // Nothing is converted behind the size that a crash would leave.
         let size = inode.attributes().disk_size;
         for one in &mut *list {
             let is_same = one.version == version || plant::is(Fault::BlindConversion);
@@ -105,7 +106,7 @@ impl Files {
                 self.direct.in_place.add(count as u64);
                 self.learn_again(inode, overwrites, version, list);
             }
-            // Whose failure it is shows when each goes alone.
+            // Writing each alone shows which one fails.
             Err(error) => {
                 self.watch_dropped::<()>(Err(error));
                 list.iter_mut().for_each(|one| one.is_done = false);
@@ -113,7 +114,8 @@ impl Files {
         }
     }
 
-    /// The caller holds the sweep lock, inside the epoch.
+    /// Converts those that are marked as done. The caller holds the writeback lock, and is in a
+    /// read-side critical section.
     fn convert_those(&self, inode: &Inode, list: &mut [Conversion]) -> Result<()> {
         let mut part = Part::of_attributes(inode);
         let mut at = FileBlock(0);
@@ -131,7 +133,7 @@ impl Files {
                         blocks: PendingBlocks::Unwritten(start),
                         data: Vec::new(),
                     }),
-                    // By another write to the same blocks, which is under way or was.
+                    // Converted by another write to the same blocks.
                     State::Written(_) => {}
                     State::Hole => {
                         debug_assert!(plant::is(Fault::BlindConversion), "a mapping has gone");
@@ -149,15 +151,15 @@ impl Files {
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
         self.reserve_conversion(inode, blocks, true)?;
-        let mapped = self.map_parts(std::slice::from_mut(&mut part), false);
+        let mapped = self.writeback.map(std::slice::from_mut(&mut part), false);
         // A smaller reservation cannot fail.
         let smaller = self.reserve_conversion(inode, blocks, false);
         debug_assert!(smaller.is_ok(), "a reservation grew by a conversion");
         mapped
     }
 
-    /// Reserves nodes of the tree for conversions of so many blocks, beside what is reserved to
-    /// pages.
+    /// Reserves tree nodes for conversions of so many blocks, in addition to the reservation of
+    /// pages; or releases them, unless `more`.
     fn reserve_conversion(&self, inode: &Inode, blocks: u32, more: bool) -> Result<()> {
         let mut pages = inode.pages();
         let (reserved, converting) = (pages.reserved, pages.converting);
@@ -165,11 +167,12 @@ impl Files {
             true => converting + blocks,
             false => converting.saturating_sub(blocks),
         };
-        self.set_reservation(&mut pages, reserved, converting)
+        pages.set_reservation(&self.space, reserved, converting)
     }
 
-    /// What was taken for unwritten and was not is learnt anew: the next write there is a pure
-    /// overwrite. The caller holds the sweep lock, inside the epoch.
+    /// Learns the leaves again in which blocks were taken for unwritten and were not: the next
+    /// write there is a pure overwrite. Converts those that are marked as done. The caller holds
+    /// the writeback lock, and is in a read-side critical section.
     fn learn_again(
         &self,
         inode: &Inode,
@@ -182,7 +185,7 @@ impl Files {
             if overwrites.find(at).is_some() {
                 continue;
             }
-            // Nothing is lost by not knowing.
+            // A failure is ignored, because knowledge may be incomplete.
             if let Ok(leaf) = written_leaf(&self.space, inode, at) {
                 overwrites.learn(version, leaf, inode.size());
             }

@@ -1,51 +1,53 @@
-//! Direct I/O: to and from the blocks of a file, past the page cache.
+//! Direct I/O: reads and writes of file blocks past the page cache.
 //!
-//! What: [`Files::read_direct`] and [`Files::write_direct`] for one thread, `queue` for many
-//! requests at a time. Reads of written blocks and overwrites of them go straight to the device
-//! (`fast`), in several pieces if need be (`pieces`), and so do writes to unwritten blocks, which
-//! are converted afterwards (`in_place`); all else takes the file's lock (here, and `gather` for
-//! writes).
-//! Invariants: the fast way is taken inside an [`crate::inode::Overwrites`] only, and meets no
-//! cached page. What a direct write maps is on the device before the mapping exists, as with
-//! buffered ones. A read that starts after a direct write has returned sees it, and a direct read
-//! sees what a buffered write before it wrote. Files in DAX mode ([`super::dax`]) go the same ways
-//! by their ordinary reads and writes. docs/direct-io.md has the rules and the arguments.
-//! Locking: none on the fast way; else the file's lock, shared to read and exclusive to write, then
-//! sweep locks.
+//! What: [`Files::read_direct`] and [`Files::write_direct`] do one request; `queue` has many in
+//! flight. Reads of written blocks and overwrites of them go straight to the device (`fast`), in
+//! several pieces if necessary (`pieces`). So do writes to unwritten blocks, which are converted
+//! afterwards (`in_place`). All other requests take the slow path, with the file's lock (reads
+//! here, writes in `gather`).
+//! Invariants: the fast path is taken only in a read-side critical section of
+//! [`crate::inode::Overwrites`], and meets no cached page. The data of a direct write is on the
+//! device before its mapping exists, as in writeback. A read that starts after a direct write has
+//! returned sees it, and a direct read sees the data of buffered writes before it. Files in DAX
+//! mode ([`super::dax`]) take the same paths with their ordinary reads and writes.
+//! docs/direct-io.md has the rules and the arguments.
+//! Locking: none on the fast path; else the file's lock, shared to read and exclusive to write,
+//! then writeback locks.
 //! Kernel counterpart: `ext4_file_read_iter`, `ext4_dio_write_iter`, `fs/iomap/direct-io.c`.
 
 mod fast;
 mod gather;
 mod in_place;
-mod known;
 mod pieces;
 mod queue;
+mod registered_files;
 mod requests;
 mod starting;
 mod stats;
-mod worker;
 
-pub use known::DirectFile;
 pub use queue::{DirectDone, DirectOp, DirectOptions, DirectQueue, DirectRequest};
+pub use registered_files::DirectFile;
+pub(super) use requests::end_write;
 pub(super) use stats::DirectStats;
 
 use super::Files;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup, written_leaf};
 use crate::inode::{Inode, InodeRef, Overwrites};
-use gather::Write;
+use gather::GatheredWrite;
 use std::ops::Range;
 use uext4_ondisk::{FileBlock, FileKind};
 
-/// Offset and length of each direct request are multiples of this, in bytes: the sector that all
-/// devices have.
+/// Offset and length of each direct request are multiples of this, in bytes: the sector size that
+/// all devices support.
 pub const DIRECT_ALIGNMENT: u64 = 512;
-/// A file whose pages nobody uses, but so many direct accesses meet, loses them.
+/// If so many direct accesses meet cached pages of a file, and none of the pages is used meanwhile,
+/// they are dropped.
 const MISSES_MAX: u32 = 8;
 
 impl Files {
-    /// Reads from byte `offset` into `buf`, past the page cache; returns how many bytes, fewer only
-    /// at the end of the file.
+    /// Reads from byte `offset` into `buf`, past the page cache. Returns the number of bytes, which
+    /// is smaller than asked only at the end of the file.
     ///
     /// # Errors
     /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; a corrupt
@@ -66,11 +68,11 @@ impl Files {
     }
 
     /// Writes all of `buf` at byte `offset`, past the page cache; fewer bytes only if there was no
-    /// space for more. What is complete is durable only after a sync, or with `durable`.
+    /// space for more. The data is durable after a sync, or at once with `durable`.
     ///
     /// # Errors
-    /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; else as
-    /// [`Files::write`].
+    /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; else those
+    /// of [`Files::write`].
     pub fn write_direct(
         &self,
         inode: &InodeRef,
@@ -95,14 +97,14 @@ impl Files {
         if let Some(written) = self.write_in_place(inode, offset, buf, durable) {
             return written;
         }
-        let mut writes = [Write::new(inode, offset, buf, durable)];
+        let mut writes = [GatheredWrite::new(inode, offset, buf, durable)];
         self.write_gathered(&mut writes);
         let [write] = writes;
         write.into_result()
     }
 
-    /// Reads under the file's lock: pages where there are some, the device where there are none,
-    /// zeroes where nothing is written. Leaves no page behind.
+    /// Reads on the slow path, under the file's lock: from pages where there are some, else from
+    /// the device, and zeroes where nothing is written. Puts no page in.
     pub(super) fn read_slowly(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.direct.slow_reads.add(1);
         let _shared = inode.lock().read();
@@ -117,8 +119,8 @@ impl Files {
         Ok(count)
     }
 
-    /// Makes the fast way possible for a range, if it can be: writes back and drops pages that only
-    /// stand in the way, and learns which blocks are written. The caller holds no lock.
+    /// Prepares the fast path for a range, if possible: drops cached pages that are no longer used,
+    /// and learns which blocks are written. The caller holds no lock.
     pub(in crate::file) fn prepare_direct(
         &self,
         inode: &Inode,
@@ -128,13 +130,13 @@ impl Files {
         self.prepare(inode, offset, len, false)
     }
 
-    /// Likewise; with `writes` also for writes to unwritten blocks.
+    /// As [`Files::prepare_direct`]; with `writes` also for writes to unwritten blocks.
     fn prepare(&self, inode: &Inode, offset: u64, len: usize, writes: bool) -> Result<()> {
         let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
         if !is_plain || self.is_journaled(inode) {
             return Ok(());
         }
-        let overwrites = inode.overwrites_to_be();
+        let overwrites = inode.overwrites_or_init();
         let end = offset.saturating_add(len as u64);
         if !overwrites.is_cached() {
             let _shared = inode.lock().read();
@@ -149,16 +151,17 @@ impl Files {
         self.learn(inode, overwrites, offset..end, writes)
     }
 
-    /// Writes all dirty pages back and drops all.
+    /// Writes all dirty pages back and drops all pages.
     ///
     /// # Errors
-    /// As of a sweep; the pages stay then.
+    /// Those of writeback; the pages stay then.
     pub(crate) fn drop_cached(&self, inode: &Inode) -> Result<()> {
         let _exclusive = inode.lock().write();
         self.drop_all_pages(inode)
     }
 
-    /// Likewise. The caller holds the file exclusively.
+    /// Writes all dirty pages back, drops all pages, and enables the fast path. The caller holds
+    /// the file exclusively.
     fn drop_all_pages(&self, inode: &Inode) -> Result<()> {
         self.drop_pages(inode, FileBlock(0), FileBlock::END)?;
         if let Some(overwrites) = inode.overwrites()
@@ -175,16 +178,16 @@ impl Files {
         if inode.pages().map.is_empty() {
             return Ok(());
         }
-        let mut sweep = inode.sweep();
-        self.sweep_locked(inode, &mut sweep)?;
+        let mut state = inode.writeback();
+        self.writeback.write_back(inode, &mut state)?;
         if inode.pages().map.dirty() == 0 {
             self.discard_pages(inode, first, end);
         }
         Ok(())
     }
 
-    /// Learns leaf by leaf which blocks of a range are written, or, for one who `writes`, have a
-    /// place, as far as all do. The caller holds the file, shared at least.
+    /// Learns, leaf by leaf, which blocks of a range are written or, if it `writes`, allocated.
+    /// Stops at the first block that is not. The caller holds the file, shared at least.
     fn learn(
         &self,
         inode: &Inode,
@@ -207,7 +210,7 @@ impl Files {
                 _ => return Ok(()),
             };
             if !is_written && !overwrites.allows_in_place() {
-                let _sweep = inode.sweep();
+                let _writeback = inode.writeback();
                 overwrites.allow_in_place();
             }
             let skip = || overwrites.find_unwritten(at).filter(|_| !is_written);
@@ -223,21 +226,22 @@ impl Files {
         Ok(())
     }
 
-    /// As [`Files::fold_direct_times`] by a reader. Beside the end of the volume that end does it
-    /// alone: a reader that had taken the time of a write, and not put it into the attributes yet,
-    /// would keep it from the image.
+    /// [`Files::fold_direct_times`] for a reader of the attributes. While the volume is being
+    /// closed only the closing thread does it. Otherwise: a reader takes the time of a write; the
+    /// volume writes the attributes out; the reader puts the time into attributes that are never
+    /// written again.
     pub(crate) fn show_direct_times(&self, inode: &Inode) {
-        if !inode.is_direct_late() {
+        if !inode.has_lazy_direct_times() {
             return;
         }
-        let inside = self.enter_if_open();
+        let inside = self.try_begin_call();
         if inside.is_some() || self.is_read_only() {
             self.fold_direct_times(inode);
         }
     }
 
-    /// Brings the times of direct accesses into the attributes. The caller is inside the volume, or
-    /// ends it.
+    /// Brings the lazy timestamps of direct accesses into the attributes. The caller is in a call
+    /// of the volume, or closes it.
     pub(crate) fn fold_direct_times(&self, inode: &Inode) {
         if inode.fold_direct_times() {
             self.set_access_time(inode, || Some(()));

@@ -1,18 +1,19 @@
-//! Ranges in several pieces on the device: where they are, and requests of a queue that are split.
+//! Ranges that lie in several pieces on the device: their places, and requests of a queue that are
+//! split.
 //!
 //! What: [`Files::places_to_read`] and [`Files::places_to_write`] find a range that lies in up to
-//! [`PIECES_MAX`] pieces, and say whether writing it leaves something to be converted
-//! (`in_place`). [`Split`] keeps what has come back of a request until all has.
-//! Invariants: pieces are in the order of the file and cover the range. A request holds one place
-//! in the epoch for all of its pieces, from before the look-up of the first to the end of the last.
-//! No allocation.
+//! [`PIECES_MAX`] pieces, and tell whether blocks have to be converted after writing it
+//! (`in_place`). A [`Split`] keeps the pieces of a request that have come back until all have.
+//! Invariants: pieces are in the order of the file and cover the range. One read-side critical
+//! section covers all pieces of a request, from before the look-up of the first to the end of the
+//! last. There is no allocation.
 
 use super::super::Files;
-use crate::inode::{Access, Inode, Overwrites, Version};
+use crate::inode::{CountedReadGuard, Inode, Overwrites, Version};
 use std::io;
 use uext4_device::IoBuf;
 
-/// What lies in more pieces goes by calls.
+/// Ranges in more pieces are not read or written through the queue of the device.
 pub(super) const PIECES_MAX: usize = 8;
 
 /// A run of bytes on the device.
@@ -34,7 +35,7 @@ impl Pieces {
         &self.list[..self.count]
     }
 
-    /// False: there are too many.
+    /// False if there are too many.
     fn push(&mut self, at: u64, len: usize) -> bool {
         if let Some(last) = self.count.checked_sub(1) {
             let last = &mut self.list[last];
@@ -50,13 +51,13 @@ impl Pieces {
     }
 }
 
-/// Where a range of a file lies, and the right to go there.
+/// The places of a range, and the right to access them.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
-    access: Access<'a>,
+    guard: CountedReadGuard<'a>,
     pieces: Pieces,
-    /// Some of it is unwritten: what is written there is to be converted, unless mappings have been
-    /// removed since this.
+    /// Some blocks are unwritten and have to be converted after the write, unless mappings have
+    /// been removed since this version.
     pub(super) converts: Option<Version>,
 }
 
@@ -65,13 +66,13 @@ impl<'a> Places<'a> {
         self.pieces.as_slice()
     }
 
-    pub(super) fn into_parts(self) -> (Access<'a>, Pieces, Option<Version>) {
-        (self.access, self.pieces, self.converts)
+    pub(super) fn into_parts(self) -> (CountedReadGuard<'a>, Pieces, Option<Version>) {
+        (self.guard, self.pieces, self.converts)
     }
 }
 
 impl Files {
-    /// Where a range to be read lies, if all of it is known to be written.
+    /// The places of a range to be read, if all of it is known to be written.
     pub(super) fn places_to_read<'a>(
         &self,
         inode: &'a Inode,
@@ -79,13 +80,13 @@ impl Files {
         len: usize,
     ) -> Option<Places<'a>> {
         let overwrites = inode.overwrites()?;
-        let access = overwrites.enter()?;
+        let guard = overwrites.read_lock_counted()?;
         let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
-        is_written.then_some(Places { access, pieces, converts: None })
+        is_written.then_some(Places { guard, pieces, converts: None })
     }
 
-    /// Where a range to be written lies, if all of it is known to have blocks, and what is
-    /// unwritten is to be written in whole blocks.
+    /// The places of a range to be written, if all of it is known to be allocated and unwritten
+    /// blocks are written as a whole.
     pub(super) fn places_to_write<'a>(
         &self,
         inode: &'a Inode,
@@ -94,20 +95,21 @@ impl Files {
         durable: bool,
     ) -> Option<Places<'a>> {
         let overwrites = inode.overwrites()?;
-        // Before entering: what begins then and ends before the look-up is told, too.
+        // Taken before the critical section, so that it also detects an exclusion that begins and
+        // ends before the look-up.
         let version = overwrites.version();
-        let access = overwrites.enter()?;
+        let guard = overwrites.read_lock_counted()?;
         if !self.may_overwrite(inode, overwrites, false) {
             return None;
         }
         let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
         if is_written {
             let may = self.may_overwrite(inode, overwrites, durable);
-            return may.then_some(Places { access, pieces, converts: None });
+            return may.then_some(Places { guard, pieces, converts: None });
         }
         let is_whole = |at: u64| at.is_multiple_of(self.block_size());
         let may = overwrites.allows_in_place() && is_whole(offset) && is_whole(len as u64);
-        may.then_some(Places { access, pieces, converts: Some(version) })
+        may.then_some(Places { guard, pieces, converts: Some(version) })
     }
 
     /// The pieces of a range that ends inside the file, and whether all of them are written.
@@ -141,13 +143,13 @@ impl Files {
     }
 }
 
-/// A request that is on the device in pieces.
+/// A request that is on the device in several pieces.
 #[derive(Debug)]
 pub(super) struct Split {
     parts: [IoBuf; PIECES_MAX],
     count: usize,
     left: usize,
-    /// The first that came.
+    /// The first error that came.
     error: Option<io::Error>,
 }
 
@@ -160,7 +162,7 @@ impl Split {
         (self.count, self.left, self.error) = (count, count, None);
     }
 
-    /// A piece is done. The whole request if it was the last one.
+    /// Ends a piece. Returns the whole request if it was the last piece.
     pub(super) fn end(
         &mut self,
         piece: usize,
@@ -186,7 +188,7 @@ impl Split {
 mod tests {
     use super::*;
 
-    /// Whatever order they come back in; the first failure is told.
+    /// In whatever order they come back. The first failure is reported.
     #[test]
     fn pieces_become_the_request_again() {
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_on_the_device_is_one_piece() {
+    fn ranges_that_touch_on_the_device_are_one_piece() {
         let mut pieces = Pieces::default();
         assert!(pieces.push(100, 10) && pieces.push(110, 10) && pieces.push(130, 10));
         assert_eq!((pieces.count, pieces.list[0].len), (2, 20));

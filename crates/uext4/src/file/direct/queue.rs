@@ -1,20 +1,21 @@
-//! Many direct requests at a time, by one thread.
+//! Many direct requests of one thread in flight.
 //!
-//! What: [`DirectQueue`]: requests are pushed, started together, and reaped in any order. A push
-//! keeps the request and does nothing else: the locked instructions of a start wait for the
-//! caller's stores into its buffers, which so happens once for all that start together. A read of
-//! written blocks, or an overwrite of them, is a request of the device for each piece. Writes to
-//! unwritten blocks go the same way, and are converted when they are reaped. All else waits for
-//! the next reap, which does it in groups that share device writes and handles.
-//! Invariants: a buffer moves in with its request and comes back with its completion, whatever
-//! comes of it. What is done in groups is done with nothing held that a helper of others needs: the
-//! owner may be the one who waits for its own requests.
-//! Locking: none for a pure overwrite but the queue's own; see `requests`.
+//! What: the requests of a [`DirectQueue`] are pushed, started together, and reaped in any order. A
+//! push keeps the request and does nothing else, because the locked instructions of a start wait
+//! for the caller's stores into its buffers: so there is one such wait for all requests that start
+//! together. A read of written blocks, or an overwrite of them, becomes one request of the device
+//! for each piece. Writes to unwritten blocks take the same path, and are converted when they are
+//! reaped. All other requests wait for the next reap, which does them in groups that share device
+//! writes and handles.
+//! Invariants: a buffer moves in with its request and always comes back with its completion. While
+//! the owner does requests in groups it does not hold the lock that helpers need, because it may
+//! have to wait for requests of its own.
+//! Locking: a pure overwrite takes no lock but the queue's own; see `requests`.
 
 use super::super::Files;
-use super::gather::Write;
+use super::gather::GatheredWrite;
 use super::in_place::Conversion;
-use super::known::{DirectFile, KnownFiles};
+use super::registered_files::{DirectFile, RegisteredFiles};
 use super::requests::{Ended, InPlace, Requests, device_depth};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
@@ -22,40 +23,41 @@ use std::sync::Arc;
 use uext4_device::{IoBuf, IoMemory, QueueOptions};
 use uext4_ondisk::FileKind;
 
-/// What a queue should be like.
+/// Options of a queue.
 #[derive(Debug, Clone)]
 pub struct DirectOptions {
-    /// Requests that it can hold, 1 to 4096.
+    /// Most requests in the queue, 1 to 4096.
     pub depth: usize,
-    /// Whether reaping may spin on the device instead of sleeping, where the device can.
+    /// Whether reaping may poll the device instead of sleeping, if the device can.
     pub polled: bool,
-    /// Memory that most buffers are of, to be registered with the kernel once.
+    /// Memory that most buffers are part of. It is registered with the kernel once.
     pub memory: Vec<IoMemory>,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectOp {
     /// Fills the buffer, as far as the file goes.
     Read,
     /// Writes the buffer.
     Write,
-    /// Writes the buffer; done when that is durable, and what is needed to read it back.
+    /// Writes the buffer. Complete when the data is durable, and all that is needed to read it
+    /// back.
     WriteDurable,
 }
 
 /// One request.
 #[derive(Debug)]
 pub struct DirectRequest {
-    /// A file that was registered.
+    /// A registered file.
     pub file: DirectFile,
-    /// What is done.
+    /// The operation.
     pub op: DirectOp,
-    /// Byte of the file; a multiple of 512, as is the buffer's length.
+    /// Byte of the file. A multiple of 512, as is the length of the buffer.
     pub offset: u64,
-    /// The bytes; come back with the completion.
+    /// The buffer, which comes back with the completion.
     pub buf: IoBuf,
-    /// The caller's number for it; comes back with the completion.
+    /// A number of the caller's choice, which comes back with the completion.
     pub tag: u64,
 }
 
@@ -66,23 +68,25 @@ pub struct DirectDone {
     pub tag: u64,
     /// The request's buffer.
     pub buf: IoBuf,
-    /// Bytes read or written: fewer than asked only at the end of the file, or where there was no
-    /// space for more. Errors as of `OpenFile::read_direct_at` and `write_direct_at`.
+    /// The number of bytes read or written: fewer than asked only at the end of the file, or if
+    /// there was no space for more. The errors are those of `OpenFile::read_direct_at` and
+    /// `write_direct_at`.
     pub result: Result<usize>,
 }
 
-/// One thread's direct requests. Requests are in no order with each other: who needs one waits.
-/// Dropping the queue waits for what is on the device; what has not been started may not be done.
+/// Direct requests of one thread. Requests are in no order with each other: a caller that needs an
+/// order waits for completions. Dropping the queue waits for requests on the device; requests that
+/// have not been started may not be done.
 #[derive(Debug)]
 pub struct DirectQueue {
     files: Arc<Files>,
     requests: Arc<Requests>,
-    known: KnownFiles,
-    /// Not looked at yet.
+    registered: RegisteredFiles,
+    /// Pushed, and not looked at yet.
     pushed: Vec<DirectRequest>,
     /// To be done at the next reap.
     waiting: Vec<DirectRequest>,
-    /// Refused at once.
+    /// Requests that were refused at once.
     refused: Vec<DirectDone>,
     /// Filled and emptied by each reap.
     ended: Ended,
@@ -101,7 +105,7 @@ impl DirectQueue {
         Ok(Self {
             files: Arc::clone(files),
             requests: Arc::new(requests),
-            known: KnownFiles::default(),
+            registered: RegisteredFiles::default(),
             pushed: Vec::with_capacity(depth),
             waiting: Vec::new(),
             refused: Vec::new(),
@@ -111,7 +115,7 @@ impl DirectQueue {
         })
     }
 
-    /// Makes a regular file known to the queue, which holds it until
+    /// Registers a regular file with the queue, which holds it until
     /// [`unregister`](Self::unregister).
     ///
     /// # Errors
@@ -123,35 +127,35 @@ impl DirectQueue {
                 "only regular files are read directly",
             ));
         }
-        let file = self.known.insert(inode.clone());
+        let file = self.registered.insert(inode.clone());
         self.requests.register(file, inode);
         Ok(file)
     }
 
-    /// Lets go of a file: one that has lost its names can be deleted from then on.
+    /// Unregisters a file. If it has lost its names it can be deleted from then on.
     ///
     /// # Errors
-    /// `InvalidArgument` while a request of it is under way, and for a file that the queue does not
-    /// know.
+    /// `InvalidArgument` while a request of the file is under way, and for a file that is not
+    /// registered.
     pub fn unregister(&mut self, file: DirectFile) -> Result<()> {
-        self.known.get(file).ok_or_else(no_file)?;
+        self.registered.get(file).ok_or_else(no_file)?;
         let mut unstarted = self.pushed.iter().chain(&self.waiting);
-        let waits = unstarted.any(|request| request.file == file);
-        if waits || !self.requests.unregister(file) {
+        let is_waiting = unstarted.any(|request| request.file == file);
+        if is_waiting || !self.requests.unregister(file) {
             let why = "a request of this file is under way";
             return Err(Error::new(ErrorKind::InvalidArgument, why));
         }
-        self.known.remove(file);
+        self.registered.remove(file);
         Ok(())
     }
 
-    /// Requests that it holds at most.
+    /// Most requests in the queue.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// Requests that were pushed and not yet reaped.
+    /// Number of requests that were pushed and not yet reaped.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
@@ -160,11 +164,10 @@ impl DirectQueue {
     /// Takes a request. It starts at the next `submit` or `reap`.
     ///
     /// # Errors
-    /// The request itself if the queue is full. Whatever else is wrong with it is told by its
-    /// completion.
+    /// Returns the request if the queue is full. Any other error is reported by its completion.
     #[inline]
     pub fn push(&mut self, request: DirectRequest) -> std::result::Result<(), DirectRequest> {
-        // There is capacity for all. To see it here makes the push below no call, so that the
+        // There is always capacity. The check lets the compiler inline the push below, so that the
         // request is never copied behind the caller's stores.
         if self.in_flight == self.depth || self.pushed.len() == self.pushed.capacity() {
             return Err(request);
@@ -174,23 +177,24 @@ impl DirectQueue {
         Ok(())
     }
 
-    /// Starts what needs nothing but the device. All else is done when it is reaped.
+    /// Starts the requests that need nothing but the device. The others are done when they are
+    /// reaped.
     ///
     /// # Errors
-    /// What the system says of the queue itself, not of a request.
+    /// Errors of the queue itself, not of a request.
     pub fn submit(&mut self) -> Result<()> {
         self.start_pushed();
         self.requests.submit()
     }
 
-    /// Hands to the device what needs nothing else, and sorts the rest.
+    /// Hands those pushed requests to the device that need nothing else, and sorts the rest.
     fn start_pushed(&mut self) {
         if self.pushed.is_empty() {
             return;
         }
         let mut starting = self.requests.starting();
         for request in self.pushed.drain(..) {
-            let inode = self.known.get(request.file).ok_or_else(no_file);
+            let inode = self.registered.get(request.file).ok_or_else(no_file);
             let aligned = super::check_alignment(request.offset, request.buf.len());
             match inode.and_then(|inode| aligned.map(|()| inode)) {
                 Err(error) => self.refused.push(refuse(request, error)),
@@ -199,11 +203,11 @@ impl DirectQueue {
         }
     }
 
-    /// Starts everything, waits until at least `at_least` requests are done (or all, if fewer are
-    /// in flight), and appends those that are to `done`.
+    /// Starts everything, waits until at least `at_least` requests are complete (or all, if fewer
+    /// are in flight), and appends the completions to `done`.
     ///
     /// # Errors
-    /// As [`DirectQueue::submit`]; what was done by then is in `done`.
+    /// Those of [`DirectQueue::submit`]. Completions that came before are in `done`.
     pub fn reap(&mut self, at_least: usize, done: &mut Vec<DirectDone>) -> Result<()> {
         let before = done.len();
         let result = self.reap_uncounted(at_least, done);
@@ -228,15 +232,15 @@ impl DirectQueue {
         result
     }
 
-    /// Does what could not be done by the device alone.
+    /// Does the requests that need more than the device.
     fn do_waiting(&mut self, done: &mut Vec<DirectDone>) {
         let mut writes = Vec::new();
         let waiting = std::mem::take(&mut self.waiting);
-        let entered = self.files.enter();
+        let entered = self.files.begin_call();
         for request in waiting {
             if let (Err(error), true) = (&entered, request.op != DirectOp::Read) {
                 done.push(refuse(request, error.clone()));
-            } else if let Some(request) = self.do_alone(request, done) {
+            } else if let Some(request) = self.do_one(request, done) {
                 writes.push(request);
             }
         }
@@ -247,15 +251,21 @@ impl DirectQueue {
     }
 
     fn write_together(&self, writes: Vec<DirectRequest>, done: &mut Vec<DirectDone>) {
-        let mut gathered: Vec<Write<'_>> = writes
+        let mut gathered: Vec<GatheredWrite<'_>> = writes
             .iter()
             .map(|request| {
                 let durable = request.op == DirectOp::WriteDurable;
-                Write::new(&self.known[request.file], request.offset, &request.buf, durable)
+                GatheredWrite::new(
+                    &self.registered[request.file],
+                    request.offset,
+                    &request.buf,
+                    durable,
+                )
             })
             .collect();
         self.files.write_gathered(&mut gathered);
-        let results: Vec<Result<usize>> = gathered.into_iter().map(Write::into_result).collect();
+        let results: Vec<Result<usize>> =
+            gathered.into_iter().map(GatheredWrite::into_result).collect();
         for (request, result) in writes.into_iter().zip(results) {
             self.tell(request, result, done);
         }
@@ -266,12 +276,13 @@ impl DirectQueue {
         done.push(DirectDone { tag, buf, result: self.files.watch(result) });
     }
 
-    /// Makes written what requests have put data in; makes those again for which that is too late.
+    /// Converts the blocks that writes in place have put data in. Does those writes again whose
+    /// blocks cannot be converted any more.
     fn convert(&mut self, done: &mut Vec<DirectDone>) {
         let mut ended = std::mem::take(&mut self.ended.in_place);
-        let entered = self.files.enter();
+        let entered = self.files.begin_call();
         if let Err(error) = &entered {
-            // Nobody sees what was put into unwritten blocks.
+            // The data in unwritten blocks is invisible.
             done.extend(ended.drain(..).map(|one| refuse(one.request, error.clone())));
         }
         ended.sort_unstable_by_key(|one| (one.request.file.number, one.request.offset));
@@ -283,7 +294,7 @@ impl DirectQueue {
                 Conversion::new(request.offset, request.buf.len(), *version)
             };
             list.extend(ended[..count].iter().map(conversion));
-            let inode = &self.known[file];
+            let inode = &self.registered[file];
             self.files.convert(inode, &mut list);
             let is_durable = |one: &InPlace| one.request.op == DirectOp::WriteDurable;
             let synced = match ended[..count].iter().any(is_durable) {
@@ -308,17 +319,18 @@ impl DirectQueue {
         self.ended.in_place = ended;
     }
 
-    /// Does a request that need not go with others; gives back a write that should.
-    fn do_alone(
+    /// Does a request that gains nothing from a group; returns a write that should go into one.
+    fn do_one(
         &self,
         mut request: DirectRequest,
         done: &mut Vec<DirectDone>,
     ) -> Option<DirectRequest> {
-        let inode = &self.known[request.file];
+        let inode = &self.registered[request.file];
         let (offset, len) = (request.offset, request.buf.len());
-        // Who closed the way holds the file, which is needed now, until what is on the device has
-        // ended. That is ended here: else somebody would have to take over this thread's ring.
-        if inode.overwrites().is_none_or(|overwrites| overwrites.enter().is_none()) {
+        // A thread that has disabled the fast path holds the file lock, which is needed now, until
+        // the requests on the device have ended. They are ended here, because otherwise that thread
+        // would have to take over this thread's ring.
+        if inode.overwrites().is_none_or(|overwrites| overwrites.read_lock_counted().is_none()) {
             self.requests.settle();
         }
         let writes = request.op != DirectOp::Read;

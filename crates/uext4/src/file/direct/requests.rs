@@ -1,64 +1,65 @@
 //! Direct requests that are on the device.
 //!
-//! What: reads and overwrites of one queue, from their look-up (`starting`) to their end. They are
-//! ended where they are reaped, by the queue's owner; or by a thread that waits for one of their
-//! inodes, which leaves what it reaped for the owner to find.
-//! Those in several pieces are as many requests of the device, and end with the last of them.
-//! Invariants: a request holds its place in the epoch ([`crate::inode::Overwrites`]) from before
-//! its look-up until the device has answered. Beginning and ending one allocates nothing.
-//! Locking: one lock (rank `Requests`) that nobody but the owner takes as a rule. Its holder waits
-//! for the device and for leaves only, and who helps tries it: helping waits for the device at
-//! most. A ring whose completions only its own thread can ask for is taken over by who helps.
+//! What: reads and overwrites of one queue, from their look-up (`starting`) to their end. The owner
+//! of the queue ends them when it reaps them. A thread that waits for one of their inodes may do so
+//! too; it leaves the completions for the owner. A request in several pieces is as many requests of
+//! the device, and ends with the last of them.
+//! Invariants: the read-side critical section of a request ([`crate::inode::Overwrites`]) lasts
+//! from before its look-up until the device has completed it. Starting and ending a request
+//! allocates nothing.
+//! Locking: one lock (rank `Requests`), which as a rule only the owner takes. Its holder waits for
+//! the device and for leaf locks only. A helper tries it, so helping waits for nothing but the
+//! device. If only the ring's own thread can ask for completions, the helper takes the ring over.
 
 use super::super::Files;
-use super::known::DirectFile;
 use super::pieces::{PIECES_MAX, Split};
 use super::queue::{DirectDone, DirectOp, DirectRequest};
+use super::registered_files::DirectFile;
 use super::starting::Starting;
-use super::worker::{Job, Worker};
 use crate::error::{Error, Result};
-use crate::inode::{Helper, Inode, Ticket, Version};
+use crate::file::ablation::{Completion, CompletionWorker};
+use crate::inode::{Helper, Inode, ReadToken, Version};
 use crate::sync::{LockRank, Mutex, thread};
 use std::sync::Arc;
 use uext4_device::{DeviceQueue, IoBuf, QueueDone, QueueOptions};
 
-/// What stands where requests of one queue are.
+/// The requests of one queue that are on the device.
 #[derive(Debug)]
 pub(super) struct Requests {
     files: Arc<Files>,
     inner: Mutex<Inner>,
-    /// With `dio_completion=deferred`.
-    worker: Option<Worker>,
+    /// The worker of `dio_completion=deferred`.
+    worker: Option<CompletionWorker>,
 }
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    /// Slot of the thread that started the last of them.
+    /// Slot of the thread that started the last request.
     owner: usize,
     /// `None` once the queue is closed.
     pub(super) device: Option<Box<dyn DeviceQueue>>,
-    /// Those registered, by the number of their file.
+    /// Registered inodes, by the number of their file.
     inodes: Vec<Option<Arc<Inode>>>,
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) free: Vec<usize>,
-    /// Of those slots whose requests are in pieces.
+    /// State of the slots whose requests are in pieces.
     pub(super) splits: Vec<Split>,
     /// Filled and emptied by each reap.
     reaped: Vec<QueueDone>,
-    /// Ended, and not told to the owner.
+    /// Requests that have ended and that the owner has not seen.
     ended: Ended,
 }
 
-/// What the device has done of requests.
+/// Requests that the device has completed.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// All.
+    /// Requests that are complete.
     pub(super) done: Vec<DirectDone>,
-    /// All but their conversion.
+    /// Writes whose blocks are still to be converted.
     pub(super) in_place: Vec<InPlace>,
 }
 
-/// A write whose data is in place.
+/// A write whose data is in place, and whose blocks are to be converted.
 #[derive(Debug)]
 pub(super) struct InPlace {
     pub(super) request: DirectRequest,
@@ -86,16 +87,16 @@ pub(super) struct Slot {
     pub(super) op: DirectOp,
     pub(super) offset: u64,
     pub(super) tag: u64,
-    pub(super) ticket: Ticket,
+    pub(super) token: ReadToken,
     pub(super) pieces: usize,
     pub(super) converts: Option<Version>,
 }
 
-/// Where the number of a piece begins in the tag of a device's request.
+/// The bit where the number of a piece begins in the tag of a request of the device.
 pub(super) const PIECE_SHIFT: u32 = 32;
 
-/// Requests of the device that a queue of `depth` can have: room for some that are in pieces. What
-/// is no depth stays none.
+/// The depth of the device's queue for a queue of `depth`, with room for requests in pieces. An
+/// invalid depth stays invalid.
 pub(super) fn device_depth(depth: usize) -> usize {
     match depth {
         1..=QueueOptions::DEPTH_MAX => (depth + depth.max(PIECES_MAX)).min(QueueOptions::DEPTH_MAX),
@@ -109,9 +110,8 @@ impl Requests {
         device: Box<dyn DeviceQueue>,
         depth: usize,
     ) -> Result<Self> {
-        let worker = files.options().dio_completion.is_deferred().then(Worker::start);
         Ok(Self {
-            worker: worker.transpose()?,
+            worker: files.ablations.completion_worker()?,
             files,
             inner: Mutex::new(
                 LockRank::Requests,
@@ -129,17 +129,17 @@ impl Requests {
         })
     }
 
-    /// Makes an inode known.
+    /// Registers an inode.
     pub(super) fn register(self: &Arc<Self>, file: DirectFile, inode: &Arc<Inode>) {
         {
             let inodes = &mut self.inner.lock().inodes;
             inodes.resize(inodes.len().max(file.number + 1), None);
             inodes[file.number] = Some(Arc::clone(inode));
         }
-        inode.overwrites_to_be().add_helper(Arc::downgrade(&self.helper()));
+        inode.overwrites_or_init().add_helper(Arc::downgrade(&self.helper()));
     }
 
-    /// Forgets an inode; false if a request of it is under way.
+    /// Unregisters an inode; false if a request of it is under way.
     pub(super) fn unregister(self: &Arc<Self>, file: DirectFile) -> bool {
         let inode = {
             let inner = &mut *self.inner.lock();
@@ -148,7 +148,7 @@ impl Requests {
             if is_busy {
                 return false;
             }
-            // It may be known by another number, too.
+            // The inode may be registered under another number as well.
             let taken = inner.inodes[file.number].take();
             let stays = |inode: &Arc<Inode>| {
                 inner.inodes.iter().flatten().any(|other| Arc::ptr_eq(other, inode))
@@ -165,14 +165,14 @@ impl Requests {
         self.clone()
     }
 
-    /// To start requests, many under one lock.
+    /// The right to start requests, several under one hold of the lock.
     pub(super) fn starting(&self) -> Starting<'_> {
         let mut inner = self.inner.lock();
         inner.owner = thread::slot();
         Starting::new(&self.files, inner)
     }
 
-    /// Starts what was pushed.
+    /// Starts the requests that were handed to the device.
     pub(super) fn submit(&self) -> Result<()> {
         let inner = &mut *self.inner.lock();
         let Some(device) = &mut inner.device else { return Ok(()) };
@@ -182,8 +182,7 @@ impl Requests {
         })
     }
 
-    /// Ends at least `at_least` requests as far as the device can, or all there are, and tells of
-    /// them.
+    /// Ends at least `at_least` requests, or all if there are fewer, and appends them to `told`.
     pub(super) fn reap(&self, at_least: usize, told: &mut Ended) -> Result<()> {
         let before = told.len();
         let mut result = Ok(());
@@ -202,7 +201,7 @@ impl Requests {
         result
     }
 
-    /// Ends all that is on the device; the next reap tells of it, or meets the error.
+    /// Ends all requests on the device. The next reap returns them, or meets the error.
     pub(super) fn settle(&self) {
         let mut inner = self.inner.lock();
         let on_device = inner.device.as_ref().map_or(0, |device| device.in_flight());
@@ -211,8 +210,7 @@ impl Requests {
         }
     }
 
-    /// Starts what was pushed and ends what the device has done: `at_least` so many requests, if
-    /// there are.
+    /// Ends requests that the device has completed: at least `at_least`, if there are so many.
     fn reap_device(&self, inner: &mut Inner, at_least: usize, helps: bool) -> std::io::Result<()> {
         let mut reaped = std::mem::take(&mut inner.reaped);
         let mut ended = 0;
@@ -225,7 +223,7 @@ impl Requests {
             for one in reaped.drain(..) {
                 ended += usize::from(self.end(inner, one, helps));
             }
-            // Of those in pieces fewer may have ended than pieces have.
+            // Fewer requests may have ended than pieces.
             if result.is_err() || ended >= at_least {
                 break result;
             }
@@ -237,12 +235,12 @@ impl Requests {
         result
     }
 
-    /// The device has answered. True if that was the last piece of its request.
+    /// Ends a piece that the device has completed. True if it was the last piece of its request.
     fn end(&self, inner: &mut Inner, reaped: QueueDone, helps: bool) -> bool {
         let QueueDone { tag, buf, result } = reaped;
         let number = (tag & ((1 << PIECE_SHIFT) - 1)) as usize;
         let slot = inner.slots.get(number).and_then(Option::as_ref);
-        let is_split = slot.expect("a device answers what it was asked").pieces > 1;
+        let is_split = slot.expect("a device completes what it was given").pieces > 1;
         let (buf, result) = if is_split {
             let piece = (tag >> PIECE_SHIFT) as usize;
             let Some(whole) = inner.splits[number].end(piece, buf, result) else { return false };
@@ -250,7 +248,7 @@ impl Requests {
         } else {
             (buf, result)
         };
-        let slot = inner.slots[number].take().expect("it was there");
+        let slot = inner.slots[number].take().expect("the slot is in use");
         inner.free.push(number);
         self.end_request(inner, slot, buf, result, helps);
         true
@@ -264,14 +262,14 @@ impl Requests {
         result: std::io::Result<()>,
         helps: bool,
     ) {
-        let Slot { file, op, offset, tag, ticket, converts, .. } = slot;
+        let Slot { file, op, offset, tag, token, converts, .. } = slot;
         let inode = inode_of(&inner.inodes, file);
         let stats = &self.files.direct;
         if helps {
             stats.helped.add(1);
         }
         if let (Some(version), Ok(())) = (converts, &result) {
-            end_write(inode, ticket);
+            end_write(inode, token);
             let request = DirectRequest { file, op, offset, buf, tag };
             inner.ended.in_place.push(InPlace { request, version });
             return;
@@ -281,26 +279,26 @@ impl Requests {
         let done = DirectDone { tag, buf, result };
         if op == DirectOp::Read {
             stats.reads.add(1);
-            let overwrites = inode.overwrites().expect("it was entered");
+            let overwrites = inode.overwrites().expect("the section of a request has begun");
             if self.files.keeps_access_times() {
                 inode.note_direct_read(overwrites);
             }
-            overwrites.leave(ticket);
+            overwrites.read_unlock(token);
         } else {
             stats.overwrites.add(1);
             if let (Some(worker), false) = (&self.worker, helps) {
                 stats.deferred.add(1);
-                worker.hand_over(Job { inode: Arc::clone(inode), ticket, done });
+                worker.hand_over(Completion { inode: Arc::clone(inode), token, done });
                 return;
             }
             stats.inline.add(1);
-            end_write(inode, ticket);
+            end_write(inode, token);
         }
         inner.ended.done.push(done);
     }
 
-    /// Ends what is under way; what was pushed and not started may not be done, and what is not
-    /// converted stays as it is.
+    /// Ends the requests under way. Requests that were not started may not be done, and blocks that
+    /// are not converted stay unwritten.
     pub(super) fn close(&self) {
         let mut inner = self.inner.lock();
         let mut is_stuck = false;
@@ -309,22 +307,23 @@ impl Requests {
         }
         drop(inner.device.take());
         if is_stuck {
-            // The kernel may still write to these blocks: their files are lost to direct I/O.
+            // The kernel may still write to these blocks. Their files are lost to direct I/O.
             return;
         }
         let inner = &mut *inner;
         for slot in inner.slots.iter_mut().filter_map(Option::take) {
-            end_write(inode_of(&inner.inodes, slot.file), slot.ticket);
+            end_write(inode_of(&inner.inodes, slot.file), slot.token);
         }
     }
 }
 
 impl Inner {
-    /// The device has given the queue up. Files with requests in it keep their blocks for good.
+    /// Notes that the device has given the queue up. Files with requests in it keep their blocks
+    /// for good.
     fn lose(&mut self) {
         for slot in self.slots.iter_mut().flatten() {
             let overwrites = inode_of(&self.inodes, slot.file).overwrites();
-            overwrites.expect("it was entered").lose(&mut slot.ticket);
+            overwrites.expect("the section of a request has begun").lose(&mut slot.token);
         }
     }
 }
@@ -336,7 +335,7 @@ impl Helper for Requests {
 
     fn help(&self) {
         if let Some(mut inner) = self.inner.try_lock() {
-            // The owner meets the error, too.
+            // The owner meets the error as well.
             let _ = self.reap_device(&mut inner, 1, true);
         }
     }
@@ -344,12 +343,12 @@ impl Helper for Requests {
 
 /// The inode of a request that is under way.
 fn inode_of(inodes: &[Option<Arc<Inode>>], file: DirectFile) -> &Arc<Inode> {
-    inodes[file.number].as_ref().expect("a file with requests is known")
+    inodes[file.number].as_ref().expect("a file with requests is registered")
 }
 
-/// An overwrite is over. It may have failed, and changed something all the same.
-pub(super) fn end_write(inode: &Inode, ticket: Ticket) {
-    let overwrites = inode.overwrites().expect("it was entered");
+/// Ends an overwrite. Even if it has failed it may have changed bytes.
+pub(in crate::file) fn end_write(inode: &Inode, token: ReadToken) {
+    let overwrites = inode.overwrites().expect("the section of a request has begun");
     inode.note_direct_write(overwrites);
-    overwrites.leave(ticket);
+    overwrites.read_unlock(token);
 }

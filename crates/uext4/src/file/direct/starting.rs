@@ -1,16 +1,16 @@
 //! Direct requests on their way to the device.
 //!
-//! What: whether a request needs nothing but the device: its look-up, its place in the epoch, and
-//! one request of the device for each piece.
-//! Invariants: as `requests`; looking up takes no lock and reads no tree.
+//! What: the start of a request that needs nothing but the device: its read-side critical section,
+//! its look-up, and one request of the device for each piece.
+//! Invariants: those of `requests`; a look-up takes no lock and reads no tree.
 //! Locking: a [`Starting`] holds the queue's lock.
 
 use super::super::Files;
-use super::fast::Place;
+use super::fast::PlacedRange;
 use super::pieces::Piece;
 use super::queue::{DirectOp, DirectRequest};
 use super::requests::{Inner, PIECE_SHIFT, Slot};
-use crate::inode::{Access, Inode, Version};
+use crate::inode::{CountedReadGuard, Inode, Version};
 use crate::sync::MutexGuard;
 use uext4_device::{QueueOp, QueueRequest};
 
@@ -25,7 +25,7 @@ impl<'a> Starting<'a> {
         Self { files, inner }
     }
 
-    /// Hands a request to the device, if nothing is to be done but its I/O; else gives it back.
+    /// Hands a request to the device, if nothing has to be done but its I/O; else returns it.
     pub(super) fn push(
         &mut self,
         inode: &Inode,
@@ -39,8 +39,8 @@ impl<'a> Starting<'a> {
                 self.files.place_to_write(inode, offset, len, durable)
             }
         };
-        if let Some(Place { access, at }) = place {
-            return self.start(request, access, &[Piece { at, len }], None);
+        if let Some(PlacedRange { guard, at }) = place {
+            return self.start(request, guard, &[Piece { at, len }], None);
         }
         let places = match request.op {
             DirectOp::Read => self.files.places_to_read(inode, offset, len),
@@ -50,8 +50,8 @@ impl<'a> Starting<'a> {
         };
         match places {
             Some(places) => {
-                let (access, pieces, converts) = places.into_parts();
-                self.start(request, access, pieces.as_slice(), converts)
+                let (guard, pieces, converts) = places.into_parts();
+                self.start(request, guard, pieces.as_slice(), converts)
             }
             None => Err(request),
         }
@@ -61,7 +61,7 @@ impl<'a> Starting<'a> {
     fn start(
         &mut self,
         request: DirectRequest,
-        access: Access<'_>,
+        guard: CountedReadGuard<'_>,
         pieces: &[Piece],
         converts: Option<Version>,
     ) -> std::result::Result<(), DirectRequest> {
@@ -74,7 +74,7 @@ impl<'a> Starting<'a> {
         let Some(slot) = inner.free.pop_if(|_| has_room) else { return Err(request) };
         let op = match request.op {
             DirectOp::Read => QueueOp::Read,
-            // What is yet to be converted is made durable with its mapping.
+            // A write that has to be converted is made durable together with its mapping.
             DirectOp::WriteDurable if self.files.options().barrier && converts.is_none() => {
                 QueueOp::WriteDurable
             }
@@ -91,7 +91,7 @@ impl<'a> Starting<'a> {
             inner.splits[slot].begin(pieces.len());
             let mut rest = buf;
             for (number, piece) in pieces.iter().enumerate() {
-                // The last has what the buffer has behind its length, too.
+                // The last piece also gets the memory of the buffer behind its length.
                 let buf = match number + 1 == pieces.len() {
                     true => std::mem::take(&mut rest),
                     false => rest.split_to(piece.len),
@@ -101,8 +101,8 @@ impl<'a> Starting<'a> {
                 pushed.expect("a queue takes what it has room for");
             }
         }
-        let (ticket, pieces) = (access.into_ticket(), pieces.len());
-        inner.slots[slot] = Some(Slot { file, op: asked, offset, tag, ticket, pieces, converts });
+        let (token, pieces) = (guard.into_token(), pieces.len());
+        inner.slots[slot] = Some(Slot { file, op: asked, offset, tag, token, pieces, converts });
         Ok(())
     }
 }

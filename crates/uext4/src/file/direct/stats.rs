@@ -1,8 +1,8 @@
-//! What direct I/O counts.
+//! Counters of direct I/O.
 
 use crate::stats::Counter;
 
-/// Numbers of requests, by what they took.
+/// Numbers of requests, by the path that they took.
 #[derive(Debug, Default)]
 pub(crate) struct DirectStats {
     /// Reads that took no lock.
@@ -17,19 +17,19 @@ pub(crate) struct DirectStats {
     pub(crate) extending: Counter,
     /// Writes inside the file into holes.
     pub(crate) holes: Counter,
-    /// Into unwritten blocks, and into no hole.
+    /// Writes inside the file into unwritten blocks, and into no hole.
     pub(crate) unwritten: Counter,
-    /// Of these, those that went to their blocks without a lock, and were converted afterwards.
+    /// Writes into unwritten blocks that took no lock, and were converted afterwards.
     pub(crate) in_place: Counter,
     /// Overwrites that had to wait for a transaction, or for a flag of the inode.
     pub(crate) held: Counter,
-    /// Groups of writes that shared device writes and handles, and writes in them.
+    /// Groups of writes that shared device writes and handles, and the writes in them.
     pub(crate) groups: Counter,
     pub(crate) grouped: Counter,
-    /// Overwrites that ended where they were reaped, and that a worker ended.
+    /// Overwrites that ended where they were reaped, and overwrites that a worker ended.
     pub(crate) inline: Counter,
     pub(crate) deferred: Counter,
-    /// Requests that were completed by one who waited for them to end.
+    /// Requests that were ended by a thread that waited for them.
     pub(crate) helped: Counter,
     /// Reads and overwrites of files in DAX mode that took no lock; other writes to them.
     pub(crate) dax_reads: Counter,
@@ -37,13 +37,13 @@ pub(crate) struct DirectStats {
     pub(crate) dax_slow_writes: Counter,
     /// Handles that overwrites started, with `dax_overwrite=journal`.
     pub(crate) dax_handles: Counter,
-    /// Loads and stores through leases, and how often a lease mapped its range.
+    /// Loads and stores through leases, and the number of times that a lease mapped its range.
     pub(crate) lease_accesses: Counter,
     pub(crate) lease_maps: Counter,
 }
 
 impl DirectStats {
-    /// All of them, by name.
+    /// All counters, by name.
     pub(crate) fn counters(&self) -> [(&'static str, u64); 20] {
         [
             ("direct_reads", self.reads.get()),

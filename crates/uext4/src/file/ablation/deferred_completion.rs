@@ -1,30 +1,29 @@
-//! Completions on a thread of their own: `dio_completion=deferred`, a contrast.
+//! Completions on a thread of their own: `dio_completion=deferred`.
 //!
-//! What: each overwrite that the device has answered is handed to a worker thread, which ends it
-//! and wakes the owner of the queue, as the kernel did from 4.19 to 6.18: two switches of threads
-//! for each completion.
-//! Locking: a leaf.
+//! What: each overwrite that the device has completed is handed to a worker thread, which ends it
+//! and wakes the owner of the queue, as the kernel did from 4.19 to 6.18. This costs two thread
+//! switches for each completion.
+//! Locking: a leaf lock.
 
-use super::queue::DirectDone;
-use super::requests::end_write;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, Ticket};
+use crate::file::direct::{DirectDone, end_write};
+use crate::inode::{Inode, ReadToken};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A completion that is to be ended.
+/// An overwrite that the worker is to end.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) inode: Arc<Inode>,
-    pub(super) ticket: Ticket,
-    pub(super) done: DirectDone,
+pub(in crate::file) struct Completion {
+    pub(in crate::file) inode: Arc<Inode>,
+    pub(in crate::file) token: ReadToken,
+    pub(in crate::file) done: DirectDone,
 }
 
-/// The thread. Dropping it ends what it was given first.
+/// The worker thread of a queue. Dropping this first ends all that it was given.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(in crate::file) struct CompletionWorker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,14 +37,14 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    jobs: VecDeque<Job>,
-    /// Given to the thread and not ended.
+    completions: VecDeque<Completion>,
+    /// Number of completions that the worker was given and has not ended.
     open: usize,
     done: Vec<DirectDone>,
     is_over: bool,
 }
 
-impl Worker {
+impl CompletionWorker {
     pub(super) fn start() -> Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::new(LockRank::Leaf, State::default()),
@@ -60,16 +59,17 @@ impl Worker {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(super) fn hand_over(&self, job: Job) {
+    pub(in crate::file) fn hand_over(&self, completion: Completion) {
         let mut state = self.shared.state.lock();
-        state.jobs.push_back(job);
+        state.completions.push_back(completion);
         state.open += 1;
         drop(state);
         self.shared.work.notify_one();
     }
 
-    /// Waits until at least `at_least` are ended, or all that it was given, and tells of them.
-    pub(super) fn take(&self, at_least: usize, done: &mut Vec<DirectDone>) {
+    /// Waits until at least `at_least` have ended, or all that the worker was given, and appends
+    /// them to `done`.
+    pub(in crate::file) fn take(&self, at_least: usize, done: &mut Vec<DirectDone>) {
         let mut state = self.shared.state.lock();
         while state.done.len() < at_least && state.open > 0 {
             self.shared.ended.wait(&mut state);
@@ -80,21 +80,21 @@ impl Worker {
 
 impl Shared {
     fn run(&self) {
-        while let Some(job) = self.next() {
-            end_write(&job.inode, job.ticket);
+        while let Some(completion) = self.next() {
+            end_write(&completion.inode, completion.token);
             let mut state = self.state.lock();
             state.open -= 1;
-            state.done.push(job.done);
+            state.done.push(completion.done);
             drop(state);
             self.ended.notify_one();
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Completion> {
         let mut state = self.state.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
-                return Some(job);
+            if let Some(completion) = state.completions.pop_front() {
+                return Some(completion);
             }
             if state.is_over {
                 return None;
@@ -104,12 +104,12 @@ impl Shared {
     }
 }
 
-impl Drop for Worker {
+impl Drop for CompletionWorker {
     fn drop(&mut self) {
         self.shared.state.lock().is_over = true;
         self.shared.work.notify_one();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has nothing to tell.
+            // A worker that panicked has nothing to report.
             let _ = thread.join();
         }
     }

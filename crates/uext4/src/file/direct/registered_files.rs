@@ -1,24 +1,24 @@
-//! Files that a queue knows.
+//! Files that are registered with a queue.
 //!
-//! Invariants: a number is used again, a serial never: who keeps a [`DirectFile`] for longer than
-//! the queue knows the file, or shows it to another queue, meets an error, and no other file.
+//! Invariants: a number may be used again, a serial never. A [`DirectFile`] that is used after its
+//! file was unregistered, or with another queue, leads to an error and never to another file.
 
 use crate::inode::InodeRef;
 use std::ops::Index;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file that a queue knows.
+/// A file that is registered with a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectFile {
     pub(super) number: usize,
     serial: u64,
 }
 
-/// Files by their number.
+/// Registered files, by their number.
 #[derive(Debug, Default)]
-pub(super) struct KnownFiles(Vec<Option<(u64, InodeRef)>>);
+pub(super) struct RegisteredFiles(Vec<Option<(u64, InodeRef)>>);
 
-impl KnownFiles {
+impl RegisteredFiles {
     pub(super) fn insert(&mut self, inode: InodeRef) -> DirectFile {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let serial = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -41,12 +41,12 @@ impl KnownFiles {
     }
 }
 
-/// The inode of a request that was taken: its file stays known until that is reaped.
-impl Index<DirectFile> for KnownFiles {
+/// The inode of a request that was taken, whose file stays registered until the request is reaped.
+impl Index<DirectFile> for RegisteredFiles {
     type Output = InodeRef;
 
     #[inline]
     fn index(&self, file: DirectFile) -> &InodeRef {
-        self.get(file).expect("a file with requests is known")
+        self.get(file).expect("a file with requests is registered")
     }
 }

@@ -1,20 +1,18 @@
-//! Dirty pages on their way to the device: taken, and given places there.
+//! Dirty pages on their way to the device: taken from the page cache, and given places there.
 //!
-//! What: a [`Part`] is what one sweep takes of one inode: pages, the blocks that they go to, and
-//! the mappings to be made for them. Several parts, of several inodes, are written and mapped
+//! What: a [`Part`] is the share of one inode in a writeback pass: pages, the blocks that they go
+//! to, and the mappings to be made for them. A pass may write and map the parts of several inodes
 //! together.
 //! Invariants: everything that a mapping will make reachable is in the part's runs: the pages, and
-//! zeroes for unwritten neighbours that are converted with them rather than split off, where data
-//! is written before it is mapped. Neighbours change by nobody else while the sweep lock is held; a
-//! page that becomes dirty over one is written later, over what is then a written extent.
+//! zeroes for unwritten neighbours that are converted with them rather than split off. The
+//! writeback lock keeps other threads from changing the neighbours; a page that becomes dirty over
+//! one is written later, over an extent that is written by then.
 
-use super::Files;
-use super::hole::HoleNeed;
+use super::Writeback;
 use crate::alloc::Allocation;
 use crate::cache::PageImage;
-use crate::config::WritebackMode;
 use crate::error::{Error, Result};
-use crate::extent::{Spot, State, find};
+use crate::extent::{State, find};
 use crate::inode::{Inode, Overwrites};
 use crate::plant::{self, Fault};
 use std::sync::Arc;
@@ -24,63 +22,61 @@ use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
 const IO_PAGES: usize = 512;
-/// Files of fewer blocks begin where their group begins, larger ones at a place of their own.
-const LONE_BLOCKS: u32 = 256;
 
-/// What one sweep takes of one inode.
-pub(super) struct Part<'a> {
-    pub(super) inode: &'a Inode,
-    pub(super) pages: Vec<PageImage>,
-    /// Size that the mappings may reach: all data below it is written, or part of this.
-    pub(super) size: u64,
-    /// No dirty page was left.
-    pub(super) is_last: bool,
-    /// Data that goes where data is.
-    pub(super) overwrites: Vec<Run>,
-    pub(super) pending: Vec<Pending>,
+/// The share of one inode in a writeback pass.
+pub(in crate::file) struct Part<'a> {
+    pub(in crate::file) inode: &'a Inode,
+    pub(in crate::file) pages: Vec<PageImage>,
+    /// The size that the mappings may reach: all data below it is written, or in this part.
+    pub(in crate::file) size: u64,
+    /// No dirty page was left in the cache.
+    pub(in crate::file) is_last: bool,
+    /// Data for blocks that are written already.
+    pub(in crate::file) overwrites: Vec<DataRun>,
+    pub(in crate::file) pending: Vec<Pending>,
 }
 
-/// Blocks that follow each other on the device.
+/// Data of blocks that follow each other on the device.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) start: BlockNo,
-    pub(super) data: Vec<Arc<[u8]>>,
+pub(in crate::file) struct DataRun {
+    pub(in crate::file) start: BlockNo,
+    pub(in crate::file) data: Vec<Arc<[u8]>>,
 }
 
-/// A mapping to be made.
-pub(super) struct Pending {
-    pub(super) first: FileBlock,
-    pub(super) len: u32,
-    pub(super) blocks: PendingBlocks,
-    /// What is written there; empty once it is.
-    pub(super) data: Vec<Arc<[u8]>>,
+/// A mapping that is to be made.
+pub(in crate::file) struct Pending {
+    pub(in crate::file) first: FileBlock,
+    pub(in crate::file) len: u32,
+    pub(in crate::file) blocks: PendingBlocks,
+    /// The data of the blocks; empty once it is written.
+    pub(in crate::file) data: Vec<Arc<[u8]>>,
 }
 
-pub(super) enum PendingBlocks {
+pub(in crate::file) enum PendingBlocks {
     Allocated(Allocation),
     Unwritten(BlockNo),
 }
 
 impl Pending {
-    pub(super) fn start(&self) -> BlockNo {
+    pub(in crate::file) fn start(&self) -> BlockNo {
         match &self.blocks {
             PendingBlocks::Allocated(allocation) => allocation.start(),
             PendingBlocks::Unwritten(start) => *start,
         }
     }
 
-    pub(super) fn end(&self) -> FileBlock {
+    pub(in crate::file) fn end(&self) -> FileBlock {
         self.first.plus(self.len)
     }
 
-    /// What will stand in the tree.
-    fn extent(&self) -> Extent {
+    /// The extent that the mapping will put into the tree.
+    pub(in crate::file) fn extent(&self) -> Extent {
         Extent { first: self.first, len: self.len, start: self.start(), unwritten: false }
     }
 
-    /// The data, for writing it.
-    pub(super) fn take_run(&mut self) -> Run {
-        Run { start: self.start(), data: std::mem::take(&mut self.data) }
+    /// Takes the data, to write it.
+    pub(in crate::file) fn take_run(&mut self) -> DataRun {
+        DataRun { start: self.start(), data: std::mem::take(&mut self.data) }
     }
 
     fn append(&mut self, data: impl IntoIterator<Item = Arc<[u8]>>) {
@@ -91,8 +87,8 @@ impl Pending {
 }
 
 impl<'a> Part<'a> {
-    /// Nothing but the inode itself.
-    pub(super) fn of_attributes(inode: &'a Inode) -> Self {
+    /// A part with no pages: only the attributes of the inode.
+    pub(in crate::file) fn of_attributes(inode: &'a Inode) -> Self {
         Self {
             inode,
             pages: Vec::new(),
@@ -104,11 +100,11 @@ impl<'a> Part<'a> {
     }
 }
 
-impl Files {
-    /// Takes at most `most` dirty pages from `from` to the end of the file. Those behind it belong
-    /// to a write that has not set its size yet: mapped now, they would stand behind the end if we
-    /// crashed.
-    pub(super) fn take_batch<'a>(
+impl Writeback {
+    /// Takes at most `most` dirty pages from `from` to the end of the file. Pages behind the end
+    /// belong to a write that has not set the size yet; if they were mapped now, a crash would
+    /// leave blocks behind the end.
+    pub(in crate::file) fn take<'a>(
         &self,
         inode: &'a Inode,
         from: FileBlock,
@@ -128,8 +124,8 @@ impl Files {
         part
     }
 
-    /// Finds the places of all pages.
-    pub(super) fn plan_parts(&self, parts: &mut [Part<'_>]) -> Result<()> {
+    /// Allocates blocks for the pages of all parts that have none.
+    pub(in crate::file) fn allocate(&self, parts: &mut [Part<'_>]) -> Result<()> {
         for part in parts {
             let pages = std::mem::take(&mut part.pages);
             let planned = self.plan_pages(part, &pages);
@@ -148,7 +144,7 @@ impl Files {
             let allocation = match mapping.state {
                 State::Hole => {
                     let want = (len as u32).min(MAX_UNWRITTEN_LEN);
-                    let allocation = self.allocate_for(part, &spot, want)?;
+                    let allocation = self.placement.allocate_for(part, &spot, want)?;
                     len = allocation.len() as usize;
                     Some(allocation)
                 }
@@ -157,7 +153,7 @@ impl Files {
             let (here, behind) = rest.split_at(len);
             let data = here.iter().map(|(_, data)| Arc::clone(data)).collect();
             match (mapping.state, allocation) {
-                (State::Written(start), _) => part.overwrites.push(Run { start, data }),
+                (State::Written(start), _) => part.overwrites.push(DataRun { start, data }),
                 (State::Unwritten(start), _) => {
                     let blocks = PendingBlocks::Unwritten(start);
                     part.pending.push(Pending { first, len: len as u32, blocks, data });
@@ -175,25 +171,23 @@ impl Files {
         Ok(())
     }
 
-    /// Small unwritten neighbours of the last conversion in the same extent are zeroed and
-    /// converted with it, as ext4 does, so that writes at random places do not cut an extent into
-    /// dust. `next` is the next page of the part.
+    /// Widens the last conversion to small unwritten neighbours in the same extent, which are
+    /// zeroed. ext4 does the same, so that writes at random places do not split an extent into many
+    /// small ones. `next` is the next page of the part.
     fn widen_conversion(
         &self,
         part: &mut Part<'_>,
         extent: Option<Extent>,
         next: Option<FileBlock>,
     ) {
-        if self.options.journal_async_commit {
-            // The mapping may be durable before the zeroes, in a range that was durably zero.
+        if !self.widens {
             return;
         }
-        let most = u64::from(self.options.extent_max_zeroout) / self.block_size();
+        let most = self.widen_bytes_max / self.block_size();
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
-        // Others' writes may be on the device there, on their way to be converted.
+        // There may be direct writes in place on the device there, which are yet to be converted.
         let in_place = part.inode.overwrites().is_some_and(Overwrites::allows_in_place);
-        // The zeroes must be there before the mapping: no page hides what a block held before.
-        if in_place || self.options.writeback != WritebackMode::Mapped {
+        if in_place {
             part.pending.push(last);
             return;
         }
@@ -217,28 +211,16 @@ impl Files {
         }
         let gap = extent.end().get() - last.end().get();
         let is_alone = next.is_none_or(|next| next >= extent.end());
-        // Behind the end of the file there is no data to be.
+        // Not behind the end of the file.
         if is_alone && is_small(gap) && extent.end() <= self.block_from(part.size) {
             last.append(zeroes(gap));
         }
         part.pending.push(last);
     }
 
-    /// Allocates for a hole: small files side by side, any other by itself.
-    fn allocate_for(&self, part: &Part<'_>, spot: &Spot, want: u32) -> Result<Allocation> {
-        let inode = part.inode;
-        let blocks = self.block_from(part.size).get();
-        if blocks < self.options.alloc.stream_req {
-            return self.localities.allocate(&self.space, inode, want);
-        }
-        let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
-        let placed = part.pending.last().map(Pending::extent);
-        let hole = HoleNeed { want, reserved: true, placed, origin };
-        self.allocate_hole(inode, spot, &hole)
-    }
-
-    /// Gives all runs to the device at once; what follows each other goes in one write.
-    pub(super) fn write_runs(&self, mut runs: Vec<Run>) -> Result<()> {
+    /// Gives all runs to the device in one submission. Runs that follow each other become one
+    /// write.
+    pub(in crate::file) fn write_runs(&self, mut runs: Vec<DataRun>) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -260,7 +242,9 @@ impl Files {
             next = run.start.plus(len as u64);
         }
         flush(from, to, start, &mut writes);
-        self.cache()
+        self.space
+            .journal()
+            .cache()
             .device()
             .write_many(&writes)
             .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
@@ -268,7 +252,12 @@ impl Files {
     }
 }
 
-/// Pages at the start of `pages` that follow each other.
+/// Takes the data of all parts that goes to blocks which are written already.
+pub(in crate::file) fn take_overwrites(parts: &mut [Part<'_>]) -> Vec<DataRun> {
+    parts.iter_mut().flat_map(|part| std::mem::take(&mut part.overwrites)).collect()
+}
+
+/// The number of pages at the start of `pages` that follow each other.
 fn contiguous(pages: &[PageImage]) -> usize {
     let first = pages[0].0.get();
     pages.iter().zip(first..).take_while(|((at, _), want)| at.get() == *want).count()

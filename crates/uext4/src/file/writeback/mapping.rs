@@ -1,45 +1,64 @@
-//! Making data reachable: the handles that insert the mappings of what a sweep has written.
+//! The handles that insert mappings of data that writeback has written.
 //!
-//! What: as many mappings of as many inodes go into one handle as a part of a transaction takes.
-//! What they dirty is known before the handle starts, block by block, so a block that many share
-//! (leaf, inode table, bitmap) is asked for once.
-//! Invariants: data has no place behind the size at any commit: each handle sets the size that its
-//! last mapping reaches. Mappings of an inode ascend.
+//! What: mappings of many inodes go into one handle, as many as fit a part of a transaction. The
+//! blocks that they dirty are known before the handle starts, so a block that many of them share
+//! (leaf, inode table, bitmap) costs one credit.
+//! Invariants: at any commit no data is mapped behind the size, because each handle sets the size
+//! that its last mapping reaches. The mappings of an inode ascend.
 
-use super::Files;
-use super::batch::{Part, Pending, PendingBlocks, Run};
-use super::ordered::Job;
-use crate::config::WritebackMode;
+use super::{Part, Pending, PendingBlocks, Writeback};
 use crate::error::{ErrorKind, Result};
 use crate::extent::{Edit, NodeAllocations, NodeSource};
 use crate::inode::Inode;
 use crate::journal::Handle;
-use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::Extent;
 
 /// Most mappings that one handle makes.
 const EDITS_PER_HANDLE: usize = 64;
 
-/// One mapping of one part, or only its attributes.
-struct Item {
-    part: usize,
-    pending: Option<Pending>,
+/// One mapping of a part, or only its attributes.
+pub(in crate::file) struct Item {
+    pub(in crate::file) part: usize,
+    pub(in crate::file) pending: Option<Pending>,
     /// The size that may be set with it.
     size: u64,
 }
 
-impl Files {
-    /// Makes the mappings of all parts and sets the sizes they reach; with `times` also brings
-    /// changed times into a transaction.
-    pub(super) fn map_parts(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
+/// What one handle needs to make its mappings.
+pub(in crate::file) struct HandlePlan {
+    /// Tree nodes, for each inode.
+    pub(in crate::file) nodes: Vec<NodeAllocations>,
+    pub(in crate::file) credits: u32,
+}
+
+/// Makes the mappings of one handle.
+pub(in crate::file) type MapHandle<'f> =
+    &'f dyn Fn(&[Part<'_>], &mut [Item], HandlePlan) -> Result<()>;
+
+impl Writeback {
+    /// Makes the mappings of all parts and sets the sizes that they reach. With `times` also brings
+    /// lazy timestamps into a transaction.
+    pub(in crate::file) fn map(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
+        self.map_with(parts, times, &|parts, items, HandlePlan { nodes, credits }| {
+            self.space.journal().run(credits, |handle| self.map_in(handle, parts, items, nodes))
+        })
+    }
+
+    /// As [`Writeback::map`], with `map_handle` to make the mappings of each handle.
+    pub(in crate::file) fn map_with(
+        &self,
+        parts: &mut [Part<'_>],
+        times: bool,
+        map_handle: MapHandle<'_>,
+    ) -> Result<()> {
         let mut items = Vec::new();
         for (index, part) in parts.iter_mut().enumerate() {
             let pending = std::mem::take(&mut part.pending);
             let attributes = part.inode.attributes();
-            let late = attributes.disk_size < part.size || (times && attributes.times_dirty);
+            let is_ahead = attributes.disk_size < part.size || (times && attributes.times_dirty);
             drop(attributes);
-            if pending.is_empty() && late {
+            if pending.is_empty() && is_ahead {
                 items.push(Item { part: index, pending: None, size: part.size });
             }
             let count = pending.len();
@@ -49,33 +68,34 @@ impl Files {
                 Item { part: index, pending: Some(pending), size }
             }));
         }
-        items.chunks_mut(EDITS_PER_HANDLE).try_for_each(|items| self.map_items(parts, items))
+        items
+            .chunks_mut(EDITS_PER_HANDLE)
+            .try_for_each(|items| self.map_items(parts, items, map_handle))
     }
 
-    /// Makes mappings in one handle, or in several if that would be too large, or if nodes of the
-    /// trees cannot be allocated for all at once.
-    fn map_items(&self, parts: &[Part<'_>], items: &mut [Item]) -> Result<()> {
+    /// Makes mappings in one handle, or in several if one would be too large or if tree nodes
+    /// cannot be allocated for all at once.
+    fn map_items(
+        &self,
+        parts: &[Part<'_>],
+        items: &mut [Item],
+        map_handle: MapHandle<'_>,
+    ) -> Result<()> {
         let credits_max = self.space.journal().credits_max() / 4;
         let half = items.len() / 2;
         match self.plan_handle(parts, items) {
-            Ok((nodes, credits)) if credits <= credits_max || half == 0 => {
-                self.map_in_handle(parts, items, nodes, credits)
-            }
+            Ok(plan) if plan.credits <= credits_max || half == 0 => map_handle(parts, items, plan),
             Err(error) if half == 0 || *error.kind() != ErrorKind::NoSpace => Err(error),
             _ => {
                 let (first, second) = items.split_at_mut(half);
-                self.map_items(parts, first)?;
-                self.map_items(parts, second)
+                self.map_items(parts, first, map_handle)?;
+                self.map_items(parts, second, map_handle)
             }
         }
     }
 
-    /// What the mappings need besides their blocks, for each inode, and the blocks that they dirty.
-    fn plan_handle(
-        &self,
-        parts: &[Part<'_>],
-        items: &[Item],
-    ) -> Result<(Vec<NodeAllocations>, u32)> {
+    /// The tree nodes that the mappings need, and one credit for each block that they dirty.
+    fn plan_handle(&self, parts: &[Part<'_>], items: &[Item]) -> Result<HandlePlan> {
         let mut all = Vec::new();
         let (mut dirtied, mut groups) = (Vec::new(), Vec::new());
         let mut credits = 0;
@@ -98,51 +118,30 @@ impl Files {
         groups.dedup();
         // Bitmap and descriptor of each group.
         credits += u32::try_from(dirtied.len() + 2 * groups.len()).unwrap_or(u32::MAX / 2);
-        Ok((all, credits))
+        Ok(HandlePlan { nodes: all, credits })
     }
 
-    fn map_in_handle(
+    /// Makes the mappings of all items in a handle, and sets the sizes that they reach.
+    pub(in crate::file) fn map_in(
         &self,
+        handle: &mut Handle<'_>,
         parts: &[Part<'_>],
         items: &mut [Item],
         mut nodes: Vec<NodeAllocations>,
-        credits: u32,
     ) -> Result<()> {
-        let job = self.space.journal().run(credits, |handle| {
-            let mut runs = Vec::new();
-            let inodes = items.chunk_by_mut(|a, b| a.part == b.part).zip(&mut nodes);
-            for (items, nodes) in inodes {
-                let inode = parts[items[0].part].inode;
-                for item in &mut *items {
-                    let Some(pending) = &mut item.pending else { continue };
-                    if !pending.data.is_empty() {
-                        runs.push(pending.take_run());
-                    }
-                    self.map_one(handle, inode, pending, nodes, false)?;
-                }
-                let reached = items.last().map_or(0, |item| item.size);
-                self.set_disk_size(inode, handle, reached)?;
+        for (items, nodes) in items.chunk_by_mut(|a, b| a.part == b.part).zip(&mut nodes) {
+            let inode = parts[items[0].part].inode;
+            for pending in items.iter_mut().filter_map(|item| item.pending.as_mut()) {
+                self.map_one(handle, inode, pending, nodes, false)?;
             }
-            Ok(self.order_data(handle, runs))
-        })?;
-        let Some(job) = job else { return Ok(()) };
-        self.write_job(&job)?;
-        let epoch = self.space.journal().flush_gate().epoch();
-        for item in items {
-            parts[item.part].inode.note_written(epoch);
+            let reached = items.last().map_or(0, |item| item.size);
+            self.set_disk_size(inode, handle, reached)?;
         }
         Ok(())
     }
 
-    /// With `writeback=ordered`, data that was mapped before it is written keeps the transaction
-    /// from its commit.
-    fn order_data(&self, handle: &Handle<'_>, runs: Vec<Run>) -> Option<Arc<Job>> {
-        debug_assert!(runs.is_empty() || self.options.writeback == WritebackMode::Ordered);
-        (!runs.is_empty()).then(|| self.ordered.add(handle.tid(), runs))
-    }
-
     /// Inserts one mapping.
-    pub(super) fn map_one(
+    pub(in crate::file) fn map_one(
         &self,
         handle: &mut Handle<'_>,
         inode: &Inode,
@@ -162,15 +161,15 @@ impl Files {
         Ok(())
     }
 
-    /// Brings the attributes to the inode table with a size that all data is below of.
-    pub(super) fn set_disk_size(
+    /// Brings the attributes to the inode table, with a size below which all data is mapped.
+    pub(in crate::file) fn set_disk_size(
         &self,
         inode: &Inode,
         handle: &mut Handle<'_>,
         size: u64,
     ) -> Result<()> {
         let grown = inode.update(handle, |attributes| {
-            // The file may have been cut by a caller that waits for this sweep to end.
+            // The file may have been truncated by a caller that waits for this pass to end.
             let reached = attributes.disk_size.max(size.min(attributes.size));
             std::mem::replace(&mut attributes.disk_size, reached) < reached
         })?;

@@ -1,37 +1,80 @@
-//! Where the blocks of a hole come from.
+//! Placement: choosing blocks for a hole.
 //!
-//! Policy: a file that goes on at its end takes from its window, which grows with it. Any other
-//! write takes the range around it in units of the file's size: a file of up to 16 KiB in units of
-//! 16 KiB, of up to 32 KiB in units of 32 KiB, and so on, larger ones in units of 8 MiB. The goal
-//! of a block is where it would stand if it continued the extent before it, at its distance, or the
-//! one behind it.
+//! Policy: a file that grows at its end takes blocks from its preallocation, which grows with it.
+//! For any other write, blocks are preallocated for the range around it, in units of the file's
+//! size: 16 KiB for a file of up to 16 KiB, 32 KiB for one of up to 32 KiB, and so on up to 8 MiB.
+//! The goal of a block is the place that continues the extent before it, at its distance, or else
+//! the extent behind it.
 //! Kernel counterpart: `ext4_ext_find_goal`, `ext4_mb_normalize_request`.
 
-use super::Files;
-use crate::alloc::{Allocation, Need};
+use super::block_from;
+use super::locality::Localities;
+use super::writeback::{Part, Pending};
+use crate::alloc::{Allocation, Need, Space};
+use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::extent::{Spot, State, lookup};
 use crate::inode::Inode;
+use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
-/// Bytes of the smallest and the largest range that is allocated around a write.
+/// Bytes of the smallest and of the largest range that is preallocated around a write.
 const RANGE_BYTES: [u64; 2] = [16 << 10, 8 << 20];
 
-/// What is wanted for a hole.
+/// Files of fewer blocks begin where their group begins, larger files at a place of their own.
+const LONE_BLOCKS: u32 = 256;
+
+/// A request for blocks of a hole.
 pub(super) struct HoleNeed {
     /// Most blocks.
     pub(super) want: u32,
-    /// They were reserved before.
+    /// They are reserved already.
     pub(super) reserved: bool,
-    /// What was placed last, and stands in no tree yet.
+    /// The extent that was placed last and is not in the tree yet.
     pub(super) placed: Option<Extent>,
-    /// Where the file would best begin, if nothing of it is placed.
+    /// The goal if the file has no block yet.
     pub(super) origin: BlockNo,
 }
 
-impl Files {
-    /// Allocates blocks for the hole at `spot`. The caller holds the sweep lock, and no handle.
+/// Chooses blocks for holes.
+#[derive(Debug)]
+pub(super) struct Placement {
+    space: Arc<Space>,
+    /// Preallocations of small files.
+    localities: Localities,
+    /// Blocks from which on a file is a stream rather than a small file.
+    stream_blocks: u32,
+}
+
+impl Placement {
+    pub(super) fn new(space: &Arc<Space>, options: &AllocOptions) -> Self {
+        Self {
+            space: Arc::clone(space),
+            localities: Localities::new(options.group_prealloc),
+            stream_blocks: options.stream_req,
+        }
+    }
+
+    /// Allocates blocks for a hole: side by side for small files, by itself for any other.
+    pub(super) fn allocate_for(
+        &self,
+        part: &Part<'_>,
+        spot: &Spot,
+        want: u32,
+    ) -> Result<Allocation> {
+        let inode = part.inode;
+        let blocks = block_from(&self.space, part.size).get();
+        if blocks < self.stream_blocks {
+            return self.localities.allocate(&self.space, inode, want);
+        }
+        let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
+        let placed = part.pending.last().map(Pending::extent);
+        let hole = HoleNeed { want, reserved: true, placed, origin };
+        self.allocate_hole(inode, spot, &hole)
+    }
+
+    /// Allocates blocks for the hole at `spot`. The caller holds the writeback lock and no handle.
     pub(super) fn allocate_hole(
         &self,
         inode: &Inode,
@@ -39,8 +82,8 @@ impl Files {
         hole: &HoleNeed,
     ) -> Result<Allocation> {
         let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
-        // Nothing before the hole in its leaf is nothing before it in the file: a leaf begins where
-        // its first extent does.
+        // If nothing is before the hole in its leaf, nothing is before it in the file, because a
+        // leaf begins where its first extent does.
         let before = [spot.before(), hole.placed].into_iter().flatten().max_by_key(|e| e.first);
         let start = before.map_or(FileBlock(0), |extent| extent.end());
         let goal = self.goal_of(inode, spot, before, hole.origin);
@@ -51,7 +94,7 @@ impl Files {
         }
         let blocks = self.range_blocks(inode.size());
         let from = key - key % blocks;
-        let to = (from.saturating_add(blocks)).min(self.block_from(inode.size()).get());
+        let to = (from.saturating_add(blocks)).min(block_from(&self.space, inode.size()).get());
         let to = to.max(key.saturating_add(want)).min(hole_end.get());
         self.space.allocate_around(&inode.preallocation, need, from.max(start.get())..to)
     }
@@ -74,13 +117,13 @@ impl Files {
             let at = behind.get().checked_sub(distance).map(BlockNo);
             return at.filter(|&at| self.is_on_device(at)).unwrap_or(origin);
         }
-        let origin = self.with_room(origin, self.block_from(inode.size()).get());
+        let origin = self.with_room(origin, block_from(&self.space, inode.size()).get());
         let at = origin.plus(u64::from(first.get()));
         if self.is_on_device(at) { at } else { origin }
     }
 
-    /// Where the extent stands that a hole ends at. A leaf that cannot be read only makes for a
-    /// worse place: whatever needs it meets the error.
+    /// The place of the extent that a hole ends at. A leaf that cannot be read only leads to a
+    /// worse goal; the operation that needs the leaf meets the error.
     fn block_behind(&self, inode: &Inode, hole_end: FileBlock) -> Option<BlockNo> {
         if hole_end == FileBlock::END {
             return None;
@@ -91,8 +134,8 @@ impl Files {
         }
     }
 
-    /// A place at or before `origin` from which `blocks` blocks reach no further than its group, or
-    /// the begin of that.
+    /// A place at or before `origin` from which `blocks` blocks fit into its group, or else the
+    /// begin of the group.
     fn with_room(&self, origin: BlockNo, blocks: u32) -> BlockNo {
         let layout = self.space.layout();
         let Some((group, bit)) = layout.group_of(origin) else { return origin };
@@ -107,6 +150,6 @@ impl Files {
     fn range_blocks(&self, size: u64) -> u32 {
         let [least, most] = RANGE_BYTES;
         let bytes = size.min(most).next_power_of_two().max(least);
-        u32::try_from(bytes / self.block_size()).unwrap_or(1).max(1)
+        u32::try_from(bytes / u64::from(self.space.layout().block_size)).unwrap_or(1).max(1)
     }
 }

@@ -1,0 +1,22 @@
+//! A handle for each overwrite in DAX mode: `dax_overwrite=journal`.
+//!
+//! What: kernels before 5.10 began a write inside a file with a handle and put the inode into it.
+//! Locking: the handle ends before the read-side critical section of the overwrite begins, because
+//! a thread in one must not wait for a handle.
+
+use super::Files;
+use crate::error::Result;
+use crate::inode::Inode;
+
+pub(super) fn start_handle(files: &Files, inode: &Inode, offset: u64, len: usize) -> Result<()> {
+    if offset.saturating_add(len as u64) > inode.size() || files.is_read_only() {
+        return Ok(());
+    }
+    let _pin = inode.table_block()?;
+    files.direct.dax_handles.add(1);
+    files.space.journal().run(1, |handle| {
+        inode.update(handle, |attributes| {
+            attributes.touch_content();
+        })
+    })
+}

@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(Why::new("Not a directory").at("mkfs", dir.display()));
     }
     if options.size == Some(0) {
-        return Err(Why::new("a size of 0 is too small").at("mkfs", &image));
+        return Err(Why::new("a size of 0 is too small: give a larger one").at("mkfs", &image));
     }
     let place = room::find(&image, options.size, args.force)?;
     let (device, made) = open(args, &image, place, options.size)?;

@@ -362,7 +362,7 @@ fn wrong_mounts() {
         run_fails(words("ro", image), "not a directory");
     }
     run_fails(["umount".into(), dir.to_owned()], "not mounted");
-    run_fails(["umount".into(), OsString::from("/proc")], "not ours");
+    run_fails(["umount".into(), OsString::from("/proc")], "is proc, not a mount of uext4; use um");
     run_fails(["sync".into(), dir.to_owned()], "not on a uext4 mount");
 }
 
@@ -428,4 +428,34 @@ fn wrong_stores_for_dax() {
     });
     assert!(common::system("umount").arg(&small).status().unwrap().success());
     result.unwrap();
+}
+
+/// No image that can only be read is made in silence; one of the blocks that the line names can be
+/// written.
+#[test]
+fn an_image_too_small_for_a_journal_is_told() {
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    let mkfs = |size: &str| ["mkfs".into(), image.clone().into_os_string(), OsString::from(size)];
+    run_fails(mkfs("0"), "give a larger one");
+    run_fails(mkfs("3"), "give a larger size");
+    let output = run(mkfs("1M"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let want = "can only read it; 2048 blocks are enough to write";
+    assert!(said.lines().count() == 1 && said.contains(want), "{said}");
+    run_fails(["mkdir".into(), at(&image, "/dir")], "no journal");
+    let mut larger = mkfs("2048").to_vec();
+    larger.splice(1..1, ["-q", "-F", "-b", "1024"].map(OsString::from));
+    run_ok(larger);
+    run_ok(["mkdir".into(), at(&image, "/dir")]);
+}
+
+/// What the first tries of a new user are told.
+#[test]
+fn lines_say_what_to_do() {
+    run_fails(["mount", "-o", "loop", "image", "mnt"], "no loop device is needed");
+    run_fails(["umount", "/proc"], "use umount(8)");
+    let output = run(["mkfs", "-N", "many", "image", "8M"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && !said.contains("bytes"), "{said}");
 }

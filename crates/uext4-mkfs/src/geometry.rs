@@ -213,7 +213,7 @@ fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
 }
 
 fn too_small() -> MkfsError {
-    MkfsError::option("not enough space to build the file system")
+    MkfsError::option("not enough space to build the file system: give a larger size")
 }
 
 /// Divides the inodes among the groups. False when a group would have more than its bitmap.
@@ -281,7 +281,10 @@ mod tests {
     fn a_device_without_room_is_refused_in_plain_words() {
         for kib in [8, 12, 20, 24] {
             let error = plan(kib << 10, &Options::default()).err().map(|e| e.to_string());
-            assert_eq!(error.as_deref(), Some("not enough space to build the file system"));
+            assert_eq!(
+                error.as_deref(),
+                Some("not enough space to build the file system: give a larger size")
+            );
         }
     }
 }

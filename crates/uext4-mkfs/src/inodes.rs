@@ -3,6 +3,7 @@
 
 use crate::error::{MkfsError, Result};
 use crate::geometry::Geometry;
+use crate::journal::BLOCKS_WITH_JOURNAL;
 use crate::options::Options;
 use crate::space::Space;
 use crate::tables::touch;
@@ -84,7 +85,10 @@ impl<'a> Files<'a> {
                     journal_blocks = blocks;
                 }
                 None => {
-                    warnings.push("file system too small for a journal".to_owned());
+                    warnings.push(format!(
+                        "file system too small for a journal: uext4 can only read it; \
+                         {BLOCKS_WITH_JOURNAL} blocks are enough to write"
+                    ));
                     self.drop_journal();
                 }
             }

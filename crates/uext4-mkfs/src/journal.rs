@@ -125,12 +125,16 @@ impl Files<'_> {
     }
 }
 
-/// Blocks of the journal by the size of the file system (mke2fs's table); `None` below 2048.
+/// The smallest file system that has a journal by default, in blocks.
+pub(crate) const BLOCKS_WITH_JOURNAL: u64 = 2048;
+
+/// Blocks of the journal by the size of the file system (mke2fs's table); `None` where it is too
+/// small.
 fn default_journal_blocks(fs_blocks: u64) -> Option<u64> {
     const K: u64 = 1024;
     Some(match fs_blocks {
-        0..2048 => return None,
-        2048..32_768 => K,
+        0..BLOCKS_WITH_JOURNAL => return None,
+        BLOCKS_WITH_JOURNAL..32_768 => K,
         32_768..262_144 => 4 * K,
         262_144..524_288 => 8 * K,
         524_288..4_194_304 => 16 * K,

@@ -61,9 +61,18 @@ impl Host {
         while filler.write_all(&[1; 4096]).is_ok() {}
     }
 
-    fn give_room(&self) {
-        // Not there: somebody has given it.
+    fn remove_filler(&self) {
+        // Not there: somebody has removed it.
         let _ = fs::remove_file(self.folder.path().join("filler"));
+    }
+
+    /// Returns when there is room: a process that another test is about to start has the filler
+    /// open, for a moment, if it was open here.
+    fn give_room(&self) {
+        self.remove_filler();
+        while rustix::fs::statvfs(self.folder.path()).unwrap().f_bfree == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn open(&self, caching: Caching, no_space_timeout: Duration) -> Arc<FileDevice> {
@@ -178,7 +187,8 @@ fn writes_of_every_kind_wait_for_room() {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
                     if device.room().unwrap().read().waiting > 0 {
-                        host.give_room();
+                        // The next write's filler may take it again at once.
+                        host.remove_filler();
                     }
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(short = 'i', value_name = "BYTES", value_parser = parse_u32)]
     inode_ratio: Option<u32>,
     /// Number of inodes
-    #[arg(short = 'N', value_name = "COUNT", value_parser = parse_u32)]
+    #[arg(short = 'N', value_name = "COUNT", value_parser = parse_count)]
     inodes: Option<u32>,
     /// Percentage of blocks kept back for root
     #[arg(short = 'm', value_name = "PERCENT", default_value_t = 5.0)]
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Groups whose metadata is packed together
-    #[arg(short = 'G', value_name = "GROUPS", value_parser = parse_u32)]
+    #[arg(short = 'G', value_name = "GROUPS", value_parser = parse_count)]
     flex_groups: Option<u32>,
     /// Usage: floppy, small, default, big, huge, news, largefile or largefile4
     #[arg(short = 'T', value_name = "USAGE")]
@@ -91,6 +91,10 @@ pub(crate) struct Args {
 const NO_SIZE: &str = "not a size (KiB, or blocks with -b; or with a suffix s, K, M, G or T)";
 const NO_OFFSET: &str = "want bytes, or a number with a suffix s, K, M, G or T";
 
+fn parse_count(text: &str) -> std::result::Result<u32, String> {
+    parse_u32(text).map_err(|_| "not a number below 4G (K, M and G are taken)".to_owned())
+}
+
 fn parse_u32(text: &str) -> std::result::Result<u32, String> {
     let number = parse_size(text).and_then(|n| u32::try_from(n).ok());
     number.ok_or_else(|| format!("not a number below 4G ({SIZE_FORMS})"))
@@ -115,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(Why::new("Not a directory").at("mkfs", dir.display()));
     }
     if options.size == Some(0) {
-        return Err(Why::new("a size of 0 is too small").at("mkfs", &image));
+        return Err(Why::new("a size of 0 is too small: give a larger one").at("mkfs", &image));
     }
     let place = room::find(&image, options.size, args.force)?;
     let (device, made) = open(args, &image, place, options.size)?;

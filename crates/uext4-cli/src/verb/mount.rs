@@ -89,6 +89,10 @@ fn parse_options(args: &Args) -> Result<Options> {
     let ro = args.read_only.then_some("ro");
     let words = args.options.iter().flat_map(|list| list.split(',')).chain(ro);
     for word in words.filter(|word| !word.is_empty()) {
+        if word == "loop" || word.starts_with("loop=") {
+            let why = "no loop device is needed: an image file is mounted as it is";
+            return Err(wrong(format!("mount option '{word}': {why}")));
+        }
         if device.parse(word).map_err(wrong)? {
             continue;
         }
@@ -127,7 +131,7 @@ fn remount(dir: &Path, fuse: &FuseOptions) -> std::result::Result<(), Why> {
     let dir = dir.canonicalize()?;
     match mountinfo::find(&dir)? {
         Some(mount) if mount.fs_type == mountinfo::FS_TYPE => Ok(attach::remount(&dir, fuse)?),
-        Some(mount) => Err(Why::new(format!("is a {} mount, not ours", mount.fs_type))),
+        Some(mount) => Err(Why::new(format!("is {}, not a mount of uext4", mount.fs_type))),
         None => Err(Why::new("not mounted")),
     }
 }

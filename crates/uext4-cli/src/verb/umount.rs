@@ -78,7 +78,10 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<Option<Failure>, Why>
     let dir = mountinfo::absolute(dir)?;
     let mount = match mountinfo::find(&dir)? {
         Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
-        Some(mount) => return Err(Why::new(format!("is a {} mount, not ours", mount.fs_type))),
+        Some(mount) => {
+            let why = format!("is {}, not a mount of uext4; use umount(8)", mount.fs_type);
+            return Err(Why::new(why));
+        }
         // A symbolic link to the mount, perhaps.
         None => match dir.canonicalize().ok().filter(|real| *real != dir) {
             Some(real) => return unmount(args, &real),

@@ -42,7 +42,7 @@ impl Log {
         self.kept.extend(other.kept.into_iter().take(room));
     }
 
-    /// Whether the check cannot go on.
+    /// Whether the check must stop.
     pub(crate) fn is_fatal(&self) -> bool {
         self.fatal
     }

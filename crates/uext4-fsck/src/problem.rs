@@ -211,9 +211,9 @@ problems! {
     GroupChecksum { group: GroupNo, found: u32, want: u32 } "group.checksum" Error
         group, "checksum of the descriptor is {found:#06x}, want {want:#06x}";
     GroupBlockBitmapPlace { group: GroupNo, block: u64 } "group.block_bitmap_place" Error
-        group, "block bitmap stands at block {block}, which cannot be";
+        group, "block bitmap is at block {block}, which cannot be";
     GroupInodeBitmapPlace { group: GroupNo, block: u64 } "group.inode_bitmap_place" Error
-        group, "inode bitmap stands at block {block}, which cannot be";
+        group, "inode bitmap is at block {block}, which cannot be";
     GroupInodeTablePlace { group: GroupNo, block: u64 } "group.inode_table_place" Error
         group, "inode table starts at block {block}, which cannot be";
     GroupOverlap { group: GroupNo, what: &'static str, block: u64 } "group.overlap" Error
@@ -355,7 +355,7 @@ problems! {
     DirDotDot { dir: Ino, why: &'static str } "dir.dotdot" Error
         dir, "'..' {why}";
     DirParent { dir: Ino, found: Ino, want: Ino } "dir.parent" Error
-        dir, "'..' is inode {found}, but its entry stands in {want}";
+        dir, "'..' is inode {found}, but its entry is in {want}";
     DirUnconnected { dir: Ino } "dir.unconnected" Error
         dir, "cannot be reached from the root";
     EntryInode { dir: Ino, name: Vec<u8>, found: u64 } "entry.inode" Error

@@ -35,7 +35,7 @@ pub(crate) fn map<T: Send>(
                         break;
                     }
                     own.push((index, task(index)));
-                    // Who finds the lock taken leaves the report to the other.
+                    // A thread that finds the lock taken leaves the report to its holder.
                     if let Ok(mut progress) = progress.try_lock() {
                         progress.advance(index as u64 + 1);
                     }

@@ -149,7 +149,7 @@ impl Area<'_, '_> {
         }
         let slot = self.volume.slot(Ino(value), log).unwrap_or_default();
         let Some(holder) = RawInode::from_prefix(&slot) else { return };
-        // The hash of the value stands in place of the time of access.
+        // The time of access is replaced by the hash of the value.
         let stored = holder.bytes().get(8..12).unwrap_or_default();
         let hash = raw.e_hash.get();
         let hashed = hash == xattr::entry_hash(name, stored)

@@ -116,7 +116,7 @@ impl Case {
     }
 }
 
-/// Clears what may differ in the copies of the superblock, which stand at these offsets.
+/// Clears what may differ in the copies of the superblock, which are at these offsets.
 fn mask(bytes: &mut [u8], from: u64, copies: &[u64]) {
     for copy in copies {
         for (field, len) in [(0x178, 8), (0x3fc, 4)] {

@@ -33,13 +33,14 @@ pub enum Fault {
     TinyLog,
     /// Nobody in line is sent to make room in the log. As `TinyLog` besides.
     UnsentJoiner,
-    /// A trim gives its blocks back before it discards them.
+    /// A trim releases its blocks before it discards them.
     UnallocatedTrim,
     /// Freed blocks are discarded before the transaction that freed them is durable.
     EarlyDiscard,
-    /// Blocks that an earlier transaction has taken go back into a window at once.
+    /// Freed blocks return to a preallocation at once even if an earlier transaction had allocated
+    /// them.
     LateRecycling,
-    /// Windows are not given back when space runs out.
+    /// Preallocations are not discarded when space runs out.
     HoardedPreallocations,
     /// A remover of mappings does not wait for direct accesses that are under way. Nor does a
     /// thread that puts pages in.
@@ -53,9 +54,11 @@ pub enum Fault {
     BlindConversion,
     /// Files without a name lose their blocks while somebody still holds and writes them.
     HastyDelete,
-    /// Who takes blocks from its cell does not look again whether the stock lacks them.
+    /// A thread that reserves blocks from its cell does not check again whether the stock lacks
+    /// them.
     UncheckedCell,
-    /// A free inode number is found under the lock of its group, and taken under it later.
+    /// A free inode number is found under the lock of its group, and set in a later critical
+    /// section.
     LooseNumber,
     /// Ranges are collapsed and inserted without the writeback lock of the file.
     UnlockedShift,

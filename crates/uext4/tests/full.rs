@@ -49,8 +49,8 @@ fn is_full<T>(result: &Result<T>) -> bool {
 /// Files that were synced: name, seed and length of their content.
 type Synced = BTreeMap<String, (u64, usize)>;
 
-/// Writes files until the volume is full, three times over, for space comes back as promises
-/// turn into what is needed.
+/// Writes files until the volume is full, three times over, because reservations are worst cases
+/// and release space when they turn into what is needed.
 fn fill(volume: &Volume, thread: u64) -> Synced {
     let root = volume.root().unwrap();
     let mut synced = Synced::new();

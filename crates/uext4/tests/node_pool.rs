@@ -44,7 +44,7 @@ fn fill(volume: &Volume) -> OpenFile {
         }
     }
     full.sync(false).unwrap();
-    // What the promise for the last pages was more than they needed.
+    // The reservation for the last pages was more than they needed.
     while full
         .allocate(
             AllocateMode::Allocate { keep_size: false },

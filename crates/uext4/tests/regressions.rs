@@ -367,7 +367,7 @@ fn a_sync_flushes_what_was_written_before_the_inode_left_memory() {
 }
 
 /// A clean page over a hole, left by a write that was refused, became dirty when the file was cut
-/// inside it: a block was taken that nobody had promised, and a full volume said "no space".
+/// inside it: a block was allocated that was not reserved, and a full volume said "no space".
 #[test]
 fn cutting_a_file_inside_a_hole_needs_no_space() {
     if !have("mke2fs") {

@@ -12,7 +12,7 @@
 //! root reserve.
 //! Invariants: stock, cells and both parts together never exceed the blocks that are free and not
 //! reserved. They may fall short of that for a moment. A caller that finds too little moves all
-//! cells into the stock, under a lock, before it reports a failure: so a reservation that stands
+//! cells into the stock, under a lock, before it reports a failure: so an existing reservation
 //! always has its blocks. Numbers move between stock, cells and the two parts under that lock only.
 //! A caller that has allocated the blocks of its reservation counts them twice until it shrinks the
 //! reservation ([`Available::force_reserve`]). That can bring the stock below zero, never a cell;

@@ -105,7 +105,7 @@ impl Space {
     }
 
     /// Allocates as [`Space::allocate`] does, with up to `ahead` blocks more that the caller does
-    /// not need yet. They never come from the root reserve, whoever calls.
+    /// not need yet. They never come from the root reserve.
     pub(super) fn allocate_with_ahead(
         &self,
         goal: BlockNo,

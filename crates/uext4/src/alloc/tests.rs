@@ -153,9 +153,9 @@ fn verify(space: &Space) {
         }
         let at = number.get();
         for order in 0..ORDERS as u32 {
-            let stands = |run: u32| (run > 0 && order_of(run) == order).then_some(at);
-            assert_eq!(space.shared.by_longest.next(order, at, at + 1), stands(longest));
-            assert_eq!(space.shared.by_average.next(order, at, at + 1), stands(average));
+            let expected = |run: u32| (run > 0 && order_of(run) == order).then_some(at);
+            assert_eq!(space.shared.by_longest.next(order, at, at + 1), expected(longest));
+            assert_eq!(space.shared.by_average.next(order, at, at + 1), expected(average));
         }
     }
     assert_eq!(space.shared.available.total(), free);

@@ -178,7 +178,7 @@ fn fill_and_thin(count: usize, size: &str, args: &[&str]) {
     let image_path = image.to_str().unwrap();
     assert_eq!(seen_by_debugfs(image_path), count + 2);
 
-    // Link counts stand in the image now; the rig counts on from there.
+    // The image has link counts now; the rig continues from them.
     let mut rig = Rig::open(&image);
     rig.continue_links(&files);
     let dir = rig.inode("d");

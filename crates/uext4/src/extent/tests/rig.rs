@@ -1,5 +1,5 @@
-//! An engine on an image in memory, below the volume layer, for the tests of the layers that stand
-//! on extents.
+//! An engine on an image in memory, below the volume layer, for the tests of the layers that are
+//! built on extents.
 //!
 //! Needs mke2fs, e2fsck and debugfs; tests say so and pass where they are missing.
 
@@ -19,7 +19,7 @@ use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{Incompat, Ino, Layout, RawSuperblock};
 
-/// Runs a tool; `None`, said aloud, when it is not installed.
+/// Runs a tool. `None`, with a message, when it is not installed.
 pub(crate) fn tool(name: &str, args: &[&str]) -> Option<Output> {
     let path = format!("/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap_or_default());
     match Command::new(name).args(args).env("PATH", path).output() {
@@ -31,7 +31,7 @@ pub(crate) fn tool(name: &str, args: &[&str]) -> Option<Output> {
     }
 }
 
-/// Runs a tool that must succeed; its output.
+/// Runs a tool that must succeed. Returns its output.
 pub(crate) fn must(name: &str, args: &[&str]) -> String {
     let output = tool(name, args).unwrap_or_else(|| panic!("{name} is missing"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -174,11 +174,11 @@ impl Rig {
     }
 }
 
-/// An image mounted by the kernel; unmounted when dropped.
+/// An image that the kernel has mounted. Unmounted when dropped.
 pub(crate) struct Mount(String);
 
 impl Mount {
-    /// `None`, said aloud, where the kernel cannot mount the image for us.
+    /// `None`, with a message, if the kernel cannot mount the image.
     pub(crate) fn new(folder: &Folder, image: &str) -> Option<Self> {
         let point = folder.path("mount");
         std::fs::create_dir_all(&point).unwrap();

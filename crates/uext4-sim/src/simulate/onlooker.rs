@@ -1,8 +1,9 @@
 //! Threads that use what the callers make: they sync, read and let go of files that are not theirs.
 //!
-//! # What None of it changes what a file holds, and more may be durable than its owner has asked
-//! for, so the model needs not know of it. What changes is which thread writes a file back, and
-//! when: beside the owner's next call on it, and in one group with files of others.
+//! # What
+//! None of it changes what a file holds, and more may be durable than its owner has asked for, so
+//! the model needs not know of it. What changes is which thread writes a file back, and when:
+//! beside the owner's next call on it, and in one group with files of others.
 
 use super::life::Around;
 use super::part::Part;

@@ -1,11 +1,11 @@
 //! A handle: the right to change metadata within one transaction.
 //!
 //! Invariants: only `&mut Handle` gives a writable block, so an unjournaled change does not
-//! compile. The first time a transaction sees a block costs one credit of the handle that brings
-//! it; a block that it has already costs nothing. All reads and checks of an operation come before
-//! its first change: a handle that fails after it aborts the journal, for the transaction now holds
-//! half an operation.
-//! Locking: an open handle has rank `Handle`. While one is open its thread takes no file, directory
+//! compile. A handle pays one credit for each block that it brings into the transaction; a block
+//! that the transaction already has is free. All reads and checks of an operation come before its
+//! first change. A failure after that aborts the journal, because the transaction holds half an
+//! operation.
+//! Locking: an open handle has rank `Handle`. While it is open, its thread takes no file, directory
 //! or writeback lock, and waits for no other handle.
 //! Kernel counterpart: `fs/jbd2/transaction.c`.
 

@@ -55,14 +55,22 @@ impl Windows {
             return;
         }
         let weak = Arc::downgrade(window);
-        let shard = (weak.as_ptr().addr() >> 6) % SHARD_COUNT;
-        let mut list = self.shards[shard].lock();
+        let mut list = self.shards[shard_of(&weak)].lock();
         if list.len() == list.capacity() {
             // Files come and go: the list stays as long as twice those in memory.
             list.retain(|window| window.strong_count() > 0);
         }
         list.push(weak);
     }
+}
+
+/// Spread by address; in a simulation, whose runs must not depend on addresses, by thread.
+fn shard_of(window: &Weak<Window>) -> usize {
+    let number = match cfg!(feature = "simulate") {
+        true => crate::sync::thread::slot(),
+        false => window.as_ptr().addr() >> 6,
+    };
+    number % SHARD_COUNT
 }
 
 impl Space {

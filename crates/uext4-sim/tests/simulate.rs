@@ -7,8 +7,12 @@
 #![cfg(feature = "simulate")]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use uext4::plant::Fault;
+use uext4::{MountOptions, Volume};
+use uext4_device::MemoryDevice;
+use uext4_schedule::{Order, Policy, Settings};
 use uext4_sim::simulate::campaign::{Campaign, Workers};
 use uext4_sim::simulate::{Case, Parts};
 
@@ -91,4 +95,33 @@ fn planted_mistakes_are_found_and_replayed() {
         let again = workers().attempt(&case).unwrap();
         assert_eq!(again.faults, faults, "{case} ran in another way");
     }
+}
+
+/// A volume that was made read-only and stays open for an hour: its threads sleep. The flusher used
+/// to wait for no time at all, again and again, once its first period was over.
+#[test]
+fn the_threads_of_a_volume_for_reading_sleep() {
+    let settings = Settings {
+        seed: 1,
+        policy: Policy {
+            order: Order::Random,
+            mean: 1_000,
+            preemptions_max: u64::MAX,
+            stops: None,
+        },
+        step: Duration::from_micros(1),
+        patience: Duration::from_secs(7_200),
+        processors: 2,
+    };
+    let outcome = uext4_schedule::run(settings, || {
+        let device = MemoryDevice::new(8 << 20);
+        uext4_mkfs::format(&device, &uext4_mkfs::Options::default()).unwrap();
+        let volume = Volume::open(Arc::new(device), MountOptions::default()).unwrap();
+        volume.remount_read_only().unwrap();
+        uext4_schedule::thread::sleep(Duration::from_secs(3_600));
+        volume.close().unwrap();
+    });
+    outcome.result.unwrap();
+    // Once in a second.
+    assert!(outcome.switches < 20_000, "{} switches: {:?}", outcome.switches, outcome.waits);
 }

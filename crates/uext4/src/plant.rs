@@ -81,6 +81,8 @@ pub enum Fault {
     OverlookedRelease,
     /// Readers change times though the volume is being closed.
     LateReader,
+    /// Pages above the budget are not noticed.
+    HoardedPages,
 }
 
 impl Fault {
@@ -122,6 +124,7 @@ impl Fault {
         Self::TrustedEmptyClose,
         Self::OverlookedRelease,
         Self::LateReader,
+        Self::HoardedPages,
     ];
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Tenancy {
 
 impl Tenancy {
     pub(super) fn draw(rng: &mut StdRng) -> Tenancy {
-        let has_pool = rng.random();
+        let has_pool = rng.random_ratio(2, 5);
         Tenancy {
             files: rng.random_range(2..=6),
             quota: if has_pool { rng.random_range(2..=12) } else { rng.random_range(2..=4) },
@@ -178,7 +178,7 @@ pub(super) fn turn(
         14 => (Wish::Less, collapse(&file, at, len)),
         15..=16 => (Wish::Nothing, file.sync(rng.random())),
         17 => (Wish::Nothing, volume.space().journal().commit_all()),
-        _ => (Wish::Nothing, look(around, &file, mark, tenancy.quota * block)),
+        _ => (Wish::Nothing, look(around, &file, mark, at + len, rng.random())),
     };
     match done {
         Err(error) if is_full(&error) && !around.excuses(&error) => {
@@ -292,9 +292,15 @@ fn collapse(file: &OpenFile, at: u64, len: u64) -> Result<(), Error> {
     }
 }
 
-fn look(around: &Around, file: &OpenFile, mark: Id, len: u64) -> Result<(), Error> {
+fn look(
+    around: &Around,
+    file: &OpenFile,
+    mark: Id,
+    len: u64,
+    is_direct: bool,
+) -> Result<(), Error> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    let count = file.read_at(0, &mut bytes)?;
+    let count = racer::read(file, &mut bytes, is_direct)?;
     if let Err(fault) = racer::is_marked(mark, 0, &bytes[..count]) {
         around.progress.fault(fault);
     }

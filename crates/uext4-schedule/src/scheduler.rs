@@ -51,8 +51,8 @@ pub struct Outcome<T> {
 pub(crate) const NOBODY: usize = 1;
 /// Stops after which they come half as often as at first.
 const RARER: u32 = 300;
-/// The same of preemptions at any point. A run with millions of them, each a few microseconds, would
-/// take the time of a hundred others.
+/// The same of preemptions at any point. A run with millions of them, each a few microseconds,
+/// would take the time of a hundred others.
 const RARER_PREEMPTIONS: u64 = 3_000;
 /// Longest wait for turns of others, which may wait for the one that is stopped.
 const LINGER_MAX: Duration = Duration::from_millis(400);
@@ -358,7 +358,8 @@ impl Scheduler {
     }
 
     /// The calling thread is at a place where threads are stopped: it comes last for a while, or
-    /// sleeps for some time or for some turns of others. Stops become rarer, so that a place in a loop does not take up the run.
+    /// sleeps for some time or for some turns of others. Stops become rarer, so that a place in a
+    /// loop does not take up the run.
     #[cold]
     fn stop(&self, index: usize, place: &'static Location<'static>) {
         let Some(stops) = self.stops else { return };

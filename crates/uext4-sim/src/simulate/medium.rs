@@ -16,7 +16,8 @@
 //! No lock is held while a request sleeps. The superblock is never torn: that its checksum stands
 //! in its second sector is the format's own limit.
 
-use super::plan::{Failing, Speed};
+use super::plan::Speed;
+use super::scene::Failing;
 use crate::oracle::JUNK;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -113,10 +114,8 @@ enum Kind {
 fn hash(bytes: &[u8]) -> u64 {
     let mix =
         |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    let (words, rest) = bytes.as_chunks::<8>();
-    let hash =
-        words.iter().fold(bytes.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
+    let number = |word: &[u8]| word.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    bytes.chunks(8).fold(bytes.len() as u64, |hash, word| mix(hash, number(word)))
 }
 
 fn eio() -> io::Error {

@@ -11,7 +11,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`part`] | what may be in a run; a seed draws which |
-//! | [`plan`] | everything else that a seed draws |
+//! | [`plan`], [`scene`] | everything else that a seed draws |
 //! | [`medium`] | the device: latency, failures, loss of power |
 //! | [`life`], [`caller`], [`tenant`] | the threads of one life that are waited for |
 //! | [`neighbour`], [`onlooker`], [`racer`], [`refuse`] | those beside them |
@@ -35,6 +35,7 @@ pub mod part;
 mod plan;
 mod racer;
 mod refuse;
+mod scene;
 mod tenant;
 
 pub use coverage::Coverage;

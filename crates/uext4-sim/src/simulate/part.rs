@@ -87,7 +87,7 @@ const FEW: &[(Part, u32)] = &[
     (Part::PowerCut, 65),
     (Part::RecoveryCut, 10),
     (Part::CloseBeside, 20),
-    (Part::Trouble, 30),
+    (Part::Trouble, 35),
     (Part::WriteErrors, 20),
     (Part::Dax, 6),
     (Part::LazyTables, 15),

@@ -1,9 +1,9 @@
 //! Everything that a seed draws before the run begins.
 
 use super::part::{Part, Parts};
+use super::scene::{Failing, Moments, Scene};
 use super::tenant::Tenancy;
 use crate::category::{CATEGORIES, Category};
-use crate::generator::{Kinds, Limits};
 use crate::oracle::JUNK;
 use crate::run::CONTRASTS;
 use parking_lot::Mutex;
@@ -103,56 +103,6 @@ pub(super) struct LifePlan {
     /// When writes fail, and whether for want of space.
     pub(super) failing: Option<(Failing, bool)>,
     pub(super) moments: Moments,
-}
-
-/// When writes fail, from the start of a life on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failing {
-    /// For a stretch of time.
-    Time { begin: Duration, length: Duration },
-    /// If they are among some requests of the device.
-    Requests { first: u64, count: u64 },
-    /// Flushes alone, if they are among some.
-    Flushes { first: u64, count: u64 },
-}
-
-/// What callers of a narrow run do, and with how much.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scene {
-    pub(super) kinds: Kinds,
-    pub(super) nodes: usize,
-    /// Largest file, in blocks.
-    pub(super) blocks: u64,
-}
-
-impl Scene {
-    fn draw(rng: &mut StdRng, parts: Parts) -> Scene {
-        let nodes = [2, 2, 6, 12, 30][rng.random_range(0..5)];
-        let blocks = [3, 8, 24][rng.random_range(0..3)];
-        let (kinds, cuts) = (Kinds::draw(rng), rng.random_range(2..=8));
-        // Trouble comes to those who cut files.
-        let kinds = if parts.has(Part::Trouble) { kinds.with(cuts, "resize") } else { kinds };
-        Scene { kinds, nodes, blocks }
-    }
-}
-
-/// Moments of a life, right after an operation of a caller, at which the power might have failed:
-/// it goes on, and each image is judged as that of its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moments {
-    /// Behind one of so many operations,
-    pub(super) one_of: u32,
-    /// of syncs or of all.
-    pub(super) of_syncs: bool,
-    pub(super) most: usize,
-}
-
-impl Moments {
-    fn draw(rng: &mut StdRng) -> Moments {
-        let one_of = [1, 3, 10, 25][rng.random_range(0..4)];
-        let most = [0, 2, 4, 8][rng.random_range(0..4)];
-        Moments { one_of, of_syncs: rng.random_ratio(3, 4), most }
-    }
 }
 
 /// Speed of the device.
@@ -340,6 +290,7 @@ fn draw_life(
         ..MountOptions::default()
     };
     options.cache_bytes = match parts.has(Part::SmallCache) {
+        true if is_narrow && rng.random() => 64 << 10,
         true => [64 << 10, 64 << 10, 512 << 10, 2 << 20][rng.random_range(0..4)],
         false => MountOptions::CACHE_BYTES_MIN,
     };
@@ -411,20 +362,6 @@ fn draw_life(
         recovery_cut,
         failing,
         moments,
-    }
-}
-
-impl LifePlan {
-    /// Of each caller.
-    pub(super) fn limits(&self, block_size: u32) -> Limits {
-        let limits = self.category.limits(block_size);
-        match &self.scene {
-            None => limits,
-            Some(scene) => {
-                let file_bytes = scene.blocks * u64::from(block_size);
-                Limits { file_bytes, nodes: scene.nodes, names: scene.nodes as u32 + 8, ..limits }
-            }
-        }
     }
 }
 

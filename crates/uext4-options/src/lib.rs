@@ -36,21 +36,27 @@ pub struct Choice<T: 'static> {
     pub value: Value<T>,
 }
 
+/// The effect of a word.
+pub type Set<T> = fn(&mut T);
+
+/// The effect of a word with a value; the error says what is wrong with the value.
+pub type Take<T> = fn(&mut T, &str) -> Result<(), String>;
+
 /// What follows the word of an option.
 pub enum Value<T: 'static> {
     /// Nothing.
-    None(fn(&mut T)),
+    None(Set<T>),
     /// `=` and one of these words.
-    OneOf(&'static [(&'static str, fn(&mut T))]),
-    /// `=` and a text, which is shown by the first name. The function says what is wrong with it.
-    Text(&'static str, fn(&mut T, &str) -> Result<(), String>),
+    OneOf(&'static [(&'static str, Set<T>)]),
+    /// `=` and a text, which the help shows by this name.
+    Text(&'static str, Take<T>),
     /// Anything: the word is for others, and ignored.
     Ignored,
 }
 
 /// A word without a value.
 #[must_use]
-pub const fn flag<T>(names: &'static [&'static str], set: fn(&mut T)) -> Choice<T> {
+pub const fn flag<T>(names: &'static [&'static str], set: Set<T>) -> Choice<T> {
     Choice { names, value: Value::None(set) }
 }
 
@@ -58,7 +64,7 @@ pub const fn flag<T>(names: &'static [&'static str], set: fn(&mut T)) -> Choice<
 #[must_use]
 pub const fn one_of<T>(
     names: &'static [&'static str],
-    values: &'static [(&'static str, fn(&mut T))],
+    values: &'static [(&'static str, Set<T>)],
 ) -> Choice<T> {
     Choice { names, value: Value::OneOf(values) }
 }
@@ -68,7 +74,7 @@ pub const fn one_of<T>(
 pub const fn text<T>(
     names: &'static [&'static str],
     shown: &'static str,
-    take: fn(&mut T, &str) -> Result<(), String>,
+    take: Take<T>,
 ) -> Choice<T> {
     Choice { names, value: Value::Text(shown, take) }
 }
@@ -159,7 +165,7 @@ impl<T> Value<T> {
 }
 
 /// `0 or 1`, `one of ordered, writeback, journal`.
-fn any_of<T>(values: &[(&str, fn(&mut T))]) -> String {
+fn any_of<T>(values: &[(&str, Set<T>)]) -> String {
     let words: Vec<&str> = values.iter().map(|(word, _)| *word).collect();
     match words[..] {
         ["0", "1"] => "0 or 1".to_owned(),

@@ -37,10 +37,10 @@ pub mod time;
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use once::OnceLock;
-pub use policy::{Order, Policy, Stops};
+pub use policy::{Order, Places, Policy, Stops};
 pub use scheduler::{
     Outcome, Settings, about, chance, is_simulated, point, processors, progress, random, reached,
-    run, stage, stages, witness,
+    run, stage, stages, turn, witness,
 };
 pub use state::{Failure, Waited};
 

@@ -5,7 +5,7 @@
 //! they try again in an order that the scheduler chooses. As with `parking_lot`, readers wait
 //! behind a writer that waits.
 
-use crate::scheduler::{is_simulated, point, wait, wake_all};
+use crate::scheduler::{is_simulated, point, point_of, wait, wake_all};
 use parking_lot as inner;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -40,6 +40,8 @@ pub struct Mutex<T: ?Sized> {
 pub struct MutexGuard<'a, T: ?Sized> {
     held: Option<inner::MutexGuard<'a, T>>,
     of: &'a Mutex<T>,
+    /// Where it was taken.
+    at: &'static Location<'static>,
 }
 
 impl<T> Mutex<T> {
@@ -59,14 +61,16 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         point();
-        MutexGuard { held: Some(self.acquire(Location::caller())), of: self }
+        let at = Location::caller();
+        MutexGuard { held: Some(self.acquire(at)), of: self, at }
     }
 
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         point();
-        self.value.try_lock().map(|held| MutexGuard { held: Some(held), of: self })
+        let held = Some(self.value.try_lock()?);
+        Some(MutexGuard { held, of: self, at: Location::caller() })
     }
 
     fn acquire(&self, at: &'static Location<'static>) -> inner::MutexGuard<'_, T> {
@@ -94,7 +98,7 @@ impl<T: ?Sized> MutexGuard<'_, T> {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         self.let_go();
-        point();
+        point_of(self.at);
     }
 }
 
@@ -123,12 +127,14 @@ pub struct RwLock<T: ?Sized> {
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     held: Option<inner::RwLockReadGuard<'a, T>>,
     waiters: &'a AtomicU32,
+    at: &'static Location<'static>,
 }
 
 /// Exclusive guard of a [`RwLock`].
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     held: Option<inner::RwLockWriteGuard<'a, T>>,
     waiters: &'a AtomicU32,
+    at: &'static Location<'static>,
 }
 
 impl<T> RwLock<T> {
@@ -147,11 +153,12 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         point();
+        let at = Location::caller();
         loop {
-            if let Some(guard) = self.read_now() {
+            if let Some(guard) = self.read_now(at) {
                 return guard;
             }
-            wait_for(&self.waiters, Location::caller());
+            wait_for(&self.waiters, at);
         }
     }
 
@@ -159,27 +166,28 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         point();
-        self.read_now()
+        self.read_now(Location::caller())
     }
 
-    fn read_now(&self) -> Option<RwLockReadGuard<'_, T>> {
+    fn read_now(&self, at: &'static Location<'static>) -> Option<RwLockReadGuard<'_, T>> {
         if self.writers.load(Ordering::Relaxed) > 0 {
             return None;
         }
         let held = Some(self.value.try_read()?);
-        Some(RwLockReadGuard { held, waiters: &self.waiters })
+        Some(RwLockReadGuard { held, waiters: &self.waiters, at })
     }
 
     /// Waits for exclusive access.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         point();
+        let at = Location::caller();
         loop {
             if let Some(held) = self.value.try_write() {
-                return RwLockWriteGuard { held: Some(held), waiters: &self.waiters };
+                return RwLockWriteGuard { held: Some(held), waiters: &self.waiters, at };
             }
             self.writers.fetch_add(1, Ordering::Relaxed);
-            wait_for(&self.waiters, Location::caller());
+            wait_for(&self.waiters, at);
             self.writers.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -189,7 +197,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         point();
         let held = Some(self.value.try_write()?);
-        Some(RwLockWriteGuard { held, waiters: &self.waiters })
+        Some(RwLockWriteGuard { held, waiters: &self.waiters, at: Location::caller() })
     }
 }
 
@@ -219,7 +227,7 @@ macro_rules! dropped {
             fn drop(&mut self) {
                 self.held = None;
                 let_go(self.waiters);
-                point();
+                point_of(self.at);
             }
         }
     )*};

@@ -51,6 +51,11 @@ pub struct Outcome<T> {
 pub(crate) const NOBODY: usize = 1;
 /// Stops after which they come half as often as at first.
 const RARER: u32 = 300;
+/// The same of preemptions at any point. A run with millions of them, each a few microseconds,
+/// would take the time of a hundred others.
+const RARER_PREEMPTIONS: u64 = 3_000;
+/// Longest wait for turns of others, which may wait for the one that is stopped.
+const LINGER_MAX: Duration = Duration::from_millis(400);
 
 pub(crate) struct Scheduler {
     state: Mutex<State>,
@@ -87,9 +92,14 @@ fn with_me<T>(work: impl FnOnce(&Scheduler, usize) -> T) -> Option<T> {
 #[inline]
 #[track_caller]
 pub fn point() {
-    let place = Location::caller();
+    point_of(Location::caller());
+}
+
+/// A point that belongs to another place of the source: where the lock was taken that is let go.
+#[inline]
+pub(crate) fn point_of(place: &'static Location<'static>) {
     with_me(|scheduler, index| {
-        if scheduler.stops.is_some_and(|stops| stops.are_at(place)) {
+        if scheduler.stops.is_some_and(|stops| stops.are_at(index, place)) {
             match scheduler.until_stop.load(Ordering::Relaxed) {
                 0 => return scheduler.stop(index, place),
                 left => scheduler.until_stop.store(left - 1, Ordering::Relaxed),
@@ -120,11 +130,31 @@ pub fn is_simulated() -> bool {
     with_me(|_, _| ()).is_some()
 }
 
-/// Something that the run was to do has been done.
+/// Something that the run was to do has been done; also a turn.
 pub fn progress() {
     with_me(|scheduler, _| {
         let mut state = scheduler.state.lock();
         state.progress_at = scheduler.now(&state);
+        state.turn();
+    });
+}
+
+/// The calling thread has ended a turn of what it does again and again: threads that are stopped
+/// may wait for some turns of others.
+pub fn turn() {
+    with_me(|scheduler, _| scheduler.state.lock().turn());
+}
+
+/// Waits until others have ended so many turns, `limit` at most.
+#[track_caller]
+pub(crate) fn linger(turns: u32, limit: Duration) {
+    let place = Location::caller();
+    with_me(|scheduler, index| {
+        let mut state = scheduler.state.lock();
+        scheduler.account(&mut state);
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        state.linger(index, turns, nanos, place);
+        scheduler.hand_on(state, index);
     });
 }
 
@@ -314,10 +344,9 @@ impl Scheduler {
     fn preempt(&self, index: usize) {
         let mut state = self.state.lock();
         self.account(&mut state);
-        let distance = {
-            let policy = state.policy;
-            policy.distance(&mut state.rng)
-        };
+        let rarer = u32::try_from(state.preemptions / RARER_PREEMPTIONS).unwrap_or(u32::MAX);
+        let mean = state.policy.mean.saturating_mul(rarer.saturating_add(1));
+        let distance = distance(&mut state.rng, mean);
         self.left.store(distance, Ordering::Relaxed);
         self.drawn.store(distance, Ordering::Relaxed);
         if state.preemptions >= state.policy.preemptions_max {
@@ -329,7 +358,8 @@ impl Scheduler {
     }
 
     /// The calling thread is at a place where threads are stopped: it comes last for a while, or
-    /// sleeps. Stops become rarer, so that a place in a loop does not take up the run.
+    /// sleeps for some time or for some turns of others. Stops become rarer, so that a place in a
+    /// loop does not take up the run.
     #[cold]
     fn stop(&self, index: usize, place: &'static Location<'static>) {
         let Some(stops) = self.stops else { return };
@@ -342,12 +372,17 @@ impl Scheduler {
         }
         state.stops += 1;
         state.preemptions += 1;
-        if state.rng.random_bool(0.5) {
-            state.lower(index);
-        } else {
-            let nap = state.rng.random_range(0..=stops.nap.as_nanos() as u64);
-            let until = state.now.saturating_add(nap);
-            state.wait(index, NOBODY, Some(until), Waited::at("some time", place));
+        match state.rng.random_range(0..4) {
+            0 => state.lower(index),
+            1 | 2 if stops.turns > 0 => {
+                let turns = state.rng.random_range(1..=stops.turns);
+                state.linger(index, turns, LINGER_MAX.as_nanos() as u64, place);
+            }
+            _ => {
+                let nap = state.rng.random_range(0..=stops.nap.as_nanos() as u64);
+                let until = state.now.saturating_add(nap);
+                state.wait(index, NOBODY, Some(until), Waited::at("some time", place));
+            }
         }
         self.hand_on(state, index);
     }
@@ -358,8 +393,7 @@ impl Scheduler {
             Next::Thread(next) if next == index => {}
             Next::Thread(next) => {
                 let mine = Arc::clone(&state.threads[index].baton);
-                self.give(&state, next);
-                drop(state);
+                Self::give(state, next);
                 mine.await_it();
             }
             Next::End => unreachable!("the calling thread has not ended"),
@@ -367,9 +401,13 @@ impl Scheduler {
         }
     }
 
-    fn give(&self, state: &State, next: usize) {
+    /// Without the lock, which the thread that wakes takes next.
+    fn give(state: parking_lot::MutexGuard<'_, State>, next: usize) {
         let thread = &state.threads[next];
-        thread.baton.give(thread.system.as_ref().expect("a thread that was started"));
+        let baton = Arc::clone(&thread.baton);
+        let system = thread.system.clone().expect("a thread that was started");
+        drop(state);
+        baton.give(&system);
     }
 
     fn start(
@@ -407,7 +445,7 @@ impl Scheduler {
         state.threads[index].status = Status::Done;
         state.wake_all(usize::MAX - index);
         match state.next() {
-            Next::Thread(next) => self.give(&state, next),
+            Next::Thread(next) => Self::give(state, next),
             Next::End => self.end(),
             Next::Failed(failure) => self.fail(state, failure),
         }
@@ -415,8 +453,7 @@ impl Scheduler {
 
     /// The first thread gets the baton.
     fn begin(&self) {
-        let state = self.state.lock();
-        self.give(&state, 0);
+        Self::give(self.state.lock(), 0);
     }
 
     fn end(&self) {

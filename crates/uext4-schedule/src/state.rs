@@ -1,6 +1,7 @@
 //! What the scheduler knows: its threads, the clock, and what they wait for.
 
 use crate::policy::{Order, Policy};
+use crate::scheduler::NOBODY;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -94,6 +95,8 @@ pub(crate) struct Thread {
     priority: u64,
     at: Option<Waited>,
     timed_out: bool,
+    /// It waits for this turn.
+    goal: Option<u64>,
 }
 
 /// What comes next.
@@ -116,6 +119,8 @@ pub(crate) struct State {
     pub(crate) switches: u64,
     pub(crate) preemptions: u64,
     pub(crate) stops: u32,
+    /// Turns of all threads.
+    turns: u64,
     pub(crate) trace: u64,
     /// When somebody told of progress last.
     pub(crate) progress_at: u64,
@@ -137,6 +142,7 @@ impl State {
             switches: 0,
             preemptions: 0,
             stops: 0,
+            turns: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             progress_at: 0,
             patience,
@@ -158,6 +164,7 @@ impl State {
             priority,
             at: None,
             timed_out: false,
+            goal: None,
         });
         (self.threads.len() - 1, baton)
     }
@@ -173,6 +180,32 @@ impl State {
         thread.status = Status::Waits { on, until };
         thread.at = Some(at);
         thread.timed_out = false;
+        thread.goal = None;
+    }
+
+    /// The thread waits until others have ended so many turns, or for so many nanoseconds.
+    pub(crate) fn linger(
+        &mut self,
+        index: usize,
+        turns: u32,
+        nanos: u64,
+        place: &'static Location<'static>,
+    ) {
+        let until = self.now.saturating_add(nanos);
+        self.wait(index, NOBODY, Some(until), Waited::at("some time", place));
+        self.threads[index].goal = Some(self.turns + u64::from(turns));
+    }
+
+    /// A thread has ended a turn.
+    pub(crate) fn turn(&mut self) {
+        self.turns += 1;
+        let turns = self.turns;
+        for thread in &mut self.threads {
+            if thread.goal.is_some_and(|goal| goal <= turns) {
+                thread.goal = None;
+                thread.status = Status::Ready;
+            }
+        }
     }
 
     /// Whether the wait that has ended ran out of time.
@@ -249,6 +282,7 @@ impl State {
             {
                 thread.status = Status::Ready;
                 thread.timed_out = true;
+                thread.goal = None;
             }
         }
     }

@@ -1,7 +1,7 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::time::Instant;
 use crate::{
-    Condvar, Failure, Mutex, Order, Outcome, Policy, RwLock, Settings, Stops, run, thread,
+    Condvar, Failure, Mutex, Order, Outcome, Places, Policy, RwLock, Settings, Stops, run, thread,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,10 @@ fn stops_at_a_place_meet_its_window() {
         (0..60).filter(|seed| lost_update_with(rare(*seed)).result != Ok(6)).count()
     };
     assert_eq!(lost(None), 0);
-    let stops = |which| Some(Stops { one_of: 16, which, mean: 1, nap });
+    let stops = |which| {
+        let places = Places::Lines { one_of: 16, which };
+        Some(Stops { places, threads: (1, 0), mean: 1, nap, turns: 0 })
+    };
     let by_place: Vec<_> = (0..16).map(|which| lost(stops(which))).collect();
     assert!(by_place.iter().any(|count| *count > 30), "{by_place:?}");
     assert!(by_place.contains(&0), "{by_place:?}");
@@ -172,4 +175,26 @@ fn a_writer_that_waits_stops_new_readers() {
         (is_refused, *lock.read())
     });
     assert_eq!(outcome.result, Ok((true, 1)));
+}
+
+/// The main thread ends turns; the other one waits for five of them, or for a second.
+#[test]
+fn a_thread_waits_for_turns_of_others() {
+    let waited = |turns: u32| {
+        let outcome = run(settings(5), move || {
+            let slow = thread::spawn("slow", || {
+                let begun = Instant::now();
+                thread::linger(5, Duration::from_secs(1));
+                begun.elapsed()
+            });
+            for _ in 0..turns {
+                thread::sleep(Duration::from_millis(10));
+                crate::turn();
+            }
+            slow.join().unwrap()
+        });
+        outcome.result.unwrap().as_millis()
+    };
+    assert!((40..=60).contains(&waited(9)), "{}", waited(9));
+    assert_eq!(waited(4), 1000);
 }

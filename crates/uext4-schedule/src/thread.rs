@@ -92,6 +92,12 @@ pub fn sleep(time: Duration) {
     wait_for("some time", NOBODY, Some(time), Location::caller());
 }
 
+/// Waits until others have ended so many turns ([`crate::turn`]), or for some simulated time.
+#[track_caller]
+pub fn linger(turns: u32, limit: Duration) {
+    scheduler::linger(turns, limit);
+}
+
 /// The number of the calling thread in its simulation; 0 outside.
 #[must_use]
 pub fn number() -> usize {

@@ -138,6 +138,20 @@ impl History {
         marks
     }
 
+    /// As far as it had come when the clock reached `time`.
+    #[must_use]
+    pub fn until(&self, time: u64) -> History {
+        let threads = self.threads.iter().map(|history| {
+            let begun = history.entries.iter().take_while(|entry| entry.started < time);
+            let at_time = |entry: &Entry| Entry {
+                ended: entry.ended.filter(|ended| *ended < time),
+                ..entry.clone()
+            };
+            ThreadHistory { entries: begun.map(at_time).collect(), ..*history }
+        });
+        History { threads: threads.collect(), rules: self.rules }
+    }
+
     /// Number of operations.
     #[must_use]
     pub fn len(&self) -> usize {

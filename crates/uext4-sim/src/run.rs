@@ -16,11 +16,11 @@ use crate::model::History;
 use crate::oracle::JUNK;
 use crate::plant::{FlushDropper, Plant};
 use crate::volume_target;
-#[cfg(feature = "simulate")]
-pub(crate) use load::fill;
 #[cfg(not(feature = "simulate"))]
 use load::fill;
 use load::{Around, Load};
+#[cfg(feature = "simulate")]
+pub(crate) use load::{FILL, fill};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;

@@ -84,6 +84,8 @@ pub enum Fault {
     OverlookedRelease,
     /// Readers change times though the volume is being closed.
     LateReader,
+    /// Pages above the budget are not noticed.
+    HoardedPages,
 }
 
 impl Fault {
@@ -125,6 +127,7 @@ impl Fault {
         Self::TrustedEmptyClose,
         Self::OverlookedRelease,
         Self::LateReader,
+        Self::HoardedPages,
     ];
 }
 

@@ -177,7 +177,7 @@ impl Generator {
         self.names.nodes().count() < self.limits.nodes
     }
 
-    fn create_file(&mut self) -> Option<Operation> {
+    pub(super) fn create_file(&mut self) -> Option<Operation> {
         if !self.has_room() {
             return None;
         }
@@ -198,7 +198,7 @@ impl Generator {
         Some(Operation::Create { id: self.new_id(), at, kind: Kind::File, mode: 0o644 })
     }
 
-    fn make_directory(&mut self) -> Option<Operation> {
+    pub(super) fn make_directory(&mut self) -> Option<Operation> {
         if !self.has_room() {
             return None;
         }
@@ -210,11 +210,11 @@ impl Generator {
         Some(Operation::Create { id: self.new_id(), at, kind: Kind::Directory, mode: 0o755 })
     }
 
-    fn replace_synced(&mut self) -> Option<Operation> {
+    pub(super) fn replace_synced(&mut self) -> Option<Operation> {
         self.replace(true)
     }
 
-    fn replace_unsynced(&mut self) -> Option<Operation> {
+    pub(super) fn replace_unsynced(&mut self) -> Option<Operation> {
         self.replace(false)
     }
 
@@ -259,7 +259,7 @@ impl Generator {
         Operation::Write { id, offset, len, generation, append: false, direct: false }
     }
 
-    fn append(&mut self) -> Option<Operation> {
+    pub(super) fn append(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let size = self.contents[&id].size;
         if size >= self.limits.file_bytes {
@@ -272,7 +272,7 @@ impl Generator {
         Some(Operation::Write { id, offset, len, generation, append, direct })
     }
 
-    fn append_synced(&mut self) -> Option<Operation> {
+    pub(super) fn append_synced(&mut self) -> Option<Operation> {
         let first = self.append()?;
         let id = first.content_of()?;
         self.pending.push_back(Operation::Sync { id, data_only: true });
@@ -280,7 +280,7 @@ impl Generator {
     }
 
     /// Allocate, perhaps make that durable, write into it, sync.
-    fn overwrite_unwritten(&mut self) -> Option<Operation> {
+    pub(super) fn overwrite_unwritten(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let limit = self.limits.file_bytes;
         let offset = self.rng.random_range(0..limit / 2);
@@ -305,7 +305,7 @@ impl Generator {
     }
 
     /// Extend, then write into the hole.
-    fn overwrite_hole(&mut self) -> Option<Operation> {
+    pub(super) fn overwrite_hole(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let size = self.rng.random_range(0..=self.limits.file_bytes);
         let at = self.rng.random_range(0..=size);
@@ -317,7 +317,7 @@ impl Generator {
         Some(Operation::Resize { id, size })
     }
 
-    fn punch_and_fill(&mut self) -> Option<Operation> {
+    pub(super) fn punch_and_fill(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let size = self.contents[&id].size;
         if size < 2 {
@@ -339,7 +339,7 @@ impl Generator {
     }
 
     /// Takes a range out or puts one in, in the middle of writes and syncs that may come before.
-    fn shift(&mut self) -> Option<Operation> {
+    pub(super) fn shift(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let size = self.contents[&id].size;
         let blocks = size.div_ceil(SHIFT_BYTES);
@@ -367,7 +367,7 @@ impl Generator {
     }
 
     /// Create, open, write, unlink, write on.
-    fn unlink_open(&mut self) -> Option<Operation> {
+    pub(super) fn unlink_open(&mut self) -> Option<Operation> {
         if self.held.len() >= 6 {
             return self.release();
         }
@@ -391,7 +391,7 @@ impl Generator {
     }
 
     /// In sectors: over anything, and past the end.
-    fn write_directly(&mut self) -> Option<Operation> {
+    pub(super) fn write_directly(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let size = self.contents[&id].size;
         let limit = self.limits.file_bytes / 512;
@@ -409,14 +409,14 @@ impl Generator {
         Some(Operation::Write { id, offset, len, generation, append: false, direct: true })
     }
 
-    fn write_directly_synced(&mut self) -> Option<Operation> {
+    pub(super) fn write_directly_synced(&mut self) -> Option<Operation> {
         let first = self.write_directly()?;
         let id = first.content_of()?;
         self.pending.push_back(Operation::Sync { id, data_only: self.rng.random_bool(0.7) });
         Some(first)
     }
 
-    fn create_held(&mut self) -> Option<Operation> {
+    pub(super) fn create_held(&mut self) -> Option<Operation> {
         let first = self.create_file()?;
         if let Operation::Create { id, .. } = first {
             self.pending.push_back(Operation::Hold { id });
@@ -425,7 +425,7 @@ impl Generator {
     }
 
     /// Allocate or write, perhaps make that durable, cut to nothing, the same again.
-    fn recycle(&mut self) -> Option<Operation> {
+    pub(super) fn recycle(&mut self) -> Option<Operation> {
         let held: Vec<Id> = self.held.iter().copied().collect();
         let id = self.one_of(&held)?;
         for _ in 0..self.rng.random_range(1..=3) {
@@ -459,12 +459,12 @@ impl Generator {
         self.pending.pop_front()
     }
 
-    fn release(&mut self) -> Option<Operation> {
+    pub(super) fn release(&mut self) -> Option<Operation> {
         let held: Vec<Id> = self.held.iter().copied().collect();
         self.one_of(&held).map(|id| Operation::Release { id })
     }
 
-    fn allocate(&mut self) -> Option<Operation> {
+    pub(super) fn allocate(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let limit = self.limits.file_bytes;
         let offset = self.rng.random_range(0..limit);

@@ -5,7 +5,10 @@
 //! [`Generator::done`] tells it that it did. Names come from a small pool, so that they are used
 //! again after they were removed; some are 255 bytes long, some are no UTF-8.
 
+mod kinds;
 mod mix;
+
+pub use kinds::Kinds;
 
 use crate::category::Category;
 use crate::content::{Content, Effect};
@@ -42,6 +45,7 @@ pub struct Generator {
     rng: StdRng,
     limits: Limits,
     category: Category,
+    choices: Vec<Choice>,
     /// What is left of a sequence.
     pending: VecDeque<Operation>,
     names: Namespace,
@@ -78,6 +82,7 @@ impl Generator {
             rng: StdRng::seed_from_u64(seed.wrapping_mul(1009).wrapping_add(u64::from(thread))),
             limits,
             category,
+            choices: Generator::choices_of(category),
             pending: VecDeque::new(),
             names: Namespace::new(thread, identifies),
             contents: BTreeMap::new(),
@@ -113,21 +118,21 @@ impl Generator {
         if let Some(operation) = self.pending.pop_front() {
             return operation;
         }
-        let choices = mix::choices(self.category);
-        let total: u32 = choices.iter().map(|(weight, _)| weight).sum();
+        let total: u32 = self.choices.iter().map(|(weight, _)| weight).sum();
         for round in 0.. {
             if round == 200 {
                 // Nothing is left that this mix could work on.
                 return self.fresh_file();
             }
             let mut ticket = self.rng.random_range(0..total);
-            let chosen = choices.iter().find(|(weight, _)| {
+            let chosen = self.choices.iter().find(|(weight, _)| {
                 let found = ticket < *weight;
                 ticket = ticket.saturating_sub(*weight);
                 found
             });
+            let make = chosen.map(|(_, make)| *make);
             self.pending.clear();
-            if let Some(operation) = chosen.and_then(|(_, make)| make(self)) {
+            if let Some(operation) = make.and_then(|make| make(self)) {
                 return operation;
             }
         }

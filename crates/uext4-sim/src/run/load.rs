@@ -15,6 +15,9 @@ use uext4::config::DataMode;
 use uext4::{AllocateMode, FileKind, NewInode, Owner, Volume};
 use uext4_device::{FaultDevice, RecordingDevice};
 
+/// The name of the file that takes the room away.
+pub(crate) const FILL: &[u8] = b"fill";
+
 /// Leaves about `left` blocks free for data.
 pub(crate) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     let new = NewInode {
@@ -23,7 +26,7 @@ pub(crate) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
         owner: Owner { uid: 0, gid: 0 },
         rdev: Default::default(),
     };
-    let file = volume.create(&volume.root()?, b"fill", &new)?;
+    let file = volume.create(&volume.root()?, FILL, &new)?;
     volume.sync()?;
     let kept = left + volume.space().node_pool_blocks();
     let blocks = volume.stat_fs().blocks_free.saturating_sub(kept);

@@ -37,11 +37,15 @@ impl Caller {
     pub(super) fn new(around: &Arc<Around>, thread: u32) -> Caller {
         let life = &around.life;
         let seed = around.plan.case.seed;
-        let limits = life.category.limits(around.volume.layout().block_size);
+        let limits = life.limits(around.volume.layout().block_size);
+        let mut generator = Generator::of(life.category, seed, thread, limits, true);
+        if let Some(scene) = &life.scene {
+            generator = generator.of_kinds(&scene.kinds);
+        }
         Caller {
             around: Arc::clone(around),
             rng: StdRng::seed_from_u64(seed ^ u64::from(thread) << 40 ^ 0xca11),
-            generator: Generator::of(life.category, seed, thread, limits, true),
+            generator,
             owed: None,
             history: ThreadHistory { thread, identifies: true, entries: Vec::new() },
         }
@@ -136,6 +140,7 @@ impl Caller {
                 if is_sync {
                     self.around.synced();
                 }
+                self.around.may_end_here(is_sync);
             }
             // The file is closed whatever became of its data.
             Err(Refusal::Harmless) if matches!(operation, Operation::Release { .. }) => {
@@ -147,9 +152,19 @@ impl Caller {
                 self.write_down(operation, started, false);
                 return Ok(After::End);
             }
+            Err(Refusal::Fault(_)) if self.goes_with_the_volume(&operation) => {
+                return Ok(After::End);
+            }
             Err(Refusal::Fault(why)) => return Err(format!("{operation:?}: {why}")),
         }
         Ok(After::Next)
+    }
+
+    /// It looks at a file without a name, which goes when the volume is closed.
+    fn goes_with_the_volume(&self, operation: &Operation) -> bool {
+        let Operation::Check { id } = operation else { return false };
+        let is_closing = self.around.closing.load(Ordering::Relaxed);
+        is_closing && self.generator.names().path_of(*id).is_none()
     }
 
     /// Finds out what an operation that failed half-way has done.

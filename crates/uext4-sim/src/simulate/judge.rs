@@ -5,12 +5,12 @@ use super::medium::Medium;
 use super::plan::{LifePlan, Plan, Speed};
 use super::racer::{self, SHARED_FILES};
 use crate::crash::{Checker, CheckerAfterErrors, Judge};
+use crate::model::{History, Mark};
 use crate::operation::{Place, ROOT, SHARED_NAME, own_name, thread_of};
 use crate::oracle::{self, Oracle};
 use crate::view::View;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 use uext4::{Error, ErrorKind, FileKind, InodeRef, MountOptions, Volume};
 use uext4_device::MemoryDevice;
 
@@ -24,7 +24,16 @@ pub(super) struct Remains {
 
 /// Recovered images of which e2fsck judges one.
 const E2FSCK_EVERY: u64 = 10;
-const AT_ONCE: Speed = Speed { request: Duration::ZERO, flush: Duration::ZERO, slow_percent: 0 };
+
+/// What a loss of power would have left at a moment of a life that went on.
+#[derive(Debug)]
+pub(super) struct Moment {
+    pub(super) image: MemoryDevice,
+    /// By the clock of the callers.
+    pub(super) time: u64,
+    /// The device had failed by then.
+    pub(super) has_failed: bool,
+}
 
 /// Recovers the image that a life has left and judges it; the image afterwards, if a next life can
 /// go on with it.
@@ -40,7 +49,7 @@ pub(super) fn judge(
     let mut image = ended.image;
     let mut is_left = false;
     if let Some(request) = life.recovery_cut {
-        let medium = Arc::new(Medium::new(&image, seed, AT_ONCE, false));
+        let medium = Arc::new(Medium::new(&image, seed, Speed::AT_ONCE, false));
         medium.cut_at(request);
         // It fails, or ends before the power does.
         if let Ok(volume) = open(medium.clone(), life) {
@@ -50,34 +59,92 @@ pub(super) fn judge(
         image = medium.after_power_loss();
         progress.change(|report| report.cuts += 1);
     }
+    for moment in ended.moments {
+        let when = |fault: String| format!("at moment {}: {fault}", moment.time);
+        let history = ended.history.until(moment.time);
+        let left = Left {
+            image: moment.image,
+            marks: history.syncs_before(moment.time),
+            history,
+            has_failed: remains.has_failed || moment.has_failed,
+            is_left: false,
+        };
+        progress.change(|report| report.cuts += 1);
+        let faults = examine(plan, number, left, &remains.view, seed).faults;
+        if !faults.is_empty() {
+            return Err(faults.into_iter().map(when).collect());
+        }
+    }
     remains.has_failed |= ended.has_failed;
-    let medium = Arc::new(Medium::new(&image, seed, AT_ONCE, false));
-    let Recovered { view, problems, closed } =
-        recover(medium.clone(), life).map_err(|fault| vec![fault])?;
+    let left = Left {
+        image,
+        history: ended.history,
+        marks: ended.marks,
+        has_failed: remains.has_failed,
+        is_left,
+    };
+    let mut seen = examine(plan, number, left, &remains.view, seed);
+    remains.view = part_of(&seen.view, is_callers);
+    if let Some(image) = &seen.image
+        && seen.faults.is_empty()
+        && !remains.has_failed
+        && is_for_e2fsck(plan, number)
+    {
+        seen.faults.extend(e2fsck(image).err().map(|fault| format!("e2fsck: {fault}")));
+    }
+    if seen.faults.is_empty() { Ok(seen.image.filter(|_| !seen.is_left)) } else { Err(seen.faults) }
+}
+
+/// What a life has left, or would have.
+struct Left {
+    image: MemoryDevice,
+    history: History,
+    marks: Vec<Mark>,
+    has_failed: bool,
+    /// Orphans are left to e2fsck.
+    is_left: bool,
+}
+
+/// What became of it in the recovery.
+#[derive(Default)]
+struct Examined {
+    image: Option<MemoryDevice>,
+    view: View,
+    is_left: bool,
+    faults: Vec<String>,
+}
+
+fn is_callers(place: &Place) -> bool {
+    place.dir != SHARED_FILES && thread_of(place).is_some()
+}
+
+/// Recovers an image and judges it; `earlier` is what lives before left.
+fn examine(plan: &Plan, number: usize, left: Left, earlier: &View, seed: u64) -> Examined {
+    let life = &plan.lives[number];
+    let medium = Arc::new(Medium::new(&left.image, seed, Speed::AT_ONCE, false));
+    let Recovered { view, problems, closed } = match recover(medium.clone(), life) {
+        Ok(recovered) => recovered,
+        Err(fault) => return Examined { faults: vec![fault], ..Examined::default() },
+    };
     let image = medium.after_power_loss();
     let mut faults: Vec<String> = closed.err().into_iter().collect();
     // Orphans of a volume whose superblock tells of errors are left to e2fsck.
-    let is_left = remains.has_failed && (is_left || !problems.is_empty());
+    let is_left = left.has_failed && (left.is_left || !problems.is_empty());
     if !is_left {
-        let judge: &dyn Judge = if remains.has_failed { &CheckerAfterErrors } else { &Checker };
-        let named = |fault| format!("fsck: {fault}");
-        faults.extend(judge.findings(&image).map_err(|f| vec![named(f)])?.into_iter().map(named));
+        let judge: &dyn Judge = if left.has_failed { &CheckerAfterErrors } else { &Checker };
+        let findings = judge.findings(&image).unwrap_or_else(|fault| vec![fault]);
+        faults.extend(findings.into_iter().map(|fault| format!("fsck: {fault}")));
         faults.extend(problems);
     }
-    let threads: BTreeSet<u32> = ended.history.threads.iter().map(|t| t.thread).collect();
+    let threads: BTreeSet<u32> = left.history.threads.iter().map(|t| t.thread).collect();
     let of_these = |place: &Place| thread_of(place).is_some_and(|t| threads.contains(&t));
-    let differences = ended.history.check(&ended.marks, &part_of(&view, of_these));
+    let differences = left.history.check(&left.marks, &part_of(&view, of_these));
     faults.extend(differences.into_iter().map(|line| format!("model: {line}")));
     faults.extend(racer::check(&view));
-    let is_callers = |place: &Place| place.dir != SHARED_FILES && thread_of(place).is_some();
     let is_old = |place: &Place| is_callers(place) && !of_these(place);
-    let left = remains.view.differences(&part_of(&view, is_old));
-    faults.extend(left.into_iter().map(|line| format!("of an earlier life: {line}")));
-    remains.view = part_of(&view, is_callers);
-    if faults.is_empty() && !remains.has_failed && is_for_e2fsck(plan, number) {
-        faults.extend(e2fsck(&image).err().map(|fault| format!("e2fsck: {fault}")));
-    }
-    if faults.is_empty() { Ok((!is_left).then_some(image)) } else { Err(faults) }
+    let old = earlier.differences(&part_of(&view, is_old));
+    faults.extend(old.into_iter().map(|line| format!("of an earlier life: {line}")));
+    Examined { image: Some(image), view, is_left, faults }
 }
 
 /// One image in [`E2FSCK_EVERY`], or with `--e2fsck` all.

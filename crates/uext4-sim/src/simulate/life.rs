@@ -5,6 +5,7 @@
 //! earlier lives left is part of the volume and must stay as it is, until it is removed.
 
 use super::caller::Caller;
+use super::judge::Moment;
 use super::judge::{self, Remains};
 use super::medium::Medium;
 use super::part::Part;
@@ -19,6 +20,8 @@ use crate::run;
 use crate::target::{Clock, Refusal};
 use crate::volume_target::Excuse;
 use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use uext4::config::DataMode;
@@ -79,10 +82,16 @@ pub(super) struct Around {
     pub(super) marks: AtomicU32,
     /// Syncs of callers that have returned.
     syncs: AtomicU32,
-    /// A request failed for a moment.
-    pub(super) troubled: AtomicBool,
     /// Where callers of the same files wait for each other.
     pub(super) meeting: Meeting,
+    moments: Mutex<Moments>,
+}
+
+/// Moments at which the power might have failed.
+#[derive(Debug)]
+struct Moments {
+    rng: StdRng,
+    taken: Vec<Moment>,
 }
 
 impl Around {
@@ -94,11 +103,25 @@ impl Around {
         }
     }
 
+    /// An operation of a caller has returned: perhaps it is judged what a loss of power would leave
+    /// now.
+    pub(super) fn may_end_here(&self, is_sync: bool) {
+        let of = self.life.moments;
+        let mut moments = self.moments.lock();
+        let is_one = (is_sync || !of.of_syncs) && moments.rng.random_ratio(1, of.one_of);
+        if !is_one || moments.taken.len() >= of.most || self.medium.is_off() {
+            return;
+        }
+        let has_failed = self.medium.has_failed() || self.medium.has_troubled();
+        let image = self.medium.at_this_moment();
+        moments.taken.push(Moment { image, time: self.clock.tick(), has_failed });
+    }
+
     /// Whether operations may fail from now on.
     pub(super) fn is_over(&self) -> bool {
         self.medium.is_off()
             || self.medium.has_failed()
-            || self.troubled.load(Ordering::Relaxed) && self.volume.space().journal().is_aborted()
+            || self.medium.has_troubled() && self.volume.space().journal().is_aborted()
     }
 
     /// Whether a failure is what a closed volume answers.
@@ -120,10 +143,9 @@ impl Excuse for Around {
         }
         if !self.medium.has_struck() {
             // A sync tells of the data that a cut could not write, once.
-            let is_late = self.troubled.load(Ordering::Relaxed) && *error.kind() == ErrorKind::Io;
+            let is_late = self.medium.has_troubled() && *error.kind() == ErrorKind::Io;
             return is_late.then_some(Refusal::Harmless);
         }
-        self.troubled.store(true, Ordering::Relaxed);
         match operation.and_then(Operation::content_of) {
             Some(_) => Some(Refusal::NoSpace),
             None => Some(Refusal::Harmless),
@@ -159,6 +181,8 @@ pub(super) struct Ended {
     pub(super) marks: Vec<Mark>,
     /// The device failed while it lived: the superblock may say so.
     pub(super) has_failed: bool,
+    /// Moments at which it might have ended.
+    pub(super) moments: Vec<Moment>,
 }
 
 fn live(
@@ -194,11 +218,14 @@ fn live(
         enough: AtomicBool::new(false),
         marks: AtomicU32::new(0),
         syncs: AtomicU32::new(0),
-        troubled: AtomicBool::new(false),
         meeting: Meeting::of(threads.len()),
+        moments: Mutex::new(Moments {
+            rng: StdRng::seed_from_u64(seed ^ 0x6d6f),
+            taken: Vec::new(),
+        }),
     });
-    if let Some((begin, length, for_space)) = around.life.failing {
-        around.medium.fail_writes(begin, length, for_space);
+    if let Some((failing, for_space)) = around.life.failing {
+        around.medium.fail_writes(failing, for_space);
     }
     if let End::Cut { request } = around.life.end {
         around.medium.cut_at(request);
@@ -280,6 +307,7 @@ fn end(
         around.progress.change(|report| report.cuts += 1);
     }
     let mut history = History { threads: histories, rules: rules(&around) };
+    let moments = std::mem::take(&mut around.moments.lock().taken);
     let has_failed = around.medium.has_failed();
     let was_told = has_failed && history.threads.iter().any(was_told);
     let marks = if is_closed && !was_told {
@@ -287,8 +315,9 @@ fn end(
     } else {
         history.syncs_before(u64::MAX)
     };
-    let has_failed = has_failed || around.troubled.load(Ordering::Relaxed);
-    Ok(Ended { image: around.medium.after_power_loss(), history, marks, has_failed })
+    let has_failed = has_failed || around.medium.has_troubled();
+    let image = around.medium.after_power_loss();
+    Ok(Ended { image, history, marks, has_failed, moments })
 }
 
 /// The last operation of the thread failed.

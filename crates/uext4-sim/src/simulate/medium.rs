@@ -4,10 +4,12 @@
 //! Requests take simulated time, so that others run meanwhile; several are under way at once.
 //! Writes are volatile until a flush that began after their end has returned. At a drawn request
 //! the power fails: every request fails from then on, and [`Medium::after_power_loss`] gives an
-//! image with everything durable and a drawn part of the rest, some of it torn.
+//! image with everything durable and a drawn part of the rest, some of it torn; as
+//! [`Medium::at_this_moment`] does of a power loss that might be now. A read gives what was there
+//! when it began, or when it ends.
 //!
 //! # Failures
-//! - For a stretch of time writes fail, with EIO or ENOSPC.
+//! - For a stretch of time, or of requests, writes fail, with EIO or ENOSPC.
 //! - A thread that has asked for [`Medium::trouble`] has one of its next requests fail.
 //!
 //! # Invariants
@@ -15,12 +17,12 @@
 //! in its second sector is the format's own limit.
 
 use super::plan::Speed;
+use super::scene::Failing;
 use crate::oracle::JUNK;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::time::Duration;
 use uext4_device::{Device, MemoryDevice, WriteRun};
@@ -48,20 +50,47 @@ pub struct Medium {
 struct State {
     rng: StdRng,
     requests: u64,
+    flushes: u64,
     cut_at: Option<u64>,
     is_off: bool,
     /// Writes fail in this stretch of time.
-    failing: Option<(Instant, Instant, bool)>,
+    failing: Option<(Stretch, bool)>,
     /// Writes and flushes that failed.
     failed: u64,
     /// Requests that a thread has left until one fails.
     trouble: HashMap<usize, u32>,
+    /// One of these has failed.
+    has_troubled: bool,
     /// Writes that no flush has promised, in the order of their ends; those under way last.
     pending: BTreeMap<u64, Pending>,
     next: u64,
     /// What the engine was at when the power failed.
     stage: Option<String>,
 }
+
+/// When writes fail.
+#[derive(Clone, Copy, Debug)]
+enum Stretch {
+    Time(Instant, Instant),
+    Requests(u64, u64),
+    Flushes(u64, u64),
+}
+
+/// How long a request takes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Takes {
+    time: Duration,
+    /// It takes longer: until others have ended so many turns.
+    turns: u32,
+    /// A read gives what was there at first.
+    is_old: bool,
+}
+
+/// Most bytes at each end of a discarded range that change.
+const SCRIBBLED: u64 = 32 << 10;
+
+/// Longest time of a request that waits for turns of others.
+const LINGER_MAX: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
 struct Pending {
@@ -73,12 +102,20 @@ struct Pending {
 /// Behind every number of a write that has ended.
 const UNDER_WAY: u64 = 1 << 48;
 
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
     Write,
     Flush,
     Discard,
+}
+
+/// Not as good as others, but of megabytes in a second.
+fn hash(bytes: &[u8]) -> u64 {
+    let mix =
+        |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    let number = |word: &[u8]| word.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    bytes.chunks(8).fold(bytes.len() as u64, |hash, word| mix(hash, number(word)))
 }
 
 fn eio() -> io::Error {
@@ -91,11 +128,13 @@ impl Medium {
         let state = State {
             rng: StdRng::seed_from_u64(seed),
             requests: 0,
+            flushes: 0,
             cut_at: None,
             is_off: false,
             failing: None,
             failed: 0,
             trouble: HashMap::new(),
+            has_troubled: false,
             pending: BTreeMap::new(),
             next: 0,
             stage: None,
@@ -129,10 +168,22 @@ impl Medium {
         self.state.lock().is_off
     }
 
-    /// Writes fail from `begin` on for `length`.
-    pub(super) fn fail_writes(&self, begin: Duration, length: Duration, for_space: bool) {
-        let begin = Instant::now() + begin;
-        self.state.lock().failing = Some((begin, begin + length, for_space));
+    /// Writes fail for some time, from now on reckoned.
+    pub(super) fn fail_writes(&self, failing: Failing, for_space: bool) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let stretch = match failing {
+            Failing::Time { begin, length } => Stretch::Time(now + begin, now + begin + length),
+            Failing::Requests { first, count } => {
+                let first = state.requests + first;
+                Stretch::Requests(first, first + count)
+            }
+            Failing::Flushes { first, count } => {
+                let first = state.flushes + first;
+                Stretch::Flushes(first, first + count)
+            }
+        };
+        state.failing = Some((stretch, for_space));
     }
 
     /// The device works from now on.
@@ -160,6 +211,11 @@ impl Medium {
         self.state.lock().trouble.get(&thread::number()) == Some(&u32::MAX)
     }
 
+    /// Whether the trouble of any thread has struck.
+    pub(super) fn has_troubled(&self) -> bool {
+        self.state.lock().has_troubled
+    }
+
     /// What the engine was at when the power failed.
     pub(super) fn stage(&self) -> Option<String> {
         self.state.lock().stage.clone()
@@ -169,10 +225,24 @@ impl Medium {
     pub(super) fn after_power_loss(&self) -> MemoryDevice {
         let mut state = self.state.lock();
         state.is_off = true;
+        let roll = state.rng.random_range(0..8);
+        self.image(&mut state, roll)
+    }
+
+    /// The image that a loss of power would leave now. Often nothing but what is durable, for that
+    /// shows what was promised too early.
+    pub(super) fn at_this_moment(&self) -> MemoryDevice {
+        let mut state = self.state.lock();
+        let roll = state.rng.random_range(0..8);
+        let roll = if state.rng.random_bool(0.4) { 0 } else { roll };
+        self.image(&mut state, roll)
+    }
+
+    fn image(&self, state: &mut State, roll: u32) -> MemoryDevice {
         let image = self.durable.snapshot();
-        let State { rng, pending, .. } = &mut *state;
+        let State { rng, pending, .. } = state;
         // All, none, whole writes, pages, sectors.
-        let piece = match rng.random_range(0..8) {
+        let piece = match roll {
             0 => return image,
             1 => None,
             2..=4 => Some(u64::MAX),
@@ -205,7 +275,7 @@ impl Medium {
     }
 
     /// A request begins: whether it fails, and how long it takes.
-    fn begin(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Duration> {
+    fn begin(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
         let begun = self.draw(kind, offset, bytes);
         if self.tells {
             let (who, len) = (std::thread::current(), bytes.map_or(0, <[u8]>::len));
@@ -215,10 +285,9 @@ impl Medium {
         begun
     }
 
-    fn draw(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Duration> {
-        let mut hasher = DefaultHasher::new();
-        (kind, offset, bytes).hash(&mut hasher);
-        witness(hasher.finish());
+    fn draw(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
+        witness(kind as u64 ^ offset << 2);
+        bytes.into_iter().for_each(|bytes| witness(hash(bytes)));
         let mut state = self.state.lock();
         state.requests += 1;
         if state.cut_at.is_some_and(|at| state.requests >= at) && !state.is_off {
@@ -230,15 +299,23 @@ impl Medium {
         }
         match state.trouble.get_mut(&thread::number()) {
             Some(0) => {
+                state.has_troubled = true;
                 state.trouble.insert(thread::number(), u32::MAX);
                 return Err(eio());
             }
             Some(left) if *left != u32::MAX => *left -= 1,
             _ => {}
         }
+        state.flushes += u64::from(kind == Kind::Flush);
+        let (requests, flushes) = (state.requests, state.flushes);
+        let is_in = |stretch| match stretch {
+            Stretch::Time(begin, end) => (begin..end).contains(&Instant::now()),
+            Stretch::Requests(first, end) => (first..end).contains(&requests),
+            Stretch::Flushes(first, end) => kind == Kind::Flush && (first..end).contains(&flushes),
+        };
         if kind != Kind::Read
-            && let Some((begin, end, for_space)) = state.failing
-            && (begin..end).contains(&Instant::now())
+            && let Some((stretch, for_space)) = state.failing
+            && is_in(stretch)
         {
             state.failed += 1;
             let error = if for_space { rustix::io::Errno::NOSPC } else { rustix::io::Errno::IO };
@@ -249,10 +326,16 @@ impl Medium {
         let is_slow = state.rng.random_range(0..100) < self.speed.slow_percent;
         let slow = if is_slow { [8, 8, 100][state.rng.random_range(0..3)] } else { 1 };
         let nanos = if most == 0 { 0 } else { state.rng.random_range(most / 10..=most) };
-        Ok(Duration::from_nanos(nanos * slow))
+        let lingers = state.rng.random_range(0..100) < self.speed.linger_percent;
+        let turns = if lingers { state.rng.random_range(1..=self.speed.turns) } else { 0 };
+        let is_old = state.rng.random();
+        Ok(Takes { time: Duration::from_nanos(nanos * slow), turns, is_old })
     }
 
-    fn pass(&self, time: Duration) -> io::Result<()> {
+    fn pass(&self, Takes { time, turns, .. }: Takes) -> io::Result<()> {
+        if turns > 0 {
+            thread::linger(turns, LINGER_MAX);
+        }
         if time.is_zero() {
             uext4_schedule::point();
         } else {
@@ -308,9 +391,9 @@ impl Medium {
 
     fn write(&self, offset: u64, bytes: Vec<u8>) -> io::Result<u64> {
         self.check(offset, bytes.len() as u64)?;
-        let time = self.begin(Kind::Write, offset, Some(&bytes))?;
+        let takes = self.begin(Kind::Write, offset, Some(&bytes))?;
         let number = self.launch(offset, bytes);
-        self.pass(time)?;
+        self.pass(takes)?;
         self.land(number)
     }
 }
@@ -325,9 +408,12 @@ impl Device for Medium {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let time = self.begin(Kind::Read, offset, None)?;
-        self.pass(time)?;
-        self.now.read_at(offset, buf)
+        let takes = self.begin(Kind::Read, offset, None)?;
+        if takes.is_old {
+            self.now.read_at(offset, buf)?;
+        }
+        self.pass(takes)?;
+        if takes.is_old { Ok(()) } else { self.now.read_at(offset, buf) }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -340,14 +426,15 @@ impl Device for Medium {
 
     fn write_many(&self, writes: &[WriteRun<'_>]) -> io::Result<()> {
         let mut under_way = Vec::new();
-        let mut longest = Duration::ZERO;
+        let mut longest = Takes::default();
         let mut failed = Ok(());
         for run in writes {
             let bytes = run.bufs.concat();
             self.check(run.offset, bytes.len() as u64)?;
             match self.begin(Kind::Write, run.offset, Some(&bytes)) {
-                Ok(time) => {
-                    longest = longest.max(time);
+                Ok(takes) => {
+                    longest.time = longest.time.max(takes.time);
+                    longest.turns = longest.turns.max(takes.turns);
                     under_way.push(self.launch(run.offset, bytes));
                 }
                 Err(error) => failed = Err(error),
@@ -361,12 +448,12 @@ impl Device for Medium {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let time = self.begin(Kind::Flush, 0, None)?;
+        let takes = self.begin(Kind::Flush, 0, None)?;
         let ended: Vec<u64> = {
             let state = self.state.lock();
             state.pending.iter().filter(|(_, write)| write.has_ended).map(|(n, _)| *n).collect()
         };
-        self.pass(time)?;
+        self.pass(takes)?;
         ended.into_iter().try_for_each(|number| self.promise(number))
     }
 
@@ -384,10 +471,13 @@ impl Device for Medium {
         if !self.discards {
             return Ok(false);
         }
-        let time = self.begin(Kind::Discard, offset, None)?;
-        self.pass(time)?;
-        // It reads as anything until it is written again.
-        self.write(offset, vec![JUNK ^ 0xff; usize::try_from(len).unwrap_or(usize::MAX)])?;
+        let takes = self.begin(Kind::Discard, offset, None)?;
+        self.pass(takes)?;
+        // It reads as anything until it is written again: as junk, but for the middle of much.
+        let part = len.min(SCRIBBLED);
+        for at in [offset, offset + len - part] {
+            self.write(at, vec![JUNK ^ 0xff; part as usize])?;
+        }
         Ok(true)
     }
 }

@@ -11,7 +11,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`part`] | what may be in a run; a seed draws which |
-//! | [`plan`] | everything else that a seed draws |
+//! | [`plan`], [`scene`] | everything else that a seed draws |
 //! | [`medium`] | the device: latency, failures, loss of power |
 //! | [`life`], [`caller`], [`tenant`] | the threads of one life that are waited for |
 //! | [`neighbour`], [`onlooker`], [`racer`], [`refuse`] | those beside them |
@@ -35,6 +35,7 @@ pub mod part;
 mod plan;
 mod racer;
 mod refuse;
+mod scene;
 mod tenant;
 
 pub use coverage::Coverage;
@@ -42,8 +43,9 @@ pub use medium::Medium;
 pub use part::{Part, Parts};
 pub use plan::{Case, Plan};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use uext4_schedule::Settings;
+use uext4_schedule::{Settings, Waited};
 
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +66,15 @@ pub struct Report {
     pub faults: Vec<String>,
     /// What was reached.
     pub coverage: Coverage,
+}
+
+/// Waits at one place in one run that are no waits any more.
+const BUSY: u64 = 1_000_000;
+
+/// A thread that waits again and again, and for nothing.
+fn busy(waits: &BTreeMap<Waited, u64>) -> Option<String> {
+    let (at, count) = waits.iter().max_by_key(|(_, count)| **count)?;
+    (*count > BUSY).then(|| format!("busy: {count} waits for {at}"))
 }
 
 /// Runs a case. A run with a fault may leave threads behind that sleep for ever: it should be the
@@ -88,6 +99,7 @@ pub fn run(case: &Case) -> Report {
         Ok(Err(faults)) => report.faults.extend(faults),
         Err(failure) => report.faults.push(failure.to_string()),
     }
+    report.faults.extend(busy(&outcome.waits));
     report.trace = outcome.trace;
     report.preemptions = outcome.preemptions;
     report.switches = outcome.switches;

@@ -32,6 +32,9 @@ const NEIGHBOURS: &[(Part, Work, u64)] = &[
     (Part::Onlook, look_on, 20_000),
 ];
 
+/// Turns after which pauses grow.
+const TURNS: u64 = 200;
+
 /// Starts those that are part of the run.
 pub(super) fn start(around: &Arc<Around>) -> Vec<JoinHandle<()>> {
     let mut parts = around.plan.parts;
@@ -54,12 +57,17 @@ fn repeat(around: &Around, part: Part, work: Work, pause: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     // A device without latency, and callers without pauses: time stands nearly still.
     let pause = if around.plan.parts.has(Part::Pauses) { pause } else { pause / 10 };
+    let mut turns = 0;
     while !around.enough.load(Ordering::Relaxed) {
         match work(around, &mut rng) {
             Ok(()) => {}
             Err(error) if around.excuses(&error) => return,
             Err(error) => return around.progress.fault(format!("{part}: {error}")),
         }
+        uext4_schedule::turn();
+        // Callers may wait for long: a run is not to be filled by others meanwhile.
+        turns += 1;
+        let pause = pause * (1 + turns / TURNS).pow(2);
         thread::sleep(Duration::from_micros(rng.random_range(0..pause)));
     }
 }
@@ -108,5 +116,6 @@ fn trim(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
     let layout = around.volume.layout();
     let bytes = layout.blocks_count * u64::from(layout.block_size);
     let start = rng.random_range(0..bytes);
-    around.volume.trim(start, bytes / 4, u64::from(layout.block_size)).map(drop)
+    let len = bytes / [4, 16, 64][rng.random_range(0..3)];
+    around.volume.trim(start, len, u64::from(layout.block_size)).map(drop)
 }

@@ -68,10 +68,12 @@ fn some_file(
 
 fn turn(volume: &Volume, inode: &InodeRef, rng: &mut StdRng) -> Result<(), Error> {
     let file = volume.open_file(inode)?;
-    match rng.random_range(0..9) {
-        0..=5 => file.sync(rng.random()),
-        8 => volume.xattr_list(inode).map(drop),
-        6 => file.read_at(0, &mut [0; 16 << 10]).map(drop),
-        _ => file.drop_cached(),
+    let block = volume.layout().block_size as usize;
+    match rng.random_range(0..12) {
+        0..=4 => file.sync(rng.random()),
+        5..=7 => file.read_at(0, &mut [0; 16 << 10]).map(drop),
+        8 => file.read_direct_at(0, &mut vec![0; 4 * block]).map(drop),
+        9..=10 => file.drop_cached(),
+        _ => volume.xattr_list(inode).map(drop),
     }
 }

@@ -82,6 +82,29 @@ const ALL: &[(Part, &str, u32)] = &[
     (Part::Refuse, "refuse", 25),
 ];
 
+/// What may be in a narrow run, and the odds.
+const FEW: &[(Part, u32)] = &[
+    (Part::PowerCut, 65),
+    (Part::RecoveryCut, 10),
+    (Part::CloseBeside, 20),
+    (Part::Trouble, 35),
+    (Part::WriteErrors, 20),
+    (Part::Dax, 6),
+    (Part::LazyTables, 15),
+    (Part::Contrast, 25),
+    (Part::SmallCache, 75),
+    (Part::Pauses, 35),
+    (Part::Latency, 80),
+    (Part::Full, 3),
+    (Part::Remove, 60),
+    (Part::SyncOften, 20),
+    (Part::Tight, 30),
+];
+
+/// Threads beside the callers.
+const BESIDE: &[Part] =
+    &[Part::Peek, Part::Collide, Part::Trim, Part::Sync, Part::Share, Part::Onlook, Part::Refuse];
+
 /// A set of parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts(u32);
@@ -95,6 +118,22 @@ impl Parts {
             if rng.random_range(0..100) < *percent {
                 parts.insert(*part);
             }
+        }
+        parts
+    }
+
+    /// A few, for a narrow run: of the threads beside the callers at most two kinds, of the rest
+    /// each with lower odds where it takes much of a run.
+    pub fn draw_few(rng: &mut impl rand::Rng) -> Parts {
+        let mut parts = Parts::default();
+        for (part, percent) in FEW {
+            if rng.random_range(0..100) < *percent {
+                parts.insert(*part);
+            }
+        }
+        for _ in 0..2 {
+            let which = rng.random_range(0..BESIDE.len() * 3 / 2);
+            BESIDE.get(which).into_iter().for_each(|part| parts.insert(*part));
         }
         parts
     }

@@ -1,12 +1,15 @@
 //! Everything that a seed draws before the run begins.
 
 use super::part::{Part, Parts};
+use super::scene::{Failing, Moments, Scene};
 use super::tenant::Tenancy;
 use crate::category::{CATEGORIES, Category};
 use crate::oracle::JUNK;
 use crate::run::CONTRASTS;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use uext4::MountOptions;
@@ -89,14 +92,17 @@ pub(super) struct LifePlan {
     pub(super) options: MountOptions,
     pub(super) contrast: &'static str,
     pub(super) category: Category,
+    /// Of a narrow run: the callers do these kinds of operation, on so few files.
+    pub(super) scene: Option<Scene>,
     /// The callers do this instead.
     pub(super) tenancy: Option<Tenancy>,
     pub(super) operations: usize,
     pub(super) end: End,
     /// The recovery afterwards is cut at this request.
     pub(super) recovery_cut: Option<u64>,
-    /// When writes begin to fail, for how long, and whether for want of space.
-    pub(super) failing: Option<(Duration, Duration, bool)>,
+    /// When writes fail, and whether for want of space.
+    pub(super) failing: Option<(Failing, bool)>,
+    pub(super) moments: Moments,
 }
 
 /// Speed of the device.
@@ -109,12 +115,27 @@ pub(super) struct Speed {
     /// Of a hundred requests so many take eight or a hundred times as long, so that commits pass
     /// them.
     pub(super) slow_percent: u32,
+    /// So many last until others have ended some turns, `turns` at most.
+    pub(super) linger_percent: u32,
+    pub(super) turns: u32,
+}
+
+impl Speed {
+    pub(super) const AT_ONCE: Speed = Speed {
+        request: Duration::ZERO,
+        flush: Duration::ZERO,
+        slow_percent: 0,
+        linger_percent: 0,
+        turns: 1,
+    };
 }
 
 /// Everything that a seed draws.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) case: Case,
+    /// Few parts, few files, few kinds of operation, again and again.
+    pub(super) is_narrow: bool,
     pub(super) parts: Parts,
     pub(super) policy: Policy,
     pub(super) step: Duration,
@@ -145,11 +166,13 @@ impl Plan {
     #[must_use]
     pub fn draw(case: &Case) -> Plan {
         let mut rng = StdRng::seed_from_u64(case.seed);
-        let parts = Parts::draw(&mut rng).with(case.with).without(case.without);
+        let is_narrow = rng.random_ratio(3, 5);
+        let parts = if is_narrow { Parts::draw_few(&mut rng) } else { Parts::draw(&mut rng) };
+        let parts = parts.with(case.with).without(case.without);
         let mut policy = Policy::draw(&mut rng);
         policy.preemptions_max = case.preemptions.unwrap_or(u64::MAX);
         let step = Duration::from_nanos([20, 100, 500, 2_000][rng.random_range(0..4)]);
-        let threads = rng.random_range(1..=5);
+        let threads = rng.random_range(if is_narrow { 2..=4 } else { 1..=5 });
         // Syncs go in groups where many sync.
         let threads = if parts.has(Part::SyncOften) { threads.max(4) } else { threads };
         let threads = threads.min(case.threads.unwrap_or(u32::MAX)).max(1);
@@ -159,8 +182,10 @@ impl Plan {
                 request: micros([20, 200, 3_000][rng.random_range(0..3)]),
                 flush: micros([50, 2_000, 40_000][rng.random_range(0..3)]),
                 slow_percent: [0, 5, 20][rng.random_range(0..3)],
+                linger_percent: [0, 1, 4, 15][rng.random_range(0..4)],
+                turns: [3, 15][rng.random_range(0..2)],
             },
-            false => Speed { request: micros(0), flush: micros(0), slow_percent: 0 },
+            false => Speed::AT_ONCE,
         };
         let (format, image_mib) = draw_format(&mut rng, case.seed, parts);
         let processors = [1, 1, 1, 2, 4][rng.random_range(0..5)];
@@ -169,34 +194,58 @@ impl Plan {
         let lives = (0..count)
             .map(|life| {
                 let mut rng = StdRng::seed_from_u64(case.seed ^ (life as u64 + 1) << 48);
-                let mut plan = draw_life(&mut rng, parts, threads, block_size);
+                let mut plan = draw_life(&mut rng, is_narrow, parts, threads, block_size);
                 plan.operations = plan.operations.min(case.operations.unwrap_or(usize::MAX));
                 plan
             })
             .collect();
         let case = case.clone();
-        Plan { case, parts, policy, step, threads, processors, speed, lives, format, image_mib }
+        Plan {
+            case,
+            is_narrow,
+            parts,
+            policy,
+            step,
+            threads,
+            processors,
+            speed,
+            lives,
+            format,
+            image_mib,
+        }
     }
 
     /// A fresh file system. Its free blocks hold junk; with lazily initialised tables the junk
     /// looks like inodes of an older file system.
     pub(super) fn make(&self) -> Result<MemoryDevice, String> {
-        let memory = MemoryDevice::new(self.image_mib << 20);
-        let mut junk = vec![JUNK; 1 << 20];
-        if self.parts.has(Part::LazyTables) {
-            for inode in junk.chunks_exact_mut(256) {
-                inode.fill(0);
-                // A regular file of some bytes, with one link.
-                inode[..6].copy_from_slice(&[0xa4, 0x81, 0, 0, 77, 0]);
-                inode[26] = 1;
-            }
-        }
-        for mib in 0..self.image_mib {
-            memory.write_at(mib << 20, &junk).map_err(|error| error.to_string())?;
-        }
+        let memory = junk(self.image_mib, self.parts.has(Part::LazyTables))?;
         uext4_mkfs::format(&memory, &self.format).map_err(|error| format!("mkfs: {error}"))?;
         Ok(memory)
     }
+}
+
+/// A device full of junk, which costs its making once in a process.
+fn junk(mib: u64, is_of_inodes: bool) -> Result<MemoryDevice, String> {
+    static MADE: Mutex<BTreeMap<(u64, bool), MemoryDevice>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock();
+    if let Some(device) = made.get(&(mib, is_of_inodes)) {
+        return Ok(device.snapshot());
+    }
+    let memory = MemoryDevice::new(mib << 20);
+    let mut junk = vec![JUNK; 1 << 20];
+    if is_of_inodes {
+        for inode in junk.chunks_exact_mut(256) {
+            inode.fill(0);
+            // A regular file of some bytes, with one link.
+            inode[..6].copy_from_slice(&[0xa4, 0x81, 0, 0, 77, 0]);
+            inode[26] = 1;
+        }
+    }
+    for at in 0..mib {
+        memory.write_at(at << 20, &junk).map_err(|error| error.to_string())?;
+    }
+    made.insert((mib, is_of_inodes), memory.snapshot());
+    Ok(memory)
 }
 
 fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Options, u64) {
@@ -228,13 +277,20 @@ fn draw_format(rng: &mut StdRng, seed: u64, parts: Parts) -> (uext4_mkfs::Option
     (options, image_mib)
 }
 
-fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> LifePlan {
+fn draw_life(
+    rng: &mut StdRng,
+    is_narrow: bool,
+    parts: Parts,
+    threads: u32,
+    block_size: u32,
+) -> LifePlan {
     let mut options = MountOptions {
         commit_interval_ms: [5, 100, 5_000][rng.random_range(0..3)],
         dirty_expire_ms: [20, 1_000, 30_000][rng.random_range(0..3)],
         ..MountOptions::default()
     };
     options.cache_bytes = match parts.has(Part::SmallCache) {
+        true if is_narrow && rng.random() => 64 << 10,
         true => [64 << 10, 64 << 10, 512 << 10, 2 << 20][rng.random_range(0..4)],
         false => MountOptions::CACHE_BYTES_MIN,
     };
@@ -257,6 +313,10 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
     let storms = rng.random_bool(0.5);
     let category = if parts.has(Part::SyncOften) && storms { Category::Storm } else { category };
     let category = if parts.has(Part::Full) { Category::NoSpace } else { category };
+    let scene = Scene::draw(rng, parts);
+    let is_scene = is_narrow && !parts.has(Part::Category) && !parts.has(Part::Full);
+    let scene = is_scene.then_some(scene);
+    let category = if scene.is_some() { Category::Mix } else { category };
     let tenancy = Tenancy::draw(rng);
     // Asynchronous commits may show anything in what was not synced (D32).
     let is_tight = parts.has(Part::Tight) && !options.journal_async_commit;
@@ -264,7 +324,8 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
     if tenancy.is_some_and(|tenancy| !tenancy.has_pool) {
         options.parse("mb_node_pool=0").expect("a mount option");
     }
-    let operations = rng.random_range(20..=400) / threads as usize + 1;
+    let most = if is_narrow { 250 } else { 400 };
+    let operations = rng.random_range(20..=most) / threads as usize + 1;
     let cut = End::Cut { request: draw_request(rng, block_size) };
     let number = rng.random_range(1..=40);
     let cut = if rng.random_ratio(2, 5) { End::CutAtSync { number } } else { cut };
@@ -281,9 +342,27 @@ fn draw_life(rng: &mut StdRng, parts: Parts, threads: u32, block_size: u32) -> L
     let recovery_cut = parts.has(Part::RecoveryCut).then_some(recovery_cut);
     let begin = Duration::from_micros(rng.random_range(0..1_000_000));
     let length = Duration::from_micros(rng.random_range(100..3_000_000));
-    let failing = (begin, length, rng.random_bool(0.5));
+    let (first, count) = (draw_request(rng, block_size), [1, 1, 5, 40][rng.random_range(0..4)]);
+    let failing = match rng.random_range(0..4) {
+        0 => Failing::Time { begin, length },
+        1 => Failing::Requests { first, count },
+        _ => Failing::Flushes { first: first.isqrt(), count: 1 },
+    };
+    let failing = (failing, rng.random_bool(0.5));
     let failing = parts.has(Part::WriteErrors).then_some(failing);
-    LifePlan { options, contrast, category, tenancy, operations, end, recovery_cut, failing }
+    let moments = Moments::draw(rng);
+    LifePlan {
+        options,
+        contrast,
+        category,
+        scene,
+        tenancy,
+        operations,
+        end,
+        recovery_cut,
+        failing,
+        moments,
+    }
 }
 
 /// Most lives have some hundred requests.
@@ -298,9 +377,10 @@ impl fmt::Display for Plan {
         let features = if self.format.features.is_empty() { "-" } else { &self.format.features };
         write!(
             f,
-            "seed {}: {} MiB, {}-byte blocks, features {features}, {} callers, {} processors, \
+            "seed {}: {}{} MiB, {}-byte blocks, features {features}, {} callers, {} processors, \
              {:?}, step {:?}, {:?}; {}",
             self.case.seed,
+            if self.is_narrow { "narrow, " } else { "" },
             self.image_mib,
             self.format.block_size.unwrap_or(0),
             self.threads,
@@ -311,11 +391,14 @@ impl fmt::Display for Plan {
             self.parts,
         )?;
         for life in &self.lives {
+            let kinds = life.scene.as_ref().map(|scene| {
+                format!("{} on {} nodes of {} blocks", scene.kinds, scene.nodes, scene.blocks)
+            });
             write!(
                 f,
                 "\n  {} x {} {} {:?}, cache {} KiB, commit {} ms, expire {} ms, {:?}",
                 life.operations,
-                life.category,
+                kinds.unwrap_or_else(|| life.category.to_string()),
                 life.contrast,
                 life.tenancy,
                 life.options.cache_bytes >> 10,

@@ -77,7 +77,7 @@ fn turn(
         file.write_at(at, &marked(mark, 8))?;
         return file.sync(true);
     }
-    match rng.random_range(0..16) {
+    match rng.random_range(0..20) {
         0..=5 => file.write_direct_at(at, &marked(mark, len)).map(drop),
         6..=7 => file.write_at(at, &marked(mark, len)).map(drop),
         8..=9 => cut(volume, &inode, at),
@@ -85,7 +85,8 @@ fn turn(
         11 => file.allocate(AllocateMode::Allocate { keep_size: false }, at, len),
         12..=13 => file.sync(rng.random()),
         14 => volume.unlink(dir, name),
-        _ => look(around, &file, mark, block),
+        15..=16 => look(around, &file, mark, BLOCKS * block, false),
+        _ => look(around, &file, mark, at + len, true),
     }
 }
 
@@ -107,9 +108,20 @@ pub(super) fn marked(mark: Id, len: u64) -> Vec<u8> {
     bytes
 }
 
-fn look(around: &Around, file: &OpenFile, mark: Id, block: u64) -> Result<(), Error> {
-    let mut bytes = vec![0; usize::try_from(BLOCKS * block).unwrap_or(0)];
-    let count = file.read_at(0, &mut bytes)?;
+/// Reads from the start of a file, past the cache if `is_direct`.
+pub(super) fn read(file: &OpenFile, bytes: &mut [u8], is_direct: bool) -> Result<usize, Error> {
+    if is_direct { file.read_direct_at(0, bytes) } else { file.read_at(0, bytes) }
+}
+
+fn look(
+    around: &Around,
+    file: &OpenFile,
+    mark: Id,
+    len: u64,
+    is_direct: bool,
+) -> Result<(), Error> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    let count = read(file, &mut bytes, is_direct)?;
     if let Err(fault) = is_marked(mark, 0, &bytes[..count]) {
         around.progress.fault(fault);
     }

@@ -15,6 +15,7 @@
 use super::life::Around;
 use super::racer::{self, SHARED_FILES, SHARED_FILES_NAME};
 use crate::operation::Id;
+use crate::run;
 use rand::Rng;
 use rand::rngs::StdRng;
 use uext4::{
@@ -43,17 +44,20 @@ pub(super) struct Tenancy {
     /// is left that could stand in for what was promised. The files are so small then that their
     /// trees need no nodes.
     pub(super) has_pool: bool,
+    /// Callers sync. Else what is freed piles up until somebody needs it.
+    pub(super) syncs: bool,
 }
 
 impl Tenancy {
     pub(super) fn draw(rng: &mut StdRng) -> Tenancy {
-        let has_pool = rng.random();
+        let has_pool = rng.random_ratio(2, 5);
         Tenancy {
             files: rng.random_range(2..=6),
             quota: if has_pool { rng.random_range(2..=12) } else { rng.random_range(2..=4) },
             is_scarce: rng.random(),
             caches: rng.random_ratio(3, 5),
             has_pool,
+            syncs: rng.random_ratio(3, 5),
         }
     }
 
@@ -83,7 +87,7 @@ pub(super) fn move_out(volume: &Volume) -> Result<(), Error> {
     }
 }
 
-/// Makes the files, empty, and leaves as much room as planned.
+/// Makes the files, empty, and leaves as much room as planned; `NoSpace` if there is less.
 pub(super) fn move_in(
     volume: &Volume,
     tenancy: &Tenancy,
@@ -91,6 +95,10 @@ pub(super) fn move_in(
     callers: u64,
 ) -> Result<(), Error> {
     let root = volume.root()?;
+    match volume.unlink(&root, run::FILL) {
+        Err(error) if *error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let dir = volume.lookup(&root, SHARED_FILES_NAME)?;
     for file in 0..tenancy.files {
         let uid = SHARED_FILES + (life as u32 + 1) * 0x1_0000 + 0x8000 + file;
@@ -118,7 +126,11 @@ pub(super) fn move_in(
             return Ok(());
         }
     }
-    Ok(())
+    volume.sync()?;
+    match volume.stat_fs().blocks_free >= room {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::NoSpace, "earlier lives need it".to_owned())),
+    }
 }
 
 fn file_up(filler: &OpenFile, size: u64, len: u64) -> Result<(), Error> {
@@ -176,9 +188,14 @@ pub(super) fn turn(
         10..=12 => (Wish::Less, cut(volume, &inode, at)),
         13 => (Wish::Less, file.allocate(AllocateMode::PunchHole, at, len)),
         14 => (Wish::Less, collapse(&file, at, len)),
+        15..=17 if !tenancy.syncs => {
+            let done = cut(volume, &inode, 0);
+            let bytes = racer::marked(mark, tenancy.quota * block);
+            (Wish::More, done.and_then(|()| file.write_direct_at(0, &bytes).map(drop)))
+        }
         15..=16 => (Wish::Nothing, file.sync(rng.random())),
         17 => (Wish::Nothing, volume.space().journal().commit_all()),
-        _ => (Wish::Nothing, look(around, &file, mark, tenancy.quota * block)),
+        _ => (Wish::Nothing, look(around, &file, mark, at + len, rng.random())),
     };
     match done {
         Err(error) if is_full(&error) && !around.excuses(&error) => {
@@ -292,9 +309,15 @@ fn collapse(file: &OpenFile, at: u64, len: u64) -> Result<(), Error> {
     }
 }
 
-fn look(around: &Around, file: &OpenFile, mark: Id, len: u64) -> Result<(), Error> {
+fn look(
+    around: &Around,
+    file: &OpenFile,
+    mark: Id,
+    len: u64,
+    is_direct: bool,
+) -> Result<(), Error> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    let count = file.read_at(0, &mut bytes)?;
+    let count = racer::read(file, &mut bytes, is_direct)?;
     if let Err(fault) = racer::is_marked(mark, 0, &bytes[..count]) {
         around.progress.fault(fault);
     }

@@ -52,6 +52,8 @@ fn run(files: &Files) {
         if files.is_read_only() {
             // Writers learn the reason before they ask for room.
             throttle.stall(None);
+            // Else waits of no length would follow each other from here on.
+            next_period = Instant::now() + PERIOD;
             continue;
         }
         if Instant::now() >= next_period {

@@ -55,14 +55,22 @@ impl Preallocations {
             return;
         }
         let weak = Arc::downgrade(preallocation);
-        let shard = (weak.as_ptr().addr() >> 6) % SHARD_COUNT;
-        let mut list = self.shards[shard].lock();
+        let mut list = self.shards[shard_of(&weak)].lock();
         if list.len() == list.capacity() {
             // Files come and go. The list stays at most twice as long as there are files in memory.
             list.retain(|preallocation| preallocation.strong_count() > 0);
         }
         list.push(weak);
     }
+}
+
+/// Spread by address; in a simulation, whose runs must not depend on addresses, by thread.
+fn shard_of(preallocation: &Weak<Preallocation>) -> usize {
+    let number = match cfg!(feature = "simulate") {
+        true => crate::sync::thread::slot(),
+        false => preallocation.as_ptr().addr() >> 6,
+    };
+    number % SHARD_COUNT
 }
 
 impl Space {

@@ -327,7 +327,7 @@ impl Stress {
     fn done(&self) -> (u64, u64) {
         let overwrites = if self.is_dax { "dax_overwrites" } else { "direct_overwrites" };
         let overwrites = self.volume.stats().number(overwrites).unwrap();
-        (overwrites, self.next_number.load(Ordering::Relaxed).into())
+        (overwrites, self.next_number.load(Ordering::Relaxed))
     }
 
     fn has_done_enough(&self) -> bool {

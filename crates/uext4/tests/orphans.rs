@@ -11,10 +11,10 @@ mod common;
 use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new, scatter};
 use std::process::Command;
 use std::sync::Arc;
-use uext4::{MountOptions, Volume};
+use uext4::{MountOptions, SetAttr, SetTime, Volume};
 use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use uext4_ondisk::{FileKind, RawSuperblock};
+use uext4_ondisk::{FileKind, RawSuperblock, Timestamp};
 
 const BLOCK: usize = 1024;
 
@@ -121,6 +121,45 @@ fn a_truncation_that_failed_half_way_loses_nothing_that_comes_later() {
             volume.close().unwrap();
             assert_clean(&memory);
         }
+    }
+    assert!(found > 0, "no truncation failed half-way");
+}
+
+/// A time that was set behind such a truncation stays, although recovery completes it.
+#[test]
+fn a_truncation_that_is_completed_by_recovery_changes_no_time() {
+    if !have("mke2fs") {
+        return;
+    }
+    let image = populated();
+    let time = Timestamp { secs: 1_000_000_000, nanos: 7 };
+    let mut found = 0;
+    for nth in 1..12 {
+        let memory = Arc::new(image.snapshot());
+        let device = Arc::new(FaultDevice::new(memory.clone() as SharedDevice));
+        let volume = Volume::open(device.clone() as SharedDevice, forgetful()).unwrap();
+        let root = volume.root().unwrap();
+        let file = volume.lookup(&root, b"scattered").unwrap();
+        forget_all(&volume);
+        arm(&device, Operation::Read, nth, Times::Onwards);
+        let result = volume.set_attr(&file, &cut(100));
+        device.reset();
+        if result.is_ok() || volume.attr(&file).size != 100 {
+            volume.abandon();
+            continue;
+        }
+        found += 1;
+        let set = SetAttr { mtime: Some(SetTime::At(time)), ..SetAttr::default() };
+        volume.set_attr(&file, &set).unwrap();
+        volume.sync().unwrap();
+        let crashed = Arc::new(memory.snapshot());
+        volume.abandon();
+        let volume = mount(&crashed);
+        let file = volume.lookup(&volume.root().unwrap(), b"scattered").unwrap();
+        assert_eq!(volume.attr(&file).mtime, time);
+        drop(file);
+        volume.close().unwrap();
+        assert_clean(&crashed);
     }
     assert!(found > 0, "no truncation failed half-way");
 }

@@ -86,11 +86,16 @@ impl Files {
                 self.orphans.add(handle, inode)?;
             }
             inode.update(handle, |attributes| {
+                // The completion of a truncate, which may come with a recovery, changes no content.
+                // It keeps the times that were set since.
+                let is_change = attributes.size != size;
                 attributes.size = size;
                 // Even if that raises it: data that was never written back reads as zeroes until it
                 // is, and the pages that would have raised the size may be gone.
                 attributes.disk_size = size;
-                attributes.touch_content();
+                if is_change {
+                    attributes.touch_content();
+                }
             })?;
             patch.iter().try_for_each(|patch| patch.apply(handle))?;
             if !is_whole {

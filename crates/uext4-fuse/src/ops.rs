@@ -51,8 +51,10 @@ impl Caller {
     /// Whether the caller is of a group. Requests have the first one only; the process table has
     /// the others, and a process that cannot be seen there has none.
     fn is_of(self, group: u32) -> bool {
-        let others = || fs::read_to_string(format!("/proc/{}/status", self.pid));
-        self.gid == group || others().is_ok_and(|status| is_among_groups(&status, group))
+        // The name of the process, which is in there, may be no UTF-8.
+        let others = || fs::read(format!("/proc/{}/status", self.pid));
+        let is_among = |status: Vec<u8>| is_among_groups(&String::from_utf8_lossy(&status), group);
+        self.gid == group || others().is_ok_and(is_among)
     }
 }
 

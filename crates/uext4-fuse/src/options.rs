@@ -249,24 +249,19 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         more: "",
     },
     Row {
-        options: &[ignored(&[
-            "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev",
-            "subtype", "comment", "x-...",
-        ])],
+        options: &[
+            flag(&["auto", "noauto", "user", "nouser", "users", "owner", "group"], |_| {}),
+            ignored(&["nofail", "_netdev", "subtype", "comment", "x-..."]),
+        ],
         default: "",
         help: "for fstab(5) and mount(8); ignored here",
         more: "",
     },
     Row {
-        options: &[ignored(&[
-            "kernel_cache",
-            "big_writes",
-            "splice_read",
-            "user_id",
-            "group_id",
-            "blksize",
-            "max_read",
-        ])],
+        options: &[
+            flag(&["kernel_cache", "big_writes", "splice_read"], |_| {}),
+            text(&["user_id", "group_id", "blksize", "max_read"], "N", |_, _| Ok(())),
+        ],
         default: "",
         help: "of other FUSE mounts and of the mount table; ignored here",
         more: "",

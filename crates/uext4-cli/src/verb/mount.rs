@@ -248,10 +248,12 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let stopper = session.stopper();
     let watched = volume.clone();
     let watcher = thread::spawn(move || stop_on_signal(signals, &stopper, &watched));
-    if args.detached {
-        detach(null).at("mount", args.dir.display())?;
+    let ready = if args.detached { detach(null).at("mount", args.dir.display()) } else { Ok(()) };
+    if ready.is_err() {
+        // The command fails, so its mount goes.
+        let _ = attach::detach(&args.dir, attach::Detach::Lazy);
     }
-    let served = session.join().at("mount", args.dir.display());
+    let served = ready.and(session.join().at("mount", args.dir.display()));
     drop(trimmer);
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.

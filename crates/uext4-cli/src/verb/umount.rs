@@ -63,8 +63,16 @@ const FULL: u64 = 1 << 20;
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut outcome = Outcome::default();
+    // One for all directories: a signal between two of them counts.
+    let signal = Arc::new(AtomicUsize::new(0));
+    if !args.detached && !args.lazy {
+        for number in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)
+                .at("umount", "signals")?;
+        }
+    }
     for dir in &args.dirs {
-        match unmount(args, dir).at("umount", dir.display()) {
+        match unmount(args, dir, &signal).at("umount", dir.display()) {
             Ok(None) => {}
             Ok(Some(failure @ Failure::Status(_))) => return Err(failure),
             Ok(Some(failure)) | Err(failure) => outcome.note(failure),
@@ -74,7 +82,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Unmounts a directory. A failure that is returned as a value has been told.
-fn unmount(args: &Args, dir: &Path) -> std::result::Result<Option<Failure>, Why> {
+fn unmount(
+    args: &Args,
+    dir: &Path,
+    signal: &AtomicUsize,
+) -> std::result::Result<Option<Failure>, Why> {
     let dir = mountinfo::absolute(dir)?;
     let mount = match mountinfo::find(&dir)? {
         Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
@@ -84,7 +96,7 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<Option<Failure>, Why>
         }
         // A symbolic link to the mount, perhaps.
         None => match dir.canonicalize().ok().filter(|real| *real != dir) {
-            Some(real) => return unmount(args, &real),
+            Some(real) => return unmount(args, &real, signal),
             None => return Err(Why::new("not mounted")),
         },
     };
@@ -93,7 +105,7 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<Option<Failure>, Why>
         return Ok(None);
     }
     if !args.detached {
-        return unmount_elsewhere(&dir, &mount.source);
+        return unmount_elsewhere(&dir, &mount.source, signal);
     }
     let daemon = daemon_of(&dir);
     // The kernel hands its dirty pages over: what can be lost is all with the daemon then.
@@ -116,11 +128,11 @@ fn unmount(args: &Args, dir: &Path) -> std::result::Result<Option<Failure>, Why>
 }
 
 /// Has another process unmount `dir`, and waits for it.
-fn unmount_elsewhere(dir: &Path, source: &OsStr) -> std::result::Result<Option<Failure>, Why> {
-    let signal = Arc::new(AtomicUsize::new(0));
-    for number in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
-    }
+fn unmount_elsewhere(
+    dir: &Path,
+    source: &OsStr,
+    signal: &AtomicUsize,
+) -> std::result::Result<Option<Failure>, Why> {
     let child = Command::new("/proc/self/exe")
         .arg0("uext4")
         .args(["umount", "--detached", "--"])
@@ -141,7 +153,7 @@ fn unmount_elsewhere(dir: &Path, source: &OsStr) -> std::result::Result<Option<F
         if number != 0 {
             drop(progress);
             let dir = dir.display();
-            say(&format!("umount: {dir}: interrupted; it is unmounted and closed without us"));
+            say(&format!("umount: {dir}: interrupted; unmounting goes on in the background"));
             return Ok(Some(Failure::Status(u8::try_from(128 + number).unwrap_or(1))));
         }
         if start.elapsed() >= SILENCE && !std::mem::replace(&mut is_told, true) {

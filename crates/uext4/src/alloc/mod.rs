@@ -313,7 +313,7 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
     let layout = cache.layout();
     let size = usize::from(layout.desc_size);
     let mut buffers = Vec::new();
-    // Grows with what is read: a hostile superblock can allocation hundreds of millions of groups.
+    // Grows with what is read: a hostile superblock can claim hundreds of millions of groups.
     let mut groups = Vec::new();
     for n in 0..layout.desc_block_count() {
         let first = GroupNo(n * layout.descs_per_block());

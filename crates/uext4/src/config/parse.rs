@@ -10,7 +10,8 @@ impl MountOptions {
     /// # Errors
     /// An unknown word, a word without its value, or a value out of range.
     pub fn parse(&mut self, word: &str) -> Result<(), OptionError> {
-        if apply(OPTIONS, self, word)? || apply(ABLATION, self, word)? {
+        // Access lists are kept in any case; a mount enforces them.
+        if word == "acl" || apply(OPTIONS, self, word)? || apply(ABLATION, self, word)? {
             return Ok(());
         }
         Err(OptionError::unknown(word))
@@ -34,7 +35,8 @@ mod tests {
 
     #[test]
     fn words_of_ext4_are_taken() {
-        let options = check(&["ro", "noatime", "commit=30", "cache=64M", "errors=panic"]).unwrap();
+        let options =
+            check(&["ro", "acl", "noatime", "commit=30", "cache=64M", "errors=panic"]).unwrap();
         assert!(options.read_only);
         assert_eq!(options.atime, Atime::None);
         assert_eq!(options.commit_interval_ms, 30_000);

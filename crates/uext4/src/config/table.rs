@@ -5,7 +5,7 @@ use super::{
     Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FreeMode,
     FsyncBatch, JoinMode, MountOptions, OnError, StreamGoal, WritebackMode,
 };
-use uext4_options::{Row, flag, ignored, one_of, text};
+use uext4_options::{Row, flag, one_of, text};
 
 /// Options that a user may want.
 pub const OPTIONS: &[Row<MountOptions>] = &[
@@ -13,7 +13,7 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         options: &[
             flag(&["ro"], |o| o.read_only = true),
             flag(&["rw"], |o| o.read_only = false),
-            ignored(&["defaults"]),
+            flag(&["defaults"], |_| {}),
         ],
         default: "rw",
         help: "read-only, or not",
@@ -181,9 +181,17 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         more: "At least 8M",
     },
     Row {
-        options: &[ignored(&["user_xattr", "block_validity", "dioread_nolock", "dioread_lock"])],
+        options: &[flag(&["user_xattr", "block_validity"], |_| {})],
         default: "",
         help: "options of ext4 that change nothing here",
+        more: "",
+    },
+    Row {
+        options: &[flag(&["dioread_nolock", "dioread_lock"], |o| {
+            o.writeback = WritebackMode::Mapped;
+        })],
+        default: "",
+        help: "the kernel's two ways of writeback; both are `writeback=mapped` here",
         more: "",
     },
 ];

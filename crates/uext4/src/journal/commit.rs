@@ -85,8 +85,11 @@ impl Journal {
     /// hold while it waits for a commit.
     pub(super) fn commit_in_place(&self, tid: Tid) -> bool {
         let Some(mut batch) = self.committing.try_lock() else { return false };
-        let may =
-            batch.is_alone(self.config.min_batch_time) && self.running_state.load().tid == tid;
+        let running = self.running_state.load();
+        // With `checkpoint=inline` the lock is free while `tid` is closed and durable and joiners
+        // make room for the next transaction. To commit it again would open it again.
+        let is_running = running.tid == tid && !running.closed;
+        let may = batch.is_alone(self.config.min_batch_time) && is_running;
         if !may || self.is_aborted() {
             return false;
         }

@@ -97,15 +97,6 @@ impl Rig {
 
     /// Opens a copy of `image`, perhaps a changed one.
     pub(crate) fn open_device(device: MemoryDevice, image: impl AsRef<Path>) -> Self {
-        Self::open_with(device, image, JournalConfig::default())
-    }
-
-    /// As [`Rig::open_device`], with a journal that is not the default.
-    pub(crate) fn open_with(
-        device: MemoryDevice,
-        image: impl AsRef<Path>,
-        config: JournalConfig,
-    ) -> Self {
         let device = Arc::new(device);
         let shared: SharedDevice = device.clone();
         let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -116,6 +107,7 @@ impl Rig {
         let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
         let recovered = recover(&shared, &layout, location, LeftLog::Wipe).unwrap();
         let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
+        let config = JournalConfig::default();
         let journal = recovered.prepare(&cache, config).unwrap();
         journal.begin().unwrap();
         let options = AllocOptions::default();

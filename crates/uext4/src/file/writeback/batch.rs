@@ -254,7 +254,9 @@ impl Writeback {
 
 /// Takes the data of all parts that goes to blocks which are written already.
 pub(in crate::file) fn take_overwrites(parts: &mut [Part<'_>]) -> Vec<DataRun> {
-    parts.iter_mut().flat_map(|part| std::mem::take(&mut part.overwrites)).collect()
+    let mut runs = Vec::new();
+    parts.iter_mut().for_each(|part| runs.append(&mut part.overwrites));
+    runs
 }
 
 /// The number of pages at the start of `pages` that follow each other.

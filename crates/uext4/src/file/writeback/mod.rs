@@ -109,7 +109,10 @@ impl Writeback {
         if plant::is(Fault::MappingBeforeData) {
             return self.map_before_data(parts, times);
         }
-        let runs = take_overwrites(parts).into_iter().chain(take_new(parts)).collect();
+        let mut runs = take_overwrites(parts);
+        for part in &mut *parts {
+            runs.extend(part.pending.iter_mut().map(Pending::take_run));
+        }
         self.write_runs(runs)?;
         self.note_written(parts);
         self.map(parts, times)

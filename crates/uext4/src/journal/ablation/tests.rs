@@ -5,14 +5,6 @@ use crate::journal::join::tests::{Fixture, JOIN, granted};
 use crate::journal::join::{Grant, Outcome, RequestKind};
 use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
-#[cfg(not(feature = "shuttle"))]
-use crate::{
-    config::CheckpointMode,
-    extent::rig::{Folder, Rig, make_image},
-    journal::JournalConfig,
-};
-#[cfg(not(feature = "shuttle"))]
-use uext4_device::MemoryDevice;
 use uext4_ondisk::Tid;
 
 #[test]
@@ -85,32 +77,5 @@ fn the_next_joiner_makes_room_if_none_waits() {
     }
 }
 
-/// A sync that has found its transaction not durable commits it by itself. Another thread may commit
-/// that transaction first and leave the opening of the next one to joiners. A second commit would
-/// then open the durable transaction again, and syncs of its new handles would wait for nothing.
 #[cfg(not(feature = "shuttle"))]
-#[test]
-fn a_durable_transaction_is_not_opened_again() {
-    let folder = Folder::new();
-    let Some(image) = make_image(&folder, "16M", &["-b", "1024", "-J", "size=1"]) else { return };
-    let config = JournalConfig { checkpoint: CheckpointMode::Inline, ..JournalConfig::default() };
-    let rig = Rig::open_with(MemoryDevice::load(&image).unwrap(), &image, config);
-    let inode = rig.inode("file0");
-    let journal = &rig.journal;
-    let change = || {
-        let _pin = inode.table_block().unwrap();
-        journal.run(1, |handle| inode.update(handle, |_| ()).map(|()| handle.tid())).unwrap()
-    };
-    // Until the log is too full for the next transaction.
-    let last = (0..10_000).find_map(|_| {
-        let tid = change();
-        journal.wait_durable(tid).unwrap();
-        journal.queue.is_delegated().then_some(tid)
-    });
-    let last = last.expect("the log fills up");
-    assert!(!journal.commit_in_place(last));
-    let next = change();
-    assert!(next.is_after(last), "{next:?} behind {last:?}");
-    assert!(!journal.is_durable(next));
-    journal.wait_durable(next).unwrap();
-}
+mod reopening;

@@ -11,7 +11,7 @@ mod common;
 use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new, scatter};
 use std::process::Command;
 use std::sync::Arc;
-use uext4::{MountOptions, SetAttr, SetTime, Volume};
+use uext4::{InodeRef, MountOptions, SetAttr, SetTime, Volume};
 use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_ondisk::superblock::{STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{FileKind, RawSuperblock, Timestamp};
@@ -125,6 +125,28 @@ fn a_truncation_that_failed_half_way_loses_nothing_that_comes_later() {
     assert!(found > 0, "no truncation failed half-way");
 }
 
+/// Truncates the file on a device whose `nth` read fails from then on; `None` unless it fails after
+/// the size was set.
+fn fails_half_way(
+    image: &MemoryDevice,
+    nth: u64,
+    size: u64,
+) -> Option<(Arc<MemoryDevice>, Volume, InodeRef)> {
+    let memory = Arc::new(image.snapshot());
+    let device = Arc::new(FaultDevice::new(memory.clone() as SharedDevice));
+    let volume = Volume::open(device.clone() as SharedDevice, forgetful()).unwrap();
+    let file = volume.lookup(&volume.root().unwrap(), b"scattered").unwrap();
+    forget_all(&volume);
+    arm(&device, Operation::Read, nth, Times::Onwards);
+    let result = volume.set_attr(&file, &cut(size));
+    device.reset();
+    if result.is_ok() || volume.attr(&file).size != size {
+        volume.abandon();
+        return None;
+    }
+    Some((memory, volume, file))
+}
+
 /// A time that was set behind such a truncation stays, although recovery completes it.
 #[test]
 fn a_truncation_that_is_completed_by_recovery_changes_no_time() {
@@ -135,19 +157,7 @@ fn a_truncation_that_is_completed_by_recovery_changes_no_time() {
     let time = Timestamp { secs: 1_000_000_000, nanos: 7 };
     let mut found = 0;
     for nth in 1..12 {
-        let memory = Arc::new(image.snapshot());
-        let device = Arc::new(FaultDevice::new(memory.clone() as SharedDevice));
-        let volume = Volume::open(device.clone() as SharedDevice, forgetful()).unwrap();
-        let root = volume.root().unwrap();
-        let file = volume.lookup(&root, b"scattered").unwrap();
-        forget_all(&volume);
-        arm(&device, Operation::Read, nth, Times::Onwards);
-        let result = volume.set_attr(&file, &cut(100));
-        device.reset();
-        if result.is_ok() || volume.attr(&file).size != 100 {
-            volume.abandon();
-            continue;
-        }
+        let Some((memory, volume, file)) = fails_half_way(&image, nth, 100) else { continue };
         found += 1;
         let set = SetAttr { mtime: Some(SetTime::At(time)), ..SetAttr::default() };
         volume.set_attr(&file, &set).unwrap();
@@ -173,25 +183,13 @@ fn a_truncation_that_failed_half_way_brings_no_old_bytes_back() {
     let image = populated();
     let mut found = 0;
     for nth in 1..12 {
-        let memory = Arc::new(image.snapshot());
-        let device = Arc::new(FaultDevice::new(memory.clone() as SharedDevice));
-        let volume = Volume::open(device.clone() as SharedDevice, forgetful()).unwrap();
-        let root = volume.root().unwrap();
-        let file = volume.lookup(&root, b"scattered").unwrap();
-        forget_all(&volume);
-        arm(&device, Operation::Read, nth, Times::Onwards);
-        let result = volume.set_attr(&file, &cut(0));
-        device.reset();
-        if result.is_ok() || volume.attr(&file).size != 0 {
-            volume.abandon();
-            continue;
-        }
+        let Some((memory, volume, file)) = fails_half_way(&image, nth, 0) else { continue };
         found += 1;
         volume.set_attr(&file, &cut(800 * BLOCK as u64)).unwrap();
         let mut bytes = vec![1; 800 * BLOCK];
         volume.open_file(&file).unwrap().read_at(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0), "old bytes behind the cut");
-        drop((file, root));
+        drop(file);
         volume.close().unwrap();
         assert_clean(&memory);
     }

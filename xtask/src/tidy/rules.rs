@@ -82,6 +82,16 @@ pub(crate) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "field-words",
+        check: speaks_the_fields_words,
+        canaries: || {
+            let engine = "crates/uext4/src/file/a.rs";
+            let word = |(word, _): &(&str, &str)| (engine, format!("\n// The {word}.\n"), 2);
+            let name = (engine, "fn sweep_all() {}\n".into(), 1);
+            GIVEN_UP.iter().map(word).chain([name]).collect()
+        },
+    },
+    Rule {
         name: "own-words",
         check: speaks_of_itself_alone,
         canaries: || {
@@ -193,6 +203,34 @@ fn lines_fit(source: &Source) -> Found {
         .filter(|(_, line)| line.chars().count() > COLUMNS_MAX)
         .map(|(number, _)| (number, format!("longer than {COLUMNS_MAX} columns")))
         .collect()
+}
+
+/// Words that once stood for things with names, and the names.
+const GIVEN_UP: &[(&str, &str)] = &[
+    ("sweep", "writeback pass"),
+    ("convoy", "group writeback"),
+    ("seat", "reader slot"),
+    ("contrast", "ablation"),
+    ("homebound", "awaiting checkpoint"),
+    ("whoever", "a noun: the caller, a writer, the thread that ..."),
+    ("likewise", "what it is, said again"),
+];
+
+/// In the engine and the device crate, comments too; parts of names count.
+fn speaks_the_fields_words(source: &Source) -> Found {
+    if !source.is_rust() || !source.is_in(&["crates/uext4/src/", "crates/uext4-device/src/"]) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in numbered(&source.text) {
+        let line = line.to_ascii_lowercase();
+        let begins =
+            |word: &str| line.split(|c: char| !c.is_alphabetic()).any(|w| w.starts_with(word));
+        for (word, instead) in GIVEN_UP.iter().filter(|(word, _)| begins(word)) {
+            found.push((number, format!("\"{word}\": {instead}")));
+        }
+    }
+    found
 }
 
 fn text_is_ascii(source: &Source) -> Found {

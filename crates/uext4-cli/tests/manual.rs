@@ -20,6 +20,7 @@ fn every_verb_has_a_page_and_the_mount_has_its_options() {
         assert!(folder.join(page).exists(), "no {page}");
     }
     let mount = fs::read_to_string(folder.join("uext4-mount.1")).unwrap().replace("\\-", "-");
+    assert!(mount.contains(".SH MOUNT OPTIONS\n.nf\n"), "the options are filled into lines");
     for option in ["commit=SECONDS", "no_space_timeout=SECONDS", "fsname=NAME", "mb_free=sharded"] {
         assert!(mount.contains(option), "uext4-mount.1 has no {option}");
     }

@@ -1,7 +1,8 @@
 //! `uext4 manual`: the manual pages, from the command line that this program takes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{At, Result};
 
@@ -16,5 +17,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, command: clap::Command) -> Result<()> {
     let folder = &args.folder;
     fs::create_dir_all(folder).at("manual", folder.display())?;
-    clap_mangen::generate_to(command, folder).at("manual", folder.display())
+    clap_mangen::generate_to(command, folder).at("manual", folder.display())?;
+    keep_columns(&folder.join("uext4-mount.1")).at("manual", folder.display())
+}
+
+/// The mount options stand in columns, which a page must not fill into lines.
+fn keep_columns(page: &Path) -> io::Result<()> {
+    let text = fs::read_to_string(page)?;
+    let Some((head, options)) = text.split_once(".SH EXTRA\n") else { return Ok(()) };
+    let options = options.replacen("\n.SH", "\n.fi\n.SH", 1);
+    fs::write(page, format!("{head}.SH MOUNT OPTIONS\n.nf\n{options}"))
 }

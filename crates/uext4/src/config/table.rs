@@ -99,7 +99,7 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         options: &[flag(&["norecovery", "noload"], |o| o.no_recovery = true)],
         default: "",
         help: "do not replay the journal (with ro)",
-        more: "",
+        more: "Refused without `ro` where the journal needs a replay",
     },
     Row {
         options: &[
@@ -133,8 +133,8 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         options: &[text(&["extent_max_zeroout_kb"], "KIB", extent_max_zeroout)],
         default: "32",
         help: "longest unwritten neighbour of a write that is zeroed",
-        more: "A longer one is split off. Not with `journal_async_commit`, nor with another \
-               `writeback=` than `mapped`",
+        more: "A longer one is split off. It has no effect with `journal_async_commit`, nor with \
+               another `writeback=` than `mapped`",
     },
     Row {
         options: &[

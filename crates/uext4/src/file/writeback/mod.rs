@@ -110,9 +110,7 @@ impl Writeback {
             return self.map_before_data(parts, times);
         }
         let mut runs = take_overwrites(parts);
-        for part in &mut *parts {
-            runs.extend(part.pending.iter_mut().map(Pending::take_run));
-        }
+        take_new(parts, &mut runs);
         self.write_runs(runs)?;
         self.note_written(parts);
         self.map(parts, times)
@@ -121,7 +119,8 @@ impl Writeback {
     /// The injected fault: the mappings are durable before the data is written.
     fn map_before_data(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
         self.write_runs(take_overwrites(parts))?;
-        let new = take_new(parts).collect();
+        let mut new = Vec::new();
+        take_new(parts, &mut new);
         self.note_written(parts);
         self.map(parts, times)?;
         self.space.journal().commit_all()?;
@@ -181,7 +180,9 @@ impl Writeback {
     }
 }
 
-/// Takes the data of all parts that goes to blocks which are not mapped as written yet.
-fn take_new(parts: &mut [Part<'_>]) -> impl Iterator<Item = DataRun> {
-    parts.iter_mut().flat_map(|part| &mut part.pending).map(Pending::take_run)
+/// Adds the data of all parts that goes to blocks which are not mapped as written yet to `runs`.
+fn take_new(parts: &mut [Part<'_>], runs: &mut Vec<DataRun>) {
+    for part in parts {
+        runs.extend(part.pending.iter_mut().map(Pending::take_run));
+    }
 }

@@ -31,8 +31,12 @@ const FSX_OPERATIONS: u64 = 20_000;
 /// workspace is named, so that foreign crates are built with the features that they have already:
 /// for one package alone most of them would be built again.
 const FEATURES: &[(&str, &str, &[&str])] = &[
-    ("canaries", "uext4-sim/plant,uext4/plant", &["canaries", "direct_races"]),
-    ("schedules", "uext4-sim/shuttle,uext4-sim/plant", &["schedules"]),
+    (
+        "injected faults",
+        "uext4-sim/injected-faults,uext4/injected-faults",
+        &["injected_faults", "direct_races"],
+    ),
+    ("schedules", "uext4-sim/shuttle,uext4-sim/injected-faults", &["schedules"]),
     ("simulation", "uext4-sim/simulate", &["simulate"]),
 ];
 

@@ -78,7 +78,7 @@ fn what_the_kernel_has_taken_is_waited_for() {
         flight.push_all();
         flight.ring.io.submit().unwrap();
         assert_eq!(flight.count, 64);
-        panic!("planted");
+        panic!("injected");
     }));
     assert!(unwound.is_err() && !ring.broken());
     assert!(content(&file) == bytes);

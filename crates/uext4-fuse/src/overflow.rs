@@ -155,7 +155,7 @@ mod tests {
     fn the_end_waits_for_what_was_given_and_a_panic_takes_its_thread_along() {
         let overflow = Overflow::default();
         let done = Arc::new(AtomicUsize::new(0));
-        overflow.give(Box::new(|| std::panic::resume_unwind(Box::new("planted"))));
+        overflow.give(Box::new(|| std::panic::resume_unwind(Box::new("injected"))));
         for _ in 0..8 {
             let done = Arc::clone(&done);
             overflow.give(Box::new(move || {

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_regression_is_flagged_and_a_pair_of_one_build_is_not() {
+    fn an_injected_regression_is_flagged_and_a_pair_of_one_build_is_not() {
         for seed in 0..200 {
             let a = run(2 * seed + 1, 10, 1000.0, 0.1);
             let alike = run(1_000_000 + seed, 10, 1000.0, 0.1);

@@ -154,9 +154,9 @@ fn time_without_progress_and_panics_end_a_run() {
     assert!(matches!(result, Err(Failure::Stalled(_))), "{result:?}");
     assert!(outcome.time > Duration::from_secs(3600));
     let outcome = run(settings(4), || {
-        thread::spawn("faulty", || panic!("a planted panic")).join().unwrap();
+        thread::spawn("faulty", || panic!("an injected panic")).join().unwrap();
     });
-    assert_eq!(outcome.result, Err(Failure::Panicked("faulty: a planted panic".to_owned())));
+    assert_eq!(outcome.result, Err(Failure::Panicked("faulty: an injected panic".to_owned())));
 }
 
 #[test]

@@ -137,11 +137,11 @@ pub fn run(shape: &Shape, seed: u64, operations: u64) -> Result<Tally, String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with_planted_fault(shape: &Shape, seed: u64, operations: u64) -> Result<Tally, String> {
+pub fn run_with_injected_fault(shape: &Shape, seed: u64, operations: u64) -> Result<Tally, String> {
     exercise(shape, seed, operations, true)
 }
 
-fn exercise(shape: &Shape, seed: u64, operations: u64, plant: bool) -> Result<Tally, String> {
+fn exercise(shape: &Shape, seed: u64, operations: u64, forgets: bool) -> Result<Tally, String> {
     let mut rig = Rig::new(shape, seed)?;
     let mut rng = StdRng::seed_from_u64(seed);
     let mut history: Vec<String> = Vec::new();
@@ -151,7 +151,7 @@ fn exercise(shape: &Shape, seed: u64, operations: u64, plant: bool) -> Result<Ta
             history.remove(0);
         }
         history.push(format!("{number}: size {:#x}, {operation:x?}", rig.model.len()));
-        let before = (plant && number % 500 == 499).then(|| rig.model.clone());
+        let before = (forgets && number % 500 == 499).then(|| rig.model.clone());
         if let Err(fault) = rig.act(operation) {
             return Err(format!("operation {number}: {fault}\n  {}", history.join("\n  ")));
         }

@@ -72,7 +72,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
     history.rules.sizes_were_had = true;
     let marks = history.syncs_before(u64::MAX);
     let syncs = marks.len();
-    // The canary: an image that holds nothing of what was synced must not pass.
+    // Mutation check: an image that holds nothing of what was synced must not pass.
     if syncs > 0 && judge_image(fresh, &history, marks.clone())?.is_empty() {
         return Err("the check does not see that everything is lost".into());
     }

@@ -6,7 +6,7 @@
 //! | [`operation`], [`generator`] | what a load does, and a seeded source of it |
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
-//! | [`run`], [`crash`], [`plant`] | recorded runs, their crash states, faults that must be found |
+//! | [`run`], [`crash`], [`broken_syncs`] | recorded runs, crash states, syncs that do nothing |
 //! | [`fsx`] | random operations on the bytes of one file, every read compared |
 //! | [`mutation`] | damaged metadata that must not be believed |
 //! | [`reference`] | a file system in memory to compare with |
@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+pub mod broken_syncs;
 pub mod category;
 pub mod content;
 pub mod crash;
@@ -41,7 +42,6 @@ pub mod mutation;
 pub mod namespace;
 pub mod operation;
 pub mod oracle;
-pub mod plant;
 pub mod reference;
 pub mod run;
 pub mod shape;

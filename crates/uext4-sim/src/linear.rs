@@ -221,7 +221,7 @@ mod tests {
         assert!(!is_linearizable(&Names::new(), &calls, &Names::from([(1, 7)])));
     }
 
-    /// Canaries: histories that no order explains.
+    /// Histories that no order explains.
     #[test]
     fn impossible_histories_are_refused() {
         let rename = Action::Rename { from: 1, to: 2 };

@@ -11,11 +11,11 @@
 //! # Not covered
 //! Damage whose checksum fits; the superblock; the journal.
 
+use crate::broken_syncs::BrokenSyncs;
 use crate::category::Category;
 use crate::content::FileBytes;
 use crate::crash::campaign;
 use crate::crash::digest::Used;
-use crate::plant::Plant;
 use crate::run::record;
 use crate::view::View;
 use rand::rngs::StdRng;
@@ -32,7 +32,7 @@ pub fn image(seed: u64) -> Result<MemoryDevice, String> {
     let mut plan = campaign::plan(Category::Mix, seed);
     plan.closes = true;
     plan.threads = 2;
-    let run = record(&plan, Plant::None)?;
+    let run = record(&plan, BrokenSyncs::None)?;
     Ok(run.recording.prefix(run.recording.events().len()))
 }
 

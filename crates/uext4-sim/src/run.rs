@@ -11,10 +11,10 @@
 
 mod load;
 
+use crate::broken_syncs::{BrokenSyncs, FlushDropper};
 use crate::category::Category;
 use crate::model::History;
 use crate::oracle::JUNK;
-use crate::plant::{FlushDropper, Plant};
 use crate::volume_target;
 #[cfg(not(feature = "simulate"))]
 use load::fill;
@@ -224,7 +224,7 @@ pub struct Run {
 ///
 /// # Errors
 /// What could not be made, or the first operation that should have succeeded.
-pub fn record(plan: &Plan, plant: Plant) -> Result<Run, String> {
+pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
     let memory = Arc::new(make(&plan.shape, plan.seed)?);
     let volume = open(memory.clone(), MountOptions::default())?;
     volume_target::set_up(&volume, plan.threads).map_err(|error| format!("set up: {error}"))?;
@@ -237,13 +237,13 @@ pub fn record(plan: &Plan, plant: Plant) -> Result<Run, String> {
 
     let recorder = Arc::new(RecordingDevice::over(memory.snapshot()));
     load.mark_warm(&recorder);
-    let device: SharedDevice = match plant {
-        Plant::DroppedFlushes => Arc::new(FlushDropper::new(recorder.clone())),
+    let device: SharedDevice = match syncs {
+        BrokenSyncs::DroppedFlushes => Arc::new(FlushDropper::new(recorder.clone())),
         _ => recorder.clone(),
     };
     let volume = open(plan.addressed(device), plan.options.clone())?;
     let around = Around {
-        skips_syncs: plant == Plant::SkippedSyncs,
+        skips_syncs: syncs == BrokenSyncs::SkippedSyncs,
         synced: &|mark| recorder.mark(mark.number()),
         faulty: None,
     };

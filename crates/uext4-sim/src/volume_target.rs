@@ -37,7 +37,7 @@ impl Excuse for FaultDevice {
 pub struct VolumeTarget {
     volume: Volume,
     held: BTreeMap<Id, OpenFile>,
-    /// Syncs are answered and not done, for canaries.
+    /// Syncs are answered and not done, as an injected fault.
     skips_syncs: bool,
     /// The volume may be full.
     may_be_full: bool,

@@ -4,13 +4,13 @@
 //! from here for as long as one likes.
 
 use uext4_device::Event;
+use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::{
     Campaign, Checker, Depth, Effort, Judge, Samples, judge_in_order, judge_run,
 };
 use uext4_sim::mount::why_no_loop;
 use uext4_sim::oracle::{Oracle, e2fsck};
-use uext4_sim::plant::Plant;
 use uext4_sim::run::{NEWER_FEATURES, Plan, Shape, record};
 
 fn effort() -> Effort {
@@ -55,7 +55,7 @@ fn every_category() {
 fn the_log_wraps() {
     let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 32, features: NEWER_FEATURES };
     let plan = Plan { operations: 500, commit_percent: 60, ..Plan::with(20, shape) };
-    let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+    let run = record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
     let effort = Effort { close_every: 25, states_max: 2_500, ..effort() };
     let judged = judge_run(&run, 20, &Checker, &effort).expect("the machinery works");
     println!("{plan}: {} images, {} states", judged.states, judged.views.len());
@@ -69,7 +69,8 @@ fn without_barriers_the_order_of_writes_is_enough() {
     for (seed, category) in (0..).zip(CATEGORIES) {
         let mut plan = Plan::of(*category, seed, "barrier=0");
         plan.closes = false;
-        let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+        let run =
+            record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
         let is_forced =
             |event: &&Event| matches!(event, Event::Flush { .. } | Event::Write { fua: true, .. });
         // One flush durably marks the volume as in use.
@@ -87,7 +88,8 @@ fn asynchronous_commits() {
     let mut torn = 0;
     for (seed, category) in (0..).zip(CATEGORIES) {
         let plan = Plan::of(*category, seed, "journal_async_commit,data=writeback");
-        let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+        let run =
+            record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
         let effort = Effort { close_every: 3, states_max: 300, ..effort() };
         let judged = judge_run(&run, seed, &Checker, &effort).expect("the machinery works");
         assert!(judged.faults.is_empty(), "{plan}: {:#?}", judged.faults);
@@ -106,7 +108,8 @@ fn e2fsck_as_the_judge() {
     let oracle = Oracle::new().expect("a folder for images");
     for category in [Category::Mix, Category::NoSpace, Category::UnlinkOpen] {
         let plan = uext4_sim::crash::campaign::plan(category, 3);
-        let run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+        let run =
+            record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
         let effort = Effort { states_max: 80, close_every: 20, ..effort() };
         let judge: &dyn Judge = &oracle;
         let judged = judge_run(&run, 3, judge, &effort).expect("the machinery works");
@@ -117,15 +120,15 @@ fn e2fsck_as_the_judge() {
 /// The test must find a device that answers flushes without doing them, and an fsync that does
 /// nothing: else it would find no such fault of the engine either.
 #[test]
-fn faults_planted_outside_the_engine_are_found() {
-    for plant in [Plant::DroppedFlushes, Plant::SkippedSyncs] {
+fn faults_injected_outside_the_engine_are_found() {
+    for syncs in [BrokenSyncs::DroppedFlushes, BrokenSyncs::SkippedSyncs] {
         let found = (100..120).any(|seed| {
             let plan = uext4_sim::crash::campaign::plan(Category::ReplaceSynced, seed);
-            let run = record(&plan, plant).expect("the run itself does not notice");
+            let run = record(&plan, syncs).expect("the run itself does not notice");
             let effort = Effort { faults_max: 1, states_max: 600, ..effort() };
             let judged = judge_run(&run, seed, &Checker, &effort).expect("the machinery works");
             !judged.faults.is_empty()
         });
-        assert!(found, "{plant:?} was not found");
+        assert!(found, "{syncs:?} was not found");
     }
 }

@@ -14,6 +14,8 @@
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner, thread};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+#[cfg(feature = "injected-faults")]
+use uext4::injected_faults::{self, inject};
 use uext4::{FileKind, InodeRef, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_sim::crash::{Checker, CheckerAfterErrors, Judge};
@@ -37,7 +39,7 @@ static IMAGE: LazyLock<MemoryDevice> = LazyLock::new(|| {
     make(&shape, 1).expect("an image")
 });
 
-/// Explores a scenario; in turns, for the canary plants its fault in the whole process.
+/// Explores a scenario, one at a time: an injected fault is of the whole process.
 fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,11 +247,11 @@ fn explore_admission(words: &'static str) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     explore(move || {
         // Each commit leaves no room for the next.
-        #[cfg(feature = "plant")]
-        uext4::plant::set(Some(uext4::plant::Fault::TinyLog));
+        #[cfg(feature = "injected-faults")]
+        inject(Some(injected_faults::Fault::TinyLog));
         admission(words, NTH.fetch_add(1, Ordering::Relaxed));
-        #[cfg(feature = "plant")]
-        uext4::plant::set(None);
+        #[cfg(feature = "injected-faults")]
+        inject(None);
     });
 }
 
@@ -306,38 +308,38 @@ fn names_are_linearizable() {
     });
 }
 
-/// The canary: without the wake-up by the last handle a commit waits for ever under some schedule.
-#[cfg(feature = "plant")]
+/// Without the wake-up by the last handle a commit waits for ever under some schedule.
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_lost_wake_up_is_found() {
     expect_deadlock("a_lost_wake_up_is_found", || {
-        uext4::plant::set(Some(uext4::plant::Fault::LostWakeUp));
+        inject(Some(injected_faults::Fault::LostWakeUp));
         explore_now(joining, 2_000);
     });
 }
 
 /// Room is left to joiners to make, and none of those in line is told.
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn an_unsent_joiner_is_found() {
     expect_deadlock("an_unsent_joiner_is_found", || {
-        uext4::plant::set(Some(uext4::plant::Fault::UnsentJoiner));
+        inject(Some(injected_faults::Fault::UnsentJoiner));
         explore_now(|| admission("checkpoint=inline", 0), 2_000);
     });
 }
 
 /// In a process of its own, which a deadlock inside may end in any way but well.
-#[cfg(feature = "plant")]
-fn expect_deadlock(test: &str, planted: impl FnOnce()) {
-    expect_failure(test, "deadlock", planted);
+#[cfg(feature = "injected-faults")]
+fn expect_deadlock(test: &str, faulty: impl FnOnce()) {
+    expect_failure(test, "deadlock", faulty);
 }
 
-/// Likewise, for a failure that says `word`, or one of several between bars.
-#[cfg(feature = "plant")]
-fn expect_failure(test: &str, word: &str, planted: impl FnOnce()) {
-    const ROLE: &str = "UEXT4_SCHEDULES_CANARY";
+/// In a process of its own, expects a failure that says `word`, or one of several between bars.
+#[cfg(feature = "injected-faults")]
+fn expect_failure(test: &str, word: &str, faulty: impl FnOnce()) {
+    const ROLE: &str = "UEXT4_SCHEDULES_FAULT";
     if std::env::var_os(ROLE).is_some() {
-        planted();
+        faulty();
         return;
     }
     let program = std::env::current_exe().expect("this program");

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use uext4::plant::Fault;
+use uext4::injected_faults::Fault;
 use uext4::{MountOptions, Volume};
 use uext4_device::MemoryDevice;
 use uext4_schedule::{Order, Policy, Settings};
@@ -55,8 +55,8 @@ fn seeds_run_without_a_fault() {
     assert!(totals.operations > 100_000 && totals.cuts > 300, "{totals:?}");
 }
 
-/// Mistakes that are planted, each found within so many seeds.
-const PLANTED: &[(Fault, u64)] = &[
+/// Faults that are injected, each found within so many seeds.
+const INJECTED: &[(Fault, u64)] = &[
     (Fault::WrongLinkCount, 200),
     (Fault::LooseNumber, 400),
     (Fault::OpenDoor, 400),
@@ -66,9 +66,9 @@ const PLANTED: &[(Fault, u64)] = &[
 ];
 
 #[test]
-fn planted_mistakes_are_found_and_replayed() {
-    for &(fault, seeds) in PLANTED {
-        let case = Case { seed: 1, plant: Some(fault), ..Case::default() };
+fn injected_faults_are_found_and_replayed() {
+    for &(fault, seeds) in INJECTED {
+        let case = Case { seed: 1, fault: Some(fault), ..Case::default() };
         let time = Some(Duration::from_secs(600));
         let totals = Campaign { time, ..campaign(case, seeds) }.run().unwrap();
         let Some((case, faults)) = totals.fault else {

@@ -8,12 +8,12 @@ use rand::rngs::StdRng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
+use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::judge_at_rest;
 use uext4_sim::linear::{Call, Caller, Names, found, is_linearizable};
 use uext4_sim::model::{Entry, Mark};
 use uext4_sim::operation::Operation;
-use uext4_sim::plant::Plant;
 use uext4_sim::run::{Plan, Shape, make, record};
 
 /// After a clean unmount everything that a thread did is there, and nothing else.
@@ -25,7 +25,8 @@ fn disjoint_names_are_exactly_what_each_thread_made() {
         if category == Category::NoSpace {
             plan.contrast = "delalloc";
         }
-        let mut run = record(&plan, Plant::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
+        let mut run =
+            record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
         let image = run.recording.prefix(run.recording.events().len());
         // As if a sync of everything had been the last thing that happened.
         let history = &mut run.history.threads[0];

@@ -4,7 +4,7 @@
 //! before it answers; several threads that write, cut and delete files meanwhile; and a loss of
 //! power between any two requests, after which what was discarded is lost. Demanded: no byte of a
 //! file is touched, the checker finds nothing, and a file whose removal is not durable is whole.
-//! Each of the two rigs catches its planted mistake (feature `plant`).
+//! Each of the two harnesses catches its injected fault (feature `injected-faults`).
 //! Not covered: devices that lie about what they discard.
 
 use std::io;
@@ -22,7 +22,7 @@ const SHAPE: Shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 16, fe
 /// Bytes that are scribbled over at a time.
 const PIECE: usize = 256 << 10;
 
-/// Planted mistakes are of the whole process: one test at a time.
+/// An injected fault is of the whole process: one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Scribbles over what is discarded, late.
@@ -238,15 +238,15 @@ fn nothing_is_discarded_before_its_removal_is_durable() {
     assert!(crash_after_unlink().unwrap() > 0, "no state before the removal");
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
-fn planted_mistakes_are_caught() {
-    use uext4::plant::{self, Fault};
+fn injected_faults_are_caught() {
+    use uext4::injected_faults::{Fault, inject};
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let caught = |fault: Fault, rig: &dyn Fn() -> Result<(), String>| {
-        plant::set(Some(fault));
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(rig));
-        plant::set(None);
+    let caught = |fault: Fault, harness: &dyn Fn() -> Result<(), String>| {
+        inject(Some(fault));
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(harness));
+        inject(None);
         println!("{fault:?}: {found:?}");
         !matches!(found, Ok(Ok(())))
     };

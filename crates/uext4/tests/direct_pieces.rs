@@ -19,7 +19,7 @@ use uext4_device::{
 
 const BLOCK: usize = 4096;
 
-/// A fault is planted in the whole process: tests take turns.
+/// A fault is injected into the whole process: tests run one after the other.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -442,14 +442,15 @@ fn what_has_lost_its_blocks_since_is_written_again() {
 /// These are found where nobody looks whether something has happened. With the others a block has
 /// gone, and that is seen.
 #[test]
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 fn and_that_would_be_found() {
+    use uext4::injected_faults::{Fault, inject};
     let _turn = turn();
     if have("mke2fs") {
         for between in [Between::Reallocate, Between::Buffered, Between::Part] {
-            uext4::plant::set(Some(uext4::plant::Fault::BlindConversion));
+            inject(Some(Fault::BlindConversion));
             let found = std::panic::catch_unwind(|| interrupted(between));
-            uext4::plant::set(None);
+            inject(None);
             println!("{between:?}: {found:?}");
             assert!(!matches!(found, Ok(None)), "{between:?}");
         }

@@ -16,6 +16,8 @@ use rand::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
+#[cfg(feature = "injected-faults")]
+use uext4::injected_faults::{Fault, inject};
 use uext4::{
     AllocateMode, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest, FileKind, IoBuf,
     Lease, MountOptions, OpenFile, SetAttr, Volume,
@@ -393,7 +395,7 @@ fn open(device: SharedDevice, is_dax: bool) -> Volume {
     Volume::open(Arc::new(AddressableDevice::new(device)), options).unwrap()
 }
 
-/// A fault is planted in the whole process: tests take turns.
+/// A fault is injected into the whole process: tests run one after the other.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -419,31 +421,31 @@ fn nor_does_a_store_or_a_lease() {
     expect_nothing(true);
 }
 
-#[cfg(feature = "plant")]
-fn expect_found(fault: uext4::plant::Fault, removals: Removals) {
+#[cfg(feature = "injected-faults")]
+fn expect_found(fault: Fault, removals: Removals) {
     let _turn = turn();
     if have("mke2fs") {
-        uext4::plant::set(Some(fault));
+        inject(Some(fault));
         for is_dax in [false, true] {
             let time = Duration::from_millis(4000);
             let found = (0..8).find_map(|seed| stress(seed, time, is_dax, removals));
             assert!(found.is_some(), "{fault:?} in {removals:?}, dax: {is_dax}");
         }
-        uext4::plant::set(None);
+        inject(None);
     }
 }
 
 /// The stress finds who does not wait.
 #[test]
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 fn and_the_stress_would_find_it() {
-    expect_found(uext4::plant::Fault::LateEpoch, Removals::OfRanges);
+    expect_found(Fault::LateEpoch, Removals::OfRanges);
 }
 
 /// And who takes the blocks of files without a name while they are held. (Who waits for no access
 /// when it deletes a file that nobody holds does no harm: accesses hold their file.)
 #[test]
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 fn and_files_deleted_too_early() {
-    expect_found(uext4::plant::Fault::HastyDelete, Removals::OfFiles);
+    expect_found(Fault::HastyDelete, Removals::OfFiles);
 }

@@ -3,10 +3,10 @@
 //! # What
 //! Fault model: what fio wrote through the engine is lost, torn or misplaced (fio verifies each
 //! block by CRC-32C and by the offset in its header), the volume is damaged or left dirty (`e2fsck
-//! -fn` and `uext4 fsck` after every case), a bad call ends without one clear line. The canary is a
-//! byte changed behind fio's back: its verification must fail.
+//! -fn` and `uext4 fsck` after every case), a bad call ends without one clear line. Mutation check:
+//! a byte is changed behind fio's back, and its verification must fail.
 //!
-//! Not covered: crashes (the crash rig), writes that race on one block (fio cannot verify them).
+//! Not covered: crashes (the crash harness); writes that race on one block.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -165,7 +165,7 @@ impl Bench {
             self.job(job).map_err(|why| format!("{}: {why}", job.name))?;
             println!("{}: clean", job.name);
         }
-        self.canary()?;
+        self.mutation_check()?;
         self.bad_calls()
     }
 
@@ -210,7 +210,7 @@ impl Bench {
     }
 
     /// A byte of a file is changed in the image: fio must object, where it did not before.
-    fn canary(&self) -> Result<(), String> {
+    fn mutation_check(&self) -> Result<(), String> {
         let words = ["--name=a", "--bs=4k", "--size=1M", "--filename=f", "--verify=crc32c"];
         let write = [&words[..], &["--rw=write", "--do_verify=0"]].concat();
         let read = [&words[..], &["--rw=read"]].concat();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planted_difference_is_found() {
+    fn an_injected_difference_is_found() {
         let ours = parse(OUTPUT).unwrap();
         let mut theirs = ours.clone();
         assert!(compare(&ours, &theirs).is_empty());

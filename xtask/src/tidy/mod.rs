@@ -1,7 +1,7 @@
 //! House rules that no compiler checks.
 //!
 //! # What
-//! A rule takes one source file and returns what it finds; each rule carries a planted file that
+//! A rule takes one source file and returns what it finds; each rule carries bad examples that
 //! it must object to, and a test proves that it does. The rules run as a test and as
 //! `cargo xtask tidy`. A finding says where, which rule, and what to do instead.
 
@@ -74,15 +74,15 @@ fn findings() -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// A rule that cannot fail checks nothing: each one must object to its planted files, at the line
+/// A rule that cannot fail checks nothing: each one must object to its bad examples, at the line
 /// that it names and nowhere else.
 fn silent_rules() -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
-        for (path, text, line) in (rule.canaries)() {
+        for (path, text, line) in (rule.bad_examples)() {
             let found = (rule.check)(&Source::new(path, text));
             if found.len() != 1 || found[0].0 != line {
-                let message = format!("rule {} misjudges its canary: {found:?}", rule.name);
+                let message = format!("rule {} misjudges its bad example: {found:?}", rule.name);
                 findings.push(Finding::new(path, line, message));
             }
         }
@@ -102,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_objects_to_its_planted_files() {
+    fn every_rule_objects_to_its_bad_examples() {
         assert_eq!(silent_rules(), []);
-        assert!(RULES.iter().all(|rule| !(rule.canaries)().is_empty()));
+        assert!(RULES.iter().all(|rule| !(rule.bad_examples)().is_empty()));
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
                 "crates/uext4-ondisk/src/le.rs",
                 "fn f(b: [u8; 4]) -> u32 { u32::from_le_bytes(b) }\n",
             ),
-            ("crates/uext4-device/src/map.rs", "// SAFETY: planted.\nunsafe fn f() {}\n"),
+            ("crates/uext4-device/src/map.rs", "// SAFETY: an example.\nunsafe fn f() {}\n"),
             ("crates/uext4-cli/src/ls.rs", "fn f() { println!(\"a\"); }\n"),
             (
                 "crates/uext4/src/dir/hash.rs",

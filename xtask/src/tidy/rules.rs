@@ -12,8 +12,8 @@ pub(crate) type Found = Vec<(usize, String)>;
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
     pub(crate) check: fn(&Source) -> Found,
-    /// Planted files (path, text) and the one line at which the rule must object.
-    pub(crate) canaries: fn() -> Vec<(&'static str, String, usize)>,
+    /// Bad examples (path, text) and the one line at which the rule must object.
+    pub(crate) bad_examples: fn() -> Vec<(&'static str, String, usize)>,
 }
 
 /// All rules over one file.
@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         name: "layers",
         check: layers::check,
-        canaries: || {
+        bad_examples: || {
             vec![
                 ("crates/uext4/src/journal/a.rs", "\nuse crate::vfs::X;\n".into(), 2),
                 ("crates/uext4/src/dir.rs", "use crate::xattr::X;\n".into(), 1),
@@ -32,14 +32,14 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         name: "unsafe",
         check: unsafe_stands_apart,
-        canaries: || {
+        bad_examples: || {
             vec![("crates/uext4/src/cache/a.rs", "fn f() {\n    unsafe {}\n}\n".into(), 2)]
         },
     },
     Rule {
         name: "forbid-unsafe",
         check: roots_forbid_unsafe,
-        canaries: || {
+        bad_examples: || {
             vec![
                 ("crates/uext4/src/lib.rs", "//! Root.\nmod a;\n".into(), 1),
                 // A comment forbids nothing.
@@ -50,22 +50,22 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         name: "file-size",
         check: files_stay_readable,
-        canaries: || vec![("crates/uext4/src/cache/a.rs", "\n".repeat(LINES_MAX + 1), 0)],
+        bad_examples: || vec![("crates/uext4/src/cache/a.rs", "\n".repeat(LINES_MAX + 1), 0)],
     },
     Rule {
         name: "columns",
         check: lines_fit,
-        canaries: || vec![("crates/uext4/src/a.rs", format!("\n// {}\n", "x".repeat(98)), 2)],
+        bad_examples: || vec![("crates/uext4/src/a.rs", format!("\n// {}\n", "x".repeat(98)), 2)],
     },
     Rule {
         name: "ascii",
         check: text_is_ascii,
-        canaries: || vec![("README.md", "\n\n\u{2013}\n".into(), 3)],
+        bad_examples: || vec![("README.md", "\n\n\u{2013}\n".into(), 3)],
     },
     Rule {
         name: "banned",
         check: banned_names,
-        canaries: || {
+        bad_examples: || {
             let engine = "crates/uext4/src/cache/a.rs";
             vec![
                 (engine, "use std::sync::Mutex;\n".into(), 1),
@@ -84,7 +84,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         name: "field-words",
         check: speaks_the_fields_words,
-        canaries: || {
+        bad_examples: || {
             let engine = "crates/uext4/src/file/a.rs";
             let word = |(word, _): &(&str, &str)| (engine, format!("\n// The {word}.\n"), 2);
             let name = (engine, "fn sweep_all() {}\n".into(), 1);
@@ -94,7 +94,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule {
         name: "own-words",
         check: speaks_of_itself_alone,
-        canaries: || {
+        bad_examples: || {
             PLACES
                 .iter()
                 .map(|word| ("CONTRIBUTING.md", format!("\nsee {word}x\n"), 2))

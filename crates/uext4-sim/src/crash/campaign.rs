@@ -7,8 +7,8 @@
 
 use super::judge::Checker;
 use super::{Effort, judge_run};
+use crate::broken_syncs::BrokenSyncs;
 use crate::category::{CATEGORIES, Category};
-use crate::plant::Plant;
 use crate::run::{CONTRASTS, Plan, record};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -33,7 +33,7 @@ pub struct Campaign {
     /// Whether runs are told of as they end.
     pub tells: bool,
     /// A fault that must be found.
-    pub plant: Plant,
+    pub syncs: BrokenSyncs,
 }
 
 /// What came of one category.
@@ -93,7 +93,7 @@ impl Campaign {
             effort,
             workers: 0,
             tells: false,
-            plant: Plant::None,
+            syncs: BrokenSyncs::None,
         }
     }
 
@@ -143,7 +143,7 @@ impl Campaign {
             let plan = plan(category, seed);
             let start = Instant::now();
             let again = format!("cargo xtask crash --category {category} --seed {seed} --rounds 1");
-            let run = match record(&plan, self.plant) {
+            let run = match record(&plan, self.syncs) {
                 Ok(run) => run,
                 Err(error) => {
                     let mut progress = lock(progress);

@@ -81,7 +81,7 @@ fn busy(waits: &BTreeMap<Waited, u64>) -> Option<String> {
 /// last of its process.
 #[must_use]
 pub fn run(case: &Case) -> Report {
-    uext4::plant::set(case.plant);
+    uext4::injected_faults::inject(case.fault);
     let plan = Arc::new(Plan::draw(case));
     let settings = Settings {
         seed: case.seed ^ 0x5c4e_d01e,

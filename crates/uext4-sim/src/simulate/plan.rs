@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::Duration;
 use uext4::MountOptions;
 use uext4::config::{DataMode, DaxMode};
-use uext4::plant::Fault;
+use uext4::injected_faults::Fault;
 use uext4_device::{Device, MemoryDevice};
 use uext4_schedule::Policy;
 
@@ -39,7 +39,7 @@ pub struct Case {
     /// Parts that are left out.
     pub without: Parts,
     /// A mistake of the engine that is switched on.
-    pub plant: Option<Fault>,
+    pub fault: Option<Fault>,
     /// e2fsck judges each recovered image, and not some.
     pub e2fsck: bool,
     /// What each caller does is printed.
@@ -62,8 +62,8 @@ impl fmt::Display for Case {
                 write!(f, " --{word} {parts}")?;
             }
         }
-        if let Some(fault) = self.plant {
-            write!(f, " --plant {fault:?}")?;
+        if let Some(fault) = self.fault {
+            write!(f, " --inject {fault:?}")?;
         }
         if self.e2fsck { f.write_str(" --e2fsck") } else { Ok(()) }
     }

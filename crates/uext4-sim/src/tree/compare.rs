@@ -256,14 +256,14 @@ mod tests {
         rustix::fs::utimensat(rustix::fs::CWD, root.join("link"), &link, flags).unwrap();
     }
 
-    /// Each planted difference must be found: else the trees of a check agree by blindness.
+    /// Each injected difference must be found: else the trees of a check agree by blindness.
     #[test]
-    fn planted_differences_are_found() {
+    fn injected_differences_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let one = folder.path().join("one");
         make(&one);
-        type Plant = (&'static str, fn(&Path));
-        let plants: &[Plant] = &[
+        type Change = (&'static str, fn(&Path));
+        let changes: &[Change] = &[
             ("", |_| {}),
             ("byte 3 differs", |root| {
                 let file = File::options().write(true).open(root.join("file")).unwrap();
@@ -294,10 +294,10 @@ mod tests {
             ("only in the first", |root| fs::remove_file(root.join("link")).unwrap()),
             ("only in the second", |root| fs::write(root.join("new"), "").unwrap()),
         ];
-        for (number, (what, plant)) in plants.iter().enumerate() {
+        for (number, (what, change)) in changes.iter().enumerate() {
             let other = folder.path().join(format!("other {number}"));
             make(&other);
-            plant(&other);
+            change(&other);
             let found = trees(&one, &other, Scope::default()).unwrap();
             let is_found = found.iter().any(|line| line.contains(what));
             assert_eq!(found.is_empty(), what.is_empty(), "{what}: {found:?}");

@@ -1,7 +1,7 @@
 //! `simulate`: the whole engine from one seed, many times.
 
 use std::time::Duration;
-use uext4::plant::Fault;
+use uext4::injected_faults::Fault;
 use uext4_sim::simulate::campaign::{Campaign, Workers, work};
 use uext4_sim::simulate::{Case, Parts, Plan};
 
@@ -43,9 +43,9 @@ pub(crate) struct Args {
     /// Parts that are left out
     #[arg(long, default_value = "", hide_default_value = true)]
     without: Parts,
-    /// Switch a planted mistake of the engine on (docs/testing.md)
-    #[arg(long, value_name = "NAME")]
-    plant: Option<Fault>,
+    /// Inject a fault into the engine (docs/testing.md)
+    #[arg(long, value_name = "NAME", alias = "plant")]
+    inject: Option<Fault>,
     /// e2fsck judges each recovered image, instead of one in ten
     #[arg(long)]
     e2fsck: bool,
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         preemptions: args.preemptions,
         with: args.with,
         without: args.without,
-        plant: args.plant,
+        fault: args.inject,
         e2fsck: args.e2fsck,
         verbose: args.verbose,
     };

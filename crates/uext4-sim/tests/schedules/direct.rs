@@ -2,11 +2,13 @@
 
 use super::space::FULL;
 use super::{expect_clean, explore, open};
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+#[cfg(feature = "injected-faults")]
+use uext4::injected_faults::{Fault, inject};
 use uext4::{
     AllocateMode, DirectOp, DirectOptions, DirectRequest, InodeRef, IoBuf, OpenFile, Volume,
 };
@@ -239,49 +241,49 @@ fn direct_writes_to_unwritten_blocks() {
     assert!(in_place > 1_000, "{in_place} in place only");
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_blind_conversion_is_found() {
     expect_failure("direct::a_blind_conversion_is_found", "is lost", || {
-        uext4::plant::set(Some(uext4::plant::Fault::BlindConversion));
+        inject(Some(Fault::BlindConversion));
         explore_now(converting, 2_000);
     });
 }
 
-/// The canaries of both: who does not wait for accesses under way.
-#[cfg(feature = "plant")]
+/// The remover of mappings does not wait for accesses under way.
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_removal_that_does_not_wait_is_found() {
     expect_failure("direct::a_removal_that_does_not_wait_is_found", "of another file", || {
-        uext4::plant::set(Some(uext4::plant::Fault::LateEpoch));
+        inject(Some(Fault::LateEpoch));
         explore_now(overwriting, 2_000);
     });
 }
 
 /// And who waits, but does not see all who are inside.
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_removal_without_a_fence_is_found() {
     expect_failure("direct::a_removal_without_a_fence_is_found", "of another file", || {
-        uext4::plant::set(Some(uext4::plant::Fault::MissingFence));
+        inject(Some(Fault::MissingFence));
         explore_now(overwriting, 2_000);
     });
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_page_without_a_fence_is_found() {
     expect_failure("direct::a_page_without_a_fence_is_found", "an old page", || {
-        uext4::plant::set(Some(uext4::plant::Fault::MissingFence));
+        inject(Some(Fault::MissingFence));
         explore_now(caching, 2_000);
     });
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_page_that_does_not_wait_is_found() {
     expect_failure("direct::a_page_that_does_not_wait_is_found", "an old page", || {
-        uext4::plant::set(Some(uext4::plant::Fault::LateEpoch));
+        inject(Some(Fault::LateEpoch));
         explore_now(caching, 2_000);
     });
 }

@@ -1,10 +1,12 @@
 //! Schedules of syncs whose commit fails.
 
 use super::{IMAGE, create, explore, open};
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::Arc;
+#[cfg(feature = "injected-faults")]
+use uext4::injected_faults::{self, inject};
 use uext4_device::{Fault, FaultDevice, FaultPlan, Operation, Times};
 
 /// No write reaches the device any more: a sync that commits says so, though others close the
@@ -40,11 +42,11 @@ fn commits_that_fail_before_empty_ones() {
     explore(failing_before_an_empty_one);
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_trusted_empty_close_is_found() {
     expect_failure("durable::a_trusted_empty_close_is_found", "empty transaction", || {
-        uext4::plant::set(Some(uext4::plant::Fault::TrustedEmptyClose));
+        inject(Some(injected_faults::Fault::TrustedEmptyClose));
         explore_now(failing_before_an_empty_one, 2_000);
     });
 }

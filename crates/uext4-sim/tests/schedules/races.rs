@@ -3,11 +3,13 @@
 
 use super::space::BARE;
 use super::{IMAGE, create, expect_clean, explore, new, open};
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::Arc;
 use uext4::alloc::{Reservation, Space};
+#[cfg(feature = "injected-faults")]
+use uext4::injected_faults::{Fault, inject};
 use uext4::{AllocateMode, FileKind, Ino, InodeRef, SetAttr, SetTime, Timestamp, Volume};
 
 /// Ranges are taken out and put in while the file is written back and read: each block is where
@@ -250,61 +252,61 @@ fn readers_beside_a_close() {
     explore(reading_beside_a_close);
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_half_made_inode_is_found() {
     expect_failure("races::a_half_made_inode_is_found", "errors were noted", || {
-        uext4::plant::set(Some(uext4::plant::Fault::VisibleCreation));
+        inject(Some(Fault::VisibleCreation));
         explore_now(looking_up, 2_000);
     });
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_close_that_stops_nobody_is_found() {
     // What it does while the volume ends is not durable, or not counted.
     expect_failure("races::a_close_that_stops_nobody_is_found", "acknowledged|free blocks", || {
-        uext4::plant::set(Some(uext4::plant::Fault::OpenDoor));
+        inject(Some(Fault::OpenDoor));
         explore_now(closing, 2_000);
     });
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_reader_that_changes_times_late_is_found() {
     expect_failure("races::a_reader_that_changes_times_late_is_found", "memory shows", || {
-        uext4::plant::set(Some(uext4::plant::Fault::LateReader));
+        inject(Some(Fault::LateReader));
         explore_now(reading_beside_a_close, 2_000);
     });
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_shift_beside_writeback_is_found() {
     expect_failure(
         "races::a_shift_beside_writeback_is_found",
         "under writeback is discarded",
         || {
-            uext4::plant::set(Some(uext4::plant::Fault::UnlockedShift));
+            inject(Some(Fault::UnlockedShift));
             explore_now(shifting, 2_000);
         },
     );
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn an_inode_number_that_is_given_twice_is_found() {
     expect_failure("races::an_inode_number_that_is_given_twice_is_found", "twice", || {
-        uext4::plant::set(Some(uext4::plant::Fault::LooseNumber));
+        inject(Some(Fault::LooseNumber));
         explore_now(numbering, 2_000);
     });
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn an_unchecked_cell_is_found() {
     expect_failure("races::an_unchecked_cell_is_found", "space was reserved", || {
-        uext4::plant::set(Some(uext4::plant::Fault::UncheckedCell));
+        inject(Some(Fault::UncheckedCell));
         explore_now(cells, 12_000);
     });
 }

@@ -1,10 +1,12 @@
 //! Schedules of allocations, frees and reservations of blocks.
 
 use super::{IMAGE, create, expect_clean, explore, open, small};
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;
 use std::sync::{Arc, LazyLock};
+#[cfg(feature = "injected-faults")]
+use uext4::injected_faults::{Fault, inject};
 use uext4::{AllocateMode, SetAttr, Volume};
 use uext4_device::MemoryDevice;
 
@@ -141,11 +143,11 @@ fn space_that_comes_back() {
     explore(coming_back);
 }
 
-#[cfg(feature = "plant")]
+#[cfg(feature = "injected-faults")]
 #[test]
 fn a_release_that_is_overlooked_is_found() {
     expect_failure("space::a_release_that_is_overlooked_is_found", "there is space", || {
-        uext4::plant::set(Some(uext4::plant::Fault::OverlookedRelease));
+        inject(Some(Fault::OverlookedRelease));
         explore_now(coming_back, 2_000);
     });
 }

@@ -20,7 +20,7 @@
 //! Locking: `refill` is a leaf.
 
 use super::privilege::may_use_root_reserve;
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{LockRank, Mutex, thread};
 
@@ -173,7 +173,7 @@ impl Available {
         }
         // The stock is checked a second time. Thread A finds it at zero; thread B brings it below
         // zero; A takes from its cell the blocks that the stock now lacks.
-        let is_there = plant::is(Fault::UncheckedCell) || self.stock.load(Ordering::SeqCst) >= 0;
+        let is_there = Fault::UncheckedCell.is_injected() || self.stock.load(Ordering::SeqCst) >= 0;
         if !is_there {
             cell.fetch_add(want, Ordering::AcqRel);
         }

@@ -6,8 +6,8 @@ use super::group::Group;
 use super::privilege::as_user;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::injected_faults::Fault;
 use crate::journal::{Freed, Handle};
-use crate::plant::{self, Fault};
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
@@ -250,10 +250,10 @@ impl Space {
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
             self.shared.pending_blocks.add(number.get() as usize, i64::from(here));
-            if plant::is(Fault::EarlyDiscard) {
+            if Fault::EarlyDiscard.is_injected() {
                 self.discard_freed(&[freed]);
             }
-            if plant::is(Fault::EarlyReuse) {
+            if Fault::EarlyReuse.is_injected() {
                 self.release_in_group(number, &[freed]);
             } else {
                 handle.freed(freed);

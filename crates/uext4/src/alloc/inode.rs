@@ -9,8 +9,8 @@ use super::Space;
 use super::inode_map::AllocatedNumber;
 use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::injected_faults::Fault;
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
@@ -221,7 +221,7 @@ impl Space {
         if !self.with_inode_map(number, |map| map.is_used(index))? {
             return Ok(false);
         }
-        if plant::is(Fault::VisibleCreation) {
+        if Fault::VisibleCreation.is_injected() {
             return Ok(true);
         }
         let state = self.groups[number.get() as usize].lock();

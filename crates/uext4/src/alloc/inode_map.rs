@@ -11,7 +11,7 @@
 use super::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex};
 use std::sync::Arc;
@@ -128,12 +128,12 @@ impl Space {
         let from = if group.get() == 0 { reserved.min(per_group) } else { 0 };
         let allocated = self.with_inode_map(group, |map| {
             let index = map.allocate(from, per_group)?;
-            if plant::is(Fault::LooseNumber) {
+            if Fault::LooseNumber.is_injected() {
                 map.release(index);
             }
             Some((index, map.block, map.written))
         })?;
-        if let (Some((index, ..)), true) = (allocated, plant::is(Fault::LooseNumber)) {
+        if let (Some((index, ..)), true) = (allocated, Fault::LooseNumber.is_injected()) {
             self.with_loaded_inode_map(group, |map| {
                 bitmap::set(&mut map.bits, index);
             });

@@ -50,8 +50,8 @@ pub use trim::{DiscardHook, DiscardStats, Discards};
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::AllocOptions;
 use crate::error::Result;
+use crate::injected_faults::Fault;
 use crate::journal::{FreeSpaceHooks, Freed, Handle, Journal};
-use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use available::{Available, ShardedCounter};
 use free_map::FreeMap;
@@ -247,7 +247,7 @@ impl Space {
             return Ok(true);
         }
         if self.shared.pending_blocks.sum() <= 0 {
-            return Ok(self.releases() != releases && !plant::is(Fault::OverlookedRelease));
+            return Ok(self.releases() != releases && !Fault::OverlookedRelease.is_injected());
         }
         self.discards.wait();
         self.journal.commit_all()?;

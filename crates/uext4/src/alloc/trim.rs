@@ -14,8 +14,8 @@ use super::available::Use;
 use super::block::joined;
 use super::{Allocation, Space};
 use crate::error::{Error, ErrorKind, Result};
+use crate::injected_faults::Fault;
 use crate::journal::Freed;
-use crate::plant::{self, Fault};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::fmt;
 use std::io;
@@ -190,7 +190,7 @@ impl Space {
                 Ok(Some((run, next))) => {
                     rest.from = next;
                     let (start, len) = (run.start, run.len);
-                    let run = (!plant::is(Fault::UnallocatedTrim)).then_some(run);
+                    let run = (!Fault::UnallocatedTrim.is_injected()).then_some(run);
                     let done = self.discard(start, len);
                     drop(run);
                     match done {

@@ -16,8 +16,8 @@ use super::inode::INODE_CREDITS;
 use super::{GroupNo, InodeAllocation, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
+use crate::injected_faults::Fault;
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use std::ops::Range;
 use std::sync::Arc;
 use uext4_ondisk::{GroupFlags, RawGroupDesc, bitmap};
@@ -53,7 +53,7 @@ impl Space {
 
     /// Blocks of the table that hold `slots`.
     pub(super) fn read_slots(&self, group: GroupNo, slots: Range<u32>) -> Result<Vec<Arc<Buffer>>> {
-        if slots.is_empty() || plant::is(Fault::UninitializedSlots) {
+        if slots.is_empty() || Fault::UninitializedSlots.is_injected() {
             return Ok(Vec::new());
         }
         let per_block = self.layout.inodes_per_block();

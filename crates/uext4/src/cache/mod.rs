@@ -28,7 +28,7 @@ pub use seal::{BlockKind, Sealer};
 pub use throttle::{FlusherWork, Paced, Throttle};
 
 use crate::error::{Error, Result};
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -216,7 +216,7 @@ impl Cache {
         self.device
             .read_at(block.get() * self.block_size() as u64, &mut bytes)
             .map_err(|e| Error::io(format!("reading {kind} block {block}"), e))?;
-        if !plant::is(Fault::UncheckedChecksum) {
+        if !Fault::UncheckedChecksum.is_injected() {
             self.sealer.verify(block, kind, &bytes)?;
         }
         Ok(bytes.into())

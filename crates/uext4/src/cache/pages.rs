@@ -10,7 +10,7 @@ use super::dirty::{DirtyInodes, DirtyMark};
 use super::page_set::PageSet;
 use super::spare::SparePages;
 use super::throttle::Throttle;
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::sync::state::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
@@ -365,7 +365,7 @@ impl PageBudget {
     /// Pages above the budget.
     #[must_use]
     pub fn excess(&self) -> usize {
-        if plant::is(Fault::HoardedPages) {
+        if Fault::HoardedPages.is_injected() {
             return 0;
         }
         self.pages().saturating_sub(self.pages_max)

@@ -268,7 +268,7 @@ mod tests {
                 wait.join().unwrap();
             });
         }
-        let full = || Some(Error::new(ErrorKind::NoSpace, "planted"));
+        let full = || Some(Error::new(ErrorKind::NoSpace, "injected"));
         for end_of_stall in [&Throttle::relax as &dyn Fn(&Throttle), &|of| of.cleaned(1)] {
             throttle.stall(full());
             assert_eq!(throttle.pace(4096, 1.0, 0, LONG), Paced::Stalled);

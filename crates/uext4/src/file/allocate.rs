@@ -12,9 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
     Edit, Mapping, NodeAllocations, NodeSource, Spot, State, edit_credits, find, lookup,
 };
+use crate::injected_faults::Fault;
 use crate::inode::{Attributes, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
 
@@ -92,7 +92,7 @@ impl Files {
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
         let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
-        if shifts && plant::is(Fault::UnlockedShift) {
+        if shifts && Fault::UnlockedShift.is_injected() {
             return self.allocate_exclusively(
                 inode,
                 &mut WritebackState::default(),

@@ -7,8 +7,8 @@ use super::truncate::Removal;
 use super::{Files, ORPHAN_CREDITS};
 use crate::alloc::INODE_CREDITS;
 use crate::error::{Error, ErrorKind, Result};
+use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
-use crate::plant::{self, Fault};
 use crate::sync::state::Ordering;
 use crate::xattr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Files {
     /// cleans up.
     pub fn delete_unlinked(&self) -> Result<()> {
         let mut result = Ok(());
-        if plant::is(Fault::HastyDelete) {
+        if Fault::HastyDelete.is_injected() {
             self.empty_while_held()?;
         }
         for inode in self.table.take_unlinked() {

@@ -14,7 +14,7 @@
 
 use super::Files;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread;
@@ -102,7 +102,7 @@ impl Files {
     /// closed: the reader then does without the change. A call that is under way may use this as
     /// well, because it can do without.
     pub(crate) fn try_begin_call(&self) -> Option<CallGuard<'_>> {
-        let late = || plant::is(Fault::LateReader).then(|| self.gate.count());
+        let late = || Fault::LateReader.is_injected().then(|| self.gate.count());
         self.gate.begin_call().or_else(late)
     }
 
@@ -134,7 +134,7 @@ impl Files {
     /// Requests of a queue that the device gave up may still be done. No other call is under way
     /// then.
     pub(crate) fn stop_calls(&self) -> Result<()> {
-        if plant::is(Fault::OpenDoor) {
+        if Fault::OpenDoor.is_injected() {
             return Ok(());
         }
         let waits = self.space.journal().waits();

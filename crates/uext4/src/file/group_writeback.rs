@@ -16,8 +16,8 @@
 
 use super::Files;
 use crate::error::Result;
+use crate::injected_faults::Fault;
 use crate::inode::{InodeRef, Lead};
-use crate::plant::{self, Fault};
 use crate::stats::WaitFor;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
@@ -233,7 +233,7 @@ impl Files {
             return Ok(None);
         }
         own.inode.flight().succeed(own.pass);
-        if plant::is(Fault::EarlyGroupWakeUp) {
+        if Fault::EarlyGroupWakeUp.is_injected() {
             followers.wake(Persistence::Durable);
         }
         let group = std::iter::once(own).chain(&followers.0);

@@ -23,9 +23,9 @@ use crate::error::{ErrorKind, Result};
 use crate::extent::{
     Edit, Mapping, NodeAllocations, NodeSource, State, edit_credits, find, lookup,
 };
+use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock, FileKind, InodeFlags};
@@ -275,7 +275,7 @@ impl Files {
     /// file to that size.
     pub(super) fn plan_tail(&self, inode: &Inode, size: u64) -> Result<Option<Patch>> {
         let within = size % self.block_size();
-        if within == 0 || plant::is(Fault::UnzeroedTail) {
+        if within == 0 || Fault::UnzeroedTail.is_injected() {
             return Ok(None);
         }
         self.plan_zeroes(inode, self.block_at(size), within, self.block_size())

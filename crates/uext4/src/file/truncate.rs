@@ -10,9 +10,9 @@ use super::{Files, ORPHAN_CREDITS};
 use crate::cache::Buffer;
 use crate::error::Result;
 use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, lookup};
+use crate::injected_faults::Fault;
 use crate::inode::{ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
 
@@ -176,8 +176,8 @@ impl Files {
     /// set.
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.block_size();
-        let planted = plant::is(Fault::UnzeroedTail);
-        if within == 0 || inode.kind() != FileKind::Regular || planted {
+        let injected = Fault::UnzeroedTail.is_injected();
+        if within == 0 || inode.kind() != FileKind::Regular || injected {
             return Ok(false);
         }
         if inode.is_dax() {

@@ -42,7 +42,7 @@
 
 use super::written::{Snapshot, WrittenLeaf};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex, Published, heavy_fence, reader_slot, thread};
@@ -393,7 +393,7 @@ impl Overwrites {
     /// at zero. The fast path is disabled. False if requests that the device gave up may still be
     /// done.
     fn wait_for_readers(&self, waits: &Waits) -> bool {
-        if plant::is(Fault::LateEpoch) || plant::is(Fault::HastyDelete) {
+        if Fault::LateEpoch.is_injected() || Fault::HastyDelete.is_injected() {
             return true;
         }
         heavy_fence();
@@ -452,7 +452,7 @@ impl Overwrites {
     /// Notes an overwrite that completed at `now_ns`. True if that has made the timestamps lazy.
     /// Writes to shared memory at most once in a tick of the clock.
     pub(super) fn note_write(&self, now_ns: u64) -> bool {
-        if !self.unflushed.load(Ordering::SeqCst) && !plant::is(Fault::ForgottenOverwrites) {
+        if !self.unflushed.load(Ordering::SeqCst) && !Fault::ForgottenOverwrites.is_injected() {
             self.unflushed.store(true, Ordering::SeqCst);
         }
         self.written_ns.load(Ordering::SeqCst) != now_ns

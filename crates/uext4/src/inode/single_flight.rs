@@ -13,8 +13,8 @@
 //! and of no other. One of the callers that wait for the next pass is woken to lead it.
 //! Locking: the state ranks before `Leaf`, because a wait that begins under it is recorded there.
 
+use crate::injected_faults::Fault;
 use crate::journal::WaitBackoff;
-use crate::plant::{self, Fault};
 use crate::stats::{WaitFor, Waits};
 use crate::sync::time::Instant;
 use crate::sync::{Condvar, LockRank, Mutex, MutexGuard};
@@ -153,7 +153,7 @@ impl SingleFlight {
     /// the next one; then B drops its [`Lead`], which must not end the pass of C.
     fn end(&self, number: u64, succeeded: bool) {
         let mut state = self.state.lock();
-        let again = plant::is(Fault::SecondEnd) && state.running && state.started == number;
+        let again = Fault::SecondEnd.is_injected() && state.running && state.started == number;
         if state.unended != number && !again {
             return;
         }

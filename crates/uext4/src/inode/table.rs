@@ -15,7 +15,7 @@
 use super::{Attributes, Inode, InodeContext};
 use crate::cache::PageBudget;
 use crate::error::{Error, ErrorKind, Result};
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -150,7 +150,7 @@ impl InodeTable {
 
     /// Begins the creation of an inode, whose number the caller has allocated.
     pub(crate) fn begin_creation(self: &Arc<Self>, ino: Ino) -> Creation {
-        if !plant::is(Fault::VisibleCreation) {
+        if !Fault::VisibleCreation.is_injected() {
             let is_new = self.shard(ino).lock().creating.insert(ino);
             debug_assert!(is_new, "inode {ino} is being created twice");
         }
@@ -179,7 +179,7 @@ impl InodeTable {
             if let Some(inode) = shard.inodes.get(&ino) {
                 return Ok(self.reference(inode));
             }
-            if shard.departures == departures || plant::is(Fault::StaleArrival) {
+            if shard.departures == departures || Fault::StaleArrival.is_injected() {
                 let inode = read?;
                 if !is_accepted {
                     return Err(not_found());
@@ -346,7 +346,7 @@ impl Inode {
     /// leaves the list: a second `Inode` of that number would lose its changes. An inode whose
     /// blocks a lost queue may still write to stays as well.
     fn is_evictable(&self) -> bool {
-        let is_listed = self.has_unfinished_truncate() && !plant::is(Fault::ForgottenOrphan);
+        let is_listed = self.has_unfinished_truncate() && !Fault::ForgottenOrphan.is_injected();
         if self.refs.load(Ordering::Acquire) > 0 || is_listed || self.is_lost_to_direct() {
             return false;
         }

@@ -14,7 +14,7 @@ use super::join::{CommitRequest, Grant, Outcome, Request, RequestKind, Waiter};
 use super::packed_state::{HANDLES_MAX, RunningState};
 use super::{Handle, Journal};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
 use crate::sync::time::Instant;
@@ -151,7 +151,7 @@ impl Journal {
         let returned = self.config.credits.returned(unused);
         let after = self.running_state.leave(returned);
         if after.closed {
-            if after.handles == 0 && !plant::is(Fault::LostWakeUp) {
+            if after.handles == 0 && !Fault::LostWakeUp.is_injected() {
                 let _state = self.state.lock();
                 self.commit_wake.notify_one();
             }

@@ -18,7 +18,7 @@ use super::transaction::Contents;
 use super::{FreeSpaceHooks, Journal, State, later};
 use crate::cache::Snapshot;
 use crate::error::Result;
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::stats::Histogram;
 use crate::sync::atomic::Ordering;
 use crate::sync::stage;
@@ -172,7 +172,7 @@ impl Journal {
         }
         let mut images: Vec<Snapshot> =
             contents.buffers.iter().filter_map(|buffer| buffer.snapshot(tid)).collect();
-        if plant::is(Fault::MissingBlock) && images.len() > 4 {
+        if Fault::MissingBlock.is_injected() && images.len() > 4 {
             images.remove(1);
         }
         if images.is_empty() && contents.revoked.is_empty() {
@@ -263,7 +263,7 @@ impl Journal {
         stage("log write");
         let images = closed.images.iter().map(|s| (s.block, &s.image));
         let none = std::collections::BTreeSet::new();
-        let lost = plant::is(Fault::LostRevoke);
+        let lost = Fault::LostRevoke.is_injected();
         let revoked = if lost { &none } else { &closed.contents.revoked };
         let blocks = self.format.encode(closed.tid, images, revoked);
         self.stats.log_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
@@ -283,7 +283,7 @@ impl Journal {
         let at = self.map.write(closed.start, &views)?;
         phases.end(&self.stats.log_write);
         stage("log flush");
-        if !plant::is(Fault::SkippedBarrier) {
+        if !Fault::SkippedBarrier.is_injected() {
             self.flush.flush()?;
         }
         phases.end(&self.stats.log_flush);
@@ -331,7 +331,7 @@ impl Journal {
 
     /// Whether the largest commit fits into the log, and its images into memory.
     pub(super) fn has_room(&self, state: &State) -> bool {
-        let tiny = plant::is(Fault::TinyLog) || plant::is(Fault::UnsentJoiner);
+        let tiny = Fault::TinyLog.is_injected() || Fault::UnsentJoiner.is_injected();
         if tiny && state.ring.free + 1 < self.map.len() {
             return false;
         }

@@ -10,7 +10,7 @@
 use super::sharded_wait_queue::ShardedWaitQueue;
 use super::{Journal, State, aborted, later, slot};
 use crate::error::Result;
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::stats::WaitFor;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::time::Instant;
@@ -124,7 +124,7 @@ impl Journal {
         self.stats.sync_wait.add_since(begun);
         // After a failed commit the committer may close the next transaction and find it empty.
         // That says nothing about this one.
-        let is_failed = self.is_aborted() && !plant::is(Fault::TrustedEmptyClose);
+        let is_failed = self.is_aborted() && !Fault::TrustedEmptyClose.is_injected();
         if self.is_durable(tid) || (was_empty() && !is_failed) {
             return Ok(());
         }

@@ -9,7 +9,7 @@
 //! one system thread, and a simulation runs one thread at a time in a process of its own.
 
 use super::imp::Mutex;
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use std::sync::Arc;
 
 #[cfg(feature = "shuttle")]
@@ -102,7 +102,7 @@ pub(crate) fn has_readers(domain: usize) -> bool {
 
 pub(crate) fn heavy_fence() {
     switch();
-    if !plant::is(Fault::MissingFence) {
+    if !Fault::MissingFence.is_injected() {
         with_marks(|marks| marks.iter_mut().for_each(|one| one.is_visible = true));
     }
     switch();

@@ -91,7 +91,7 @@ mod tests {
     fn a_thread_is_reused_even_after_a_panic() {
         let run = |fails: bool| {
             let body = move || {
-                assert!(!fails, "planted");
+                assert!(!fails, "injected");
                 std::thread::current().id()
             };
             Builder::new().name("kept".to_owned()).spawn(body).unwrap().join()

@@ -6,9 +6,9 @@ use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, allocate_growth};
+use crate::injected_faults::Fault;
 use crate::inode::{self, Attributes, Creation, Inode, InodeRef};
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use crate::xattr;
 use crate::xattr::acl::Acl;
 use std::sync::Arc;
@@ -301,7 +301,7 @@ impl Vfs {
         self.files.space().journal().run(insertion.credits() + 2, |handle| {
             insertion.apply(handle, inode.ino(), inode.kind())?;
             inode.update(handle, |attributes| {
-                attributes.links += u32::from(!plant::is(Fault::WrongLinkCount));
+                attributes.links += u32::from(!Fault::WrongLinkCount.is_injected());
                 attributes.touch();
             })?;
             dir.update(handle, Attributes::touch_content)

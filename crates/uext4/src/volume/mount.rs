@@ -8,9 +8,9 @@ use crate::cache::{Cache, PageBudget};
 use crate::config::{DataMode, DaxMode, MountOptions, OnError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, Files, FoundOrphans, Orphans};
+use crate::injected_faults::Fault;
 use crate::inode::{InodeContext, InodeTable};
 use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, Recovered, recover};
-use crate::plant::{self, Fault};
 use crate::sync::state::AtomicBool;
 use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
@@ -86,7 +86,7 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
     let location = LogLocation::find(&*device, &layout, &raw)?;
     let left = match () {
         () if needs_recovery => LeftLog::Replay,
-        () if read_only || plant::is(Fault::UnwipedLog) => LeftLog::Keep,
+        () if read_only || Fault::UnwipedLog.is_injected() => LeftLog::Keep,
         () => LeftLog::Wipe,
     };
     let recovered = recover(&device, &layout, location, left)?;

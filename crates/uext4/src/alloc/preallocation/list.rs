@@ -2,7 +2,7 @@
 
 use super::{GROWTH, Preallocation, Tail};
 use crate::alloc::{Count, Space};
-use crate::plant::{self, Fault};
+use crate::injected_faults::Fault;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{LockRank, Mutex};
 use std::sync::{Arc, Weak};
@@ -90,7 +90,7 @@ impl Space {
     /// group locks, so no page lock may be held. May pause for callers that have borrowed a tail.
     pub fn discard_preallocations(&self) -> bool {
         if self.preallocations.held.load(Ordering::Acquire) == 0
-            || plant::is(Fault::HoardedPreallocations)
+            || Fault::HoardedPreallocations.is_injected()
         {
             return false;
         }

@@ -4,8 +4,8 @@
 use super::{Inner, Preallocation, Tail};
 use crate::alloc::{Allocation, Space};
 use crate::error::Result;
+use crate::injected_faults::Fault;
 use crate::journal::Handle;
-use crate::plant::{self, Fault};
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, FileBlock, Tid};
@@ -39,7 +39,7 @@ impl RecentRuns {
 
     /// Removes and returns the part of a run that transaction `tid` has allocated, as one piece.
     fn take(&mut self, tid: Tid, start: BlockNo, len: u32) -> Option<(BlockNo, u32)> {
-        if self.tid != Some(tid) && !plant::is(Fault::LateRecycling) {
+        if self.tid != Some(tid) && !Fault::LateRecycling.is_injected() {
             return None;
         }
         let end = start.get() + u64::from(len);

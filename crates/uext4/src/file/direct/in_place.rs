@@ -20,8 +20,8 @@ use super::super::writeback::{Part, Pending, PendingBlocks};
 use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
+use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef, Overwrites, Version};
-use crate::plant::{self, Fault};
 use std::io;
 use uext4_ondisk::FileBlock;
 
@@ -97,7 +97,7 @@ impl Files {
         // Nothing is converted behind the size that a crash would leave.
         let size = inode.attributes().disk_size;
         for one in &mut *list {
-            let is_same = one.version == version || plant::is(Fault::BlindConversion);
+            let is_same = one.version == version || Fault::BlindConversion.is_injected();
             one.is_done = is_same && one.end() <= size;
         }
         match self.convert_those(inode, list) {
@@ -136,7 +136,7 @@ impl Files {
                     // Converted by another write to the same blocks.
                     State::Written(_) => {}
                     State::Hole => {
-                        debug_assert!(plant::is(Fault::BlindConversion), "a mapping has gone");
+                        debug_assert!(Fault::BlindConversion.is_injected(), "a mapping has gone");
                         one.is_done = false;
                     }
                 }

@@ -13,8 +13,8 @@ use crate::alloc::Allocation;
 use crate::cache::PageImage;
 use crate::error::{Error, Result};
 use crate::extent::{State, find};
+use crate::injected_faults::Fault;
 use crate::inode::{Inode, Overwrites};
-use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_device::WriteRun;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -247,7 +247,7 @@ impl Writeback {
             .cache()
             .device()
             .write_many(&writes)
-            .or_else(|e| if plant::is(Fault::SwallowedError) { Ok(()) } else { Err(e) })
+            .or_else(|e| if Fault::SwallowedError.is_injected() { Ok(()) } else { Err(e) })
             .map_err(|e| Error::io(format!("writing {} runs from block {start}", writes.len()), e))
     }
 }

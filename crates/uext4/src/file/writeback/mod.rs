@@ -23,8 +23,8 @@ use crate::alloc::Space;
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::error::Result;
+use crate::injected_faults::Fault;
 use crate::inode::{Inode, WritebackState};
-use crate::plant::{self, Fault};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
@@ -106,7 +106,7 @@ impl Writeback {
         if let Some(ablated) = self.ablations.write_and_map(self, parts, times) {
             return ablated;
         }
-        if plant::is(Fault::MappingBeforeData) {
+        if Fault::MappingBeforeData.is_injected() {
             return self.map_before_data(parts, times);
         }
         let mut runs = take_overwrites(parts);
@@ -160,7 +160,7 @@ impl Writeback {
     /// Brings `size`, below which no page is dirty, to the inode table. Pages that would have
     /// brought it may have been punched out.
     pub(super) fn catch_up_size(&self, inode: &Inode, size: u64) -> Result<()> {
-        if inode.attributes().disk_size >= size || plant::is(Fault::LateSize) {
+        if inode.attributes().disk_size >= size || Fault::LateSize.is_injected() {
             return Ok(());
         }
         let _pin = inode.table_block()?;

@@ -7,12 +7,12 @@
 
 use crate::config::CheckpointMode;
 use crate::error::Result;
+use crate::injected_faults::Fault;
 use crate::journal::Journal;
 use crate::journal::checkpoint::CheckpointSize;
 use crate::journal::join::{CommitRequest, Grant, JoinQueue, Request};
 use crate::journal::packed_state::PackedState;
 use crate::journal::recovery::AbortOnPanic;
-use crate::plant::{self, Fault};
 use crate::stats::WaitFor;
 use crate::sync::atomic::Ordering;
 use crate::sync::time::Instant;
@@ -50,7 +50,7 @@ impl JoinQueue {
     pub(super) fn delegate(&self, running: &PackedState, tid: Tid) {
         let mut inner = self.inner.lock();
         inner.delegation = Some(Delegation { tid, is_assigned: false });
-        if plant::is(Fault::UnsentJoiner) {
+        if Fault::UnsentJoiner.is_injected() {
             return;
         }
         let Some(waiter) = inner.queues.iter_mut().find_map(VecDeque::pop_front) else {

@@ -1,7 +1,7 @@
-//! Planted faults: each is a mistake that the tests must find.
+//! Injected faults: each is a mistake that the tests must find.
 //!
-//! What: with the feature `plant` a test switches one fault on for the whole process. Without the
-//! feature nothing of this is compiled in: [`is`] is a constant.
+//! What: with the feature `injected-faults` a test switches one fault on for the whole process.
+//! Without the feature nothing of this is compiled in: [`Fault::is_injected`] is a constant.
 
 /// A mistake of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,31 +141,26 @@ impl std::str::FromStr for Fault {
     }
 }
 
-/// Whether this fault is switched on.
-#[cfg(not(feature = "plant"))]
-pub(crate) const fn is(_: Fault) -> bool {
-    false
-}
+#[cfg(feature = "injected-faults")]
+static INJECTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
-#[cfg(feature = "plant")]
-mod active {
-    use super::Fault;
-    use std::sync::atomic::{AtomicU8, Ordering};
-
-    static ACTIVE: AtomicU8 = AtomicU8::new(0);
+impl Fault {
+    /// Whether this fault is switched on.
+    #[cfg(not(feature = "injected-faults"))]
+    pub(crate) const fn is_injected(self) -> bool {
+        false
+    }
 
     /// Whether this fault is switched on.
-    pub(crate) fn is(fault: Fault) -> bool {
-        ACTIVE.load(Ordering::SeqCst) == fault as u8
-    }
-
-    /// Switches a fault on, or all off. For the whole process: tests take turns.
-    pub fn set(fault: Option<Fault>) {
-        ACTIVE.store(fault.map_or(0, |fault| fault as u8), Ordering::SeqCst);
+    #[cfg(feature = "injected-faults")]
+    pub(crate) fn is_injected(self) -> bool {
+        INJECTED.load(std::sync::atomic::Ordering::SeqCst) == self as u8
     }
 }
 
-#[cfg(feature = "plant")]
-pub(crate) use active::is;
-#[cfg(feature = "plant")]
-pub use active::set;
+/// Switches a fault on, or all off. For the whole process: tests run one after the other.
+#[cfg(feature = "injected-faults")]
+pub fn inject(fault: Option<Fault>) {
+    let number = fault.map_or(0, |fault| fault as u8);
+    INJECTED.store(number, std::sync::atomic::Ordering::SeqCst);
+}

@@ -1,14 +1,14 @@
-//! Planted faults: a crash test that finds none of these finds nothing.
+//! Syncs that do nothing: a crash test that does not find them finds nothing.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uext4_device::{Device, RecordingDevice};
 
-/// A fault to plant in a run.
+/// What is wrong with the syncs of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Plant {
-    /// None: the run must pass.
+pub enum BrokenSyncs {
+    /// Nothing: the run must pass.
     #[default]
     None,
     /// The device answers every other flush without doing it, so that a commit block may be on

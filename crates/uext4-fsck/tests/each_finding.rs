@@ -1,7 +1,7 @@
-//! Every sort of finding, planted one by one.
+//! Every sort of finding, injected one by one.
 //!
 //! Fault model: one field of one structure of a sound image is wrong. Its checksum is right unless
-//! the checksum is the fault. Each plant must be found with its code, and the sound image must have
+//! the checksum is the fault. Each fault must be found with its code, and the sound image must have
 //! no finding. The second test damages images at random, and requires that every code is found
 //! except those in `RARE`. Not covered: that nothing else is found.
 
@@ -19,7 +19,7 @@ use uext4_sim::anatomy::{Anatomy, Seal, Target, bytes};
 use uext4_sim::mutate::Mutator;
 use uext4_sim::shape;
 
-/// A sound image that faults are planted in.
+/// A sound image that faults are injected into.
 struct Base {
     device: MemoryDevice,
     anatomy: Anatomy,
@@ -44,14 +44,14 @@ fn base() -> &'static Base {
 }
 
 /// A copy of the image with a fault in it.
-struct Plant<'a> {
+struct Faulty<'a> {
     device: MemoryDevice,
     anatomy: &'a Anatomy,
 }
 
-type Fault = fn(&Plant<'_>);
+type Fault = fn(&Faulty<'_>);
 
-impl Plant<'_> {
+impl Faulty<'_> {
     fn target(&self, wanted: impl Fn(Seal) -> bool) -> &Target {
         self.anatomy.targets.iter().find(|t| wanted(t.seal)).expect("target")
     }
@@ -173,7 +173,7 @@ fn set_start(raw: &mut RawInode, block: u32) {
     put32(&mut raw.i_block, 20, block);
 }
 
-const PLANTS: &[(&str, Fault)] = &[
+const FAULTS: &[(&str, Fault)] = &[
     ("superblock.checksum", |p| p.spoil(|s| s == Seal::Superblock, 0x78)),
     ("superblock.geometry", |p| p.sb(|sb| sb.s_blocks_per_group.set(9))),
     ("superblock.device_size", |p| p.sb(|sb| sb.set_blocks_count(1 << 30))),
@@ -372,7 +372,7 @@ const PLANTS: &[(&str, Fault)] = &[
     }),
 ];
 
-fn slot_of(p: &Plant<'_>, ino: u64) -> u64 {
+fn slot_of(p: &Faulty<'_>, ino: u64) -> u64 {
     p.target(|seal| seal == Seal::Inode(Ino(2))).at + ino * 256 - 512
 }
 
@@ -381,7 +381,7 @@ fn report(device: &MemoryDevice) -> Result<Report, CheckError> {
 }
 
 #[test]
-fn a_planted_fault_is_found_under_its_code() {
+fn an_injected_fault_is_found_under_its_code() {
     if !have_tools() {
         return;
     }
@@ -389,11 +389,11 @@ fn a_planted_fault_is_found_under_its_code() {
     let sound = report(&base.device).expect("sound image");
     assert!(sound.findings.is_empty(), "{:#?}", sound.findings);
     let mut missed = Vec::new();
-    for (code, fault) in PLANTS {
-        let plant = Plant { device: base.device.snapshot(), anatomy: &base.anatomy };
-        assert!(plant.free_block() > 2048);
-        fault(&plant);
-        match report(&plant.device) {
+    for (code, fault) in FAULTS {
+        let faulty = Faulty { device: base.device.snapshot(), anatomy: &base.anatomy };
+        assert!(faulty.free_block() > 2048);
+        fault(&faulty);
+        match report(&faulty.device) {
             Ok(report) if report.has(code) => {}
             Ok(report) => missed.push((*code, format!("{:?}", report.findings))),
             Err(error) => missed.push((*code, error.to_string())),
@@ -403,10 +403,10 @@ fn a_planted_fault_is_found_under_its_code() {
     assert!(missed.is_empty(), "missed:\n{}", text.concat());
 }
 
-/// Codes that neither a plant nor random damage brings up here: `device.read` needs a failing
-/// device (see `a_failing_device_is_a_finding`), `superblock.magic` a backup where the usual ones
-/// stand (see `a_lost_superblock_is_found_again`), the others features of other images, which the
-/// folder of images has.
+/// Codes that neither an injected fault nor random damage brings up here: `device.read` needs a
+/// failing device (see `a_failing_device_is_a_finding`), `superblock.magic` a backup where the
+/// usual ones stand (see `a_lost_superblock_is_found_again`), the others features of other images,
+/// which the folder of images has.
 const RARE: &[&str] = &[
     "device.read",
     "superblock.magic",
@@ -421,7 +421,7 @@ fn every_code_is_met() {
     if !have_tools() {
         return;
     }
-    let mut met: BTreeSet<&str> = PLANTS.iter().map(|(code, _)| *code).collect();
+    let mut met: BTreeSet<&str> = FAULTS.iter().map(|(code, _)| *code).collect();
     for (shape, mib) in shape::SHAPES {
         let device = shape::image(shape, *mib).expect("image");
         let anatomy = Anatomy::of(&device);

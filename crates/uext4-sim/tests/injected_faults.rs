@@ -1,33 +1,34 @@
-//! A planted fault for each rig, which the rig must find: one that finds none of these finds
+//! Injected faults for each harness, which must find them: a harness that finds none of these finds
 //! nothing.
 //!
-//! Run with `--features plant`; `cargo xtask test` does. Faults that are planted outside the engine
-//! (a device that skips flushes, syncs that do nothing) stand beside the rig that finds them.
+//! Run with `--features injected-faults`; `cargo xtask test` does. Faults that are injected outside
+//! the engine (a device that skips flushes, syncs that do nothing) stand beside the harness that
+//! finds them.
 
-#![cfg(feature = "plant")]
+#![cfg(feature = "injected-faults")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use uext4::plant::{self, Fault};
+use uext4::injected_faults::{Fault, inject};
 use uext4::{MountOptions, Volume};
 use uext4_device::{self as device, FaultPlan, Operation, Times};
+use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::Category;
 use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
 use uext4_sim::mutation;
-use uext4_sim::plant::Plant;
 use uext4_sim::reference::{self, At, Reference, Step};
 use uext4_sim::run::{Shape, make, record, run_failing};
 
-/// A fault is planted in the whole process: tests take turns.
+/// A fault is injected into the whole process: tests run one after the other.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Plants a fault while `work` runs.
+/// Injects a fault while `work` runs.
 fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
-    plant::set(Some(fault));
+    inject(Some(fault));
     let done = work();
-    plant::set(None);
+    inject(None);
     done
 }
 
@@ -44,7 +45,7 @@ fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<Stri
     for seed in 1..=seeds {
         for &category in categories {
             let plan = campaign::plan(category, seed);
-            let run = match with(fault, || record(&plan, Plant::None)) {
+            let run = match with(fault, || record(&plan, BrokenSyncs::None)) {
                 Ok(run) => run,
                 Err(error) => return Some(format!("{category} seed {seed}: {error}")),
             };
@@ -141,7 +142,7 @@ fn a_tail_that_is_not_zeroed_in_place() {
 #[test]
 fn an_unchecked_checksum() {
     let _turn = turn();
-    // Which image a seed makes depends on the list of contrast options.
+    // Which image a seed makes depends on the list of ablation options.
     let found = (7..15).any(|seed| {
         let image = mutation::image(seed).expect("an image");
         let found = with(Fault::UncheckedChecksum, || mutation::silent(&image, seed, 400));

@@ -34,7 +34,7 @@ const FEATURES: &[(&str, &str, &[&str])] = &[
     (
         "injected faults",
         "uext4-sim/injected-faults,uext4/injected-faults",
-        &["injected_faults", "direct_races"],
+        &["injected_faults", "direct_races", "invariants"],
     ),
     ("schedules", "uext4-sim/shuttle,uext4-sim/injected-faults", &["schedules"]),
     ("simulation", "uext4-sim/simulate", &["simulate"]),

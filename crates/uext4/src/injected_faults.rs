@@ -86,6 +86,22 @@ pub enum Fault {
     LateReader,
     /// Pages above the budget are not noticed.
     HoardedPages,
+    /// The in-memory bitmap forgets blocks before they are marked used.
+    ForgottenAllocation,
+    /// The in-memory bitmap forgets blocks that were marked used.
+    LostBits,
+    /// A reservation that shrinks releases a block more than it gives up.
+    SurplusRelease,
+    /// The log has a block more than it has.
+    ExtraLogBlock,
+    /// Each handle ends twice.
+    SecondStop,
+    /// Blocks come into a transaction without a credit.
+    FreeRide,
+    /// New data is not given to the device before its mapping.
+    SkippedData,
+    /// A page stays under writeback when that has ended.
+    EndlessWriteback,
 }
 
 impl Fault {
@@ -128,6 +144,14 @@ impl Fault {
         Self::OverlookedRelease,
         Self::LateReader,
         Self::HoardedPages,
+        Self::ForgottenAllocation,
+        Self::LostBits,
+        Self::SurplusRelease,
+        Self::ExtraLogBlock,
+        Self::SecondStop,
+        Self::FreeRide,
+        Self::SkippedData,
+        Self::EndlessWriteback,
     ];
 }
 

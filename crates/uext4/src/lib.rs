@@ -14,6 +14,7 @@ pub mod extent;
 pub mod file;
 pub mod injected_faults;
 pub mod inode;
+pub mod invariants;
 pub mod journal;
 pub mod stats;
 pub mod sync;

@@ -285,7 +285,7 @@ fn a_reader_that_changes_times_late_is_found() {
 fn a_shift_beside_writeback_is_found() {
     expect_failure(
         "races::a_shift_beside_writeback_is_found",
-        "under writeback is discarded",
+        "under writeback is not discarded",
         || {
             inject(Some(Fault::UnlockedShift));
             explore_now(shifting, 2_000);

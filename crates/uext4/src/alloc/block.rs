@@ -85,8 +85,8 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if self.len > 0 {
             let group = &self.group;
-            group.release(&mut group.lock(), self.bit, self.len);
-            group.shared.available.release(i64::from(self.len));
+            let released = group.release(&[(self.bit, self.len)]);
+            group.shared.available.release(i64::from(released));
         }
     }
 }
@@ -209,20 +209,33 @@ impl Space {
         len: u32,
     ) -> Result<BlockNo> {
         let left = allocation.len;
-        assert!(len > 0 && len <= left, "marking {len} of {left} allocated blocks used");
+        let journal = &self.journal;
+        journal.check(len > 0 && len <= left, "blocks to mark used are in an allocation")?;
         let start = allocation.start;
         let group = &allocation.group;
+        if Fault::ForgottenAllocation.is_injected() {
+            group.release(&[(allocation.bit, len)]);
+        }
         let mut state = group.lock();
+        let known = state.map.as_ref().is_some_and(|map| map.is_allocated(allocation.bit, len));
+        journal.check(known, "blocks to mark used are allocated in memory")?;
         let buffer = match allocation.bitmap.take() {
             Some(buffer) => buffer,
             None => state.block_bitmap_for_change(handle, &self.cache, group.number)?,
         };
-        bitmap::set_range(&mut handle.write(&buffer)?, allocation.bit, len);
-        let free = state.desc.free_blocks().saturating_sub(len);
-        state.desc.set_free_blocks(free);
+        let mut bytes = handle.write(&buffer)?;
+        let is_new = bitmap::all_clear(&bytes, allocation.bit, len);
+        let free = state.desc.free_blocks().checked_sub(len).filter(|_| is_new);
+        journal.check(free.is_some(), "blocks to mark used are free in the journaled bitmap")?;
+        bitmap::set_range(&mut bytes, allocation.bit, len);
+        drop(bytes);
+        state.desc.set_free_blocks(free.unwrap_or(0));
         self.note_journaled(group.number, -i64::from(len));
         self.write_desc(handle, group.number, &state.desc)?;
         drop(state);
+        if Fault::LostBits.is_injected() {
+            group.release(&[(allocation.bit, len)]);
+        }
         allocation.bitmap = Some(buffer);
         allocation.advance(len);
         Ok(start)
@@ -344,15 +357,10 @@ impl Space {
     pub(super) fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
         let group = &self.groups[number.get() as usize];
         let first = self.layout.group_first_block(number).get();
-        let mut blocks = 0;
-        group.change(&mut group.lock(), |map| {
-            for run in runs {
-                if let Ok(bit) = u32::try_from(run.start.get() - first) {
-                    map.release(bit, run.len);
-                    blocks += i64::from(run.len);
-                }
-            }
-        });
+        let bits = runs
+            .iter()
+            .filter_map(|run| Some((u32::try_from(run.start.get() - first).ok()?, run.len)));
+        let blocks = i64::from(group.release(&bits.collect::<Vec<_>>()));
         self.shared.available.release(blocks);
         // In this order: a thread that finds nothing pending sees that there was a release.
         self.releases.fetch_add(1, Ordering::AcqRel);

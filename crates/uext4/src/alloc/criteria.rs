@@ -99,7 +99,7 @@ impl Space {
         len: u32,
     ) -> Result<Allocation> {
         let bitmap = state.block_bitmap(&self.cache, group.number)?;
-        group.allocate(&mut state, bit, len);
+        group.allocate(&mut state, bit, len, bitmap.as_deref())?;
         drop(state);
         let start = self.layout.group_first_block(group.number).plus(u64::from(bit));
         Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))

@@ -84,6 +84,22 @@ impl FreeMap {
         &self.allocated
     }
 
+    /// Whether all blocks of a run are free.
+    pub(super) fn is_free(&self, start: u32, len: u32) -> bool {
+        bitmap::all_clear(&self.allocated, start, len)
+    }
+
+    /// Whether no block of a run is free.
+    pub(super) fn is_allocated(&self, start: u32, len: u32) -> bool {
+        bitmap::all_set(&self.allocated, start, len)
+    }
+
+    /// Whether every bit of `other` is set here.
+    pub(super) fn contains(&self, other: &[u8]) -> bool {
+        let pairs = other.iter().zip(&self.allocated);
+        pairs.fold(0, |missing, (other, own)| missing | other & !own) == 0
+    }
+
     /// Free blocks.
     pub(super) fn free(&self) -> u32 {
         self.free
@@ -107,7 +123,6 @@ impl FreeMap {
 
     /// Allocates free blocks.
     pub(super) fn allocate(&mut self, start: u32, len: u32) {
-        debug_assert!(bitmap::all_clear(&self.allocated, start, len), "{len} at {start} are free");
         let joins = self.free_neighbours(start, len);
         bitmap::set_range(&mut self.allocated, start, len);
         self.free -= len;
@@ -117,10 +132,6 @@ impl FreeMap {
 
     /// Releases allocated blocks.
     pub(super) fn release(&mut self, start: u32, len: u32) {
-        debug_assert!(
-            bitmap::all_set(&self.allocated, start, len),
-            "{len} at {start} are allocated"
-        );
         let joins = self.free_neighbours(start, len);
         bitmap::clear_range(&mut self.allocated, start, len);
         self.free += len;

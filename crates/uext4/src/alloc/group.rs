@@ -18,7 +18,7 @@ use super::policy::Policy;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::config::AllocOptions;
 use crate::error::Result;
-use crate::journal::Handle;
+use crate::journal::{Handle, Journal};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard};
 use std::sync::{Arc, Weak};
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) pending_blocks: ShardedCounter,
     pub(super) counters: Counters,
     pub(super) maps: Maps,
+    /// For checks of invariants.
+    pub(super) journal: Arc<Journal>,
 }
 
 #[derive(Debug)]
@@ -159,18 +161,46 @@ impl Group {
         Ok(state.map.as_mut().expect("set above"))
     }
 
-    /// Allocates free blocks. The map is in memory.
-    pub(super) fn allocate(&self, state: &mut GroupState, bit: u32, len: u32) {
+    /// Allocates blocks that are free in both bitmaps. The map is in memory. `bitmap` is the
+    /// journaled one, if the group was ever used.
+    ///
+    /// # Errors
+    /// A block is not free.
+    pub(super) fn allocate(
+        &self,
+        state: &mut GroupState,
+        bit: u32,
+        len: u32,
+        bitmap: Option<&Buffer>,
+    ) -> Result<()> {
+        let free = state.map.as_ref().is_some_and(|map| map.is_free(bit, len))
+            && bitmap.is_none_or(|buffer| bitmap::all_clear(&buffer.read(), bit, len));
+        self.shared.journal.check(free, "blocks to allocate are free in both bitmaps")?;
         self.change(state, |map| map.allocate(bit, len));
+        Ok(())
     }
 
-    /// Releases allocated blocks.
-    pub(super) fn release(&self, state: &mut GroupState, bit: u32, len: u32) {
-        self.change(state, |map| map.release(bit, len));
+    /// Releases runs of allocated blocks, given as first bit and length. Returns how many blocks
+    /// that were: a run that is not allocated breaks an invariant, and stays as it is.
+    pub(super) fn release(&self, runs: &[(u32, u32)]) -> u32 {
+        let (mut wanted, mut released) = (0, 0);
+        self.change(&mut self.lock(), |map| {
+            for &(bit, len) in runs {
+                wanted += len;
+                if map.is_allocated(bit, len) {
+                    map.release(bit, len);
+                    released += len;
+                }
+            }
+        });
+        // What is wrong has been left out, so nothing is to be done here.
+        let is_done = released == wanted && released > 0;
+        let _ = self.shared.journal.check(is_done, "blocks to release are allocated in memory");
+        released
     }
 
     /// Changes the map, and then what can be read of it without the lock.
-    pub(super) fn change(&self, state: &mut GroupState, change: impl FnOnce(&mut FreeMap)) {
+    fn change(&self, state: &mut GroupState, change: impl FnOnce(&mut FreeMap)) {
         let Some(map) = &mut state.map else { return };
         change(map);
         let (free, longest, fragments) = (map.free(), map.longest(), map.fragments());

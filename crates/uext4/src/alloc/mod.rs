@@ -137,6 +137,7 @@ impl Space {
             pending_blocks: ShardedCounter::new(0),
             counters: Counters::new(),
             maps: Maps::new(),
+            journal: Arc::clone(&journal),
         });
         let groups = (0..).map(GroupNo).zip(descs.groups);
         let groups = groups.map(|(number, desc)| Arc::new(Group::new(number, desc, &shared)));
@@ -277,6 +278,15 @@ impl FreeSpaceHooks for Space {
         let blocks = self.shared.journaled_blocks.sum();
         let inodes = self.journaled_inodes.load(Ordering::Acquire);
         (u64::try_from(blocks).unwrap_or(0), u32::try_from(inodes).unwrap_or(0))
+    }
+
+    fn contains(&self, group: GroupNo, logged: &[u8]) -> bool {
+        let state = self.groups[group.get() as usize].lock();
+        state.map.as_ref().is_none_or(|map| map.contains(logged))
+    }
+
+    fn is_balanced(&self) -> bool {
+        self.shared.available.total() <= self.shared.journaled_blocks.sum()
     }
 
     fn freed(&self, freed: Vec<Freed>) {

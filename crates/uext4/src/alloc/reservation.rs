@@ -7,6 +7,7 @@
 use super::Space;
 use super::available::Use;
 use crate::error::{Error, ErrorKind, Result};
+use crate::injected_faults::Fault;
 use std::sync::Arc;
 
 /// Reserved blocks of an inode. Dropping it releases them.
@@ -53,7 +54,8 @@ impl Reservation {
                 return Err(Error::new(ErrorKind::NoSpace, String::new()));
             }
         } else {
-            self.space.shared.available.release(-more);
+            let surplus = i64::from(Fault::SurplusRelease.is_injected());
+            self.space.shared.available.release(surplus - more);
         }
         self.blocks = blocks;
         Ok(())

@@ -223,13 +223,15 @@ impl Space {
         else {
             return Ok(None);
         };
+        let bitmap = state.block_bitmap(&self.cache, number)?;
         // Reserved blocks are not available to a trim. Those set aside are, because it returns
         // them.
         let allowed = self.shared.available.reserve(len.into(), least.into(), Use::Nodes);
         let Some(len) = u32::try_from(allowed).ok().filter(|&len| len > 0) else {
             return Ok(None);
         };
-        group.allocate(&mut state, bit, len);
+        let allocated = group.allocate(&mut state, bit, len, bitmap.as_deref());
+        allocated.inspect_err(|_| self.shared.available.release(len.into()))?;
         self.count_pending(number, i64::from(len));
         let start = self.layout.group_first_block(number).plus(u64::from(bit));
         let allocation = Some(Allocation::new(Arc::clone(group), start, bit, len, None));

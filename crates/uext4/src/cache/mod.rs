@@ -29,6 +29,7 @@ pub use throttle::{FlusherWork, Paced, Throttle};
 
 use crate::error::{Error, Result};
 use crate::injected_faults::Fault;
+use crate::invariants::Invariants;
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -52,6 +53,7 @@ pub struct Cache {
     shards: Box<[Mutex<Shard>]>,
     shard_blocks_max: usize,
     misses: AtomicU64,
+    invariants: Arc<Invariants>,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +79,7 @@ impl Cache {
                 .collect(),
             shard_blocks_max: shard_blocks.max(8),
             misses: AtomicU64::new(0),
+            invariants: Arc::default(),
         }
     }
 
@@ -106,6 +109,12 @@ impl Cache {
         let block_size = u64::from(self.layout.block_size);
         let buffer = self.read(BlockNo(SUPERBLOCK_OFFSET / block_size), BlockKind::Superblock)?;
         Ok((buffer, (SUPERBLOCK_OFFSET % block_size) as usize))
+    }
+
+    /// What becomes of broken invariants.
+    #[must_use]
+    pub fn invariants(&self) -> &Arc<Invariants> {
+        &self.invariants
     }
 
     /// The checksums of the volume.

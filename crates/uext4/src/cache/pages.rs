@@ -11,6 +11,7 @@ use super::page_set::PageSet;
 use super::spare::SparePages;
 use super::throttle::Throttle;
 use crate::injected_faults::Fault;
+use crate::invariants::Invariants;
 use crate::sync::state::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
@@ -132,7 +133,8 @@ impl PageMap {
         match self.pages.get(at) {
             None => _ = self.mark.budget().pages.fetch_add(1, Ordering::Relaxed),
             Some(there) => {
-                debug_assert!(there.is_evictable(), "journaled pages are never dirty");
+                let clean = there.is_evictable();
+                self.invariants().check(clean, "a page with a journaled image is clean");
             }
         }
         self.pages.insert(at, Page::clean(data));
@@ -188,8 +190,12 @@ impl PageMap {
     /// again. Returns whether it no longer holds a reservation of a block, and whether it no longer
     /// covers an unwritten extent.
     pub fn end_writeback(&mut self, at: FileBlock, done: bool) -> (bool, bool) {
-        let Some(page) = self.pages.get_mut(at) else { return (false, false) };
-        page.writeback = false;
+        let page = self.pages.get_mut(at).filter(|page| page.writeback);
+        let Some(page) = page else {
+            self.mark.budget().invariants.broken("writeback ends of a page that is under it");
+            return (false, false);
+        };
+        page.writeback = Fault::EndlessWriteback.is_injected();
         self.mark.budget().writeback.fetch_sub(1, Ordering::Relaxed);
         if done {
             return (std::mem::take(&mut page.reserved), std::mem::take(&mut page.converting));
@@ -201,6 +207,10 @@ impl PageMap {
         (false, false)
     }
 
+    fn invariants(&self) -> &Invariants {
+        &self.mark.budget().invariants
+    }
+
     /// Drops the pages from `from` up to `end` (exclusive), dirty or not. None may be under
     /// writeback. Returns how many of them held a reservation of a block.
     pub fn discard(&mut self, from: FileBlock, end: FileBlock) -> u32 {
@@ -208,7 +218,7 @@ impl PageMap {
         let mut reserved = 0;
         for at in gone {
             let Some(page) = self.pages.remove(at) else { continue };
-            debug_assert!(!page.writeback, "a page under writeback is discarded");
+            self.invariants().check(!page.writeback, "a page under writeback is not discarded");
             reserved += u32::from(page.reserved);
             let budget = self.mark.budget();
             budget.pages.fetch_sub(1, Ordering::Relaxed);
@@ -301,6 +311,7 @@ pub struct PageBudget {
     dirty_inodes: DirtyInodes,
     throttle: Throttle,
     spare: SparePages,
+    invariants: Arc<Invariants>,
 }
 
 impl PageBudget {
@@ -316,7 +327,14 @@ impl PageBudget {
             dirty_inodes: DirtyInodes::default(),
             throttle: Throttle::new(pages / 32),
             spare: SparePages::new(),
+            invariants: Arc::default(),
         }
+    }
+
+    /// The budget with the volume's reaction to broken invariants.
+    #[must_use]
+    pub fn with_invariants(self, invariants: &Arc<Invariants>) -> Self {
+        Self { invariants: Arc::clone(invariants), ..self }
     }
 
     /// Inodes with something to write back.

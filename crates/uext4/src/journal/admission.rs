@@ -149,7 +149,14 @@ impl Journal {
     /// Ends a handle with `unused` credits.
     pub(super) fn stop(&self, unused: u32) {
         let returned = self.config.credits.returned(unused);
-        let after = self.running_state.leave(returned);
+        if Fault::SecondStop.is_injected() {
+            self.running_state.leave(0);
+        }
+        let Some(after) = self.running_state.leave(returned) else {
+            self.broken("a handle that ends is counted, with its credits");
+            self.commit_wake.notify_all();
+            return;
+        };
         if after.closed {
             if after.handles == 0 && !Fault::LostWakeUp.is_injected() {
                 let _state = self.state.lock();

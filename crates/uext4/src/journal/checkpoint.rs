@@ -134,16 +134,19 @@ impl Journal {
             true => Ok(()),
             false => self.flush.flush(),
         });
-        let tail = {
+        let (tail, holds) = {
             let mut state = self.state.lock();
             let oldest = logged.end_batch(&batch, flushed.is_ok());
             flushed?;
             let durable = state.durable;
-            state.ring.advance(oldest, durable, durable.next())
+            let tail = state.ring.advance(oldest, durable, durable.next());
+            (tail, state.ring.holds(&self.map, tail))
         };
+        self.check(holds, "the log is in use from its tail to its head")?;
         stage("checkpoint: tail");
         if tail.gained > 0 {
-            self.write_tail(tail)?;
+            // The ring has lost these blocks, so no other thread may checkpoint.
+            self.write_tail(tail).inspect_err(|error| self.abort(error.clone()))?;
             self.tail_moved(tail);
         }
         if !batch.is_empty() || tail.gained > 0 {

@@ -16,7 +16,7 @@ use super::log::Tail;
 use super::recovery::AbortOnPanic;
 use super::transaction::Contents;
 use super::{FreeSpaceHooks, Journal, State, later};
-use crate::cache::Snapshot;
+use crate::cache::{BlockKind, Snapshot};
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::stats::Histogram;
@@ -34,8 +34,9 @@ struct Closed {
     tid: Tid,
     images: Vec<Snapshot>,
     contents: Contents,
-    /// Its first block in the log.
+    /// Its first block in the log, and the number of its blocks.
     start: u32,
+    blocks: u32,
     opened_next: bool,
     /// Times of its close, and of the opening of the next transaction.
     closed_at: Instant,
@@ -135,7 +136,7 @@ impl Journal {
 
     /// Commits the running transaction.
     fn commit_running(&self, batch: &mut CommitBatching) -> Result<()> {
-        let Some(mut closed) = self.close_running() else { return Ok(()) };
+        let Some(mut closed) = self.close_running()? else { return Ok(()) };
         if self.is_aborted() {
             // The transaction may hold half an operation, so it must not become durable.
             return Ok(());
@@ -146,6 +147,7 @@ impl Journal {
             data.write(closed.tid)?;
             phases.end(&self.stats.data_flush);
         }
+        self.check_bitmaps(&closed.images)?;
         self.seal(&mut closed.images);
         phases.end(&self.stats.seal);
         self.write_out(&closed, &mut phases)?;
@@ -153,7 +155,7 @@ impl Journal {
     }
 
     /// Closes the running transaction and takes its contents. `None` if it is empty.
-    fn close_running(&self) -> Option<Closed> {
+    fn close_running(&self) -> Result<Option<Closed>> {
         stage("locked");
         let closed_at = Instant::now();
         let mut phases = Phases(closed_at);
@@ -167,6 +169,9 @@ impl Journal {
         }
         phases.end(&self.stats.lock);
         let mut contents = self.transaction(tid).take();
+        let used = contents.buffers.len() + contents.revoked.len();
+        let granted = self.running_state.load().credits as usize;
+        self.check(used <= granted, "a transaction has credits for its blocks")?;
         if !contents.buffers.is_empty() {
             self.count_in_superblock(tid, &mut contents);
         }
@@ -177,14 +182,17 @@ impl Journal {
         }
         if images.is_empty() && contents.revoked.is_empty() {
             self.reopen_empty(tid, contents);
-            return None;
+            return Ok(None);
         }
         self.stats.note_close(self.times(tid).take(closed_ns), self.running_state.load().credits);
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
-        let start = state.ring.reserve(&self.map, tid, blocks);
+        let follows = state.durable.next() == tid;
+        let start = state.ring.reserve(&self.map, tid, blocks).filter(|_| follows);
         let opened_next = self.has_room(&state);
         drop(state);
+        let what = "a transaction follows the one before it in the log, and has room";
+        let start = start.ok_or_else(|| self.broken(what))?;
         if opened_next {
             self.open_next(tid.next());
         } else {
@@ -192,7 +200,29 @@ impl Journal {
         }
         phases.end(&self.stats.snapshot);
         let snapshotted_at = phases.0;
-        Some(Closed { tid, images, contents, start, opened_next, closed_at, snapshotted_at })
+        Ok(Some(Closed {
+            tid,
+            images,
+            contents,
+            start,
+            blocks,
+            opened_next,
+            closed_at,
+            snapshotted_at,
+        }))
+    }
+
+    /// Checks that the bitmaps to be logged have no bit that the allocator does not know of. Only
+    /// for test harnesses, because it costs a twelfth of a small commit; the allocator looks at the
+    /// bits themselves when it allocates and marks used.
+    fn check_bitmaps(&self, images: &[Snapshot]) -> Result<()> {
+        let hooks = self.free_space_hooks().filter(|_| cfg!(feature = "strict-invariants"));
+        let Some(space) = hooks else { return Ok(()) };
+        images.iter().try_for_each(|snapshot| {
+            let BlockKind::BlockBitmap(group) = snapshot.kind else { return Ok(()) };
+            let holds = space.contains(group, &snapshot.image);
+            self.check(holds, "the in-memory bitmap contains the journaled one")
+        })
     }
 
     /// Updates the free counts of the superblock, as part of the transaction if they changed. The
@@ -218,7 +248,7 @@ impl Journal {
         }
     }
 
-    fn free_space_hooks(&self) -> Option<Arc<dyn FreeSpaceHooks>> {
+    pub(super) fn free_space_hooks(&self) -> Option<Arc<dyn FreeSpaceHooks>> {
         self.free_space_hooks.get().and_then(std::sync::Weak::upgrade)
     }
 
@@ -266,6 +296,8 @@ impl Journal {
         let lost = Fault::LostRevoke.is_injected();
         let revoked = if lost { &none } else { &closed.contents.revoked };
         let blocks = self.format.encode(closed.tid, images, revoked);
+        let fills = lost || blocks.len() + 1 == closed.blocks as usize;
+        self.check(fills, "a transaction fills the blocks of the log that it has")?;
         self.stats.log_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         let commit = self.format.commit_block(closed.tid);
         let mut views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
@@ -354,7 +386,8 @@ impl Journal {
     }
 
     /// Frees the log blocks before a tail that is durable now.
-    pub(super) fn tail_moved(&self, tail: Tail) {
+    pub(super) fn tail_moved(&self, mut tail: Tail) {
+        tail.gained += u32::from(Fault::ExtraLogBlock.is_injected());
         self.data.tail_moved(tail.tid);
         self.state.lock().ring.release(tail.gained);
         self.commit_wake.notify_all();

@@ -12,6 +12,7 @@
 use super::Journal;
 use crate::cache::{BlockKind, Buffer, BufferWrite};
 use crate::error::{Error, ErrorKind, Result};
+use crate::injected_faults::Fault;
 use crate::sync::RankGuard;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, Tid};
@@ -97,11 +98,11 @@ impl<'j> Handle<'j> {
     fn bring_in(&mut self, buffer: &Arc<Buffer>, guard: &mut BufferWrite<'_>) -> Result<bool> {
         let is_new = guard.transaction() != Some(self.tid);
         if is_new {
-            debug_assert!(
-                guard.transaction().is_none(),
-                "a snapshot removes the block from its transaction"
-            );
-            self.take_credit(buffer.block())?;
+            let alone = guard.transaction().is_none();
+            self.journal.check(alone, "a block is in one transaction at a time")?;
+            if !Fault::FreeRide.is_injected() {
+                self.take_credit()?;
+            }
             guard.set_transaction(Some(self.tid));
             self.journal.transaction(self.tid).add_buffer(Arc::clone(buffer));
         }
@@ -141,7 +142,7 @@ impl<'j> Handle<'j> {
     /// # Errors
     /// Those of [`Handle::write`].
     pub fn forget(&mut self, block: BlockNo) -> Result<()> {
-        self.take_credit(block)?;
+        self.take_credit()?;
         self.changed = true;
         if let Some(buffer) = self.journal.cache().remove(block) {
             buffer.write().set_transaction(None);
@@ -157,14 +158,12 @@ impl<'j> Handle<'j> {
         self.journal.transaction(self.tid).add_freed(freed);
     }
 
-    fn take_credit(&mut self, block: BlockNo) -> Result<()> {
+    fn take_credit(&mut self) -> Result<()> {
         if self.journal.is_aborted() {
             return Err(self.journal.aborted_error());
         }
         if self.credits == 0 && !self.extend_to(1) {
-            debug_assert!(false, "handle out of credits at block {block}");
-            let context = format!("handle out of credits at block {block}");
-            return Err(Error::new(ErrorKind::Internal, context));
+            return Err(self.journal.broken("a handle has credits for its blocks"));
         }
         self.credits -= 1;
         Ok(())

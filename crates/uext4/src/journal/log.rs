@@ -129,14 +129,20 @@ impl Ring {
         self.free >= blocks
     }
 
-    /// Takes blocks for transaction `tid`. Returns the first one.
-    pub(super) fn reserve(&mut self, map: &LogMap, tid: Tid, blocks: u32) -> u32 {
-        assert!(self.free >= blocks, "a transaction was opened without room for its commit");
+    /// Takes blocks for transaction `tid`. Returns the first one; `None` if the ring does not end
+    /// with the transaction before `tid`, or has no room, although `tid` was opened.
+    pub(super) fn reserve(&mut self, map: &LogMap, tid: Tid, blocks: u32) -> Option<u32> {
+        let follows = |&(last, start, len): &(Tid, u32, u32)| {
+            last.next() == tid && map.after(start, len) == self.head
+        };
+        if self.free < blocks || !self.entries.back().is_none_or(follows) {
+            return None;
+        }
         let start = self.head;
         self.head = map.after(start, blocks);
         self.free -= blocks;
         self.entries.push_back((tid, start, blocks));
-        start
+        Some(start)
     }
 
     /// Drops the transactions before `oldest`, or all up to `durable` if there is none, and returns
@@ -161,6 +167,12 @@ impl Ring {
     /// The oldest transaction in the log that is not fully checkpointed, and its first block.
     pub(super) fn oldest(&self) -> Option<(Tid, u32)> {
         self.entries.front().map(|&(tid, start, _)| (tid, start))
+    }
+
+    /// Whether the blocks from `tail` to the head are those in use.
+    pub(super) fn holds(&self, map: &LogMap, tail: Tail) -> bool {
+        let used = map.len().checked_sub(1 + self.free + tail.gained);
+        used.is_some_and(|used| map.after(tail.start, used) == self.head)
     }
 
     /// Frees the blocks before a tail that is durable now.
@@ -195,12 +207,33 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_that_was_damaged_is_noticed() {
+        let map = map();
+        let ring = || {
+            let mut ring = Ring::empty(&map);
+            assert_eq!(ring.reserve(&map, Tid(7), 3), Some(1));
+            ring
+        };
+        let tail = Tail { tid: Tid(7), start: 1, gained: 0 };
+        assert!(ring().holds(&map, tail));
+        assert_eq!(ring().reserve(&map, Tid(9), 1), None, "a transaction is missing");
+        assert_eq!(ring().reserve(&map, Tid(8), 8), None, "there is no room");
+        let head = Ring { head: 5, ..ring() };
+        assert!(!head.holds(&map, tail));
+        let mut head = head;
+        assert_eq!(head.reserve(&map, Tid(8), 1), None, "the head is elsewhere");
+        let free = |free| Ring { free, ..ring() }.holds(&map, tail);
+        assert!(!free(8) && !free(6) && !free(11) && free(7));
+        assert!(!ring().holds(&map, Tail { gained: 1, ..tail }));
+    }
+
+    #[test]
     fn the_tail_moves_to_the_oldest_transaction_that_is_needed() {
         let map = map();
         let mut ring = Ring::empty(&map);
-        assert_eq!(ring.reserve(&map, Tid(7), 3), 1);
-        assert_eq!(ring.reserve(&map, Tid(8), 2), 4);
-        assert_eq!(ring.reserve(&map, Tid(9), 2), 6);
+        assert_eq!(ring.reserve(&map, Tid(7), 3), Some(1));
+        assert_eq!(ring.reserve(&map, Tid(8), 2), Some(4));
+        assert_eq!(ring.reserve(&map, Tid(9), 2), Some(6));
         let tail = ring.advance(Some(Tid(8)), Tid(9), Tid(10));
         assert_eq!(tail, Tail { tid: Tid(8), start: 4, gained: 3 });
         // No transaction is needed, but 9 is not durable yet.

@@ -63,7 +63,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
-use uext4_ondisk::{BlockNo, Tid};
+use uext4_ondisk::{BlockNo, GroupNo, Tid};
 
 /// The free-space accounting, which the allocator implements.
 pub trait FreeSpaceHooks: Send + Sync + std::fmt::Debug {
@@ -71,6 +71,14 @@ pub trait FreeSpaceHooks: Send + Sync + std::fmt::Debug {
     /// closed and no handle is open, so that the superblock logged with the transaction agrees with
     /// them.
     fn journaled_free(&self) -> (u64, u32);
+
+    /// Whether a block bitmap that is about to be logged has no bit that the in-memory bitmap of
+    /// its group lacks.
+    fn contains(&self, group: GroupNo, logged: &[u8]) -> bool;
+
+    /// Whether reserved and allocated blocks together fit into the free ones. No thread may change
+    /// the volume meanwhile.
+    fn is_balanced(&self) -> bool;
 
     /// The transaction that freed these blocks is durable, so they can be reused.
     fn freed(&self, freed: Vec<Freed>);
@@ -330,6 +338,24 @@ impl Journal {
         if let Some(AbortObserver(observer)) = self.abort_observer.get() {
             observer(&cause);
         }
+    }
+
+    /// Goes on if the invariant `what` holds. Otherwise the journal is aborted, before a bad state
+    /// can become durable. What an abort left half done breaks nothing. The caller holds no lock of
+    /// rank `Journal` or higher.
+    ///
+    /// # Errors
+    /// The invariant is broken.
+    pub(crate) fn check(&self, holds: bool, what: &'static str) -> Result<()> {
+        if holds { Ok(()) } else { Err(self.broken(what)) }
+    }
+
+    #[cold]
+    fn broken(&self, what: &'static str) -> Error {
+        if self.is_aborted() {
+            return self.aborted_error();
+        }
+        self.cache.invariants().broken(what)
     }
 
     /// Wakes the journal's threads to look at the state again.

@@ -117,10 +117,19 @@ impl PackedState {
             .is_ok()
     }
 
-    /// Removes one handle and returns its `unused` credits. Returns the state after that.
-    pub(super) fn leave(&self, unused: u32) -> RunningState {
+    /// Removes one handle and returns its `unused` credits. Returns the state after that. `None`
+    /// if there were not so many: the handle, if there is one, is removed all the same, so that no
+    /// thread waits for it.
+    pub(super) fn leave(&self, unused: u32) -> Option<RunningState> {
         let delta = HANDLE_ONE + u64::from(unused);
-        RunningState::unpack(self.0.fetch_sub(delta, Ordering::AcqRel) - delta)
+        let word = self.0.fetch_sub(delta, Ordering::AcqRel);
+        let before = RunningState::unpack(word);
+        if before.handles > 0 && before.credits >= unused {
+            return Some(RunningState::unpack(word - delta));
+        }
+        let mended = if before.handles > 0 { u64::from(unused) } else { delta };
+        self.0.fetch_add(mended, Ordering::AcqRel);
+        None
     }
 
     /// Closes the transaction: no handle joins from now on.
@@ -140,6 +149,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn more_leaves_than_joins_are_noticed() {
+        let state = PackedState::new(Tid(7));
+        assert_eq!(state.leave(0), None);
+        assert!(state.join(5, 256).is_ok());
+        assert_eq!(state.leave(6), None);
+        let now = state.load();
+        assert_eq!((now.tid, now.handles, now.credits, now.closed), (Tid(7), 0, 5, false));
+    }
+
+    #[test]
     fn join_leave_close_open() {
         let state = PackedState::new(Tid(u32::MAX));
         assert_eq!(state.join(100, 256).map(|now| now.tid), Ok(Tid(u32::MAX)));
@@ -147,7 +166,7 @@ mod tests {
         assert!(state.extend(156, 256) && !state.extend(1, 256));
         assert_eq!(state.close().handles, 1);
         assert_eq!(state.join(1, 256), Err(Refusal::Closed));
-        let left = state.leave(246);
+        let left = state.leave(246).unwrap();
         assert_eq!((left.handles, left.credits, left.closed), (0, 10, true));
         state.open(left.tid.next(), 7);
         let now = state.load();

@@ -292,7 +292,7 @@ impl Journal {
         };
         let (stats, waits): (Arc<JournalStats>, Arc<Waits>) = Default::default();
         let admission = Arc::clone(&stats.admission);
-        Arc::new(Self {
+        let journal = Arc::new(Self {
             cache: Arc::clone(cache),
             config,
             running_state: PackedState::new(tid),
@@ -331,7 +331,14 @@ impl Journal {
             threads: Mutex::new(LockRank::Leaf, Vec::new()),
             stats,
             waits,
-        })
+        });
+        let weak = Arc::downgrade(&journal);
+        cache.invariants().set_reaction(Box::new(move |error| {
+            if let Some(journal) = weak.upgrade() {
+                journal.abort(error);
+            }
+        }));
+        journal
     }
 
     /// Declares a log empty, durably, that must not be replayed. To be called before the file
@@ -419,6 +426,8 @@ impl Journal {
             return Err(self.aborted_error());
         }
         self.commit_all()?;
+        let balanced = self.free_space_hooks().is_none_or(|space| space.is_balanced());
+        self.check(balanced, "reserved and allocated blocks fit into the free ones")?;
         self.checkpoint_all()?;
         let next = self.state.lock().durable.next();
         let mut superblock = self.superblock.lock();

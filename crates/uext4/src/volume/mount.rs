@@ -140,7 +140,8 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;
     let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes - map_bytes;
-    let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size));
+    let budget = PageBudget::new(page_bytes, layout.block_size);
+    let budget = Arc::new(budget.with_invariants(cache.invariants()));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let context = InodeContext {
         dax: dax_mode(&cache, &options),

@@ -108,6 +108,7 @@ impl Volume {
             ("commits_batched", load(&stats.batch_waits)),
             ("commits_batched_in_full", load(&stats.batches_full)),
             ("metadata_reads", metadata_misses),
+            ("invariants_broken", journal.cache().invariants().broken_count()),
             ("discards", discards.requests),
             ("discard_bytes", discards.bytes),
             ("discards_failed", discards.failures),

@@ -149,6 +149,8 @@ impl Writeback {
         nodes: &mut NodeAllocations,
         unwritten: bool,
     ) -> Result<()> {
+        let is_written = pending.data.is_empty();
+        self.space.journal().check(is_written, "data is given to the device before its mapping")?;
         let start = match &mut pending.blocks {
             PendingBlocks::Allocated(allocation) => {
                 self.space.mark_used(handle, allocation, pending.len)?

@@ -110,7 +110,9 @@ impl Writeback {
             return self.map_before_data(parts, times);
         }
         let mut runs = take_overwrites(parts);
-        take_new(parts, &mut runs);
+        if !Fault::SkippedData.is_injected() {
+            take_new(parts, &mut runs);
+        }
         self.write_runs(runs)?;
         self.note_written(parts);
         self.map(parts, times)

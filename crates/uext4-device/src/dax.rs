@@ -43,7 +43,7 @@ use crate::dax_backing::{Backing, HUGETLBFS, allocate};
 use crate::dax_map::Mapping;
 use crate::dax_memory::DaxMemory;
 use crate::device::{Device, check_read, check_write};
-use crate::group_flush::GroupFlush;
+use crate::flush_latch::FlushLatch;
 use crate::image_lock::{LockedImage, is_hole, open_locked, release};
 use crate::open_error::OpenError;
 use crate::options::Access;
@@ -74,7 +74,7 @@ pub struct DaxDevice {
     len: u64,
     read_only: bool,
     fresh: AtomicBool,
-    flushes: GroupFlush,
+    flushes: FlushLatch,
 }
 
 impl Drop for DaxDevice {
@@ -145,7 +145,7 @@ impl DaxDevice {
             len: total - offset,
             read_only: !writing,
             fresh: AtomicBool::new(fresh),
-            flushes: GroupFlush::default(),
+            flushes: FlushLatch::default(),
         })
     }
 

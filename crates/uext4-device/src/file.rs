@@ -10,7 +10,7 @@
 //! - A writer has the image alone: it holds `flock(LOCK_EX)`, on block devices also `O_EXCL`, and
 //!   refuses an image that backs a loop device. A reader holds `flock(LOCK_SH)`, so no uext4 writes
 //!   while it reads. Locks belong to the open file: they survive a fork and end with the process.
-//! - After a failure to make bytes durable every later attempt fails (see `group_flush`).
+//! - After a failure to make bytes durable every later attempt fails (see `flush_latch`).
 //! - If the caller wants it, a write for which the store has no room is held (see `room`).
 //!
 //! # Locking
@@ -32,7 +32,7 @@ mod opening;
 
 use crate::device::{Device, WriteRun, check_read, check_write, total_len};
 use crate::direct::{Alignment, Direct};
-use crate::group_flush::GroupFlush;
+use crate::flush_latch::FlushLatch;
 use crate::image_lock::release;
 use crate::options::Submission;
 use crate::piece::Pieces;
@@ -59,7 +59,7 @@ pub struct FileDevice {
     discard_unit: u64,
     read_only: bool,
     fresh: AtomicBool,
-    flushes: GroupFlush,
+    flushes: FlushLatch,
     room: Room,
     direct: Option<Direct>,
     rings: Option<Rings>,
@@ -125,8 +125,8 @@ impl FileDevice {
         self.direct.as_ref().map(Direct::alignment)
     }
 
-    /// The shared flushes.
-    pub(crate) fn flushes(&self) -> &GroupFlush {
+    /// The flushes, for a queue of this device.
+    pub(crate) fn flushes(&self) -> &FlushLatch {
         &self.flushes
     }
 

@@ -35,7 +35,7 @@ mod direct;
 mod fault;
 mod fence;
 mod file;
-mod group_flush;
+mod flush_latch;
 #[allow(unsafe_code, reason = "calls of the C library's allocator")]
 pub mod heap;
 mod hook;
@@ -55,15 +55,15 @@ mod piece;
 #[allow(unsafe_code, reason = "a value is dereferenced while a hazard pointer protects it")]
 mod published;
 mod queue;
-#[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
-mod queue_ring;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod queue_table;
 pub mod reader_slot;
 mod record;
 mod recording;
-#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+#[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
 mod ring;
+#[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
+mod ring_writer;
 mod rings;
 mod room;
 mod sync_queue;

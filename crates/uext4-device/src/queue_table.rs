@@ -23,8 +23,7 @@ use crate::direct::Alignment;
 use crate::file::FileDevice;
 use crate::io_memory::IoBuf;
 use crate::queue::{QueueDone, QueueOp, QueueRequest};
-use crate::queue_ring::{FILE, QueueRing};
-use crate::ring::is_passing;
+use crate::ring::{FILE, Ring, is_passing};
 use crate::room::is_full;
 
 /// Well below the kernel's limit for one request.
@@ -129,7 +128,7 @@ impl Table {
     pub(crate) fn push(
         &mut self,
         request: QueueRequest,
-        ring: Option<&QueueRing>,
+        ring: Option<&Ring>,
     ) -> Result<(), QueueRequest> {
         if self.in_flight() == self.depth {
             return Err(request);
@@ -191,7 +190,7 @@ impl Table {
     }
 
     /// Starts a flush if none is in flight and requests wait for one.
-    pub(crate) fn start_flush(&mut self, ring: &QueueRing) {
+    pub(crate) fn start_flush(&mut self, ring: &Ring) {
         if !self.flush_group.is_empty() || self.flush_waiting.is_empty() {
             return;
         }
@@ -239,7 +238,7 @@ impl Table {
     }
 
     /// Moves ready requests to the submission queue.
-    pub(crate) fn fill(&mut self, ring: &mut QueueRing) {
+    pub(crate) fn fill(&mut self, ring: &mut Ring) {
         while self.pushed < self.ready.len() {
             let entry = self.entry(self.ready[self.pushed]);
             // SAFETY: the place owns the buffer until the request was answered or the ring is
@@ -277,7 +276,7 @@ impl Table {
     }
 
     /// Updates the table for the requests that the kernel has taken.
-    pub(crate) fn note_taken(&mut self, ring: &mut QueueRing) {
+    pub(crate) fn note_taken(&mut self, ring: &mut Ring) {
         let took = self.pushed - ring.untaken();
         for index in self.ready.drain(..took) {
             self.places[index as usize].taken = true;
@@ -287,11 +286,7 @@ impl Table {
     }
 
     /// Moves the available completions to `done` or to `answered`.
-    pub(crate) fn take_done(
-        &mut self,
-        ring: &mut QueueRing,
-        mut done: Option<&mut Vec<QueueDone>>,
-    ) {
+    pub(crate) fn take_done(&mut self, ring: &mut Ring, mut done: Option<&mut Vec<QueueDone>>) {
         for entry in ring.completions() {
             self.taken -= 1;
             let index = entry.user_data() as u32;
@@ -418,7 +413,7 @@ impl Table {
     }
 
     /// Looks up again under which indices the buffers are registered.
-    pub(crate) fn name_buffers(&mut self, ring: Option<&QueueRing>) {
+    pub(crate) fn name_buffers(&mut self, ring: Option<&Ring>) {
         for place in &mut self.places {
             place.fixed = ring.and_then(|ring| ring.fixed(&place.buf));
         }

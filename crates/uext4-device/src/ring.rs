@@ -1,89 +1,265 @@
-//! One io_uring and the writes in flight on it.
+//! One io_uring, for one file.
 //!
 //! # What
-//! [`Ring::write`] submits the requests of a call, many at a time, and returns when the kernel has
-//! answered all of them. The file is registered, and so is the ring's own aligned memory if the
-//! limit on locked memory allows it. Buffers that direct I/O cannot use are copied there.
+//! Sets up a ring with the best features of the kernel, registers the file and memory, and enters
+//! the kernel. `ring_writer` uses it for the writes of one call, `uring_queue` for asynchronous
+//! requests. Both argue why passing addresses to the kernel is sound.
 //!
-//! # Soundness
-//! The kernel reads buffers and lists of buffers by address, unknown to the compiler, from the push
-//! of a request until its completion is reaped. It reads three kinds of memory:
-//! - the caller's buffers, borrowed by [`Pieces`] for longer than the call;
-//! - the lists of those buffers, in `Pieces`, which the call borrows shared, so they stay;
-//! - slots of the ring's [`Arena`], which lives until the ring's file descriptor is closed. A slot
-//!   that a request reads is marked as taken and is not written before that request is reaped.
-//!
-//! Therefore it suffices that **the call does not end with a request in flight.** The loop ends
-//! only at `in_flight == 0`. If a panic unwinds through it, [`InFlight`]'s `Drop` waits for the
-//! requests that the kernel has taken. Requests that were pushed and never taken (the kernel
-//! refused the system call) stay in the queue. The ring is then marked broken, is never entered
-//! again, and closes, which drops them.
-//!
-//! # Kernels
-//! Only operations of Linux 5.6 are used. A request that the kernel cut short, interrupted or had
-//! no memory for is returned to the caller, which executes it by `pwrite`.
+//! # One thread
+//! Since Linux 6.1 the kernel processes completions only when the ring's thread asks for them
+//! (`DEFER_TASKRUN`), so they do not interrupt it and come in batches. Such a ring belongs to the
+//! thread that first enters it. Another thread gets `EEXIST`, and can neither reap requests in
+//! flight nor learn when they end. But it can close the ring: the kernel then finishes all requests
+//! and afterwards releases the registered files. One of them is an end of a pipe that nothing else
+//! has open, so the other end shows when that has happened ([`Ring::close_and_wait`]).
 
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{Builder, IoUring, cqueue, opcode, squeue, types};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::bounce::{AlignedBuf, Gather};
+use crate::bounce::AlignedBuf;
 use crate::direct::Alignment;
-use crate::piece::{PIECE_MAX, Pieces};
-use crate::room::is_full;
+use crate::io_memory::{IoBuf, IoMemory};
 
-/// Most requests in flight. Disks gain little beyond 64. The completion queue has twice as many
-/// places, so it cannot overflow.
-const DEPTH: u32 = 128;
-/// Bytes of a slot of the arena.
-const SLOT: usize = 16 * 1024;
-/// Slots of an arena: one for each bit of its map. 2 MiB, 8 of the largest requests.
-const SLOTS: u32 = u128::BITS;
-/// Consecutive system calls without progress after which the ring is given up.
+/// Index of the file in the ring's table.
+pub(crate) const FILE: types::Fixed = types::Fixed(0);
+/// Consecutive system calls without progress after which a ring is given up.
 pub(crate) const IDLE_MAX: u32 = 100;
 pub(crate) const IDLE_WAIT: Duration = Duration::from_millis(1);
-/// Index of the file in the ring's table.
-const FILE: types::Fixed = types::Fixed(0);
+
 /// `IORING_ENTER_GETEVENTS`.
-pub(crate) const GETEVENTS: u32 = 1;
+const GETEVENTS: u32 = 1;
 
-const _: () = assert!(PIECE_MAX <= SLOT * SLOTS as usize);
+/// How long a wait may be prolonged to gather completions, in microseconds.
+const GATHER_WAIT_US: u32 = 50;
 
-/// A ring, used by one call at a time.
+/// The threads that use a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Users {
+    /// Any threads, one at a time.
+    Any,
+    /// The thread that first enters it. With `polled`, waiting polls the device.
+    One { polled: bool },
+}
+
+/// A ring for one file.
 pub(crate) struct Ring {
-    // Declared before the arena, because the file descriptor must close first.
     io: IoUring,
-    arena: Option<Arena>,
-    broken: bool,
+    /// Memory registered with the ring, if the kernel allowed it. Dropped after the ring.
+    memory: Vec<IoMemory>,
+    fixed: bool,
+    polled: bool,
+    /// Whether the thread that first enters the ring must still enable it.
+    asleep: bool,
+    /// At end of file once the kernel has closed the ring of one thread.
+    closed: Option<PipeReader>,
 }
 
 impl Ring {
-    /// Creates a ring for one open file, with an arena if its I/O is direct.
-    pub(crate) fn open(file: &File, align: Option<Alignment>) -> io::Result<Ring> {
-        // The caller waits for its own completions, so nothing need interrupt it (Linux 5.19).
-        let io = IoUring::builder()
-            .setup_coop_taskrun()
-            .build(DEPTH)
-            .or_else(|_| IoUring::builder().build(DEPTH))?;
-        io.submitter().register_files(&[file.as_raw_fd()])?;
-        let arena = align.map(|align| Arena::new(&io, align));
-        Ok(Ring { io, arena, broken: false })
+    /// Creates a ring of `depth` requests for an open file.
+    ///
+    /// # Errors
+    /// The error of the system: `ENOSYS`, `EPERM`, no memory, no descriptors.
+    pub(crate) fn open(
+        file: &File,
+        depth: usize,
+        users: Users,
+        memory: &[IoMemory],
+    ) -> io::Result<Ring> {
+        let depth = depth as u32;
+        let polled = users == Users::One { polled: true };
+        let new = || {
+            let mut builder = IoUring::builder();
+            if polled {
+                builder.setup_iopoll();
+            }
+            builder
+        };
+        let deferred = |builder: &mut Builder| {
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+            builder.setup_submit_all().setup_r_disabled().build(depth)
+        };
+        let cooperative = |builder: &mut Builder| {
+            builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(depth)
+        };
+        let shared = || cooperative(&mut new()).or_else(|_| new().build(depth));
+        let (io, asleep) = match users {
+            Users::Any => (shared()?, false),
+            Users::One { .. } => match deferred(&mut new()) {
+                Ok(io) => (io, true),
+                Err(_) => (shared()?, false),
+            },
+        };
+        let closed = match users {
+            Users::Any => {
+                io.submitter().register_files(&[file.as_raw_fd()])?;
+                None
+            }
+            Users::One { .. } => {
+                let (reader, writer) = io::pipe()?;
+                io.submitter().register_files(&[file.as_raw_fd(), writer.as_raw_fd()])?;
+                Some(reader)
+            }
+        };
+        let memory = memory.to_vec();
+        let mut ring = Ring { io, memory, fixed: false, polled, asleep, closed };
+        ring.register_memory();
+        Ok(ring)
     }
 
-    /// Whether the ring must be closed and not used again.
-    pub(crate) fn broken(&self) -> bool {
-        self.broken
+    /// Whether a polled ring can read this file. Only some devices have queues to poll.
+    pub(crate) fn can_poll(file: &File, at: u64, align: Alignment) -> bool {
+        let Ok(mut ring) = Ring::open(file, 1, Users::One { polled: true }, &[]) else {
+            return false;
+        };
+        let mut buf = ManuallyDrop::new(AlignedBuf::new(align.unit, align.for_memory()));
+        let entry = opcode::Read::new(FILE, buf.as_mut_ptr(), buf.len() as u32).offset(at).build();
+        let mut answer = None;
+        // SAFETY: the buffer is freed below, when the request was answered or the ring closed,
+        // and never if neither happens.
+        let mut ended = unsafe { ring.push(&entry) }.is_err();
+        while !ended {
+            let entered = ring.enter(1);
+            answer = ring.completions().next().map(|entry| entry.result());
+            ended = answer.is_some();
+            if !ended && entered.is_err_and(|error| !is_passing(&error)) {
+                ended = ring.close_and_wait(Duration::from_secs(1));
+                break;
+            }
+        }
+        if ended {
+            drop(ManuallyDrop::into_inner(buf));
+        }
+        answer == Some(align.unit as i32)
     }
 
-    /// Executes all requests. Returns the indices of those that must be executed in another way.
-    /// After an error no more requests are started.
-    pub(crate) fn write(&mut self, pieces: &Pieces<'_>) -> io::Result<Vec<usize>> {
-        let slots = vec![Slots::default(); pieces.len()];
-        InFlight { ring: self, pieces, slots, next: 0, count: 0, left: Vec::new(), failed: None }
-            .run()
+    fn register_memory(&mut self) {
+        if self.memory.is_empty() {
+            return;
+        }
+        let list: Vec<_> = self
+            .memory
+            .iter()
+            .map(|memory| libc::iovec {
+                iov_base: memory.start().as_ptr().cast(),
+                iov_len: memory.len(),
+            })
+            .collect();
+        // SAFETY: the ring holds the memory until it is closed. Registering reads and writes
+        // nothing; requests that name a part of it own the `IoBuf` of that part.
+        let registered = unsafe { self.io.submitter().register_buffers(&list) };
+        // Above RLIMIT_MEMLOCK, or if too large, the same memory is used unregistered.
+        self.fixed = registered.is_ok();
+    }
+
+    /// Index under which a buffer's memory is registered.
+    pub(crate) fn fixed(&self, buf: &IoBuf) -> Option<u16> {
+        if !self.fixed {
+            return None;
+        }
+        self.memory.iter().position(|memory| buf.is_of(memory)).map(|index| index as u16)
+    }
+
+    /// Whether memory is registered.
+    pub(crate) fn has_fixed(&self) -> bool {
+        self.fixed
+    }
+
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled
+    }
+
+    /// Adds a request to the submission queue.
+    ///
+    /// # Errors
+    /// The queue is full.
+    ///
+    /// # Safety
+    /// All memory whose address is in the entry stays valid and untouched until the request is
+    /// answered, or until the ring is dropped without having been entered since.
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), squeue::PushError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.io.submission().push(entry) }
+    }
+
+    /// Number of pushed requests that the kernel has not taken.
+    pub(crate) fn untaken(&mut self) -> usize {
+        let mut queue = self.io.submission();
+        queue.sync();
+        queue.len()
+    }
+
+    /// Submits the pushed requests and waits for `want` completions. It may return with fewer.
+    pub(crate) fn enter(&mut self, want: usize) -> io::Result<()> {
+        self.wake()?;
+        self.io.submit_and_wait(want).map(drop)
+    }
+
+    /// [`Ring::enter`], but a wait for fewer than `gather` completions is prolonged until
+    /// there are `gather` or `GATHER_WAIT_US` have passed, if the kernel can (Linux 6.12).
+    pub(crate) fn enter_gathering(&mut self, want: usize, gather: usize) -> io::Result<()> {
+        if want == 0 || gather <= want || self.polled || !self.io.params().is_feature_min_timeout()
+        {
+            return self.enter(want);
+        }
+        self.wake()?;
+        let args = types::SubmitArgs::new().min_wait_usec(GATHER_WAIT_US);
+        match self.io.submitter().submit_with_args(gather, &args) {
+            // The time is over without a completion.
+            Err(error) if error.raw_os_error() == Some(libc::ETIME) => self.enter(want),
+            entered => entered.map(drop),
+        }
+    }
+
+    /// Waits for a completion without submitting anything.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        self.wake()?;
+        // SAFETY: gives the kernel no entries and no memory; it only waits for a completion.
+        unsafe { self.io.submitter().enter::<()>(0, 1, GETEVENTS, None).map(drop) }
+    }
+
+    fn wake(&mut self) -> io::Result<()> {
+        if self.asleep {
+            self.io.submitter().register_enable_rings()?;
+            self.asleep = false;
+        }
+        Ok(())
+    }
+
+    /// Whether completions appear only when the ring is entered.
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.polled || self.io.submission().taskrun()
+    }
+
+    /// The available completions.
+    pub(crate) fn completions(&mut self) -> cqueue::CompletionQueue<'_> {
+        self.io.completion()
+    }
+
+    /// Closes the ring and waits until the kernel has ended every request that it took. False if it
+    /// has not in time, and may still use their memory.
+    pub(crate) fn close_and_wait(mut self, limit: Duration) -> bool {
+        let Some(closed) = self.closed.take() else { return false };
+        drop(self);
+        let Ok(limit) = Timespec::try_from(limit) else { return false };
+        loop {
+            let mut waiting = [PollFd::new(&closed, PollFlags::IN)];
+            match poll(&mut waiting, Some(&limit)) {
+                Ok(count) => return count > 0 && waiting[0].revents().contains(PollFlags::HUP),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether an error of [`Ring::enter`] says that another thread owns the ring.
+    pub(crate) fn is_of_another_thread(error: &io::Error) -> bool {
+        error.raw_os_error() == Some(libc::EEXIST)
     }
 }
 
@@ -92,226 +268,8 @@ impl Drop for Ring {
         // The kernel closes a ring some time after its last descriptor. The file and the locked
         // memory are released now. Errors are ignored, because nothing can be done about them.
         let _ = self.io.submitter().unregister_files();
-        if self.arena.as_ref().is_some_and(|arena| arena.registered) {
+        if self.fixed {
             let _ = self.io.submitter().unregister_buffers();
-        }
-    }
-}
-
-/// Aligned memory of a ring, lent in runs of slots.
-struct Arena {
-    memory: AlignedBuf,
-    registered: bool,
-    /// The slots that requests read, one bit each.
-    taken: u128,
-}
-
-/// A run of slots, perhaps empty.
-#[derive(Clone, Copy, Default)]
-struct Slots {
-    first: u32,
-    count: u32,
-}
-
-impl Slots {
-    fn mask(self) -> u128 {
-        let ones = if self.count == SLOTS { u128::MAX } else { (1 << self.count) - 1 };
-        ones << self.first
-    }
-
-    fn start(self) -> usize {
-        self.first as usize * SLOT
-    }
-}
-
-impl Arena {
-    fn new(io: &IoUring, align: Alignment) -> Arena {
-        let memory = AlignedBuf::new(SLOT * SLOTS as usize, align.for_memory());
-        let whole =
-            libc::iovec { iov_base: memory.as_ptr().cast_mut().cast(), iov_len: memory.len() };
-        // SAFETY: the memory stays where it is (it is on the heap, and the arena that owns it
-        // lives in the ring) until the ring unregisters it and closes. The kernel only reads it:
-        // no request of this module but writes to the file names it.
-        let registered = unsafe { io.submitter().register_buffers(&[whole]) };
-        // Above RLIMIT_MEMLOCK the same memory is used unregistered.
-        Arena { memory, registered: registered.is_ok(), taken: 0 }
-    }
-
-    /// The first run of free slots that holds `len` bytes.
-    fn take(&mut self, len: usize) -> Option<Slots> {
-        let count = len.div_ceil(SLOT) as u32;
-        (0..=SLOTS - count).map(|first| Slots { first, count }).find(|slots| {
-            let free = self.taken & slots.mask() == 0;
-            if free {
-                self.taken |= slots.mask();
-            }
-            free
-        })
-    }
-
-    fn give_back(&mut self, slots: Slots) {
-        self.taken &= !slots.mask();
-    }
-}
-
-/// The requests of one call. Its drop waits for them.
-struct InFlight<'r, 'p, 'b> {
-    ring: &'r mut Ring,
-    pieces: &'p Pieces<'b>,
-    /// The arena's slots of each copied request in flight.
-    slots: Vec<Slots>,
-    /// Next request to push.
-    next: usize,
-    /// Requests pushed and not reaped.
-    count: usize,
-    /// Requests that the kernel did not complete.
-    left: Vec<usize>,
-    failed: Option<io::Error>,
-}
-
-impl InFlight<'_, '_, '_> {
-    fn run(mut self) -> io::Result<Vec<usize>> {
-        let mut idle = 0;
-        loop {
-            if self.failed.is_none() {
-                self.push_all();
-            }
-            if self.count == 0 {
-                break;
-            }
-            // While more requests wait for a place, a refill pays when half of them have returned.
-            let more = self.next < self.pieces.len() && self.failed.is_none();
-            let wanted = if more { self.count.div_ceil(2) } else { self.count };
-            let entered = self.ring.io.submit_and_wait(wanted);
-            let reaped = self.reap();
-            match entered {
-                Ok(_) => idle = 0,
-                Err(error) if is_passing(&error) && (reaped > 0 || idle < IDLE_MAX) => {
-                    idle = if reaped > 0 { 0 } else { idle + 1 };
-                    if idle > 1 {
-                        std::thread::sleep(IDLE_WAIT);
-                    }
-                }
-                Err(_) => {
-                    self.give_up();
-                    break;
-                }
-            }
-        }
-        match self.failed.take() {
-            Some(error) => Err(error),
-            None => {
-                self.left.extend(self.next..self.pieces.len());
-                Ok(std::mem::take(&mut self.left))
-            }
-        }
-    }
-
-    /// Pushes as many requests as fit.
-    fn push_all(&mut self) {
-        while self.next < self.pieces.len() && self.count < DEPTH as usize {
-            let Some(entry) = self.prepare(self.next) else { return };
-            // SAFETY: the entry's addresses stay valid until it is reaped; see Soundness above.
-            // `count` is raised at once, so a panic from here on waits for it.
-            if unsafe { self.ring.io.submission().push(&entry) }.is_err() {
-                self.free_slots(self.next);
-                return;
-            }
-            self.count += 1;
-            self.next += 1;
-        }
-    }
-
-    /// The request, with its bytes copied to the arena if necessary. `None` if the arena is full.
-    fn prepare(&mut self, index: usize) -> Option<squeue::Entry> {
-        let piece = self.pieces.get(index);
-        let slices = self.pieces.slices(index);
-        let entry = match &mut self.ring.arena {
-            Some(arena) if piece.copied => {
-                let slots = arena.take(piece.len)?;
-                self.slots[index] = slots;
-                let to = &mut arena.memory[slots.start()..slots.start() + piece.len];
-                Gather::new(slices).fill(to);
-                let len = piece.len as u32;
-                if arena.registered {
-                    opcode::WriteFixed::new(FILE, to.as_ptr(), len, 0).offset(piece.at).build()
-                } else {
-                    opcode::Write::new(FILE, to.as_ptr(), len).offset(piece.at).build()
-                }
-            }
-            // The standard library guarantees that `IoSlice` has the layout of an iovec.
-            _ => {
-                let list = slices.as_ptr().cast::<libc::iovec>();
-                opcode::Writev::new(FILE, list, slices.len() as u32).offset(piece.at).build()
-            }
-        };
-        Some(entry.user_data(index as u64))
-    }
-
-    /// Reaps the available completions. Returns their number.
-    fn reap(&mut self) -> usize {
-        let mut reaped = 0;
-        loop {
-            // One at a time, so that the queue is not borrowed while its entry is processed.
-            let Some(entry) = self.ring.io.completion().next() else { return reaped };
-            reaped += 1;
-            self.count -= 1;
-            let index = entry.user_data() as usize;
-            self.free_slots(index);
-            let result = entry.result();
-            if result >= 0 {
-                if result as usize != self.pieces.get(index).len {
-                    self.left.push(index);
-                }
-                continue;
-            }
-            let error = io::Error::from_raw_os_error(-result);
-            let canceled = error.raw_os_error() == Some(libc::ECANCELED);
-            if is_passing(&error) || canceled || is_full(&error) {
-                // Without the ring, the write can wait for room and does not block the ring.
-                self.left.push(index);
-            } else {
-                self.failed.get_or_insert(error);
-            }
-        }
-    }
-
-    fn free_slots(&mut self, index: usize) {
-        let slots = std::mem::take(&mut self.slots[index]);
-        if let Some(arena) = &mut self.ring.arena {
-            arena.give_back(slots);
-        }
-    }
-
-    /// Waits for the requests that the kernel has taken. It never gets the others.
-    fn give_up(&mut self) {
-        let untaken = {
-            let mut queue = self.ring.io.submission();
-            queue.sync();
-            queue.len()
-        };
-        if untaken > 0 {
-            self.ring.broken = true;
-        }
-        while self.count > untaken {
-            // SAFETY: gives the kernel no entries and no memory; it only waits for a completion.
-            let waited = unsafe { self.ring.io.submitter().enter::<()>(0, 1, GETEVENTS, None) };
-            if self.reap() == 0 && waited.is_err() {
-                std::thread::sleep(IDLE_WAIT);
-            }
-        }
-        if untaken > 0 {
-            // The kernel takes entries in order, so these are the last pushed.
-            self.next -= untaken;
-            self.count = 0;
-        }
-    }
-}
-
-impl Drop for InFlight<'_, '_, '_> {
-    fn drop(&mut self) {
-        if self.count > 0 {
-            self.give_up();
         }
     }
 }
@@ -320,7 +278,3 @@ impl Drop for InFlight<'_, '_, '_> {
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
-
-#[cfg(test)]
-#[path = "ring_tests.rs"]
-mod tests;

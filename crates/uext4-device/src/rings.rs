@@ -21,11 +21,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::direct::Alignment;
 use crate::piece::Pieces;
-use crate::ring::Ring;
+use crate::ring_writer::RingWriter;
 
 /// The rings of one open file.
 pub(crate) struct Rings {
-    rings: Box<[Mutex<Option<Ring>>]>,
+    rings: Box<[Mutex<Option<RingWriter>>]>,
     file: File,
     align: Option<Alignment>,
 }
@@ -38,7 +38,7 @@ const RINGS_MAX: usize = 8;
 impl Rings {
     /// Rings for a file. Opens the first one, to find out whether the system allows it.
     pub(crate) fn open(file: File, align: Option<Alignment>) -> io::Result<Rings> {
-        let first = Ring::open(&file, align)?;
+        let first = RingWriter::open(&file, align)?;
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         let rings: Box<[_]> =
             (0..processors.clamp(RINGS_MIN, RINGS_MAX)).map(|_| Mutex::new(None)).collect();
@@ -51,7 +51,7 @@ impl Rings {
         let mut place = self.take();
         let ring = match &mut *place {
             Some(ring) => ring,
-            None => match Ring::open(&self.file, self.align) {
+            None => match RingWriter::open(&self.file, self.align) {
                 Ok(ring) => place.insert(ring),
                 // No descriptor or no memory is left for one more.
                 Err(_) => return Ok((0..pieces.len()).collect()),
@@ -64,7 +64,7 @@ impl Rings {
         result
     }
 
-    fn take(&self) -> MutexGuard<'_, Option<Ring>> {
+    fn take(&self) -> MutexGuard<'_, Option<RingWriter>> {
         let hint = thread_number();
         let place = |step: usize| &self.rings[(hint + step) % self.rings.len()];
         let free = (0..self.rings.len()).find_map(|step| place(step).try_lock());

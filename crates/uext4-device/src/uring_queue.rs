@@ -10,7 +10,7 @@
 //! # Durability
 //! - `Flush` is an `fdatasync` on the ring, one at a time, because the kernel reports a writeback
 //!   error once per open file, and one of two flushes in flight could get the other's error. Later
-//!   requests share the next flush. A failure is latched for the whole device (see `group_flush`).
+//!   requests share the next flush. A failure is latched for the whole device (see `flush_latch`).
 //! - `WriteDurable` is a write with `RWF_DSYNC` on a file that bypasses the page cache, where that
 //!   is cheapest and hides no error. On a block device the kernel adds a flush to each such write,
 //!   and through the page cache it reports errors as above. In both cases the write joins the next
@@ -30,7 +30,7 @@
 //!
 //! # Waiting
 //! A wait for one of many answers is prolonged by some microseconds to gather several
-//! ([`QueueRing::enter_gathering`]), because a wake-up costs more than a request.
+//! ([`Ring::enter_gathering`]), because a wake-up costs more than a request.
 //!
 //! # Room
 //! The queue itself holds a write for which the store has no room (see `room`). It repeats the
@@ -38,7 +38,7 @@
 //! with the others, and waits for room when nothing else is left to wait for.
 //!
 //! # Threads
-//! The ring belongs to the thread that first submits (see `queue_ring`). On another thread the
+//! The ring belongs to the thread that first submits (see `ring`). On another thread the
 //! queue closes it, waits until the kernel has finished with it, and creates a new one. Answers in
 //! the old ring are lost, so these requests are repeated; their buffers and ranges are still
 //! exclusive. A flush is repeated through the device's file, which has not yet reported the error
@@ -53,9 +53,8 @@ use std::time::Duration;
 
 use crate::file::FileDevice;
 use crate::queue::{DeviceQueue, QueueDone, QueueOptions, QueueRequest};
-use crate::queue_ring::QueueRing;
 use crate::queue_table::Table;
-use crate::ring::{IDLE_MAX, IDLE_WAIT, is_passing};
+use crate::ring::{IDLE_MAX, IDLE_WAIT, Ring, Users, is_passing};
 
 /// A wait for one of many answers ends with several at once: at most this share of those in flight,
 /// so that the device does not run out of work, and at most `GATHER_MAX`.
@@ -69,7 +68,7 @@ const END_WAIT: Duration = Duration::from_secs(1);
 /// A queue with a ring.
 pub(crate) struct UringQueue {
     /// `None` once the ring broke. Requests are then executed when they are submitted.
-    ring: Option<QueueRing>,
+    ring: Option<Ring>,
     table: ManuallyDrop<Table>,
     /// Whether the kernel may use buffers of the table for ever.
     stuck: bool,
@@ -87,8 +86,13 @@ impl UringQueue {
         let file = device.reopened().ok_or_else(|| io::Error::other("/proc is not there"))?;
         let (start, align) = (device.start(), device.alignment());
         let mut options = options.clone();
-        options.polled &= align.is_some_and(|align| QueueRing::can_poll(&file, start, align));
-        let ring = QueueRing::open(&file, options.depth, options.polled, &options.memory)?;
+        options.polled &= align.is_some_and(|align| Ring::can_poll(&file, start, align));
+        let ring = Ring::open(
+            &file,
+            options.depth,
+            Users::One { polled: options.polled },
+            &options.memory,
+        )?;
         let dsync = align.is_some() && !device.is_block_device() && !options.polled;
         let table = Table::new(device, options.depth, dsync);
         let (ring, table) = (Some(ring), ManuallyDrop::new(table));
@@ -121,7 +125,7 @@ impl UringQueue {
             return Err(error);
         }
         *idle = if moved { 0 } else { *idle + 1 };
-        if QueueRing::is_of_another_thread(&error) {
+        if Ring::is_of_another_thread(&error) {
             return self.move_here();
         }
         if is_passing(&error) && *idle < IDLE_MAX {
@@ -174,7 +178,7 @@ impl UringQueue {
         self.close_ring(false)?;
         let QueueOptions { depth, polled, memory } = &self.options;
         // Without a ring, requests are executed one by one.
-        self.ring = QueueRing::open(&self.file, *depth, *polled, memory).ok();
+        self.ring = Ring::open(&self.file, *depth, Users::One { polled: *polled }, memory).ok();
         self.table.name_buffers(self.ring.as_ref());
         Ok(())
     }

@@ -161,7 +161,7 @@ fn a_failed_flush_is_not_forgotten() {
 fn each_request_is_answered_by_a_device_that_is_gone() {
     let Some((folder, _device, mut queue)) = queue(64, 1 << 20) else { return };
     let file = File::open(folder.path().join("image")).unwrap();
-    let ring = QueueRing::open(&file, 64, false, &[]).unwrap();
+    let ring = Ring::open(&file, 64, Users::One { polled: false }, &[]).unwrap();
     drop(queue.ring.replace(ring));
     for tag in 0..64 {
         queue.push(write(tag * 4096, tag)).unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::FileDevice;
 use super::durable::DurableFiles;
 use crate::direct::Direct;
-use crate::group_flush::GroupFlush;
+use crate::flush_latch::FlushLatch;
 use crate::image_lock::{LockedImage, check_kind, is_hole, lock, open_locked, refuse_loop_backing};
 use crate::open_error::OpenError;
 use crate::options::{Access, Caching, FileOptions, Submission};
@@ -189,7 +189,7 @@ impl FileDevice {
             discard_unit: store_block.clamp(PAGE_BYTES, DISCARD_UNIT_MAX),
             read_only,
             fresh: AtomicBool::new(fresh),
-            flushes: GroupFlush::default(),
+            flushes: FlushLatch::default(),
             room: Room::new(Duration::ZERO),
             direct: None,
             rings: None,

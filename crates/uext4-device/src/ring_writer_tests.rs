@@ -1,4 +1,4 @@
-//! Tests of a ring: what no caller of a device can arrange.
+//! Tests of a writer's ring: what no caller of a device can arrange.
 
 use std::io::Write;
 
@@ -6,10 +6,10 @@ use super::*;
 use crate::device::WriteRun;
 
 /// A file of `len` bytes, and a ring for it; `None`, said so, where the system has no io_uring.
-fn ring(len: usize, align: Option<Alignment>) -> Option<(File, Ring)> {
+fn ring(len: usize, align: Option<Alignment>) -> Option<(File, RingWriter)> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&vec![0; len]).unwrap();
-    match Ring::open(&file, align) {
+    match RingWriter::open(&file, align) {
         Ok(ring) => Some((file, ring)),
         Err(error) => {
             println!("skipped: no io_uring: {error}");
@@ -25,9 +25,12 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
-fn in_flight<'r, 'p, 'b>(ring: &'r mut Ring, pieces: &'p Pieces<'b>) -> InFlight<'r, 'p, 'b> {
+fn in_flight<'r, 'p, 'b>(
+    writer: &'r mut RingWriter,
+    pieces: &'p Pieces<'b>,
+) -> InFlight<'r, 'p, 'b> {
     let slots = vec![Slots::default(); pieces.len()];
-    InFlight { ring, pieces, slots, next: 0, count: 0, left: Vec::new(), failed: None }
+    InFlight { writer, pieces, slots, next: 0, count: 0, left: Vec::new(), failed: None }
 }
 
 /// Far more requests than the ring has places, of sizes that leave holes in the arena.
@@ -54,7 +57,7 @@ fn more_requests_than_places() {
             for (offset, buf) in &bufs {
                 pieces.add(*offset, &WriteRun { offset: 0, bufs: buf }, align);
             }
-            assert!(pieces.len() > DEPTH as usize / 2);
+            assert!(pieces.len() > DEPTH / 2);
             assert_eq!(ring.write(&pieces).unwrap(), [0; 0], "round {round}");
         }
         assert!(content(&file) == want);
@@ -76,7 +79,7 @@ fn what_the_kernel_has_taken_is_waited_for() {
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut flight = in_flight(&mut ring, &pieces);
         flight.push_all();
-        flight.ring.io.submit().unwrap();
+        flight.writer.ring.enter(0).unwrap();
         assert_eq!(flight.count, 64);
         panic!("injected");
     }));
@@ -105,7 +108,7 @@ fn what_the_kernel_never_got_breaks_the_ring() {
 #[test]
 fn an_error_ends_the_call_with_nothing_in_flight() {
     let file = File::open("/dev/null").unwrap();
-    let Ok(mut ring) = Ring::open(&file, None) else { return };
+    let Ok(mut ring) = RingWriter::open(&file, None) else { return };
     let bytes = [0; 64];
     let bufs = [&bytes[..]];
     let mut pieces = Pieces::default();

@@ -28,7 +28,7 @@ pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{
     AllocateMode, DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue,
-    DirectRequest, Lease, Unlinked,
+    DirectRequest, Unlinked,
 };
 pub use inode::InodeRef;
 pub use vfs::{

@@ -11,9 +11,7 @@ use common::{Model, assert_clean, have, mke2fs, new};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use uext4::{AllocateMode, ErrorKind, FileKind, Lease, MountOptions, OpenFile, SetAttr, Volume};
+use uext4::{AllocateMode, ErrorKind, FileKind, MountOptions, OpenFile, SetAttr, Volume};
 use uext4_device::{AddressableDevice, MemoryDevice, SharedDevice};
 
 const BLOCK: usize = 4096;
@@ -89,7 +87,7 @@ fn what_an_overwrite_takes() {
 }
 
 #[test]
-fn an_overwrite_and_a_lease_allocate_nothing() {
+fn an_overwrite_allocates_nothing() {
     if !have("mke2fs") {
         return;
     }
@@ -99,13 +97,10 @@ fn an_overwrite_and_a_lease_allocate_nothing() {
     let mut data = [1; BLOCK];
     a.write_at(0, &[1; 64 * BLOCK]).unwrap();
     a.sync(false).unwrap();
-    let lease = a.map(0, 64 * BLOCK as u64).unwrap();
     let mut round = || {
         for at in 0..63 {
             a.write_at(at * BLOCK as u64 + 100, &data).unwrap();
             a.read_at(at * BLOCK as u64 + 100, &mut data).unwrap();
-            lease.write(at * BLOCK as u64 + 100, &data).unwrap();
-            lease.read(at * BLOCK as u64 + 100, &mut data).unwrap();
         }
     };
     // Memory of the device, of the thread, and what is learnt once.
@@ -130,7 +125,6 @@ fn options_and_flags() {
     let a = file(&volume, "a");
     a.write_at(0, &[1; BLOCK]).unwrap();
     assert!(!a.inode().is_dax());
-    assert_eq!(*a.map(0, 1).unwrap_err().kind(), ErrorKind::Unsupported);
     drop(a);
     volume.close().unwrap();
     for (words, by_flag, without) in [
@@ -159,18 +153,12 @@ fn options_and_flags() {
 
 const SIZE_MAX: usize = 40 * BLOCK;
 
-fn step(
-    rng: &mut StdRng,
-    volume: &Volume,
-    file: &OpenFile,
-    lease: &mut Option<(usize, Lease)>,
-    model: &mut Model,
-) {
+fn step(rng: &mut StdRng, volume: &Volume, file: &OpenFile, model: &mut Model) {
     let fill = rng.random_range(1..=255);
     let offset = rng.random_range(0..SIZE_MAX);
     let len = rng.random_range(1..4 * BLOCK);
     let (block, blocks) = (offset / BLOCK * BLOCK, len.next_multiple_of(BLOCK));
-    match rng.random_range(0..22) {
+    match rng.random_range(0..17) {
         0..=5 => {
             file.write_at(offset as u64, &vec![fill; len]).unwrap();
             model.write(offset, &vec![fill; len]);
@@ -210,43 +198,15 @@ fn step(
             file.allocate(AllocateMode::InsertRange, block as u64, blocks as u64).unwrap();
             model.0.splice(block..block, std::iter::repeat_n(0, blocks));
         }
-        16 => file.sync(rng.random()).unwrap(),
-        17 if offset < model.0.len() => {
-            let len = rng.random_range(1..=model.0.len() - offset);
-            *lease = Some((offset, file.map(offset as u64, len as u64).unwrap()));
-        }
-        _ => {
-            if let Some((start, lease)) = lease {
-                through_lease(rng, *start, lease, fill, model);
-            }
-        }
+        _ => file.sync(rng.random()).unwrap(),
     }
     assert!(read(file, offset as u64, len) == model.at(offset, len), "read of {len} at {offset}");
     assert_eq!(file.inode().size(), model.0.len() as u64);
     assert_eq!(number(volume, "pages"), 0);
 }
 
-/// Inside the file it is the file, however often its blocks have changed; behind its end it fails.
-fn through_lease(rng: &mut StdRng, start: usize, lease: &Lease, fill: u8, model: &mut Model) {
-    let at = rng.random_range(0..lease.len() as usize);
-    let len = rng.random_range(1..=(lease.len() as usize - at).min(3 * BLOCK));
-    let (offset, mut bytes) = (start + at, vec![fill; len]);
-    let is_inside = offset + len <= model.0.len();
-    if rng.random() {
-        let written = lease.write(at as u64, &bytes);
-        assert_eq!(written.is_ok(), is_inside, "{written:?}");
-        if is_inside {
-            model.write(offset, &bytes);
-        }
-    } else {
-        let read = lease.read(at as u64, &mut bytes);
-        assert_eq!(read.is_ok(), is_inside, "{read:?}");
-        assert!(!is_inside || bytes == model.at(offset, len), "lease: {len} at {offset}");
-    }
-}
-
 #[test]
-fn ordinary_access_and_leases_agree_with_bytes_in_memory() {
+fn ordinary_access_agrees_with_bytes_in_memory() {
     if !have("mke2fs") {
         return;
     }
@@ -265,14 +225,14 @@ fn ordinary_access_and_leases_agree_with_bytes_in_memory() {
             let words = format!("dax=always,{words}");
             let volume = open(&device, &words);
             let (mut rng, mut model) = (StdRng::seed_from_u64(seed), Model::default());
-            let (a, mut lease) = (file(&volume, "a"), None);
+            let a = file(&volume, "a");
             for n in 0..600 {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    step(&mut rng, &volume, &a, &mut lease, &mut model);
+                    step(&mut rng, &volume, &a, &mut model);
                 }));
                 assert!(result.is_ok(), "seed {seed} ({words}, blocks of {block_size}), step {n}");
             }
-            drop((a, lease));
+            drop(a);
             volume.close().unwrap();
             assert_clean(&device);
             // As a mount without DAX sees it.
@@ -284,103 +244,8 @@ fn ordinary_access_and_leases_agree_with_bytes_in_memory() {
     }
 }
 
-/// A lease holds nobody up between two copies: its owner cuts the file itself.
 #[test]
-fn a_lease_is_broken_by_its_own_thread() {
-    if !have("mke2fs") {
-        return;
-    }
-    let device = Arc::new(mke2fs(16, "-b 4096"));
-    let volume = open(&device, "dax=always");
-    let a = file(&volume, "a");
-    assert_eq!(*a.map(0, 1).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    cut(&volume, &a, 8 * BLOCK as u64);
-    let lease = a.map(0, 8 * BLOCK as u64).unwrap();
-    assert_eq!(a.seek_hole(0).unwrap(), 8 * BLOCK as u64);
-    lease.write(100, &[1; 3 * BLOCK]).unwrap();
-    let maps = number(&volume, "dax_lease_maps");
-    // Nobody took anything away: nothing is looked up again.
-    a.write_at(20 * BLOCK as u64, &[2; BLOCK]).unwrap();
-    lease.write(0, &[3; BLOCK]).unwrap();
-    assert_eq!(number(&volume, "dax_lease_maps"), maps);
-    cut(&volume, &a, 2 * BLOCK as u64 + 10);
-    let mut bytes = [9; BLOCK];
-    lease.read(BLOCK as u64, &mut bytes).unwrap();
-    assert_eq!(bytes, [1; BLOCK]);
-    assert_eq!(number(&volume, "dax_lease_maps"), maps + 1);
-    for at in [BLOCK as u64 + 11, 4 * BLOCK as u64] {
-        assert_eq!(*lease.read(at, &mut bytes).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        assert_eq!(*lease.write(at, &bytes).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    }
-    assert_eq!(a.inode().size(), 2 * BLOCK as u64 + 10);
-    // The file grows again: the lease is as good as new, over new blocks.
-    cut(&volume, &a, 8 * BLOCK as u64);
-    lease.read(2 * BLOCK as u64, &mut bytes).unwrap();
-    assert_eq!(bytes[..11], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
-    a.allocate(AllocateMode::PunchHole, 0, 8 * BLOCK as u64).unwrap();
-    lease.write(5, &[4; 10]).unwrap();
-    assert_eq!(read(&a, 0, 16)[4..], [0, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 0]);
-    // Past the range.
-    assert!(lease.read(8 * BLOCK as u64, &mut [0]).is_err());
-    assert!(lease.write(u64::MAX, &[0]).is_err());
-    // It is the file, name or not.
-    volume.unlink(&volume.root().unwrap(), b"a").unwrap();
-    drop(a);
-    lease.write(0, &[5; 10]).unwrap();
-    drop(lease);
-    volume.close().unwrap();
-    assert_clean(&device);
-}
-
-#[test]
-fn a_lease_is_broken_by_another_thread() {
-    if !have("mke2fs") {
-        return;
-    }
-    let device = Arc::new(mke2fs(32, "-b 1024"));
-    let volume = open(&device, "dax=always");
-    let a = file(&volume, "a");
-    let len = 256 * 1024_u64;
-    cut(&volume, &a, len);
-    let lease = a.map(0, len).unwrap();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for mark in 1..=2_u8 {
-            let (lease, over) = (&lease, &over);
-            scope.spawn(move || {
-                let mut rng = StdRng::seed_from_u64(mark.into());
-                let mut bytes = [0; 700];
-                while !over.load(Ordering::Relaxed) {
-                    // The file ends where it ends: some of these fail.
-                    let _ = lease.write(rng.random_range(0..len - 700), &[mark; 700]);
-                    if lease.read(rng.random_range(0..len - 700), &mut bytes).is_ok() {
-                        assert!(bytes.iter().all(|&byte| byte <= 2));
-                    }
-                }
-            });
-        }
-        let (mut rng, start) = (StdRng::seed_from_u64(9), Instant::now());
-        let b = file(&volume, "b");
-        while start.elapsed() < Duration::from_millis(1500) {
-            cut(&volume, &a, rng.random_range(0..len));
-            // The blocks are this file's at once.
-            b.write_at(0, &vec![99; len as usize]).unwrap();
-            cut(&volume, &a, len);
-            assert!(read(&b, 0, len as usize).iter().all(|&byte| byte == 99));
-            cut(&volume, &b, 0);
-        }
-        over.store(true, Ordering::Relaxed);
-    });
-    println!("{} maps", number(&volume, "dax_lease_maps"));
-    assert!(number(&volume, "dax_lease_accesses") > 1000);
-    drop((a, lease));
-    volume.close().unwrap();
-    assert_clean(&device);
-}
-
-/// A write that has space for its front only is short, and what it wrote is there.
-#[test]
-fn no_space_makes_writes_short_and_leases_fail() {
+fn no_space_makes_writes_short() {
     if !have("mke2fs") {
         return;
     }
@@ -399,10 +264,7 @@ fn no_space_makes_writes_short_and_leases_fail() {
     assert!(read(&a, 3, end as usize).iter().all(|&byte| byte == 6));
     // Overwriting needs none.
     a.write_at(1, &[7; BLOCK]).unwrap();
-    let b = file(&volume, "b");
-    cut(&volume, &b, 8 << 20);
-    assert_eq!(*b.map(0, 8 << 20).unwrap_err().kind(), ErrorKind::NoSpace);
-    drop((a, b));
+    drop(a);
     volume.close().unwrap();
     assert_clean(&device);
 }

@@ -4,7 +4,7 @@
 //! zero, collapse, allocate, unlink and delete them, on a volume so full that freed blocks are soon
 //! another file's, over a device that sits on writes; and the same in DAX mode, by ordinary writes
 //! and leases. Files lose their name while they are written, and their last user in any order with
-//! the writes: it may be a queue that is dropped with requests under way, or a lease.
+//! the writes: it may be a queue that is dropped with requests under way.
 //! Each file has a mark of its own; a block with a foreign one is a write that came too late, or a
 //! block that was never written. Not covered: schedules one by one (uext4-sim, schedules.rs).
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use uext4::injected_faults::{Fault, inject};
 use uext4::{
     AllocateMode, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest, FileKind, IoBuf,
-    Lease, MountOptions, OpenFile, SetAttr, Volume,
+    MountOptions, OpenFile, SetAttr, Volume,
 };
 use uext4_device::{AddressableDevice, HookedDevice, HookedRequest, SharedDevice};
 
@@ -90,9 +90,6 @@ enum Removals {
     Both,
 }
 
-/// A lease, and the number of its file, which may have no name and no other user.
-type Leased = Option<(u64, Lease)>;
-
 /// A queue with its files, which hold none of them: it may be the last that does.
 struct Queued {
     queue: DirectQueue,
@@ -107,7 +104,7 @@ struct Stress {
     files: Vec<RwLock<Arc<Owned>>>,
     next_number: AtomicU64,
     over: AtomicBool,
-    /// Ordinary writes, at any alignment, and leases, in place of direct ones.
+    /// Ordinary writes, at any alignment, in place of direct ones.
     is_dax: bool,
     removals: Removals,
 }
@@ -159,12 +156,11 @@ impl Stress {
         }
     }
 
-    /// Not in whole blocks, and through leases.
+    /// Not in whole blocks.
     fn overwrite_in_place(&self, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut leases: Vec<Leased> = (0..FILES).map(|_| None).collect();
         while self.goes_on() {
-            let (slot, owned) = self.any(&mut rng);
+            let (_, owned) = self.any(&mut rng);
             let offset = rng.random_range(0..FILE_BLOCKS - 2) * BLOCK as u64;
             let at = offset + rng.random_range(0..BLOCK as u64 / 16) * 16;
             let count = rng.random_range(1..BLOCK / 8) * 16;
@@ -172,18 +168,8 @@ impl Stress {
             if offset + 3 * BLOCK as u64 > file.inode().size() {
                 continue;
             }
-            if rng.random_range(0..32) == 0 {
-                let lease = file.map(0, file.inode().size().max(1)).ok();
-                leases[slot] = lease.map(|lease| (owned.number, lease));
-            }
-            // What cannot be written finds no space, or the end of the file.
-            let _ = match &leases[slot] {
-                Some((number, lease)) if rng.random() => {
-                    drop(owned);
-                    lease.write(at, &mark(*number).repeat(2)[..count])
-                }
-                _ => file.write_at(at, &mark(owned.number).repeat(2)[..count]).map(drop),
-            };
+            // What cannot be written finds no space.
+            let _ = file.write_at(at, &mark(owned.number).repeat(2)[..count]);
         }
     }
 

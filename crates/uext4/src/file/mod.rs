@@ -36,7 +36,6 @@ mod writeback;
 
 pub use allocate::AllocateMode;
 pub use damage::{Damage, PanicHook};
-pub use dax::Lease;
 pub use delete::Unlinked;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,

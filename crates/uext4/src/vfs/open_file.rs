@@ -2,7 +2,7 @@
 
 use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{AllocateMode, Files, Lease, Seek};
+use crate::file::{AllocateMode, Files, Seek};
 use crate::inode::{ErrorCursor, InodeRef};
 use crate::sync::state::Ordering;
 use crate::sync::time::Instant;
@@ -118,19 +118,6 @@ impl OpenFile {
         let _call = self.vfs.calls().write.begin();
         self.before_change()?;
         self.change(|files| files.write_direct(&self.inode, offset, buf, true))
-    }
-
-    /// Maps `len` bytes from byte `offset` of a file in DAX mode, so that bytes can be copied in
-    /// and out without a look-up. Holes get zeroed blocks.
-    ///
-    /// # Errors
-    /// `Unsupported` for a file that is not in DAX mode; `InvalidArgument` for a range that is
-    /// empty or not inside the file; `NoSpace`; a corrupt tree; a device failure.
-    pub fn map(&self, offset: u64, len: u64) -> Result<Lease> {
-        self.expect_file()?;
-        let files = self.vfs.files();
-        let _call = files.begin_call()?;
-        files.watch(files.map(&self.inode, offset, len))
     }
 
     /// Makes the file durable. With `data_only`, only what is needed to read its data back.

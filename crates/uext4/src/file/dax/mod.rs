@@ -2,17 +2,12 @@
 //!
 //! What: ordinary reads and writes of files on a byte-addressable device, at any alignment. Reads
 //! and overwrites of written blocks take the fast path of direct I/O ([`super::direct`]), without
-//! locks. All other accesses take the file's lock; writes that map use the code of direct writes. A
-//! [`Lease`] is a range that is looked up once.
+//! locks. All other accesses take the file's lock; writes that map use the code of direct writes.
 //! Invariants: such a file never has a page. Blocks that a write maps are stored before they are
 //! mapped: the caller's bytes and zeroes around them. Once a block has lost its mapping no thread
 //! loads or stores it any more (`ExclusiveGuard`). A sync flushes the device and does nothing else.
 //! Locking: that of direct I/O.
 //! Kernel counterpart: `fs/dax.c`, `ext4_dax_write_iter`.
-
-mod lease;
-
-pub use lease::Lease;
 
 use super::Files;
 use crate::error::{Error, Result};

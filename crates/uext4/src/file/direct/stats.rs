@@ -37,14 +37,11 @@ pub(crate) struct DirectStats {
     pub(crate) dax_slow_writes: Counter,
     /// Handles that overwrites started, with `dax_overwrite=journal`.
     pub(crate) dax_handles: Counter,
-    /// Loads and stores through leases, and the number of times that a lease mapped its range.
-    pub(crate) lease_accesses: Counter,
-    pub(crate) lease_maps: Counter,
 }
 
 impl DirectStats {
     /// All counters, by name.
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 20] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 18] {
         [
             ("direct_reads", self.reads.get()),
             ("direct_reads_slow", self.slow_reads.get()),
@@ -64,8 +61,6 @@ impl DirectStats {
             ("dax_overwrites", self.dax_overwrites.get()),
             ("dax_writes_slow", self.dax_slow_writes.get()),
             ("dax_overwrite_handles", self.dax_handles.get()),
-            ("dax_lease_accesses", self.lease_accesses.get()),
-            ("dax_lease_maps", self.lease_maps.get()),
         ]
     }
 }

@@ -72,8 +72,6 @@ pub enum Fault {
     ForgottenOrphan,
     /// Slots of an inode table that were never written come into use as they are.
     UninitializedSlots,
-    /// A writeback pass that another thread has ended is ended again by its leader.
-    SecondEnd,
     /// A writeback pass that finds nothing dirty leaves a size that is only in memory.
     LateSize,
     /// What was read of an inode is taken, though the inode left memory meanwhile.
@@ -137,7 +135,6 @@ impl Fault {
         Self::OpenDoor,
         Self::ForgottenOrphan,
         Self::UninitializedSlots,
-        Self::SecondEnd,
         Self::LateSize,
         Self::StaleArrival,
         Self::TrustedEmptyClose,

@@ -1,29 +1,31 @@
-//! Group writeback: syncs of different inodes share one writeback pass and one commit.
+//! Group writeback: syncs share writeback passes and commits.
 //!
 //! What: the number of passes that syncs run at a time is limited to one more than there are
-//! processors; each holds a [`WritebackSlot`]. A sync that finds every slot taken joins the wait
-//! queue. When a pass ends, the first waiter becomes a leader: it takes over the slot and writes
-//! back the inodes of all waiters as one group. Their data goes to the device in one submission and
-//! their mappings share handles. The leader then hands the slot on, waits for the commit and the
-//! flush that the whole group needs, and wakes its followers only after that, so each of them
-//! sleeps once. A sync that finds a free slot never touches the queue.
+//! processors, and to one over each inode; each pass holds a [`WritebackSlot`]. A sync that finds no
+//! free slot, or whose inode is in a pass, joins the wait queue. When a pass ends, the first waiter
+//! that may run becomes a leader: it takes over the slot and writes back the inodes of all waiters
+//! that may run as one group. Their data goes to the device in one submission and their mappings
+//! share handles. The leader then hands the slot on, waits for the commit and the flush that the
+//! whole group needs, and wakes its followers only after that, so each of them sleeps once.
 //! Invariants: a leader takes the group after every member of it has arrived, so the pass covers
-//! everything that was dirty at the call of each. An inode that the group could not take, and every
-//! inode of a group that failed, is written back by its own caller, which meets its own error. If a
-//! leader panics, or its wait fails, its followers carry on by themselves.
+//! everything that was dirty at the call of each. A waiter that may not run has its inode in a pass,
+//! and the end of that pass looks for waiters, so none is left behind. An inode that the group could
+//! not take, and every inode of a group that failed, is written back by its own caller, which meets
+//! its own error. If a leader panics, or its wait fails, its followers carry on by themselves.
 //! Locking: the caller holds no lock and no handle. The queue is a leaf lock; each waiter sleeps on
-//! a lock of its own.
+//! a lock of its own. `Inode::in_sync_pass` changes under the lock of the queue.
 
 use super::Files;
 use crate::error::Result;
 use crate::injected_faults::Fault;
-use crate::inode::{InodeRef, Lead};
+use crate::inode::InodeRef;
 use crate::stats::WaitFor;
+use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, LockRank, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Most inodes of a group.
+/// Most syncs of a group.
 const GROUP_MAX: usize = 1024;
 
 /// How far a shared pass has brought an inode.
@@ -48,13 +50,11 @@ struct WaitQueue {
     waiters: VecDeque<Arc<Waiter>>,
 }
 
-/// A sync that found no free slot.
+/// A sync that could not run a pass at once.
 #[derive(Debug)]
 struct Waiter {
     inode: InodeRef,
     data_only: bool,
-    /// Number of the pass over the inode that the caller leads.
-    pass: u64,
     order: Mutex<Option<Order>>,
     wake: Condvar,
 }
@@ -70,9 +70,11 @@ enum Order {
     GoAlone,
 }
 
-/// The right to run a pass. Dropping it hands it to the first waiter.
+/// The right to run a pass. Dropping it hands it to the first waiter that may run.
 struct WritebackSlot<'a> {
     group_writeback: &'a GroupWriteback,
+    /// The inodes of the pass, each once.
+    inodes: Vec<InodeRef>,
     /// Waiters that this pass serves, if it succeeds.
     followers: Vec<Arc<Waiter>>,
 }
@@ -86,28 +88,64 @@ impl Default for GroupWriteback {
 }
 
 impl GroupWriteback {
-    /// A slot if one is free, else a place in the wait queue.
+    /// A slot if one is free and no pass over the inode runs, else a place in the wait queue.
     fn join(
         &self,
         inode: &InodeRef,
         data_only: bool,
-        pass: u64,
     ) -> std::result::Result<WritebackSlot<'_>, Arc<Waiter>> {
         let mut queue = self.queue.lock();
-        if queue.slots_taken < self.slots_max {
+        if queue.slots_taken < self.slots_max && !is_in_pass(inode) {
             queue.slots_taken += 1;
-            return Ok(WritebackSlot { group_writeback: self, followers: Vec::new() });
+            note_pass(inode, true);
+            let (inodes, followers) = (vec![inode.clone()], Vec::new());
+            return Ok(WritebackSlot { group_writeback: self, inodes, followers });
         }
         let waiter = Arc::new(Waiter {
             inode: inode.clone(),
             data_only,
-            pass,
             order: Mutex::new(LockRank::Leaf, None),
             wake: Condvar::new(),
         });
         queue.waiters.push_back(Arc::clone(&waiter));
         Err(waiter)
     }
+}
+
+impl WaitQueue {
+    /// Takes the first waiter whose inode is in no pass, as the leader of the next.
+    fn pop_leader(&mut self) -> Option<Arc<Waiter>> {
+        let first = self.waiters.iter().position(|waiter| !is_in_pass(&waiter.inode))?;
+        let leader = self.waiters.remove(first)?;
+        note_pass(&leader.inode, true);
+        Some(leader)
+    }
+
+    /// Takes the waiters that can follow a leader whose inode is `own`.
+    fn take_followers(&mut self, own: &InodeRef) -> Vec<Arc<Waiter>> {
+        let may_follow =
+            |waiter: &Waiter| !is_in_pass(&waiter.inode) || waiter.inode.ino() == own.ino();
+        let (mut followers, mut others) = (Vec::new(), VecDeque::new());
+        for waiter in self.waiters.drain(..) {
+            if followers.len() + 1 < GROUP_MAX && may_follow(&waiter) {
+                followers.push(waiter);
+            } else {
+                others.push_back(waiter);
+            }
+        }
+        self.waiters = others;
+        followers.iter().for_each(|follower| note_pass(&follower.inode, true));
+        followers
+    }
+}
+
+/// Whether a pass of a sync over the inode runs. The caller holds the lock of the queue.
+fn is_in_pass(inode: &InodeRef) -> bool {
+    inode.in_sync_pass.load(Ordering::Relaxed)
+}
+
+fn note_pass(inode: &InodeRef, runs: bool) {
+    inode.in_sync_pass.store(runs, Ordering::Relaxed);
 }
 
 impl Waiter {
@@ -128,28 +166,36 @@ impl Waiter {
 }
 
 impl<'a> WritebackSlot<'a> {
-    /// The slot that a leader was handed, with the waiters behind it as followers.
-    fn of_leader(group_writeback: &'a GroupWriteback) -> Self {
-        let mut queue = group_writeback.queue.lock();
-        let count = queue.waiters.len().min(GROUP_MAX - 1);
-        Self { group_writeback, followers: queue.waiters.drain(..count).collect() }
+    /// The slot that a leader was handed, with the waiters that it serves as followers.
+    fn of_leader(group_writeback: &'a GroupWriteback, own: &InodeRef) -> Self {
+        let followers = group_writeback.queue.lock().take_followers(own);
+        let others = followers.iter().map(|follower| &follower.inode);
+        let mut inodes: Vec<_> = std::iter::once(own).chain(others).cloned().collect();
+        inodes.sort_unstable_by_key(|inode| inode.ino());
+        inodes.dedup_by_key(|inode| inode.ino());
+        Self { group_writeback, inodes, followers }
     }
 
     /// Hands the slot on, and returns the followers that the pass has served. Those that are to go
     /// `alone` are woken.
-    fn end(mut self, alone: &[&InodeRef]) -> Followers {
-        let goes_alone = |waiter: &Waiter| alone.iter().any(|i| i.ino() == waiter.inode.ino());
+    fn end(mut self, alone: &[InodeRef]) -> Followers {
+        let goes_alone = |waiter: &Waiter| contains(alone, &waiter.inode);
         let (left, served) = self.followers.drain(..).partition(|waiter| goes_alone(waiter));
         self.followers = left;
         Followers(served)
     }
 }
 
+fn contains(inodes: &[InodeRef], inode: &InodeRef) -> bool {
+    inodes.iter().any(|other| other.ino() == inode.ino())
+}
+
 impl Drop for WritebackSlot<'_> {
     fn drop(&mut self) {
         let next = {
             let mut queue = self.group_writeback.queue.lock();
-            let next = queue.waiters.pop_front();
+            self.inodes.iter().for_each(|inode| note_pass(inode, false));
+            let next = queue.pop_leader();
             queue.slots_taken -= usize::from(next.is_none());
             next
         };
@@ -177,68 +223,57 @@ impl Drop for Followers {
 }
 
 impl Files {
-    /// Writes back everything of an inode that is dirty now, together with inodes that other
-    /// threads sync meanwhile. The caller leads the pass over the inode.
+    /// Writes back everything of an inode that is dirty now, for a sync, together with other syncs.
     ///
     /// # Errors
     /// As [`Files::write_back`].
-    pub(super) fn write_back_grouped(
+    pub(super) fn write_back_shared(
         &self,
         inode: &InodeRef,
         data_only: bool,
-        lead: Lead<'_>,
     ) -> Result<Persistence> {
-        match self.group_writeback.join(inode, data_only, lead.number()) {
-            Ok(_slot) => {
-                self.write_back(inode)?;
-                lead.succeed();
-                return Ok(Persistence::Written);
-            }
-            Err(waiter) => {
-                let order = {
-                    let _wait = self.space.journal().waits().begin(WaitFor::Writeback);
-                    waiter.wait()
-                };
-                match order {
-                    Order::Return(persistence) => return Ok(persistence),
-                    Order::Lead => {
-                        if let Some(persistence) = self.lead_group(&waiter)? {
-                            return Ok(persistence);
-                        }
-                    }
-                    Order::GoAlone => {}
-                }
-            }
+        let written = || self.write_back(inode).map(|()| Persistence::Written);
+        if self.ablations.syncs_alone() {
+            return written();
         }
-        self.write_back(inode)?;
-        lead.succeed();
-        Ok(Persistence::Written)
+        let waiter = match self.group_writeback.join(inode, data_only) {
+            Ok(_slot) => return written(),
+            Err(waiter) => waiter,
+        };
+        let order = {
+            let _wait = self.space.journal().waits().begin(WaitFor::Writeback);
+            waiter.wait()
+        };
+        match order {
+            Order::Lead => self.lead_group(&waiter),
+            Order::Return(persistence) => Ok(persistence),
+            Order::GoAlone => written(),
+        }
     }
 
-    /// Writes back the inodes of all waiters and makes them durable. `None`: the leader's own inode
-    /// was busy, or the pass failed.
-    fn lead_group(&self, own: &Arc<Waiter>) -> Result<Option<Persistence>> {
-        let slot = WritebackSlot::of_leader(&self.group_writeback);
-        let group: Vec<InodeRef> = std::iter::once(own)
-            .chain(&slot.followers)
-            .map(|waiter| waiter.inode.clone())
-            .collect();
-        let alone = self.try_write_back_group(&group);
-        let own_goes_alone = alone.iter().any(|other| other.ino() == own.inode.ino());
+    /// Writes back the inodes of all waiters and makes them durable.
+    fn lead_group(&self, own: &Arc<Waiter>) -> Result<Persistence> {
+        let slot = WritebackSlot::of_leader(&self.group_writeback, &own.inode);
+        let alone = match &slot.inodes[..] {
+            // Nothing is gained by trying its lock.
+            [inode] => {
+                self.write_back(inode)?;
+                Vec::new()
+            }
+            inodes => self.try_write_back_group(inodes).into_iter().cloned().collect(),
+        };
         let mut followers = slot.end(&alone);
-        for waiter in &followers.0 {
-            waiter.inode.flight().succeed(waiter.pass);
+        if contains(&alone, &own.inode) {
+            drop(followers);
+            self.write_back(&own.inode)?;
+            return Ok(Persistence::Written);
         }
-        if own_goes_alone {
-            return Ok(None);
-        }
-        own.inode.flight().succeed(own.pass);
         if Fault::EarlyGroupWakeUp.is_injected() {
             followers.wake(Persistence::Durable);
         }
         let group = std::iter::once(own).chain(&followers.0);
         self.make_durable(group.map(|waiter| (&waiter.inode, waiter.data_only)))?;
         followers.wake(Persistence::Durable);
-        Ok(Some(Persistence::Durable))
+        Ok(Persistence::Durable)
     }
 }

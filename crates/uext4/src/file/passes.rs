@@ -1,18 +1,16 @@
 //! Which inodes are written back, together or alone.
 //!
 //! What: an inode is written back alone, or in a group that shares a pass of [`super::writeback`].
-//! Syncs of one inode share its passes; the flusher, sync(2) and closing the volume drain the list
+//! Syncs: [`super::group_writeback`]. The flusher, sync(2) and closing the volume drain the list
 //! of dirty inodes in groups.
 //! Locking: writeback locks. A group only tries them: an inode whose lock is busy is written back
 //! alone, afterwards.
 
 use super::Files;
-use super::group_writeback::Persistence;
 use super::writeback::Part;
 use crate::cache::Drain;
 use crate::error::Result;
-use crate::inode::{Inode, InodeRef, Joined};
-use std::time::Duration;
+use crate::inode::InodeRef;
 use uext4_ondisk::{FileBlock, FileKind};
 
 /// Most inodes of a group.
@@ -28,28 +26,6 @@ impl Files {
     /// A device failure; no space; an aborted journal. The pages stay dirty.
     pub fn write_back(&self, inode: &InodeRef) -> Result<()> {
         self.writeback.write_back(inode, &mut inode.writeback())
-    }
-
-    /// Writes an inode back for a sync. One pass serves all callers that came before it began, and
-    /// may serve syncs of other inodes as well.
-    pub(super) fn write_back_shared(
-        &self,
-        inode: &InodeRef,
-        data_only: bool,
-    ) -> Result<Persistence> {
-        if let Some(ablated) = self.ablations.write_back_for_sync(self, inode) {
-            return ablated;
-        }
-        match self.join_writeback(inode) {
-            Joined::Served => Ok(Persistence::Written),
-            Joined::Leads(lead) => self.write_back_grouped(inode, data_only, lead),
-        }
-    }
-
-    /// Joins the callers that sync an inode: waits for a pass of another one, or leads a pass.
-    pub(super) fn join_writeback<'a>(&self, inode: &'a Inode) -> Joined<'a> {
-        let patience = Duration::from_micros(self.options.max_batch_time_us.into());
-        inode.flight().join(self.space.journal().waits(), patience)
     }
 
     /// Writes back the inodes of a drain that `wants` picks, data and times. Returns the first

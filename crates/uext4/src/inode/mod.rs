@@ -15,7 +15,6 @@ mod direct;
 mod errseq;
 mod goals;
 mod overwrites;
-mod single_flight;
 mod slot;
 mod table;
 mod written;
@@ -26,7 +25,6 @@ pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use overwrites::{
     CountedReadGuard, ExclusiveGuard, Helper, Overwrites, ReadToken, Version,
 };
-pub(crate) use single_flight::{Joined, Lead, SingleFlight};
 pub(crate) use slot::table_block_of;
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
@@ -86,8 +84,8 @@ pub struct Inode {
     /// Content of a directory; content and size of a file.
     lock: RwLock<()>,
     writeback: Mutex<WritebackState>,
-    /// How syncs share writeback passes; created by the first sync.
-    flight: OnceLock<Box<SingleFlight>>,
+    /// A pass of a sync over it runs. Changes under the lock of the group writeback's queue.
+    pub(crate) in_sync_pass: AtomicBool,
     /// The flush epoch after the last data write; `None` if there was no write since the volume was
     /// opened.
     written: Mutex<Option<FlushEpoch>>,
@@ -158,7 +156,7 @@ impl Inode {
             data_group,
             lock: RwLock::new(rank, ()),
             writeback: Mutex::new(LockRank::Writeback, WritebackState::default()),
-            flight: OnceLock::new(),
+            in_sync_pass: AtomicBool::new(false),
             written: Mutex::new(LockRank::Leaf, written),
             tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
             xattr: RwLock::new(LockRank::Xattr, ()),
@@ -259,11 +257,6 @@ impl Inode {
     /// The writeback lock: held while the extent tree of a file changes.
     pub(crate) fn writeback(&self) -> MutexGuard<'_, WritebackState> {
         self.writeback.lock()
-    }
-
-    /// How syncs of the inode share writeback passes.
-    pub(crate) fn flight(&self) -> &SingleFlight {
-        self.flight.get_or_init(Box::default)
     }
 
     /// The writeback lock if it is free.

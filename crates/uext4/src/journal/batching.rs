@@ -55,7 +55,7 @@ struct SplitProbe {
 
 /// Decides whether it pays to wait for as many threads as came the last time.
 #[derive(Debug, Default)]
-pub(crate) struct WaitBackoff {
+struct WaitBackoff {
     expected: u32,
     /// Waits still to skip, and how many these were the last time.
     skips: u32,
@@ -135,24 +135,24 @@ impl SplitProbe {
 
 impl WaitBackoff {
     /// Expects `count` threads.
-    pub(crate) fn expect(&mut self, count: u32) {
+    fn expect(&mut self, count: u32) {
         self.expected = count;
     }
 
     /// Number of threads that are likely to come.
-    pub(crate) fn expected(&self) -> u32 {
+    fn expected(&self) -> u32 {
         self.expected
     }
 
     /// Whether to wait for them this time. Counts a skipped wait.
-    pub(crate) fn is_worth_it(&mut self) -> bool {
+    fn is_worth_it(&mut self) -> bool {
         let is_skipped = self.skips > 0;
         self.skips = self.skips.saturating_sub(1);
         !is_skipped
     }
 
     /// Records that `came` of the `missing` threads came during a wait.
-    pub(crate) fn judge(&mut self, missing: u32, came: u32) {
+    fn judge(&mut self, missing: u32, came: u32) {
         if missing == 0 {
             return;
         }

@@ -2,24 +2,27 @@
 //!
 //! What: a sync requests the commit of a transaction and sleeps until that is durable. Only the
 //! first sync to request it takes the journal's lock. The others find the request made, increment a
-//! count, and sleep in a [`ShardedWaitQueue`], from which they wake without a lock of the journal.
+//! count, and sleep under a lock of their own, from which they wake without the journal's.
 //! Invariants: a waiter counts itself before it requests. `requested` is reset before
 //! `empty_closes` changes, so a thread that misses one sees the other. The event that ends a wait
-//! is stored before the queue is woken.
+//! is stored before the waiters are woken, and a waiter reads it under the lock under which it falls
+//! asleep.
+//! Locking: the lock of the waiters is a leaf, held only to read the event and to fall asleep.
 
-use super::sharded_wait_queue::ShardedWaitQueue;
 use super::{Journal, State, aborted, later, slot};
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::stats::WaitFor;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::time::Instant;
+use crate::sync::{Condvar, LockRank, Mutex};
 use uext4_ondisk::Tid;
 
 /// The waiting syncs, indexed by the low bit of the transaction they wait for.
 #[derive(Debug)]
 pub(super) struct SyncWaiters {
-    wait_queues: [ShardedWaitQueue; 2],
+    sleep: Mutex<()>,
+    wake: [Condvar; 2],
     waiting: [AtomicU32; 2],
     /// Number of waiting syncs that wakes the committer; 0: none does.
     goal: AtomicU32,
@@ -32,7 +35,8 @@ pub(super) struct SyncWaiters {
 impl SyncWaiters {
     pub(super) fn new(durable: Tid) -> Self {
         Self {
-            wait_queues: [ShardedWaitQueue::new(), ShardedWaitQueue::new()],
+            sleep: Mutex::new(LockRank::Leaf, ()),
+            wake: [Condvar::new(), Condvar::new()],
             waiting: [AtomicU32::new(0), AtomicU32::new(0)],
             goal: AtomicU32::new(0),
             requested: AtomicU32::new(durable.get()),
@@ -49,13 +53,23 @@ impl SyncWaiters {
     /// number.
     pub(super) fn wake(&self, tid: Tid) -> u32 {
         let woken = self.waiting[slot(tid)].swap(0, Ordering::SeqCst);
-        self.wait_queues[slot(tid)].wake_all();
+        drop(self.sleep.lock());
+        self.wake[slot(tid)].notify_all();
         woken
     }
 
     /// Wakes all waiters.
     pub(super) fn wake_all(&self) {
-        self.wait_queues.iter().for_each(ShardedWaitQueue::wake_all);
+        drop(self.sleep.lock());
+        self.wake.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Sleeps until `is_over()`, which reads atomics only.
+    fn sleep_until(&self, tid: Tid, is_over: impl Fn() -> bool) {
+        let mut sleep = self.sleep.lock();
+        while !is_over() {
+            self.wake[slot(tid)].wait(&mut sleep);
+        }
     }
 
     /// Makes the sync that completes `goal` waiters wake the committer. The committer calls this
@@ -118,8 +132,7 @@ impl Journal {
                 drop(self.state.lock());
                 self.commit_wake.notify_one();
             }
-            syncs.wait_queues[slot(tid)]
-                .wait(|| self.is_durable(tid) || was_empty() || self.is_aborted());
+            syncs.sleep_until(tid, || self.is_durable(tid) || was_empty() || self.is_aborted());
         }
         self.stats.sync_wait.add_since(begun);
         // After a failed commit the committer may close the next transaction and find it empty.

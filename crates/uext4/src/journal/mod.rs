@@ -29,12 +29,10 @@ mod log_space;
 mod packed_state;
 mod record;
 mod recovery;
-mod sharded_wait_queue;
 mod stats;
 mod transaction;
 
 pub use admission::Reserved;
-pub(crate) use batching::WaitBackoff;
 pub use counters::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};

@@ -20,12 +20,11 @@ mod unwritten;
 pub(super) use deferred_completion::{Completion, CompletionWorker};
 
 use super::Files;
-use super::group_writeback::Persistence;
 use super::writeback::{Part, Writeback};
 use crate::alloc::Space;
 use crate::config::{DaxOverwrite, DioCompletion, FsyncBatch, MountOptions, WritebackMode};
 use crate::error::Result;
-use crate::inode::{Inode, InodeRef, Joined};
+use crate::inode::Inode;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -91,23 +90,9 @@ impl Ablations {
         self.order.as_ref().is_none_or(|order| order.recycles_blocks())
     }
 
-    /// Writes an inode back for a sync without group writeback, if an ablation excludes that.
-    pub(super) fn write_back_for_sync(
-        &self,
-        files: &Files,
-        inode: &InodeRef,
-    ) -> Option<Result<Persistence>> {
-        let written = if self.rescans {
-            files.write_back(inode)
-        } else if self.order.is_some() {
-            match files.join_writeback(inode) {
-                Joined::Served => Ok(()),
-                Joined::Leads(lead) => files.write_back(inode).map(|()| lead.succeed()),
-            }
-        } else {
-            return None;
-        };
-        Some(written.map(|()| Persistence::Written))
+    /// Whether each sync runs a pass of its own.
+    pub(super) fn syncs_alone(&self) -> bool {
+        self.rescans || self.order.is_some()
     }
 
     /// Writes an inode back in small batches until none of its pages is dirty, if that is chosen.

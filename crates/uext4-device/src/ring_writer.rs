@@ -1,9 +1,9 @@
 //! The writes of one call, in flight together on an io_uring.
 //!
 //! # What
-//! [`RingWriter::write`] submits the requests of a call, many at a time, and returns when the kernel
-//! has answered all of them. Buffers that direct I/O cannot use are copied to aligned memory of the
-//! writer, which is registered if the limit on locked memory allows it.
+//! [`RingWriter::write`] submits the requests of a call, many at a time, and returns when the
+//! kernel has answered all of them. Buffers that direct I/O cannot use are copied to aligned memory
+//! of the writer, which is registered if the limit on locked memory allows it.
 //!
 //! # Soundness
 //! The kernel reads buffers and lists of buffers by address, unknown to the compiler, from the push

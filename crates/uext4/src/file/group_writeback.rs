@@ -1,17 +1,19 @@
 //! Group writeback: syncs share writeback passes and commits.
 //!
 //! What: the number of passes that syncs run at a time is limited to one more than there are
-//! processors, and to one over each inode; each pass holds a [`WritebackSlot`]. A sync that finds no
-//! free slot, or whose inode is in a pass, joins the wait queue. When a pass ends, the first waiter
-//! that may run becomes a leader: it takes over the slot and writes back the inodes of all waiters
-//! that may run as one group. Their data goes to the device in one submission and their mappings
-//! share handles. The leader then hands the slot on, waits for the commit and the flush that the
-//! whole group needs, and wakes its followers only after that, so each of them sleeps once.
+//! processors, and to one over each inode; each pass holds a [`WritebackSlot`]. A sync that finds
+//! no free slot, or whose inode is in a pass, joins the wait queue. When a pass ends, the first
+//! waiter that may run becomes a leader: it takes over the slot and writes back the inodes of all
+//! waiters that may run as one group. Their data goes to the device in one submission and their
+//! mappings share handles. The leader then hands the slot on, waits for the commit and the flush
+//! that the whole group needs, and wakes its followers only after that, so each of them sleeps
+//! once.
 //! Invariants: a leader takes the group after every member of it has arrived, so the pass covers
-//! everything that was dirty at the call of each. A waiter that may not run has its inode in a pass,
-//! and the end of that pass looks for waiters, so none is left behind. An inode that the group could
-//! not take, and every inode of a group that failed, is written back by its own caller, which meets
-//! its own error. If a leader panics, or its wait fails, its followers carry on by themselves.
+//! everything that was dirty at the call of each. A waiter that may not run has its inode in a
+//! pass, and the end of that pass looks for waiters, so none is left behind. An inode that the
+//! group could not take, and every inode of a group that failed, is written back by its own caller,
+//! which meets its own error. If a leader panics, or its wait fails, its followers carry on by
+//! themselves.
 //! Locking: the caller holds no lock and no handle. The queue is a leaf lock; each waiter sleeps on
 //! a lock of its own. `Inode::in_sync_pass` changes under the lock of the queue.
 

@@ -5,8 +5,8 @@
 //! count, and sleep under a lock of their own, from which they wake without the journal's.
 //! Invariants: a waiter counts itself before it requests. `requested` is reset before
 //! `empty_closes` changes, so a thread that misses one sees the other. The event that ends a wait
-//! is stored before the waiters are woken, and a waiter reads it under the lock under which it falls
-//! asleep.
+//! is stored before the waiters are woken, and a waiter reads it under the lock under which it
+//! falls asleep.
 //! Locking: the lock of the waiters is a leaf, held only to read the event and to fall asleep.
 
 use super::{Journal, State, aborted, later, slot};

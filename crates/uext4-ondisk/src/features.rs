@@ -127,56 +127,78 @@ pub(crate) enum Set {
     RoCompat,
 }
 
-/// e2fsprogs names; where one bit has several, the first is printed and all are parsed.
-const NAMES: &[(Set, u32, &str)] = &[
-    (Set::Compat, 0x0001, "dir_prealloc"),
-    (Set::Compat, 0x0002, "imagic_inodes"),
-    (Set::Compat, 0x0004, "has_journal"),
-    (Set::Compat, 0x0008, "ext_attr"),
-    (Set::Compat, 0x0010, "resize_inode"),
-    (Set::Compat, 0x0020, "dir_index"),
-    (Set::Compat, 0x0040, "lazy_bg"),
-    (Set::Compat, 0x0100, "snapshot_bitmap"),
-    (Set::Compat, 0x0200, "sparse_super2"),
-    (Set::Compat, 0x0400, "fast_commit"),
-    (Set::Compat, 0x0800, "stable_inodes"),
-    (Set::Compat, 0x1000, "orphan_file"),
-    (Set::Incompat, 0x0001, "compression"),
-    (Set::Incompat, 0x0002, "filetype"),
-    (Set::Incompat, 0x0004, "needs_recovery"),
-    (Set::Incompat, 0x0008, "journal_dev"),
-    (Set::Incompat, 0x0010, "meta_bg"),
-    (Set::Incompat, 0x0040, "extent"),
-    (Set::Incompat, 0x0040, "extents"),
-    (Set::Incompat, 0x0080, "64bit"),
-    (Set::Incompat, 0x0100, "mmp"),
-    (Set::Incompat, 0x0200, "flex_bg"),
-    (Set::Incompat, 0x0400, "ea_inode"),
-    (Set::Incompat, 0x1000, "dirdata"),
-    (Set::Incompat, 0x2000, "metadata_csum_seed"),
-    (Set::Incompat, 0x4000, "large_dir"),
-    (Set::Incompat, 0x8000, "inline_data"),
-    (Set::Incompat, 0x1_0000, "encrypt"),
-    (Set::Incompat, 0x2_0000, "casefold"),
-    (Set::Incompat, 0x2_0000, "fname_encoding"),
-    (Set::RoCompat, 0x0001, "sparse_super"),
-    (Set::RoCompat, 0x0002, "large_file"),
-    (Set::RoCompat, 0x0008, "huge_file"),
-    (Set::RoCompat, 0x0010, "uninit_bg"),
-    (Set::RoCompat, 0x0010, "uninit_groups"),
-    (Set::RoCompat, 0x0020, "dir_nlink"),
-    (Set::RoCompat, 0x0040, "extra_isize"),
-    (Set::RoCompat, 0x0080, "snapshot"),
-    (Set::RoCompat, 0x0100, "quota"),
-    (Set::RoCompat, 0x0200, "bigalloc"),
-    (Set::RoCompat, 0x0400, "metadata_csum"),
-    (Set::RoCompat, 0x0800, "replica"),
-    (Set::RoCompat, 0x1000, "read-only"),
-    (Set::RoCompat, 0x2000, "project"),
-    (Set::RoCompat, 0x4000, "shared_blocks"),
-    (Set::RoCompat, 0x8000, "verity"),
-    (Set::RoCompat, 0x1_0000, "orphan_present"),
+/// What an implementation here does with a file system that has a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Reads and writes it, or may ignore it.
+    ReadWrite,
+    /// Reads it. The format says so of every `RoCompat` bit, the unknown ones too.
+    ReadOnly,
+    /// Keeps off.
+    Unsupported,
+}
+
+/// All features with a name: what the engine does with each, and its e2fsprogs names. The first
+/// name is printed, and all are parsed. A feature that the engine learns changes its class here.
+#[rustfmt::skip]
+const TABLE: &[(Set, u32, Class, &[&str])] = &[
+    (Set::Compat, 0x0001, Class::ReadWrite, &["dir_prealloc"]),
+    (Set::Compat, 0x0002, Class::ReadWrite, &["imagic_inodes"]),
+    (Set::Compat, 0x0004, Class::ReadWrite, &["has_journal"]),
+    (Set::Compat, 0x0008, Class::ReadWrite, &["ext_attr"]),
+    (Set::Compat, 0x0010, Class::ReadWrite, &["resize_inode"]),
+    (Set::Compat, 0x0020, Class::ReadWrite, &["dir_index"]),
+    (Set::Compat, 0x0040, Class::ReadWrite, &["lazy_bg"]),
+    (Set::Compat, 0x0100, Class::ReadWrite, &["snapshot_bitmap"]),
+    (Set::Compat, 0x0200, Class::ReadWrite, &["sparse_super2"]),
+    (Set::Compat, 0x0400, Class::ReadWrite, &["fast_commit"]),
+    (Set::Compat, 0x0800, Class::ReadWrite, &["stable_inodes"]),
+    (Set::Compat, 0x1000, Class::ReadWrite, &["orphan_file"]),
+    (Set::Incompat, 0x0001, Class::Unsupported, &["compression"]),
+    (Set::Incompat, 0x0002, Class::ReadWrite, &["filetype"]),
+    (Set::Incompat, 0x0004, Class::ReadWrite, &["needs_recovery"]),
+    (Set::Incompat, 0x0008, Class::Unsupported, &["journal_dev"]),
+    (Set::Incompat, 0x0010, Class::ReadOnly, &["meta_bg"]),
+    (Set::Incompat, 0x0040, Class::ReadWrite, &["extent", "extents"]),
+    (Set::Incompat, 0x0080, Class::ReadWrite, &["64bit"]),
+    (Set::Incompat, 0x0100, Class::ReadOnly, &["mmp"]),
+    (Set::Incompat, 0x0200, Class::ReadWrite, &["flex_bg"]),
+    (Set::Incompat, 0x0400, Class::Unsupported, &["ea_inode"]),
+    (Set::Incompat, 0x1000, Class::Unsupported, &["dirdata"]),
+    (Set::Incompat, 0x2000, Class::ReadWrite, &["metadata_csum_seed"]),
+    (Set::Incompat, 0x4000, Class::Unsupported, &["large_dir"]),
+    (Set::Incompat, 0x8000, Class::Unsupported, &["inline_data"]),
+    (Set::Incompat, 0x1_0000, Class::Unsupported, &["encrypt"]),
+    (Set::Incompat, 0x2_0000, Class::Unsupported, &["casefold", "fname_encoding"]),
+    (Set::RoCompat, 0x0001, Class::ReadWrite, &["sparse_super"]),
+    (Set::RoCompat, 0x0002, Class::ReadWrite, &["large_file"]),
+    (Set::RoCompat, 0x0008, Class::ReadWrite, &["huge_file"]),
+    (Set::RoCompat, 0x0010, Class::ReadWrite, &["uninit_bg", "uninit_groups"]),
+    (Set::RoCompat, 0x0020, Class::ReadWrite, &["dir_nlink"]),
+    (Set::RoCompat, 0x0040, Class::ReadWrite, &["extra_isize"]),
+    (Set::RoCompat, 0x0080, Class::ReadOnly, &["snapshot"]),
+    (Set::RoCompat, 0x0100, Class::ReadOnly, &["quota"]),
+    (Set::RoCompat, 0x0200, Class::ReadOnly, &["bigalloc"]),
+    (Set::RoCompat, 0x0400, Class::ReadWrite, &["metadata_csum"]),
+    (Set::RoCompat, 0x0800, Class::ReadOnly, &["replica"]),
+    (Set::RoCompat, 0x1000, Class::ReadOnly, &["read-only"]),
+    (Set::RoCompat, 0x2000, Class::ReadOnly, &["project"]),
+    (Set::RoCompat, 0x4000, Class::ReadOnly, &["shared_blocks"]),
+    (Set::RoCompat, 0x8000, Class::ReadOnly, &["verity"]),
+    (Set::RoCompat, 0x1_0000, Class::ReadWrite, &["orphan_present"]),
 ];
+
+/// The bits of a set that `TABLE` has in one class.
+const fn bits_of(set: Set, class: Class) -> u32 {
+    let (mut bits, mut rows) = (0, TABLE);
+    while let [(of, mask, is, _), rest @ ..] = rows {
+        if *of as u8 == set as u8 && *is as u8 == class as u8 {
+            bits |= *mask;
+        }
+        rows = rest;
+    }
+    bits
+}
 
 /// Names of the bits set in `bits`, ascending, unknown ones as `PREFIX` and bit number.
 pub(crate) fn names_of(
@@ -193,7 +215,8 @@ pub(crate) fn names_of(
 }
 
 fn name_in(set: Set, mask: u32) -> Option<&'static str> {
-    NAMES.iter().find(|(s, m, _)| *s == set && *m == mask).map(|(_, _, name)| *name)
+    let (_, _, _, names) = TABLE.iter().find(|(s, m, ..)| *s == set && *m == mask)?;
+    names.first().copied()
 }
 
 impl Compat {
@@ -212,12 +235,10 @@ impl Incompat {
     }
 
     /// The features that the engine reads and writes.
-    pub const SUPPORTED: Self = Self::FILETYPE
-        .union(Self::RECOVER)
-        .union(Self::EXTENT)
-        .union(Self::BIT64)
-        .union(Self::FLEX_BG)
-        .union(Self::CSUM_SEED);
+    pub const WRITABLE: Self = Self::from_bits_retain(bits_of(Set::Incompat, Class::ReadWrite));
+    /// The features that the engine reads.
+    pub const READABLE: Self =
+        Self::WRITABLE.union(Self::from_bits_retain(bits_of(Set::Incompat, Class::ReadOnly)));
 }
 
 impl RoCompat {
@@ -228,14 +249,7 @@ impl RoCompat {
     }
 
     /// The features that the engine writes.
-    pub const SUPPORTED: Self = Self::SPARSE_SUPER
-        .union(Self::LARGE_FILE)
-        .union(Self::HUGE_FILE)
-        .union(Self::GDT_CSUM)
-        .union(Self::DIR_NLINK)
-        .union(Self::EXTRA_ISIZE)
-        .union(Self::METADATA_CSUM)
-        .union(Self::ORPHAN_PRESENT);
+    pub const WRITABLE: Self = Self::from_bits_retain(bits_of(Set::RoCompat, Class::ReadWrite));
 }
 
 /// The three feature sets of a file system.
@@ -311,8 +325,9 @@ impl Features {
 
 /// Set and mask of a feature's name, known or of the form `FEATURE_I31`.
 fn parse_name(name: &str) -> Option<(Set, u32)> {
-    if let Some((set, mask, _)) = NAMES.iter().find(|(_, _, n)| n.eq_ignore_ascii_case(name)) {
-        return Some((*set, *mask));
+    let has_name = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    if let Some(&(set, mask, ..)) = TABLE.iter().find(|(_, _, _, names)| has_name(names)) {
+        return Some((set, mask));
     }
     let rest = name.strip_prefix("FEATURE_")?;
     let (set, digits) = match rest.split_at_checked(1)? {
@@ -340,13 +355,14 @@ pub enum Support {
 #[must_use]
 pub fn support(sb: &RawSuperblock) -> Support {
     let features = Features::of(sb);
-    let foreign = features.incompat.difference(Incompat::SUPPORTED);
+    let foreign = features.incompat.difference(Incompat::READABLE);
     if !foreign.is_empty() {
         return Support::Refused(foreign.names());
     }
-    let unwritable = features.ro_compat.difference(RoCompat::SUPPORTED);
+    let mut unwritable = features.incompat.difference(Incompat::WRITABLE).names();
+    unwritable.extend(features.ro_compat.difference(RoCompat::WRITABLE).names());
     let mut reasons: Vec<String> =
-        unwritable.names().iter().map(|name| format!("unsupported feature {name}")).collect();
+        unwritable.iter().map(|name| format!("unsupported feature {name}")).collect();
     if !features.incompat.contains(Incompat::EXTENT) {
         reasons.push("no extent feature".to_owned());
     }
@@ -379,11 +395,12 @@ mod tests {
         f.edit("has_journal,extent,metadata_csum").unwrap();
         f.put(&mut sb);
         assert_eq!(support(&sb), Support::ReadWrite);
-        f.edit("bigalloc,^has_journal,FEATURE_R30").unwrap();
+        f.edit("meta_bg,bigalloc,^has_journal,FEATURE_R30").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
             Support::ReadOnly(vec![
+                "unsupported feature meta_bg".to_owned(),
                 "unsupported feature bigalloc".to_owned(),
                 "unsupported feature FEATURE_R30".to_owned(),
                 "no journal".to_owned(),

@@ -1,0 +1,97 @@
+//! Features that uext4 reads and does not write: the kernel's files are read back, the image is
+//! not changed, and a write is refused with the feature's name.
+//!
+//! Fault model: a descriptor looked for in the wrong place (meta_bg), a bitmap read with a bit a
+//! block (bigalloc), a superblock field that only one implementation understands. The kernel fills
+//! the image through a loop mount, as root; without, mke2fs does. Not covered: a host that has the
+//! image mounted meanwhile, against which mmp guards writers.
+
+#[macro_use]
+mod common;
+
+use common::{Scratch, at, is_root, run_fails, run_ok, system};
+use std::fs;
+use std::path::Path;
+
+/// Options of mke2fs, and the feature by which writing is refused.
+const SHAPES: [(&[&str], &str); 5] = [
+    (&["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"], "meta_bg"),
+    (&["-b", "4096", "-O", "mmp"], "mmp"),
+    (&["-b", "1024", "-O", "mmp,meta_bg,^resize_inode,^metadata_csum,^64bit"], "meta_bg"),
+    (&["-b", "4096", "-O", "bigalloc", "-C", "16384"], "bigalloc"),
+    (&["-b", "4096", "-O", "quota"], "quota"),
+];
+
+const FILES: usize = 60;
+
+fn content(n: usize) -> Vec<u8> {
+    (0..n * 3001).map(|at| (at * 31 + n) as u8).collect()
+}
+
+fn fill(dir: &Path) {
+    for n in 0..FILES {
+        let sub = dir.join(format!("d{}", n % 7));
+        fs::create_dir_all(&sub).unwrap();
+        fs::write(sub.join(format!("f{n}")), content(n)).unwrap();
+    }
+}
+
+/// An image that the kernel has filled, or mke2fs where the kernel cannot be asked.
+fn filled(scratch: &Scratch, options: &[&str]) -> Option<std::path::PathBuf> {
+    let tree = scratch.path("tree");
+    if is_root() {
+        let image = scratch.image("image", 64, options)?;
+        fs::create_dir_all(&tree).unwrap();
+        let mounted = system("mount").args(["-o", "loop"]).arg(&image).arg(&tree).output().unwrap();
+        if mounted.status.success() {
+            let result = std::panic::catch_unwind(|| fill(&tree));
+            assert!(system("umount").arg(&tree).status().unwrap().success());
+            result.unwrap();
+            return Some(image);
+        }
+        println!("not by the kernel: {}", String::from_utf8_lossy(&mounted.stderr).trim());
+    }
+    fill(&tree);
+    let by_tree = [options, &["-d", tree.to_str().unwrap()]].concat();
+    scratch.image("image", 64, &by_tree)
+}
+
+/// The runs of the histogram have as many blocks as the descriptors call free. (e2freefrag 1.47
+/// counts the clusters of bigalloc wrongly.)
+fn check_free_space(text: &[u8]) {
+    let text = String::from_utf8_lossy(text);
+    let number = |text: &str| text.trim().split(' ').next().unwrap().parse::<u64>().unwrap();
+    let free = number(text.split("Free blocks: ").nth(1).unwrap());
+    let rows = text.lines().filter(|line| line.contains("-  :") && line.ends_with('%'));
+    let sum: u64 = rows.map(|row| number(row.split_whitespace().rev().nth(1).unwrap())).sum();
+    assert_eq!(sum, free, "{text}");
+}
+
+#[test]
+fn what_can_only_be_read_is_read_and_not_changed() {
+    for (options, feature) in SHAPES {
+        println!("{options:?}");
+        let scratch = Scratch::new();
+        let Some(image) = filled(&scratch, options) else { skip!("no mke2fs") };
+        let before = fs::read(&image).unwrap();
+        for n in 0..FILES {
+            let path = format!("/d{}/f{n}", n % 7);
+            let read = run_ok([std::ffi::OsString::from("cat"), at(&image, &path)]);
+            assert!(read == content(n), "{path}");
+        }
+        check_free_space(&run_ok([std::ffi::OsString::from("freefrag"), image.clone().into()]));
+        let why = format!("can only be read: unsupported feature {feature}");
+        run_fails([std::ffi::OsString::from("mkdir"), at(&image, "/new")], &why);
+        assert!(fs::read(&image).unwrap() == before, "the image was changed");
+    }
+}
+
+/// The class of a feature is one line; those that are not understood stay refused.
+#[test]
+fn what_is_not_understood_is_refused() {
+    for (options, feature) in [("inline_data", "inline_data"), ("ea_inode", "ea_inode")] {
+        let scratch = Scratch::new();
+        let Some(image) = scratch.image("image", 16, &["-O", options]) else { skip!("no mke2fs") };
+        run_fails([std::ffi::OsString::from("ls"), at(&image, "/")], feature);
+    }
+}

@@ -1,6 +1,5 @@
-//! All extents of a file, in order.
+//! All extents of a tree, in order.
 
-use super::block_map;
 use super::path::Path;
 use crate::alloc::Space;
 use crate::error::Result;
@@ -8,28 +7,13 @@ use crate::inode::Inode;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::Extent;
 
-/// Calls `visit` with each extent from block `from` on, in ascending order, until it returns false.
-/// The first one may begin before `from`. Extents of a tree are listed as they are stored, so one
-/// may continue the one before. Blocks of a block map are joined to runs. Blocks past the end of
-/// the file, which fallocate leaves there, are listed too.
-///
-/// No lock is held while `visit` runs. Each leaf is listed in its state of one moment. If the file
-/// changes meanwhile, extents that move to another leaf may be missing, but none is listed twice.
-///
-/// # Errors
-/// A corrupt tree or map; a device failure.
-pub fn list(
+/// The tree part of [`super::list`].
+pub(super) fn list(
     space: &Space,
     inode: &Inode,
     from: FileBlock,
     visit: &mut dyn FnMut(Extent) -> bool,
 ) -> Result<()> {
-    if !inode.has_blocks() {
-        return Ok(());
-    }
-    if !inode.has_extent_tree() {
-        return block_map::list(space, inode, from, visit);
-    }
     let mut listed_to = None;
     let mut next = Some(from);
     while let Some(at) = next {

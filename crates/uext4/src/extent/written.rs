@@ -6,19 +6,8 @@ use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
 use uext4_ondisk::FileBlock;
 
-/// The written runs of the leaf that block `at` belongs to. `None` if that leaf is empty, or the
-/// file has a block map.
-///
-/// # Errors
-/// A corrupt tree; a device failure.
-pub(crate) fn written_leaf(
-    space: &Space,
-    inode: &Inode,
-    at: FileBlock,
-) -> Result<Option<WrittenLeaf>> {
-    if !inode.has_blocks() || !inode.has_extent_tree() {
-        return Ok(None);
-    }
+/// The tree part of [`super::written_leaf`].
+pub(super) fn leaf(space: &Space, inode: &Inode, at: FileBlock) -> Result<Option<WrittenLeaf>> {
     let path = {
         let root = inode.tree().read();
         Path::to(space, inode, &root, at)?

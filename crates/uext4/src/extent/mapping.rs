@@ -1,0 +1,160 @@
+//! Where the blocks of a file are: the one place that knows in which form an inode maps them.
+//!
+//! What: readers and writers ask "file block -> device block, length, state" here, and this module
+//! asks the form that the inode has. [`lookup`] and [`list`] serve every form. [`find`] returns a
+//! place in the tree besides, from which a writer goes on, and [`written_leaf`] what direct I/O
+//! learns. A form that is to be written (block maps), or a new one (data in the inode), attaches to
+//! [`Form`]: a variant, and an arm in each function below. What changes mappings is
+//! [`super::Edit`], [`super::Spot::lengthen`] and [`super::Shift`], for trees alone.
+
+use super::{Spot, block_map, list as tree_list, tree, written};
+use crate::alloc::Space;
+use crate::error::Result;
+use crate::inode::{Inode, WrittenLeaf};
+use uext4_ondisk::extent::Extent;
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, InodeFlags, Place};
+
+/// The form in which an inode that has blocks maps them.
+enum Form {
+    /// An extent tree.
+    Tree,
+    /// A block map of ext2 and ext3. Read only: `Files::check_changeable` refuses changes.
+    BlockMap,
+}
+
+fn form(inode: &Inode) -> Form {
+    let has_tree = inode.attributes().flags.contains(InodeFlags::EXTENTS);
+    if has_tree { Form::Tree } else { Form::BlockMap }
+}
+
+/// What a block of a file is mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing. Reads as zeroes.
+    Hole,
+    /// Blocks that read as zeroes until they are written.
+    Unwritten(BlockNo),
+    /// Data.
+    Written(BlockNo),
+}
+
+/// A run of blocks of a file in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The block that was asked for.
+    pub first: FileBlock,
+    /// Blocks in this state from `first` on; at least 1.
+    pub len: u32,
+    /// Their state, with the block number of `first`.
+    pub state: State,
+}
+
+impl Mapping {
+    /// The block after the run.
+    #[must_use]
+    pub fn end(&self) -> FileBlock {
+        self.first.plus(self.len)
+    }
+
+    /// The last `len` blocks of the run, which has at least as many.
+    pub(crate) fn last_part(self, len: u32) -> Self {
+        let skip = self.len - len;
+        let block = |block: BlockNo| block.plus(u64::from(skip));
+        let state = match self.state {
+            State::Hole => State::Hole,
+            State::Unwritten(start) => State::Unwritten(block(start)),
+            State::Written(start) => State::Written(block(start)),
+        };
+        Self { first: self.first.plus(skip), len, state }
+    }
+}
+
+/// The state of block `at` and of those that follow it in the same state.
+///
+/// # Errors
+/// A corrupt tree; a device failure.
+pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
+    Ok(lookup_extent(space, inode, at)?.0)
+}
+
+/// The mapping of block `at`, and the whole extent that contains the block, if there is one.
+///
+/// # Errors
+/// The errors of [`lookup`].
+pub fn lookup_extent(
+    space: &Space,
+    inode: &Inode,
+    at: FileBlock,
+) -> Result<(Mapping, Option<Extent>)> {
+    let spot = find(space, inode, at)?;
+    Ok((spot.mapping, spot.before().filter(|extent| extent.contains(at))))
+}
+
+/// The mapping of block `at`, and its place in the tree. A block map has no such places.
+///
+/// # Errors
+/// The errors of [`lookup`].
+pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
+    match form(inode) {
+        Form::Tree => tree::find(space, inode, at),
+        Form::BlockMap => {
+            let mapping = block_map::lookup(space, inode, at)?;
+            Ok(Spot { mapping, before: None, leaf: None })
+        }
+    }
+}
+
+/// Where block `at` of a directory is on the device.
+///
+/// # Errors
+/// `Corrupt` for a hole, because a directory has none.
+pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> {
+    match lookup(space, inode, at)?.state {
+        State::Written(block) => Ok(block),
+        State::Hole | State::Unwritten(_) => {
+            let kind = CorruptKind::Rule { what: "directory", why: "has a hole" };
+            Err(kind.at(Place::FileBlock(inode.ino(), at)).into())
+        }
+    }
+}
+
+/// Calls `visit` with each extent from block `from` on, in ascending order, until it returns false.
+/// The first one may begin before `from`. Extents of a tree are listed as they are stored, so one
+/// may continue the one before. Blocks of a block map are joined to runs. Blocks past the end of
+/// the file, which fallocate leaves there, are listed too.
+///
+/// No lock is held while `visit` runs. Each leaf is listed in its state of one moment. If the file
+/// changes meanwhile, extents that move to another leaf may be missing, but none is listed twice.
+///
+/// # Errors
+/// A corrupt tree or map; a device failure.
+pub fn list(
+    space: &Space,
+    inode: &Inode,
+    from: FileBlock,
+    visit: &mut dyn FnMut(Extent) -> bool,
+) -> Result<()> {
+    if !inode.has_blocks() {
+        return Ok(());
+    }
+    match form(inode) {
+        Form::Tree => tree_list::list(space, inode, from, visit),
+        Form::BlockMap => block_map::list(space, inode, from, visit),
+    }
+}
+
+/// The written runs of the leaf that block `at` belongs to. `None` if that leaf is empty, or the
+/// file has a block map.
+///
+/// # Errors
+/// The errors of [`lookup`].
+pub(crate) fn written_leaf(
+    space: &Space,
+    inode: &Inode,
+    at: FileBlock,
+) -> Result<Option<WrittenLeaf>> {
+    match form(inode) {
+        Form::Tree if inode.has_blocks() => written::leaf(space, inode, at),
+        Form::Tree | Form::BlockMap => Ok(None),
+    }
+}

@@ -91,6 +91,7 @@ fn fresh_images_have_the_free_space_of_e2freefrag() {
         ("big-blocks", 256, &["-b", "4096", "-G", "4"]),
         ("no-flex", 300, &["-b", "4096", "-O", "^flex_bg,^has_journal"]),
         ("old", 64, &["-b", "2048", "-O", "^extent,^64bit,^metadata_csum"]),
+        ("meta-groups", 64, &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"]),
         ("large", 1 << 20, &["-b", "4096", "-N", "10000", "-O", "^resize_inode,^has_journal"]),
     ] {
         let Some(image) = scratch.image(name, megabytes, options) else { skip!("no mke2fs") };

@@ -134,6 +134,38 @@ impl Layout {
         u32::try_from(rest).unwrap_or(u32::MAX).min(self.blocks_per_group)
     }
 
+    /// Group and bit of a block in the block bitmaps, which have a bit for each cluster. `None`
+    /// outside the file system.
+    #[must_use]
+    pub fn bit_of(&self, block: BlockNo) -> Option<(GroupNo, u32)> {
+        let (group, index) = self.group_of(block)?;
+        Some((group, index >> self.cluster_shift()))
+    }
+
+    /// First block of the cluster that a bit of a group's block bitmap stands for.
+    #[must_use]
+    pub fn block_of_bit(&self, group: GroupNo, bit: u32) -> BlockNo {
+        self.group_first_block(group).plus(u64::from(bit) << self.cluster_shift())
+    }
+
+    /// Bits of a group's block bitmap: its clusters, of which the last may be short.
+    #[must_use]
+    pub fn bits_in_group(&self, group: GroupNo) -> u32 {
+        self.bits_for(self.blocks_in_group(group))
+    }
+
+    /// Clusters that hold `blocks` blocks from the first block of a cluster on.
+    #[must_use]
+    pub fn bits_for(&self, blocks: u32) -> u32 {
+        let mask = self.cluster_blocks.saturating_sub(1);
+        blocks.saturating_add(mask) >> self.cluster_shift()
+    }
+
+    /// The cluster size is a power of two.
+    fn cluster_shift(&self) -> u32 {
+        self.cluster_blocks.trailing_zeros() & 31
+    }
+
     /// Group of an inode and the inode's index in it; `None` for inode 0 and past the last.
     #[must_use]
     pub fn group_of_ino(&self, ino: Ino) -> Option<(GroupNo, u32)> {
@@ -288,6 +320,26 @@ mod tests {
         assert_eq!(with_super, [0, 1, 3, 5, 7]);
         assert_eq!(layout.base_meta_blocks(GroupNo(1)), 129);
         assert_eq!(layout.base_meta_blocks(GroupNo(2)), 0);
+    }
+
+    #[test]
+    fn bits_of_clusters() {
+        let mut sb = sample();
+        let one = Layout::new(&sb, None).unwrap();
+        assert_eq!(one.bit_of(BlockNo(32769)), Some((GroupNo(1), 1)));
+        assert_eq!((one.block_of_bit(GroupNo(1), 1), one.bits_for(7)), (BlockNo(32769), 7));
+        let mut features = Features::of(&sb);
+        features.edit("bigalloc,^resize_inode").unwrap();
+        features.put(&mut sb);
+        sb.s_reserved_gdt_blocks.set(0);
+        sb.s_log_cluster_size.set(4);
+        sb.s_clusters_per_group.set(8192);
+        sb.set_blocks_count(2 * 32768 + 9);
+        sb.s_inodes_count.set(3 * 8192);
+        let four = Layout::new(&sb, None).unwrap();
+        assert_eq!(four.bit_of(BlockNo(32768 + 7)), Some((GroupNo(1), 1)));
+        assert_eq!(four.block_of_bit(GroupNo(1), 1), BlockNo(32768 + 4));
+        assert_eq!((four.bits_in_group(GroupNo(0)), four.bits_in_group(GroupNo(2))), (8192, 3));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Policy for Ablated {
         if !self.is_global_stream(goal.1, want) {
             return goal;
         }
-        self.layout.group_of(BlockNo(self.last_stream.load(Ordering::Relaxed))).unwrap_or(goal)
+        self.layout.bit_of(BlockNo(self.last_stream.load(Ordering::Relaxed))).unwrap_or(goal)
     }
 
     fn note_found(&self, goal_bit: u32, want: u32, found: &Allocation) {

@@ -258,7 +258,7 @@ impl Space {
         let mut left = len;
         while left > 0 {
             let (number, bit) = self.locate(at)?;
-            let here = left.min(self.layout.blocks_in_group(number) - bit);
+            let here = left.min(self.layout.bits_in_group(number) - bit);
             let _frees = self.shared.policy.lock_frees();
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
@@ -303,7 +303,7 @@ impl Space {
         let (mut at, mut left) = (start, len);
         while left > 0 {
             let (number, bit) = self.locate(at)?;
-            let here = left.min(self.layout.blocks_in_group(number) - bit);
+            let here = left.min(self.layout.bits_in_group(number) - bit);
             let group = &self.groups[number.get() as usize];
             let mut state = group.lock();
             let map = group.map(&mut state, &self.cache)?;
@@ -356,11 +356,8 @@ impl Space {
     /// Releases runs of one group, which are in ascending order.
     pub(super) fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
         let group = &self.groups[number.get() as usize];
-        let first = self.layout.group_first_block(number).get();
-        let bits = runs
-            .iter()
-            .filter_map(|run| Some((u32::try_from(run.start.get() - first).ok()?, run.len)));
-        let blocks = i64::from(group.release(&bits.collect::<Vec<_>>()));
+        let bit = |run: &Freed| Some((self.layout.bit_of(run.start)?.1, run.len));
+        let blocks = i64::from(group.release(&runs.iter().filter_map(bit).collect::<Vec<_>>()));
         self.shared.available.release(blocks);
         // In this order: a thread that finds nothing pending sees that there was a release.
         self.releases.fetch_add(1, Ordering::AcqRel);
@@ -368,7 +365,7 @@ impl Space {
     }
 
     pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {
-        self.layout.group_of(block).ok_or_else(|| {
+        self.layout.bit_of(block).ok_or_else(|| {
             let why = "lies outside the file system";
             CorruptKind::Rule { what: "block", why }.at(Place::Block(block)).into()
         })

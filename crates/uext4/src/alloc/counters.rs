@@ -226,10 +226,10 @@ impl Space {
         (0..).zip(&self.groups).map(|(number, group)| {
             let state = group.try_lock();
             let map = state.as_ref().and_then(|state| state.map.as_ref());
-            let blocks = self.layout.blocks_in_group(uext4_ondisk::GroupNo(number));
+            let bits = self.layout.bits_in_group(uext4_ondisk::GroupNo(number));
             let runs = map.map(|map| RunStats {
                 fragments: map.fragments(),
-                first: bitmap::find_next_zero(map.allocated(), 0, blocks).unwrap_or(blocks),
+                first: bitmap::find_next_zero(map.allocated(), 0, bits).unwrap_or(bits),
                 longest: map.longest(),
                 chunks: map.chunks(),
             });

@@ -56,8 +56,8 @@ const UNALIGNED_MAX: u32 = 4;
 impl Space {
     /// Allocates one run of at most `want` blocks. `None` if none was found.
     pub(super) fn search(&self, goal: BlockNo, want: u32) -> Result<Option<Allocation>> {
-        let want = want.min(self.layout.blocks_per_group);
-        let (group, bit) = self.layout.group_of(goal).unwrap_or((GroupNo(0), 0));
+        let want = want.min(self.layout.clusters_per_group);
+        let (group, bit) = self.layout.bit_of(goal).unwrap_or((GroupNo(0), 0));
         let found = match self.at_goal(group, bit, want)? {
             Some(allocation) => {
                 self.shared.counters.add(Count::GoalHits, 1);
@@ -101,7 +101,7 @@ impl Space {
         let bitmap = state.block_bitmap(&self.cache, group.number)?;
         group.allocate(&mut state, bit, len, bitmap.as_deref())?;
         drop(state);
-        let start = self.layout.group_first_block(group.number).plus(u64::from(bit));
+        let start = self.layout.block_of_bit(group.number, bit);
         Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
     }
 

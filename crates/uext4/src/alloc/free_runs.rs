@@ -38,9 +38,15 @@ impl Space {
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         };
         let bitmap = group.lock().read_block_bitmap(&self.cache, number)?;
-        let first = self.layout.group_first_block(number);
-        Ok(bitmap::free_runs(&bitmap, 0, self.layout.blocks_in_group(number))
-            .map(|(bit, len)| FreeRun { start: first.plus(u64::from(bit)), len })
-            .collect())
+        let layout = &self.layout;
+        let end = layout.group_first_block(number).plus(layout.blocks_in_group(number).into());
+        let run = |(bit, len)| {
+            let start = layout.block_of_bit(number, bit);
+            // The last cluster of the file system may be short.
+            let behind = layout.block_of_bit(number, bit + len).min(end);
+            let len = u32::try_from(behind.get() - start.get()).unwrap_or(u32::MAX);
+            FreeRun { start, len }
+        };
+        Ok(bitmap::free_runs(&bitmap, 0, layout.bits_in_group(number)).map(run).collect())
     }
 }

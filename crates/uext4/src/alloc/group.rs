@@ -151,7 +151,7 @@ impl Group {
     ) -> Result<&'s mut FreeMap> {
         if state.map.is_none() {
             let bits = state.read_block_bitmap(cache, self.number)?;
-            let map = FreeMap::new(bits, cache.layout().blocks_in_group(self.number));
+            let map = FreeMap::new(bits, cache.layout().bits_in_group(self.number));
             self.publish(state, map.free(), map.longest(), map.fragments());
             self.shared.counters.add(Count::Loaded, 1);
             state.map = Some(map);
@@ -244,16 +244,16 @@ impl GroupState {
     /// A copy of the journaled block bitmap, checked against the descriptor.
     pub(super) fn read_block_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
         let layout = cache.layout();
-        let blocks = layout.blocks_in_group(group);
+        let bits = layout.bits_in_group(group);
         if self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
             let bytes = initial_block_bitmap(layout, group, &self.desc);
-            let free = bitmap::count_zeros(&bytes, blocks);
+            let free = bitmap::count_zeros(&bytes, bits);
             check_count("block bitmap", group, free, self.desc.free_blocks())?;
             return Ok(bytes);
         }
         let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
         let mut bytes: Box<[u8]> = (&*buffer.read()).into();
-        let free = bitmap::count_zeros(&bytes, blocks);
+        let free = bitmap::count_zeros(&bytes, bits);
         check_count("block bitmap", group, free, self.desc.free_blocks())?;
         // A hostile bitmap may call the group's own metadata free.
         mark_metadata(layout, group, &self.desc, &mut bytes);
@@ -344,10 +344,10 @@ fn check_count(what: &'static str, group: GroupNo, bitmap: u32, desc: u32) -> Re
 
 /// Marks the blocks of a group that hold metadata of the file system.
 fn mark_metadata(layout: &Layout, group: GroupNo, desc: &RawGroupDesc, bytes: &mut [u8]) {
-    bitmap::set_range(bytes, 0, layout.base_meta_blocks(group));
+    bitmap::set_range(bytes, 0, layout.bits_for(layout.base_meta_blocks(group)));
     let mut mark = |start: BlockNo, len: u32| {
         for i in 0..u64::from(len) {
-            if let Some((g, bit)) = layout.group_of(start.plus(i))
+            if let Some((g, bit)) = layout.bit_of(start.plus(i))
                 && g == group
             {
                 bitmap::set(bytes, bit);
@@ -362,7 +362,7 @@ fn mark_metadata(layout: &Layout, group: GroupNo, desc: &RawGroupDesc, bytes: &m
 fn initial_block_bitmap(layout: &Layout, group: GroupNo, desc: &RawGroupDesc) -> Box<[u8]> {
     let mut bytes = vec![0; layout.block_size as usize].into_boxed_slice();
     mark_metadata(layout, group, desc, &mut bytes);
-    pad(&mut bytes, layout.blocks_in_group(group));
+    pad(&mut bytes, layout.bits_in_group(group));
     bytes
 }
 

@@ -78,7 +78,7 @@ impl Space {
     /// Bounds the memory of maps.
     pub(crate) fn limit_maps(&self, bytes: u64) {
         let layout = &self.layout;
-        let one = FreeMap::bytes(layout.block_size as usize, layout.blocks_per_group);
+        let one = FreeMap::bytes(layout.block_size as usize, layout.clusters_per_group);
         let max = usize::try_from(bytes).unwrap_or(usize::MAX) / one;
         self.shared.maps.limit(max.max(MAPS_MIN));
     }

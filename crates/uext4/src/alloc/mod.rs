@@ -359,7 +359,7 @@ fn check_desc(layout: &Layout, group: GroupNo, desc: &RawGroupDesc) -> Result<()
     if !layout.is_valid_run(desc.inode_table(), table_blocks) {
         return Err(rule("the inode table lies outside the file system"));
     }
-    if desc.free_blocks() > layout.blocks_in_group(group) {
+    if desc.free_blocks() > layout.bits_in_group(group) {
         return Err(rule("more free blocks than blocks"));
     }
     if desc.free_inodes() > layout.inodes_per_group

@@ -161,7 +161,7 @@ impl Space {
         }
         let end = first.saturating_add(blocks).min(layout.blocks_count);
         let first = first.max(layout.first_data_block.get());
-        let Some((group, bit)) = layout.group_of(BlockNo(first)) else { return Ok(0) };
+        let Some((group, bit)) = layout.bit_of(BlockNo(first)) else { return Ok(0) };
         let mut trimmed = 0;
         for number in group.get()..layout.group_count {
             let number = GroupNo(number);
@@ -170,7 +170,7 @@ impl Space {
                 break;
             }
             let inside = u32::try_from(end - begin).unwrap_or(u32::MAX);
-            let to = inside.min(layout.blocks_in_group(number));
+            let to = layout.bits_for(inside).min(layout.bits_in_group(number));
             let from = if number == group { bit } else { 0 };
             trimmed += self.trim_group(TrimRange { number, from, to }, least)?;
         }
@@ -233,7 +233,7 @@ impl Space {
         let allocated = group.allocate(&mut state, bit, len, bitmap.as_deref());
         allocated.inspect_err(|_| self.shared.available.release(len.into()))?;
         self.count_pending(number, i64::from(len));
-        let start = self.layout.group_first_block(number).plus(u64::from(bit));
+        let start = self.layout.block_of_bit(number, bit);
         let allocation = Some(Allocation::new(Arc::clone(group), start, bit, len, None));
         Ok(Some((TrimRun { space: self, allocation, number, start, len }, bit + len)))
     }

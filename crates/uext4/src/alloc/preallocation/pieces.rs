@@ -205,8 +205,8 @@ impl Space {
         range: Range<u32>,
     ) -> Result<Allocation> {
         // A goal behind the last block of the device cuts nothing.
-        let (group, bit) = self.layout.group_of(need.goal).unwrap_or((GroupNo(0), 0));
-        let behind = self.layout.blocks_in_group(group) - bit;
+        let (group, bit) = self.layout.bit_of(need.goal).unwrap_or((GroupNo(0), 0));
+        let behind = self.layout.bits_in_group(group) - bit;
         let start = range.start.max(need.key.saturating_sub(bit));
         let end = range.end.min(need.key.saturating_add(behind)).max(need.key + 1);
         let goal = BlockNo(need.goal.get() - u64::from(need.key - start));

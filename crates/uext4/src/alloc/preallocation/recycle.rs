@@ -107,7 +107,7 @@ impl Space {
             // A run may cross the end of a group; an allocation may not.
             let next = from.plus(u64::from(done));
             let (group, bit) = self.locate(next)?;
-            let here = (part - done).min(self.layout.blocks_in_group(group) - bit);
+            let here = (part - done).min(self.layout.bits_in_group(group) - bit);
             let allocation = self.free_to_allocation(handle, next, here)?;
             self.put_back(preallocation, at.get().saturating_add(before + done), allocation);
             done += here;

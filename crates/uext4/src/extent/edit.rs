@@ -215,13 +215,12 @@ impl Edit {
         let is_end = |new: Extent| extents.last().is_some_and(|last| last.end() == new.end());
         let appends = path.next_leaf.is_none() && self.new.is_some_and(is_end);
         let root = &mut root;
-        let mut change = Change { space, handle, inode, nodes, root, sectors: 0, path, appends };
+        let mut change = Change { space, handle, inode, nodes, root, blocks: 0, path, appends };
         change.write(extents, old_first)?;
         let unmapped: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
         let mapped = self.new.map_or(0, |extent| extent.len);
-        let per_block = i64::from(space.layout().block_size / 512);
-        let sectors = change.sectors + (i64::from(mapped) - i64::from(unmapped)) * per_block;
-        inode.update_root(handle, root, sectors)?;
+        let blocks = change.blocks + i64::from(mapped) - i64::from(unmapped);
+        inode.update_root(handle, root, blocks)?;
         Ok(removed)
     }
 
@@ -291,8 +290,8 @@ struct Change<'a, 'j> {
     inode: &'a Inode,
     nodes: &'a mut NodeAllocations,
     root: &'a mut ExtentRoot,
-    /// Change of the inode's block count by tree nodes, in sectors.
-    sectors: i64,
+    /// Nodes that the tree gets, less those that it loses.
+    blocks: i64,
     path: Path,
     /// The edit adds to the end of the file.
     appends: bool,
@@ -451,14 +450,14 @@ impl Change<'_, '_> {
     fn new_node(&mut self) -> Result<BlockNo> {
         let block = self.nodes.take(self.space, self.handle)?;
         self.handle.create(block, node_kind(self.inode))?;
-        self.sectors += i64::from(self.space.layout().block_size / 512);
+        self.blocks += 1;
         Ok(block)
     }
 
     fn free_node(&mut self, block: BlockNo) -> Result<()> {
         self.handle.forget(block)?;
         self.space.free(self.handle, block, 1)?;
-        self.sectors -= i64::from(self.space.layout().block_size / 512);
+        self.blocks -= 1;
         Ok(())
     }
 }

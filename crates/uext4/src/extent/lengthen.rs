@@ -60,11 +60,10 @@ impl Spot {
         } else {
             assert!(write_extent(&mut root.bytes, index, &longer));
         }
-        let sectors = u64::from(len) * u64::from(inode.space().layout().block_size / 512);
         inode.note_data_change(handle);
         inode.update_in(handle, table, |attributes| {
             attributes.block_map = root.bytes;
-            attributes.sectors += sectors;
+            attributes.add_blocks(inode.space().layout(), len.into());
             change(attributes);
         })
     }

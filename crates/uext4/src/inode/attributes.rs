@@ -89,6 +89,14 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// Adds `blocks` to the count of blocks, or takes them off. Every block that a file gets or
+    /// loses is counted here, in the handle that gives or takes it, and here its owner is known:
+    /// what is counted by owner attaches here.
+    pub fn add_blocks(&mut self, layout: &Layout, blocks: i64) {
+        let sectors = blocks * i64::from(layout.block_size / 512);
+        self.sectors = self.sectors.saturating_add_signed(sectors);
+    }
+
     /// Attributes of a new, empty inode.
     #[must_use]
     pub fn new(layout: &Layout, kind: FileKind, permissions: u16, generation: u32) -> Self {

@@ -155,16 +155,17 @@ impl Inode {
     }
 
     /// Changes the root of the extent tree and writes the inode. The caller holds the tree.
+    /// `blocks` is what the file gets, or loses.
     pub(crate) fn update_root(
         &self,
         handle: &mut Handle<'_>,
         root: &ExtentRoot,
-        sectors_change: i64,
+        blocks: i64,
     ) -> Result<()> {
         self.data_changed_in.set(handle.tid());
         self.update(handle, |attributes| {
             attributes.block_map = root.bytes;
-            attributes.sectors = attributes.sectors.saturating_add_signed(sectors_change);
+            attributes.add_blocks(self.space().layout(), blocks);
         })
     }
 }

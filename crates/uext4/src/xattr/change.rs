@@ -168,7 +168,6 @@ impl<'a> Change<'a> {
     /// The journal is aborted.
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
         let _lock = self.inode.xattr_lock().write();
-        let sectors = u64::from(self.space.layout().block_size) / 512;
         let (file_acl, added) = match self.block {
             BlockChange::Keep => (None, 0),
             BlockChange::New(image, allocation) => {
@@ -198,11 +197,7 @@ impl<'a> Change<'a> {
             if let Some(block) = file_acl {
                 attributes.file_acl = block.get();
             }
-            attributes.sectors = match added {
-                1 => attributes.sectors + sectors,
-                -1 => attributes.sectors.saturating_sub(sectors),
-                _ => attributes.sectors,
-            };
+            attributes.add_blocks(self.space.layout(), added);
         })
     }
 }
@@ -245,10 +240,9 @@ impl<'a> Release<'a> {
         let Some(buffer) = self.buffer else { return Ok(()) };
         let _lock = self.inode.xattr_lock().write();
         detach(self.space, handle, &buffer)?;
-        let sectors = u64::from(self.space.layout().block_size) / 512;
         self.inode.update(handle, |attributes| {
             attributes.file_acl = 0;
-            attributes.sectors = attributes.sectors.saturating_sub(sectors);
+            attributes.add_blocks(self.space.layout(), -1);
         })
     }
 }

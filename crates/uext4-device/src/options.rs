@@ -4,7 +4,7 @@
 //! The options of a [`FileDevice`](crate::FileDevice), and the mount options that say so.
 
 use std::time::Duration;
-use uext4_options::{Row, flag, one_of, text};
+use uext4_options::{Row, flag, one_of, text, whole};
 
 /// The access that the caller needs to an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +109,9 @@ impl FileOptions {
     }
 }
 
+/// Longest time for which writes wait for room, in seconds.
+const A_WEEK: u64 = 7 * 86_400;
+
 /// The mount options of a device.
 pub const MOUNT_OPTIONS: &[Row<FileOptions>] = &[
     Row {
@@ -137,13 +140,12 @@ pub const MOUNT_OPTIONS: &[Row<FileOptions>] = &[
     },
     Row {
         options: &[text(&["no_space_timeout"], "SECONDS", |o, seconds| {
-            let seconds: u32 = seconds.parse().map_err(|_| "not a number of seconds")?;
-            o.no_space_timeout = Duration::from_secs(seconds.into());
+            o.no_space_timeout = Duration::from_secs(whole(seconds, 0..=A_WEEK, "seconds")?);
             Ok(())
         })],
         default: "60",
         help: "how long writes wait for room where the image is stored",
-        more: "0: they fail at once. See below",
+        more: "0: they fail at once; at most a week. See below",
     },
 ];
 

@@ -139,6 +139,28 @@ impl FuseOptions {
         Ok(())
     }
 
+    /// Whether these options, given to a remount, ask for what it cannot change: all but the
+    /// kernel's flags. mount(8) repeats the words of the mount table, which are no request.
+    #[must_use]
+    pub fn exceeds_remount(&self) -> bool {
+        let &Self { allow_other, default_permissions, read_only, remount, suid, .. } = self;
+        let &Self { dev, exec, no_atime, sync, dir_sync, .. } = self;
+        let flags = Self {
+            allow_other,
+            default_permissions,
+            read_only,
+            remount,
+            suid,
+            dev,
+            exec,
+            no_atime,
+            sync,
+            dir_sync,
+            ..Self::default()
+        };
+        *self != flags
+    }
+
     /// Worker threads to start. More than processors: a worker that waits for a commit must not
     /// keep others from joining that commit. Those that nobody needs rest (see `crew`). At least
     /// two: the last one never waits but hands its requests over (see `overflow`).
@@ -235,6 +257,9 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
     },
     Row {
         options: &[text(&["fsname"], "NAME", |o, name| {
+            if name.is_empty() {
+                return Err("needs a name".to_owned());
+            }
             name.clone_into(&mut o.fs_name);
             Ok(())
         })],
@@ -246,7 +271,7 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         options: &[flag(&["remount"], |o| o.remount = true)],
         default: "",
         help: "change ro, rw and the flags of a mount that is there",
-        more: "",
+        more: "Other words that differ from the defaults are named, and ignored",
     },
     Row {
         options: &[
@@ -268,10 +293,14 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
     },
 ];
 
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
 fn seconds(text: &str, of: &mut Duration) -> Result<(), String> {
     let seconds = text.parse::<f64>().ok();
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    *of = duration.ok_or("not a number of seconds")?;
+    let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
+    let why = if is_number { "0 seconds to a year" } else { "not a number of seconds" };
+    *of = duration.filter(|duration| *duration <= YEAR).ok_or(why)?;
     Ok(())
 }
 

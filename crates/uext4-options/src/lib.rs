@@ -15,6 +15,7 @@ mod show;
 pub use show::{help, markdown};
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Options that belong together, over the settings `T` that they change.
 pub struct Row<T: 'static> {
@@ -164,6 +165,21 @@ impl<T> Value<T> {
     }
 }
 
+/// Reads a whole number of `unit` within `range`, for [`text`].
+///
+/// # Errors
+/// What is wrong with the value, in a few words: it is no number, or out of range.
+pub fn whole(value: &str, range: RangeInclusive<u64>, unit: &str) -> Result<u64, String> {
+    let of = if unit.is_empty() { String::new() } else { format!(" of {unit}") };
+    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("not a number{of}"));
+    }
+    // Digits that do not fit are too many.
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+    number.ok_or_else(|| format!("{} to {}{unit}", range.start(), range.end()))
+}
+
 /// `0 or 1`, `one of ordered, writeback, journal`.
 fn any_of<T>(values: &[(&str, Set<T>)]) -> String {
     let words: Vec<&str> = values.iter().map(|(word, _)| *word).collect();
@@ -248,6 +264,17 @@ mod tests {
             ("on=1", "takes no value"),
         ] {
             assert_eq!(check(word), Err(format!("mount option '{word}': {why}")));
+        }
+    }
+
+    #[test]
+    fn numbers_have_a_range() {
+        assert_eq!(whole("900", 0..=900, "seconds"), Ok(900));
+        for value in ["901", "99999999999999999999999"] {
+            assert_eq!(whole(value, 0..=900, "seconds"), Err("0 to 900 seconds".to_owned()));
+        }
+        for value in ["", "-1", "+1", "1s", "1.5"] {
+            assert_eq!(whole(value, 0..=9, ""), Err("not a number".to_owned()), "{value}");
         }
     }
 

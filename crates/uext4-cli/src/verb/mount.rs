@@ -76,34 +76,73 @@ const READY: &[u8] = b"R";
 pub(crate) fn run(args: Args) -> Result<()> {
     let options = parse_options(&args)?;
     if options.fuse.remount {
+        let ignored = ignored_by_a_remount(&args)?.join(",");
+        if !ignored.is_empty() {
+            let dir = args.dir.display();
+            say(&format!("mount: {dir}: a remount cannot change {ignored}, ignored"));
+        }
         return remount(&args.dir, &options.fuse).at("mount", args.dir.display());
     }
     check_place(&args.dir).at("mount", args.dir.display())?;
     if args.foreground || args.detached { serve(&args, options) } else { start_daemon() }
 }
 
-fn parse_options(args: &Args) -> Result<Options> {
-    let (mut engine, mut fuse) = (MountOptions::default(), FuseOptions::default());
-    let mut device = FileOptions::auto(Access::Write.into());
-    let wrong = |why: String| Failure::line(&format!("mount: {why}"));
-    let ro = args.read_only.then_some("ro");
-    let words = args.options.iter().flat_map(|list| list.split(',')).chain(ro);
-    for word in words.filter(|word| !word.is_empty()) {
+impl Options {
+    fn new() -> Self {
+        let device = FileOptions::auto(Access::Write.into());
+        Self { engine: MountOptions::default(), fuse: FuseOptions::default(), device }
+    }
+
+    /// Takes one word of `-o`.
+    fn parse(&mut self, word: &str) -> std::result::Result<(), String> {
         if word == "loop" || word.starts_with("loop=") {
             let why = "no loop device is needed: an image file is mounted as it is";
-            return Err(wrong(format!("mount option '{word}': {why}")));
+            return Err(format!("mount option '{word}': {why}"));
         }
-        if device.parse(word).map_err(wrong)? {
-            continue;
+        if !self.device.parse(word)? && self.fuse.parse(word)? != Word::Taken {
+            self.engine.parse(word).map_err(|error| error.to_string())?;
         }
-        let taken = fuse.parse(word).map_err(wrong)?;
-        if taken != Word::Taken {
-            engine.parse(word).map_err(|error| wrong(error.to_string()))?;
+        Ok(())
+    }
+
+    /// Whether a remount cannot do what these ask for.
+    fn exceeds_remount(&self) -> bool {
+        // The access times of the engine are of the mount table, which mount(8) repeats.
+        let MountOptions { read_only, atime, .. } = self.engine;
+        let flags = MountOptions { read_only, atime, ..MountOptions::default() };
+        self.fuse.exceeds_remount() || self.engine != flags || self.device != Self::new().device
+    }
+}
+
+fn words(args: &Args) -> impl Iterator<Item = &str> {
+    let ro = args.read_only.then_some("ro");
+    let words = args.options.iter().flat_map(|list| list.split(',')).chain(ro);
+    words.filter(|word| !word.is_empty())
+}
+
+fn wrong(why: String) -> Failure {
+    Failure::line(&format!("mount: {why}"))
+}
+
+fn parse_options(args: &Args) -> Result<Options> {
+    let mut options = Options::new();
+    words(args).try_for_each(|word| options.parse(word)).map_err(wrong)?;
+    options.fuse.check(rustix::process::geteuid().is_root()).map_err(wrong)?;
+    options.engine.check().map_err(wrong)?;
+    Ok(options)
+}
+
+/// The words that a remount cannot heed, and does not find in effect by default.
+fn ignored_by_a_remount(args: &Args) -> Result<Vec<&str>> {
+    let mut ignored = Vec::new();
+    for word in words(args) {
+        let mut alone = Options::new();
+        alone.parse(word).map_err(wrong)?;
+        if alone.exceeds_remount() {
+            ignored.push(word);
         }
     }
-    fuse.check(rustix::process::geteuid().is_root()).map_err(wrong)?;
-    engine.check().map_err(wrong)?;
-    Ok(Options { engine, fuse, device })
+    Ok(ignored)
 }
 
 /// Whether the words behind the program's name are those that mount.fuse(8) gives: an image, which

@@ -5,7 +5,7 @@ use super::{
     Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FreeMode,
     FsyncBatch, JoinMode, MountOptions, OnError, StreamGoal, WritebackMode,
 };
-use uext4_options::{Row, flag, one_of, text};
+use uext4_options::{Row, flag, one_of, text, whole};
 
 /// Options that a user may want.
 pub const OPTIONS: &[Row<MountOptions>] = &[
@@ -71,8 +71,8 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
     },
     Row {
         options: &[
-            text(&["min_batch_time"], "US", |o, us| number(us, &mut o.min_batch_time_us)),
-            text(&["max_batch_time"], "US", |o, us| number(us, &mut o.max_batch_time_us)),
+            text(&["min_batch_time"], "US", |o, us| batch_time(us, &mut o.min_batch_time_us)),
+            text(&["max_batch_time"], "US", |o, us| batch_time(us, &mut o.max_batch_time_us)),
         ],
         default: "0, 15000",
         help: "how long a commit waits for more syncs",
@@ -178,7 +178,7 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         options: &[text(&["cache"], "SIZE", cache)],
         default: "256M",
         help: "budget of the page cache and the metadata cache",
-        more: "At least 8M",
+        more: "8M to 16T",
     },
     Row {
         options: &[flag(&["user_xattr", "block_validity"], |_| {})],
@@ -335,45 +335,63 @@ pub const ABLATION: &[Row<MountOptions>] = &[
 ];
 
 fn commit(options: &mut MountOptions, seconds: &str) -> Result<(), String> {
-    let seconds: u64 = seconds.parse().map_err(|_| "not a number of seconds")?;
-    if seconds > 900 {
-        return Err("at most 900 seconds".to_owned());
-    }
+    let seconds = whole(seconds, 0..=900, "seconds")?;
     // As ext4: 0 means the default.
     options.commit_interval_ms = if seconds == 0 { 5_000 } else { seconds * 1_000 };
     Ok(())
 }
 
+/// Largest cache: more memory than a machine has today.
+const CACHE_BYTES_MAX: u64 = 16 << 40;
+
 fn cache(options: &mut MountOptions, size: &str) -> Result<(), String> {
     let bytes = parse_size(size).ok_or("not a size (like 64M)")?;
-    if bytes < MountOptions::CACHE_BYTES_MIN {
-        return Err("at least 8M".to_owned());
+    if !(MountOptions::CACHE_BYTES_MIN..=CACHE_BYTES_MAX).contains(&bytes) {
+        return Err("8M to 16T".to_owned());
     }
     options.cache_bytes = bytes;
     Ok(())
 }
 
+/// Bytes of the longest extent that may be unwritten, with blocks of 4 KiB.
+const ZEROOUT_KIB_MAX: u64 = 128 << 10;
+
 fn extent_max_zeroout(options: &mut MountOptions, kib: &str) -> Result<(), String> {
-    let kib: u32 = kib.parse().map_err(|_| "not a number of KiB")?;
-    options.extent_max_zeroout = kib.saturating_mul(1024);
+    options.extent_max_zeroout = narrow(whole(kib, 0..=ZEROOUT_KIB_MAX, "KiB")?) * 1024;
     Ok(())
 }
 
+/// Longest wait of a commit for more syncs: a minute.
+const BATCH_US_MAX: u64 = 60_000_000;
+
+fn batch_time(us: &str, of: &mut u32) -> Result<(), String> {
+    *of = narrow(whole(us, 0..=BATCH_US_MAX, "microseconds")?);
+    Ok(())
+}
+
+/// Largest number of blocks or groups: 16 TiB of blocks of 4 KiB would be more.
+const NUMBER_MAX: u64 = i32::MAX as u64;
+
 fn number(value: &str, of: &mut u32) -> Result<(), String> {
-    *of = value.parse().map_err(|_| "not a number")?;
+    *of = narrow(whole(value, 0..=NUMBER_MAX, "")?);
     Ok(())
 }
 
 /// Largest order of a request: more blocks than a group has.
-const ORDER_MAX: u32 = 16;
+const ORDER_MAX: u64 = 16;
 
 fn order(value: &str, of: &mut u32) -> Result<(), String> {
-    let order = value.parse().ok().filter(|order| *order <= ORDER_MAX);
-    *of = order.ok_or("0 to 16")?;
+    *of = narrow(whole(value, 0..=ORDER_MAX, "")?);
     Ok(())
 }
 
-/// Bytes of `size` with an optional suffix K, M, G or T (powers of 1024).
+/// A number whose range was checked.
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Bytes of `size` with an optional suffix K, M, G or T (powers of 1024). Sizes above any limit
+/// are the largest number.
 fn parse_size(size: &str) -> Option<u64> {
     let (digits, shift) = match size.as_bytes().last()? {
         b'k' | b'K' => (&size[..size.len() - 1], 10),
@@ -382,5 +400,7 @@ fn parse_size(size: &str) -> Option<u64> {
         b't' | b'T' => (&size[..size.len() - 1], 40),
         _ => (size, 0),
     };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    all_digits
+        .then(|| digits.parse::<u64>().map_or(u64::MAX, |size| size.saturating_mul(1 << shift)))
 }

@@ -39,6 +39,7 @@ use crate::piece::Pieces;
 use crate::queue::{DeviceQueue, QueueOptions};
 use crate::rings::Rings;
 use crate::room::{Room, is_full};
+use crate::sleep::about_to_sleep;
 use crate::uring_queue::UringQueue;
 use crate::vectored::{read_all_vectored, write_all_vectored};
 use durable::DurableFiles;
@@ -132,6 +133,7 @@ impl FileDevice {
 
     /// Writes at a position in the file (bytes), and waits for room if there is none.
     fn write_slices(&self, file: &File, at: u64, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        about_to_sleep();
         self.room.hold(|| match (&self.direct, slices) {
             (Some(direct), _) => direct.write(file, at, slices),
             (None, [slice]) => file.write_all_at(slice, at),
@@ -189,6 +191,7 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         check_read(self.len, offset, buf.len())?;
+        about_to_sleep();
         match &self.direct {
             Some(direct) => direct.read(&self.file, self.start + offset, &mut [buf]),
             None => self.file.read_exact_at(buf, self.start + offset),
@@ -213,6 +216,7 @@ impl Device for FileDevice {
         for run in writes {
             self.check_change(run.offset, total_len(run.bufs) as u64)?;
         }
+        about_to_sleep();
         self.write_by_ring(rings, writes)
     }
 
@@ -220,6 +224,7 @@ impl Device for FileDevice {
         let total = bufs.iter().map(|buf| buf.len()).sum();
         check_read(self.len, offset, total)?;
         let at = self.start + offset;
+        about_to_sleep();
         match &self.direct {
             Some(direct) => direct.read(&self.file, at, bufs),
             None => {
@@ -234,6 +239,7 @@ impl Device for FileDevice {
         if self.read_only {
             return Ok(());
         }
+        about_to_sleep();
         self.flushes.flush(|| Ok(rustix::io::retry_on_intr(|| fdatasync(&self.file))?))
     }
 
@@ -261,6 +267,7 @@ impl Device for FileDevice {
         if len == 0 {
             return Ok(true);
         }
+        about_to_sleep();
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::io::retry_on_intr(|| fallocate(&self.file, mode, self.start + offset, len)) {
             Ok(()) => Ok(true),
@@ -283,6 +290,7 @@ impl Device for FileDevice {
         if !self.block_device {
             return self.punch(from - self.start, to - from);
         }
+        about_to_sleep();
         match crate::ioctl::discard_blocks(&self.file, from, to - from) {
             Ok(()) => Ok(true),
             Err(error) => match error.raw_os_error() {

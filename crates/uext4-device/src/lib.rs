@@ -66,6 +66,7 @@ mod ring;
 mod ring_writer;
 mod rings;
 mod room;
+mod sleep;
 mod sync_queue;
 #[allow(unsafe_code, reason = "the requests of a ring that never closes are never freed")]
 mod uring_queue;
@@ -92,3 +93,4 @@ pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};
 pub use room::{Room, RoomEvent, RoomReading};
+pub use sleep::{SleepHook, about_to_sleep, on_sleep};

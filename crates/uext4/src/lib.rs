@@ -37,6 +37,6 @@ pub use vfs::{
 pub use volume::{RecoveryReport, StatFs, Volume, VolumeStats};
 pub use xattr::Mode as XattrMode;
 
-pub use uext4_device::{IoBuf, IoMemory};
+pub use uext4_device::{IoBuf, IoMemory, SleepHook, on_sleep};
 pub use uext4_ondisk::extent::Extent;
 pub use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, Timestamp};

@@ -104,6 +104,26 @@ pub(crate) use explored_reader_slots::{self as reader_slot, Published, heavy_fen
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
+use uext4_device::about_to_sleep;
+
+/// Takes a lock: at once if it is free, and otherwise after the hook of the thread
+/// ([`uext4_device::on_sleep`]). The explorer and the simulation see one attempt, which may wait. A
+/// macro, because the simulation notes the line of the caller.
+macro_rules! lock_or_sleep {
+    ($try_lock:expr, $lock:expr) => {{
+        #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+        let free = $try_lock;
+        #[cfg(any(feature = "shuttle", feature = "simulate"))]
+        let free = None;
+        match free {
+            Some(guard) => guard,
+            None => {
+                about_to_sleep();
+                $lock
+            }
+        }
+    }};
+}
 
 /// A ranked mutual exclusion lock.
 #[derive(Debug)]
@@ -136,7 +156,8 @@ impl<T: ?Sized> Mutex<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
-        MutexGuard { inner: self.inner.lock(), _rank: rank }
+        let inner = lock_or_sleep!(self.inner.try_lock(), self.inner.lock());
+        MutexGuard { inner, _rank: rank }
     }
 
     /// Acquires the lock if it is free. May be called out of rank order, because it never waits.
@@ -198,7 +219,8 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
-        RwLockReadGuard { inner: self.inner.read(), _rank: rank }
+        let inner = lock_or_sleep!(self.inner.try_read(), self.inner.read());
+        RwLockReadGuard { inner, _rank: rank }
     }
 
     /// Acquires shared access if no thread has or awaits exclusive access. May be called out of
@@ -213,7 +235,8 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
-        RwLockWriteGuard { inner: self.inner.write(), _rank: rank }
+        let inner = lock_or_sleep!(self.inner.try_write(), self.inner.write());
+        RwLockWriteGuard { inner, _rank: rank }
     }
 
     /// [`RwLock::write`] for a lock that is usually held for some microseconds: spins for about as
@@ -281,6 +304,7 @@ impl Condvar {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         rank::note_condition_wait();
+        about_to_sleep();
         self.inner.wait(&mut guard.inner);
     }
 
@@ -288,6 +312,7 @@ impl Condvar {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         rank::note_condition_wait();
+        about_to_sleep();
         self.inner.wait_for(&mut guard.inner, timeout).timed_out()
     }
 

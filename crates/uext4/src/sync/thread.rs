@@ -66,6 +66,7 @@ pub(crate) fn yield_now() {
 
 /// Sleeps for about a millisecond, so that other threads can run.
 pub(crate) fn pause() {
+    uext4_device::about_to_sleep();
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
     #[cfg(feature = "simulate")]

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Finding;
+use super::source::Source;
 use crate::workspace;
 
 /// Which crates of the workspace a crate may depend on. Development dependencies may name more:
@@ -18,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-device", &["uext4-options"]),
     // The scheduler with the feature `simulate` only.
     ("uext4", &["uext4-ondisk", "uext4-options", "uext4-device", "uext4-schedule"]),
-    ("uext4-mkfs", &["uext4-ondisk", "uext4-device", "uext4"]),
+    ("uext4-mkfs", &["uext4-ondisk", "uext4-device"]),
     // Never the engine: a bug there must not hide from its own checker.
     ("uext4-fsck", &["uext4-ondisk", "uext4-device"]),
     // The structure of FITRIM stands beside the ioctl itself.
@@ -40,15 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-lab", &["uext4", "uext4-device", "uext4-mkfs", "uext4-fsck"]),
     (
         "uext4-sim",
-        &[
-            "uext4-ondisk",
-            "uext4-device",
-            "uext4",
-            "uext4-mkfs",
-            "uext4-fsck",
-            "uext4-fuse",
-            "uext4-schedule",
-        ],
+        &["uext4-ondisk", "uext4-device", "uext4", "uext4-mkfs", "uext4-fsck", "uext4-schedule"],
     ),
     ("xtask", &[]),
 ];
@@ -56,10 +49,11 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Crates on which nothing depends, not even a test.
 const NEVER: &[&str] = &["uext4-cli", "xtask"];
 
+const MAP: &str = "ARCHITECTURE.md";
 const EDGES_FILE: &str = "xtask/src/tidy/crates.rs";
 
 /// Objections to the manifests of the workspace.
-pub(crate) fn check() -> Result<Vec<Finding>, String> {
+pub(crate) fn check(sources: &[Source]) -> Result<Vec<Finding>, String> {
     let output = workspace::cargo(&["metadata", "--no-deps", "--format-version=1", "--offline"])
         .output()
         .map_err(|error| format!("cannot run cargo metadata: {error}"))?;
@@ -72,6 +66,9 @@ pub(crate) fn check() -> Result<Vec<Finding>, String> {
     let manifest = std::fs::read_to_string(workspace::root().join("Cargo.toml"))
         .map_err(|error| format!("cannot read Cargo.toml: {error}"))?;
     let mut findings = edges(&metadata);
+    findings.extend(stale_edges(&metadata));
+    let map = sources.iter().find(|source| source.path == MAP);
+    findings.extend(map_is_true(map.map_or("", |map| &map.text), &metadata));
     findings.extend(reasons(&manifest));
     findings.extend(lock_is_current(&workspace::root(), "fuzz")?);
     Ok(findings)
@@ -137,6 +134,61 @@ fn edges(metadata: &Value) -> Vec<Finding> {
     findings
 }
 
+/// Edges of the table that no manifest has.
+fn stale_edges(metadata: &Value) -> Vec<Finding> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let (_, allowed) = EDGES.iter().find(|(from, _)| *from == name).unwrap_or(&("", &[]));
+        let used = own_dependencies(package);
+        for to in allowed.iter().filter(|to| !used.iter().any(|used| used == *to)) {
+            let message = format!("{name} -> {to}: nobody uses this edge [crate-edges]");
+            findings.push(Finding::new(EDGES_FILE, 0, message));
+        }
+    }
+    findings
+}
+
+/// The crates of the workspace that a package needs, its tests apart.
+fn own_dependencies(package: &Value) -> Vec<String> {
+    let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+    let normal = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
+    let names = normal.filter_map(|dependency| dependency["name"].as_str());
+    names.filter(|name| EDGES.iter().any(|(own, _)| own == name)).map(str::to_owned).collect()
+}
+
+/// Rows of the table of crates that do not have what the manifests have. A row names the crates
+/// without `uext4-`; what is in brackets is a remark.
+fn map_is_true(map: &str, metadata: &Value) -> Vec<Finding> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let mut want = own_dependencies(package);
+        let start = format!("| `{name}` |");
+        let row = map.lines().zip(1..).find(|(line, _)| line.starts_with(&start));
+        let Some((row, line)) = row else {
+            let message = format!("the table of crates lacks `{name}` [map]");
+            findings.push(Finding::new(MAP, 0, message));
+            continue;
+        };
+        let cell = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        let words = cell.split(',').map(|word| word.split('(').next().unwrap_or_default().trim());
+        let mut found: Vec<String> = words
+            .filter(|word| *word != "-")
+            .map(|word| if word == "uext4" { word.to_owned() } else { format!("uext4-{word}") })
+            .collect();
+        want.sort();
+        found.sort();
+        if want != found {
+            let message = format!("`{name}` depends on {} [map]", want.join(", "));
+            findings.push(Finding::new(MAP, line, message));
+        }
+    }
+    findings
+}
+
 /// Foreign dependencies without a comment above them that says why.
 fn reasons(manifest: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -180,6 +232,40 @@ mod tests {
                 "crate uext4-ondisk: may not depend on `uext4-cli` [crate-edges]",
                 "crate uext4-cli: may not depend on `uext4-sim` [crate-edges]",
                 "xtask/src/tidy/crates.rs: crate `uext4-new` is not in EDGES",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_edge_that_nobody_uses_is_found() {
+        let metadata = json!({ "packages": [
+            { "name": "uext4-options", "dependencies": [] },
+            { "name": "uext4-device", "dependencies": [
+                { "name": "uext4-options", "kind": "dev" },
+            ] },
+        ] });
+        let found: Vec<String> = stale_edges(&metadata).iter().map(ToString::to_string).collect();
+        let message = "uext4-device -> uext4-options: nobody uses this edge [crate-edges]";
+        assert_eq!(found, [format!("{EDGES_FILE}: {message}")]);
+    }
+
+    #[test]
+    fn a_row_of_the_map_that_is_not_true_is_found() {
+        let metadata = json!({ "packages": [
+            { "name": "uext4", "dependencies": [
+                { "name": "uext4-device", "kind": null }, { "name": "uext4-sim", "kind": "dev" },
+            ] },
+            { "name": "uext4-device", "dependencies": [] },
+            { "name": "uext4-sim", "dependencies": [{ "name": "uext4", "kind": null }] },
+        ] });
+        let map = "| `uext4` | the engine | device (files) |\n| `uext4-device` | a | sim |\n";
+        let found: Vec<String> =
+            map_is_true(map, &metadata).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "ARCHITECTURE.md:2: `uext4-device` depends on  [map]",
+                "ARCHITECTURE.md: the table of crates lacks `uext4-sim` [map]",
             ]
         );
     }

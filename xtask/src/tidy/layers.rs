@@ -5,6 +5,7 @@
 //! or lower ones. Paths are found as `crate::module`, `crate::{a, b::c}` and chains of `super`
 //! that leave the module.
 
+use super::Finding;
 use super::mask::is_name;
 use super::rules::Found;
 use super::source::Source;
@@ -64,6 +65,31 @@ pub(crate) fn check(source: &Source) -> Found {
         }
     }
     found
+}
+
+/// Modules of the table that are not there, and layers that do not use the one below: their order
+/// says nothing.
+pub(crate) fn stale(sources: &[Source]) -> Vec<Finding> {
+    const FILE: &str = "xtask/src/tidy/layers.rs";
+    let of = |module: &str| {
+        let (file, folder) = (format!("{ENGINE}{module}.rs"), format!("{ENGINE}{module}/"));
+        sources.iter().filter(move |source| source.is_in(&[&file, &folder]))
+    };
+    let uses = |module: &str, lower: &[&str]| {
+        of(module)
+            .any(|source| crate_paths(&source.code).iter().any(|(_, m)| lower.contains(&&**m)))
+    };
+    let mut findings = Vec::new();
+    for module in LAYERS.iter().copied().flatten().filter(|module| of(module).next().is_none()) {
+        findings.push(Finding::new(FILE, 0, format!("no module `{module}` [layers]")));
+    }
+    for pair in LAYERS.windows(2) {
+        if !pair[1].iter().any(|module| uses(module, pair[0])) {
+            let message = format!("{:?} use nothing of {:?} below [layers]", pair[1], pair[0]);
+            findings.push(Finding::new(FILE, 0, message));
+        }
+    }
+    findings
 }
 
 fn layer_of(module: &str) -> Option<usize> {
@@ -152,6 +178,27 @@ mod tests {
         );
         assert_eq!(first_names("alloc::Space;"), ["alloc"]);
         assert_eq!(first_names("*;"), [""; 0]);
+    }
+
+    #[test]
+    fn a_layer_that_uses_nothing_of_the_one_below_is_found() {
+        let mut sources: Vec<Source> = LAYERS
+            .windows(2)
+            .flat_map(|pair| pair[1].iter().map(|module| (*module, pair[0][0])))
+            .map(|(module, below)| {
+                let text = format!("use crate::{below}::X;\n");
+                Source::new(format!("{ENGINE}{module}.rs"), text)
+            })
+            .collect();
+        sources.extend(LAYERS[0].iter().map(|m| Source::new(format!("{ENGINE}{m}/mod.rs"), "")));
+        assert_eq!(stale(&sources), []);
+        sources.retain(|source| !source.path.ends_with("/stats/mod.rs"));
+        let file = sources.iter_mut().find(|source| source.path.ends_with("/vfs.rs")).unwrap();
+        *file = Source::new(file.path.clone(), "use crate::inode::X;\n");
+        let found: Vec<String> = stale(&sources).iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].ends_with("no module `stats` [layers]"), "{found:?}");
+        assert!(found[1].ends_with("[\"vfs\"] use nothing of [\"file\"] below [layers]"));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! `cargo xtask tidy`. A finding says where, which rule, and what to do instead.
 
 mod crates;
+mod documented;
+mod labels;
 mod layers;
 mod mask;
 mod rules;
@@ -70,7 +72,10 @@ fn findings() -> Result<Vec<Finding>, String> {
     findings.extend(silent_rules());
     findings.extend(rules::long_list_is_current(&sources));
     findings.extend(rules::dead_files(&sources));
-    findings.extend(crates::check()?);
+    findings.extend(labels::check(&sources));
+    findings.extend(documented::check(&sources));
+    findings.extend(layers::stale(&sources));
+    findings.extend(crates::check(&sources)?);
     Ok(findings)
 }
 

@@ -36,10 +36,6 @@ impl Expected {
             Work::RemoveTree => Self::NoTree,
             Work::Create | Work::Stat => Self::Files(files),
             Work::Unlink => Self::Files(SmallFiles { per_dir: 0, ..files }),
-            // What these leave is judged block by block: see `storm::content`, `append::run`,
-            // `queued::run`, `stored::run`.
-            Work::SyncOwn | Work::SyncShared | Work::SyncAppend => Self::NoTree,
-            Work::Recycle | Work::Fill | Work::Queue | Work::Store => Self::NoTree,
         }
     }
 

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
+use crate::bench::Latencies;
 use crate::command;
 use crate::error::{Doing, Error, Result};
 
@@ -62,4 +65,40 @@ fn finish(success: bool, log: &Path) -> Result<String> {
     }
     let line = said.lines().find(|line| line.contains("fio:")).or_else(|| said.lines().last());
     Err(Error::new(format!("fio: {}", line.unwrap_or("no message").trim())))
+}
+
+fn strange() -> Error {
+    Error::new("fio: its JSON is not understood")
+}
+
+/// The only job, or group, of the JSON that fio said. fio may put notes before it.
+///
+/// # Errors
+/// That is not there, or says that fio has failed.
+pub(crate) fn only_job(said: &str) -> Result<Value> {
+    let json = said.find('{').and_then(|start| said.get(start..)).ok_or_else(strange)?;
+    let mut json: Value = serde_json::from_str(json).doing("fio")?;
+    let job = json["jobs"][0].take();
+    match &job["error"] {
+        error if *error == 0 => Ok(job),
+        error => Err(Error::new(format!("fio: error {error}"))),
+    }
+}
+
+/// A number of the JSON.
+pub(crate) fn number(value: &Value) -> Result<u64> {
+    value.as_u64().ok_or_else(strange)
+}
+
+/// The latencies of one kind, in nanoseconds.
+pub(crate) fn latencies(value: &Value) -> Result<Latencies> {
+    let us = |value: &Value| value.as_f64().map(|ns| ns / 1000.0).ok_or_else(strange);
+    let percentile = |name: &str| us(&value["percentile"][name]);
+    Ok(Latencies {
+        p50_us: percentile("50.000000")?,
+        p99_us: percentile("99.000000")?,
+        max_us: us(&value["max"])?,
+        mean_us: us(&value["mean"])?,
+        ..Latencies::default()
+    })
 }

@@ -2,12 +2,12 @@
 //!
 //! What: a [`Load`] is an experiment or something a user does all day; a [`Target`] is what it is
 //! done on: the library in this process, a uext4 mount, the kernel's ext4 on a loop device,
-//! fuse2fs, no file system. [`run`] takes the targets in turns and hands each figure to its
+//! fuse2fs, no file system. [`run`] runs the targets one after the other, in rounds, and hands each figure to its
 //! caller as a [`Measurement`].
 //!
 //! Invariants:
-//! - All sides start from the same bytes and do the same operations; the clock stops when the
-//!   result is on the image (unmounted, daemon ended, image synced), for every side.
+//! - All targets start from the same bytes and do the same operations; the clock stops when the
+//!   result is on the image (unmounted, daemon ended, image synced), for every target.
 //! - After each run the image is checked by e2fsck, where that is installed, and by uext4-fsck,
 //!   and read back; a figure from an image that is not clean, or does not hold what the load put
 //!   there, is never handed out.
@@ -24,7 +24,6 @@ mod command;
 mod compare;
 mod error;
 mod fio;
-mod gate;
 pub mod guard;
 mod library;
 mod load;
@@ -34,12 +33,12 @@ mod mounted;
 mod plan;
 mod queued;
 mod report;
-mod run;
 mod stage;
 mod stored;
 mod storm;
 mod target;
 mod tree;
+mod tree_loads;
 pub mod worker;
 
 pub use append::Ageing;

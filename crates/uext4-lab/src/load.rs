@@ -2,9 +2,13 @@
 
 use std::ops::Range;
 
+use crate::error::Result;
+use crate::plan::{Event, Plan};
 use crate::target::Target;
+use crate::{append, queued, stored, storm};
 
-/// What a load does; [`crate::library`] and [`crate::mounted`] say how on each kind of target.
+/// What a load on a tree or on small files does; [`crate::library`] and [`crate::mounted`] say how
+/// on each kind of target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Unpacks the tree's archive into an empty file system.
@@ -21,20 +25,30 @@ pub(crate) enum Work {
     Unlink,
     /// Makes an image with the tree in it from a directory.
     Build,
-    /// Threads write and fsync, each in a file of its own that was only allocated.
-    SyncOwn,
-    /// Threads write and fsync, all in one small file.
-    SyncShared,
-    /// Threads append and fsync, each to a file of its own.
-    SyncAppend,
-    /// Threads grow files by fallocate and cut them off, for a time.
-    Recycle,
-    /// Threads grow a file each by fallocate to its full length.
-    Fill,
-    /// One thread keeps many direct requests in flight.
-    Queue,
-    /// Threads overwrite blocks of files on a mapped image.
-    Store,
+}
+
+/// How a load is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    /// Threads of our own, beside each other on all targets: see [`crate::bench`].
+    Bench(RunLoad),
+    /// Programs on a tree or on small files, from an image that holds this.
+    Tree(Work, Start),
+}
+
+/// Runs a load on those targets, and tells its figures.
+pub(crate) type RunLoad =
+    fn(&Plan, &'static Load, &[Target], &mut dyn FnMut(Event<'_>)) -> Result<()>;
+
+/// The forms that a load has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Forms {
+    /// One.
+    One,
+    /// These, and all of them where none is asked for.
+    Each(&'static [Form]),
+    /// The usual one, and this one where it is asked for.
+    OnDemand(Form),
 }
 
 /// A form of a load that has several: `form` of the results.
@@ -109,8 +123,14 @@ pub struct Load {
     pub block_bytes: u32,
     /// Space for images that it takes at full size at most, in bytes.
     pub space_bytes: u64,
-    pub(crate) work: Work,
-    pub(crate) start: Start,
+    /// Most processes or threads that it can be run with.
+    pub threads_max: u32,
+    /// Sizes of a request, of a load that has several; empty: `block_bytes` alone.
+    pub sizes: &'static [u32],
+    /// What it can be run on.
+    pub targets: &'static [Target],
+    pub(crate) forms: Forms,
+    pub(crate) how: How,
 }
 
 impl Load {
@@ -120,57 +140,20 @@ impl Load {
         LOADS.iter().find(|load| load.id.eq_ignore_ascii_case(id))
     }
 
-    /// Whether threads write and fsync: such loads take variants, journals and a duration.
-    #[must_use]
-    pub const fn is_sync(&self) -> bool {
-        matches!(self.work, Work::SyncOwn | Work::SyncShared | Work::SyncAppend)
-    }
-
-    /// Whether threads allocate and the layout counts, too.
-    #[must_use]
-    pub const fn is_allocation(&self) -> bool {
-        matches!(self.work, Work::Recycle | Work::Fill)
-    }
-
-    /// Whether requests are queued: such a load has several sizes of them.
-    #[must_use]
-    pub const fn is_queued(&self) -> bool {
-        matches!(self.work, Work::Queue)
-    }
-
-    /// Whether threads store into mapped files.
-    #[must_use]
-    pub const fn is_stored(&self) -> bool {
-        matches!(self.work, Work::Store)
-    }
-
     /// Whether it is run with variants of uext4: all of them meet in one table.
     #[must_use]
     pub const fn takes_variants(&self) -> bool {
-        self.is_sync() || self.is_allocation() || self.is_queued() || self.is_stored()
-    }
-
-    /// Most processes or threads that it can be run with.
-    #[must_use]
-    pub const fn threads_max(&self) -> u32 {
-        match self.work {
-            Work::Create | Work::Stat | Work::Unlink => SMALL_FILE_DIRS,
-            Work::SyncOwn | Work::SyncShared | Work::SyncAppend | Work::Recycle | Work::Fill => {
-                SYNC_THREADS_MAX
-            }
-            Work::Store => STORE_THREADS_MAX,
-            _ => 1,
-        }
+        matches!(self.how, How::Bench(_))
     }
 
     /// The targets that it is run on beside uext4.
     pub fn peers(&self) -> impl Iterator<Item = Target> {
-        Target::ALL.into_iter().filter(|target| !target.is_own() && target.takes(self))
+        self.targets.iter().copied().filter(|target| !target.is_own())
     }
 }
 
-/// Most threads of a load that syncs: 2 GiB of address space for their stacks.
-const SYNC_THREADS_MAX: u32 = 8192;
+/// Most threads of a load: 2 GiB of address space for their stacks.
+const THREADS_MAX: u32 = 8192;
 /// Most threads that store: each has a table of all blocks.
 const STORE_THREADS_MAX: u32 = 64;
 /// Two images with the tree in them, and what making them takes.
@@ -211,17 +194,51 @@ pub(crate) const SMALL_FILE_BYTES: usize = 4096;
 /// Passes of M5 over files that were looked at before.
 pub(crate) const WARM_PASSES: u32 = 2;
 
-/// Every load.
+/// The library, the kernel and no file system.
+const BARE: &[Target] = &[Target::Uext4, Target::Kernel, Target::Raw];
+/// What threads of ours allocate on.
+const ALLOCATING: &[Target] = &[Target::Uext4, Target::Uext4Mount, Target::Kernel];
+/// What programs work on.
+const MOUNTED: &[Target] = &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs];
+const MOUNTED_OR_RAW: &[Target] =
+    &[Target::Uext4, Target::Uext4Mount, Target::Kernel, Target::Fuse2fs, Target::Raw];
+
+/// A load of our own threads: what most of them have.
+const THREADS: Load = Load {
+    id: "",
+    what: "",
+    metric: "iops",
+    threads: &[1],
+    threads_max: THREADS_MAX,
+    block_bytes: 16 << 10,
+    sizes: &[],
+    space_bytes: 0,
+    targets: BARE,
+    forms: Forms::One,
+    how: How::Tree(Work::Build, Start::Nothing),
+};
+/// A load on the tree.
+const TREE: Load = Load {
+    metric: "wall_s",
+    threads_max: 1,
+    block_bytes: 0,
+    space_bytes: TREE_SPACE,
+    targets: MOUNTED,
+    ..THREADS
+};
+/// A load on small files.
+const SMALL: Load =
+    Load { metric: "ops_per_s", threads: &[1, 2], threads_max: SMALL_FILE_DIRS, ..TREE };
+
+/// Every load: the only place that names them. Help, documents and comparisons go by it.
 pub static LOADS: &[Load] = &[
     Load {
         id: "E0",
         what: "fsync-storm: random writes into allocated files, one a thread, fsync after each",
-        metric: "iops",
         threads: &[2048],
-        block_bytes: 16 << 10,
         space_bytes: 60_300_000_000,
-        work: Work::SyncOwn,
-        start: Start::Nothing,
+        how: How::Bench(|p, l, t, tell| storm::run(storm::Kind::Own, p, l, t, tell)),
+        ..THREADS
     },
     Load {
         id: "E1a",
@@ -230,8 +247,10 @@ pub static LOADS: &[Load] = &[
         threads: &[1, 2, 4, 8, 16, 32, 64],
         block_bytes: 8 << 10,
         space_bytes: 2 << 30,
-        work: Work::Recycle,
-        start: Start::Nothing,
+        targets: ALLOCATING,
+        forms: Forms::Each(&[Form::Own, Form::Foreign]),
+        how: How::Bench(|p, l, t, tell| append::run(append::Kind::Recycle, p, l, t, tell)),
+        ..THREADS
     },
     Load {
         id: "E1b",
@@ -240,118 +259,94 @@ pub static LOADS: &[Load] = &[
         threads: &[64],
         block_bytes: 4 << 10,
         space_bytes: 3 << 30,
-        work: Work::Fill,
-        start: Start::Nothing,
+        targets: ALLOCATING,
+        forms: Forms::OnDemand(Form::Aged),
+        how: How::Bench(|p, l, t, tell| append::run(append::Kind::Fill, p, l, t, tell)),
+        ..THREADS
     },
     Load {
         id: "E2",
         what: "dax-overwrite: random overwrites of 4 KiB in 32 written files of a mapped image",
-        metric: "iops",
         threads: &[1, 2, 4, 8, 16],
+        threads_max: STORE_THREADS_MAX,
         block_bytes: 4 << 10,
         space_bytes: 700 << 20,
-        work: Work::Store,
-        start: Start::Nothing,
+        how: How::Bench(stored::run),
+        ..THREADS
     },
     Load {
         id: "E3",
         what: "fsync-batch: random overwrites of one file of 1 MiB by all, fsync after each",
-        metric: "iops",
         threads: &[16],
-        block_bytes: 16 << 10,
         space_bytes: 2 << 30,
-        work: Work::SyncShared,
-        start: Start::Nothing,
+        targets: MOUNTED_OR_RAW,
+        how: How::Bench(|p, l, t, tell| storm::run(storm::Kind::Shared, p, l, t, tell)),
+        ..THREADS
     },
     Load {
         id: "E4",
         what: "aio-dio: 64 direct requests of 4 to 16 KiB in flight, one thread (2 forms)",
-        metric: "iops",
-        threads: &[1],
+        threads_max: 1,
         block_bytes: 4 << 10,
+        sizes: &[4 << 10, 8 << 10, 12 << 10, 16 << 10],
         space_bytes: 2_500_000_000,
-        work: Work::Queue,
-        start: Start::Nothing,
+        // Reads first: fio leaves blocks that name no write.
+        forms: Forms::Each(&[Form::Read, Form::Write]),
+        how: How::Bench(queued::run),
+        ..THREADS
     },
     Load {
         id: "S1",
         what: "appends of 16 KiB to a new file, fsync after each: what one thread alone pays",
-        metric: "iops",
-        threads: &[1],
-        block_bytes: 16 << 10,
         space_bytes: 3 << 29,
-        work: Work::SyncAppend,
-        start: Start::Nothing,
+        how: How::Bench(|p, l, t, tell| storm::run(storm::Kind::Append, p, l, t, tell)),
+        ..THREADS
     },
     Load {
         id: "M1",
         what: "unpack a source tree of 45,313 entries and 757 MB (tar -xf; library: import)",
-        metric: "wall_s",
-        threads: &[1],
-        block_bytes: 0,
-        space_bytes: TREE_SPACE,
-        work: Work::Unpack,
-        start: Start::Empty,
+        how: How::Tree(Work::Unpack, Start::Empty),
+        ..TREE
     },
     Load {
         id: "M2",
         what: "read every file of that tree back, freshly mounted, then again (variant warm)",
-        metric: "wall_s",
-        threads: &[1],
-        block_bytes: 0,
-        space_bytes: TREE_SPACE,
-        work: Work::ReadTree,
-        start: Start::Tree,
+        how: How::Tree(Work::ReadTree, Start::Tree),
+        ..TREE
     },
     Load {
         id: "M3",
         what: "remove that tree (rm -rf), freshly mounted",
-        metric: "wall_s",
-        threads: &[1],
-        block_bytes: 0,
-        space_bytes: TREE_SPACE,
-        work: Work::RemoveTree,
-        start: Start::Tree,
+        how: How::Tree(Work::RemoveTree, Start::Tree),
+        ..TREE
     },
     Load {
         id: "M4",
         what: "create 60,000 files and write 4 KiB into each",
-        metric: "ops_per_s",
-        threads: &[1, 2],
         block_bytes: 4096,
-        space_bytes: TREE_SPACE,
-        work: Work::Create,
-        start: Start::Empty,
+        forms: Forms::OnDemand(Form::Shared),
+        how: How::Tree(Work::Create, Start::Empty),
+        ..SMALL
     },
     Load {
         id: "M5",
         what: "stat 60,000 files twice after a first pass (variant fresh: that first pass)",
-        metric: "ops_per_s",
-        threads: &[1, 2],
-        block_bytes: 0,
-        space_bytes: TREE_SPACE,
-        work: Work::Stat,
-        start: Start::Files,
+        how: How::Tree(Work::Stat, Start::Files),
+        ..SMALL
     },
     Load {
         id: "M6",
         what: "unlink 60,000 files of 4 KiB, freshly mounted",
-        metric: "ops_per_s",
-        threads: &[1, 2],
-        block_bytes: 0,
-        space_bytes: TREE_SPACE,
-        work: Work::Unlink,
-        start: Start::Files,
+        forms: Forms::OnDemand(Form::Shared),
+        how: How::Tree(Work::Unlink, Start::Files),
+        ..SMALL
     },
     Load {
         id: "M7",
         what: "build an image from that tree (peer: mke2fs -d)",
-        metric: "wall_s",
-        threads: &[1],
-        block_bytes: 0,
-        space_bytes: TREE_SPACE,
-        work: Work::Build,
-        start: Start::Nothing,
+        targets: &[Target::Uext4, Target::Mke2fs],
+        how: How::Tree(Work::Build, Start::Nothing),
+        ..TREE
     },
 ];
 
@@ -378,7 +373,7 @@ mod tests {
     #[test]
     fn loads_fit_their_directories() {
         for load in LOADS {
-            assert!(load.threads.iter().all(|&n| n <= load.threads_max()), "{}", load.id);
+            assert!(load.threads.iter().all(|&n| n <= load.threads_max), "{}", load.id);
             assert!(matches!(load.metric, "wall_s" | "ops_per_s" | "bytes_per_s" | "iops"));
             assert!(std::ptr::eq(Load::find(&load.id.to_lowercase()).unwrap(), load));
         }

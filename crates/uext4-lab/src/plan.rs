@@ -5,23 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::append::{self, Ageing};
+use crate::append::Ageing;
 use crate::error::{Error, Result};
-use crate::load::{Form, Load, Work};
-use crate::queued;
+use crate::load::{Form, Forms, How, Load};
 use crate::report::Measurement;
-use crate::run::Runner;
 use crate::stage::{Route, Store};
-use crate::stored;
 use crate::storm;
 use crate::target::Target;
+use crate::tree_loads::Runner;
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Loads, in order.
     pub loads: Vec<&'static Load>,
-    /// Targets, in the order of their turns.
+    /// Targets, in the order of their runs.
     pub targets: Vec<Target>,
     /// Where images lie.
     pub store: Store,
@@ -29,13 +27,13 @@ pub struct Plan {
     pub folder: Option<PathBuf>,
     /// How images are opened.
     pub route: Route,
-    /// Turns of each target.
+    /// Runs of each target.
     pub rounds: u32,
     /// Part of the loads' full size, above 0 and at most 1.
     pub scale: f64,
     /// Numbers of threads instead of the loads' own.
     pub threads: Vec<u32>,
-    /// How long a turn of a load that syncs, or of E1a, is to take.
+    /// How long a run of a load that syncs, or of E1a, is to take.
     pub duration: Duration,
     /// Operations of each thread of E0 instead of as many as uext4 does in `duration`.
     pub operations: Option<u32>,
@@ -55,7 +53,7 @@ pub struct Plan {
     pub journals: Vec<u32>,
     /// The uext4 command, for mounts and worker processes.
     pub command: Option<PathBuf>,
-    /// Set by whoever wants the run to end early.
+    /// Set by a caller that wants the run to end early.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -93,36 +91,28 @@ impl Plan {
 
     /// Sizes of a request that a load is run with.
     pub(crate) fn blocks_of(&self, load: &Load) -> Vec<u32> {
-        match load.work {
-            Work::Queue if self.blocks.is_empty() => (1..=4).map(|n| n << 12).collect(),
-            Work::Queue => self.blocks.clone(),
-            _ => vec![load.block_bytes],
+        match (load.sizes, &*self.blocks) {
+            ([], _) => vec![load.block_bytes],
+            (sizes, []) => sizes.to_vec(),
+            (_, asked) => asked.to_vec(),
         }
     }
 
     /// Forms that a load is run in; `None`: the only one, or the usual one.
     pub(crate) fn forms_of(&self, load: &Load) -> Vec<Option<Form>> {
         let asked = |form: &Form| self.forms.contains(form);
-        match load.work {
-            Work::Recycle => {
-                let both = [Form::Own, Form::Foreign];
-                let some: Vec<_> = both.iter().copied().filter(asked).collect();
-                let forms = if some.is_empty() { both.to_vec() } else { some };
+        match load.forms {
+            Forms::Each(all) => {
+                let some: Vec<_> = all.iter().copied().filter(asked).collect();
+                let forms = if some.is_empty() { all.to_vec() } else { some };
                 forms.into_iter().map(Some).collect()
             }
-            // Reads first: fio leaves blocks that name no write.
-            Work::Queue => {
-                let both = [Form::Read, Form::Write];
-                let some: Vec<_> = both.iter().copied().filter(asked).collect();
-                let forms = if some.is_empty() { both.to_vec() } else { some };
-                forms.into_iter().map(Some).collect()
-            }
-            Work::Fill => vec![self.aged.then_some(Form::Aged)],
-            Work::Create | Work::Unlink if asked(&Form::Shared) => {
+            Forms::OnDemand(Form::Aged) => vec![self.aged.then_some(Form::Aged)],
+            Forms::OnDemand(form) if asked(&form) => {
                 let usual = asked(&Form::Own).then_some(None);
-                usual.into_iter().chain([Some(Form::Shared)]).collect()
+                usual.into_iter().chain([Some(form)]).collect()
             }
-            _ => vec![None],
+            Forms::OnDemand(_) | Forms::One => vec![None],
         }
     }
 
@@ -136,8 +126,8 @@ impl Plan {
 /// What happens in a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A turn begins.
-    Turn {
+    /// A run of a target begins.
+    Run {
         /// Its load.
         load: &'static Load,
         /// Its target.
@@ -155,7 +145,7 @@ pub enum Event<'a> {
     Note(&'static Load, String),
     /// A figure.
     Measured(&'a Measurement),
-    /// A turn failed, or left an image that is not clean: it has no figure.
+    /// A run failed, or left an image that is not clean: it has no figure.
     Failed(&'static Load, Target, Error),
 }
 
@@ -179,27 +169,18 @@ pub fn run(plan: &Plan, tell: &mut dyn FnMut(Event<'_>)) -> Result<()> {
     for &load in &plan.loads {
         let mut takers = targets.clone();
         takers.retain(|target| target.takes(load));
-        if load.is_sync() {
-            storm::run(plan, load, &takers, tell)?;
-            continue;
-        }
-        if load.is_allocation() {
-            append::run(plan, load, &takers, tell)?;
-            continue;
-        }
-        if load.is_queued() {
-            queued::run(plan, load, &takers, tell)?;
-            continue;
-        }
-        if load.is_stored() {
-            stored::run(plan, load, &takers, tell)?;
-            continue;
-        }
+        let (work, start) = match load.how {
+            How::Bench(run) => {
+                run(plan, load, &takers, tell)?;
+                continue;
+            }
+            How::Tree(work, start) => (work, start),
+        };
         if runner.is_none() {
             runner = Some(Runner::new(plan)?);
         }
         if let Some(runner) = &mut runner {
-            runner.run(load, &takers, tell)?;
+            runner.run(load, (work, start), &takers, tell)?;
         }
     }
     Ok(())
@@ -215,7 +196,7 @@ pub(crate) struct Figure {
 
 /// Where a figure belongs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct TargetRun {
     pub(crate) load: &'static Load,
     pub(crate) target: Target,
     pub(crate) form: Option<Form>,
@@ -226,20 +207,20 @@ pub(crate) struct Turn {
 }
 
 impl Plan {
-    pub(crate) fn measurement(&self, turn: Turn, figure: &Figure) -> Measurement {
+    pub(crate) fn measurement(&self, run: TargetRun, figure: &Figure) -> Measurement {
         Measurement {
-            experiment: turn.load.id,
-            target: turn.target.name(),
+            experiment: run.load.id,
+            target: run.target.name(),
             variant: figure.variant.clone(),
             store: self.store.name(),
             path: self.route.name(),
-            threads: turn.threads,
-            bs: turn.bs,
-            form: turn.form.map(Form::name),
+            threads: run.threads,
+            bs: run.bs,
+            form: run.form.map(Form::name),
             metric: figure.metric,
             value: figure.value,
             unit: crate::report::unit(figure.metric),
-            round: turn.round,
+            round: run.round,
         }
     }
 }

@@ -150,7 +150,7 @@ impl Summary {
             let load = format!("{experiment} {form}");
             let (load, unit) = (load.trim_end(), unit(metric));
             let size = match Load::find(experiment) {
-                Some(load) if load.is_queued() => format!("{bs} B, "),
+                Some(load) if !load.sizes.is_empty() => format!("{bs} B, "),
                 _ => String::new(),
             };
             let _ = writeln!(text, "{load} {group}, {threads} x, {size}{metric} ({unit})");

@@ -1,4 +1,4 @@
-//! Where a run keeps its images, and how each side reaches them.
+//! Where a run keeps its images, and how each target reaches them.
 //!
 //! Invariants: everything lies in two temporary folders that go with the [`Stage`]; a loop device
 //! goes with its [`Medium`].
@@ -153,11 +153,15 @@ impl Stage {
 
 /// Makes an empty file system, as `mke2fs -t ext4 -b 4096` would.
 pub(crate) fn format(image: &Path, bytes: u64) -> Result<()> {
-    let device = FileDevice::create(image, bytes).doing("making an image")?;
     // Small images, too, have the block size of large ones.
     let options = uext4_mkfs::Options { block_size: Some(4096), ..uext4_mkfs::Options::default() };
-    uext4_mkfs::format(&device, &options).doing("mkfs")?;
-    Ok(())
+    format_with(image, bytes, &options)
+}
+
+/// Makes an empty file system by our own mkfs.
+pub(crate) fn format_with(image: &Path, bytes: u64, options: &uext4_mkfs::Options) -> Result<()> {
+    let device = FileDevice::create(image, bytes).doing("making an image")?;
+    uext4_mkfs::format(&device, options).doing("mkfs").map(|_| ())
 }
 
 /// Free space in the file system of a folder, in bytes.
@@ -207,7 +211,7 @@ pub(crate) enum Loop {
     Direct,
 }
 
-/// An image as a side opens it.
+/// An image as a target opens it.
 #[derive(Debug)]
 pub(crate) struct Medium {
     image: PathBuf,

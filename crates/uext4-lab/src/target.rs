@@ -10,12 +10,12 @@ use uext4_device::{Access, DaxDevice, FileDevice, FileOptions};
 
 use crate::command;
 use crate::error::{Doing, Error, Result};
-use crate::load::{Load, Work};
+use crate::load::Load;
 use crate::mount::Mount;
 use crate::plan::Plan;
 use crate::stage::{Loop, Medium, Route, Stage};
 
-/// A side of a comparison.
+/// What a load is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The library, in this process.
@@ -65,18 +65,7 @@ impl Target {
     /// Whether the load means anything on this target.
     #[must_use]
     pub fn takes(self, load: &Load) -> bool {
-        match load.work {
-            Work::Build => matches!(self, Self::Uext4 | Self::Mke2fs),
-            Work::SyncOwn | Work::SyncAppend => {
-                matches!(self, Self::Uext4 | Self::Kernel | Self::Raw)
-            }
-            Work::Queue | Work::Store => matches!(self, Self::Uext4 | Self::Kernel | Self::Raw),
-            Work::SyncShared => self != Self::Mke2fs,
-            Work::Recycle | Work::Fill => {
-                matches!(self, Self::Uext4 | Self::Uext4Mount | Self::Kernel)
-            }
-            _ => !matches!(self, Self::Mke2fs | Self::Raw),
-        }
+        load.targets.contains(&self)
     }
 
     /// Why this machine cannot run it; `None` if it can.
@@ -122,10 +111,10 @@ impl Target {
         stage: &Stage,
         medium: &Medium,
         options: &str,
-    ) -> Result<Side> {
+    ) -> Result<Opened> {
         let device = medium.path();
         if self == Self::Uext4 {
-            return Ok(Side::Library(open(device, false, options)?));
+            return Ok(Opened::Library(open(device, false, options)?));
         }
         let (dir, log) = (stage.mount_point()?, stage.source("daemon.log"));
         let mount = match self {
@@ -150,7 +139,7 @@ impl Target {
             Self::Kernel => Mount::kernel(device, &dir, options)?,
             Self::Uext4 | Self::Mke2fs | Self::Raw => return Err(Error::new("not a mount")),
         };
-        Ok(Side::Mount(mount))
+        Ok(Opened::Mount(mount))
     }
 }
 
@@ -184,12 +173,12 @@ pub fn parse_options(options: &str) -> Result<(MountOptions, FileOptions)> {
 }
 
 /// A target that is ready for a load.
-pub(crate) enum Side {
+pub(crate) enum Opened {
     Library(Volume),
     Mount(Mount),
 }
 
-impl Side {
+impl Opened {
     /// Closes or unmounts it: on return everything has been given to the image.
     pub(crate) fn end(self) -> Result<()> {
         match self {

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use uext4_lab::{Ageing, Event, Form, LOADS, Load, Measurement, Plan, Route, Target, run};
+use uext4_lab::{Ageing, Event, Form, Load, Measurement, Plan, Route, Target, run};
 
 fn built_command() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("UEXT4") {
@@ -37,7 +37,7 @@ fn plan(ids: &[&str], folder: &Path, targets: &[Target], route: Route) -> Plan {
 fn measure(plan: &Plan) -> Vec<Measurement> {
     let (mut figures, mut told) = (Vec::new(), String::new());
     run(plan, &mut |event| match event {
-        Event::Turn { .. } => {}
+        Event::Run { .. } => {}
         Event::Note(_, text) => told.push_str(&text),
         Event::Measured(figure) => figures.push(figure.clone()),
         Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
@@ -183,5 +183,4 @@ fn what_does_not_fit_is_refused_before_it_starts() {
     let error = run(&plan, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("needs at most") && error.contains("--scale"), "{error}");
     assert_empty(folder.path());
-    assert!(LOADS.iter().any(Load::is_allocation));
 }

@@ -39,7 +39,7 @@ fn plan(folder: &Path, targets: &[Target], route: Route) -> Plan {
 fn measure(plan: &Plan) -> Vec<Measurement> {
     let mut figures = Vec::new();
     run(plan, &mut |event| match event {
-        Event::Turn { .. } => {}
+        Event::Run { .. } => {}
         Event::Note(_, text) => println!("{text}"),
         Event::Measured(figure) => figures.push(figure.clone()),
         Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),

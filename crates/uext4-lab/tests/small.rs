@@ -22,7 +22,7 @@ fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
 fn measure(plan: &Plan) -> Vec<Measurement> {
     let mut figures = Vec::new();
     run(plan, &mut |event| match event {
-        Event::Turn { .. } | Event::Note(..) => {}
+        Event::Run { .. } | Event::Note(..) => {}
         Event::Measured(figure) => figures.push(figure.clone()),
         Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
         Event::Failed(load, target, error) => {

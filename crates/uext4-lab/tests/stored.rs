@@ -56,7 +56,7 @@ fn stores_into_mapped_files() {
 fn measure(plan: &Plan) -> (Vec<Measurement>, Vec<String>) {
     let (mut figures, mut skipped) = (Vec::new(), Vec::new());
     run(plan, &mut |event| match event {
-        Event::Turn { .. } => {}
+        Event::Run { .. } => {}
         Event::Note(_, text) => println!("{text}"),
         Event::Measured(figure) => figures.push(figure.clone()),
         Event::Skipped(_, reason) => skipped.push(reason),

@@ -59,7 +59,7 @@ fn built_command() -> Option<PathBuf> {
 fn measure(plan: &Plan) -> Vec<Measurement> {
     let mut figures = Vec::new();
     run(plan, &mut |event| match event {
-        Event::Turn { .. } => {}
+        Event::Run { .. } => {}
         Event::Note(load, text) => println!("{}: {text}", load.id),
         Event::Measured(figure) => figures.push(figure.clone()),
         Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),

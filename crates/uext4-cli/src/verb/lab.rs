@@ -172,8 +172,8 @@ fn measure(args: &RunArgs) -> Result<()> {
         uext4_lab::describe_machine().iter().for_each(|line| print(&format!("{line}\n")));
     }
     let ran = uext4_lab::run(&plan, &mut |event| match event {
-        Event::Turn { .. } if quiet => {}
-        Event::Turn { load, target, variant, threads, round } => {
+        Event::Run { .. } if quiet => {}
+        Event::Run { load, target, variant, threads, round } => {
             let (id, target) = (load.id, target.name());
             say(&format!("lab: {id} {target} {variant} x{threads} round {round}"));
         }
@@ -264,10 +264,10 @@ fn numbers(words: &[String], fits: impl Fn(u32) -> bool, why: &str) -> Result<Ve
 
 /// A number of threads that every load can be run with.
 fn fit(loads: &[&'static Load], count: u32) -> Result<u32> {
-    match loads.iter().find(|load| !(1..=load.threads_max()).contains(&count)) {
+    match loads.iter().find(|load| !(1..=load.threads_max).contains(&count)) {
         None => Ok(count),
         Some(load) => {
-            let why = format!("{} takes 1 to {} threads", load.id, load.threads_max());
+            let why = format!("{} takes 1 to {} threads", load.id, load.threads_max);
             Err(Why::new(why).at("lab", count))
         }
     }

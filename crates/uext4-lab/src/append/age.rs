@@ -5,9 +5,9 @@
 //! then files are removed at random and others written in their place, until so many times the
 //! bytes that were filled have been rewritten.
 //! Invariants: what is done follows from the seed and the number of free bytes alone, in one
-//! thread: every side gets the same calls. Space is allocated, no data is written.
+//! thread: every target gets the same calls. Space is allocated, no data is written.
 
-use crate::append::sink::{Cell, Sink};
+use crate::bench::files::{FileSystem, LoadFile};
 use crate::error::{Error, Result};
 use crate::tree::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,16 +46,16 @@ struct Aged {
 /// A file that is being written.
 struct Writer<'a> {
     file: Aged,
-    cell: Box<dyn Cell + 'a>,
+    open: Box<dyn LoadFile + 'a>,
     goal: u64,
 }
 
 struct Churn<'a> {
-    sink: &'a dyn Sink,
+    files: &'a dyn FileSystem,
     random: Random,
     file_max: u64,
     made: u64,
-    files: Vec<Aged>,
+    there: Vec<Aged>,
     writers: Vec<Writer<'a>>,
     /// Bytes allocated now, and ever.
     used: u64,
@@ -72,22 +72,22 @@ pub(crate) fn dirs() -> impl Iterator<Item = String> {
 /// # Errors
 /// A call failed; somebody wants the run to end.
 pub(crate) fn age(
-    sink: &dyn Sink,
+    files: &dyn FileSystem,
     free_bytes: u64,
     ageing: &Ageing,
     stop: &AtomicBool,
 ) -> Result<()> {
     for dir in dirs() {
-        sink.make_dir(&dir)?;
+        files.make_dir(&dir)?;
     }
     let full = (free_bytes as f64 * ageing.full) as u64;
     let total = full.saturating_add((full as f64 * ageing.churn) as u64);
     let mut churn = Churn {
-        sink,
+        files,
         random: Random(ageing.seed),
         file_max: FILE_MAX.min(full / SHARE_MAX).max(2 * BLOCK),
         made: 0,
-        files: Vec::new(),
+        there: Vec::new(),
         writers: Vec::new(),
         used: 0,
         written: 0,
@@ -122,31 +122,31 @@ impl Churn<'_> {
         if self.writers.len() < WRITERS {
             let path = format!("aged{}/f{}", self.made % DIRS, self.made);
             self.made += 1;
-            let (cell, goal) = (self.sink.create(&path)?, self.size());
-            self.writers.push(Writer { file: Aged { path, bytes: 0 }, cell, goal });
+            let (open, goal) = (self.files.create(&path)?, self.size());
+            self.writers.push(Writer { file: Aged { path, bytes: 0 }, open, goal });
         }
         let chosen = self.below(self.writers.len() as u64) as usize;
         let piece = (1 + self.below(PIECE_BLOCKS)) * BLOCK;
         let writer = &mut self.writers[chosen];
         let piece = piece.min(writer.goal - writer.file.bytes);
-        writer.cell.allocate(writer.file.bytes, piece)?;
+        writer.open.allocate(writer.file.bytes, piece)?;
         writer.file.bytes += piece;
         self.used += piece;
         self.written += piece;
         if writer.file.bytes == writer.goal {
             let done = self.writers.swap_remove(chosen);
-            self.files.push(done.file);
+            self.there.push(done.file);
         }
         Ok(())
     }
 
     fn remove_one(&mut self) -> Result<()> {
-        if self.files.is_empty() {
+        if self.there.is_empty() {
             return Err(Error::new("too small to be aged: use a larger --scale"));
         }
-        let chosen = self.below(self.files.len() as u64) as usize;
-        let gone = self.files.swap_remove(chosen);
-        self.sink.remove(&gone.path)?;
+        let chosen = self.below(self.there.len() as u64) as usize;
+        let gone = self.there.swap_remove(chosen);
+        self.files.remove(&gone.path)?;
         self.used -= gone.bytes;
         Ok(())
     }
@@ -167,12 +167,12 @@ mod tests {
 
     struct Entry<'a>(&'a Log, String);
 
-    impl Sink for Log {
+    impl FileSystem for Log {
         fn make_dir(&self, name: &str) -> Result<()> {
             self.calls.lock().unwrap().push(format!("dir {name}"));
             Ok(())
         }
-        fn create(&self, path: &str) -> Result<Box<dyn Cell + '_>> {
+        fn create(&self, path: &str) -> Result<Box<dyn LoadFile + '_>> {
             assert!(self.files.lock().unwrap().insert(path.to_owned(), 0).is_none());
             self.calls.lock().unwrap().push(format!("make {path}"));
             Ok(Box::new(Entry(self, path.to_owned())))
@@ -183,16 +183,13 @@ mod tests {
         }
     }
 
-    impl Cell for Entry<'_> {
+    impl LoadFile for Entry<'_> {
         fn allocate(&self, offset: u64, len: u64) -> Result<()> {
             self.0.calls.lock().unwrap().push(format!("grow {} {offset} {len}", self.1));
             let mut files = self.0.files.lock().unwrap();
             let size = files.get_mut(&self.1).expect("there");
             assert_eq!(*size, offset);
             *size += len;
-            Ok(())
-        }
-        fn truncate(&self) -> Result<()> {
             Ok(())
         }
         fn sync(&self) -> Result<()> {
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_side_gets_the_same_calls() {
+    fn every_target_gets_the_same_calls() {
         let stop = AtomicBool::new(false);
         let calls = |seed| {
             let log = Log::default();

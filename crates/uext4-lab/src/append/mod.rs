@@ -1,6 +1,6 @@
 //! The loads that allocate: E1a (`fallocate2`) and E1b (`append-frag`).
 //!
-//! What: threads grow files by fallocate, each its own. In E1a they cut them off again at 1 MiB and
+//! What: threads grow files by fallocate, each its own. In E1a they truncate them again at 1 MiB and
 //! go on for a time; in E1b each grows one file to its full length, on an empty file system or on
 //! an aged one. Beside the speed stands how the files and the free space lie afterwards.
 //! `docs/lab.md` says how the figures are taken.
@@ -8,13 +8,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | `shape` | sizes, numbers, space |
-//! | `sink` | what the threads call: the library, or system calls on a mount |
 //! | `generator` | the threads |
 //! | `age` | fills a file system and rewrites it at random |
 //! | `layout` | how files and free space lie |
 //! | `run` | the experiment, and its figures |
 //!
-//! Invariants: both sides run the same generator; in E1b and in ageing they make the same calls
+//! Invariants: all targets run the same generator; in E1b and in ageing they make the same calls
 //! with the same numbers.
 
 mod age;
@@ -22,8 +21,8 @@ mod generator;
 mod layout;
 mod run;
 mod shape;
-mod sink;
 
 pub use age::Ageing;
 pub(crate) use layout::neighbour_distance_kib;
 pub(crate) use run::run;
+pub(crate) use shape::Kind;

@@ -1,47 +1,48 @@
-//! Turns of a load that allocates.
+//! Runs of a load that allocates.
 
 use std::path::{Path, PathBuf};
 
 use uext4::Volume;
 
 use crate::append::age;
-use crate::append::generator::{self, Limits, Outcome};
+use crate::append::generator::{self, Outcome};
 use crate::append::layout::{self, Files};
-use crate::append::shape::Shape;
-use crate::append::sink;
+use crate::append::shape::{Kind, Shape};
 use crate::bench::{
-    Bench, Counters, Experiment, Figures, Player, Setting, Start, Usage, format, known, watch,
+    self, Bench, Candidate, Counters, Experiment, Figures, Limits, Setting, Start, Usage, files,
+    format, known,
 };
 use crate::check;
 use crate::error::{Error, Result};
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::plan::{Event, Plan, Turn};
+use crate::plan::{Event, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{self, Medium};
-use crate::target::{Side, Target};
+use crate::target::{Opened, Target};
 
-/// What the kernel's side of E1b runs beside its default.
+/// What the kernel of E1b runs beside its default.
 const KERNEL_VARIANT: &str = "mb_optimize_scan=0";
 
-/// The sides of the comparison.
-fn players(plan: &Plan, shape: &Shape, targets: &[Target]) -> Vec<Player> {
-    Player::all(targets, |target| {
+/// The candidates.
+fn candidates(plan: &Plan, shape: &Shape, targets: &[Target]) -> Vec<Candidate> {
+    Candidate::all(targets, |target| {
         let mut variants = vec![DEFAULT];
         if target.is_own() {
             variants.extend(plan.variants.iter().map(String::as_str));
-        } else if target == Target::Kernel && !shape.recycles {
+        } else if target == Target::Kernel && shape.kind == Kind::Fill {
             variants.push(KERNEL_VARIANT);
         }
         variants
     })
 }
 
-/// All turns of a load on those targets.
+/// All runs of a load on those targets.
 ///
 /// # Errors
-/// No room; a side that cannot age its image; an early end. Failures of targets are events.
+/// No room; a target that cannot age its image; an early end. Failures of targets are events.
 pub(crate) fn run(
+    kind: Kind,
     plan: &Plan,
     load: &'static Load,
     targets: &[Target],
@@ -50,12 +51,12 @@ pub(crate) fn run(
     for form in plan.forms_of(load) {
         for threads in plan.threads_of(load) {
             plan.go_on()?;
-            let shape = Shape::new(load.work, form, threads, plan.scale);
-            let players = players(plan, &shape, targets);
+            let shape = Shape::new(kind, form, threads, plan.scale);
+            let candidates = candidates(plan, &shape, targets);
             let bench = Bench::new(plan, load, shape.image_bytes)?;
-            let mut append = Append::new(&bench, shape, players.len(), tell)?;
+            let mut append = Append::new(&bench, shape, candidates.len(), tell)?;
             let setting = Setting { form, threads, bs: load.block_bytes };
-            bench.all_rounds(&mut append, setting, &players, tell)?;
+            bench.all_rounds(&mut append, setting, &candidates, tell)?;
         }
     }
     plan.go_on()
@@ -68,13 +69,13 @@ struct Append {
     base: PathBuf,
     /// Bytes free on it.
     free_bytes: u64,
-    /// Those who have aged an image of their own.
+    /// Candidates with an aged image of their own.
     aged: Vec<Aged>,
 }
 
-/// A player's aged image, which stays for all rounds, and how it lies.
+/// A candidate's aged image, which stays for all rounds, and how it lies.
 struct Aged {
-    player: Player,
+    candidate: Candidate,
     image: PathBuf,
     figures: Figures,
 }
@@ -82,47 +83,48 @@ struct Aged {
 impl Experiment for Append {
     type Outcome = Outcome;
 
-    fn prepare(&mut self, bench: &Bench<'_>, player: &Player) -> Result<()> {
-        if self.shape.form != Some(Form::Aged) || self.aged_by(player).is_some() {
+    fn prepare(&mut self, bench: &Bench<'_>, candidate: &Candidate) -> Result<()> {
+        if self.shape.form != Some(Form::Aged) || self.aged_by(candidate).is_some() {
             return Ok(());
         }
         let image = bench.stage.image(&format!("aged-{}", self.aged.len()));
-        let aged = self.age(bench, player, &image);
-        // Whose image could not be aged has no turn that would count.
-        let failed = |error| Error::new(format!("ageing: {}: {error}", player.variant));
+        let aged = self.age(bench, candidate, &image);
+        // Without an aged image no run of it would count.
+        let failed = |error| Error::new(format!("ageing: {}: {error}", candidate.variant));
         let figures = aged.map_err(failed)?;
-        self.aged.push(Aged { player: player.clone(), image, figures });
+        self.aged.push(Aged { candidate: candidate.clone(), image, figures });
         Ok(())
     }
 
-    fn start(&self, player: &Player) -> Start<'_> {
-        Start::Copy(self.aged_by(player).map_or(&self.base, |aged| &aged.image))
+    fn start(&self, candidate: &Candidate) -> Start<'_> {
+        Start::Copy(self.aged_by(candidate).map_or(&self.base, |aged| &aged.image))
     }
 
-    fn play(
+    fn perform(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        _turn: Turn,
+        candidate: &Candidate,
+        _run: TargetRun,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
-        let side = player.target.start(bench.plan, &bench.stage, medium, &player.options)?;
+        let opened =
+            candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let count = || {
             let counters = Counters::of_kernel(medium.loop_device());
-            match &side {
-                Side::Library(volume) => counters.with_volume(volume),
-                Side::Mount(_) => counters,
+            match &opened {
+                Opened::Library(volume) => counters.with_volume(volume),
+                Opened::Mount(_) => counters,
             }
         };
-        let limits = Limits { time: bench.plan.duration, stop: &bench.plan.stop };
-        let work = || generator::run(&*sink::of(&side), &self.shape, limits);
-        let (outcome, usage) = watch(count, work)?;
-        let peak = match &side {
-            Side::Library(_) => machine::peak_rss_kib(),
-            Side::Mount(_) => side.peak_rss_kib(),
+        let limits = Limits { operations: None, time: bench.plan.duration, stop: &bench.plan.stop };
+        let work = || generator::run(&*files::of(&opened), &self.shape, limits);
+        let (outcome, usage) = bench::measure(count, work)?;
+        let peak = match &opened {
+            Opened::Library(_) => machine::peak_rss_kib(),
+            Opened::Mount(_) => opened.peak_rss_kib(),
         };
-        side.end()?;
-        let mut figures = self.speed(&outcome, &usage)?;
+        opened.end()?;
+        let mut figures = self.speed(&outcome, &usage);
         figures.extend(peak.map(|kib| ("peak_rss_kib", kib as f64)));
         Ok((outcome, figures))
     }
@@ -131,8 +133,8 @@ impl Experiment for Append {
     fn judge(
         &self,
         _bench: &Bench<'_>,
-        player: &Player,
-        _turn: Turn,
+        candidate: &Candidate,
+        _run: TargetRun,
         image: &Path,
         _outcome: &Outcome,
     ) -> Result<Figures> {
@@ -140,23 +142,23 @@ impl Experiment for Append {
         let figures = self.layout(&volume);
         volume.close()?;
         let mut figures = figures?;
-        figures.extend(self.aged_by(player).into_iter().flat_map(|aged| &aged.figures));
+        figures.extend(self.aged_by(candidate).into_iter().flat_map(|aged| &aged.figures));
         Ok(figures)
     }
 }
 
 impl Append {
-    /// Makes the empty file system, which so many players start from.
+    /// Makes the empty file system, which so many candidates start from.
     fn new(
         bench: &Bench<'_>,
         mut shape: Shape,
-        players: usize,
+        candidates: usize,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Self> {
         let ageing = &bench.plan.ageing;
-        // Each player ages an image of its own; it stays for all rounds.
+        // Each candidate ages an image of its own; it stays for all rounds.
         let is_aged = shape.form == Some(Form::Aged);
-        let bases = 1 + if is_aged { u32::try_from(players).unwrap_or(0) } else { 0 };
+        let bases = 1 + if is_aged { u32::try_from(candidates).unwrap_or(0) } else { 0 };
         let gib = shape.image_bytes as f64 / f64::from(1 << 30);
         let what = format!("{} threads: an image of {gib:.1} GiB, sparse", shape.threads);
         bench.require_room(&what, shape.space_bytes(bases), "use --scale", tell)?;
@@ -182,18 +184,18 @@ impl Append {
         Ok(Self { shape, base, free_bytes, aged: Vec::new() })
     }
 
-    fn aged_by(&self, player: &Player) -> Option<&Aged> {
-        self.aged.iter().find(|aged| aged.player == *player)
+    fn aged_by(&self, candidate: &Candidate) -> Option<&Aged> {
+        self.aged.iter().find(|aged| aged.candidate == *candidate)
     }
 
-    /// An aged image, made by the side that is to go on with it; returns how it lies.
-    fn age(&self, bench: &Bench<'_>, player: &Player, image: &Path) -> Result<Figures> {
+    /// An aged image, made by the target that is to go on with it; returns how it lies.
+    fn age(&self, bench: &Bench<'_>, candidate: &Candidate, image: &Path) -> Result<Figures> {
         stage::copy_image(&self.base, image)?;
-        let medium = bench.medium(player, image)?;
+        let medium = bench.medium(candidate, image)?;
         let plan = bench.plan;
-        let side = player.target.start(plan, &bench.stage, &medium, &player.options)?;
-        age::age(&*sink::of(&side), self.free_bytes, &plan.ageing, &plan.stop)?;
-        side.end()?;
+        let opened = candidate.target.start(plan, &bench.stage, &medium, &candidate.options)?;
+        age::age(&*files::of(&opened), self.free_bytes, &plan.ageing, &plan.stop)?;
+        opened.end()?;
         medium.sync()?;
         medium.release()?;
         let volume = check::clean(image)?;
@@ -209,23 +211,19 @@ impl Append {
         Ok(figures)
     }
 
-    fn speed(&self, outcome: &Outcome, usage: &Usage) -> Result<Figures> {
-        if outcome.operations == 0 {
-            return Err(Error::new("nothing was allocated in the time"));
-        }
-        let (operations, counted) = (outcome.operations as f64, &usage.counted);
-        let bytes = (outcome.appends * self.shape.append_bytes) as f64;
-        let per = |count: Option<u64>, of: f64| count.map(|count| count as f64 / of);
+    fn speed(&self, outcome: &Outcome, usage: &Usage) -> Figures {
+        let counted = &usage.counted;
+        let bytes = (outcome.more.0 * self.shape.append_bytes) as f64;
         let figures = [
-            ("ops_per_s", Some(operations / outcome.seconds)),
+            ("ops_per_s", Some(outcome.rate())),
             ("bytes_per_s", Some(bytes / outcome.seconds)),
-            ("contended_per_kop", per(counted.contended, operations / 1000.0)),
-            ("context_switches_per_op", per(counted.context_switches, operations)),
+            ("contended_per_kop", outcome.each(counted.contended).map(|each| each * 1000.0)),
+            ("context_switches_per_op", outcome.each(counted.context_switches)),
             ("transactions", counted.transactions.map(|count| count as f64)),
-            ("operations", Some(operations)),
+            ("operations", Some(outcome.operations as f64)),
             ("cpu_s", usage.cpu_s),
         ];
-        Ok(known(figures).collect())
+        known(figures).collect()
     }
 
     fn layout(&self, volume: &Volume) -> Result<Figures> {
@@ -237,14 +235,14 @@ impl Append {
             files.add(volume, &inode)?;
             let size = volume.attr(&inode).size;
             let blocks = files.blocks() - before;
-            let whole = size == self.shape.file_bytes || self.shape.recycles;
+            let whole = size == self.shape.file_bytes || self.shape.kind == Kind::Recycle;
             let wanted = size.div_ceil(u64::from(volume.layout().block_size));
             if !whole || blocks != wanted {
                 return Err(Error::new(format!("{name} has {size} bytes and {blocks} blocks")));
             }
         }
         let mut figures = vec![("free_extent_mean_kib", layout::free_extent_mean_kib(volume)?)];
-        if !self.shape.recycles {
+        if self.shape.kind == Kind::Fill {
             figures.extend([
                 ("extents_per_file", files.extents_per_file()),
                 ("runs_per_file", files.runs_per_file()),
@@ -258,24 +256,23 @@ impl Append {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Work;
 
     #[test]
-    fn the_kernel_plays_both_scan_modes_in_e1b_and_uext4_each_variant() {
+    fn the_kernel_runs_both_scan_modes_in_e1b_and_uext4_each_variant() {
         let plan = Plan { variants: vec!["mb_reserve=off".into()], ..Plan::default() };
         let targets = [Target::Uext4, Target::Kernel];
-        let names = |work, form| {
-            let all = players(&plan, &Shape::new(work, form, 2, 0.01), &targets);
-            let name = |p: Player| (p.target.name(), p.variant, p.options);
+        let names = |kind, form| {
+            let all = candidates(&plan, &Shape::new(kind, form, 2, 0.01), &targets);
+            let name = |p: Candidate| (p.target.name(), p.variant, p.options);
             all.into_iter().map(name).collect::<Vec<_>>()
         };
         let side = |target, variant: &str, options: &str| (target, variant.into(), options.into());
         let own = [side("uext4", DEFAULT, ""), side("uext4", "mb_reserve=off", "mb_reserve=off")];
         let kernel = side("kernel", DEFAULT, "");
         let mut wanted = vec![own[0].clone(), own[1].clone(), kernel];
-        assert_eq!(names(Work::Recycle, Some(Form::Own)), wanted);
+        assert_eq!(names(Kind::Recycle, Some(Form::Own)), wanted);
         wanted.push(side("kernel", KERNEL_VARIANT, KERNEL_VARIANT));
-        assert_eq!(names(Work::Fill, None), wanted);
-        assert_eq!(names(Work::Fill, Some(Form::Aged)), wanted);
+        assert_eq!(names(Kind::Fill, None), wanted);
+        assert_eq!(names(Kind::Fill, Some(Form::Aged)), wanted);
     }
 }

@@ -1,8 +1,8 @@
 //! Sizes of what the loads that allocate do.
 
-use crate::load::{Form, Work};
+use crate::load::Form;
 
-/// Bytes of an append of E1a, and of the file that is cut off.
+/// Bytes of an append of E1a, and of the file that is truncated.
 const RECYCLED_APPEND: u64 = 8 << 10;
 const RECYCLED_FILE: u64 = 1 << 20;
 /// The image of E1a at full scale, in bytes.
@@ -16,13 +16,21 @@ const IMAGE_MIN: u64 = 1 << 30;
 /// In the second form of E1a a thread syncs its file after so many operations.
 pub(crate) const SYNC_EVERY: u64 = 1000;
 
+/// What the threads of a load do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// E1a: files are truncated and grown again for a time.
+    Recycle,
+    /// E1b: files are filled once.
+    Fill,
+}
+
 /// A load at a scale, for a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) threads: u32,
-    /// Whether files are cut off and grown again for a time, rather than filled once.
-    pub(crate) recycles: bool,
-    /// What is special about the turn.
+    pub(crate) kind: Kind,
+    /// What is special about the run.
     pub(crate) form: Option<Form>,
     /// Bytes of an append.
     pub(crate) append_bytes: u64,
@@ -32,12 +40,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(work: Work, form: Option<Form>, threads: u32, scale: f64) -> Self {
+    pub(crate) fn new(kind: Kind, form: Option<Form>, threads: u32, scale: f64) -> Self {
         let scaled = |bytes: u64, least: u64| ((bytes as f64 * scale) as u64).max(least);
-        if work == Work::Recycle {
+        if kind == Kind::Recycle {
             return Self {
                 threads,
-                recycles: true,
+                kind,
                 form,
                 append_bytes: RECYCLED_APPEND,
                 file_bytes: RECYCLED_FILE,
@@ -48,7 +56,7 @@ impl Shape {
         let image = scaled(FILLED_IMAGE, IMAGE_MIN).max(2 * u64::from(threads) * file);
         Self {
             threads,
-            recycles: false,
+            kind,
             form,
             append_bytes: FILLED_APPEND,
             file_bytes: file.next_multiple_of(FILLED_APPEND),
@@ -73,9 +81,9 @@ impl Shape {
         format!("job1.{file}.0")
     }
 
-    /// Space that the images of a turn take at most, in bytes. Nothing is written into the files:
-    /// what counts is the journal, bitmaps and extents of one append each, in the image of the turn
-    /// and in those that turns start from.
+    /// Space that the images of a run take at most, in bytes. Nothing is written into the files:
+    /// what counts is the journal, bitmaps and extents of one append each, in the image of the run
+    /// and in those that runs start from.
     pub(crate) fn space_bytes(&self, bases: u32) -> u64 {
         let journal = (self.image_bytes / 64).clamp(4 << 20, 1 << 30);
         let extents = u64::from(self.files()) * self.file_bytes / self.append_bytes * 16;
@@ -93,23 +101,23 @@ mod tests {
     #[test]
     fn full_size_is_that_of_the_reports() {
         let load = Load::find("E1b").unwrap();
-        let shape = Shape::new(load.work, None, load.threads[0], 1.0);
+        let shape = Shape::new(Kind::Fill, None, load.threads[0], 1.0);
         assert_eq!((shape.files(), shape.file_bytes, shape.append_bytes), (64, 1 << 30, 4096));
         assert_eq!((shape.image_bytes, Shape::name(7)), (200 << 30, "job1.7.0".into()));
         assert!(shape.space_bytes(1) <= load.space_bytes);
         let load = Load::find("E1a").unwrap();
-        let shape = Shape::new(load.work, Some(Form::Foreign), 64, 1.0);
+        let shape = Shape::new(Kind::Recycle, Some(Form::Foreign), 64, 1.0);
         assert_eq!((shape.files(), shape.file_bytes, shape.append_bytes), (128, 1 << 20, 8192));
         assert!(shape.space_bytes(1) <= load.space_bytes);
     }
 
     #[test]
     fn a_scale_makes_files_and_images_smaller() {
-        let shape = Shape::new(Work::Fill, None, 8, 0.001);
+        let shape = Shape::new(Kind::Fill, None, 8, 0.001);
         assert_eq!((shape.files(), shape.file_bytes, shape.image_bytes), (8, 1_077_248, 1 << 30));
         let tight = shape.within(1 << 20);
         assert_eq!(tight.file_bytes, 77_824);
         // E1a recycles files of one size.
-        assert_eq!(Shape::new(Work::Recycle, None, 8, 0.001).file_bytes, 1 << 20);
+        assert_eq!(Shape::new(Kind::Recycle, None, 8, 0.001).file_bytes, 1 << 20);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::bench::player::Player;
+use crate::bench::candidate::Candidate;
 use crate::bench::ratio::Ratio;
-use crate::bench::turns::Bench;
+use crate::bench::rounds::Bench;
 use crate::error::Result;
-use crate::plan::Turn;
+use crate::plan::TargetRun;
 use crate::stage::Medium;
 
 /// Metrics with their values, in the order in which they are told.
@@ -19,48 +19,48 @@ pub(crate) fn known(
     figures.into_iter().filter_map(|(metric, value)| Some((metric, value?)))
 }
 
-/// What image a turn starts from.
+/// What image a run starts from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start<'a> {
     /// A copy of this one.
     Copy(&'a Path),
     /// So many bytes without a file system.
     Empty(u64),
-    /// This one itself: turns leave it as it was, but for data.
+    /// This one itself: runs leave it as it was, but for data.
     Itself(&'a Path),
 }
 
-/// A load with its shape and its figures. Methods come in the order in which a turn calls them.
+/// A load with its shape and its figures. Methods come in the order in which a run calls them.
 pub(crate) trait Experiment {
-    /// What a turn did, for whoever judges it.
+    /// What a run did, for its judge.
     type Outcome;
 
     /// Peers that uext4's default is compared with over all rounds, by `iops`.
     const RATIOS: &'static [Ratio] = &[];
 
-    /// Makes what the player's turns need beside the image that all have.
+    /// Makes what the candidate's runs need beside the image that all have.
     ///
     /// # Errors
-    /// The run ends: without it no turn counts.
-    fn prepare(&mut self, _bench: &Bench<'_>, _player: &Player) -> Result<()> {
+    /// The run ends: without it no run counts.
+    fn prepare(&mut self, _bench: &Bench<'_>, _candidate: &Candidate) -> Result<()> {
         Ok(())
     }
 
-    /// What image the player's turns start from.
-    fn start(&self, player: &Player) -> Start<'_>;
+    /// What image the candidate's runs start from.
+    fn start(&self, candidate: &Candidate) -> Start<'_>;
 
-    /// That image as the player opens it.
-    fn medium(&self, bench: &Bench<'_>, player: &Player, image: &Path) -> Result<Medium> {
+    /// That image as the candidate opens it.
+    fn medium(&self, bench: &Bench<'_>, candidate: &Candidate, image: &Path) -> Result<Medium> {
         bench.cool(image)?;
-        bench.medium(player, image)
+        bench.medium(candidate, image)
     }
 
-    /// Starts the player, runs the load and ends the player: everything is on the medium then.
-    fn play(
+    /// Starts the candidate, runs the load and ends the candidate: everything is on the medium then.
+    fn perform(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        turn: Turn,
+        candidate: &Candidate,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(Self::Outcome, Figures)>;
 
@@ -69,14 +69,14 @@ pub(crate) trait Experiment {
     fn judge(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        turn: Turn,
+        candidate: &Candidate,
+        run: TargetRun,
         image: &Path,
         outcome: &Self::Outcome,
     ) -> Result<Figures>;
 
-    /// What is to be known about the figures of this turn.
-    fn remark(&self, _player: &Player, _outcome: &Self::Outcome) -> Option<String> {
+    /// What is to be known about the figures of this run.
+    fn remark(&self, _candidate: &Candidate, _outcome: &Self::Outcome) -> Option<String> {
         None
     }
 }

@@ -1,8 +1,8 @@
 //! uext4's default by its peers, over all rounds.
 
 use crate::bench::bootstrap::Bound;
+use crate::bench::candidate::Candidate;
 use crate::bench::experiment::Figures;
-use crate::bench::player::Player;
 use crate::report::DEFAULT;
 use crate::target::Target;
 
@@ -27,14 +27,14 @@ impl Ratio {
 }
 
 /// The ratios, paired by round: of each the mean, and its lower bound where that can be had.
-/// `rates` has those of each player by round, `None` where it failed.
+/// `rates` has those of each candidate by round, `None` where it failed.
 pub(super) fn over_rounds(
     ratios: &[Ratio],
-    players: &[Player],
+    candidates: &[Candidate],
     rates: &[Vec<Option<f64>>],
 ) -> Figures {
     let of = |target: Target, variant: &str| {
-        let at = players.iter().position(|p| p.target == target && p.variant == variant)?;
+        let at = candidates.iter().position(|p| p.target == target && p.variant == variant)?;
         rates.get(at)
     };
     let mut figures = Vec::new();
@@ -59,16 +59,16 @@ mod tests {
     fn rounds_that_failed_pair_with_nothing() {
         let raw = (Target::Raw, DEFAULT);
         let ratios = [
-            Ratio::new((Target::Kernel, DEFAULT), ["iops_ratio_kernel", "no_turn"]),
+            Ratio::new((Target::Kernel, DEFAULT), ["iops_ratio_kernel", "no_run"]),
             Ratio::new(raw, ["iops_ratio_raw", "iops_ratio_raw_lower"]),
         ];
-        let players = [Player::new(Target::Uext4, DEFAULT), Player::new(raw.0, raw.1)];
+        let candidates = [Candidate::new(Target::Uext4, DEFAULT), Candidate::new(raw.0, raw.1)];
         let rates = [vec![Some(1.0), None, Some(2.0)], vec![Some(2.0), Some(1.0), Some(4.0)]];
         let half = vec![("iops_ratio_raw", 0.5), ("iops_ratio_raw_lower", 0.5)];
-        assert_eq!(over_rounds(&ratios, &players, &rates), half);
-        assert_eq!(over_rounds(&ratios, &players[1..], &rates[1..]), []);
+        assert_eq!(over_rounds(&ratios, &candidates, &rates), half);
+        assert_eq!(over_rounds(&ratios, &candidates[1..], &rates[1..]), []);
         // One round tells nothing about itself.
         let rates = [vec![Some(2.0), None], vec![Some(4.0), Some(1.0)]];
-        assert_eq!(over_rounds(&ratios, &players, &rates), [("iops_ratio_raw", 0.5)]);
+        assert_eq!(over_rounds(&ratios, &candidates, &rates), [("iops_ratio_raw", 0.5)]);
     }
 }

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
-use crate::error::{Doing, Error, Result};
-use crate::fio::call;
-use crate::queued::generator::{Job, Outcome};
+use crate::error::Result;
+use crate::fio::{call, latencies, number, only_job};
+use crate::queued::generator::{Job, LastWrites, Outcome};
 use crate::queued::ring::Op;
 use crate::queued::shape::DEPTH;
 
@@ -38,23 +36,14 @@ fn words(file: &Path, job: &Job<'_>) -> Vec<String> {
 }
 
 fn parse(said: &str, op: Op) -> Result<Outcome> {
-    let strange = || Error::new("fio: its JSON is not understood");
-    let json = said.find('{').and_then(|start| said.get(start..)).ok_or_else(strange)?;
-    let json: Value = serde_json::from_str(json).doing("fio")?;
-    let job = &json["jobs"][0];
-    if job["error"] != 0 {
-        return Err(Error::new(format!("fio: error {}", job["error"])));
-    }
+    let job = only_job(said)?;
     let figures = &job[if op == Op::Read { "read" } else { "write" }];
-    let percentile = |name: &str| figures["clat_ns"]["percentile"][name].as_f64();
-    let us = |name: &str| percentile(name).map(|ns| ns / 1000.0).ok_or_else(strange);
     Ok(Outcome {
-        operations: figures["total_ios"].as_u64().ok_or_else(strange)?,
-        seconds: figures["runtime"].as_f64().ok_or_else(strange)?.max(1.0) / 1000.0,
-        p50_us: us("50.000000")?,
-        p99_us: us("99.000000")?,
-        last: Vec::new(),
-        context_switches: job["ctx"].as_u64(),
+        operations: number(&figures["total_ios"])?,
+        // fio gives whole milliseconds, 0 for less than one.
+        seconds: number(&figures["runtime"])?.max(1) as f64 / 1000.0,
+        latency: latencies(&figures["clat_ns"])?,
+        more: LastWrites { by_block: Vec::new(), context_switches: job["ctx"].as_u64() },
     })
 }
 
@@ -65,13 +54,13 @@ mod tests {
     #[test]
     fn its_figures_are_found() {
         let said = r#"note { "jobs" : [ { "error" : 0, "ctx" : 7, "write" : { "total_ios" : 80,
-            "runtime" : 2000, "clat_ns" : { "percentile" : { "50.000000" : 2448,
+            "runtime" : 2000, "clat_ns" : { "max" : 9194, "mean" : 2639.2, "percentile" : { "50.000000" : 2448,
             "99.000000" : 9152 } } } } ] }"#;
         let said = said.replacen("note ", "", 1);
         let outcome = parse(&said, Op::Write).unwrap();
         assert_eq!((outcome.operations, outcome.seconds), (80, 2.0));
-        assert_eq!((outcome.p50_us, outcome.p99_us), (2.448, 9.152));
-        assert_eq!(outcome.context_switches, Some(7));
+        assert_eq!((outcome.latency.p50_us, outcome.latency.p99_us), (2.448, 9.152));
+        assert_eq!(outcome.more.context_switches, Some(7));
         assert!(parse(&said, Op::Read).is_err() && parse("fio: no file", Op::Read).is_err());
     }
 }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use uext4::{IoBuf, IoMemory};
 
+use crate::bench::stamp::SECTOR;
+use crate::bench::{self, FilePlace, Latencies};
 use crate::error::{Error, Result};
-use crate::queued::content::{SECTOR, read_stamp, stamp};
 use crate::queued::ring::{Op, Ring};
-use crate::queued::shape::{DEPTH, Map};
+use crate::queued::shape::{DEPTH, read_stamp, stamp};
 use crate::tree::Random;
 
 /// What the thread does, and for how long.
@@ -25,21 +26,20 @@ pub(crate) struct Job<'a> {
     pub(crate) file_bytes: u64,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
-    /// Where requests must lie in one piece: the same for all sides.
-    pub(crate) map: &'a Map,
+    /// Where requests must lie in one piece: the same for all targets.
+    pub(crate) place: &'a FilePlace,
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What a turn measured.
+/// What a run measured: requests and their latency.
+pub(crate) type Outcome = bench::Outcome<LastWrites>;
+
+/// What is known besides.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) operations: u64,
-    pub(crate) seconds: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    /// By block of `bytes`: number of its last write; 0 if this turn did not write it. Empty where
-    /// somebody else wrote.
-    pub(crate) last: Vec<u32>,
+pub(crate) struct LastWrites {
+    /// By block of `bytes`: number of its last write; 0 if this run did not write it. Empty where
+    /// another program wrote.
+    pub(crate) by_block: Vec<u32>,
     /// Of the processes that made the requests, where that is not this one.
     pub(crate) context_switches: Option<u64>,
 }
@@ -99,19 +99,11 @@ pub(crate) fn run<R: Ring>(ring: &mut R, job: Job<'_>, memory: IoMemory) -> Resu
         now = thread.reap(&mut done, &mut free)?;
     }
     let seconds = (now - began).as_secs_f64();
-    let Thread { mut latencies_ns, last, .. } = thread;
-    latencies_ns.sort_unstable();
-    let at = |part: f64| {
-        let rank = (part * latencies_ns.len() as f64).ceil() as usize;
-        latencies_ns.get(rank.saturating_sub(1)).map_or(0.0, |ns| f64::from(*ns) / 1000.0)
-    };
     Ok(Outcome {
-        operations: latencies_ns.len() as u64,
+        operations: thread.latencies_ns.len() as u64,
         seconds,
-        p50_us: at(0.5),
-        p99_us: at(0.99),
-        last,
-        context_switches: None,
+        latency: Latencies::of(thread.latencies_ns),
+        more: LastWrites { by_block: thread.last, context_switches: None },
     })
 }
 
@@ -122,7 +114,7 @@ impl<R: Ring> Thread<'_, R> {
             let block = self.random.below(self.in_flight.len() as u64);
             let offset = block * bytes;
             let block = block as usize;
-            if !self.in_flight[block] && self.job.map.find(offset, bytes).is_some() {
+            if !self.in_flight[block] && self.job.place.find(offset, bytes).is_some() {
                 break (block, offset);
             }
         };

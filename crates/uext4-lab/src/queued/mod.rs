@@ -5,19 +5,17 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `shape` | sizes, places, the file and its blocks |
-//! | `content` | what a sector holds, and whether it does |
+//! | `shape` | sizes, the file and what its blocks hold |
 //! | `ring` | what requests go to: a device, a file of the library |
 //! | `generator` | the thread |
 //! | `fio` | the same load by fio(1) with libaio |
 //! | `run` | the experiment, and its figures |
 //!
-//! Invariants: every side but libaio runs the same generator over the same kind of ring, and all
-//! of them use the same blocks of the same image: no file system takes part on the raw side, but
+//! Invariants: every target but libaio runs the same generator over the same kind of ring, and all
+//! of them use the same blocks of the same image: no file system takes part on the raw target, but
 //! its requests go where the file's blocks are. Overwrites leave the image as it was but for data,
-//! so one image serves all turns; it is judged after each.
+//! so one image serves all runs; it is judged after each.
 
-mod content;
 mod fio;
 mod generator;
 mod ring;

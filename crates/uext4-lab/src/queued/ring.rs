@@ -8,8 +8,9 @@ use uext4::{
 };
 use uext4_device::{DeviceQueue, FileDevice, QueueDone, QueueOp, QueueOptions, QueueRequest};
 
+use crate::bench::FilePlace;
 use crate::error::{Doing, Error, Result};
-use crate::queued::shape::{DEPTH, Map, NAME};
+use crate::queued::shape::{DEPTH, NAME};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +36,14 @@ pub(crate) trait Ring {
 #[derive(Debug)]
 pub(crate) struct DeviceRing {
     queue: Box<dyn DeviceQueue>,
-    map: Map,
+    place: FilePlace,
 }
 
 impl DeviceRing {
-    pub(crate) fn new(device: FileDevice, map: Map, memory: &IoMemory) -> Result<Self> {
+    pub(crate) fn new(device: FileDevice, place: FilePlace, memory: &IoMemory) -> Result<Self> {
         let device: uext4_device::SharedDevice = Arc::new(device);
         let options = QueueOptions { memory: vec![memory.clone()], ..QueueOptions::new(DEPTH) };
-        Ok(Self { queue: device.queue(options).doing("making a queue")?, map })
+        Ok(Self { queue: device.queue(options).doing("making a queue")?, place })
     }
 }
 
@@ -50,7 +51,7 @@ impl Ring for DeviceRing {
     type Done = QueueDone;
 
     fn push(&mut self, op: Op, offset: u64, buf: IoBuf, tag: u64) -> Result<()> {
-        let place = self.map.find(offset, buf.len() as u64);
+        let place = self.place.find(offset, buf.len() as u64);
         let offset = place.ok_or_else(|| Error::new("a request that lies in pieces"))?;
         let op = if op == Op::Read { QueueOp::Read } else { QueueOp::Write };
         let pushed = self.queue.push(QueueRequest { op, offset, buf, tag });

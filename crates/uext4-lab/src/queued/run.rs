@@ -1,4 +1,4 @@
-//! Turns of the load that queues.
+//! Runs of the load that queues.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,34 +7,33 @@ use std::path::{Path, PathBuf};
 use uext4_device::{Access, Caching, FileDevice, FileOptions, Submission};
 
 use crate::bench::{
-    Bench, Counters, Experiment, Figures, Player, Ratio, Setting, Start, known, watch,
+    self, Bench, Candidate, Counters, Experiment, Figures, FilePlace, Ratio, Setting, Start, known,
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
 use crate::fio::is_installed;
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::plan::{Event, Plan, Turn};
-use crate::queued::content::read_stamp;
+use crate::plan::{Event, Plan, TargetRun};
 use crate::queued::fio;
 use crate::queued::generator::{self, Job, Outcome};
 use crate::queued::ring::{DeviceRing, LibraryRing, Op};
-use crate::queued::shape::{self, Map, NAME, Shape};
+use crate::queued::shape::{self, NAME, Shape, read_stamp};
 use crate::report::DEFAULT;
 use crate::stage::Medium;
-use crate::target::{self, Side, Target};
+use crate::target::{self, Opened, Target};
 
 /// What uext4 runs beside its default.
 const OWN_VARIANT: &str = "dio_completion=deferred";
 /// How the kernel's ext4 is driven.
 const BY_RING: &str = "io_uring";
 const BY_FIO: &str = "libaio";
-/// Blocks that are read back after a turn.
+/// Blocks that are read back after a run.
 const SAMPLE: usize = 8192;
 
-/// The sides of the comparison. What the kernel's are driven by is no mount option of theirs.
-fn players(plan: &Plan, targets: &[Target], has_fio: bool) -> Vec<Player> {
-    let mut players = Player::all(targets, |target| match target {
+/// The candidates. What the kernel's are driven by is no mount option of theirs.
+fn candidates(plan: &Plan, targets: &[Target], has_fio: bool) -> Vec<Candidate> {
+    let mut candidates = Candidate::all(targets, |target| match target {
         Target::Uext4 => {
             let mut variants = vec![DEFAULT, OWN_VARIANT];
             variants.extend(plan.variants.iter().map(String::as_str));
@@ -45,11 +44,12 @@ fn players(plan: &Plan, targets: &[Target], has_fio: bool) -> Vec<Player> {
         Target::Kernel => vec![BY_RING],
         _ => vec![DEFAULT],
     });
-    players.iter_mut().filter(|p| p.target == Target::Kernel).for_each(|p| p.options.clear());
-    players
+    let kernel = candidates.iter_mut().filter(|c| c.target == Target::Kernel);
+    kernel.for_each(|candidate| candidate.options.clear());
+    candidates
 }
 
-/// All turns of the load on those targets.
+/// All runs of the load on those targets.
 ///
 /// # Errors
 /// No room; an early end. Failures of targets are events.
@@ -62,7 +62,7 @@ pub(crate) fn run(
     if targets.contains(&Target::Kernel) && !is_installed() {
         tell(Event::Note(load, "kernel libaio is left out: fio is not installed".into()));
     }
-    let players = players(plan, targets, is_installed());
+    let candidates = candidates(plan, targets, is_installed());
     let shape = Shape::new(plan.scale);
     let bench = Bench::new(plan, load, shape.image_bytes())?;
     let what = format!("one file of {:.2} GiB", shape.file_bytes as f64 / f64::from(1 << 30));
@@ -71,7 +71,7 @@ pub(crate) fn run(
     for form in plan.forms_of(load) {
         for bs in plan.blocks_of(load) {
             let setting = Setting { form, threads: 1, bs };
-            bench.all_rounds(&mut queued, setting, &players, tell)?;
+            bench.all_rounds(&mut queued, setting, &candidates, tell)?;
         }
     }
     plan.go_on()
@@ -81,8 +81,8 @@ pub(crate) fn run(
 struct Queued {
     shape: Shape,
     image: PathBuf,
-    /// Where the file lies before the first turn, and so after each.
-    map: Map,
+    /// Where the file lies before the first run, and so after each.
+    place: FilePlace,
 }
 
 impl Experiment for Queued {
@@ -94,30 +94,30 @@ impl Experiment for Queued {
         Ratio::new((Target::Kernel, BY_FIO), ["iops_ratio_libaio", "iops_ratio_libaio_lower"]),
     ];
 
-    fn start(&self, _player: &Player) -> Start<'_> {
+    fn start(&self, _candidate: &Candidate) -> Start<'_> {
         Start::Itself(&self.image)
     }
 
-    fn play(
+    fn perform(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        turn: Turn,
+        candidate: &Candidate,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
         let job = Job {
-            op: op_of(turn),
-            bytes: usize::try_from(turn.bs).unwrap_or(usize::MAX),
+            op: op_of(run),
+            bytes: usize::try_from(run.bs).unwrap_or(usize::MAX),
             file_bytes: self.shape.file_bytes,
             time: bench.plan.duration,
-            seed: u64::from(turn.round) << 32 | u64::from(turn.bs),
-            map: &self.map,
+            seed: u64::from(run.round) << 32 | u64::from(run.bs),
+            place: &self.place,
             stop: &bench.plan.stop,
         };
-        match player.target {
-            Target::Raw => self.play_raw(job, medium),
-            Target::Uext4 => play_library(player, job, medium),
-            _ => play_kernel(bench, player, job, medium),
+        match candidate.target {
+            Target::Raw => self.on_raw(job, medium),
+            Target::Uext4 => on_library(candidate, job, medium),
+            _ => on_kernel(bench, candidate, job, medium),
         }
     }
 
@@ -125,29 +125,29 @@ impl Experiment for Queued {
     fn judge(
         &self,
         _bench: &Bench<'_>,
-        _player: &Player,
-        turn: Turn,
+        _candidate: &Candidate,
+        run: TargetRun,
         image: &Path,
         outcome: &Outcome,
     ) -> Result<Figures> {
-        let (bytes, figures) = (u64::from(turn.bs), Figures::new());
+        let (bytes, figures) = (u64::from(run.bs), Figures::new());
         let volume = check::clean(image)?;
-        let map = Map::of(&volume);
+        let place = FilePlace::of(&volume, NAME);
         volume.close()?;
-        if map? != self.map {
+        if place? != self.place {
             return Err(Error::new(format!("{NAME} lies elsewhere after it")));
         }
-        if op_of(turn) == Op::Read || outcome.last.is_empty() {
+        if op_of(run) == Op::Read || outcome.more.by_block.is_empty() {
             return Ok(figures);
         }
         // Past all file systems: where the blocks are in the image.
         let image = File::open(image).doing("reading back")?;
         let mut data = vec![0; usize::try_from(bytes).unwrap_or(0)];
-        let written = (0_u64..).zip(&outcome.last).filter(|(_, last)| **last > 0);
-        let step = outcome.last.len().div_ceil(SAMPLE).max(1);
+        let written = (0_u64..).zip(&outcome.more.by_block).filter(|(_, last)| **last > 0);
+        let step = outcome.more.by_block.len().div_ceil(SAMPLE).max(1);
         for (block, last) in written.step_by(step) {
             let offset = block * bytes;
-            let place = self.map.find(offset, bytes);
+            let place = self.place.find(offset, bytes);
             let place = place.ok_or_else(|| Error::new("a write that lies in pieces"))?;
             image.read_exact_at(&mut data, place).doing("reading back")?;
             if read_stamp(&data, offset) != Some(u64::from(*last)) {
@@ -162,53 +162,53 @@ impl Queued {
     fn new(bench: &Bench<'_>, shape: Shape) -> Result<Self> {
         let image = shape::make_image(bench.plan, &bench.stage, shape)?;
         let volume = target::open(&image, true, "")?;
-        let map = Map::of(&volume)?;
+        let place = FilePlace::of(&volume, NAME)?;
         volume.close()?;
-        Ok(Self { shape, image, map })
+        Ok(Self { shape, image, place })
     }
 
     /// The device that the library would use, without the library.
-    fn play_raw(&self, job: Job<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
+    fn on_raw(&self, job: Job<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
         let options = FileOptions::auto(Access::ReadWrite);
         let device = FileDevice::open_with(medium.path(), &options).doing("opening the image")?;
         let memory = generator::memory(job.bytes)?;
-        let mut ring = DeviceRing::new(device, self.map.clone(), &memory)?;
+        let mut ring = DeviceRing::new(device, self.place.clone(), &memory)?;
         measure(|| Counters::of_kernel(None), job, || generator::run(&mut ring, job, memory))
     }
 }
 
-/// What a turn's requests do.
-fn op_of(turn: Turn) -> Op {
-    if turn.form == Some(Form::Read) { Op::Read } else { Op::Write }
+/// What a run's requests do.
+fn op_of(run: TargetRun) -> Op {
+    if run.form == Some(Form::Read) { Op::Read } else { Op::Write }
 }
 
 /// The kernel's ext4, by a ring like ours or by fio.
-fn play_kernel(
+fn on_kernel(
     bench: &Bench<'_>,
-    player: &Player,
+    candidate: &Candidate,
     job: Job<'_>,
     medium: &Medium,
 ) -> Result<(Outcome, Figures)> {
-    let side = player.target.start(bench.plan, &bench.stage, medium, &player.options)?;
-    let Side::Mount(mount) = &side else { return Err(Error::new("not a mount")) };
+    let opened = candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
+    let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
     let file = mount.dir().join(NAME);
     let count = || Counters::of_kernel(medium.loop_device());
-    let measured = if player.variant == BY_FIO {
+    let measured = if candidate.variant == BY_FIO {
         let log = bench.stage.source("fio.json");
         measure(count, job, || fio::run(&file, &job, &log))?
     } else {
         let device = open_past_cache(&file)?;
-        let map = Map::identity(job.file_bytes);
+        let place = FilePlace::identity(job.file_bytes);
         let memory = generator::memory(job.bytes)?;
-        let mut ring = DeviceRing::new(device, map, &memory)?;
+        let mut ring = DeviceRing::new(device, place, &memory)?;
         measure(count, job, || generator::run(&mut ring, job, memory))?
     };
-    side.end()?;
+    opened.end()?;
     Ok(measured)
 }
 
-fn play_library(player: &Player, job: Job<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
-    let volume = target::open(medium.path(), false, &player.options)?;
+fn on_library(candidate: &Candidate, job: Job<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
+    let volume = target::open(medium.path(), false, &candidate.options)?;
     let memory = generator::memory(job.bytes)?;
     let mut ring = LibraryRing::new(&volume, &memory)?;
     let count = || Counters::of_kernel(medium.loop_device()).with_volume(&volume);
@@ -243,28 +243,24 @@ fn measure(
 ) -> Result<(Outcome, Figures)> {
     let work = || {
         let before = machine::own_context_switches();
-        let outcome = work()?;
+        let mut outcome = work()?;
         let switches = before.zip(machine::own_context_switches());
-        Ok((outcome, switches.map(|(then, now)| now.saturating_sub(then))))
+        let own = switches.map(|(then, now)| now.saturating_sub(then));
+        outcome.more.context_switches = outcome.more.context_switches.or(own);
+        Ok(outcome)
     };
-    let ((outcome, switches), usage) = watch(count, work)?;
+    let (outcome, usage) = bench::measure(count, work)?;
     let counted = usage.counted;
-    if outcome.operations == 0 {
-        return Err(Error::new("nothing was done in the time"));
-    }
-    let operations = outcome.operations as f64;
-    let iops = operations / outcome.seconds;
-    let per_op = |count: Option<u64>| count.map(|count| count as f64 / operations);
     let figures = [
-        ("iops", Some(iops)),
-        ("bytes_per_s", Some(iops * job.bytes as f64)),
-        ("latency_p50_us", Some(outcome.p50_us)),
-        ("latency_p99_us", Some(outcome.p99_us)),
-        ("context_switches_per_op", per_op(outcome.context_switches.or(switches))),
-        ("system_context_switches_per_op", per_op(counted.context_switches)),
+        ("iops", Some(outcome.rate())),
+        ("bytes_per_s", Some(outcome.rate() * job.bytes as f64)),
+        ("latency_p50_us", Some(outcome.latency.p50_us)),
+        ("latency_p99_us", Some(outcome.latency.p99_us)),
+        ("context_switches_per_op", outcome.each(outcome.more.context_switches)),
+        ("system_context_switches_per_op", outcome.each(counted.context_switches)),
         ("transactions", counted.transactions.map(|count| count as f64)),
         ("cpu_s", usage.cpu_s),
-        ("operations", Some(operations)),
+        ("operations", Some(outcome.operations as f64)),
     ];
     Ok((outcome, known(figures).collect()))
 }
@@ -274,11 +270,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uext4_plays_both_completions_and_the_kernel_both_interfaces() {
+    fn uext4_runs_both_completions_and_the_kernel_both_interfaces() {
         let plan = Plan { variants: vec!["noatime".into()], ..Plan::default() };
         let targets = [Target::Uext4, Target::Kernel, Target::Raw];
         let names = |has_fio| {
-            let all = players(&plan, &targets, has_fio);
+            let all = candidates(&plan, &targets, has_fio);
             all.into_iter().map(|p| (p.target.name(), p.variant)).collect::<Vec<_>>()
         };
         let named = |(target, variant): (&'static str, &str)| (target, variant.to_owned());

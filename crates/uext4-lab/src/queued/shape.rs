@@ -1,17 +1,12 @@
-//! Sizes of the load, its file, and where that lies.
+//! Sizes of the load, its file, and what the blocks of that hold.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use uext4::{Device, FileBlock, FileKind, NewInode, Owner, Volume};
-
-use crate::bench::{self, format};
-use crate::error::{Doing, Error, Result};
+use crate::bench::stamp::{self, SECTOR};
+use crate::bench::{format, lay_out};
+use crate::error::Result;
 use crate::plan::Plan;
-use crate::queued::content::stamp;
 use crate::stage::Stage;
-use crate::target::Side;
 
 /// The file's name in the root.
 pub(crate) const NAME: &str = "aio-dio";
@@ -47,98 +42,36 @@ impl Shape {
     }
 }
 
-/// A part of the file that lies in one piece on the device. All in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    first: u64,
-    len: u64,
-    start: u64,
-}
-
-/// Where the file lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Map {
-    pieces: Vec<Piece>,
-}
-
-impl Map {
-    /// Of the load's file.
-    pub(crate) fn of(volume: &Volume) -> Result<Self> {
-        let inode = volume.lookup(&volume.root()?, NAME.as_bytes())?;
-        let block = u64::from(volume.layout().block_size);
-        let (mut pieces, mut unwritten) = (Vec::<Piece>::new(), false);
-        volume.extents(&inode, FileBlock(0), &mut |extent| {
-            unwritten |= extent.unwritten;
-            let (first, start) = (u64::from(extent.first.get()), extent.start.get());
-            let len = u64::from(extent.len) * block;
-            let (first, start) = (first * block, start * block);
-            match pieces.last_mut() {
-                Some(last) if last.first + last.len == first && last.start + last.len == start => {
-                    last.len += len;
-                }
-                _ => pieces.push(Piece { first, len, start }),
-            }
-            true
-        })?;
-        let mapped: u64 = pieces.iter().map(|piece| piece.len).sum();
-        if unwritten || mapped < volume.attr(&inode).size {
-            return Err(Error::new(format!("{NAME} is not written in full")));
-        }
-        Ok(Self { pieces })
-    }
-
-    /// A map of a file that is a device by itself.
-    pub(crate) fn identity(bytes: u64) -> Self {
-        Self { pieces: vec![Piece { first: 0, len: bytes, start: 0 }] }
-    }
-
-    /// Where `len` bytes from byte `offset` of the file are on the device; `None` if in pieces.
-    pub(crate) fn find(&self, offset: u64, len: u64) -> Option<u64> {
-        let after = self.pieces.partition_point(|piece| piece.first <= offset);
-        let piece = self.pieces.get(after.checked_sub(1)?)?;
-        let inside = offset - piece.first;
-        (inside + len <= piece.len).then_some(piece.start + inside)
-    }
-}
-
 /// Makes the image with the file in it.
 pub(crate) fn make_image(plan: &Plan, stage: &Stage, shape: Shape) -> Result<PathBuf> {
-    let image = stage.image("turn");
+    let image = stage.image("run");
     format(&image, shape.image_bytes())?;
-    bench::lay_out(plan, stage, &image, |side| match side {
-        Side::Library(volume) => lay_out(volume, shape),
-        Side::Mount(mount) => lay_out_on_host(mount.dir(), shape),
+    let fill = |offset: u64, data: &mut [u8]| {
+        data.fill(0x34);
+        stamp(data, offset, LAID_OUT);
+    };
+    lay_out(plan, stage, &image, |_, files| {
+        files.write_file(NAME, shape.file_bytes, LAYOUT_BYTES, fill)
     })?;
     Ok(image)
 }
 
-fn lay_out(volume: &Volume, shape: Shape) -> Result<()> {
-    let (kind, owner, rdev) = (FileKind::Regular, Owner::default(), Device::default());
-    let new = NewInode { kind, mode: 0o644, owner, rdev };
-    let file = volume.open_file(&volume.create(&volume.root()?, NAME.as_bytes(), &new)?)?;
-    written(shape, |offset, data| {
-        file.write_at(offset, data)?;
-        Ok(())
-    })?;
-    Ok(file.sync(false)?)
+/// Names place and write in every sector; the rest stays as it is. `offset` is the file's.
+pub(crate) fn stamp(data: &mut [u8], offset: u64, write: u64) {
+    stamp::put_all(data, |sector| [offset + sector * SECTOR as u64, write]);
 }
 
-fn lay_out_on_host(dir: &Path, shape: Shape) -> Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).open(dir.join(NAME));
-    let file = file.doing("laying the file out")?;
-    written(shape, |offset, data| file.write_all_at(data, offset).doing("laying the file out"))?;
-    file.sync_all().doing("laying the file out")
-}
-
-fn written(shape: Shape, mut write: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
-    let mut data = vec![0x34; LAYOUT_BYTES];
-    for offset in (0..shape.file_bytes).step_by(LAYOUT_BYTES) {
-        let len = usize::try_from(shape.file_bytes - offset).unwrap_or(usize::MAX);
-        let part = &mut data[..len.min(LAYOUT_BYTES)];
-        stamp(part, offset, LAID_OUT);
-        write(offset, part)?;
+/// The write that all sectors name, at their own places; `None` if they differ or lie elsewhere.
+pub(crate) fn read_stamp(data: &[u8], offset: u64) -> Option<u64> {
+    let mut found = None;
+    for (sector, [place, write]) in stamp::get_all(data) {
+        let is_there = place == offset + sector * SECTOR as u64;
+        if !is_there || found.is_some_and(|seen| seen != write) {
+            return None;
+        }
+        found = Some(write);
     }
-    Ok(())
+    found
 }
 
 #[cfg(test)]
@@ -155,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_pieces_is_not_found() {
-        let piece = |first, len, start| Piece { first, len, start };
-        let map = Map { pieces: vec![piece(0, 8192, 40960), piece(8192, 4096, 4096)] };
-        assert_eq!(map.find(4096, 4096), Some(45056));
-        assert_eq!(map.find(8192, 4096), Some(4096));
-        assert_eq!((map.find(4096, 8192), map.find(12288, 4096)), (None, None));
-        assert_eq!(Map::identity(8192).find(4096, 4096), Some(4096));
+    fn a_block_tells_its_write_if_it_is_whole_and_in_its_place() {
+        let mut data = vec![7; 4096];
+        stamp(&mut data, 8192, 5);
+        assert_eq!(read_stamp(&data, 8192), Some(5));
+        assert_eq!(read_stamp(&data, 4096), None);
+        stamp(&mut data[3584..], 8192 + 3584, 6);
+        assert_eq!(read_stamp(&data, 8192), None);
     }
 }

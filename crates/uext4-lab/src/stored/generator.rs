@@ -5,14 +5,14 @@
 //! The clock is read once in [`SAMPLE`] writes, and one of those is timed. What is measured begins
 //! after a ramp of half its time, as in the job that it stands for (`ramp_time=30 runtime=60`).
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use uext4::IoBuf;
 
-use crate::error::{Doing, Error, Result};
+use crate::bench::{self, Latencies, Thread, stamp, threads};
+use crate::error::{Doing, Result};
 use crate::stored::shape::{BLOCK, FILES, Shape};
 use crate::tree::Random;
 
@@ -22,7 +22,7 @@ const SAMPLE: u64 = 64;
 const MARK: usize = 16;
 
 /// What blocks are written to.
-pub(crate) trait Sink: Sync {
+pub(crate) trait Blocks: Sync {
     /// Writes one block.
     fn store(&self, file: usize, block: usize, data: &[u8]) -> Result<()>;
 
@@ -40,26 +40,24 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What a turn measured.
+/// What a run measured: overwrites after the ramp, and the latency of those that were timed. The
+/// flush at the end is in the time.
+pub(crate) type Outcome = bench::Outcome<Overwrites>;
+
+/// What is known besides.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) operations: u64,
-    /// Those and the ramp's.
+pub(crate) struct Overwrites {
+    /// Those of the ramp, too.
     pub(crate) writes: u64,
-    /// The flush at the end included.
-    pub(crate) seconds: f64,
-    /// Of the writes that were timed, sorted, in nanoseconds.
-    pub(crate) latencies_ns: Vec<u32>,
-    /// By file and block: number of its last write; 0 if this turn did not write it.
+    /// By file and block: number of its last write; 0 if this run did not write it.
     pub(crate) last: Vec<u32>,
 }
 
-impl Outcome {
-    /// What a part of the timed writes was not slower than, in microseconds.
-    pub(crate) fn latency_us(&self, part: f64) -> f64 {
-        let rank = (part * self.latencies_ns.len() as f64).ceil() as usize;
-        self.latencies_ns.get(rank.saturating_sub(1)).map_or(0.0, |ns| f64::from(*ns) / 1000.0)
-    }
+/// What one thread did.
+struct Part {
+    operations: u64,
+    latencies_ns: Vec<u32>,
+    more: Overwrites,
 }
 
 /// How far the threads are.
@@ -73,9 +71,8 @@ struct Phase {
 ///
 /// # Errors
 /// The first write that fails.
-pub(crate) fn run(sink: &dyn Sink, job: Job<'_>) -> Result<Outcome> {
+pub(crate) fn run(blocks: &dyn Blocks, job: Job<'_>) -> Result<Outcome> {
     let phase = Phase::default();
-    let start = Barrier::new(job.threads as usize + 1);
     let pause = |time: Duration| {
         let began = Instant::now();
         while began.elapsed() < time && !job.stop.load(Ordering::Relaxed) {
@@ -83,92 +80,83 @@ pub(crate) fn run(sink: &dyn Sink, job: Job<'_>) -> Result<Outcome> {
         }
         began
     };
-    let (mut outcome, began) = thread::scope(|scope| {
-        let threads: Vec<_> = (0..job.threads)
-            .map(|number| {
-                let (start, phase) = (&start, &phase);
-                scope.spawn(move || run_thread(sink, job, number, start, phase))
-            })
-            .collect();
-        start.wait();
+    let work = |thread: Thread<'_>| run_thread(blocks, job, thread, &phase);
+    let ended = threads::run(job.threads, job.stop, work, |_| {
         pause(job.time / 2);
         phase.measured.store(true, Ordering::Relaxed);
         let began = pause(job.time);
         phase.over.store(true, Ordering::Relaxed);
-        let mut outcome =
-            Outcome { last: vec![0; FILES * job.shape.blocks()], ..Outcome::default() };
-        for thread in threads {
-            let one = thread.join().map_err(|_| Error::new("a thread panicked"))??;
-            outcome.operations += one.operations;
-            outcome.writes += one.writes;
-            outcome.latencies_ns.extend(one.latencies_ns);
-            for (last, number) in outcome.last.iter_mut().zip(one.last) {
-                *last = number.max(*last);
-            }
-        }
-        Ok::<_, Error>((outcome, began))
+        began
     })?;
-    sink.flush()?;
-    outcome.seconds = began.elapsed().as_secs_f64();
-    outcome.latencies_ns.sort_unstable();
-    Ok(outcome)
+    blocks.flush()?;
+    let seconds = ended.meanwhile.elapsed().as_secs_f64();
+    let parts = ended.parts;
+    let mut more = Overwrites { writes: 0, last: vec![0; FILES * job.shape.blocks()] };
+    for part in &parts {
+        more.writes += part.more.writes;
+        for (last, number) in more.last.iter_mut().zip(&part.more.last) {
+            *last = (*number).max(*last);
+        }
+    }
+    Ok(Outcome {
+        operations: parts.iter().map(|part| part.operations).sum(),
+        seconds,
+        latency: Latencies::of(parts.into_iter().flat_map(|part| part.latencies_ns).collect()),
+        more,
+    })
 }
 
 fn run_thread(
-    sink: &dyn Sink,
+    target: &dyn Blocks,
     job: Job<'_>,
-    number: u32,
-    start: &Barrier,
+    thread: Thread<'_>,
     phase: &Phase,
-) -> Result<Outcome> {
+) -> Result<Part> {
+    let number = thread.number;
     let (blocks, threads) = (job.shape.blocks(), job.threads as usize);
     // One block of a file in so many as there are threads is its own.
     let own = (blocks - number as usize).div_ceil(threads) as u64;
     let mut random = Random(job.seed << 16 | u64::from(number));
     // Aligned as for direct I/O: how loads and stores lie to each other in their pages decides
-    // much, and must not depend on the side.
+    // much, and must not depend on the target.
     let mut data = IoBuf::new(BLOCK).doing("memory")?;
     data.fill(0x32);
-    let mut outcome = Outcome {
-        last: vec![0; FILES * blocks],
+    let mut part = Part {
+        operations: 0,
         latencies_ns: Vec::with_capacity(1 << 20),
-        ..Outcome::default()
+        more: Overwrites { writes: 0, last: vec![0; FILES * blocks] },
     };
-    start.wait();
+    thread.start();
     while !phase.over.load(Ordering::Relaxed) {
         let is_measured = phase.measured.load(Ordering::Relaxed);
-        for turn in 0..SAMPLE {
+        for sample in 0..SAMPLE {
             let pick = random.next();
             let file = (pick >> 32) as usize % FILES;
             let block = (pick & u64::from(u32::MAX)) % own;
             let block = block as usize * threads + number as usize;
             let place = file * blocks + block;
-            outcome.writes += 1;
-            let write = u32::try_from(outcome.writes).unwrap_or(u32::MAX);
-            outcome.last[place] = write;
+            part.more.writes += 1;
+            let write = u32::try_from(part.more.writes).unwrap_or(u32::MAX);
+            part.more.last[place] = write;
             mark(&mut data, place as u64, write);
-            if turn == 0 && is_measured {
+            if sample == 0 && is_measured {
                 let began = Instant::now();
-                sink.store(file, block, &data)?;
+                target.store(file, block, &data)?;
                 let ns = u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX);
-                outcome.latencies_ns.push(ns);
+                part.latencies_ns.push(ns);
             } else {
-                sink.store(file, block, &data)?;
+                target.store(file, block, &data)?;
             }
         }
-        outcome.operations += if is_measured { SAMPLE } else { 0 };
+        part.operations += if is_measured { SAMPLE } else { 0 };
     }
-    Ok(outcome)
+    Ok(part)
 }
 
 /// Names place and write at both ends.
 fn mark(data: &mut [u8], place: u64, write: u32) {
     let mut mark = [0; MARK];
-    for (word, bytes) in [place, write.into()].into_iter().zip(mark.chunks_exact_mut(8)) {
-        for (byte, shift) in bytes.iter_mut().zip((0..64).step_by(8)) {
-            *byte = (word >> shift & 0xff) as u8;
-        }
-    }
+    stamp::put(&mut mark, [place, write.into()]);
     let end = data.len() - MARK;
     data[..MARK].copy_from_slice(&mark);
     data[end..].copy_from_slice(&mark);

@@ -1,4 +1,4 @@
-//! Turns of the load that stores.
+//! Runs of the load that stores.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,27 +8,27 @@ use uext4::{OpenFile, Volume};
 use uext4_device::{DaxDevice, DaxMemory};
 
 use crate::bench::{
-    Bench, Counters, Experiment, Figures, Player, Ratio, Setting, Start, known, watch,
+    self, Bench, Candidate, Counters, Experiment, Figures, FilePlace, Ratio, Setting, Start, known,
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
 use crate::load::Load;
-use crate::plan::{Event, Plan, Turn};
+use crate::plan::{Event, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium};
-use crate::stored::generator::{self, Job, Outcome, Sink};
-use crate::stored::shape::{self, BLOCK, FILES, Pieces, Places, Shape};
+use crate::stored::generator::{self, Blocks, Job, Outcome};
+use crate::stored::shape::{self, BLOCK, FILES, Shape, places};
 use crate::target::Target;
 
 /// What uext4 runs beside its default.
 const OWN_VARIANT: &str = "dax_overwrite=journal";
-/// Blocks that are read back after a turn.
+/// Blocks that are read back after a run.
 const SAMPLE: usize = 8192;
 
-/// The sides of the comparison.
-fn players(plan: &Plan, targets: &[Target]) -> Vec<Player> {
+/// The candidates.
+fn candidates(plan: &Plan, targets: &[Target]) -> Vec<Candidate> {
     let targets: Vec<_> = targets.iter().copied().filter(|t| *t != Target::Kernel).collect();
-    Player::all(&targets, |target| {
+    Candidate::all(&targets, |target| {
         let mut variants = vec![DEFAULT];
         if target == Target::Uext4 {
             variants.push(OWN_VARIANT);
@@ -39,16 +39,16 @@ fn players(plan: &Plan, targets: &[Target]) -> Vec<Player> {
     })
 }
 
-/// Why the kernel's side cannot be had.
+/// Why the kernel cannot be had.
 fn kernel_obstacle() -> String {
     let has_one = (0..16).any(|number| Path::new(&format!("/dev/pmem{number}")).exists());
     match has_one {
-        true => "a pmem device is somebody's: E2 does not format it".to_owned(),
+        true => "a pmem device may be in use: E2 does not format it".to_owned(),
         false => "DAX of the kernel needs a pmem device, and there is no /dev/pmem*".to_owned(),
     }
 }
 
-/// All turns of the load on those targets.
+/// All runs of the load on those targets.
 ///
 /// # Errors
 /// No room; a store that cannot be mapped; an early end. Failures of targets are events.
@@ -61,7 +61,7 @@ pub(crate) fn run(
     if targets.contains(&Target::Kernel) {
         tell(Event::Skipped(Target::Kernel, kernel_obstacle()));
     }
-    let players = players(plan, targets);
+    let candidates = candidates(plan, targets);
     let shape = Shape::new(plan.scale);
     let bench = Bench::new(plan, load, shape.image_bytes())?;
     let (need, free) = (shape.image_bytes(), stage::room(bench.stage.folder())?);
@@ -76,7 +76,7 @@ pub(crate) fn run(
     let mut stored = Stored::new(&bench, shape)?;
     for threads in plan.threads_of(load) {
         let setting = Setting { form: None, threads, bs: load.block_bytes };
-        bench.all_rounds(&mut stored, setting, &players, tell)?;
+        bench.all_rounds(&mut stored, setting, &candidates, tell)?;
     }
     Ok(())
 }
@@ -85,8 +85,8 @@ pub(crate) fn run(
 struct Stored {
     shape: Shape,
     image: PathBuf,
-    /// Where the files lie before the first turn, and so after each.
-    places: Places,
+    /// Where the files lie before the first run, and so after each.
+    places: Vec<FilePlace>,
 }
 
 impl Experiment for Stored {
@@ -95,60 +95,62 @@ impl Experiment for Stored {
     const RATIOS: &'static [Ratio] =
         &[Ratio::new((Target::Raw, DEFAULT), ["iops_ratio_raw", "iops_ratio_raw_lower"])];
 
-    fn start(&self, _player: &Player) -> Start<'_> {
+    fn start(&self, _candidate: &Candidate) -> Start<'_> {
         Start::Itself(&self.image)
     }
 
     /// The image file, which is memory: there is nothing colder.
-    fn medium(&self, _bench: &Bench<'_>, _player: &Player, image: &Path) -> Result<Medium> {
+    fn medium(&self, _bench: &Bench<'_>, _candidate: &Candidate, image: &Path) -> Result<Medium> {
         Medium::new(image, Loop::None)
     }
 
-    fn play(
+    fn perform(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        turn: Turn,
+        candidate: &Candidate,
+        run: TargetRun,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
         let job = Job {
-            threads: turn.threads,
+            threads: run.threads,
             shape: self.shape,
             time: bench.plan.duration,
-            seed: turn.round.into(),
+            seed: run.round.into(),
             stop: &bench.plan.stop,
         };
-        if player.target != Target::Raw {
-            return self.play_library(player, job, medium);
+        if candidate.target != Target::Raw {
+            return self.on_library(candidate, job, medium);
         }
-        let sink = RawSink { device: shape::map(medium.path())?, pieces: Pieces::of(&self.places) };
-        self.warm_up(&sink)?;
-        measure(&sink, job)
+        let blocks = DeviceBlocks { device: shape::map(medium.path())?, places: &self.places };
+        self.warm_up(&blocks)?;
+        measure(&blocks, job)
     }
 
     /// Both checkers; the files lie where they did; blocks that were written hold the last write.
     fn judge(
         &self,
         _bench: &Bench<'_>,
-        _player: &Player,
-        _turn: Turn,
+        _candidate: &Candidate,
+        _run: TargetRun,
         image: &Path,
         outcome: &Outcome,
     ) -> Result<Figures> {
         let volume = check::clean(image)?;
-        let places = Places::of(&volume, self.shape);
+        let after = places(&volume);
         volume.close()?;
-        if places? != self.places {
+        if after? != self.places {
             return Err(Error::new("the files lie elsewhere after it"));
         }
         // Past the file system: where the blocks are in the image.
         let image = File::open(image).doing("reading back")?;
         let mut data = vec![0; BLOCK];
         let blocks = self.shape.blocks();
-        let step = outcome.last.len().div_ceil(SAMPLE).max(1);
-        let written = outcome.last.iter().enumerate().filter(|(_, last)| **last > 0);
+        let step = outcome.more.last.len().div_ceil(SAMPLE).max(1);
+        let written = outcome.more.last.iter().enumerate().filter(|(_, last)| **last > 0);
         for (place, last) in written.step_by(step) {
-            let at = self.places.0[place / blocks][place % blocks];
+            let (file, offset) = (place / blocks, (place % blocks * BLOCK) as u64);
+            let at = self.places[file].find(offset, BLOCK as u64);
+            let at = at.ok_or_else(|| Error::new("a block that lies in pieces"))?;
             image.read_exact_at(&mut data, at).doing("reading back")?;
             if !generator::holds(&data, place, *last) {
                 let (file, block) = (shape::name(place / blocks), place % blocks);
@@ -163,28 +165,29 @@ impl Stored {
     fn new(bench: &Bench<'_>, shape: Shape) -> Result<Self> {
         let image = shape::make_image(&bench.stage, shape)?;
         let volume = shape::open(&image, "")?;
-        let places = Places::of(&volume, shape)?;
+        let places = places(&volume)?;
         volume.close()?;
         Ok(Self { shape, image, places })
     }
 
     /// Writes each block once: pages that the kernel maps when they are first touched, and what is
     /// learnt of each file, are no part of the rate.
-    fn warm_up(&self, sink: &dyn Sink) -> Result<()> {
+    fn warm_up(&self, target: &dyn Blocks) -> Result<()> {
         let data = vec![0x32; BLOCK];
         let blocks = self.shape.blocks();
-        (0..FILES * blocks).try_for_each(|place| sink.store(place / blocks, place % blocks, &data))
+        (0..FILES * blocks)
+            .try_for_each(|place| target.store(place / blocks, place % blocks, &data))
     }
 
-    fn play_library(
+    fn on_library(
         &self,
-        player: &Player,
+        candidate: &Candidate,
         job: Job<'_>,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
-        let volume = shape::open(medium.path(), &player.options)?;
-        let sink = LibrarySink { files: shape::files(&volume)?, volume: volume.clone() };
-        self.warm_up(&sink)?;
+        let volume = shape::open(medium.path(), &candidate.options)?;
+        let target = LibraryBlocks { files: shape::files(&volume)?, volume: volume.clone() };
+        self.warm_up(&target)?;
         volume.sync()?;
         let count = |name| volume.stats().number(name).unwrap_or(0);
         let names = [
@@ -194,25 +197,25 @@ impl Stored {
             ("transactions", "transactions"),
         ];
         let before = names.map(|(name, _)| count(name));
-        let (outcome, mut figures) = measure(&sink, job)?;
+        let (outcome, mut figures) = measure(&target, job)?;
         for ((name, metric), before) in names.into_iter().zip(before) {
             figures.push((metric, (count(name) - before) as f64));
         }
-        let slow = outcome.writes - (count("dax_overwrites") - before[2]);
+        let slow = outcome.more.writes - (count("dax_overwrites") - before[2]);
         figures.push(("slow_writes", slow as f64));
-        drop(sink);
+        drop(target);
         volume.close()?;
         Ok((outcome, figures))
     }
 }
 
 /// The ordinary write of the library.
-struct LibrarySink {
+struct LibraryBlocks {
     files: Vec<OpenFile>,
     volume: Volume,
 }
 
-impl Sink for LibrarySink {
+impl Blocks for LibraryBlocks {
     fn store(&self, file: usize, block: usize, data: &[u8]) -> Result<()> {
         let count = self.files[file].write_at((block * BLOCK) as u64, data)?;
         if count == data.len() { Ok(()) } else { Err(Error::new("a write was short")) }
@@ -224,14 +227,16 @@ impl Sink for LibrarySink {
 }
 
 /// The stores alone, where the blocks lie.
-struct RawSink {
+struct DeviceBlocks<'a> {
     device: DaxDevice,
-    pieces: Pieces,
+    places: &'a [FilePlace],
 }
 
-impl Sink for RawSink {
+impl Blocks for DeviceBlocks<'_> {
     fn store(&self, file: usize, block: usize, data: &[u8]) -> Result<()> {
-        self.device.store(self.pieces.place(file, block), data).doing("a store")
+        let place = self.places[file].find((block * BLOCK) as u64, BLOCK as u64);
+        let place = place.ok_or_else(|| Error::new("a block that lies in pieces"))?;
+        self.device.store(place, data).doing("a store")
     }
 
     fn flush(&self) -> Result<()> {
@@ -239,21 +244,18 @@ impl Sink for RawSink {
     }
 }
 
-fn measure(sink: &dyn Sink, job: Job<'_>) -> Result<(Outcome, Figures)> {
-    let (outcome, usage) = watch(Counters::default, || generator::run(sink, job))?;
-    if outcome.operations == 0 {
-        return Err(Error::new("nothing was done in the time"));
-    }
-    let iops = outcome.operations as f64 / outcome.seconds;
+fn measure(target: &dyn Blocks, job: Job<'_>) -> Result<(Outcome, Figures)> {
+    let (outcome, usage) = bench::measure(Counters::default, || generator::run(target, job))?;
+    let (iops, latency) = (outcome.rate(), outcome.latency);
     let figures = [
         ("iops", Some(iops)),
         ("bytes_per_s", Some(iops * BLOCK as f64)),
-        ("latency_p50_us", Some(outcome.latency_us(0.5))),
-        ("latency_p99_us", Some(outcome.latency_us(0.99))),
-        ("latency_p999_us", Some(outcome.latency_us(0.999))),
+        ("latency_p50_us", Some(latency.p50_us)),
+        ("latency_p99_us", Some(latency.p99_us)),
+        ("latency_p999_us", Some(latency.p999_us)),
         ("cpu_s", usage.cpu_s),
         ("operations", Some(outcome.operations as f64)),
-        ("writes", Some(outcome.writes as f64)),
+        ("writes", Some(outcome.more.writes as f64)),
     ];
     Ok((outcome, known(figures).collect()))
 }
@@ -263,9 +265,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uext4_plays_with_and_without_a_journal() {
+    fn uext4_runs_with_and_without_a_journal() {
         let plan = Plan::default();
-        let all = players(&plan, &[Target::Uext4, Target::Kernel, Target::Raw]);
+        let all = candidates(&plan, &[Target::Uext4, Target::Kernel, Target::Raw]);
         let names: Vec<_> = all.iter().map(|p| (p.target.name(), &*p.variant)).collect();
         assert_eq!(names, [("uext4", DEFAULT), ("uext4", OWN_VARIANT), ("raw", DEFAULT)]);
     }

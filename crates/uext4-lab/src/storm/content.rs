@@ -9,12 +9,11 @@
 
 use std::collections::HashMap;
 
+use crate::bench::stamp;
 use crate::error::{Error, Result};
-use crate::storm::shape::{BLOCK, Shape};
+use crate::storm::shape::{BLOCK, Kind, Shape};
 use crate::tree::Random;
 
-/// Sectors that a write is divided into, in bytes.
-const SECTOR: usize = 512;
 /// Number of the write that laid the shared file out.
 pub(crate) const LAID_OUT: u64 = u64::MAX;
 /// Files and places of each that are read back; of files there are thousands.
@@ -34,7 +33,8 @@ impl Places {
     pub(crate) fn new(shape: &Shape, thread: u32) -> Self {
         let seed = 0x7565_7874_3400_0000 ^ (u64::from(thread) << 8);
         let order = (0..shape.blocks()).collect();
-        let mut places = Self { random: Random(seed), order, next: 0, in_order: shape.appends };
+        let mut places =
+            Self { random: Random(seed), order, next: 0, in_order: shape.kind == Kind::Append };
         places.shuffle();
         places
     }
@@ -62,26 +62,15 @@ impl Places {
 
 /// Names a write in every sector of its block; the rest of the block stays as it is.
 pub(crate) fn stamp(data: &mut [u8], thread: u32, block: u32, write: u64) {
-    for (number, sector) in (0_u64..).zip(data.chunks_mut(SECTOR)) {
-        let place = (u64::from(block) << 16) | number;
-        for (word, bytes) in [u64::from(thread), place, write].iter().zip(sector.chunks_mut(8)) {
-            for (byte, shift) in bytes.iter_mut().zip((0..64).step_by(8)) {
-                *byte = (word >> shift & 0xff) as u8;
-            }
-        }
-    }
+    stamp::put_all(data, |sector| [thread.into(), u64::from(block) << 16 | sector, write]);
 }
 
 /// The thread and number of the write that a block holds whole.
 fn read_stamp(data: &[u8], block: u32) -> Option<(u32, u64)> {
     let mut found = None;
-    for (number, sector) in (0_u64..).zip(data.chunks(SECTOR)) {
-        let mut words = sector
-            .chunks(8)
-            .map(|bytes| bytes.iter().rev().fold(0_u64, |word, &byte| word << 8 | u64::from(byte)));
-        let (thread, place, write) = (words.next()?, words.next()?, words.next()?);
+    for (sector, [thread, place, write]) in stamp::get_all(data) {
         let here = (u32::try_from(thread).ok()?, write);
-        if place != (u64::from(block) << 16) | number || found.is_some_and(|seen| seen != here) {
+        if place != (u64::from(block) << 16) | sector || found.is_some_and(|seen| seen != here) {
             return None;
         }
         found = Some(here);
@@ -98,12 +87,13 @@ pub(crate) type ReadBlock<'a> = dyn FnMut(u32, u32, &mut [u8]) -> Result<()> + '
 /// The first block that is not as it must be.
 pub(crate) fn check(shape: &Shape, writes: &[u64], read: &mut ReadBlock<'_>) -> Result<()> {
     let mut data = vec![0; BLOCK];
+    let shared = shape.kind == Kind::Shared;
     let step = shape.files().div_ceil(FILES_SAMPLED).max(1);
     for file in (0..shape.files()).step_by(step as usize) {
         let last = last_writes(shape, file, writes);
-        let step = if shape.shared { 1 } else { shape.blocks().div_ceil(BLOCKS_SAMPLED).max(1) };
+        let step = if shared { 1 } else { shape.blocks().div_ceil(BLOCKS_SAMPLED).max(1) };
         // A sample of all places, and of those that were written if those are few.
-        let is_there = |block: &u32| !shape.appends || last.contains_key(block);
+        let is_there = |block: &u32| shape.kind != Kind::Append || last.contains_key(block);
         let sampled = (0..shape.blocks()).step_by(step as usize).filter(is_there);
         let written = last.keys().copied().take(BLOCKS_SAMPLED as usize);
         for block in sampled.chain(written) {
@@ -113,7 +103,7 @@ pub(crate) fn check(shape: &Shape, writes: &[u64], read: &mut ReadBlock<'_>) -> 
                 Err(Error::new(format!("content: {name}, block {block}: {what}")))
             };
             let Some(allowed) = last.get(&block) else {
-                let expected = if shape.shared { Some((0, LAID_OUT)) } else { None };
+                let expected = if shared { Some((0, LAID_OUT)) } else { None };
                 if read_stamp(&data, block) != expected
                     || (expected.is_none() && data.iter().any(|&byte| byte != 0))
                 {
@@ -156,8 +146,8 @@ fn last_writes(shape: &Shape, file: u32, writes: &[u64]) -> HashMap<u32, Vec<(u3
 mod tests {
     use super::*;
 
-    fn shape(shared: bool) -> Shape {
-        Shape { shared, appends: false, threads: 2, journal_mib: 4, file_bytes: 8 * BLOCK as u64 }
+    fn shape(kind: Kind) -> Shape {
+        Shape { kind, threads: 2, journal_mib: 4, file_bytes: 8 * BLOCK as u64 }
     }
 
     /// What an image holds after `counts` writes of each thread, thread after thread.
@@ -166,7 +156,7 @@ mod tests {
         for file in 0..shape.files() {
             for block in 0..shape.blocks() {
                 let mut data = vec![0; BLOCK];
-                if shape.shared {
+                if shape.kind == Kind::Shared {
                     stamp(&mut data, 0, block, LAID_OUT);
                 }
                 blocks.insert((file, block), data);
@@ -193,7 +183,7 @@ mod tests {
 
     #[test]
     fn places_come_once_in_each_pass() {
-        let mut places = Places::new(&shape(false), 1);
+        let mut places = Places::new(&shape(Kind::Own), 1);
         for _ in 0..3 {
             let mut pass: Vec<u32> = (0..8).map(|_| places.next()).collect();
             pass.sort_unstable();
@@ -203,15 +193,15 @@ mod tests {
 
     #[test]
     fn what_was_written_is_accepted_and_nothing_else() {
-        for shared in [false, true] {
-            let shape = shape(shared);
+        for kind in [Kind::Own, Kind::Shared] {
+            let shape = shape(kind);
             let blocks = image(&shape, &[5, 20]);
             judge(&shape, &[5, 20], &blocks).unwrap();
             // A write that is missing, one too many, one that is torn, one in the wrong place.
             assert!(judge(&shape, &[5, 21], &blocks).is_err());
             assert!(judge(&shape, &[5, 19], &blocks).is_err());
             let mut torn = blocks.clone();
-            torn.values_mut().for_each(|data| data[BLOCK - SECTOR + 16] ^= 1);
+            torn.values_mut().for_each(|data| data[BLOCK - stamp::SECTOR + 16] ^= 1);
             assert!(judge(&shape, &[5, 20], &torn).is_err());
             let mut moved = blocks.clone();
             let other = blocks[&(0, 1)].clone();

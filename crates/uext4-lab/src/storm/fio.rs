@@ -6,17 +6,16 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use serde_json::Value;
-
-use crate::error::{Doing, Error, Result};
-use crate::fio::call;
-use crate::storm::generator::{Latencies, Limits, Outcome};
-use crate::storm::shape::{OWN_JOB, Shape};
+use crate::bench::Limits;
+use crate::error::Result;
+use crate::fio::{call, latencies, number, only_job};
+use crate::storm::generator::{Outcome, Synced};
+use crate::storm::shape::{Kind, OWN_JOB, Shape};
 
 /// What fio is called with, but for limits.
 pub(crate) fn job(shape: &Shape, dir: &Path) -> Vec<String> {
     let threads = shape.threads;
-    let words: Vec<String> = if shape.shared {
+    let words: Vec<String> = if shape.kind == Kind::Shared {
         let file = dir.join(shape.name(0));
         vec![
             "--name=fsync-batch".into(),
@@ -74,45 +73,29 @@ pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> 
     parse(&call(&args, log, limits.stop)?, shape, limits.operations)
 }
 
-/// The figures of a group. fio may put notes before the JSON.
 fn parse(said: &str, shape: &Shape, operations: Option<u32>) -> Result<Outcome> {
-    let strange = || Error::new("fio: its JSON is not understood");
-    let json = said.find('{').and_then(|start| said.get(start..)).ok_or_else(strange)?;
-    let json: Value = serde_json::from_str(json).doing("fio")?;
-    let job = &json["jobs"][0];
-    if job["error"] != 0 {
-        return Err(Error::new(format!("fio: error {}", job["error"])));
-    }
+    let job = only_job(said)?;
     let (write, sync) = (&job["write"], &job["sync"]);
-    let count = |value: &Value| value["total_ios"].as_u64().ok_or_else(strange);
-    let milliseconds = write["runtime"].as_u64().ok_or_else(strange)?;
-    let done = count(write)?;
+    let done = number(&write["total_ios"])?;
     let wanted = operations.map_or(0, |each| u64::from(each) * u64::from(shape.threads));
     Ok(Outcome {
         operations: done,
-        syncs: count(sync)?,
         // fio gives whole milliseconds, 0 for less than one.
-        seconds: milliseconds.max(1) as f64 / 1000.0,
-        sync: latencies(&sync["lat_ns"]).unwrap_or_default(),
-        write: latencies(&write["clat_ns"]).unwrap_or_default(),
-        cut_off: done < wanted,
-        writes: Vec::new(),
-    })
-}
-
-fn latencies(value: &Value) -> Option<Latencies> {
-    let us = |value: &Value| Some(value.as_f64()? / 1000.0);
-    Some(Latencies {
-        p50_us: us(&value["percentile"]["50.000000"])?,
-        p99_us: us(&value["percentile"]["99.000000"])?,
-        max_us: us(&value["max"])?,
-        mean_us: us(&value["mean"])?,
+        seconds: number(&write["runtime"])?.max(1) as f64 / 1000.0,
+        latency: latencies(&sync["lat_ns"]).unwrap_or_default(),
+        more: Synced {
+            syncs: number(&sync["total_ios"])?,
+            write: latencies(&write["clat_ns"]).unwrap_or_default(),
+            cut_off: done < wanted,
+            writes: Vec::new(),
+        },
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::Latencies;
 
     const SAID: &str = r#"note: both iodepth >= 1 and synchronous I/O engine are selected
 { "fio version" : "fio-3.33", "jobs" : [ { "jobname" : "x", "error" : 0,
@@ -123,31 +106,34 @@ mod tests {
       "N" : 76, "percentile" : { "50.000000" : 241000, "99.000000" : 1300000 } } } } ] }
 "#;
 
-    fn shape(shared: bool) -> Shape {
-        Shape { shared, appends: false, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
+    fn shape(kind: Kind) -> Shape {
+        Shape { kind, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
     }
 
     #[test]
     fn its_figures_are_found() {
-        let outcome = parse(SAID, &shape(false), Some(20)).unwrap();
-        assert_eq!((outcome.operations, outcome.syncs, outcome.seconds), (80, 76, 2.0));
-        let sync = Latencies { p50_us: 241.0, p99_us: 1300.0, max_us: 1312.0, mean_us: 251.6 };
-        assert_eq!((outcome.sync, outcome.write.p50_us), (sync, 2.448));
-        assert!(!outcome.cut_off && parse(SAID, &shape(false), Some(21)).unwrap().cut_off);
-        assert!(parse("fio: no such file", &shape(false), None).is_err());
-        assert!(parse("{\"jobs\":[{\"error\":5}]}", &shape(false), None).is_err());
+        let outcome = parse(SAID, &shape(Kind::Own), Some(20)).unwrap();
+        assert_eq!((outcome.operations, outcome.more.syncs, outcome.seconds), (80, 76, 2.0));
+        let (p50_us, p99_us, max_us, mean_us) = (241.0, 1300.0, 1312.0, 251.6);
+        let sync = Latencies { p50_us, p99_us, max_us, mean_us, ..Latencies::default() };
+        assert_eq!((outcome.latency, outcome.more.write.p50_us), (sync, 2.448));
+        assert!(
+            !outcome.more.cut_off && parse(SAID, &shape(Kind::Own), Some(21)).unwrap().more.cut_off
+        );
+        assert!(parse("fio: no such file", &shape(Kind::Own), None).is_err());
+        assert!(parse("{\"jobs\":[{\"error\":5}]}", &shape(Kind::Own), None).is_err());
     }
 
     #[test]
     fn the_jobs_are_the_documented_ones() {
-        let own = job(&shape(false), Path::new("/mnt")).join(" ");
+        let own = job(&shape(Kind::Own), Path::new("/mnt")).join(" ");
         assert_eq!(
             own,
             "--name=16kb_rand_write_only_2048_jobs --directory=/mnt --rw=randwrite \
              --ioengine=sync --fdatasync=1 --buffered=1 --bs=16k --max-jobs=4 --numjobs=4 \
              --thread --filesize=28800000 --fsync=1 --group_reporting"
         );
-        let shared = job(&shape(true), Path::new("/mnt")).join(" ");
+        let shared = job(&shape(Kind::Shared), Path::new("/mnt")).join(" ");
         assert_eq!(
             shared,
             "--name=fsync-batch --filename=/mnt/one_file --rw=randwrite --ioengine=psync \

@@ -1,7 +1,7 @@
-//! Whether an image is what a turn should have made of it.
+//! Whether an image is what a run should have made of it.
 //!
 //! What: files have their sizes, and each block that our own threads wrote holds its last write.
-//! Who wrote does not read, where there is somebody else.
+//! A target does not read back what it wrote itself, where there is another.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,8 +15,8 @@ use crate::error::{Doing, Error, Result};
 use crate::stage::{Loop, Medium};
 use crate::storm::content::{self, ReadBlock};
 use crate::storm::raw;
-use crate::storm::shape::{BLOCK, Shape};
-use crate::target::{Side, Target};
+use crate::storm::shape::{BLOCK, Kind, Shape};
+use crate::target::{Opened, Target};
 
 /// Of an image without a file system; `writes` has those of each thread, or nothing where they are
 /// not known one by one.
@@ -41,7 +41,7 @@ pub(super) fn files(
     let whole = (0..shape.files()).try_for_each(|number| {
         let inode = volume.lookup(&volume.root()?, shape.name(number).as_bytes())?;
         let size = volume.attr(&inode).size;
-        if size == shape.file_bytes || shape.appends {
+        if size == shape.file_bytes || shape.kind == Kind::Append {
             return Ok(());
         }
         Err(Error::new(format!("{} has {size} bytes", shape.name(number))))
@@ -62,15 +62,15 @@ pub(super) fn files(
 
 fn read_by_kernel(bench: &Bench<'_>, shape: &Shape, image: &Path, writes: &[u64]) -> Result<()> {
     let medium = Medium::new(image, Loop::Cached)?;
-    let side = Target::Kernel.start(bench.plan, &bench.stage, &medium, "ro")?;
-    let Side::Mount(mount) = &side else { return Err(Error::new("not a mount")) };
+    let opened = Target::Kernel.start(bench.plan, &bench.stage, &medium, "ro")?;
+    let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
     let mut read = |number: u32, block: u32, data: &mut [u8]| {
         let file = File::open(mount.dir().join(shape.name(number)));
         let at = u64::from(block) * BLOCK as u64;
         file.and_then(|file| file.read_exact_at(data, at)).doing("reading back")
     };
     let found = content::check(shape, writes, &mut read);
-    side.end()?;
+    opened.end()?;
     medium.release()?;
     found
 }

@@ -8,17 +8,16 @@
 //! | module | what it is |
 //! |---|---|
 //! | `shape` | sizes and names of files, space |
-//! | `base` | the image that every side starts from |
-//! | `generator` | threads that write and sync, and their latencies |
-//! | `sink` | what the generator writes to: the library, files of a mount |
-//! | `raw` | the floor: the same bytes and flushes, batched by hand |
+//! | `base` | the image that every target starts from |
+//! | `generator` | threads that write and sync |
+//! | `raw` | the baseline: the same bytes and flushes, batched by hand |
 //! | `fio` | the same load by fio(1) |
 //! | `content` | what a block must hold, and whether it does |
-//! | `judge` | what an image must hold after a turn |
+//! | `judge` | what an image must hold after a run |
 //! | `run` | the experiment, and its figures |
 //!
-//! Invariants: every side of E0 does the same number of operations for each thread, as the cost
-//! depends on how much of a file is written; a side that is cut off by the time limit is named.
+//! Invariants: every target of E0 does the same number of operations for each thread, as the cost
+//! depends on how much of a file is written; a target that is cut off by the time limit is named.
 
 mod base;
 mod content;
@@ -28,7 +27,6 @@ mod judge;
 mod raw;
 mod run;
 mod shape;
-mod sink;
 
 pub(crate) use run::run;
-pub(crate) use shape::JOURNAL_MIB;
+pub(crate) use shape::{JOURNAL_MIB, Kind};

@@ -1,7 +1,7 @@
-//! The floor: the same bytes with the same flushes, batched by hand, without a file system.
+//! The baseline: the same bytes with the same flushes, batched by hand, without a file system.
 //!
-//! What: a thread that syncs hands its write to the batch that gathers, and waits. One of those who
-//! wait makes a batch durable while the next one gathers: all its writes at once, past the page
+//! What: a thread that syncs hands its write to the batch that gathers, and waits. One of the
+//! waiters makes a batch durable while the next one gathers: all its writes at once, past the page
 //! cache and by io_uring where those can be had; then one flush. Where the data becomes part of its
 //! file only by a transaction (E0: a range that was only allocated), a record of 4 KiB follows and
 //! a second flush: what the commit of one transaction for all of them takes at least. Overwritten
@@ -16,10 +16,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use uext4_device::{Access, Caching, Device, FileDevice, FileOptions, Submission, WriteRun};
 
+use crate::bench::files::{FileSystem, LoadFile};
 use crate::error::{Doing, Error, Result};
 use crate::storm::content::{LAID_OUT, stamp};
-use crate::storm::shape::{BLOCK, Shape};
-use crate::storm::sink::{Cell, Sink};
+use crate::storm::shape::{BLOCK, Kind, Shape};
 
 /// What direct I/O needs at most, in bytes.
 const ALIGNMENT: usize = 4096;
@@ -28,6 +28,7 @@ const RECORD_BYTES: usize = 4096;
 /// A device that threads write to in batches.
 pub(crate) struct Raw {
     device: FileDevice,
+    shape: Shape,
     state: Mutex<State>,
     /// Waiters for a batch, by the low bit of its number.
     done: [Condvar; 2],
@@ -82,9 +83,10 @@ impl Raw {
             ..FileOptions::new(Access::ReadWrite)
         };
         let device = FileDevice::open_with(path, &options).doing("opening the image")?;
-        let record = (!shape.shared).then(|| file_start(shape, shape.files()));
+        let record = (shape.kind != Kind::Shared).then(|| file_start(shape, shape.files()));
         let raw = Self {
             device,
+            shape: *shape,
             state: Mutex::default(),
             done: [Condvar::new(), Condvar::new()],
             record,
@@ -92,7 +94,7 @@ impl Raw {
             batches: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         };
-        if shape.shared {
+        if shape.kind == Kind::Shared {
             raw.lay_out(shape)?;
         }
         Ok(raw)
@@ -154,7 +156,7 @@ impl Raw {
                 }
             }
         }
-        // One who was in the batch that failed.
+        // The batch of this thread may have failed.
         state.error.as_ref().map_or(Ok(()), |error| Err(Error::new(error.clone())))
     }
 
@@ -215,21 +217,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Sink for Raw {
-    fn open(&self, shape: &Shape, thread: u32) -> Result<Box<dyn Cell + '_>> {
-        let start = file_start(shape, shape.file_of(thread));
-        Ok(Box::new(RawCell { raw: self, start, written: Mutex::default() }))
+impl FileSystem for Raw {
+    fn open(&self, path: &str) -> Result<Box<dyn LoadFile + '_>> {
+        let file = self.shape.file_named(path).ok_or_else(|| Error::new("no such file"))?;
+        let start = file_start(&self.shape, file);
+        Ok(Box::new(RawFile { raw: self, start, written: Mutex::default() }))
     }
 }
 
-struct RawCell<'a> {
+struct RawFile<'a> {
     raw: &'a Raw,
     start: u64,
     /// What waits for the sync.
     written: Mutex<Option<Pending>>,
 }
 
-impl Cell for RawCell<'_> {
+impl LoadFile for RawFile<'_> {
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         *lock(&self.written) = Some((self.start + offset, Aligned::new(data)));
         Ok(())
@@ -244,17 +247,18 @@ impl Cell for RawCell<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::Limits;
     use crate::storm::content;
-    use crate::storm::generator::{self, Limits};
+    use crate::storm::generator;
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     #[test]
     fn every_write_is_on_the_device_and_batches_have_their_flushes() {
-        for shared in [false, true] {
+        for (kind, flushes) in [(Kind::Own, 2), (Kind::Shared, 1)] {
             let file_bytes = 16 * BLOCK as u64;
-            let shape = Shape { shared, appends: false, threads: 6, journal_mib: 4, file_bytes };
+            let shape = Shape { kind, threads: 6, journal_mib: 4, file_bytes };
             let mut image = tempfile::NamedTempFile::new().unwrap();
             image.as_file_mut().set_len(shape.image_bytes()).unwrap();
             let raw = Raw::open(image.path(), &shape).unwrap();
@@ -262,15 +266,14 @@ mod tests {
             let stop = AtomicBool::new(false);
             let limits = Limits { operations: Some(9), time: Duration::from_secs(60), stop: &stop };
             let outcome = generator::run(&raw, &shape, limits).unwrap();
-            let each = if shared { 1 } else { 2 };
-            assert_eq!(raw.flushes() - before, each * raw.batches());
+            assert_eq!(raw.flushes() - before, flushes * raw.batches());
             assert!(raw.batches() <= 54 && outcome.operations == 54);
             drop(raw);
             let read = |file: u32, block: u32, data: &mut [u8]| {
                 let at = file_start(&shape, file) + u64::from(block) * BLOCK as u64;
                 image.as_file().read_exact_at(data, at).doing("read")
             };
-            content::check(&shape, &outcome.writes, &mut { read }).unwrap();
+            content::check(&shape, &outcome.more.writes, &mut { read }).unwrap();
         }
     }
 }

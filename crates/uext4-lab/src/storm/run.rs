@@ -1,4 +1,4 @@
-//! Turns of a load that syncs.
+//! Runs of a load that syncs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,72 +7,71 @@ use std::time::Duration;
 use uext4::Volume;
 use uext4_device::{FileDevice, MeteredDevice};
 
+use crate::bench::files::{Directory, Library};
 use crate::bench::{
-    Bench, CAUSES, Counters, Experiment, Figures, Player, Setting, Start, known, watch,
+    self, Bench, CAUSES, Candidate, Counters, Experiment, Figures, Limits, Setting, Start, known,
 };
 use crate::error::{Doing, Error, Result};
 use crate::fio::is_installed;
-use crate::load::{Load, Work};
+use crate::load::Load;
 use crate::machine;
-use crate::plan::{Event, Plan, Turn};
+use crate::plan::{Event, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{Loop, Medium, Route};
 use crate::storm::base;
 use crate::storm::fio;
-use crate::storm::generator::{self, Limits, Outcome};
+use crate::storm::generator::{self, Outcome};
 use crate::storm::judge;
 use crate::storm::raw::Raw;
-use crate::storm::shape::{JOURNAL_MIB, Shape};
-use crate::storm::sink::{Directory, Library};
-use crate::target::{self, Side, Target};
+use crate::storm::shape::{JOURNAL_MIB, Kind, Shape};
+use crate::target::{self, Opened, Target};
 
-/// A side with a fixed number of writes that is slower than planned is cut off after this many
+/// A candidate with a fixed number of writes that is slower than planned is cut off after this many
 /// times the duration of the plan.
 const PATIENCE: u32 = 6;
 /// Mount options of the report of the collapse.
 const OWN_OPTIONS: &str = "noatime,nodiratime,data=ordered";
-/// What the kernel's side of E0 runs beside its default.
+/// What the kernel of E0 runs beside its default.
 const KERNEL_VARIANTS: [&str; 2] = [DEFAULT, "dioread_lock"];
 
-/// The sides, with a journal of that size.
-fn players(plan: &Plan, load: &Load, targets: &[Target], journal_mib: u32) -> Vec<Player> {
+/// The candidates, with a journal of that size.
+fn candidates(plan: &Plan, kind: Kind, targets: &[Target], journal_mib: u32) -> Vec<Candidate> {
     let variants = |target: Target| {
         let mut variants = vec![DEFAULT];
         if target.is_own() {
             variants.extend(plan.variants.iter().map(String::as_str));
-        } else if target == Target::Kernel && load.work == Work::SyncOwn {
+        } else if target == Target::Kernel && kind == Kind::Own {
             variants = KERNEL_VARIANTS.to_vec();
         }
         variants
     };
-    let all = Player::all(targets, variants).into_iter();
-    all.map(|player| with_journal(load, player, journal_mib)).collect()
+    let all = Candidate::all(targets, variants).into_iter();
+    all.map(|candidate| with_journal(kind, candidate, journal_mib)).collect()
 }
 
 /// Names the journal, and adds what the report of the collapse mounts with.
-fn with_journal(load: &Load, player: Player, journal_mib: u32) -> Player {
-    let shared = Shape::new(load.work, 1, journal_mib, 1.0).shared;
-    let words = [if shared { "" } else { OWN_OPTIONS }, &player.options];
+fn with_journal(kind: Kind, candidate: Candidate, journal_mib: u32) -> Candidate {
+    let words = [if kind == Kind::Shared { "" } else { OWN_OPTIONS }, &candidate.options];
     let used = words.into_iter().filter(|word| !word.is_empty());
     let options = used.collect::<Vec<&str>>().join(",");
-    Player { variant: variant_name(&player.variant, journal_mib), options, ..player }
+    Candidate { variant: variant_name(&candidate.variant, journal_mib), options, ..candidate }
 }
 
-/// All turns of a load on those targets.
+/// All runs of a load on those targets.
 ///
 /// # Errors
 /// No room; an early end. Failures of targets are events.
 pub(crate) fn run(
+    kind: Kind,
     plan: &Plan,
     load: &'static Load,
     targets: &[Target],
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<()> {
-    let is_shared = Shape::new(load.work, 1, JOURNAL_MIB, 1.0).shared;
-    let journals: &[u32] = if is_shared { &[JOURNAL_MIB] } else { &plan.journals };
+    let journals: &[u32] = if kind == Kind::Shared { &[JOURNAL_MIB] } else { &plan.journals };
     for threads in plan.threads_of(load) {
         for &journal in journals {
-            let shape = Shape::new(load.work, threads, journal, plan.scale);
+            let shape = Shape::new(kind, threads, journal, plan.scale);
             let bench = Bench::new(plan, load, shape.image_bytes())?;
             let what = format!("{threads} threads, journal {journal} MiB");
             let need = shape.space_bytes(plan.operations);
@@ -81,8 +80,8 @@ pub(crate) fn run(
             let mut storm = Storm { shape, base, operations: None };
             let setting = Setting { form: None, threads, bs: load.block_bytes };
             storm.calibrate(&bench, setting, tell)?;
-            let players = players(plan, load, targets, journal);
-            bench.all_rounds(&mut storm, setting, &players, tell)?;
+            let candidates = candidates(plan, kind, targets, journal);
+            bench.all_rounds(&mut storm, setting, &candidates, tell)?;
         }
     }
     plan.go_on()
@@ -92,31 +91,31 @@ pub(crate) fn run(
 struct Storm {
     shape: Shape,
     base: PathBuf,
-    /// Writes of each thread, where every side makes the same number.
+    /// Writes of each thread, where every target makes the same number.
     operations: Option<u32>,
 }
 
 impl Experiment for Storm {
     type Outcome = Outcome;
 
-    fn start(&self, player: &Player) -> Start<'_> {
-        match player.target {
+    fn start(&self, candidate: &Candidate) -> Start<'_> {
+        match candidate.target {
             Target::Raw => Start::Empty(self.shape.image_bytes()),
             _ => Start::Copy(&self.base),
         }
     }
 
-    fn play(
+    fn perform(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        _turn: Turn,
+        candidate: &Candidate,
+        _run: TargetRun,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
-        match player.target {
-            Target::Raw => self.play_raw(bench, medium),
-            Target::Uext4 => self.play_library(bench, player, medium),
-            _ => self.play_mount(bench, player, medium),
+        match candidate.target {
+            Target::Raw => self.on_raw(bench, medium),
+            Target::Uext4 => self.on_library(bench, candidate, medium),
+            _ => self.on_mount(bench, candidate, medium),
         }
     }
 
@@ -124,24 +123,24 @@ impl Experiment for Storm {
     fn judge(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
-        _turn: Turn,
+        candidate: &Candidate,
+        _run: TargetRun,
         image: &Path,
         outcome: &Outcome,
     ) -> Result<Figures> {
-        if player.target == Target::Raw {
-            judge::raw(&self.shape, image, &outcome.writes)?;
+        if candidate.target == Target::Raw {
+            judge::raw(&self.shape, image, &outcome.more.writes)?;
         } else {
-            judge::files(bench, &self.shape, player.target, image, &outcome.writes)?;
+            judge::files(bench, &self.shape, candidate.target, image, &outcome.more.writes)?;
         }
         Ok(Figures::new())
     }
 
-    fn remark(&self, player: &Player, outcome: &Outcome) -> Option<String> {
-        let (name, variant) = (player.target.name(), &player.variant);
+    fn remark(&self, candidate: &Candidate, outcome: &Outcome) -> Option<String> {
+        let (name, variant) = (candidate.target.name(), &candidate.variant);
         let (done, seconds) = (outcome.operations, outcome.seconds);
         let wanted = u64::from(self.operations.unwrap_or(0)) * u64::from(self.shape.threads);
-        outcome.cut_off.then(|| {
+        outcome.more.cut_off.then(|| {
             format!("{name} {variant} was cut off after {seconds:.0} s: {done} of {wanted} writes")
         })
     }
@@ -160,17 +159,17 @@ impl Storm {
             let text = if direct { "pass the page cache by" } else { "go through the page cache" };
             tell(Event::Note(bench.load, format!("loop devices {text}")));
         }
-        if self.shape.shared {
+        if self.shape.kind == Kind::Shared {
             return Ok(());
         }
         let blocks = self.shape.blocks();
         let operations = match bench.plan.operations {
             Some(count) => count,
             None => {
-                let player = Player::new(Target::Uext4, DEFAULT);
-                let player = with_journal(bench.load, player, self.shape.journal_mib);
-                let turn = bench.turn(setting, player.target, 0);
-                let (outcome, _) = bench.play(self, &player, turn)?;
+                let candidate = Candidate::new(Target::Uext4, DEFAULT);
+                let candidate = with_journal(self.shape.kind, candidate, self.shape.journal_mib);
+                let run = bench.run_of(setting, candidate.target, 0);
+                let (outcome, _) = bench.run(self, &candidate, run)?;
                 let each = outcome.operations / u64::from(self.shape.threads);
                 u32::try_from(each).unwrap_or(u32::MAX)
             }
@@ -204,7 +203,7 @@ impl Storm {
         Limits { operations: self.operations, time, stop: &plan.stop }
     }
 
-    fn play_raw(&self, bench: &Bench<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
+    fn on_raw(&self, bench: &Bench<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
         let raw = Raw::open(medium.path(), &self.shape)?;
         let count = || Counters {
             flushes: Some(raw.flushes()),
@@ -216,16 +215,16 @@ impl Storm {
         measure(count, || generator::run(&raw, &self.shape, limits), || None)
     }
 
-    fn play_library(
+    fn on_library(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
+        candidate: &Candidate,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
-        let (options, file) = target::parse_options(&player.options)?;
+        let (options, file) = target::parse_options(&candidate.options)?;
         let device = FileDevice::open_with(medium.path(), &file).doing("opening the image")?;
         let device = Arc::new(device);
-        // A loop device counts its flushes itself, for every side alike.
+        // A loop device counts its flushes itself, for every target alike.
         let meter = medium.loop_device().is_none().then(|| MeteredDevice::new(device.clone()));
         let meter = meter.map(Arc::new);
         let volume = match &meter {
@@ -247,25 +246,26 @@ impl Storm {
         Ok(measured)
     }
 
-    fn play_mount(
+    fn on_mount(
         &self,
         bench: &Bench<'_>,
-        player: &Player,
+        candidate: &Candidate,
         medium: &Medium,
     ) -> Result<(Outcome, Figures)> {
-        let side = player.target.start(bench.plan, &bench.stage, medium, &player.options)?;
-        let Side::Mount(mount) = &side else { return Err(Error::new("not a mount")) };
+        let opened =
+            candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
+        let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
         let count = || Counters::of_kernel(medium.loop_device());
         let limits = self.limits(bench.plan);
         let work = || {
-            if is_installed() && !self.shape.appends {
+            if is_installed() && self.shape.kind != Kind::Append {
                 let log = bench.stage.source("fio.json");
                 return fio::run(&self.shape, mount.dir(), limits, &log);
             }
             generator::run(&Directory(mount.dir()), &self.shape, limits)
         };
-        let measured = measure(count, work, || side.peak_rss_kib())?;
-        side.end()?;
+        let measured = measure(count, work, || opened.peak_rss_kib())?;
+        opened.end()?;
         Ok(measured)
     }
 }
@@ -285,31 +285,30 @@ fn measure(
     work: impl FnOnce() -> Result<Outcome>,
     peak_rss_kib: impl FnOnce() -> Option<u64>,
 ) -> Result<(Outcome, Figures)> {
-    let (outcome, usage) = watch(count, work)?;
+    let (outcome, usage) = bench::measure(count, work)?;
     let counted = usage.counted;
-    if outcome.operations == 0 || outcome.syncs == 0 {
-        return Err(Error::new("nothing was written in the time"));
+    if outcome.more.syncs == 0 {
+        return Err(Error::new("nothing was synced in the time"));
     }
-    let (operations, syncs) = (outcome.operations as f64, outcome.syncs as f64);
-    let sync_us = outcome.sync.mean_us * syncs;
-    let per = |count: Option<u64>, of: f64| count.map(|count| count as f64 / of);
+    let (sync, write, syncs) = (outcome.latency, outcome.more.write, outcome.more.syncs as f64);
+    let sync_us = sync.mean_us * syncs;
     let figures = [
-        ("iops", Some(operations / outcome.seconds)),
-        ("latency_p50_us", Some(outcome.sync.p50_us)),
-        ("latency_p99_us", Some(outcome.sync.p99_us)),
-        ("latency_max_us", Some(outcome.sync.max_us)),
-        ("latency_mean_us", Some(outcome.sync.mean_us)),
-        ("write_latency_p50_us", Some(outcome.write.p50_us)),
-        ("write_latency_p99_us", Some(outcome.write.p99_us)),
-        ("write_latency_max_us", Some(outcome.write.max_us)),
+        ("iops", Some(outcome.rate())),
+        ("latency_p50_us", Some(sync.p50_us)),
+        ("latency_p99_us", Some(sync.p99_us)),
+        ("latency_max_us", Some(sync.max_us)),
+        ("latency_mean_us", Some(sync.mean_us)),
+        ("write_latency_p50_us", Some(write.p50_us)),
+        ("write_latency_p99_us", Some(write.p99_us)),
+        ("write_latency_max_us", Some(write.max_us)),
         ("handles_per_txn", counted.handles_per_txn()),
         ("commit_mean_us", counted.commit_mean_us()),
-        ("flushes_per_fsync", per(counted.flushes, syncs)),
-        ("context_switches_per_op", per(counted.context_switches, operations)),
+        ("flushes_per_fsync", counted.flushes.map(|count| count as f64 / syncs)),
+        ("context_switches_per_op", outcome.each(counted.context_switches)),
         ("log_space_wait_share", counted.log_space_wait_us.map(|us| us / sync_us)),
         ("cpu_s", usage.cpu_s),
         ("peak_rss_kib", peak_rss_kib().map(|kib| kib as f64)),
-        ("operations", Some(operations)),
+        ("operations", Some(outcome.operations as f64)),
     ];
     let causes = CAUSES.into_iter().zip(counted.causes.map(|count| count.map(|n| n as f64)));
     let reserved = counted.reserved_high_water.map(|credits| credits as f64);
@@ -330,12 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_plays_both_ways_in_e0_and_uext4_each_variant() {
+    fn the_kernel_runs_both_ways_in_e0_and_uext4_each_variant() {
         let plan = Plan { variants: vec!["journal_join=herd".into()], ..Plan::default() };
-        let name = |player: &Player| (player.target.name(), player.options.clone());
-        let load = Load::find("E0").unwrap();
+        let name = |candidate: &Candidate| (candidate.target.name(), candidate.options.clone());
         let targets = [Target::Uext4, Target::Kernel, Target::Raw];
-        let all = players(&plan, load, &targets, JOURNAL_MIB);
+        let all = candidates(&plan, Kind::Own, &targets, JOURNAL_MIB);
         let usual = OWN_OPTIONS.to_owned();
         let expected = [
             ("uext4", usual.clone()),
@@ -345,8 +343,7 @@ mod tests {
             ("raw", usual),
         ];
         assert_eq!(all.iter().map(name).collect::<Vec<_>>(), expected);
-        let load = Load::find("E3").unwrap();
-        let all = players(&plan, load, &[Target::Kernel], JOURNAL_MIB);
+        let all = candidates(&plan, Kind::Shared, &[Target::Kernel], JOURNAL_MIB);
         assert_eq!(all.iter().map(name).collect::<Vec<_>>(), [("kernel", String::new())]);
     }
 }

@@ -1,7 +1,5 @@
 //! Sizes and names of what a load that syncs writes to.
 
-use crate::load::Work;
-
 /// Bytes of a write, and of the unit in which places are drawn.
 pub(crate) const BLOCK: usize = 16 << 10;
 /// Journal of E0 where no other is asked for, and of E3, in MiB.
@@ -17,13 +15,21 @@ pub(crate) const OWN_JOB: &str = "16kb_rand_write_only_2048_jobs";
 /// Name of the one file of E3.
 const SHARED_NAME: &str = "one_file";
 
+/// What the threads of a load write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// E0: each thread to a file of its own that was only allocated.
+    Own,
+    /// E3: all threads to one file that was written.
+    Shared,
+    /// S1: each thread to a new file of its own, from its begin to its end.
+    Append,
+}
+
 /// A load at a scale, for a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
-    /// Whether all threads write to one file.
-    pub(crate) shared: bool,
-    /// Whether files are empty at first, and written from their begin to their end.
-    pub(crate) appends: bool,
+    pub(crate) kind: Kind,
     pub(crate) threads: u32,
     pub(crate) journal_mib: u32,
     /// Length of each file, in bytes.
@@ -31,20 +37,23 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(work: Work, threads: u32, journal_mib: u32, scale: f64) -> Self {
-        let shared = work == Work::SyncShared;
-        let appends = work == Work::SyncAppend;
-        let full_bytes = if appends { APPENDED_FILE_BYTES } else { OWN_FILE_BYTES };
+    pub(crate) fn new(kind: Kind, threads: u32, journal_mib: u32, scale: f64) -> Self {
         let block = BLOCK as u64;
-        let file_bytes = if shared {
-            SHARED_FILE_BYTES
-        } else if scale < 1.0 {
-            // At least so many that a thread has something to choose from.
-            ((full_bytes as f64 * scale) as u64 / block * block).max(8 * block)
-        } else {
-            full_bytes
+        // At least so many blocks that a thread has something to choose from.
+        let scaled = |full: u64| match scale < 1.0 {
+            true => ((full as f64 * scale) as u64 / block * block).max(8 * block),
+            false => full,
         };
-        Self { shared, appends, threads, journal_mib, file_bytes }
+        let file_bytes = match kind {
+            Kind::Own => scaled(OWN_FILE_BYTES),
+            Kind::Shared => SHARED_FILE_BYTES,
+            Kind::Append => scaled(APPENDED_FILE_BYTES),
+        };
+        Self { kind, threads, journal_mib, file_bytes }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.kind == Kind::Shared
     }
 
     /// Whole blocks of a file: the places that are written.
@@ -53,17 +62,25 @@ impl Shape {
     }
 
     pub(crate) fn files(&self) -> u32 {
-        if self.shared { 1 } else { self.threads }
+        if self.is_shared() { 1 } else { self.threads }
     }
 
     /// The file that a thread writes to.
     pub(crate) fn file_of(&self, thread: u32) -> u32 {
-        if self.shared { 0 } else { thread }
+        if self.is_shared() { 0 } else { thread }
     }
 
     /// Name of a file in the root directory.
     pub(crate) fn name(&self, file: u32) -> String {
-        if self.shared { SHARED_NAME.to_owned() } else { format!("{OWN_JOB}.{file}.0") }
+        if self.is_shared() { SHARED_NAME.to_owned() } else { format!("{OWN_JOB}.{file}.0") }
+    }
+
+    /// The file of that name.
+    pub(crate) fn file_named(&self, name: &str) -> Option<u32> {
+        if self.is_shared() {
+            return (name == SHARED_NAME).then_some(0);
+        }
+        name.strip_prefix(OWN_JOB)?.strip_prefix('.')?.strip_suffix(".0")?.parse().ok()
     }
 
     /// Bytes of all files.
@@ -82,7 +99,7 @@ impl Shape {
     pub(crate) fn space_bytes(&self, operations: Option<u32>) -> u64 {
         let written = operations
             .map_or(u64::MAX, |count| u64::from(self.threads) * u64::from(count) * BLOCK as u64);
-        // The log, inode tables and mapping of the turn's image and of the one it was copied from.
+        // The log, inode tables and mapping of the run's image and of the one it was copied from.
         let metadata = 2 * self.journal_bytes() + self.data_bytes() / 64 + (64 << 20);
         written.min(self.data_bytes()) + metadata
     }
@@ -100,12 +117,13 @@ mod tests {
     #[test]
     fn full_size_is_that_of_the_report() {
         let load = Load::find("E0").unwrap();
-        let shape = Shape::new(load.work, load.threads[0], JOURNAL_MIB, 1.0);
+        let shape = Shape::new(Kind::Own, load.threads[0], JOURNAL_MIB, 1.0);
         assert_eq!(
             (shape.files(), shape.blocks(), shape.data_bytes()),
             (2048, 1757, 58_988_691_456)
         );
         assert_eq!(shape.name(7), "16kb_rand_write_only_2048_jobs.7.0");
+        assert_eq!(shape.file_named(&shape.name(7)), Some(7));
         let told = load.space_bytes as f64 / shape.space_bytes(None) as f64;
         assert!((0.99..1.01).contains(&told), "{}", shape.space_bytes(None));
         // 30 writes of each thread take 1 GB, not 59.
@@ -114,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_scale_makes_files_smaller_but_not_fewer() {
-        let shape = Shape::new(Work::SyncOwn, 8, 4, 0.000_1);
+        let shape = Shape::new(Kind::Own, 8, 4, 0.000_1);
         assert_eq!((shape.files(), shape.blocks()), (8, 8));
-        let shape = Shape::new(Work::SyncShared, 16, 4, 0.1);
+        let shape = Shape::new(Kind::Shared, 16, 4, 0.1);
         assert_eq!((shape.files(), shape.blocks(), shape.file_of(5)), (1, 64, 0));
     }
 }

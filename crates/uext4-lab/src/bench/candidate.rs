@@ -1,11 +1,11 @@
-//! The sides of a comparison.
+//! What is compared: targets with their mount options.
 
 use crate::report::DEFAULT;
 use crate::target::Target;
 
-/// A side of a comparison.
+/// A target in a variant.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Player {
+pub(crate) struct Candidate {
     pub(crate) target: Target,
     /// `default`, or what is different, as figures name it.
     pub(crate) variant: String,
@@ -13,14 +13,14 @@ pub(crate) struct Player {
     pub(crate) options: String,
 }
 
-impl Player {
+impl Candidate {
     /// A target in a variant, which is `default` or mount options.
     pub(crate) fn new(target: Target, variant: &str) -> Self {
         let options = if variant == DEFAULT { "" } else { variant };
         Self { target, variant: variant.to_owned(), options: options.to_owned() }
     }
 
-    /// All variants of all targets, in the order of their turns.
+    /// All variants of all targets, in the order of their runs.
     pub(crate) fn all<'v>(
         targets: &[Target],
         variants: impl Fn(Target) -> Vec<&'v str>,

@@ -12,21 +12,21 @@ use crate::library;
 use crate::load::{Form, Load, SMALL_FILE_DIRS, SMALL_FILES, SmallFiles, Start, WARM_PASSES, Work};
 use crate::machine;
 use crate::mounted::{self, Workers};
-use crate::plan::{Event, Figure, Plan, Turn};
+use crate::plan::{Event, Figure, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{self, Stage};
-use crate::target::{Side, Target};
+use crate::target::{Opened, Target};
 use crate::tree::{self, Tree, scaled};
 use crate::worker::Verb;
 
-/// Part of a turn that was timed.
+/// Part of a run that was timed.
 struct Lap {
     variant: &'static str,
     operations: u64,
     seconds: f64,
 }
 
-/// What turns of these loads share.
+/// What runs of these loads share.
 pub(crate) struct Runner<'a> {
     plan: &'a Plan,
     stage: Stage,
@@ -46,6 +46,7 @@ impl<'a> Runner<'a> {
     pub(crate) fn run(
         &mut self,
         load: &'static Load,
+        how: (Work, Start),
         targets: &[Target],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
@@ -56,8 +57,8 @@ impl<'a> Runner<'a> {
                     for &target in targets {
                         plan.go_on()?;
                         let bs = load.block_bytes;
-                        let turn = Turn { load, target, form, threads, bs, round };
-                        self.tell_turn(turn, tell);
+                        let run = TargetRun { load, target, form, threads, bs, round };
+                        self.tell_run(run, how, tell);
                     }
                 }
             }
@@ -65,12 +66,12 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    fn tell_turn(&mut self, turn: Turn, tell: &mut dyn FnMut(Event<'_>)) {
-        let Turn { load, target, threads, round, .. } = turn;
-        tell(Event::Turn { load, target, variant: "default", threads, round });
-        match self.turn(turn) {
+    fn tell_run(&mut self, run: TargetRun, how: (Work, Start), tell: &mut dyn FnMut(Event<'_>)) {
+        let TargetRun { load, target, threads, round, .. } = run;
+        tell(Event::Run { load, target, variant: "default", threads, round });
+        match self.one_run(run, how) {
             Ok(figures) => figures.iter().for_each(|figure| {
-                tell(Event::Measured(&self.plan.measurement(turn, figure)));
+                tell(Event::Measured(&self.plan.measurement(run, figure)));
             }),
             Err(error) => tell(Event::Failed(load, target, error)),
         }
@@ -85,14 +86,14 @@ impl<'a> Runner<'a> {
     }
 
     /// One load on one target, from a fresh image to a checked one.
-    fn turn(&mut self, turn: Turn) -> Result<Vec<Figure>> {
-        let Turn { load, target, form, threads, .. } = turn;
+    fn one_run(&mut self, run: TargetRun, (work, start): (Work, Start)) -> Result<Vec<Figure>> {
+        let TargetRun { load, target, form, threads, .. } = run;
         let files = self.small_files(form);
-        let image = self.stage.image("turn");
-        if load.work == Work::Build {
+        let image = self.stage.image("run");
+        if work == Work::Build {
             return self.build(target, &image);
         }
-        let start = match (load.start, form) {
+        let start = match (start, form) {
             (Start::Files, Some(Form::Shared)) => Start::SharedFiles,
             (start, _) => start,
         };
@@ -100,13 +101,13 @@ impl<'a> Runner<'a> {
         stage::copy_image(&base, &image)?;
         stage::drop_cached(&image)?;
         let medium = target.medium(&image, self.plan.route)?;
-        let side = target.start(self.plan, &self.stage, &medium, "")?;
-        let job = self.prepare(load.work, files, &side, threads)?;
+        let opened = target.start(self.plan, &self.stage, &medium, "")?;
+        let job = self.prepare(work, files, &opened, threads)?;
         let cpu = machine::processor_seconds();
         let began = Instant::now();
-        let mut laps = self.work(load.work, files, &side, job, threads)?;
-        let peak = side.peak_rss_kib();
-        side.end()?;
+        let mut laps = self.work(work, files, &opened, job, threads)?;
+        let peak = opened.peak_rss_kib();
+        opened.end()?;
         medium.sync()?;
         if let [lap] = &mut laps[..] {
             // A load that changes the image ends when the change is on it.
@@ -114,13 +115,13 @@ impl<'a> Runner<'a> {
         }
         let cpu = cpu.zip(machine::processor_seconds()).map(|(before, after)| after - before);
         medium.release()?;
-        let expected = Expected::after(load.work, files);
+        let expected = Expected::after(work, files);
         let distance = check::image(&image, expected, &self.tree)?;
         let mut figures: Vec<Figure> = laps.iter().map(|lap| lap.figure(load)).collect();
         let extra = [
             ("cpu_s", cpu),
             ("peak_rss_kib", peak.map(|kib| kib as f64)),
-            ("neighbour_distance_kib", distance.filter(|_| load.work == Work::Create)),
+            ("neighbour_distance_kib", distance.filter(|_| work == Work::Create)),
         ];
         figures.extend(extra.into_iter().filter_map(|(metric, value)| {
             Some(Figure { variant: DEFAULT.into(), metric, value: value? })
@@ -133,7 +134,7 @@ impl<'a> Runner<'a> {
         &self,
         work: Work,
         files: SmallFiles,
-        side: &Side,
+        opened: &Opened,
         threads: u32,
     ) -> Result<Option<Workers>> {
         let verb = match work {
@@ -143,14 +144,14 @@ impl<'a> Runner<'a> {
             _ => return Ok(None),
         };
         if verb == Verb::Create {
-            match side {
-                Side::Library(volume) => library::make_dirs(volume, files)?,
-                Side::Mount(mount) => mounted::make_dirs(mount.dir(), files)?,
+            match opened {
+                Opened::Library(volume) => library::make_dirs(volume, files)?,
+                Opened::Mount(mount) => mounted::make_dirs(mount.dir(), files)?,
             }
         }
-        match side {
-            Side::Library(_) => Ok(None),
-            Side::Mount(mount) => {
+        match opened {
+            Opened::Library(_) => Ok(None),
+            Opened::Mount(mount) => {
                 let program = self.plan.command.as_deref();
                 let program =
                     program.ok_or_else(|| Error::new("the uext4 command is not at hand"))?;
@@ -164,15 +165,15 @@ impl<'a> Runner<'a> {
         &self,
         work: Work,
         files: SmallFiles,
-        side: &Side,
+        opened: &Opened,
         mut workers: Option<Workers>,
         threads: u32,
     ) -> Result<Vec<Lap>> {
         let operations = u64::from(files.count());
         let archive = self.stage.source("tree.tar");
-        let mut pass = || match (side, &mut workers) {
-            (Side::Mount(_), Some(workers)) => workers.pass(),
-            (Side::Library(volume), _) => {
+        let mut pass = || match (opened, &mut workers) {
+            (Opened::Mount(_), Some(workers)) => workers.pass(),
+            (Opened::Library(volume), _) => {
                 let each = match work {
                     Work::Create => library::create_small,
                     Work::Stat => library::stat_small,
@@ -182,22 +183,22 @@ impl<'a> Runner<'a> {
                 };
                 library::for_small_files(volume, threads, files, each)
             }
-            (Side::Mount(_), None) => Err(Error::new("no workers")),
+            (Opened::Mount(_), None) => Err(Error::new("no workers")),
         };
-        match (work, side) {
-            (Work::Unpack, Side::Library(volume)) => library::unpack(volume, &archive)?,
-            (Work::Unpack, Side::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
-            (Work::RemoveTree, Side::Library(volume)) => {
+        match (work, opened) {
+            (Work::Unpack, Opened::Library(volume)) => library::unpack(volume, &archive)?,
+            (Work::Unpack, Opened::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
+            (Work::RemoveTree, Opened::Library(volume)) => {
                 library::remove_tree(volume, &volume.root()?, tree::TOP.as_bytes())?;
             }
-            (Work::RemoveTree, Side::Mount(mount)) => mounted::remove_tree(mount.dir())?,
-            (Work::ReadTree, side) => {
-                let mut read = || match side {
-                    Side::Library(volume) => match library::read_tree(volume)? {
+            (Work::RemoveTree, Opened::Mount(mount)) => mounted::remove_tree(mount.dir())?,
+            (Work::ReadTree, opened) => {
+                let mut read = || match opened {
+                    Opened::Library(volume) => match library::read_tree(volume)? {
                         bytes if bytes == self.tree.bytes() => Ok(()),
                         bytes => Err(Error::new(format!("read {bytes} bytes"))),
                     },
-                    Side::Mount(mount) => mounted::read_tree(mount.dir()),
+                    Opened::Mount(mount) => mounted::read_tree(mount.dir()),
                 };
                 return Ok(vec![
                     Lap::time("default", self.tree.bytes(), &mut read)?,
@@ -212,11 +213,7 @@ impl<'a> Runner<'a> {
                 return Ok(vec![fresh, warm]);
             }
             (Work::Create | Work::Unlink, _) => pass()?,
-            (Work::Build, _)
-            | (Work::SyncOwn | Work::SyncShared | Work::SyncAppend, _)
-            | (Work::Recycle | Work::Fill | Work::Queue | Work::Store, _) => {
-                return Err(Error::new("not a load of this kind"));
-            }
+            (Work::Build, _) => return Err(Error::new("not a load of this kind")),
         }
         Ok(vec![Lap { variant: "default", operations, seconds: 0.0 }])
     }
@@ -270,7 +267,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The image that a load starts from. It is made by the kernel where that can be had, so that
-    /// no other side reads what it has laid out itself; else by the library.
+    /// no other target reads what it has laid out itself; else by the library.
     fn base(&mut self, start: Start) -> Result<PathBuf> {
         let archive = self.archive()?;
         if let Some(image) = self.bases.get(&start) {
@@ -287,16 +284,16 @@ impl<'a> Runner<'a> {
                 Target::Uext4
             };
             let medium = maker.medium(&image, self.plan.route)?;
-            let side = maker.start(self.plan, &self.stage, &medium, "")?;
-            match (start, &side) {
-                (Start::Tree, Side::Library(volume)) => library::unpack(volume, &archive)?,
-                (Start::Tree, Side::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
+            let opened = maker.start(self.plan, &self.stage, &medium, "")?;
+            match (start, &opened) {
+                (Start::Tree, Opened::Library(volume)) => library::unpack(volume, &archive)?,
+                (Start::Tree, Opened::Mount(mount)) => mounted::unpack(mount.dir(), &archive)?,
                 _ => {
-                    let workers = self.prepare(Work::Create, files, &side, 1)?;
-                    self.work(Work::Create, files, &side, workers, 1)?;
+                    let workers = self.prepare(Work::Create, files, &opened, 1)?;
+                    self.work(Work::Create, files, &opened, workers, 1)?;
                 }
             }
-            side.end()?;
+            opened.end()?;
             medium.release()?;
         }
         check::image(&image, Expected::before(start, files), &self.tree)?;

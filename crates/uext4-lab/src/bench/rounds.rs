@@ -1,30 +1,30 @@
-//! Rounds and turns.
+//! Rounds and runs.
 
 use std::fs::{self, File};
 use std::path::Path;
 
+use crate::bench::candidate::Candidate;
 use crate::bench::experiment::{Experiment, Figures, Start};
-use crate::bench::player::Player;
 use crate::bench::ratio;
 use crate::error::{Doing, Error, Result};
 use crate::load::{Form, Load};
 use crate::machine;
-use crate::plan::{Event, Figure, Plan, Turn};
+use crate::plan::{Event, Figure, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium, Route, Stage};
 use crate::target::Target;
 
-/// Figure that sides are compared by over all rounds.
+/// Figure that targets are compared by over all rounds.
 const RATE: &str = "iops";
 
-/// What turns of a load share.
+/// What runs of a load share.
 pub(crate) struct Bench<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) load: &'static Load,
     pub(crate) stage: Stage,
 }
 
-/// What is the same in the turns of all players and rounds.
+/// What is the same in the runs of all candidates and rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) form: Option<Form>,
@@ -40,7 +40,7 @@ impl<'a> Bench<'a> {
         Ok(Self { plan, load, stage })
     }
 
-    /// Tells how much space the turns need at most, in bytes, and refuses them if it is not there.
+    /// Tells how much space the runs need at most, in bytes, and refuses them if it is not there.
     pub(crate) fn require_room(
         &self,
         what: &str,
@@ -57,7 +57,7 @@ impl<'a> Bench<'a> {
         self.admit(free >= need, text, advice, tell)
     }
 
-    /// Tells this of the space; refuses the turns if they do not fit.
+    /// Tells this of the space; refuses the runs if they do not fit.
     pub(crate) fn admit(
         &self,
         fits: bool,
@@ -72,37 +72,37 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Plays all rounds: in each of them every player has one turn. Failures of players are told.
+    /// Runs all rounds: in each of them every candidate has one run. Failures of candidates are told.
     ///
     /// # Errors
-    /// An early end; a player that cannot be prepared.
+    /// An early end; a candidate that cannot be prepared.
     pub(crate) fn all_rounds<E: Experiment>(
         &self,
         experiment: &mut E,
         setting: Setting,
-        players: &[Player],
+        candidates: &[Candidate],
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<()> {
-        let mut rates = vec![Vec::new(); players.len()];
+        let mut rates = vec![Vec::new(); candidates.len()];
         let (load, threads) = (self.load, setting.threads);
         for round in 1..=self.plan.rounds {
-            for turn in 0..players.len() {
-                // Another side is first in each round: the first may find another machine.
-                let at = (turn + round as usize - 1) % players.len();
-                let (player, rates) = (&players[at], &mut rates[at]);
+            for place in 0..candidates.len() {
+                // Another candidate is first in each round: the first may find another machine.
+                let at = (place + round as usize - 1) % candidates.len();
+                let (candidate, rates) = (&candidates[at], &mut rates[at]);
                 self.plan.go_on()?;
-                let (target, variant) = (player.target, &player.variant);
-                tell(Event::Turn { load, target, variant, threads, round });
-                experiment.prepare(self, player)?;
-                let turn = self.turn(setting, target, round);
-                match self.play(experiment, player, turn) {
+                let (target, variant) = (candidate.target, &candidate.variant);
+                tell(Event::Run { load, target, variant, threads, round });
+                experiment.prepare(self, candidate)?;
+                let run = self.run_of(setting, target, round);
+                match self.run(experiment, candidate, run) {
                     Ok((outcome, figures)) => {
-                        if let Some(text) = experiment.remark(player, &outcome) {
+                        if let Some(text) = experiment.remark(candidate, &outcome) {
                             tell(Event::Note(load, text));
                         }
                         let rate = figures.iter().find(|(metric, _)| *metric == RATE);
                         rates.push(rate.map(|(_, value)| *value));
-                        self.tell_figures(turn, variant, figures, tell);
+                        self.tell_figures(run, variant, figures, tell);
                     }
                     Err(error) => {
                         rates.push(None);
@@ -113,64 +113,64 @@ impl<'a> Bench<'a> {
             }
         }
         // Round 0: of all rounds together.
-        let turn = self.turn(setting, Target::Uext4, 0);
-        self.tell_figures(turn, DEFAULT, ratio::over_rounds(E::RATIOS, players, &rates), tell);
+        let run = self.run_of(setting, Target::Uext4, 0);
+        self.tell_figures(run, DEFAULT, ratio::over_rounds(E::RATIOS, candidates, &rates), tell);
         Ok(())
     }
 
-    /// Where the figures of a target's turn belong.
-    pub(crate) fn turn(&self, setting: Setting, target: Target, round: u32) -> Turn {
+    /// Where the figures of a target's run belong.
+    pub(crate) fn run_of(&self, setting: Setting, target: Target, round: u32) -> TargetRun {
         let Setting { form, threads, bs } = setting;
-        Turn { load: self.load, target, form, threads, bs, round }
+        TargetRun { load: self.load, target, form, threads, bs, round }
     }
 
     fn tell_figures(
         &self,
-        turn: Turn,
+        run: TargetRun,
         variant: &str,
         figures: Figures,
         tell: &mut dyn FnMut(Event<'_>),
     ) {
         for (metric, value) in figures {
             let figure = Figure { variant: variant.to_owned(), metric, value };
-            tell(Event::Measured(&self.plan.measurement(turn, &figure)));
+            tell(Event::Measured(&self.plan.measurement(run, &figure)));
         }
     }
 
-    /// One turn, from an image to a judged one.
-    pub(crate) fn play<E: Experiment>(
+    /// One run, from an image to a judged one.
+    pub(crate) fn run<E: Experiment>(
         &self,
         experiment: &E,
-        player: &Player,
-        turn: Turn,
+        candidate: &Candidate,
+        run: TargetRun,
     ) -> Result<(E::Outcome, Figures)> {
-        let start = experiment.start(player);
+        let start = experiment.start(candidate);
         if let Start::Itself(image) = start {
-            return self.play_on(experiment, player, turn, image);
+            return self.run_on(experiment, candidate, run, image);
         }
-        let image = self.stage.image("turn");
-        let played =
-            begin(start, &image).and_then(|()| self.play_on(experiment, player, turn, &image));
+        let image = self.stage.image("run");
+        let done =
+            begin(start, &image).and_then(|()| self.run_on(experiment, candidate, run, &image));
         // It may hold tens of GiB: gone before the next one is made.
         if image.exists() {
             fs::remove_file(&image).doing("removing an image")?;
         }
-        played
+        done
     }
 
-    fn play_on<E: Experiment>(
+    fn run_on<E: Experiment>(
         &self,
         experiment: &E,
-        player: &Player,
-        turn: Turn,
+        candidate: &Candidate,
+        run: TargetRun,
         image: &Path,
     ) -> Result<(E::Outcome, Figures)> {
-        let medium = experiment.medium(self, player, image)?;
-        let (outcome, mut figures) = experiment.play(self, player, turn, &medium)?;
+        let medium = experiment.medium(self, candidate, image)?;
+        let (outcome, mut figures) = experiment.perform(self, candidate, run, &medium)?;
         medium.sync()?;
         medium.release()?;
         self.plan.go_on()?;
-        figures.extend(experiment.judge(self, player, turn, image, &outcome)?);
+        figures.extend(experiment.judge(self, candidate, run, image, &outcome)?);
         Ok((outcome, figures))
     }
 
@@ -181,10 +181,10 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The image as the plan lets a player open it: on the same kind of device as all others, or
+    /// The image as the plan lets a candidate open it: on the same kind of device as all others, or
     /// as its user would.
-    pub(crate) fn medium(&self, player: &Player, image: &Path) -> Result<Medium> {
-        let by_loop = match (self.plan.route, player.target) {
+    pub(crate) fn medium(&self, candidate: &Candidate, image: &Path) -> Result<Medium> {
+        let by_loop = match (self.plan.route, candidate.target) {
             (Route::Device, _) => Loop::Direct,
             (Route::Natural, Target::Kernel) => Loop::Cached,
             (Route::Natural, _) => Loop::None,
@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Makes the image of one turn.
+/// Makes the image of one run.
 fn begin(start: Start<'_>, image: &Path) -> Result<()> {
     match start {
         Start::Copy(base) => stage::copy_image(base, image),

@@ -327,10 +327,7 @@ fn small_slips_are_told() {
 #[test]
 fn a_mount_whose_daemon_was_killed() {
     let scratch = Scratch::new();
-    let (image, dir) = match common::ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = common::Mounted::new(&image, &dir, "");
     let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
     rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();

@@ -158,7 +158,7 @@ fn write_blocks(file: &File, first: usize, count: usize) {
 /// Files of many shapes, their names.
 fn lay_out(dir: &Path, has_unwritten: bool) -> Vec<&'static str> {
     let create = |name: &str| File::create(dir.join(name)).unwrap();
-    // Files that grow in turns.
+    // Files that grow alternately.
     let grown: Vec<File> = (0..4).map(|n| create(&format!("grown{n}"))).collect();
     for round in 0..30 {
         for (n, file) in grown.iter().enumerate().filter(|(n, _)| round % (n + 1) == 0) {
@@ -266,7 +266,7 @@ fn e4defrag(kernel: &Kernel, path: &Path, ours: &str) -> Vec<String> {
         .collect()
 }
 
-/// Our lines with the padding behind names taken out likewise.
+/// Our lines without the padding behind names.
 fn unpadded(all: Vec<String>) -> Vec<String> {
     let unpad = |line: String| match line.find('/') {
         Some(at) if line[..at].trim_end_matches(". ").parse::<u32>().is_ok() || at == 0 => {

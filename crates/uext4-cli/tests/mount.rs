@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Mounted, Scratch, assert_clean, no_mount, ready, run_ok, shell, wait_until};
+use common::{Mounted, Scratch, assert_clean, no_mount, run_ok, shell, wait_until};
 
 /// With `dax=always` the image is mapped, and files have no page in the engine.
 #[test]
@@ -54,10 +54,7 @@ fn a_mapped_image_is_mounted() {
 #[test]
 fn ordinary_programs_work() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 128) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 128);
     let source = scratch.path("source");
     tree::make(&source);
     let want = tree::describe(&source);
@@ -103,10 +100,7 @@ fn libc_erofs() -> i32 {
 #[test]
 fn many_threads_at_once() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 128) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 128);
     let mount = Mounted::new(&image, &dir, "");
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {
@@ -145,10 +139,7 @@ fn many_threads_at_once() {
 #[test]
 fn with_the_kernels_dirty_pages() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "writeback_cache,threads=2");
     let mut log = File::create(mount.path("log")).unwrap();
     let lines: Vec<String> = (0..3000).map(|n| format!("line {n}\n")).collect();
@@ -173,10 +164,7 @@ fn with_the_kernels_dirty_pages() {
 #[test]
 fn without_the_kernels_dirty_pages() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "nowriteback_cache,threads=2,noatime");
     // A full volume is told at write(2), and work goes on after something is removed.
     let mut big = File::create(mount.path("big")).unwrap();
@@ -211,10 +199,7 @@ fn a_host_without_room_is_told_of() {
     if !common::is_root() {
         skip!("needs root for a small tmpfs");
     }
-    let (_made, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (_made, dir) = ready!(&scratch, 64);
     let host = scratch.path("host");
     fs::create_dir(&host).unwrap();
     let _guard = [Unmounted(&host), Unmounted(&dir)];

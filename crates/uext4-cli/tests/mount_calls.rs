@@ -13,7 +13,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
-use common::{Mounted, Scratch, assert_clean, ready, run_ok};
+use common::{Mounted, Scratch, assert_clean, run_ok};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, XattrFlags};
 
 /// A slice of memory that O_DIRECT takes.
@@ -28,10 +28,7 @@ fn aligned(bytes: &mut [u8], len: usize) -> &mut [u8] {
 fn direct_access_goes_past_all_caches() {
     use std::os::unix::fs::OpenOptionsExt;
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     let path = mount.path("file");
     let open = || {
@@ -81,10 +78,7 @@ fn direct_access_goes_past_all_caches() {
 #[test]
 fn system_calls_do_what_they_say() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     renames(&mount);
     unlinked_files_stay(&mount);
@@ -247,10 +241,7 @@ fn appends(mount: &Mounted) {
 #[test]
 fn a_running_program_is_not_cut() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "rw");
     let program = mount.path("sleep");
     fs::copy("/bin/sleep", &program).unwrap();
@@ -322,10 +313,7 @@ fn files_open_for_direct_access_are_mapped() {
         skip!("no python3");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 32) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 32);
     let seen = |dir: &std::path::Path| {
         let output =
             common::system("python3").args(["-c", MAPPED]).arg(dir.join("file")).output().unwrap();
@@ -353,10 +341,7 @@ fn files_open_for_direct_access_are_mapped() {
 #[test]
 fn what_has_lost_its_name_is_known_until_it_is_let_go() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "");
     let hold = |name: &str| {
         let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;

@@ -14,17 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::{
-    Mounted, Scratch, UEXT4, assert_clean, at, has, is_mounted, is_root, no_mount, ready, run,
-    run_fails, run_ok, system, wait_until,
+    Mounted, Scratch, UEXT4, assert_clean, at, has, is_mounted, is_root, no_mount, run, run_fails,
+    run_ok, system, wait_until,
 };
 
 #[test]
 fn one_mount_an_image_and_busy_mounts() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "");
     let other = scratch.path("other");
     fs::create_dir(&other).unwrap();
@@ -45,10 +42,7 @@ fn one_mount_an_image_and_busy_mounts() {
 fn signals_end_a_mount() {
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         let scratch = Scratch::new();
-        let (image, dir) = match ready(&scratch, 16) {
-            Ok(ready) => ready,
-            Err(why) => skip!("{why}"),
-        };
+        let (image, dir) = ready!(&scratch, 16);
         let mount = Mounted::new(&image, &dir, "");
         fs::write(mount.path("file"), b"written before the signal").unwrap();
         let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
@@ -66,10 +60,7 @@ fn signals_end_a_mount() {
 fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
     for signals in [1, 2] {
         let scratch = Scratch::new();
-        let (image, dir) = match ready(&scratch, 16) {
-            Ok(ready) => ready,
-            Err(why) => skip!("{why}"),
-        };
+        let (image, dir) = ready!(&scratch, 16);
         let mount = Mounted::new(&image, &dir, "");
         let mut file = File::create(mount.path("file")).unwrap();
         file.write_all(b"before").unwrap();
@@ -97,10 +88,7 @@ fn a_busy_mount_is_served_to_the_end_or_to_the_second_signal() {
 #[test]
 fn a_mount_with_few_descriptors_works_or_is_refused() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     fs::create_dir(&dir).unwrap();
     let (mut works, mut refused) = (0, 0);
     for limit in (4..40).chain([64, 96]) {
@@ -139,10 +127,7 @@ fn a_mount_with_few_descriptors_works_or_is_refused() {
 #[test]
 fn a_killed_daemon_loses_nothing_synced() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 32) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 32);
     let mount = Mounted::new(&image, &dir, "");
     let mut file = File::create(mount.path("synced")).unwrap();
     file.write_all(&[7; 100_000]).unwrap();
@@ -332,10 +317,7 @@ impl Drop for TmpFs {
 #[test]
 fn a_mount_waits_for_an_image_that_is_being_closed() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     fs::create_dir(&dir).unwrap();
     let holder = File::open(&image).unwrap();
     holder.lock().unwrap();
@@ -360,10 +342,7 @@ fn a_mount_waits_for_an_image_that_is_being_closed() {
 #[test]
 fn a_mount_does_not_wait_in_vain() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     fs::create_dir(&dir).unwrap();
     let holder = File::open(&image).unwrap();
     holder.lock().unwrap();
@@ -392,10 +371,7 @@ fn a_mount_does_not_wait_in_vain() {
 #[test]
 fn the_daemon_has_the_name_of_the_command() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "");
     let name = fs::read_to_string(format!("/proc/{}/comm", mount.daemon())).unwrap();
     assert_eq!(name, "uext4\n");

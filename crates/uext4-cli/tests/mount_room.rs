@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use common::{Mounted, Scratch, assert_clean, ready, wait_until};
+use common::{Mounted, Scratch, assert_clean, wait_until};
 
 const MIB: usize = 1 << 20;
 const ROUNDS: usize = 12;
@@ -33,10 +33,7 @@ fn fill(path: &Path) {
 #[test]
 fn what_a_removed_file_leaves_is_there_at_once() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     let (big, new) = (mount.path("big"), mount.path("new"));
     fs::write(&new, vec![0x22; MIB]).unwrap();
@@ -65,14 +62,11 @@ fn what_a_removed_file_leaves_is_there_at_once() {
     assert_clean(&image);
 }
 
-/// A file that stays open without a name keeps its blocks, and the ones who find no room are told.
+/// A file that stays open without a name keeps its blocks, and writers that find no room are told.
 #[test]
 fn a_file_that_stays_open_keeps_its_room() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "");
     let (big, other) = (mount.path("big"), mount.path("other"));
     fill(&big);
@@ -93,10 +87,7 @@ fn a_file_that_stays_open_keeps_its_room() {
 fn dirty_pages_without_room_are_told_or_written() {
     use std::os::unix::fs::FileExt;
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 32) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 32);
     let mount = Mounted::new(&image, &dir, "writeback_cache");
     let start = MIB as u64 / 2;
     let (mut refused, mut written) = (0, 0);

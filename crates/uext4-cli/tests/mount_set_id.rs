@@ -15,7 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Mounted, Scratch, assert_clean, ready, run_ok};
+use common::{Mounted, Scratch, assert_clean, run_ok};
 use rustix::fs::FallocateFlags;
 
 const NOBODY: u32 = 65_534;
@@ -120,10 +120,7 @@ fn a_program_that_a_user_changes_runs_as_the_user() {
         skip!("needs root");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let child = Child::new(&scratch);
     for options in ["suid,allow_other", "suid,allow_other,writeback_cache"] {
         let mount = Mounted::new(&image, &dir, options);
@@ -192,10 +189,7 @@ fn a_mount_leaves_the_rights_that_ext4_leaves() {
         skip!("needs root");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let child = Child::new(&scratch);
     let by_root: Vec<String> = OPERATIONS.iter().map(|o| format!("{o} by 0: set-id")).collect();
     for options in ["allow_other", "allow_other,writeback_cache"] {
@@ -284,10 +278,7 @@ fn set_group_id_is_kept_by_the_group_alone() {
         skip!("needs root and setpriv");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut ours = Vec::new();
     for options in ["suid,allow_other", "suid,allow_other,writeback_cache"] {
@@ -328,10 +319,7 @@ fn pages_written_back_late_remove_nothing() {
         skip!("needs root");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "writeback_cache");
     let path = mount.path("file");
     let file = File::create(&path).unwrap();
@@ -360,10 +348,7 @@ fn overwrites_by_a_user_start_no_handles() {
         skip!("needs root");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let child = Child::new(&scratch);
     let mount = Mounted::new(&image, &dir, "allow_other,commit=900");
     let path = mount.path("file");
@@ -373,7 +358,7 @@ fn overwrites_by_a_user_start_no_handles() {
         File::open(&path).unwrap().sync_all().unwrap();
         let before = handles(&dir);
         child.change(uid, "overwrites", &path);
-        // The writes' times go to the inode by one handle, if the flusher has its turn.
+        // The writes' times go to the inode by one handle, if the flusher runs then.
         let started = handles(&dir) - before;
         assert!(started <= 10, "2,000 overwrites by user {uid} started {started} handles");
     }

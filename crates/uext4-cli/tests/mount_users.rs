@@ -1,4 +1,4 @@
-//! Who may do what on a mount.
+//! What each user may do on a mount.
 //!
 //! Fault model: wrong users, checks that are left out or made for the wrong one. Not covered:
 //! permission bits, which the kernel checks (pjdfstest).
@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Mounted, Scratch, assert_clean, ready, shell};
+use common::{Mounted, Scratch, assert_clean, shell};
 use rustix::fs::XattrFlags;
 
 /// `/dev/fuse` open to everybody, as udev makes it; as before when dropped.
@@ -46,10 +46,7 @@ fn an_ordinary_user_mounts() {
         Err(error) => skip!("/dev/fuse: {error}"),
     };
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 32) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 32);
     let (uid, program) = (65_534, scratch.path("uext4"));
     fs::copy(common::UEXT4, &program).unwrap();
     fs::create_dir(&dir).unwrap();
@@ -95,10 +92,7 @@ fn access_lists_decide_when_asked_to() {
         skip!("needs root and setpriv");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 32) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 32);
     fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     // Owner rw, user 65534 r, group none, mask r, others none.
     let none = u32::MAX;
@@ -142,10 +136,7 @@ fn blocks_reserved_for_root_are_not_for_others() {
         skip!("needs root and setpriv");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mount = Mounted::new(&image, &dir, "allow_other");
     let all = mount.path("all");
@@ -184,10 +175,7 @@ fn root_alone_may_do_all_but_run_what_is_no_program() {
         skip!("needs root");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     let mount = Mounted::new(&image, &dir, "rw");
     let script = mount.path("script");
     fs::write(&script, "#!/bin/sh\nexit 7\n").unwrap();
@@ -214,10 +202,7 @@ fn trusted_attributes_are_for_root() {
         skip!("needs root, getfattr and setpriv");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 16) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 16);
     fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let fill = |dir: &Path| {
         let file = dir.join("file");

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Mounted, Scratch, UEXT4, assert_clean, ready, run_fails, run_ok, wait_until};
+use common::{Mounted, Scratch, UEXT4, assert_clean, run_fails, run_ok, wait_until};
 use serde_json::Value;
 use uext4::{MountOptions, Volume};
 use uext4_device::{Access, FileDevice, Gate, HookedDevice, SharedDevice};
@@ -36,10 +36,7 @@ fn number(stats: &Value, path: &str) -> u64 {
 fn figures_agree_with_what_was_done() {
     const ROUNDS: u64 = 20;
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     // One client that does one thing after the other; no timer commits in between.
     let mount = Mounted::new(&image, &dir, "commit=900");
     let before = stats(&dir);
@@ -87,10 +84,7 @@ fn figures_agree_with_what_was_done() {
 #[test]
 fn differences_are_printed_until_the_mount_is_gone() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     let mut child = Command::new(UEXT4)
         .args(["stats", "--json", "--interval", "0.2"])
@@ -118,10 +112,7 @@ fn differences_are_printed_until_the_mount_is_gone() {
 #[test]
 fn an_image_tells_what_waits_for_a_replay() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let clean = stats(&image);
     assert_eq!(number(&clean, "/transactions"), 0);
     assert_eq!(number(&clean, "/log_used"), 0);
@@ -172,15 +163,12 @@ fn what_is_no_mount_and_no_image_is_said_in_one_line() {
 }
 
 #[test]
-fn only_root_and_who_mounted_may_look() {
+fn only_root_and_the_mounting_user_may_look() {
     if !common::is_root() || !common::has("setpriv") {
         skip!("needs root and setpriv");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = scratch.path("uext4");
     fs::copy(UEXT4, &program).unwrap();
@@ -205,10 +193,7 @@ fn a_mount_answers_while_all_its_workers_wait() {
     const CLIENTS: usize = 40;
     const WORKERS: usize = 4;
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     fs::create_dir(&dir).unwrap();
     let file = FileDevice::open(&image, Access::ReadWrite, 0).expect("the image");
     let gate = Arc::new(Gate::default());
@@ -277,10 +262,7 @@ fn names_that_the_kernel_keeps_hold_no_inodes() {
         skip!("needs root");
     }
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 128) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 128);
     let mount = Mounted::new(&image, &dir, "");
     for n in 0..NAMES {
         File::create(mount.path(n.to_string())).unwrap();

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use common::{
-    Mounted, Scratch, assert_clean, at, has, is_root, ready, run_fails, run_ok, system, wait_until,
+    Mounted, Scratch, assert_clean, at, has, is_root, run_fails, run_ok, system, wait_until,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -58,10 +58,7 @@ fn trimmed(output: &[u8], place: &Path) -> u64 {
 #[test]
 fn an_image_shrinks_after_rm_and_trim() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     fill(&mount);
     mount.end();
@@ -81,10 +78,7 @@ fn an_image_shrinks_after_rm_and_trim() {
 #[test]
 fn a_mount_is_trimmed_by_fstrim_and_by_us() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     fill(&mount);
     let before = used(&image);
@@ -115,10 +109,7 @@ fn a_mount_is_trimmed_by_fstrim_and_by_us() {
 #[test]
 fn with_discard_freed_blocks_go_by_themselves() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "discard");
     fs::write(mount.path("kept"), content(1)).unwrap();
     fs::write(mount.path("gone"), content(2)).unwrap();
@@ -138,10 +129,7 @@ fn with_discard_freed_blocks_go_by_themselves() {
 #[test]
 fn what_the_kernel_lets_through_of_fallocate() {
     let scratch = Scratch::new();
-    let (image, dir) = match ready(&scratch, 64) {
-        Ok(ready) => ready,
-        Err(why) => skip!("{why}"),
-    };
+    let (image, dir) = ready!(&scratch, 64);
     let mount = Mounted::new(&image, &dir, "");
     let path = mount.path("f");
     fs::write(&path, content(3)).unwrap();

@@ -1,6 +1,6 @@
 //! What the README tells a newcomer to type, typed as it stands: as root, and as an ordinary user.
 //!
-//! Fault model: a step that fails, or complains, for somebody who does only what is written there.
+//! Fault model: a step that fails, or complains, for a reader who does only what is written there.
 //! Not covered: `cargo build` itself, which made the command under test.
 
 #[macro_use]

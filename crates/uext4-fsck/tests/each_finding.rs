@@ -16,8 +16,8 @@ use uext4_ondisk::{
     RoCompat, bitmap,
 };
 use uext4_sim::anatomy::{Anatomy, Seal, Target, bytes};
-use uext4_sim::mutate::Mutator;
 use uext4_sim::shape;
+use uext4_sim::structure_damage::Mutator;
 
 /// A sound image that faults are injected into.
 struct Base {

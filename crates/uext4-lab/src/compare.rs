@@ -1,7 +1,7 @@
 //! Two runs beside each other: what became faster, what slower, and how sure that is.
 //!
 //! What: the figures of two runs (lines of JSON, as `lab run --json` prints them) are matched by
-//! load, side, threads and metric, and paired by their order: the first of one run with the first
+//! load, target, threads and metric, and paired by their order: the first of one run with the first
 //! of the other. A ratio says how many times as good B is as A. Its interval is a bootstrap over
 //! the pairs; 95 % hold for all rows together (Bonferroni), so that many rows raise no false alarm.
 //!
@@ -41,7 +41,7 @@ struct Record {
     form: String,
     metric: String,
     value: f64,
-    /// Turn, from 1; 0 for a figure over all rounds.
+    /// From 1; 0 for a figure over all rounds.
     round: u32,
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn own_context_switches() -> Option<u64> {
 
 /// Forgets the most memory that this process has used so far.
 pub(crate) fn reset_peak_rss() {
-    // Where that is not allowed the figure is that of the turn that used most, which is no less.
+    // Where that is not allowed the figure is that of the run that used most, which is no less.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
@@ -76,6 +76,6 @@ pub(crate) fn peak_rss_kib() -> Option<u64> {
 /// Drops what the kernel has cached, where that is allowed.
 pub(crate) fn drop_caches() {
     rustix::fs::sync();
-    // Without root the sides start as warm as the copy of their image left them, all alike.
+    // Without root the targets start as warm as the copy of their image left them, all alike.
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }

@@ -108,7 +108,7 @@ impl Mount {
         while self.mounted {
             match detach(&self.dir) {
                 Ok(()) => self.mounted = false,
-                // Somebody who looks into new mounts, a desktop for instance.
+                // Another program may look into new mounts: a desktop does.
                 Err(error)
                     if error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
                         && Instant::now() < deadline =>

@@ -34,7 +34,7 @@ pub struct Measurement {
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// Turn, from 1.
+    /// Round, from 1; 0 for a figure over all rounds.
     pub round: u32,
 }
 
@@ -56,14 +56,14 @@ impl Measurement {
     }
 
     /// Its target, with what is different about it within its group.
-    fn side(&self) -> Side {
+    fn series(&self) -> Series {
         let rest = self.variant.strip_suffix(self.group()).unwrap_or(&self.variant);
         let rest = rest.trim_end_matches(',');
-        Side { target: self.target, variant: if rest == DEFAULT { "" } else { rest }.to_owned() }
+        Series { target: self.target, variant: if rest == DEFAULT { "" } else { rest }.to_owned() }
     }
 }
 
-/// Whether a metric is one of those that sides are compared by.
+/// Whether a metric is one of those that targets are compared by.
 pub(crate) fn is_headline(metric: &str) -> bool {
     matches!(
         metric,
@@ -109,14 +109,14 @@ pub struct Summary {
 /// Experiment, form, group, threads, bytes of a request and place among the metrics.
 type Row<'a> = (&'static str, &'static str, &'a str, u32, u32, usize);
 
-/// A row of a table: a target in a variant.
+/// The figures of a target in a variant: a line of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Side {
+struct Series {
     target: &'static str,
     variant: String,
 }
 
-impl Side {
+impl Series {
     fn name(&self) -> String {
         format!("{} {}", self.target, self.variant).trim_end().to_owned()
     }
@@ -132,7 +132,7 @@ impl Summary {
         self.measurements.push(measurement);
     }
 
-    /// A table: for each load and side the median (least to most), and how many times as good uext4
+    /// A table: for each load and target the median (least to most), and how many times as good uext4
     /// is as each peer, pair by pair: the figures of one round are one pair.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -172,14 +172,14 @@ fn in_order<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 fn table(text: &mut String, metric: &str, figures: &[&Measurement]) {
-    let sides = in_order(figures.iter().map(|m| m.side()));
-    let width = sides.iter().map(|side| side.name().len()).max().unwrap_or(0).max(12);
-    for side in &sides {
-        let values = by_round(figures, side);
+    let all = in_order(figures.iter().map(|m| m.series()));
+    let width = all.iter().map(|series| series.name().len()).max().unwrap_or(0).max(12);
+    for series in &all {
+        let values = by_round(figures, series);
         let Some(spread) = Spread::of(values.values().copied()) else { continue };
-        let _ = write!(text, "  {:<width$} {}", side.name(), spread.show(metric));
-        if side.is_own() && is_headline(metric) {
-            for peer in sides.iter().filter(|peer| !peer.is_own()) {
+        let _ = write!(text, "  {:<width$} {}", series.name(), spread.show(metric));
+        if series.is_own() && is_headline(metric) {
+            for peer in all.iter().filter(|peer| !peer.is_own()) {
                 let peers = by_round(figures, peer);
                 let ratios = values.iter().filter_map(|(round, own)| {
                     peers.get(round).map(|peer| times_as_good(metric, *own, *peer))
@@ -193,8 +193,8 @@ fn table(text: &mut String, metric: &str, figures: &[&Measurement]) {
     }
 }
 
-fn by_round(figures: &[&Measurement], side: &Side) -> BTreeMap<u32, f64> {
-    let own = figures.iter().filter(|m| m.side() == *side);
+fn by_round(figures: &[&Measurement], series: &Series) -> BTreeMap<u32, f64> {
+    let own = figures.iter().filter(|m| m.series() == *series);
     own.map(|m| (m.round, m.value)).collect()
 }
 
@@ -290,14 +290,14 @@ mod tests {
     #[test]
     fn variants_of_a_load_that_syncs_meet_in_one_table() {
         let mut summary = Summary::default();
-        let sides = [
+        let series = [
             ("uext4", "default", 9000.0),
             ("uext4", "journal_join=herd", 4500.0),
             ("kernel", "dioread_lock", 3000.0),
             ("uext4", "journal=4", 100.0),
             ("kernel", "dioread_lock,journal=4", 50.0),
         ];
-        for (target, variant, value) in sides {
+        for (target, variant, value) in series {
             let variant = variant.to_owned();
             let figure = figure(target, 1, value);
             summary.add(Measurement { experiment: "E0", metric: "iops", variant, ..figure });

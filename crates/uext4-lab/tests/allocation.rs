@@ -1,22 +1,17 @@
-//! E1a and E1b with few threads, small files and little time, on every side that the machine has.
+//! E1a and E1b with few threads, small files and little time, on every target that the machine has.
 //!
-//! Fault model: a side that does not run where it can, that leaves an image that is not clean or
-//! files without their blocks (the run judges those and fails the turn); a form or a variant that
+//! Fault model: a target that does not run where it can, that leaves an image that is not clean or
+//! files without their blocks (the run judges those and fails the run); a form or a variant that
 //! is left out or not named; a figure that is missing or not in the documented form; something left
 //! behind. Not covered: whether figures mean anything at this size.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::path::Path;
 use std::time::Duration;
 
+use common::{Told, assert_empty, built_command, measure};
 use uext4_lab::{Ageing, Event, Form, Load, Measurement, Plan, Route, Target, run};
-
-fn built_command() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("UEXT4") {
-        return Some(named.into());
-    }
-    let own = std::env::current_exe().ok()?;
-    Some(own.parent()?.parent()?.join("uext4")).filter(|path| path.is_file())
-}
 
 fn plan(ids: &[&str], folder: &Path, targets: &[Target], route: Route) -> Plan {
     Plan {
@@ -34,32 +29,16 @@ fn plan(ids: &[&str], folder: &Path, targets: &[Target], route: Route) -> Plan {
     }
 }
 
-fn measure(plan: &Plan) -> Vec<Measurement> {
-    let (mut figures, mut told) = (Vec::new(), String::new());
-    run(plan, &mut |event| match event {
-        Event::Run { .. } => {}
-        Event::Note(_, text) => told.push_str(&text),
-        Event::Measured(figure) => figures.push(figure.clone()),
-        Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
-        Event::Failed(load, target, error) => {
-            panic!("{} on {}: {error}", load.id, target.name())
-        }
-    })
-    .expect("the run");
-    assert!(told.contains("needs at most"), "the space is told before: {told}");
-    figures
-}
-
-/// Value of a figure by experiment, form, target, variant and metric.
+/// Value of a figure by experiment, form, target with variant, and metric.
 fn value(
     figures: &[Measurement],
     (id, form): (&str, Option<&str>),
-    side: (&str, &str),
+    candidate: (&str, &str),
     metric: &str,
 ) -> Option<f64> {
     let is_it = |m: &&Measurement| {
         (m.experiment, m.form) == (id, form)
-            && (m.target, m.variant.as_str(), m.metric) == (side.0, side.1, metric)
+            && (m.target, m.variant.as_str(), m.metric) == (candidate.0, candidate.1, metric)
     };
     figures.iter().find(is_it).map(|m| m.value)
 }
@@ -74,34 +53,30 @@ fn assert_documented(figures: &[Measurement]) {
     }
 }
 
-fn assert_empty(folder: &Path) {
-    let left: Vec<_> = folder.read_dir().unwrap().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
-}
-
 #[test]
 fn the_library_runs_both_forms_and_each_variant_everywhere() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&["E1a", "E1b"], folder.path(), &[Target::Uext4], Route::Natural);
-    let figures = measure(&plan);
+    let Told { figures, notes, .. } = measure(&plan);
+    assert!(notes.iter().any(|note| note.contains("needs at most")), "the space: {notes:?}");
     assert_documented(&figures);
     for variant in ["default", "mb_optimize_scan=0"] {
-        let side = ("uext4", variant);
+        let candidate = ("uext4", variant);
         for form in [Some("own"), Some("foreign")] {
             for metric in ["ops_per_s", "context_switches_per_op", "peak_rss_kib"] {
-                let found = value(&figures, ("E1a", form), side, metric);
+                let found = value(&figures, ("E1a", form), candidate, metric);
                 assert!(found.is_some_and(|value| value > 0.0), "{form:?} {variant} {metric}");
             }
         }
         for metric in ["bytes_per_s", "extents_per_file", "free_extent_mean_kib", "runs_per_file"] {
-            let found = value(&figures, ("E1b", None), side, metric);
+            let found = value(&figures, ("E1b", None), candidate, metric);
             assert!(found.is_some_and(|value| value > 0.0), "{variant} {metric}");
         }
-        let contended = value(&figures, ("E1a", Some("own")), side, "contended_per_kop");
+        let contended = value(&figures, ("E1a", Some("own")), candidate, "contended_per_kop");
         assert!(contended.is_some(), "{variant}");
         // As many appends as the files have blocks, whatever the variant.
         let blocks = (((1_u64 << 30) as f64 * 0.002) as u64).div_ceil(4096);
-        let made = value(&figures, ("E1b", None), side, "operations");
+        let made = value(&figures, ("E1b", None), candidate, "operations");
         assert_eq!(made, Some((3 * blocks) as f64));
     }
     assert_empty(folder.path());
@@ -120,17 +95,18 @@ fn the_kernel_runs_on_the_same_device_and_ages_as_we_do() {
     };
     let able: Vec<Target> =
         targets.into_iter().filter(|target| target.obstacle(&plan).is_none()).collect();
-    let figures = measure(&plan);
+    let Told { figures, notes, .. } = measure(&plan);
+    assert!(notes.iter().any(|note| note.contains("needs at most")), "the space: {notes:?}");
     assert_documented(&figures);
     assert!(figures.iter().all(|m| m.form != Some("own")), "one form was asked for");
     for target in able {
         for variant in ["default", "mb_optimize_scan=0"] {
-            let side = (target.name(), variant);
-            let speed = value(&figures, ("E1a", Some("foreign")), side, "ops_per_s");
-            assert_eq!(speed.is_some(), variant == "default" || target.is_own(), "{side:?}");
+            let candidate = (target.name(), variant);
+            let speed = value(&figures, ("E1a", Some("foreign")), candidate, "ops_per_s");
+            assert_eq!(speed.is_some(), variant == "default" || target.is_own(), "{candidate:?}");
             for metric in ["bytes_per_s", "extents_per_file", "aged_extents_per_file"] {
-                let found = value(&figures, ("E1b", Some("aged")), side, metric);
-                assert!(found.is_some_and(|value| value > 0.0), "{side:?} {metric}");
+                let found = value(&figures, ("E1b", Some("aged")), candidate, metric);
+                assert!(found.is_some_and(|value| value > 0.0), "{candidate:?} {metric}");
             }
         }
     }

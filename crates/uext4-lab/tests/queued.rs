@@ -1,14 +1,17 @@
-//! E4 with a small file and little time, on every side that the machine has.
+//! E4 with a small file and little time, on every target that the machine has.
 //!
-//! Fault model: a side that does not run where it can; requests that are lost, torn or go elsewhere
-//! (the run reads back and fails the turn); an image that is not clean or whose file has moved; a
+//! Fault model: a target that does not run where it can; requests that are lost, torn or go elsewhere
+//! (the run reads back and fails the run); an image that is not clean or whose file has moved; a
 //! figure that is missing or not in the documented form; something left behind. Not covered:
 //! whether figures mean anything at this size.
+
+mod common;
 
 use std::path::Path;
 use std::time::Duration;
 
-use uext4_lab::{Event, Load, Measurement, Plan, Route, Target, run};
+use common::{assert_empty, measure};
+use uext4_lab::{Load, Measurement, Plan, Route, Target, run};
 
 const SIZES: [u32; 2] = [4096, 12288];
 const METRICS: [&str; 7] = [
@@ -36,41 +39,29 @@ fn plan(folder: &Path, targets: &[Target], route: Route) -> Plan {
     }
 }
 
-fn measure(plan: &Plan) -> Vec<Measurement> {
-    let mut figures = Vec::new();
-    run(plan, &mut |event| match event {
-        Event::Run { .. } => {}
-        Event::Note(_, text) => println!("{text}"),
-        Event::Measured(figure) => figures.push(figure.clone()),
-        Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
-        Event::Failed(load, target, error) => {
-            panic!("{} on {}: {error}", load.id, target.name())
-        }
-    })
-    .expect("the run");
-    figures
-}
-
-/// Every side has every figure of every form and size; returns how many turns there were.
-fn assert_complete(figures: &[Measurement], sides: &[(&str, &str)]) {
+/// Every target has every figure of every form and size; returns how many runs there were.
+fn assert_complete(figures: &[Measurement], candidates: &[(&str, &str)]) {
     for form in ["read", "write"] {
         for bs in SIZES {
-            let of = |side: (&str, &str), metric: &str| {
+            let of = |candidate: (&str, &str), metric: &str| {
                 let is_it = |m: &&Measurement| {
                     (m.form, m.bs, m.metric) == (Some(form), bs, metric)
-                        && (m.target, m.variant.as_str()) == side
+                        && (m.target, m.variant.as_str()) == candidate
                 };
                 figures.iter().filter(is_it).map(|m| m.value).collect::<Vec<f64>>()
             };
-            for side in sides {
+            for candidate in candidates {
                 for metric in METRICS {
-                    let values = of(*side, metric);
-                    assert_eq!(values.len(), 2, "{form} {bs} {side:?} {metric}");
+                    let values = of(*candidate, metric);
+                    assert_eq!(values.len(), 2, "{form} {bs} {candidate:?} {metric}");
                     let rate = metric == "iops" || metric == "latency_p50_us";
-                    assert!(!rate || values.iter().all(|value| *value > 0.0), "{form} {side:?}");
+                    assert!(
+                        !rate || values.iter().all(|value| *value > 0.0),
+                        "{form} {candidate:?}"
+                    );
                 }
             }
-            // Overwrites start no transaction, and only the contrast hands completions over.
+            // Overwrites start no transaction, and only the ablation hands completions over.
             let own = ("uext4", "default");
             assert!(of(own, "transactions").iter().all(|count| *count <= 1.0), "{form} {bs}");
             assert_eq!(of(own, "deferred_per_op"), [0.0, 0.0]);
@@ -88,11 +79,6 @@ fn assert_complete(figures: &[Measurement], sides: &[(&str, &str)]) {
     }
 }
 
-fn assert_empty(folder: &Path) {
-    let left: Vec<_> = folder.read_dir().unwrap().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
-}
-
 const OWN: [(&str, &str); 4] = [
     ("uext4", "default"),
     ("uext4", "dio_completion=deferred"),
@@ -101,9 +87,10 @@ const OWN: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn the_library_and_the_floor_run_everywhere() {
+fn the_library_and_the_baseline_run_everywhere() {
     let folder = tempfile::tempdir().unwrap();
-    let figures = measure(&plan(folder.path(), &[Target::Uext4, Target::Raw], Route::Natural));
+    let figures =
+        measure(&plan(folder.path(), &[Target::Uext4, Target::Raw], Route::Natural)).figures;
     assert_complete(&figures, &OWN);
     assert_empty(folder.path());
 }
@@ -118,14 +105,14 @@ fn the_kernel_runs_on_the_same_device() {
         println!("skipped: {reason}");
         return;
     }
-    let figures = measure(&plan);
-    let mut sides = OWN.to_vec();
-    sides.push(("kernel", "io_uring"));
+    let figures = measure(&plan).figures;
+    let mut candidates = OWN.to_vec();
+    candidates.push(("kernel", "io_uring"));
     if std::process::Command::new("fio").arg("--version").output().is_ok() {
-        sides.push(("kernel", "libaio"));
+        candidates.push(("kernel", "libaio"));
     } else {
         println!("skipped: libaio: fio is not installed");
     }
-    assert_complete(&figures, &sides);
+    assert_complete(&figures, &candidates);
     assert_empty(folder.path());
 }

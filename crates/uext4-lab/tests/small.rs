@@ -3,9 +3,12 @@
 //! Fault model: a load that does not do what it says, a figure that is missing or not in the
 //! documented form, something left behind. Not covered: whether figures mean anything at this size.
 
-use std::path::{Path, PathBuf};
+mod common;
 
-use uext4_lab::{Event, LOADS, Measurement, Plan, Target, run};
+use std::path::PathBuf;
+
+use common::{assert_empty, built_command, measure};
+use uext4_lab::{LOADS, Measurement, Plan, Target};
 
 fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
     Plan {
@@ -17,20 +20,6 @@ fn plan(targets: &[Target], folder: PathBuf, command: Option<PathBuf>) -> Plan {
         command,
         ..Plan::default()
     }
-}
-
-fn measure(plan: &Plan) -> Vec<Measurement> {
-    let mut figures = Vec::new();
-    run(plan, &mut |event| match event {
-        Event::Run { .. } | Event::Note(..) => {}
-        Event::Measured(figure) => figures.push(figure.clone()),
-        Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
-        Event::Failed(load, target, error) => {
-            panic!("{} on {}: {error}", load.id, target.name())
-        }
-    })
-    .expect("the run");
-    figures
 }
 
 /// Every load gave its figures on `target`.
@@ -47,15 +36,10 @@ fn assert_complete(figures: &[Measurement], target: Target) {
     }
 }
 
-fn assert_empty(folder: &Path) {
-    let left: Vec<_> = folder.read_dir().unwrap().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
-}
-
 #[test]
 fn the_library_runs_every_load() {
     let folder = tempfile::tempdir().unwrap();
-    let figures = measure(&plan(&[Target::Uext4], folder.path().to_path_buf(), None));
+    let figures = measure(&plan(&[Target::Uext4], folder.path().to_path_buf(), None)).figures;
     assert_complete(&figures, Target::Uext4);
     for figure in &figures {
         let line: serde_json::Value = serde_json::from_str(&figure.to_json()).unwrap();
@@ -80,16 +64,7 @@ fn the_library_runs_every_load() {
     assert_empty(folder.path());
 }
 
-/// The uext4 command: what `UEXT4` names, else what cargo has built beside this program.
-fn built_command() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("UEXT4") {
-        return Some(named.into());
-    }
-    let own = std::env::current_exe().ok()?;
-    Some(own.parent()?.parent()?.join("uext4")).filter(|path| path.is_file())
-}
-
-/// Every side that this machine has; those that mount need root.
+/// Every target that this machine has; those that mount need root.
 #[test]
 fn peers_run_where_they_are_installed() {
     let Some(command) = built_command() else {
@@ -98,7 +73,7 @@ fn peers_run_where_they_are_installed() {
     };
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&Target::ALL, folder.path().to_path_buf(), Some(command));
-    let figures = measure(&plan);
+    let figures = measure(&plan).figures;
     for target in Target::ALL.into_iter().filter(|target| target.obstacle(&plan).is_none()) {
         assert_complete(&figures, target);
     }

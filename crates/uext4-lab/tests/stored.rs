@@ -1,14 +1,17 @@
 //! E2 with small files and little time.
 //!
-//! Fault model: writes that are lost or go elsewhere (the run reads back and fails the turn); an
-//! image that is not clean; a figure that is missing; an overwrite that starts a handle, or a
-//! contrast that starts none; something left behind. Not covered: whether figures mean anything at
+//! Fault model: writes that are lost or go elsewhere (the run reads back and fails the run); an
+//! image that is not clean; a figure that is missing; an overwrite that starts a handle, or an
+//! ablation that starts none; something left behind. Not covered: whether figures mean anything at
 //! this size.
+
+mod common;
 
 use std::path::Path;
 use std::time::Duration;
 
-use uext4_lab::{Event, Load, Measurement, Plan, Target, run};
+use common::{Told, assert_empty, measure};
+use uext4_lab::{Load, Measurement, Plan, Target, run};
 
 #[test]
 fn stores_into_mapped_files() {
@@ -26,44 +29,34 @@ fn stores_into_mapped_files() {
         duration: Duration::from_millis(100),
         ..Plan::default()
     };
-    let (figures, skipped) = measure(&plan);
+    let Told { figures, skipped, .. } = measure(&plan);
     assert!(skipped.iter().any(|why| why.contains("pmem") || why.contains("loop")), "{skipped:?}");
     for threads in [1, 3] {
-        let of = |side: (&str, &str), metric: &str| {
+        let of = |candidate: (&str, &str), metric: &str| {
             let is_it = |m: &&Measurement| {
-                (m.threads, m.metric) == (threads, metric) && (m.target, m.variant.as_str()) == side
+                (m.threads, m.metric) == (threads, metric)
+                    && (m.target, m.variant.as_str()) == candidate
             };
             figures.iter().filter(is_it).map(|m| m.value).collect::<Vec<f64>>()
         };
         let own = ("uext4", "default");
-        let contrast = ("uext4", "dax_overwrite=journal");
-        for side in [own, contrast, ("raw", "default")] {
+        let ablation = ("uext4", "dax_overwrite=journal");
+        for candidate in [own, ablation, ("raw", "default")] {
             for metric in ["iops", "latency_p50_us", "latency_p99_us", "operations"] {
-                let values = of(side, metric);
-                assert!(values.len() == 2 && values.iter().all(|v| *v > 0.0), "{side:?} {metric}");
+                let values = of(candidate, metric);
+                assert!(
+                    values.len() == 2 && values.iter().all(|v| *v > 0.0),
+                    "{candidate:?} {metric}"
+                );
             }
         }
         assert_eq!(of(own, "handles_of_overwrites"), [0.0, 0.0]);
         assert_eq!(of(own, "slow_writes"), [0.0, 0.0]);
-        assert_eq!(of(contrast, "handles_of_overwrites"), of(contrast, "writes"));
+        assert_eq!(of(ablation, "handles_of_overwrites"), of(ablation, "writes"));
         assert_eq!(of(own, "iops_ratio_raw").len(), 1);
     }
-    let left: Vec<_> = folder.path().read_dir().unwrap().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
+    assert_empty(folder.path());
     assert!(run(&Plan { folder: Some("/proc".into()), ..plan }, &mut |_| ()).is_err());
-}
-
-fn measure(plan: &Plan) -> (Vec<Measurement>, Vec<String>) {
-    let (mut figures, mut skipped) = (Vec::new(), Vec::new());
-    run(plan, &mut |event| match event {
-        Event::Run { .. } => {}
-        Event::Note(_, text) => println!("{text}"),
-        Event::Measured(figure) => figures.push(figure.clone()),
-        Event::Skipped(_, reason) => skipped.push(reason),
-        Event::Failed(load, target, error) => panic!("{} on {}: {error}", load.id, target.name()),
-    })
-    .expect("the run");
-    (figures, skipped)
 }
 
 /// A store that is no memory is refused in one line.

@@ -1,15 +1,18 @@
-//! E0 and E3 with few threads, small files and little time, on every side that the machine has.
+//! E0 and E3 with few threads, small files and little time, on every target that the machine has.
 //!
-//! Fault model: a side that does not run where it can, that does other work than the others, that
+//! Fault model: a target that does not run where it can, that does other work than the others, that
 //! leaves an image that is not clean or blocks that hold something else (the run judges those and
-//! fails the turn); a figure that is missing or not in the documented form; something left behind.
+//! fails the run); a figure that is missing or not in the documented form; something left behind.
 //! Not covered: whether figures mean anything at this size.
 
+mod common;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use uext4_lab::{Event, Load, Measurement, Plan, Route, Target, run};
+use common::{assert_empty, built_command, measure};
+use uext4_lab::{Load, Measurement, Plan, Route, Target, run};
 
 /// The keys of a line of JSON, in their order.
 const KEYS: [&str; 11] = [
@@ -26,7 +29,7 @@ const KEYS: [&str; 11] = [
     "round",
 ];
 
-/// Figures that every side has.
+/// Figures that every target has.
 const METRICS: [&str; 5] =
     ["iops", "latency_p50_us", "latency_p99_us", "latency_max_us", "context_switches_per_op"];
 
@@ -47,38 +50,15 @@ fn plan(ids: &[&str], folder: &Path, targets: &[Target], route: Route) -> Plan {
     }
 }
 
-/// The uext4 command: what `UEXT4` names, else what cargo has built beside this program.
-fn built_command() -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("UEXT4") {
-        return Some(named.into());
-    }
-    let own = std::env::current_exe().ok()?;
-    Some(own.parent()?.parent()?.join("uext4")).filter(|path| path.is_file())
-}
-
-fn measure(plan: &Plan) -> Vec<Measurement> {
-    let mut figures = Vec::new();
-    run(plan, &mut |event| match event {
-        Event::Run { .. } => {}
-        Event::Note(load, text) => println!("{}: {text}", load.id),
-        Event::Measured(figure) => figures.push(figure.clone()),
-        Event::Skipped(target, reason) => println!("skipped: {}: {reason}", target.name()),
-        Event::Failed(load, target, error) => {
-            panic!("{} on {}: {error}", load.id, target.name())
-        }
-    })
-    .expect("the run");
-    figures
-}
-
-fn value(figures: &[Measurement], id: &str, side: (&str, &str), metric: &str) -> Option<f64> {
+fn value(figures: &[Measurement], id: &str, candidate: (&str, &str), metric: &str) -> Option<f64> {
     let found = figures.iter().find(|m| {
-        (m.experiment, m.target, m.variant.as_str(), m.metric) == (id, side.0, side.1, metric)
+        (m.experiment, m.target, m.variant.as_str(), m.metric)
+            == (id, candidate.0, candidate.1, metric)
     });
     found.map(|m| m.value)
 }
 
-fn sides(figures: &[Measurement], id: &str) -> BTreeSet<(&'static str, String)> {
+fn candidates(figures: &[Measurement], id: &str) -> BTreeSet<(&'static str, String)> {
     let own = figures.iter().filter(|m| m.experiment == id);
     own.map(|m| (m.target, m.variant.clone())).collect()
 }
@@ -95,16 +75,11 @@ fn assert_documented(figures: &[Measurement]) {
     }
 }
 
-fn assert_empty(folder: &Path) {
-    let left: Vec<_> = folder.read_dir().unwrap().collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
-}
-
 #[test]
-fn the_library_and_the_floor_run_everywhere() {
+fn the_library_and_the_baseline_run_everywhere() {
     let folder = tempfile::tempdir().unwrap();
     let targets = [Target::Uext4, Target::Raw];
-    let figures = measure(&plan(&["E0", "E3"], folder.path(), &targets, Route::Natural));
+    let figures = measure(&plan(&["E0", "E3"], folder.path(), &targets, Route::Natural)).figures;
     assert_documented(&figures);
     for (id, journal) in [("E0", "journal=4"), ("E3", "default")] {
         for target in ["uext4", "raw"] {
@@ -114,12 +89,12 @@ fn the_library_and_the_floor_run_everywhere() {
             }
         }
     }
-    // The same number of operations on every side, in every variant.
+    // The same number of operations on every target, in every variant.
     let wanted = value(&figures, "E0", ("raw", "journal=4"), "operations");
     for variant in ["journal=4", "commit=1,journal=4"] {
         assert_eq!(value(&figures, "E0", ("uext4", variant), "operations"), wanted);
     }
-    // A batch of the floor takes two flushes where data has to be mapped and one where it has not.
+    // A batch of the baseline takes two flushes where data has to be mapped and one where it has not.
     let per_batch = |id, variant| {
         let get = |metric| value(&figures, id, ("raw", variant), metric).unwrap();
         get("flushes_per_fsync") * get("handles_per_txn")
@@ -136,7 +111,7 @@ fn peers_run_on_the_same_device() {
     let plan = plan(&["E0", "E3"], folder.path(), &Target::ALL, Route::Device);
     let able: Vec<Target> =
         Target::ALL.into_iter().filter(|target| target.obstacle(&plan).is_none()).collect();
-    let figures = measure(&plan);
+    let figures = measure(&plan).figures;
     assert_documented(&figures);
     for target in able {
         for (id, variants) in [
@@ -144,7 +119,7 @@ fn peers_run_on_the_same_device() {
             ("E3", &["default", "commit=1"][..]),
         ] {
             let load = Load::find(id).unwrap();
-            let found = sides(&figures, id);
+            let found = candidates(&figures, id);
             let has = |variant: &str| found.contains(&(target.name(), variant.to_owned()));
             if !target.takes(load) {
                 assert!(!has(variants[0]), "{id} {}", target.name());

@@ -39,8 +39,8 @@ pub use lock::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use once::OnceLock;
 pub use policy::{Order, Places, Policy, Stops};
 pub use scheduler::{
-    Outcome, Settings, about, chance, is_simulated, point, processors, progress, random, reached,
-    run, stage, stages, turn, witness,
+    Outcome, Settings, about, chance, is_simulated, iteration, point, processors, progress, random,
+    reached, run, stage, stages, witness,
 };
 pub use state::{Failure, Waited};
 

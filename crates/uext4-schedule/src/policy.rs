@@ -41,8 +41,8 @@ pub struct Stops {
     pub mean: u32,
     /// A thread that is stopped sleeps for as long at most, if it does not only come last.
     pub nap: Duration,
-    /// Or until so many turns of others have ended, at most. 0: never.
-    pub turns: u32,
+    /// Or until so many iterations of others have ended, at most. 0: never.
+    pub iterations: u32,
 }
 
 /// A part of the places of the source: the rest of a hash, divided by a power of two. The place of
@@ -102,8 +102,8 @@ impl Stops {
         let threads = (divisor, rng.random_range(0..divisor));
         let mean = [1, 3, 10, 40][rng.random_range(0..4)];
         let nap = Duration::from_micros([30, 1_000, 20_000][rng.random_range(0..3)]);
-        let turns = [0, 3, 12, 40][rng.random_range(0..4)];
-        is_in.then_some(Stops { places, threads, mean, nap, turns })
+        let iterations = [0, 3, 12, 40][rng.random_range(0..4)];
+        is_in.then_some(Stops { places, threads, mean, nap, iterations })
     }
 
     /// Whether thread `index` may be stopped at a place.

@@ -54,7 +54,7 @@ const RARER: u32 = 300;
 /// The same of preemptions at any point. A run with millions of them, each a few microseconds,
 /// would take the time of a hundred others.
 const RARER_PREEMPTIONS: u64 = 3_000;
-/// Longest wait for turns of others, which may wait for the one that is stopped.
+/// Longest wait for iterations of others, which may wait for the one that is stopped.
 const LINGER_MAX: Duration = Duration::from_millis(400);
 
 pub(crate) struct Scheduler {
@@ -130,30 +130,30 @@ pub fn is_simulated() -> bool {
     with_me(|_, _| ()).is_some()
 }
 
-/// Something that the run was to do has been done; also a turn.
+/// Something that the run was to do has been done; also an iteration.
 pub fn progress() {
     with_me(|scheduler, _| {
         let mut state = scheduler.state.lock();
         state.progress_at = scheduler.now(&state);
-        state.turn();
+        state.iteration();
     });
 }
 
-/// The calling thread has ended a turn of what it does again and again: threads that are stopped
-/// may wait for some turns of others.
-pub fn turn() {
-    with_me(|scheduler, _| scheduler.state.lock().turn());
+/// The calling thread has ended an iteration of what it does again and again: threads that are stopped
+/// may wait for some iterations of others.
+pub fn iteration() {
+    with_me(|scheduler, _| scheduler.state.lock().iteration());
 }
 
-/// Waits until others have ended so many turns, `limit` at most.
+/// Waits until others have ended so many iterations, `limit` at most.
 #[track_caller]
-pub(crate) fn linger(turns: u32, limit: Duration) {
+pub(crate) fn linger(iterations: u32, limit: Duration) {
     let place = Location::caller();
     with_me(|scheduler, index| {
         let mut state = scheduler.state.lock();
         scheduler.account(&mut state);
         let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        state.linger(index, turns, nanos, place);
+        state.linger(index, iterations, nanos, place);
         scheduler.hand_on(state, index);
     });
 }
@@ -258,7 +258,7 @@ pub(crate) fn yield_now() {
     });
 }
 
-/// Starts a thread of the simulation of the calling thread; its number and what wakes who joins it.
+/// Starts a thread of the simulation of the calling thread; its number and what wakes the thread that joins it.
 pub(crate) fn spawn(
     name: String,
     body: impl FnOnce() + Send + 'static,
@@ -358,7 +358,7 @@ impl Scheduler {
     }
 
     /// The calling thread is at a place where threads are stopped: it comes last for a while, or
-    /// sleeps for some time or for some turns of others. Stops become rarer, so that a place in a
+    /// sleeps for some time or for some iterations of others. Stops become rarer, so that a place in a
     /// loop does not take up the run.
     #[cold]
     fn stop(&self, index: usize, place: &'static Location<'static>) {
@@ -374,9 +374,9 @@ impl Scheduler {
         state.preemptions += 1;
         match state.rng.random_range(0..4) {
             0 => state.lower(index),
-            1 | 2 if stops.turns > 0 => {
-                let turns = state.rng.random_range(1..=stops.turns);
-                state.linger(index, turns, LINGER_MAX.as_nanos() as u64, place);
+            1 | 2 if stops.iterations > 0 => {
+                let iterations = state.rng.random_range(1..=stops.iterations);
+                state.linger(index, iterations, LINGER_MAX.as_nanos() as u64, place);
             }
             _ => {
                 let nap = state.rng.random_range(0..=stops.nap.as_nanos() as u64);

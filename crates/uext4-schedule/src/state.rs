@@ -95,7 +95,7 @@ pub(crate) struct Thread {
     priority: u64,
     at: Option<Waited>,
     timed_out: bool,
-    /// It waits for this turn.
+    /// It waits for this iteration.
     goal: Option<u64>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct State {
     pub(crate) preemptions: u64,
     pub(crate) stops: u32,
     /// Turns of all threads.
-    turns: u64,
+    iterations: u64,
     pub(crate) trace: u64,
     /// When somebody told of progress last.
     pub(crate) progress_at: u64,
@@ -142,7 +142,7 @@ impl State {
             switches: 0,
             preemptions: 0,
             stops: 0,
-            turns: 0,
+            iterations: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             progress_at: 0,
             patience,
@@ -183,25 +183,25 @@ impl State {
         thread.goal = None;
     }
 
-    /// The thread waits until others have ended so many turns, or for so many nanoseconds.
+    /// The thread waits until others have ended so many iterations, or for so many nanoseconds.
     pub(crate) fn linger(
         &mut self,
         index: usize,
-        turns: u32,
+        iterations: u32,
         nanos: u64,
         place: &'static Location<'static>,
     ) {
         let until = self.now.saturating_add(nanos);
         self.wait(index, NOBODY, Some(until), Waited::at("some time", place));
-        self.threads[index].goal = Some(self.turns + u64::from(turns));
+        self.threads[index].goal = Some(self.iterations + u64::from(iterations));
     }
 
-    /// A thread has ended a turn.
-    pub(crate) fn turn(&mut self) {
-        self.turns += 1;
-        let turns = self.turns;
+    /// A thread has ended an iteration.
+    pub(crate) fn iteration(&mut self) {
+        self.iterations += 1;
+        let iterations = self.iterations;
         for thread in &mut self.threads {
-            if thread.goal.is_some_and(|goal| goal <= turns) {
+            if thread.goal.is_some_and(|goal| goal <= iterations) {
                 thread.goal = None;
                 thread.status = Status::Ready;
             }

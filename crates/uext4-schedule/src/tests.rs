@@ -69,7 +69,7 @@ fn stops_at_a_place_meet_its_window() {
     assert_eq!(lost(None), 0);
     let stops = |which| {
         let places = Places::Lines { one_of: 16, which };
-        Some(Stops { places, threads: (1, 0), mean: 1, nap, turns: 0 })
+        Some(Stops { places, threads: (1, 0), mean: 1, nap, iterations: 0 })
     };
     let by_place: Vec<_> = (0..16).map(|which| lost(stops(which))).collect();
     assert!(by_place.iter().any(|count| *count > 30), "{by_place:?}");
@@ -82,16 +82,16 @@ fn locks_exclude_and_conditions_wake() {
         let outcome = run(settings(seed), || {
             let shared = Arc::new((Mutex::new(0_u64), Condvar::new(), RwLock::new(0_u64)));
             let workers: Vec<_> = (0..4_u64)
-                .map(|turn| {
+                .map(|iteration| {
                     let shared = Arc::clone(&shared);
                     thread::spawn("worker", move || {
-                        let (turns, changed, sum) = &*shared;
-                        let mut at = turns.lock();
-                        while *at != turn {
+                        let (iterations, changed, sum) = &*shared;
+                        let mut at = iterations.lock();
+                        while *at != iteration {
                             changed.wait(&mut at);
                         }
                         let before = *sum.read();
-                        *sum.write() = before + turn;
+                        *sum.write() = before + iteration;
                         *at += 1;
                         drop(at);
                         changed.notify_all();
@@ -177,19 +177,19 @@ fn a_writer_that_waits_stops_new_readers() {
     assert_eq!(outcome.result, Ok((true, 1)));
 }
 
-/// The main thread ends turns; the other one waits for five of them, or for a second.
+/// The main thread ends iterations; the other one waits for five of them, or for a second.
 #[test]
 fn a_thread_waits_for_turns_of_others() {
-    let waited = |turns: u32| {
+    let waited = |iterations: u32| {
         let outcome = run(settings(5), move || {
             let slow = thread::spawn("slow", || {
                 let begun = Instant::now();
                 thread::linger(5, Duration::from_secs(1));
                 begun.elapsed()
             });
-            for _ in 0..turns {
+            for _ in 0..iterations {
                 thread::sleep(Duration::from_millis(10));
-                crate::turn();
+                crate::iteration();
             }
             slow.join().unwrap()
         });

@@ -92,10 +92,10 @@ pub fn sleep(time: Duration) {
     wait_for("some time", NOBODY, Some(time), Location::caller());
 }
 
-/// Waits until others have ended so many turns ([`crate::turn`]), or for some simulated time.
+/// Waits until others have ended so many iterations ([`crate::iteration`]), or for some simulated time.
 #[track_caller]
-pub fn linger(turns: u32, limit: Duration) {
-    scheduler::linger(turns, limit);
+pub fn linger(iterations: u32, limit: Duration) {
+    scheduler::linger(iterations, limit);
 }
 
 /// The number of the calling thread in its simulation; 0 outside.

@@ -23,7 +23,7 @@ pub enum Seal {
     Desc(GroupNo),
     /// A block bitmap; its checksum and free count stand in the descriptor.
     BlockBitmap(GroupNo),
-    /// An inode bitmap, likewise.
+    /// An inode bitmap; its checksum and free count stand in the descriptor.
     InodeBitmap(GroupNo),
     /// A slot of an inode table.
     Inode(Ino),

@@ -201,10 +201,11 @@ fn against_kernel(
     let kernel = KernelMount::start(copy, &kernel_point, false)?;
     let scope = Scope { whole_volume: true, access_times: true, recovered_after: Some(copied) };
     let mut faults = Vec::new();
-    for (image, who) in others.iter().zip(["uext4", "e2fsck"]) {
+    for (image, recovered_by) in others.iter().zip(["uext4", "e2fsck"]) {
         let mount = FuseMount::start(binary, image, &point)?;
         let differences = compare::trees(&kernel_point, &point, scope)?;
-        faults.extend(differences.iter().map(|d| format!("the kernel's and {who}'s: {d}")));
+        faults
+            .extend(differences.iter().map(|d| format!("the kernel's and {recovered_by}'s: {d}")));
         mount.unmount(binary)?;
     }
     kernel.unmount()?;

@@ -11,9 +11,9 @@ use uext4_device::MemoryDevice;
 use uext4_fsck::{Finding, Options, Report};
 
 use crate::anatomy::Anatomy;
-use crate::mutate::Mutator;
 use crate::oracle::{Oracle, TIMED_OUT, judge_within};
 use crate::shape::{SHAPES, image};
+use crate::structure_damage::Mutator;
 
 /// Time for e2fsck: on some images it does not end.
 const E2FSCK_TIME: Duration = Duration::from_secs(10);

@@ -8,13 +8,13 @@
 //! | [`target`] | a load on a volume in this process or on a mounted one |
 //! | [`run`], [`crash`], [`broken_syncs`] | recorded runs, crash states, syncs that do nothing |
 //! | [`fsx`] | random operations on the bytes of one file, every read compared |
-//! | [`mutation`] | damaged metadata that must not be believed |
+//! | [`bit_flips`] | damaged metadata that must not be believed |
 //! | [`reference`] | a file system in memory to compare with |
 //! | [`linear`] | linearizability of names |
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
-//! | [`shape`], [`anatomy`], [`mutate`] | small images of many shapes, taken apart and damaged |
+//! | [`shape`], [`anatomy`], [`structure_damage`] | small images of many shapes, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
 //! | `simulate` | the whole engine from one seed (feature of that name) |
@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+pub mod bit_flips;
 pub mod broken_syncs;
 pub mod category;
 pub mod content;
@@ -37,8 +38,6 @@ pub mod linear;
 pub mod load;
 pub mod model;
 pub mod mount;
-pub mod mutate;
-pub mod mutation;
 pub mod namespace;
 pub mod operation;
 pub mod oracle;
@@ -47,6 +46,7 @@ pub mod run;
 pub mod shape;
 #[cfg(feature = "simulate")]
 pub mod simulate;
+pub mod structure_damage;
 pub mod target;
 pub mod tree;
 pub mod view;

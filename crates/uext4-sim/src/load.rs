@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the threads of a load share with the one who ends it.
+/// What the threads of a load share with the thread that ends it.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Counts the beginnings and ends of operations.

@@ -145,7 +145,7 @@ pub enum Operation {
     Zero { id: Id, offset: u64, len: u64, keep_size: bool },
     /// fallocate(2), `COLLAPSE_RANGE`: multiples of [`SHIFT_BYTES`], inside the file.
     Collapse { id: Id, offset: u64, len: u64 },
-    /// fallocate(2), `INSERT_RANGE`: likewise.
+    /// fallocate(2), `INSERT_RANGE`: multiples of [`SHIFT_BYTES`], inside the file.
     Insert { id: Id, offset: u64, len: u64 },
     /// The file stays open until it is released, also after its last name has gone.
     Hold { id: Id },

@@ -69,12 +69,12 @@ pub struct Plan {
     /// more states.
     pub commit_percent: u32,
     /// Words of mount options under which the run happens, for messages.
-    pub contrast: &'static str,
+    pub ablation: &'static str,
 }
 
-/// Mount options that a crash test tries each for itself: every data mode and contrast option.
+/// Mount options that a crash test tries each for itself: every data mode and ablation option.
 /// Words that need each other are one, with a comma.
-pub const CONTRASTS: &[&str] = &[
+pub const ABLATIONS: &[&str] = &[
     "delalloc",
     "nodelalloc",
     "noauto_da_alloc",
@@ -138,16 +138,16 @@ impl Plan {
             closes,
             category: Category::Mix,
             commit_percent: 0,
-            contrast: "",
+            ablation: "",
         }
     }
 
     /// A short run of one category on a small volume with the smallest journal, with many commits.
     ///
     /// # Panics
-    /// If `contrast` is no mount option.
+    /// If `ablation` is no mount option.
     #[must_use]
-    pub fn of(category: Category, seed: u64, contrast: &'static str) -> Plan {
+    pub fn of(category: Category, seed: u64, ablation: &'static str) -> Plan {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x00ca_7e90);
         let (block_size, journal_mib, image_mib) = match rng.random_range(0..8) {
             0..=4 => (1024, 1, 8),
@@ -162,8 +162,8 @@ impl Plan {
             dirty_expire_ms: [20, 30_000][rng.random_range(0..2)],
             ..MountOptions::default()
         };
-        plan.contrast = contrast;
-        for word in contrast.split(',') {
+        plan.ablation = ablation;
+        for word in ablation.split(',') {
             plan.options.parse(word).expect("a mount option");
         }
         // Journaled data is never stored in place.
@@ -203,7 +203,7 @@ impl fmt::Display for Plan {
              {threads} threads of {operations} operations, commit {} ms, expire {} ms, {}",
             self.category,
             self.seed,
-            self.contrast,
+            self.ablation,
             self.options.commit_interval_ms,
             self.options.dirty_expire_ms,
             if self.closes { "closed" } else { "abandoned" },
@@ -290,7 +290,7 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
 pub struct FailedRun {
     /// Requests that failed.
     pub struck: u64,
-    /// Whether somebody was told: a caller, or who opened or closed the volume.
+    /// Whether somebody was told: a caller, also of open or close.
     pub told: bool,
     /// Whether an aborted journal left a volume that says it can be written.
     pub writable_after_abort: bool,

@@ -279,7 +279,7 @@ impl Target for VolumeTarget {
         // The attributes of one inode have one block at most, so that one may be refused always.
         let harmless = match operation {
             Operation::SetXattr { .. } => true,
-            // Whoever takes names or space away needs none.
+            // An operation that removes names or space needs none.
             Operation::Unlink { .. } | Operation::Rmdir { .. } | Operation::Resize { .. } => false,
             operation => self.may_be_full && !operation.is_sync(),
         };

@@ -2,7 +2,7 @@
 //!
 //! Fault model: none but the schedule of the machine, on logs that are full all the while; a
 //! watchdog ends what hangs. Demanded: everybody gets in, the counters name the mode, memory for
-//! images is bounded, the volume is clean and shows everything. Not covered: crashes (`prefix_cut`)
+//! images is bounded, the volume is clean and shows everything. Not covered: crashes (`crash_states`)
 //! and chosen schedules (`schedules`).
 
 #![cfg(not(feature = "shuttle"))]
@@ -157,7 +157,7 @@ fn the_default_wakes_once_for_each_wait_and_never_forces_a_checkpoint() {
 }
 
 #[test]
-fn each_contrast_alone() {
+fn each_ablation_alone() {
     run("journal_join=herd", 1024);
     let told = run("journal_credits=worst", 1024);
     // Transactions fill with credits that nobody uses.
@@ -169,7 +169,7 @@ fn each_contrast_alone() {
 }
 
 #[test]
-fn contrasts_together() {
+fn ablations_together() {
     for block_size in [1024, 4096] {
         // Whether threads meet at a full transaction is the scheduler's choice.
         let met = (0..10).any(|_| {

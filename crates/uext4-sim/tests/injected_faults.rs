@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uext4::injected_faults::{Fault, inject};
 use uext4::{MountOptions, Volume};
 use uext4_device::{self as device, FaultPlan, Operation, Times};
+use uext4_sim::bit_flips;
 use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::Category;
 use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
-use uext4_sim::mutation;
 use uext4_sim::reference::{self, At, Reference, Step};
 use uext4_sim::run::{Shape, make, record, run_failing};
 
 /// A fault is injected into the whole process: tests run one after the other.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Injects a fault while `work` runs.
@@ -62,7 +62,7 @@ fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<Stri
 const SEEDS: u64 = 96;
 
 fn must_find(fault: Fault, categories: &[Category]) {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let found = first_found(fault, categories, SEEDS);
     println!("{fault:?}: {}", found.as_deref().unwrap_or("not found"));
     assert!(found.is_some(), "{fault:?} was not found");
@@ -138,14 +138,14 @@ fn a_tail_that_is_not_zeroed_in_place() {
     must_find(Fault::UnzeroedTail, &[Category::Dax]);
 }
 
-/// Found by the mutation of metadata blocks, not by crashes.
+/// Found by flipped bits of metadata blocks, not by crashes.
 #[test]
 fn an_unchecked_checksum() {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     // Which image a seed makes depends on the list of ablation options.
     let found = (7..15).any(|seed| {
-        let image = mutation::image(seed).expect("an image");
-        let found = with(Fault::UncheckedChecksum, || mutation::silent(&image, seed, 400));
+        let image = bit_flips::image(seed).expect("an image");
+        let found = with(Fault::UncheckedChecksum, || bit_flips::silent(&image, seed, 400));
         !found.expect("the machinery works").is_empty()
     });
     assert!(found, "no silent damage was found");
@@ -154,7 +154,7 @@ fn an_unchecked_checksum() {
 /// Found by the comparison with the file system in memory.
 #[test]
 fn an_unzeroed_tail_in_the_model() {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
     let device = Arc::new(make(&shape, 5).expect("an image"));
     let volume = Volume::open(device, MountOptions::default()).expect("it opens");
@@ -179,7 +179,7 @@ fn an_unzeroed_tail_in_the_model() {
 /// Found by failing devices: what was synced is not there, or nobody was told.
 #[test]
 fn a_swallowed_error() {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let mut plan = campaign::plan(Category::ReplaceSynced, 2);
     plan.operations = 30;
     let found = (1..60).any(|nth| {

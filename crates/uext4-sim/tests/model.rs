@@ -19,7 +19,7 @@ use uext4_sim::crash::{Checker, Judge};
 use uext4_sim::mount::{KernelMount, why_no_loop};
 use uext4_sim::oracle::image_folder;
 use uext4_sim::reference::{At, Node, Reference, SHIFT_UNIT, Step, Tree, perform, tree};
-use uext4_sim::run::{CONTRASTS, Shape, make};
+use uext4_sim::run::{ABLATIONS, Shape, make};
 
 const CASES: u32 = 1_500;
 
@@ -63,9 +63,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn options(contrast: &str) -> MountOptions {
+fn options(ablation: &str) -> MountOptions {
     let mut options = MountOptions { cache_bytes: 8 << 20, ..MountOptions::default() };
-    options.parse(contrast).expect("a mount option");
+    options.parse(ablation).expect("a mount option");
     options
 }
 
@@ -107,9 +107,9 @@ fn after_crash(device: &Arc<MemoryDevice>) -> Result<Tree, TestCaseError> {
     tree(&volume).map_err(|error| fail(format!("after a crash: {error}")))
 }
 
-fn run(base: &MemoryDevice, contrast: &str, steps: &[Step]) -> Result<MemoryDevice, TestCaseError> {
+fn run(base: &MemoryDevice, ablation: &str, steps: &[Step]) -> Result<MemoryDevice, TestCaseError> {
     let device = Arc::new(base.snapshot());
-    let mut volume = open(&device, options(contrast))?;
+    let mut volume = open(&device, options(ablation))?;
     let mut reference = Reference::default();
     for (number, step) in steps.iter().enumerate() {
         if !reference.applies(step) {
@@ -120,7 +120,7 @@ fn run(base: &MemoryDevice, contrast: &str, steps: &[Step]) -> Result<MemoryDevi
             volume.close().map_err(|error| fail(format!("{what}: close: {error}")))?;
             let found = Checker.findings(&device).map_err(fail)?;
             prop_assert!(found.is_empty(), "{what}: {found:?}");
-            volume = open(&device, options(contrast))?;
+            volume = open(&device, options(ablation))?;
         }
         let done = perform(&volume, &reference, step);
         let wanted = reference.step(step);
@@ -130,7 +130,7 @@ fn run(base: &MemoryDevice, contrast: &str, steps: &[Step]) -> Result<MemoryDevi
         match step {
             Step::Sync => equal(&what, &after_crash(&device)?, &reference.tree())?,
             Step::Fsync { at, .. } => {
-                // Its bytes are there, at some name; what else is there is the crash rig's.
+                // Its bytes are there, at some name; what else is there is the crash harness's.
                 let data = reference.data(*at).unwrap_or_default();
                 let is_there = after_crash(&device)?.values().any(|node| node.data == data);
                 prop_assert!(is_there, "{what}: what was synced is not there");
@@ -146,34 +146,34 @@ fn run(base: &MemoryDevice, contrast: &str, steps: &[Step]) -> Result<MemoryDevi
     Ok(image)
 }
 
-fn explore(contrast: &str) {
+fn explore(ablation: &str) {
     let shape = Shape { block_size: SHIFT_UNIT, journal_mib: 1, image_mib: 8, features: "" };
     let base = make(&shape, 5).expect("an image");
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let steps = prop::collection::vec(step(), 1..60);
-    let result = runner.run(&steps, |steps| run(&base, contrast, &steps).map(drop));
+    let result = runner.run(&steps, |steps| run(&base, ablation, &steps).map(drop));
     match result {
         Ok(()) => {}
-        Err(TestError::Fail(why, steps)) => panic!("{contrast}: {why}\nsteps: {steps:#?}"),
-        Err(error) => panic!("{contrast}: {error}"),
+        Err(TestError::Fail(why, steps)) => panic!("{ablation}: {why}\nsteps: {steps:#?}"),
+        Err(error) => panic!("{ablation}: {error}"),
     }
 }
 
 #[test]
 fn delalloc_is_the_reference() {
-    explore(CONTRASTS[0]);
+    explore(ABLATIONS[0]);
 }
 
 #[test]
 fn nodelalloc_is_the_reference() {
-    explore(CONTRASTS[1]);
+    explore(ABLATIONS[1]);
 }
 
 #[test]
 fn noauto_da_alloc_is_the_reference() {
-    explore(CONTRASTS[2]);
+    explore(ABLATIONS[2]);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn the_kernel_shows_the_reference() {
     for round in 0..4 {
         let steps = steps.new_tree(&mut runner).expect("steps").current();
         let image =
-            run(&base, CONTRASTS[0], &steps).unwrap_or_else(|why| panic!("{why}: {steps:#?}"));
+            run(&base, ABLATIONS[0], &steps).unwrap_or_else(|why| panic!("{why}: {steps:#?}"));
         let mut reference = Reference::default();
         for step in &steps {
             if reference.applies(step) {

@@ -41,8 +41,8 @@ static IMAGE: LazyLock<MemoryDevice> = LazyLock::new(|| {
 
 /// Explores a scenario, one at a time: an injected fault is of the whole process.
 fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     explore_now(scenario, SCHEDULES);
 }
 
@@ -243,8 +243,8 @@ fn enter_in_every_way(volume: &Volume, thread: u32) -> uext4::Result<()> {
 fn explore_admission(words: &'static str) {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NTH: AtomicU64 = AtomicU64::new(0);
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     explore(move || {
         // Each commit leaves no room for the next.
         #[cfg(feature = "injected-faults")]

@@ -23,7 +23,7 @@ const SHAPE: Shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 16, fe
 const PIECE: usize = 256 << 10;
 
 /// An injected fault is of the whole process: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Scribbles over what is discarded, late.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ fn race(rounds: usize) -> Result<(), String> {
 
 #[test]
 fn a_trim_beside_writers_destroys_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     race(40).unwrap();
 }
 
@@ -234,7 +234,7 @@ fn crash_after_unlink() -> Result<usize, String> {
 
 #[test]
 fn nothing_is_discarded_before_its_removal_is_durable() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     assert!(crash_after_unlink().unwrap() > 0, "no state before the removal");
 }
 
@@ -242,7 +242,7 @@ fn nothing_is_discarded_before_its_removal_is_durable() {
 #[test]
 fn injected_faults_are_caught() {
     use uext4::injected_faults::{Fault, inject};
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let caught = |fault: Fault, harness: &dyn Fn() -> Result<(), String>| {
         inject(Some(fault));
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(harness));
@@ -256,7 +256,7 @@ fn injected_faults_are_caught() {
 
 #[test]
 fn free_blocks_are_given_back_and_no_others() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let device = Scribbler::new();
     let volume = open(device.clone(), "defaults");
     let bytes = content(1, 3 << 20);
@@ -292,7 +292,7 @@ fn free_blocks_are_given_back_and_no_others() {
 
 #[test]
 fn a_device_that_cannot_is_asked_once_and_nobody_suffers() {
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let device = Scribbler::new();
     device.can.store(false, Ordering::Relaxed);
     let volume = open(device.clone(), "discard");

@@ -386,17 +386,17 @@ fn answered(
     }
 }
 
-/// Ends the program where something hangs, and takes turns: names of loop devices are found by all.
+/// Ends the program where something hangs, and runs one test at a time: names of loop devices are found by all.
 struct Watched {
-    _turn: MutexGuard<'static, ()>,
+    _alone: MutexGuard<'static, ()>,
     _dog: Watchdog,
 }
 
 impl Watched {
     fn start() -> Watched {
-        static TURN: Mutex<()> = Mutex::new(());
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        Watched { _turn, _dog: Watchdog::start("a device that vanishes", BOUND) }
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Watched { _alone, _dog: Watchdog::start("a device that vanishes", BOUND) }
     }
 }
 

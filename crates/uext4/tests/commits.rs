@@ -1,4 +1,4 @@
-//! Commits: who waits for one, what must fit in one, what the last one must have.
+//! Commits: which calls wait for one, what must fit in one, what the last one must have.
 //!
 //! Fault model: a joiner that nobody wakes, a handle that is larger than the journal, a change that
 //! a sync has missed. Not covered: schedules (uext4-sim, `schedules.rs`), crashes in a commit.

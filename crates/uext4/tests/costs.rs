@@ -82,7 +82,7 @@ fn flushes_and_fua_writes_of_each_call() {
     volume.close().unwrap();
 }
 
-/// A device whose flushes and data writes take so long that all who are about to sync arrive
+/// A device whose flushes and data writes take so long that all threads about to sync arrive
 /// meanwhile.
 fn slow(inner: SharedDevice) -> SharedDevice {
     Arc::new(HookedDevice::new(inner, |request| match request {

@@ -1,7 +1,7 @@
 //! Direct I/O: what it does to files, and what it costs.
 //!
 //! Fault model: alignments and places that ext4 refuses or treats on their own; buffered and direct
-//! access in turns, against bytes in memory; a device without space. Not covered: queues by
+//! access alternately, against bytes in memory; a device without space. Not covered: queues by
 //! themselves (`direct_queue.rs`), crashes (uext4-sim, category `direct`), threads that race
 //! (`direct_races.rs`).
 
@@ -168,7 +168,7 @@ fn no_space_makes_writes_short() {
     assert!(count > 4 << 20 && count < 16 << 20 && count.is_multiple_of(BLOCK), "{count}");
     assert_eq!(a.inode().size(), count as u64);
     assert!(read(&a, 0, count) == data[..count]);
-    // Promises are worst cases: a few blocks may be left for those who ask for less.
+    // Reservations are worst cases: a few blocks may be left for smaller ones.
     let mut end = count;
     let error = loop {
         match a.write_direct_at(end as u64, &data[..16 << 20]) {

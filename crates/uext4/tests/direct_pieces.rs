@@ -20,9 +20,9 @@ use uext4_device::{
 const BLOCK: usize = 4096;
 
 /// A fault is injected into the whole process: tests run one after the other.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn file(volume: &Volume, name: &str) -> OpenFile {
@@ -86,7 +86,7 @@ fn a_request_goes_to_the_device_piece_by_piece() {
     if !have("mke2fs") {
         return;
     }
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let memory = Arc::new(mke2fs(64, "-b 4096"));
     let meter = Arc::new(MeteredDevice::new(memory.clone()));
     let shared: SharedDevice = meter.clone();
@@ -143,7 +143,7 @@ fn a_piece_that_fails_is_the_requests_failure() {
     if !have("mke2fs") {
         return;
     }
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let memory = Arc::new(mke2fs(64, "-b 4096"));
     let faulty = Arc::new(FaultDevice::new(memory.clone()));
     let shared: SharedDevice = faulty.clone();
@@ -178,7 +178,7 @@ fn pieces_on_a_ring_move_and_are_helped() {
     if !have("mke2fs") {
         return;
     }
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let image = tempfile::NamedTempFile::new().unwrap();
     mke2fs(32, "-b 4096").save(image.path()).unwrap();
     let options = FileOptions::auto(Access::ReadWrite);
@@ -251,7 +251,7 @@ fn writes_to_unwritten_blocks_go_there_and_are_converted_together() {
     if !have("mke2fs") {
         return;
     }
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let device = Arc::new(mke2fs(64, "-b 4096"));
     let volume = mount(&device);
     let a = preallocated(&volume, "a");
@@ -319,7 +319,7 @@ fn dropped_pages_are_read_again() {
     if !have("mke2fs") {
         return;
     }
-    let _turn = turn();
+    let _alone = one_at_a_time();
     let memory = Arc::new(mke2fs(16, "-b 4096"));
     let meter = Arc::new(MeteredDevice::new(memory.clone()));
     let shared: SharedDevice = meter.clone();
@@ -431,7 +431,7 @@ const ALL: [Between; 5] =
 
 #[test]
 fn what_has_lost_its_blocks_since_is_written_again() {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     if have("mke2fs") {
         for between in ALL {
             assert_eq!(interrupted(between), None, "{between:?}");
@@ -445,7 +445,7 @@ fn what_has_lost_its_blocks_since_is_written_again() {
 #[cfg(feature = "injected-faults")]
 fn and_that_would_be_found() {
     use uext4::injected_faults::{Fault, inject};
-    let _turn = turn();
+    let _alone = one_at_a_time();
     if have("mke2fs") {
         for between in [Between::Reallocate, Between::Buffered, Between::Part] {
             inject(Some(Fault::BlindConversion));

@@ -1,4 +1,4 @@
-//! Queues of direct requests: what goes together, and who waits for whom.
+//! Queues of direct requests: what is started together, and which calls wait for which.
 //!
 //! Fault model: requests that get a handle each, or come back without their buffer; a thread that
 //! waits for itself; requests that nobody reaps. Not covered: content (`direct.rs`), races
@@ -19,7 +19,7 @@ use way::{buf, close, file, number, queue, read};
 const BLOCK: usize = 4096;
 
 /// A file without a name is deleted once the queue lets it go, which it does with nothing of it
-/// under way; its number may be another's then, but not for who kept it.
+/// under way; its number may be another's then, but not for its holder.
 #[test]
 fn a_file_that_is_let_go_can_be_deleted() {
     if !have("mke2fs") {
@@ -46,7 +46,7 @@ fn a_file_that_is_let_go_can_be_deleted() {
         queue.reap(1, &mut done).unwrap();
         assert_eq!(done.pop().unwrap().result.unwrap(), BLOCK);
     }
-    // Known twice, and let go once: who waits for its requests still drives them.
+    // Known twice, and let go once: a waiter for its requests still drives them.
     let twice = queue.register(a.inode()).unwrap();
     queue.unregister(twice).unwrap();
     queue.push(request(known, DirectOp::Write)).unwrap();

@@ -1,4 +1,4 @@
-//! Direct overwrites against those who take the blocks away.
+//! Direct overwrites against threads that remove the mappings.
 //!
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
 //! zero, collapse, allocate, unlink and delete them, on a volume so full that freed blocks are soon
@@ -382,13 +382,13 @@ fn open(device: SharedDevice, is_dax: bool) -> Volume {
 }
 
 /// A fault is injected into the whole process: tests run one after the other.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn expect_nothing(is_dax: bool) {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     if have("mke2fs") {
         for (seed, removals) in (0..).zip([Removals::OfRanges, Removals::Both, Removals::OfFiles]) {
             let time = Duration::from_millis(2500);
@@ -409,7 +409,7 @@ fn nor_does_a_store_or_a_lease() {
 
 #[cfg(feature = "injected-faults")]
 fn expect_found(fault: Fault, removals: Removals) {
-    let _turn = turn();
+    let _alone = one_at_a_time();
     if have("mke2fs") {
         inject(Some(fault));
         for is_dax in [false, true] {
@@ -421,14 +421,14 @@ fn expect_found(fault: Fault, removals: Removals) {
     }
 }
 
-/// The stress finds who does not wait.
+/// The stress finds a remover that does not wait.
 #[test]
 #[cfg(feature = "injected-faults")]
 fn and_the_stress_would_find_it() {
     expect_found(Fault::LateEpoch, Removals::OfRanges);
 }
 
-/// And who takes the blocks of files without a name while they are held. (Who waits for no access
+/// And one that frees the blocks of files without a name while they are held. (To wait for no access
 /// when it deletes a file that nobody holds does no harm: accesses hold their file.)
 #[test]
 #[cfg(feature = "injected-faults")]

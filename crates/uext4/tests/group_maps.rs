@@ -26,7 +26,7 @@ fn name(thread: u64, n: u64) -> Vec<u8> {
     format!("t{thread}-{n}").into_bytes()
 }
 
-/// Files come, grow in turns, and go; each third one stays.
+/// Files come, grow alternately, and go; each third one stays.
 fn churn(volume: &Volume, root: &InodeRef, thread: u64, round: u64) {
     for n in round * FILES..(round + 1) * FILES {
         let inode = volume.create(root, &name(thread, n), &new(FileKind::Regular, 0o644)).unwrap();

@@ -3,7 +3,7 @@
 //! Fault model: the process ends at a moment (a copy of the device, with everything that was
 //! written by then), after which uext4, e2fsck or both recover the image; volumes that are nearly
 //! full, so that freed blocks are used again at once; logs that are gone round many times. Lost and
-//! reordered writes are the crash rig's (`cargo xtask crash --contrast data=journal`), which also
+//! reordered writes are the crash harness's (`cargo xtask crash --ablation data=journal`), which also
 //! asks the kernel.
 
 mod common;
@@ -376,7 +376,7 @@ fn freed_data_is_revoked() {
 }
 
 /// Files of both kinds on a nearly full volume with the smallest journal: what was synced is there
-/// after a crash, whoever had its blocks before, and wherever the log begins.
+/// after a crash, whichever file had its blocks before, and wherever the log begins.
 #[test]
 fn both_kinds_of_files_use_each_others_blocks() {
     if !have("mke2fs") {

@@ -62,7 +62,7 @@ fn finish(volume: Volume, device: &MemoryDevice) {
     assert_clean(device);
 }
 
-/// Writes all of a file of preset size in random order through its handles in turns, with a sync
+/// Writes all of a file of preset size in random order through its handles alternately, with a sync
 /// after each `per_sync` writes. Returns its extents and pieces.
 fn random_writes(size: u64, unit: u64, per_sync: usize, handles: usize) -> (usize, usize) {
     let device = Arc::new(mke2fs(160, "-b 4096 -J size=8"));

@@ -249,7 +249,7 @@ fn every_prefix_recovers_with_small_blocks_and_a_wrapping_log() {
     check(48, "-b 1024 -J size=1", 3, 80);
 }
 
-/// The rig must be able to fail: a device that answers a flush and keeps only what is written
+/// The harness must be able to fail: a device that answers a flush and keeps only what is written
 /// durably by itself (the commit blocks) loses the images and the data before them.
 #[test]
 fn a_device_that_lies_about_a_flush_is_noticed() {

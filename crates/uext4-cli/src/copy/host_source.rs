@@ -28,7 +28,7 @@ pub(crate) struct HostNode {
     is_stream: bool,
 }
 
-/// Most that the kernel lets the names of a file's attributes take, in bytes; values likewise.
+/// Most that the kernel lets the names of a file's attributes take, in bytes; the same for values.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
 impl HostSource {

@@ -346,7 +346,7 @@ impl Target for HostTarget {
         };
         match set {
             Err(Errno::NOTSUP) => Ok(()),
-            // Only root may set those of other name spaces; cp(1) leaves them out likewise.
+            // Only root may set those of other name spaces; cp(1) leaves them out, too.
             Err(Errno::PERM) if !self.is_root && !xattr.name.starts_with(b"user.") => Ok(()),
             Err(error) => {
                 let name = crate::spec::show(&xattr.name);

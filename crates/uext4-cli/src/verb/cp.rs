@@ -303,7 +303,7 @@ fn host_goal(
     }
 }
 
-/// Likewise in an image.
+/// The directory and the name of a destination in an image.
 fn image_goal(
     volume: &Volume,
     path: &[u8],

@@ -1,6 +1,7 @@
-//! `uext4 lab`: loads on uext4 and on its peers, in turns, on this machine.
+//! `uext4 lab`: loads on uext4 and on its peers, alternately, on this machine.
 
 mod compare;
+mod compare_check;
 mod guard;
 mod pair;
 
@@ -27,20 +28,24 @@ pub(crate) struct Args {
 enum Action {
     /// List the loads
     List,
-    /// Run loads; each target takes its turn in each round
+    /// Run loads, on every target in each round
     Run(Box<RunArgs>),
     /// Compare two runs; exit status 1 where the second is worse
     Compare(compare::Args),
     /// Count what operations cost; exit status 1 where it is more than in a baseline
     Guard(guard::Args),
-    /// Run loads on two builds of uext4 in turns, and compare them
+    /// Run loads on two builds of uext4 alternately, and compare them
     Pair(pair::Args),
+    /// Compare this build with itself and with an ablation; exit status 1 where a verdict is wrong
+    #[command(hide = true)]
+    CompareCheck(compare_check::Args),
     /// A process of a load
     #[command(hide = true)]
     Worker { args: Vec<OsString> },
 }
 
 #[derive(clap::Args)]
+#[command(after_help = loads())]
 struct RunArgs {
     /// Loads, separated by commas; `all` for every one
     #[arg(value_delimiter = ',', required = true)]
@@ -48,7 +53,7 @@ struct RunArgs {
     /// Peers, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "kernel,fuse2fs,mke2fs,raw")]
     peer: Vec<String>,
-    /// Own sides, separated by commas
+    /// Own targets, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "uext4,uext4-mount")]
     own: Vec<String>,
     /// Where images lie: ram or disk
@@ -57,13 +62,13 @@ struct RunArgs {
     /// Folder for images, instead of /dev/shm or /var/tmp
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// How images are opened: natural (the file) or device (a loop device for every side)
+    /// How images are opened: natural (the file) or device (a loop device for every target)
     #[arg(long, default_value = "natural")]
     path: String,
     /// Numbers of threads, separated by commas, instead of the loads' own
     #[arg(long, value_delimiter = ',')]
     threads: Vec<String>,
-    /// How long a turn of E0 (on uext4), E1a, E3 and E4 is to take
+    /// How long a run of E0 (on uext4), E1a, E3 and E4 is to take
     #[arg(long, default_value = "10")]
     seconds: String,
     /// Writes of each thread of E0, instead of as many as uext4 makes in that time
@@ -92,7 +97,7 @@ struct RunArgs {
     /// Journals of E0, in MiB, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "128")]
     journal: Vec<String>,
-    /// Turns of each target
+    /// Runs of each target
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Part of the full size, for quick runs
@@ -116,6 +121,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Action::Compare(args) => compare::run(&args).map_err(not_measured),
         Action::Guard(args) => guard::run(&args).map_err(not_measured),
         Action::Pair(args) => pair::run(&args).map_err(not_measured),
+        Action::CompareCheck(args) => compare_check::run(&args).map_err(not_measured),
         Action::Worker { args } => uext4_lab::worker::serve(&args).map_err(failed),
     }
 }
@@ -129,6 +135,12 @@ fn not_measured(failure: Failure) -> Failure {
         }
         other => other,
     }
+}
+
+/// The loads, for the help of `run`.
+fn loads() -> String {
+    let lines = LOADS.iter().map(|load| format!("  {:<3} {}\n", load.id, load.what));
+    format!("Loads:\n{}", lines.collect::<String>())
 }
 
 fn list() -> Result<()> {

@@ -20,6 +20,17 @@ macro_rules! skip {
     }};
 }
 
+/// A fresh image of so many MiB and a place to mount it; skips the test where that cannot be had.
+#[macro_export]
+macro_rules! ready {
+    ($scratch:expr, $megabytes:expr) => {
+        match $crate::common::ready($scratch, $megabytes) {
+            Ok(ready) => ready,
+            Err(why) => skip!("{why}"),
+        }
+    };
+}
+
 /// Whether a program of the system can be run.
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new("sh")

@@ -178,7 +178,7 @@ mod tests {
     use std::thread::{self, ThreadId};
     use std::time::Duration;
 
-    /// Files that know who did what to them.
+    /// Files that record which thread did what to them.
     #[derive(Default)]
     struct Counted {
         grown_by: Mutex<HashSet<ThreadId>>,

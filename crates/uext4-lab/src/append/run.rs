@@ -266,12 +266,12 @@ mod tests {
             let name = |p: Candidate| (p.target.name(), p.variant, p.options);
             all.into_iter().map(name).collect::<Vec<_>>()
         };
-        let side = |target, variant: &str, options: &str| (target, variant.into(), options.into());
-        let own = [side("uext4", DEFAULT, ""), side("uext4", "mb_reserve=off", "mb_reserve=off")];
-        let kernel = side("kernel", DEFAULT, "");
+        let named = |target, variant: &str, options: &str| (target, variant.into(), options.into());
+        let own = [named("uext4", DEFAULT, ""), named("uext4", "mb_reserve=off", "mb_reserve=off")];
+        let kernel = named("kernel", DEFAULT, "");
         let mut wanted = vec![own[0].clone(), own[1].clone(), kernel];
         assert_eq!(names(Kind::Recycle, Some(Form::Own)), wanted);
-        wanted.push(side("kernel", KERNEL_VARIANT, KERNEL_VARIANT));
+        wanted.push(named("kernel", KERNEL_VARIANT, KERNEL_VARIANT));
         assert_eq!(names(Kind::Fill, None), wanted);
         assert_eq!(names(Kind::Fill, Some(Form::Aged)), wanted);
     }

@@ -1,4 +1,4 @@
-//! What the kernel and the engine count during a turn.
+//! What the kernel and the engine count during a run.
 //!
 //! What: flushes and transactions are read before and after; figures are formed of what came
 //! between.

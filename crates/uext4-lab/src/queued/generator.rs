@@ -129,7 +129,7 @@ impl<R: Ring> Thread<'_, R> {
         self.ring.push(self.job.op, offset, buf, slot as u64)
     }
 
-    /// Returns when.
+    /// Takes what is done; returns the time.
     fn reap(&mut self, done: &mut Vec<R::Done>, free: &mut Vec<usize>) -> Result<Instant> {
         self.ring.reap(done)?;
         let now = Instant::now();

@@ -94,7 +94,7 @@ impl Shape {
         (data + data / 8 + self.journal_bytes() + (128 << 20)).next_multiple_of(1 << 20)
     }
 
-    /// Space that one turn takes at most, in bytes, if each thread makes at most so many writes.
+    /// Space that one run takes at most, in bytes, if each thread makes at most so many writes.
     /// Images are sparse and the files only allocated, so this is what is written.
     pub(crate) fn space_bytes(&self, operations: Option<u32>) -> u64 {
         let written = operations

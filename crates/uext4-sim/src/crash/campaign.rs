@@ -9,7 +9,7 @@ use super::judge::Checker;
 use super::{Effort, judge_run};
 use crate::broken_syncs::BrokenSyncs;
 use crate::category::{CATEGORIES, Category};
-use crate::run::{CONTRASTS, Plan, record};
+use crate::run::{ABLATIONS, Plan, record};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub struct Campaign {
     /// First seed of each category.
     pub seed: u64,
-    /// From one seed of a category to the next: as many as there are contrasts keep to one of them.
+    /// From one seed of a category to the next: as many as there are ablations keep to one of them.
     pub seed_step: u64,
     /// Seeds of each category; 0: as long as there is time.
     pub rounds: u64,
@@ -74,10 +74,10 @@ struct Progress {
     begun: BTreeMap<Category, u64>,
 }
 
-/// The options of a seed: every contrast gets its share.
+/// The options of a seed: every ablation gets its share.
 #[must_use]
 pub fn plan(category: Category, seed: u64) -> Plan {
-    Plan::of(category, seed, CONTRASTS[(seed % CONTRASTS.len() as u64) as usize])
+    Plan::of(category, seed, ABLATIONS[(seed % ABLATIONS.len() as u64) as usize])
 }
 
 impl Campaign {
@@ -97,10 +97,10 @@ impl Campaign {
         }
     }
 
-    /// Only seeds of the contrast option `word`, from the first one on; false if there is none.
+    /// Only seeds of the ablation option `word`, from the first one on; false if there is none.
     pub fn keep_to(&mut self, word: &str) -> bool {
-        let count = CONTRASTS.len() as u64;
-        let is = |seed: &u64| CONTRASTS[(seed % count) as usize] == word;
+        let count = ABLATIONS.len() as u64;
+        let is = |seed: &u64| ABLATIONS[(seed % count) as usize] == word;
         let Some(seed) = (self.seed..self.seed + count).find(is) else { return false };
         (self.seed, self.seed_step) = (seed, count);
         true

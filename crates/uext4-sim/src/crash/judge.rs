@@ -107,7 +107,7 @@ pub(super) struct RunJudge<'a> {
     samples: Samples,
     /// Images that have been recovered, with the number of syncs that had returned.
     images: HashSet<(u128, usize)>,
-    /// Recovered volumes that have been looked at, likewise.
+    /// Recovered volumes that have been looked at, with the number of syncs that had returned.
     recovered: HashSet<(u128, usize)>,
     pub(super) judged: Judged,
 }

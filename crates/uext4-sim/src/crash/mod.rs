@@ -19,7 +19,7 @@
 //! bytes, free counts. Many images that recover to the same are one state.
 //!
 //! # Not covered
-//! Media that lose what they had promised; failing reads and writes (the fault rig has these).
+//! Media that lose what they had promised; failing reads and writes (the fault harness has these).
 
 pub mod campaign;
 pub mod digest;

@@ -1,7 +1,7 @@
 //! A few kinds of operation with weights: a load that repeats these reaches deeper into each than
 //! one with all of them.
 
-use super::{Choice, Generator, mix};
+use super::{Choice, Generator, choices};
 use crate::operation::Operation;
 use rand::Rng;
 use std::fmt;
@@ -105,7 +105,7 @@ impl Generator {
     }
 
     pub(super) fn choices_of(category: crate::category::Category) -> Vec<Choice> {
-        mix::choices(category).to_vec()
+        choices::choices(category).to_vec()
     }
 }
 

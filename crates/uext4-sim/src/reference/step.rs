@@ -82,7 +82,7 @@ pub enum Step {
         first: u8,
         count: u8,
     },
-    /// Likewise.
+    /// fallocate(2), `INSERT_RANGE`: in units of shifts.
     Insert {
         at: At,
         first: u8,

@@ -54,7 +54,7 @@ pub(super) struct Load<'a> {
 impl<'a> Load<'a> {
     pub(super) fn new(plan: &'a Plan) -> Load<'a> {
         let block_size = plan.shape.block_size;
-        let limits = if plan.contrast.is_empty() {
+        let limits = if plan.ablation.is_empty() {
             Limits {
                 // What is left of a block beside the attributes that the inode has no room for.
                 xattr_bytes: block_size as usize / 2,
@@ -74,10 +74,10 @@ impl<'a> Load<'a> {
         Load { plan, clock: Clock::default(), threads }
     }
 
-    /// What stands on the volume before the recording begins; nothing for runs of no contrast.
+    /// What stands on the volume before the recording begins; nothing for runs of no ablation.
     pub(super) fn warm_up(&mut self, volume: &Volume) -> Result<(), String> {
         let operations =
-            if self.plan.contrast.is_empty() { 0 } else { self.plan.category.warm_up() };
+            if self.plan.ablation.is_empty() { 0 } else { self.plan.category.warm_up() };
         let share = operations / self.plan.threads as usize;
         for (generator, history) in &mut self.threads {
             let mut target = VolumeTarget::new(volume.clone(), false);

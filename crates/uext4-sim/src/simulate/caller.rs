@@ -1,6 +1,6 @@
 //! A caller: generated operations, one after the other, written down with what came of them.
 
-use super::life::Around;
+use super::around::Around;
 use super::memory;
 use super::part::Part;
 use super::tenant::{self, Tenancy};
@@ -94,7 +94,7 @@ impl Caller {
     fn tenant_step(&mut self, tenancy: &Tenancy, number: usize) -> Result<After, String> {
         self.pause();
         let home = self.history.thread % tenancy.files;
-        let done = tenant::turn(&self.around, tenancy, home, &mut self.rng)
+        let done = tenant::iteration(&self.around, tenancy, home, &mut self.rng)
             .and_then(|()| tenant::meet(&self.around, number));
         self.around.progress.operation();
         match done {

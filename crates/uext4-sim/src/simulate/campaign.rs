@@ -6,10 +6,11 @@
 //! campaign. The failing case is shrunk by leaving more and more of it out, as long as some run of
 //! it fails.
 
+use super::case::Case;
 use super::coverage::Coverage;
 use super::fault::is_alike;
 use super::part::Parts;
-use super::plan::{Case, Plan};
+use super::plan::Plan;
 use super::run;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -358,7 +359,7 @@ impl Drop for Worker {
     }
 }
 
-/// Parts of a case's run, for who shrinks it.
+/// Parts of a case's run, for its shrinking.
 impl Plan {
     fn lives(&self) -> usize {
         self.lives.len()

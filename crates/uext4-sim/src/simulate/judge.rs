@@ -1,6 +1,7 @@
 //! What must be there after a life: the volume is recovered, checked, and compared with the model.
 
-use super::life::{Ended, Progress};
+use super::around::Progress;
+use super::life::Ended;
 use super::medium::Medium;
 use super::plan::{LifePlan, Plan, Speed};
 use super::racer::{self, SHARED_FILES};

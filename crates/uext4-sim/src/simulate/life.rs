@@ -4,6 +4,7 @@
 //! A life: open, make the callers' directories, start callers and neighbours, end as planned. What
 //! earlier lives left is part of the volume and must stay as it is, until it is removed.
 
+use super::around::{Around, Moments, Progress};
 use super::caller::Caller;
 use super::judge::Moment;
 use super::judge::{self, Remains};
@@ -12,146 +13,21 @@ use super::part::Part;
 use super::plan::{End, LifePlan, Plan};
 use super::racer::{ANCHOR, PLAIN, SHARED_FILES, SHARED_FILES_NAME};
 use super::tenant::Meeting;
-use super::{Coverage, Report, neighbour, tenant};
+use super::{neighbour, tenant};
 use crate::category::Category;
 use crate::model::{Entry, History, Mark, Rules, ThreadHistory};
 use crate::operation::{Operation, SHARED, SHARED_NAME, own_directory, own_name};
 use crate::run;
-use crate::target::{Clock, Refusal};
-use crate::volume_target::Excuse;
+use crate::target::Clock;
 use parking_lot::Mutex;
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use uext4::config::DataMode;
 use uext4::{Error, ErrorKind, FileKind, NewInode, Owner, Volume};
 use uext4_device::{AddressableDevice, MemoryDevice, SharedDevice};
 use uext4_schedule::thread;
-
-/// What a run has come to so far: readable also when it cannot go on.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<Mutex<Report>>);
-
-impl Progress {
-    pub(super) fn report(&self) -> Report {
-        self.0.lock().clone()
-    }
-
-    /// As [`Progress::operation`], of a thread that never ends by itself.
-    pub(super) fn turn(&self) {
-        self.0.lock().operations += 1;
-    }
-
-    pub(super) fn change(&self, change: impl FnOnce(&mut Report)) {
-        change(&mut self.0.lock());
-    }
-
-    /// An operation has ended.
-    pub(super) fn operation(&self) {
-        self.0.lock().operations += 1;
-        uext4_schedule::progress();
-    }
-
-    pub(super) fn fault(&self, fault: String) {
-        self.0.lock().faults.push(fault);
-    }
-
-    fn cover(&self, cover: impl FnOnce(&mut Coverage)) {
-        cover(&mut self.0.lock().coverage);
-    }
-}
-
-/// What the threads of a life share. None of it is a point of the schedule.
-#[derive(Debug)]
-pub(super) struct Around {
-    pub(super) plan: Arc<Plan>,
-    pub(super) life: LifePlan,
-    pub(super) number: usize,
-    /// Numbers of the callers.
-    pub(super) threads: Vec<u32>,
-    pub(super) volume: Volume,
-    pub(super) medium: Arc<Medium>,
-    pub(super) clock: Clock,
-    pub(super) progress: Progress,
-    /// The volume is being closed, or is.
-    pub(super) closing: AtomicBool,
-    /// Neighbours have done enough.
-    pub(super) enough: AtomicBool,
-    /// Files that racers have made.
-    pub(super) marks: AtomicU32,
-    /// Syncs of callers that have returned.
-    syncs: AtomicU32,
-    /// Where callers of the same files wait for each other.
-    pub(super) meeting: Meeting,
-    moments: Mutex<Moments>,
-}
-
-/// Moments at which the power might have failed.
-#[derive(Debug)]
-struct Moments {
-    rng: StdRng,
-    taken: Vec<Moment>,
-}
-
-impl Around {
-    /// A sync of a caller has returned: what it says is true from this moment on.
-    pub(super) fn synced(&self) {
-        let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.life.end == (End::CutAtSync { number }) {
-            self.medium.cut_now();
-        }
-    }
-
-    /// An operation of a caller has returned: perhaps it is judged what a loss of power would leave
-    /// now.
-    pub(super) fn may_end_here(&self, is_sync: bool) {
-        let of = self.life.moments;
-        let mut moments = self.moments.lock();
-        let is_one = (is_sync || !of.of_syncs) && moments.rng.random_ratio(1, of.one_of);
-        if !is_one || moments.taken.len() >= of.most || self.medium.is_off() {
-            return;
-        }
-        let has_failed = self.medium.has_failed() || self.medium.has_troubled();
-        let image = self.medium.at_this_moment();
-        moments.taken.push(Moment { image, time: self.clock.tick(), has_failed });
-    }
-
-    /// Whether operations may fail from now on.
-    pub(super) fn is_over(&self) -> bool {
-        self.medium.is_off()
-            || self.medium.has_failed()
-            || self.medium.has_troubled() && self.volume.space().journal().is_aborted()
-    }
-
-    /// Whether a failure is what a closed volume answers.
-    pub(super) fn is_refusal(&self, error: &Error) -> bool {
-        self.closing.load(Ordering::Relaxed)
-            && matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Aborted)
-    }
-
-    /// Whether a failure needs no other reason.
-    pub(super) fn excuses(&self, error: &Error) -> bool {
-        self.is_over() || self.is_refusal(error)
-    }
-}
-
-impl Excuse for Around {
-    fn for_failure(&self, operation: Option<&Operation>, error: &Error) -> Option<Refusal> {
-        if self.excuses(error) {
-            return Some(Refusal::Gone);
-        }
-        if !self.medium.has_struck() {
-            // A sync tells of the data that a cut could not write, once.
-            let is_late = self.medium.has_troubled() && *error.kind() == ErrorKind::Io;
-            return is_late.then_some(Refusal::Harmless);
-        }
-        match operation.and_then(Operation::content_of) {
-            Some(_) => Some(Refusal::NoSpace),
-            None => Some(Refusal::Harmless),
-        }
-    }
-}
 
 /// All lives of a plan.
 pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<String>> {

@@ -80,8 +80,8 @@ enum Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Takes {
     time: Duration,
-    /// It takes longer: until others have ended so many turns.
-    turns: u32,
+    /// It takes longer: until others have ended so many iterations.
+    iterations: u32,
     /// A read gives what was there at first.
     is_old: bool,
 }
@@ -89,7 +89,7 @@ struct Takes {
 /// Most bytes at each end of a discarded range that change.
 const SCRIBBLED: u64 = 32 << 10;
 
-/// Longest time of a request that waits for turns of others.
+/// Longest time of a request that waits for iterations of others.
 const LINGER_MAX: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug)]
@@ -278,9 +278,9 @@ impl Medium {
     fn begin(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
         let begun = self.draw(kind, offset, bytes);
         if self.tells {
-            let (who, len) = (std::thread::current(), bytes.map_or(0, <[u8]>::len));
-            let (who, now) = (who.name().unwrap_or_default(), Instant::now());
-            println!("{now:?} {who}: {kind:?} of {len} at {offset}: {begun:?}");
+            let (name, len) = (std::thread::current(), bytes.map_or(0, <[u8]>::len));
+            let (name, now) = (name.name().unwrap_or_default(), Instant::now());
+            println!("{now:?} {name}: {kind:?} of {len} at {offset}: {begun:?}");
         }
         begun
     }
@@ -327,14 +327,15 @@ impl Medium {
         let slow = if is_slow { [8, 8, 100][state.rng.random_range(0..3)] } else { 1 };
         let nanos = if most == 0 { 0 } else { state.rng.random_range(most / 10..=most) };
         let lingers = state.rng.random_range(0..100) < self.speed.linger_percent;
-        let turns = if lingers { state.rng.random_range(1..=self.speed.turns) } else { 0 };
+        let iterations =
+            if lingers { state.rng.random_range(1..=self.speed.iterations) } else { 0 };
         let is_old = state.rng.random();
-        Ok(Takes { time: Duration::from_nanos(nanos * slow), turns, is_old })
+        Ok(Takes { time: Duration::from_nanos(nanos * slow), iterations, is_old })
     }
 
-    fn pass(&self, Takes { time, turns, .. }: Takes) -> io::Result<()> {
-        if turns > 0 {
-            thread::linger(turns, LINGER_MAX);
+    fn pass(&self, Takes { time, iterations, .. }: Takes) -> io::Result<()> {
+        if iterations > 0 {
+            thread::linger(iterations, LINGER_MAX);
         }
         if time.is_zero() {
             uext4_schedule::point();
@@ -434,7 +435,7 @@ impl Device for Medium {
             match self.begin(Kind::Write, run.offset, Some(&bytes)) {
                 Ok(takes) => {
                     longest.time = longest.time.max(takes.time);
-                    longest.turns = longest.turns.max(takes.turns);
+                    longest.iterations = longest.iterations.max(takes.iterations);
                     under_way.push(self.launch(run.offset, bytes));
                 }
                 Err(error) => failed = Err(error),

@@ -2,7 +2,7 @@
 //!
 //! # What
 //! [`run`] takes a volume through several *lives* under the seeded scheduler of `uext4-schedule`:
-//! callers, committer, checkpointer, flusher and whoever closes the volume are threads of one
+//! callers, committer, checkpointer, flusher and the closing thread are threads of one
 //! simulation, with its clock, on a simulated device ([`Medium`]). A life ends with a loss of
 //! power, a close, or a close beside callers; the image that is left is recovered, checked and
 //! compared with the model, and the next life goes on with it. The same [`Case`] gives the same
@@ -21,8 +21,10 @@
 //! | [`coverage`] | what the runs have reached |
 //! | [`campaign`] | many seeds in processes of their own, and the shrinking of one that fails |
 
+mod around;
 mod caller;
 pub mod campaign;
+mod case;
 pub mod coverage;
 mod fault;
 mod judge;
@@ -38,10 +40,11 @@ mod refuse;
 mod scene;
 mod tenant;
 
+pub use case::Case;
 pub use coverage::Coverage;
 pub use medium::Medium;
 pub use part::{Part, Parts};
-pub use plan::{Case, Plan};
+pub use plan::Plan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +93,7 @@ pub fn run(case: &Case) -> Report {
         patience: plan::PATIENCE,
         processors: plan.processors,
     };
-    let progress = life::Progress::default();
+    let progress = around::Progress::default();
     let seen = progress.clone();
     let outcome = uext4_schedule::run(settings, move || life::run(&plan, &progress));
     let mut report = seen.report();

@@ -1,6 +1,6 @@
 //! Threads beside the callers: look-ups by number, syncs, trims, and those of other modules.
 
-use super::life::Around;
+use super::around::Around;
 use super::onlooker::look_on;
 use super::part::{Part, Parts};
 use super::racer::{collide, race};
@@ -15,7 +15,7 @@ use uext4_schedule::thread::{self, JoinHandle};
 
 type Work = fn(&Around, &mut StdRng) -> Result<(), Error>;
 
-/// What runs beside the callers, and the longest pause between its turns in microseconds.
+/// What runs beside the callers, and the longest pause between its iterations in microseconds.
 const NEIGHBOURS: &[(Part, Work, u64)] = &[
     (Part::Peek, peek, 3_000),
     (Part::Sync, sync, 60_000),
@@ -33,7 +33,7 @@ const NEIGHBOURS: &[(Part, Work, u64)] = &[
 ];
 
 /// Turns after which pauses grow.
-const TURNS: u64 = 200;
+const ITERATIONS: u64 = 200;
 
 /// Starts those that are part of the run.
 pub(super) fn start(around: &Arc<Around>) -> Vec<JoinHandle<()>> {
@@ -57,17 +57,17 @@ fn repeat(around: &Around, part: Part, work: Work, pause: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     // A device without latency, and callers without pauses: time stands nearly still.
     let pause = if around.plan.parts.has(Part::Pauses) { pause } else { pause / 10 };
-    let mut turns = 0;
+    let mut iterations = 0;
     while !around.enough.load(Ordering::Relaxed) {
         match work(around, &mut rng) {
             Ok(()) => {}
             Err(error) if around.excuses(&error) => return,
             Err(error) => return around.progress.fault(format!("{part}: {error}")),
         }
-        uext4_schedule::turn();
+        uext4_schedule::iteration();
         // Callers may wait for long: a run is not to be filled by others meanwhile.
-        turns += 1;
-        let pause = pause * (1 + turns / TURNS).pow(2);
+        iterations += 1;
+        let pause = pause * (1 + iterations / ITERATIONS).pow(2);
         thread::sleep(Duration::from_micros(rng.random_range(0..pause)));
     }
 }

@@ -5,7 +5,7 @@
 //! the model needs not know of it. What changes is which thread writes a file back, and when:
 //! beside the owner's next call on it, and in one group with files of others.
 
-use super::life::Around;
+use super::around::Around;
 use super::part::Part;
 use crate::operation::own_name;
 use rand::Rng;
@@ -15,14 +15,14 @@ use uext4::{Error, ErrorKind, FileKind, InodeRef, Volume};
 /// Deepest directory that is looked into.
 const DEPTH: u32 = 3;
 
-/// One turn of an onlooker.
+/// One iteration of an onlooker.
 pub(super) fn look_on(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
     let volume = &around.volume;
     let thread = around.threads[rng.random_range(0..around.threads.len())];
     let dir = volume.lookup(&volume.root()?, &own_name(thread))?;
     let Some(inode) = some_file(volume, dir, rng)? else { return Ok(()) };
     for _ in 0..rng.random_range(1..4) {
-        match turn(volume, &inode, rng) {
+        match iteration(volume, &inode, rng) {
             // The owner's request failed for a moment, or its file has gone.
             Err(error) if around.plan.parts.has(Part::Trouble) && is_of_owner(&error) => {}
             Err(error) if *error.kind() == ErrorKind::NotFound => {}
@@ -66,7 +66,7 @@ fn some_file(
     Ok(None)
 }
 
-fn turn(volume: &Volume, inode: &InodeRef, rng: &mut StdRng) -> Result<(), Error> {
+fn iteration(volume: &Volume, inode: &InodeRef, rng: &mut StdRng) -> Result<(), Error> {
     let file = volume.open_file(inode)?;
     let block = volume.layout().block_size as usize;
     match rng.random_range(0..12) {

@@ -30,8 +30,8 @@ pub enum Part {
     Dax,
     /// Inode tables are initialised lazily, over old inodes.
     LazyTables,
-    /// Data modes and contrast options.
-    Contrast,
+    /// Data modes and ablation options.
+    Ablation,
     /// Caches hold a few blocks, inodes and pages.
     SmallCache,
     /// Callers pause between operations.
@@ -68,7 +68,7 @@ const ALL: &[(Part, &str, u32)] = &[
     (Part::Sync, "sync", 50),
     (Part::Dax, "dax", 10),
     (Part::LazyTables, "lazy-tables", 35),
-    (Part::Contrast, "contrast", 50),
+    (Part::Ablation, "ablation", 50),
     (Part::SmallCache, "small-cache", 60),
     (Part::Pauses, "pauses", 60),
     (Part::Latency, "latency", 80),
@@ -91,7 +91,7 @@ const FEW: &[(Part, u32)] = &[
     (Part::WriteErrors, 20),
     (Part::Dax, 6),
     (Part::LazyTables, 15),
-    (Part::Contrast, 25),
+    (Part::Ablation, 25),
     (Part::SmallCache, 75),
     (Part::Pauses, 35),
     (Part::Latency, 80),

@@ -1,11 +1,12 @@
 //! Everything that a seed draws before the run begins.
 
+use super::case::Case;
 use super::part::{Part, Parts};
 use super::scene::{Failing, Moments, Scene};
 use super::tenant::Tenancy;
 use crate::category::{CATEGORIES, Category};
 use crate::oracle::JUNK;
-use crate::run::CONTRASTS;
+use crate::run::ABLATIONS;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,60 +15,11 @@ use std::fmt;
 use std::time::Duration;
 use uext4::MountOptions;
 use uext4::config::{DataMode, DaxMode};
-use uext4::injected_faults::Fault;
 use uext4_device::{Device, MemoryDevice};
 use uext4_schedule::Policy;
 
 /// Simulated time in which no operation ends: nothing goes on any more.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
-
-/// A seed, and what of its run is left out: what a failing run is shrunk by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Case {
-    /// Everything is drawn from it.
-    pub seed: u64,
-    /// Operations of each caller in each life, at most.
-    pub operations: Option<usize>,
-    /// Callers, at most.
-    pub threads: Option<u32>,
-    /// Lives, at most.
-    pub lives: Option<usize>,
-    /// Preemptions, at most.
-    pub preemptions: Option<u64>,
-    /// Parts that are in whatever the seed draws.
-    pub with: Parts,
-    /// Parts that are left out.
-    pub without: Parts,
-    /// A mistake of the engine that is switched on.
-    pub fault: Option<Fault>,
-    /// e2fsck judges each recovered image, and not some.
-    pub e2fsck: bool,
-    /// What each caller does is printed.
-    pub verbose: bool,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--seed {}", self.seed)?;
-        let mut number = |word: &str, value: Option<u64>| match value {
-            Some(value) => write!(f, " --{word} {value}"),
-            None => Ok(()),
-        };
-        number("operations", self.operations.map(|n| n as u64))?;
-        number("threads", self.threads.map(u64::from))?;
-        number("lives", self.lives.map(|n| n as u64))?;
-        number("preemptions", self.preemptions)?;
-        for (word, parts) in [("with", self.with), ("without", self.without)] {
-            if parts != Parts::default() {
-                write!(f, " --{word} {parts}")?;
-            }
-        }
-        if let Some(fault) = self.fault {
-            write!(f, " --inject {fault:?}")?;
-        }
-        if self.e2fsck { f.write_str(" --e2fsck") } else { Ok(()) }
-    }
-}
 
 /// How a life of the volume ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +32,7 @@ pub(super) enum End {
     Close,
     /// The volume is closed after about this time, with callers inside.
     CloseBeside { after: Duration },
-    /// The volume is made read-only likewise.
+    /// The volume is made read-only after about this time, with callers inside.
     ReadOnlyBeside { after: Duration },
     /// The volume is forgotten where it stands.
     Abandon,
@@ -90,7 +42,7 @@ pub(super) enum End {
 #[derive(Clone, Debug)]
 pub(super) struct LifePlan {
     pub(super) options: MountOptions,
-    pub(super) contrast: &'static str,
+    pub(super) ablation: &'static str,
     pub(super) category: Category,
     /// Of a narrow run: the callers do these kinds of operation, on so few files.
     pub(super) scene: Option<Scene>,
@@ -115,9 +67,9 @@ pub(super) struct Speed {
     /// Of a hundred requests so many take eight or a hundred times as long, so that commits pass
     /// them.
     pub(super) slow_percent: u32,
-    /// So many last until others have ended some turns, `turns` at most.
+    /// So many last until others have ended some iterations, `iterations` at most.
     pub(super) linger_percent: u32,
-    pub(super) turns: u32,
+    pub(super) iterations: u32,
 }
 
 impl Speed {
@@ -126,7 +78,7 @@ impl Speed {
         flush: Duration::ZERO,
         slow_percent: 0,
         linger_percent: 0,
-        turns: 1,
+        iterations: 1,
     };
 }
 
@@ -162,7 +114,7 @@ impl Plan {
     /// The plan of a case. What the case leaves out changes nothing of the rest.
     ///
     /// # Panics
-    /// If a contrast is no mount option.
+    /// If an ablation is no mount option.
     #[must_use]
     pub fn draw(case: &Case) -> Plan {
         let mut rng = StdRng::seed_from_u64(case.seed);
@@ -183,7 +135,7 @@ impl Plan {
                 flush: micros([50, 2_000, 40_000][rng.random_range(0..3)]),
                 slow_percent: [0, 5, 20][rng.random_range(0..3)],
                 linger_percent: [0, 1, 4, 15][rng.random_range(0..4)],
-                turns: [3, 15][rng.random_range(0..2)],
+                iterations: [3, 15][rng.random_range(0..2)],
             },
             false => Speed::AT_ONCE,
         };
@@ -294,9 +246,9 @@ fn draw_life(
         true => [64 << 10, 64 << 10, 512 << 10, 2 << 20][rng.random_range(0..4)],
         false => MountOptions::CACHE_BYTES_MIN,
     };
-    let contrast = CONTRASTS[rng.random_range(0..CONTRASTS.len())];
-    let contrast = if parts.has(Part::Contrast) { contrast } else { "delalloc" };
-    for word in contrast.split(',') {
+    let ablation = ABLATIONS[rng.random_range(0..ABLATIONS.len())];
+    let ablation = if parts.has(Part::Ablation) { ablation } else { "delalloc" };
+    for word in ablation.split(',') {
         options.parse(word).expect("a mount option");
     }
     if parts.has(Part::Trim) && rng.random_bool(0.5) {
@@ -353,7 +305,7 @@ fn draw_life(
     let moments = Moments::draw(rng);
     LifePlan {
         options,
-        contrast,
+        ablation,
         category,
         scene,
         tenancy,
@@ -399,7 +351,7 @@ impl fmt::Display for Plan {
                 "\n  {} x {} {} {:?}, cache {} KiB, commit {} ms, expire {} ms, {:?}",
                 life.operations,
                 kinds.unwrap_or_else(|| life.category.to_string()),
-                life.contrast,
+                life.ablation,
                 life.tenancy,
                 life.options.cache_bytes >> 10,
                 life.options.commit_interval_ms,

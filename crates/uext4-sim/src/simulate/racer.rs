@@ -6,7 +6,7 @@
 //! is a write that came to blocks which belong to another file by then. The same holds after a
 //! crash, so these files are checked in every recovered volume ([`check`]).
 
-use super::life::Around;
+use super::around::Around;
 use crate::content::{self, FileBytes};
 use crate::operation::{Id, Place};
 use crate::view::View;
@@ -29,7 +29,7 @@ const FILES: u32 = 3;
 /// Largest file, in blocks.
 const BLOCKS: u64 = 24;
 
-/// One turn of a racer.
+/// One iteration of a racer.
 pub(super) fn race(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
     // Asynchronous commits may show anything in what was not synced (D32).
     if around.life.options.journal_async_commit {
@@ -41,13 +41,13 @@ pub(super) fn race(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
     let name = format!("f{}", rng.random_range(0..if gathers { 1 } else { FILES })).into_bytes();
     let dir = volume.lookup(&volume.root()?, SHARED_FILES_NAME)?;
     for _ in 0..rng.random_range(1..6) {
-        let done = turn(around, rng, &dir, &name, gathers);
+        let done = iteration(around, rng, &dir, &name, gathers);
         match done {
             // Another one has removed or made it.
             Err(error) if is_expected(&error) => {}
             other => other?,
         }
-        around.progress.turn();
+        around.progress.iteration();
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ fn is_expected(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Exists | ErrorKind::NoSpace)
 }
 
-fn turn(
+fn iteration(
     around: &Around,
     rng: &mut StdRng,
     dir: &InodeRef,

@@ -1,6 +1,6 @@
 //! Calls that must be refused, beside all others: what they have taken until then they give back.
 
-use super::life::Around;
+use super::around::Around;
 use super::racer::{ANCHOR, PLAIN, SHARED_FILES_NAME};
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -22,7 +22,7 @@ type Call = fn(&At<'_>) -> Result<(), Error>;
 
 const OWNER: Owner = Owner { uid: 0, gid: 0 };
 
-/// One turn.
+/// One iteration.
 pub(super) fn be_refused(around: &Around, rng: &mut StdRng) -> Result<(), Error> {
     let volume = &around.volume;
     let root = volume.root()?;

@@ -33,7 +33,7 @@ impl Scene {
         let nodes = [2, 2, 6, 12, 30][rng.random_range(0..5)];
         let blocks = [3, 8, 24, 100][rng.random_range(0..4)];
         let (kinds, cuts) = (Kinds::draw(rng), rng.random_range(2..=8));
-        // Trouble comes to those who cut files.
+        // Errors are made while files are truncated.
         let kinds = if parts.has(Part::Trouble) { kinds.with(cuts, "resize") } else { kinds };
         Scene { kinds, nodes, blocks }
     }

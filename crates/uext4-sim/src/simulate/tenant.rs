@@ -7,12 +7,12 @@
 //! holds nothing but it and zeroes ([`super::racer::check`]). There is room for
 //! - all files at their largest, and then no call may say that there is none; or
 //! - half of that, and then each call may say so that asks for more, but no sync of what was
-//!   taken, and nobody who gives blocks back.
+//!   taken, and no thread that releases blocks.
 //!
 //! From time to time all callers stop, and one of them syncs the volume: what was promised must be
 //! there without anybody giving something back.
 
-use super::life::Around;
+use super::around::Around;
 use super::racer::{self, SHARED_FILES, SHARED_FILES_NAME};
 use crate::operation::Id;
 use crate::run;
@@ -158,7 +158,7 @@ enum Wish {
 }
 
 /// One operation of a caller. `home`: the file that it uses most.
-pub(super) fn turn(
+pub(super) fn iteration(
     around: &Around,
     tenancy: &Tenancy,
     home: u32,
@@ -268,7 +268,7 @@ impl Meeting {
     pub(super) fn leave(&self) {
         let mut state = self.state.lock();
         state.expected -= 1;
-        // One of those who wait takes the lead.
+        // One of the waiters takes the lead.
         self.is_over.notify_one();
     }
 }

@@ -5,7 +5,7 @@
 //! mount by uext4; `e2fsck -fn` must find nothing, and the kernel's mount of the image must show
 //! the identical tree. *Backward*: it is untarred into a mount by the kernel; uext4 must show it
 //! identical; then names are removed and files rewritten through uext4
-//! ([`change()`](change::change)), likewise in the folder, and the kernel must show what the
+//! ([`change()`](change::change)) and in the folder, and the kernel must show what the
 //! folder holds.
 //!
 //! # Not covered
@@ -138,7 +138,7 @@ impl Trial {
             }
         }
         if !is_root() {
-            // The mount will be an ordinary user's, who works as root of the image.
+            // The mount will be an ordinary user's, which works as root of the image.
             self.open_root(&path)?;
         }
         Ok(path)
@@ -201,12 +201,12 @@ impl Trial {
     }
 }
 
-fn same(tree: &Path, shown: &Path, who: &str) -> Result<(), String> {
+fn same(tree: &Path, shown: &Path, shown_by: &str) -> Result<(), String> {
     let differences = compare::trees(tree, shown, Scope::default())?;
     if differences.is_empty() {
         return Ok(());
     }
-    Err(format!("{who} differs from the tree:\n  {}", differences.join("\n  ")))
+    Err(format!("{shown_by} differs from the tree:\n  {}", differences.join("\n  ")))
 }
 
 fn remove(path: &Path) -> Result<(), String> {

@@ -6,7 +6,7 @@ use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::{Campaign, Depth, Effort, Samples};
 use uext4_sim::mount::why_no_loop;
 use uext4_sim::oracle::e2fsck;
-use uext4_sim::run::CONTRASTS;
+use uext4_sim::run::ABLATIONS;
 
 /// Record loads and judge what a loss of power leaves
 #[derive(clap::Args)]
@@ -23,9 +23,9 @@ pub(crate) struct Args {
     /// One category instead of all
     #[arg(long)]
     category: Option<Category>,
-    /// Only the seeds of this data mode or contrast option
-    #[arg(long, value_name = "WORD")]
-    contrast: Option<String>,
+    /// Only the seeds of this data mode or ablation option
+    #[arg(long, value_name = "WORD", alias = "contrast")]
+    ablation: Option<String>,
     /// Threads that judge; 0: one for each processor
     #[arg(long, default_value_t = 0)]
     workers: usize,
@@ -80,8 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     campaign.categories = args.category.map_or(CATEGORIES.to_vec(), |category| vec![category]);
     campaign.workers = args.workers;
     campaign.tells = args.verbose;
-    if let Some(word) = args.contrast.as_deref().filter(|word| !campaign.keep_to(word)) {
-        return Err(format!("'{word}' is none of {}", CONTRASTS.join(", ")));
+    if let Some(word) = args.ablation.as_deref().filter(|word| !campaign.keep_to(word)) {
+        return Err(format!("'{word}' is none of {}", ABLATIONS.join(", ")));
     }
     let summary = campaign.run()?;
     println!("{summary}");

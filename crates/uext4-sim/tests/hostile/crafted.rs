@@ -176,7 +176,7 @@ fn each_others_child() -> MemoryDevice {
     device
 }
 
-/// Many threads, each with its own idea of who is above whom.
+/// Many threads, each with its own idea of which directory is above which.
 fn loops(volume: &Volume) {
     let root = volume.root().expect("root");
     let (a, b) = (volume.lookup(&root, b"a").expect("a"), volume.lookup(&root, b"b").expect("b"));

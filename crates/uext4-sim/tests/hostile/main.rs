@@ -1,4 +1,4 @@
-//! Hostile images: nothing that a device holds may panic, hang or eat the memory of whoever opens
+//! Hostile images: nothing that a device holds may panic, hang or eat the memory of a program that opens
 //! it.
 //!
 //! Three sources: the damaged images of a folder (`UEXT4_IMAGES`), small images of our own with
@@ -18,9 +18,9 @@ mod child;
 #[path = "../../../uext4/tests/common/mod.rs"]
 mod common;
 mod crafted;
+mod damaged;
 mod exercise;
 mod fuzz;
 mod images;
-mod mutate;
 mod population;
 mod random;

@@ -22,8 +22,8 @@ struct Yielding(Arc<MemoryDevice>, usize);
 impl Yielding {
     fn new(inner: Arc<MemoryDevice>) -> Yielding {
         static SCHEDULE: AtomicUsize = AtomicUsize::new(0);
-        let turn = SCHEDULE.fetch_add(1, Ordering::Relaxed);
-        Yielding(inner, [2, 20, 60, 1500][turn % 4])
+        let number = SCHEDULE.fetch_add(1, Ordering::Relaxed);
+        Yielding(inner, [2, 20, 60, 1500][number % 4])
     }
 }
 
@@ -145,8 +145,8 @@ fn direct_overwrites_and_removals() {
     assert!(taken > 1_000, "the blocks were taken in {taken} schedules only");
 }
 
-/// A direct overwrite that has returned is what a buffered read shows, whoever else reads through
-/// the cache, or cuts the file, meanwhile.
+/// A direct overwrite that has returned is what a buffered read shows, while others read through
+/// the cache or truncate the file.
 fn caching() {
     let (device, volume, file) = with_a_direct_file();
     let file = Arc::new(file);
@@ -260,7 +260,7 @@ fn a_removal_that_does_not_wait_is_found() {
     });
 }
 
-/// And who waits, but does not see all who are inside.
+/// A remover that waits, but does not see all readers.
 #[cfg(feature = "injected-faults")]
 #[test]
 fn a_removal_without_a_fence_is_found() {

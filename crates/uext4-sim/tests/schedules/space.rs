@@ -46,7 +46,7 @@ fn allocator() {
 /// An image with 14 free blocks.
 pub(crate) static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| fill(IMAGE.snapshot()));
 
-/// Likewise, of which none is root's: what is given back goes to root's reserve first, and past
+/// An image with 14 free blocks, of which none is root's: what is released goes to root's reserve first, and past
 /// the cells.
 pub(crate) static BARE: LazyLock<MemoryDevice> = LazyLock::new(|| {
     let device = MemoryDevice::new(4 << 20);
@@ -197,7 +197,7 @@ fn little_space(words: &'static str) {
     for thread in threads {
         thread.join().unwrap();
     }
-    // Not before: the committer gives frees back when it has woken who waited.
+    // Not before: the committer releases freed blocks after it has woken the waiters.
     volume.clone().close().unwrap();
     let free = volume.stat_fs().blocks_free;
     expect_clean(&device);
@@ -212,7 +212,7 @@ fn allocate_free_reserve_and_commit() {
 }
 
 #[test]
-fn allocate_free_reserve_and_commit_by_the_contrast() {
+fn allocate_free_reserve_and_commit_by_the_ablation() {
     explore(|| {
         little_space("mb_free=global,mb_trylock=0,mb_optimize_scan=0,mb_stream_goal=global")
     });

@@ -1,10 +1,9 @@
-//! `uext4 lab pair`: loads on two builds of uext4, in turns.
+//! `uext4 lab pair`: loads on two builds of uext4, run alternately.
 //!
-//! Each round takes A, B, B, A: what drifts with time alone cancels, and the two turns of a build
-//! are an A/A pair. Each turn is a process of its own.
+//! Each round takes A, B, B, A: what drifts with time alone cancels, and the two runs of a build
+//! are an A/A pair. Each run is a process of its own.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +18,7 @@ pub(crate) struct Args {
     /// Folder for the two runs, a.jsonl and b.jsonl
     #[arg(long)]
     out: PathBuf,
-    /// Rounds of two turns of each build
+    /// Rounds of two runs of each build
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     #[command(flatten)]
@@ -33,23 +32,38 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let own = std::env::current_exe().at("lab", "this program")?;
     std::fs::create_dir_all(&args.out).at("lab", args.out.display())?;
-    let [a, b] = ["a.jsonl", "b.jsonl"].map(|name| args.out.join(name));
-    let create = |path: &Path| File::create(path).at("lab", path.display());
-    let (mut of_a, mut of_b) = (create(&a)?, create(&b)?);
-    for round in 1..=args.rounds {
-        say(&format!("lab: round {round} of {}", args.rounds));
-        for (at, is_own) in [false, true, true, false].into_iter().enumerate() {
-            let (program, out) =
-                if is_own { (&own, &mut of_b) } else { (&args.program, &mut of_a) };
-            turn(program, &args.load, round == 1 && at == 0, out)?;
-        }
+    let paths = ["a.jsonl", "b.jsonl"].map(|name| args.out.join(name));
+    let figures = measure(&args.program, &own, &args.load, args.rounds, true)?;
+    for (path, figures) in paths.iter().zip(figures) {
+        std::fs::write(path, figures).at("lab", path.display())?;
     }
-    args.judging.judge(&a, &b)
+    args.judging.judge(&paths[0], &paths[1])
 }
 
-/// One turn of a build; its figures go to `out`. What it notes is the same in each, and told if it
-/// is the first or fails.
-fn turn(program: &Path, load: &[OsString], is_first: bool, out: &mut File) -> Result<()> {
+/// Runs a load on the builds A and B, and returns the figures of each.
+pub(super) fn measure(
+    a: &Path,
+    b: &Path,
+    load: &[OsString],
+    rounds: u32,
+    is_told: bool,
+) -> Result<[Vec<u8>; 2]> {
+    let mut figures = [Vec::new(), Vec::new()];
+    for round in 1..=rounds {
+        if is_told {
+            say(&format!("lab: round {round} of {rounds}"));
+        }
+        for (at, build) in [0, 1, 1, 0].into_iter().enumerate() {
+            let is_first = is_told && round == 1 && at == 0;
+            figures[build].extend(run_once([a, b][build], load, is_first)?);
+        }
+    }
+    Ok(figures)
+}
+
+/// One run of a build; returns its figures. What it notes is the same in each, and told if it is
+/// the first or fails.
+fn run_once(program: &Path, load: &[OsString], is_first: bool) -> Result<Vec<u8>> {
     let mut command = Command::new(program);
     command.args(["lab", "run"]).args(load).args(["--peer", "none", "--rounds", "1", "--json"]);
     let output = command.stdin(Stdio::null()).output().at("lab", program.display())?;
@@ -59,5 +73,5 @@ fn turn(program: &Path, load: &[OsString], is_first: bool, out: &mut File) -> Re
     if !output.status.success() {
         return Err(Why::new(format!("lab run: {}", output.status)).at("lab", program.display()));
     }
-    out.write_all(&output.stdout).at("lab", "figures")
+    Ok(output.stdout)
 }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use uext4::{MountOptions, Volume};
 use uext4_device::{MemoryDevice, SharedDevice};
 use uext4_sim::anatomy::Anatomy;
-use uext4_sim::mutate::Mutator;
+use uext4_sim::structure_damage::Mutator;
 
-const CHILD: &str = "mutate::many_cases";
+const CHILD: &str = "damaged::many_cases";
 /// Cases of an ordinary run.
 const CASES: u64 = 2000;
 /// Time for one case, in a debug build on a busy machine.

@@ -23,7 +23,7 @@ fn disjoint_names_are_exactly_what_each_thread_made() {
         let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 32, features: "" };
         let mut plan = Plan { category, closes: true, operations: 250, ..Plan::with(seed, shape) };
         if category == Category::NoSpace {
-            plan.contrast = "delalloc";
+            plan.ablation = "delalloc";
         }
         let mut run =
             record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
@@ -86,6 +86,6 @@ fn names_of_a_shared_directory_are_linearizable() {
         assert!(explained, "round {round}: {calls:#?} ends with {names:?}");
     }
     println!("{ROUNDS} rounds, {overlapping} calls overlapped others");
-    assert!(overlapping > 0, "the threads took turns: nothing was tested");
+    assert!(overlapping > 0, "the threads ran one after the other: nothing was tested");
     volume.close().unwrap();
 }

@@ -127,12 +127,12 @@ fn each_read_fails_once() {
 #[test]
 fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
     let _watchdog = Watchdog::start("errseq", BOUND);
-    for contrast in ["delalloc", "nodelalloc"] {
+    for ablation in ["delalloc", "nodelalloc"] {
         let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
         let medium = Arc::new(make(&shape, 9).expect("an image"));
         let device = Arc::new(FaultDevice::new(medium.clone()));
         let mut options = MountOptions::default();
-        options.parse(contrast).expect("an option");
+        options.parse(ablation).expect("an option");
         let volume = Volume::open(device.clone(), options).expect("it opens");
         let owner = Owner::default();
         let new =
@@ -148,7 +148,7 @@ fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
         // Without delayed allocation the write itself meets the device.
         let written = one.write_at(2_000, &[2; 5_000]);
         let synced = one.sync(false);
-        assert!(written.is_err() || synced.is_err(), "{contrast}: nobody was told");
+        assert!(written.is_err() || synced.is_err(), "{ablation}: nobody was told");
         assert_eq!(device.struck(), 1);
         let third = volume.open_file(&inode).unwrap();
         two.sync(false).expect_err("the second file was open when it happened");
@@ -157,19 +157,19 @@ fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
         third.sync(false).expect("opened afterwards");
         let mut bytes = [0; 5_000];
         third.read_at(2_000, &mut bytes).unwrap();
-        assert!(bytes == [2; 5_000], "{contrast}: what failed was not tried again");
+        assert!(bytes == [2; 5_000], "{ablation}: what failed was not tried again");
 
         device.reset();
         let times = Times::Once;
         device.arm(FaultPlan { operation: Request::Flush, nth, times, fault });
         for round in 0..3 {
             let done = one.write_at(0, &[3; 100]).and_then(|_| one.sync(false));
-            done.expect_err(&format!("{contrast}: round {round} after a failed flush"));
+            done.expect_err(&format!("{ablation}: round {round} after a failed flush"));
         }
         // Syncs of one tick of the clock may have had nothing to commit: this has.
         let _ = volume.create(&volume.root().unwrap(), b"more", &new);
         volume.space().journal().commit_all().expect_err("nothing can be durable");
-        assert!(volume.read_only_reason().is_some(), "{contrast}: the journal has ended");
+        assert!(volume.read_only_reason().is_some(), "{ablation}: the journal has ended");
         let root = volume.root().unwrap();
         volume.create(&root, b"late", &new).expect_err("read-only");
         volume.close().expect_err("it cannot be clean");
@@ -179,7 +179,7 @@ fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
         let inode = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
         let file = volume.open_file(&inode).unwrap();
         file.read_at(2_000, &mut bytes).unwrap();
-        assert!(bytes == [2; 5_000], "{contrast}: what was synced is not there");
+        assert!(bytes == [2; 5_000], "{ablation}: what was synced is not there");
         volume.close().unwrap();
     }
 }

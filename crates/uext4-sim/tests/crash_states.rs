@@ -30,7 +30,7 @@ fn effort() -> Effort {
     }
 }
 
-/// A fixed number of seeds of each category, under each contrast option.
+/// A fixed number of seeds of each category, under each ablation option.
 #[test]
 fn every_category() {
     if e2fsck().is_none() {

@@ -1,0 +1,48 @@
+//! What the tests of the loads share.
+
+use std::path::{Path, PathBuf};
+
+use uext4_lab::{Event, Measurement, Plan, run};
+
+/// The uext4 command: what `UEXT4` names, else what cargo has built beside this program.
+#[allow(dead_code)] // not every test runs mounts
+pub fn built_command() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("UEXT4") {
+        return Some(named.into());
+    }
+    let own = std::env::current_exe().ok()?;
+    Some(own.parent()?.parent()?.join("uext4")).filter(|path| path.is_file())
+}
+
+/// What a plan gave: no target may fail.
+#[allow(dead_code)] // not every test reads all
+pub struct Told {
+    pub figures: Vec<Measurement>,
+    pub notes: Vec<String>,
+    pub skipped: Vec<String>,
+}
+
+/// Runs a plan.
+pub fn measure(plan: &Plan) -> Told {
+    let mut told = Told { figures: Vec::new(), notes: Vec::new(), skipped: Vec::new() };
+    run(plan, &mut |event| match event {
+        Event::Run { .. } => {}
+        Event::Note(load, text) => told.notes.push(format!("{}: {text}", load.id)),
+        Event::Measured(figure) => told.figures.push(figure.clone()),
+        Event::Skipped(target, reason) => {
+            println!("skipped: {}: {reason}", target.name());
+            told.skipped.push(reason);
+        }
+        Event::Failed(load, target, error) => {
+            panic!("{} on {}: {error}", load.id, target.name())
+        }
+    })
+    .expect("the run");
+    told.notes.iter().for_each(|note| println!("{note}"));
+    told
+}
+
+pub fn assert_empty(folder: &Path) {
+    let left: Vec<_> = folder.read_dir().unwrap().collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}

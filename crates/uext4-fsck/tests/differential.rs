@@ -1,8 +1,8 @@
 //! Seeded damage, judged by the checker and by e2fsck -fn.
 //!
-//! Fault model: see `uext4_sim::structure_damage`; shapes of images: `uext4_sim::shape`. Where verdicts
-//! differ there is a reason in `uext4_sim::fsck_diff::Reason`. `UEXT4_FSCK_CASES` sets how many
-//! cases there are; `cargo xtask fsck-diff` runs 1,000. Needs mke2fs and e2fsck; says so and
+//! Fault model: see `uext4_sim::structure_damage`; shapes of images: `uext4_sim::shape`. Where
+//! verdicts differ there is a reason in `uext4_sim::fsck_diff::Reason`. `UEXT4_FSCK_CASES` sets how
+//! many cases there are; `cargo xtask fsck-diff` runs 1,000. Needs mke2fs and e2fsck; says so and
 //! passes where they are missing.
 
 use uext4_fsck::{Options, check};

@@ -2,8 +2,8 @@
 //!
 //! What: a [`Load`] is an experiment or something a user does all day; a [`Target`] is what it is
 //! done on: the library in this process, a uext4 mount, the kernel's ext4 on a loop device,
-//! fuse2fs, no file system. [`run`] runs the targets one after the other, in rounds, and hands each figure to its
-//! caller as a [`Measurement`].
+//! fuse2fs, no file system. [`run`] runs the targets one after the other, in rounds, and hands each
+//! figure to its caller as a [`Measurement`].
 //!
 //! Invariants:
 //! - All targets start from the same bytes and do the same operations; the clock stops when the

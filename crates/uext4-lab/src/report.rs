@@ -132,8 +132,8 @@ impl Summary {
         self.measurements.push(measurement);
     }
 
-    /// A table: for each load and target the median (least to most), and how many times as good uext4
-    /// is as each peer, pair by pair: the figures of one round are one pair.
+    /// A table: for each load and target the median (least to most), and how many times as good
+    /// uext4 is as each peer, pair by pair: the figures of one round are one pair.
     #[must_use]
     pub fn to_text(&self) -> String {
         let metrics = in_order(self.measurements.iter().map(|m| m.metric));

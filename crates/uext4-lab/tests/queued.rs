@@ -1,9 +1,9 @@
 //! E4 with a small file and little time, on every target that the machine has.
 //!
-//! Fault model: a target that does not run where it can; requests that are lost, torn or go elsewhere
-//! (the run reads back and fails the run); an image that is not clean or whose file has moved; a
-//! figure that is missing or not in the documented form; something left behind. Not covered:
-//! whether figures mean anything at this size.
+//! Fault model: a target that does not run where it can; requests that are lost, torn or go
+//! elsewhere (the run reads back and fails the run); an image that is not clean or whose file has
+//! moved; a figure that is missing or not in the documented form; something left behind. Not
+//! covered: whether figures mean anything at this size.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{assert_empty, measure};
-use uext4_lab::{Load, Measurement, Plan, Route, Target, run};
+use uext4_lab::{Load, Measurement, Plan, Route, Target};
 
 const SIZES: [u32; 2] = [4096, 12288];
 const METRICS: [&str; 7] = [

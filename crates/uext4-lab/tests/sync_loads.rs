@@ -94,7 +94,8 @@ fn the_library_and_the_baseline_run_everywhere() {
     for variant in ["journal=4", "commit=1,journal=4"] {
         assert_eq!(value(&figures, "E0", ("uext4", variant), "operations"), wanted);
     }
-    // A batch of the baseline takes two flushes where data has to be mapped and one where it has not.
+    // A batch of the baseline takes two flushes where data has to be mapped and one where it has
+    // not.
     let per_batch = |id, variant| {
         let get = |metric| value(&figures, id, ("raw", variant), metric).unwrap();
         get("flushes_per_fsync") * get("handles_per_txn")

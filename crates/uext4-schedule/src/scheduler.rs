@@ -139,8 +139,8 @@ pub fn progress() {
     });
 }
 
-/// The calling thread has ended an iteration of what it does again and again: threads that are stopped
-/// may wait for some iterations of others.
+/// The calling thread has ended an iteration of what it does again and again: threads that are
+/// stopped may wait for some iterations of others.
 pub fn iteration() {
     with_me(|scheduler, _| scheduler.state.lock().iteration());
 }
@@ -258,7 +258,8 @@ pub(crate) fn yield_now() {
     });
 }
 
-/// Starts a thread of the simulation of the calling thread; its number and what wakes the thread that joins it.
+/// Starts a thread of the simulation of the calling thread; its number and what wakes the thread
+/// that joins it.
 pub(crate) fn spawn(
     name: String,
     body: impl FnOnce() + Send + 'static,
@@ -358,8 +359,8 @@ impl Scheduler {
     }
 
     /// The calling thread is at a place where threads are stopped: it comes last for a while, or
-    /// sleeps for some time or for some iterations of others. Stops become rarer, so that a place in a
-    /// loop does not take up the run.
+    /// sleeps for some time or for some iterations of others. Stops become rarer, so that a place
+    /// in a loop does not take up the run.
     #[cold]
     fn stop(&self, index: usize, place: &'static Location<'static>) {
         let Some(stops) = self.stops else { return };

@@ -92,7 +92,8 @@ pub fn sleep(time: Duration) {
     wait_for("some time", NOBODY, Some(time), Location::caller());
 }
 
-/// Waits until others have ended so many iterations ([`crate::iteration`]), or for some simulated time.
+/// Waits until others have ended so many iterations ([`crate::iteration`]), or for some simulated
+/// time.
 #[track_caller]
 pub fn linger(iterations: u32, limit: Duration) {
     scheduler::linger(iterations, limit);

@@ -14,7 +14,7 @@
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
-//! | [`shape`], [`anatomy`], [`structure_damage`] | small images of many shapes, taken apart and damaged |
+//! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
 //! | `simulate` | the whole engine from one seed (feature of that name) |

@@ -2,8 +2,8 @@
 //!
 //! Fault model: none but the schedule of the machine, on logs that are full all the while; a
 //! watchdog ends what hangs. Demanded: everybody gets in, the counters name the mode, memory for
-//! images is bounded, the volume is clean and shows everything. Not covered: crashes (`crash_states`)
-//! and chosen schedules (`schedules`).
+//! images is bounded, the volume is clean and shows everything. Not covered: crashes
+//! (`crash_states`) and chosen schedules (`schedules`).
 
 #![cfg(not(feature = "shuttle"))]
 

@@ -5,7 +5,8 @@
 //! checker finds nothing, and the file is as before or as after; where the shift takes several
 //! handles it may also be shifted up to some block, with a hole behind that.
 //! Besides: the same calls on the kernel's ext4, result by result and byte by byte.
-//! Not covered: torn and reordered writes of the log (the crash harness has these for all metadata).
+//! Not covered: torn and reordered writes of the log (the crash harness has these for all
+//! metadata).
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

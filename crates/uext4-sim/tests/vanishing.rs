@@ -386,7 +386,8 @@ fn answered(
     }
 }
 
-/// Ends the program where something hangs, and runs one test at a time: names of loop devices are found by all.
+/// Ends the program where something hangs, and runs one test at a time: names of loop devices are
+/// found by all.
 struct Watched {
     _alone: MutexGuard<'static, ()>,
     _dog: Watchdog,

@@ -428,8 +428,8 @@ fn and_the_stress_would_find_it() {
     expect_found(Fault::LateEpoch, Removals::OfRanges);
 }
 
-/// And one that frees the blocks of files without a name while they are held. (To wait for no access
-/// when it deletes a file that nobody holds does no harm: accesses hold their file.)
+/// And one that frees the blocks of files without a name while they are held. (To wait for no
+/// access when it deletes a file that nobody holds does no harm: accesses hold their file.)
 #[test]
 #[cfg(feature = "injected-faults")]
 fn and_files_deleted_too_early() {

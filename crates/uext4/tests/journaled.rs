@@ -3,8 +3,8 @@
 //! Fault model: the process ends at a moment (a copy of the device, with everything that was
 //! written by then), after which uext4, e2fsck or both recover the image; volumes that are nearly
 //! full, so that freed blocks are used again at once; logs that are gone round many times. Lost and
-//! reordered writes are the crash harness's (`cargo xtask crash --ablation data=journal`), which also
-//! asks the kernel.
+//! reordered writes are the crash harness's (`cargo xtask crash --ablation data=journal`), which
+//! also asks the kernel.
 
 mod common;
 

@@ -176,8 +176,8 @@ fn statfs_counts_preallocated_blocks_as_free() {
     finish(volume, &device);
 }
 
-/// Two threads write small files of two directories in different groups, alternately. The files of a
-/// directory are close together.
+/// Two threads write small files of two directories in different groups, alternately. The files of
+/// a directory are close together.
 #[test]
 fn small_files_of_a_directory_are_close_together() {
     if !have("mke2fs") {

@@ -1,8 +1,8 @@
 //! Threads that allocate.
 //!
-//! What: in the first form of E1a each thread grows a file and truncates it, again and again. In the
-//! second it hands the full file to the next thread, which truncates it and goes on with it; one
-//! thread alone has a partner that only truncates. In E1b each thread fills one file.
+//! What: in the first form of E1a each thread grows a file and truncates it, again and again. In
+//! the second it hands the full file to the next thread, which truncates it and goes on with it;
+//! one thread alone has a partner that only truncates. In E1b each thread fills one file.
 //! Invariants: every operation that is counted was done: fallocate calls and truncations, not
 //! syncs. All start together; the clock stops when the last one ends. A thread that waits for a
 //! file holds none, and there are more files than threads: somebody always goes on.

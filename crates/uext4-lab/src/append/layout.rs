@@ -1,9 +1,9 @@
 //! How files and free space lie.
 //!
-//! What: extents as the tree of a file has them (`extents_per_file`: a load that appends to 64 files at
-//! once cannot have fewer than nine in a GiB of unwritten space) and as filefrag(8) counts them,
-//! where one that continues the one before is none (`runs_per_file`); e4defrag's score; the mean of
-//! free runs, those of neighbouring groups joined, as e2freefrag(8) has it.
+//! What: extents as the tree of a file has them (`extents_per_file`: a load that appends to 64
+//! files at once cannot have fewer than nine in a GiB of unwritten space) and as filefrag(8) counts
+//! them, where one that continues the one before is none (`runs_per_file`); e4defrag's score; the
+//! mean of free runs, those of neighbouring groups joined, as e2freefrag(8) has it.
 
 use uext4::{FileBlock, GroupNo, InodeRef, Volume};
 

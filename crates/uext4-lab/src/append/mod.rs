@@ -1,8 +1,8 @@
 //! The loads that allocate: E1a (`fallocate2`) and E1b (`append-frag`).
 //!
-//! What: threads grow files by fallocate, each its own. In E1a they truncate them again at 1 MiB and
-//! go on for a time; in E1b each grows one file to its full length, on an empty file system or on
-//! an aged one. Beside the speed stands how the files and the free space lie afterwards.
+//! What: threads grow files by fallocate, each its own. In E1a they truncate them again at 1 MiB
+//! and go on for a time; in E1b each grows one file to its full length, on an empty file system or
+//! on an aged one. Beside the speed stands how the files and the free space lie afterwards.
 //! `docs/lab.md` says how the figures are taken.
 //!
 //! | module | what it is |

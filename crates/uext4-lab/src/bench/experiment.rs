@@ -55,7 +55,8 @@ pub(crate) trait Experiment {
         bench.medium(candidate, image)
     }
 
-    /// Starts the candidate, runs the load and ends the candidate: everything is on the medium then.
+    /// Starts the candidate, runs the load and ends the candidate: everything is on the medium
+    /// then.
     fn perform(
         &self,
         bench: &Bench<'_>,

@@ -72,7 +72,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Runs all rounds: in each of them every candidate has one run. Failures of candidates are told.
+    /// Runs all rounds: in each of them every candidate has one run. Failures of candidates are
+    /// told.
     ///
     /// # Errors
     /// An early end; a candidate that cannot be prepared.

@@ -54,7 +54,8 @@ mod tests {
     #[test]
     fn its_figures_are_found() {
         let said = r#"note { "jobs" : [ { "error" : 0, "ctx" : 7, "write" : { "total_ios" : 80,
-            "runtime" : 2000, "clat_ns" : { "max" : 9194, "mean" : 2639.2, "percentile" : { "50.000000" : 2448,
+            "runtime" : 2000, "clat_ns" : { "max" : 9194, "mean" : 2639.2,
+            "percentile" : { "50.000000" : 2448,
             "99.000000" : 9152 } } } } ] }"#;
         let said = said.replacen("note ", "", 1);
         let outcome = parse(&said, Op::Write).unwrap();

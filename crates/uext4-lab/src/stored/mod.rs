@@ -10,9 +10,9 @@
 //! | `generator` | the threads, and what they write to |
 //! | `run` | the experiment, and its figures |
 //!
-//! Invariants: both targets run the same generator, stores of the same device, on the same blocks of
-//! the same image, and end with the same flush. Overwrites leave the image as it was but for data,
-//! so one image serves all runs; it is judged after each.
+//! Invariants: both targets run the same generator, stores of the same device, on the same blocks
+//! of the same image, and end with the same flush. Overwrites leave the image as it was but for
+//! data, so one image serves all runs; it is judged after each.
 
 mod generator;
 mod run;

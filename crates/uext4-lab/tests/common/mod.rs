@@ -6,7 +6,7 @@ use uext4_lab::{Event, Measurement, Plan, run};
 
 /// The uext4 command: what `UEXT4` names, else what cargo has built beside this program.
 #[allow(dead_code)] // not every test runs mounts
-pub fn built_command() -> Option<PathBuf> {
+pub(crate) fn built_command() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("UEXT4") {
         return Some(named.into());
     }
@@ -16,14 +16,14 @@ pub fn built_command() -> Option<PathBuf> {
 
 /// What a plan gave: no target may fail.
 #[allow(dead_code)] // not every test reads all
-pub struct Told {
-    pub figures: Vec<Measurement>,
-    pub notes: Vec<String>,
-    pub skipped: Vec<String>,
+pub(crate) struct Told {
+    pub(crate) figures: Vec<Measurement>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) skipped: Vec<String>,
 }
 
 /// Runs a plan.
-pub fn measure(plan: &Plan) -> Told {
+pub(crate) fn measure(plan: &Plan) -> Told {
     let mut told = Told { figures: Vec::new(), notes: Vec::new(), skipped: Vec::new() };
     run(plan, &mut |event| match event {
         Event::Run { .. } => {}
@@ -42,7 +42,7 @@ pub fn measure(plan: &Plan) -> Told {
     told
 }
 
-pub fn assert_empty(folder: &Path) {
+pub(crate) fn assert_empty(folder: &Path) {
     let left: Vec<_> = folder.read_dir().unwrap().collect();
     assert!(left.is_empty(), "left behind: {left:?}");
 }

@@ -1,5 +1,5 @@
-//! Hostile images: nothing that a device holds may panic, hang or eat the memory of a program that opens
-//! it.
+//! Hostile images: nothing that a device holds may panic, hang or eat the memory of a program that
+//! opens it.
 //!
 //! Three sources: the damaged images of a folder (`UEXT4_IMAGES`), small images of our own with
 //! metadata changed at random *and sealed again*, so that checksums do not catch it, and images

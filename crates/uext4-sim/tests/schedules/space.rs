@@ -46,8 +46,8 @@ fn allocator() {
 /// An image with 14 free blocks.
 pub(crate) static FULL: LazyLock<MemoryDevice> = LazyLock::new(|| fill(IMAGE.snapshot()));
 
-/// An image with 14 free blocks, of which none is root's: what is released goes to root's reserve first, and past
-/// the cells.
+/// An image with 14 free blocks, of which none is root's: what is released goes to root's reserve
+/// first, and past the cells.
 pub(crate) static BARE: LazyLock<MemoryDevice> = LazyLock::new(|| {
     let device = MemoryDevice::new(4 << 20);
     let options = uext4_mkfs::Options {

@@ -47,6 +47,7 @@ use crate::flush_latch::FlushLatch;
 use crate::image_lock::{LockedImage, is_hole, open_locked, release};
 use crate::open_error::OpenError;
 use crate::options::Access;
+use crate::sleep::about_to_sleep;
 
 /// Magic number of tmpfs (linux/magic.h).
 const TMPFS: u64 = 0x0102_1994;
@@ -237,6 +238,7 @@ impl DaxMemory for DaxDevice {
         if self.read_only || self.map.is_sync() {
             return Ok(());
         }
+        about_to_sleep();
         self.flushes.flush(|| Ok(rustix::io::retry_on_intr(|| fdatasync(&self.file))?))
     }
 }

@@ -4,7 +4,7 @@
 //! Positional reads and writes (`pread`, `pwritev`) need no shared position, so any number of
 //! threads use the device. They go through the kernel's page cache or bypass it (see `direct`). If
 //! the caller wants it, the writes of one call are submitted together by io_uring (see `rings`).
-//! `flush` is `fdatasync`, shared by callers that arrive together.
+//! `flush` is `fdatasync`; callers that wait for one share the next.
 //!
 //! # Invariants
 //! - A writer has the image alone: it holds `flock(LOCK_EX)`, on block devices also `O_EXCL`, and

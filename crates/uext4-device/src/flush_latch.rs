@@ -1,8 +1,8 @@
-//! The flushes of a file: one at a time, and a failure that is not forgotten.
+//! The flushes of a file: one at a time, shared, and a failure that is not forgotten.
 //!
 //! # What
-//! Each call runs a flush of its own. Callers that want to share one have a gate above the device,
-//! as the engine does (`journal/flush.rs` of `uext4`).
+//! Calls that wait for a flush which runs share the next one. The flush that serves a call always
+//! starts after the call began, so it covers every write that was complete by then.
 //!
 //! # Invariants
 //! - At most one flush runs, because the kernel reports a writeback error once per open file.
@@ -11,7 +11,7 @@
 //!   clean that it could not write, so a later "success" would cover nothing.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,16 +19,28 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct FlushLatch {
     running: Mutex<()>,
+    /// Number of the latest flush that was started, and of the latest that succeeded. Both change
+    /// under `running`.
+    started: AtomicU64,
+    finished: AtomicU64,
     /// errno of the first failure; 0: none.
     failed: AtomicI32,
 }
 
 impl FlushLatch {
-    /// Calls `run`, which flushes, unless a flush has failed before.
+    /// Returns when a flush that started after this call has ended. `run` flushes; it is not called
+    /// if another call's flush serves this one, or if a flush has failed before.
     pub(crate) fn flush(&self, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let wanted = self.started.load(Ordering::SeqCst) + 1;
         let _running = self.running.lock();
         self.check()?;
-        run().inspect_err(|error| self.latch(error))
+        if self.finished.load(Ordering::SeqCst) >= wanted {
+            return Ok(());
+        }
+        let number = self.started.fetch_add(1, Ordering::SeqCst) + 1;
+        run().inspect_err(|error| self.latch(error))?;
+        self.finished.store(number, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Fails if an earlier flush failed.
@@ -63,5 +75,31 @@ mod tests {
         let second = latch.flush(|| panic!("must not run"));
         assert_eq!(second.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
         assert!(latch.check().is_err());
+    }
+
+    /// Each thread raises a shared mark and then flushes; a flush makes the mark it saw at its
+    /// start durable. No thread may return before its own mark is durable.
+    #[test]
+    fn the_flush_that_serves_a_caller_started_after_the_call() {
+        let latch = FlushLatch::default();
+        let [written, durable] = [0, 0].map(AtomicU64::new);
+        let run = || {
+            let seen = written.load(Ordering::SeqCst);
+            std::thread::yield_now();
+            durable.fetch_max(seen, Ordering::SeqCst);
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let mine = written.fetch_add(1, Ordering::SeqCst) + 1;
+                        latch.flush(run).unwrap();
+                        assert!(durable.load(Ordering::SeqCst) >= mine);
+                    }
+                });
+            }
+        });
+        assert!(latch.finished.into_inner() <= 1600);
     }
 }

@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Alignment of owned memory, which suffices for any direct I/O.
+/// Least alignment of owned memory. It suffices for direct I/O to most devices.
 const PAGE: usize = 4096;
 
 /// Memory for asynchronous requests, shared by its [`IoBuf`]s and by the queues that registered it.
@@ -67,7 +67,12 @@ impl IoMemory {
     /// # Errors
     /// `InvalidInput` if `len` is 0 or too large for any memory; `OutOfMemory`.
     pub fn new(len: usize) -> io::Result<IoMemory> {
-        let layout = Layout::from_size_align(len, PAGE)
+        IoMemory::aligned(len, PAGE)
+    }
+
+    /// [`IoMemory::new`] at a multiple of `align`, a power of two.
+    pub(crate) fn aligned(len: usize, align: usize) -> io::Result<IoMemory> {
+        let layout = Layout::from_size_align(len, align.max(PAGE))
             .ok()
             .filter(|layout| layout.size() > 0)
             .ok_or(io::ErrorKind::InvalidInput)?;

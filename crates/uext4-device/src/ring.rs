@@ -151,7 +151,7 @@ impl Ring {
             })
             .collect();
         // SAFETY: the ring holds the memory until it is closed. Registering reads and writes
-        // nothing; requests that name a part of it own the `IoBuf` of that part.
+        // nothing; each user of the ring argues for its requests that name a part of it.
         let registered = unsafe { self.io.submitter().register_buffers(&list) };
         // Above RLIMIT_MEMLOCK, or if too large, the same memory is used unregistered.
         self.fixed = registered.is_ok();

@@ -55,7 +55,8 @@ pub(crate) struct RingWriter {
 impl RingWriter {
     /// Creates a ring for one open file, with an arena if its I/O is direct.
     pub(crate) fn open(file: &File, align: Option<Alignment>) -> io::Result<RingWriter> {
-        let memory = align.map(|_| IoMemory::new(SLOT * SLOTS as usize)).transpose()?;
+        let len = SLOT * SLOTS as usize;
+        let memory = align.map(|align| IoMemory::aligned(len, align.for_memory())).transpose()?;
         let ring = Ring::open(file, DEPTH, Users::Any, memory.as_slice())?;
         let arena = memory.map(Arena::new);
         Ok(RingWriter { ring, arena, broken: false })

@@ -49,17 +49,18 @@ impl Rings {
     /// Executes all requests. Returns the indices of those that must be executed in another way.
     pub(crate) fn write(&self, pieces: &Pieces<'_>) -> io::Result<Vec<usize>> {
         let mut place = self.take();
-        let ring = match &mut *place {
+        // A ring that unwinds does not come back: requests of this call may be left in its queue.
+        let mut ring = match place.take() {
             Some(ring) => ring,
             None => match RingWriter::open(&self.file, self.align) {
-                Ok(ring) => place.insert(ring),
+                Ok(ring) => ring,
                 // No descriptor or no memory is left for one more.
                 Err(_) => return Ok((0..pieces.len()).collect()),
             },
         };
         let result = ring.write(pieces);
-        if ring.broken() {
-            *place = None;
+        if !ring.broken() {
+            *place = Some(ring);
         }
         result
     }

@@ -1,8 +1,7 @@
-//! Files in DAX mode: what ordinary reads and writes, and leases, do to them, and what it costs.
+//! Files in DAX mode: what ordinary reads and writes do to them, and what it costs.
 //!
 //! Fault model: any alignment and place, cuts, punches and shifts between, against bytes in memory;
-//! options and flags that do not fit; leases whose blocks are taken away by the same thread and by
-//! another; a volume without space. Not covered: crashes (uext4-sim, category `dax`), threads that
+//! options and flags that do not fit; a volume without space. Not covered: crashes (uext4-sim, category `dax`), threads that
 //! race (`dax_races.rs`).
 
 mod common;

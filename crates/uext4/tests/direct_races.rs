@@ -2,8 +2,8 @@
 //!
 //! Fault model: threads that overwrite files, by calls and by queues, while others cut, punch,
 //! zero, collapse, allocate, unlink and delete them, on a volume so full that freed blocks are soon
-//! another file's, over a device that sits on writes; and the same in DAX mode, by ordinary writes
-//! and leases. Files lose their name while they are written, and their last user in any order with
+//! another file's, over a device that sits on writes; and the same in DAX mode, by ordinary writes.
+//! Files lose their name while they are written, and their last user in any order with
 //! the writes: it may be a queue that is dropped with requests under way.
 //! Each file has a mark of its own; a block with a foreign one is a write that came too late, or a
 //! block that was never written. Not covered: schedules one by one (uext4-sim, schedules.rs).
@@ -403,7 +403,7 @@ fn no_overwrite_lands_in_a_block_that_another_file_has_taken() {
 }
 
 #[test]
-fn nor_does_a_store_or_a_lease() {
+fn nor_does_a_store() {
     expect_nothing(true);
 }
 

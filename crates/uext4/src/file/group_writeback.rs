@@ -274,7 +274,11 @@ impl Files {
             followers.wake(Persistence::Durable);
         }
         let group = std::iter::once(own).chain(&followers.0);
-        self.make_durable(group.map(|waiter| (&waiter.inode, waiter.data_only)))?;
+        let durable = self.make_durable(group.map(|waiter| (&waiter.inode, waiter.data_only)));
+        if durable.is_err() {
+            // The failure may concern another inode of the group.
+            return Ok(Persistence::Written);
+        }
         followers.wake(Persistence::Durable);
         Ok(Persistence::Durable)
     }

@@ -45,7 +45,7 @@ struct Closed {
 
 /// The reason for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+pub(super) enum Cause {
     /// A thread requested it.
     Request,
     /// The commit interval is over.
@@ -68,16 +68,27 @@ impl Journal {
     /// Body of the committer thread.
     pub(super) fn run_committer(&self) {
         while let Some(cause) = self.wait_for_commit_work() {
-            let mut batch = self.committing.lock();
-            if cause == Cause::Request {
-                // Another thread may have committed meanwhile.
-                if !self.state.lock().is_requested() {
-                    continue;
-                }
-                self.gather(&mut batch, self.running_state.load().tid);
-            }
-            self.commit(&mut batch);
+            self.commit_for(cause);
         }
+    }
+
+    /// Commits the running transaction, unless a sync has done so meanwhile.
+    pub(super) fn commit_for(&self, cause: Cause) {
+        let mut batch = self.committing.lock();
+        // With `checkpoint=inline` a sync may have left the next transaction to joiners, who open
+        // it when there is room. To commit the durable one again would open that again.
+        if self.running_state.load().closed {
+            drop(batch);
+            crate::sync::thread::pause();
+            return;
+        }
+        if cause == Cause::Request {
+            if !self.state.lock().is_requested() {
+                return;
+            }
+            self.gather(&mut batch, self.running_state.load().tid);
+        }
+        self.commit(&mut batch);
     }
 
     /// Commits transaction `tid`, which the caller needs, in the caller's thread, which saves two
@@ -319,6 +330,10 @@ impl Journal {
             self.flush.flush()?;
         }
         phases.end(&self.stats.log_flush);
+        if self.is_aborted() {
+            // What was found broken meanwhile may be in this transaction.
+            return Err(self.aborted_error());
+        }
         stage("commit block");
         self.map.write_block(at, &commit, self.config.barrier)?;
         phases.end(&self.stats.commit_block);

@@ -4,8 +4,8 @@
 //! no particular caller removes neither. A thread that works for a caller ([`removing_privs`])
 //! removes the capabilities of each file that it changes (`security.capability`), and its set-id
 //! bits if the caller has no `CAP_FSETID`. The writes and fallocate of an
-//! [`OpenFile`](super::OpenFile) look at the mark. Queues of direct requests and leases do not,
-//! because they belong to their owner.
+//! [`OpenFile`](super::OpenFile) look at the mark. Queues of direct requests do not, because
+//! they belong to their owner.
 //! Invariants: both are removed before the first byte changes, in a handle that is started only if
 //! there is something to remove. A mode or a capability that is set during a write takes effect
 //! before or after it. A caller that needs more has to serialise them, as the kernel does for a

@@ -103,6 +103,11 @@ impl Writeback {
     /// A pass without its end, for parts that are not pages of the cache.
     pub(super) fn write_and_map(&self, parts: &mut [Part<'_>], times: bool) -> Result<()> {
         self.allocate(parts)?;
+        let journal = self.space.journal();
+        if journal.is_aborted() && parts.iter().any(|part| !part.pending.is_empty()) {
+            // Nothing can map these blocks any more, and their allocation may be what is broken.
+            return Err(journal.aborted_error());
+        }
         if let Some(ablated) = self.ablations.write_and_map(self, parts, times) {
             return ablated;
         }

@@ -2,6 +2,7 @@
 
 use crate::cache::Cache;
 use crate::config::CheckpointMode;
+use crate::journal::commit::Cause;
 use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, recover};
 use std::process::Command;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ fn change(cache: &Cache, journal: &Journal) -> Tid {
     journal.run(1, |handle| handle.write(&superblock).map(|_| handle.tid())).unwrap()
 }
 
-/// A sync that has found its transaction not durable commits it by itself. Another thread may
+/// A sync that has found its transaction not durable commits it by itself, and the committer commits
+/// it when the interval is over. Another thread may
 /// commit that transaction first, and leave the opening of the next one to joiners. A second commit
 /// would open the durable transaction again, and syncs of its new handles would wait for nothing.
 #[test]
@@ -57,6 +59,7 @@ fn a_durable_transaction_is_not_opened_again() {
     });
     let last = last.expect("the log fills up");
     assert!(!journal.commit_in_place(last));
+    journal.commit_for(Cause::Timer);
     let next = change(&cache, &journal);
     assert!(next.is_after(last), "{next:?} behind {last:?}");
     assert!(!journal.is_durable(next));

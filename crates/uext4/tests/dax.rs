@@ -1,8 +1,8 @@
 //! Files in DAX mode: what ordinary reads and writes do to them, and what it costs.
 //!
 //! Fault model: any alignment and place, cuts, punches and shifts between, against bytes in memory;
-//! options and flags that do not fit; a volume without space. Not covered: crashes (uext4-sim, category `dax`), threads that
-//! race (`dax_races.rs`).
+//! options and flags that do not fit; a volume without space. Not covered: crashes (uext4-sim,
+//! category `dax`), threads that race (`direct_races.rs`).
 
 mod common;
 

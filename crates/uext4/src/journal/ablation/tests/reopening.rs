@@ -44,10 +44,10 @@ fn change(cache: &Cache, journal: &Journal) -> Tid {
     journal.run(1, |handle| handle.write(&superblock).map(|_| handle.tid())).unwrap()
 }
 
-/// A sync that has found its transaction not durable commits it by itself, and the committer commits
-/// it when the interval is over. Another thread may
-/// commit that transaction first, and leave the opening of the next one to joiners. A second commit
-/// would open the durable transaction again, and syncs of its new handles would wait for nothing.
+/// A sync that has found its transaction not durable commits it by itself, and the committer does
+/// when the interval is over. Another thread may commit that transaction first, and leave the
+/// opening of the next one to joiners. A second commit would open the durable transaction again,
+/// and syncs of its new handles would wait for nothing.
 #[test]
 fn a_durable_transaction_is_not_opened_again() {
     let Some((cache, journal)) = journal() else { return };

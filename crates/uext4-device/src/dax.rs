@@ -312,5 +312,4 @@ fn give_back(file: &File, len: u64) {
 }
 
 #[cfg(test)]
-#[path = "dax_tests.rs"]
 mod tests;

@@ -283,5 +283,4 @@ impl Drop for InFlight<'_, '_, '_> {
 }
 
 #[cfg(test)]
-#[path = "ring_writer_tests.rs"]
 mod tests;

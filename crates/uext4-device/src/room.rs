@@ -263,5 +263,4 @@ impl fmt::Debug for Room {
 }
 
 #[cfg(test)]
-#[path = "room_tests.rs"]
 mod tests;

@@ -278,5 +278,4 @@ fn stuck() -> io::Error {
 }
 
 #[cfg(test)]
-#[path = "uring_queue_tests.rs"]
 mod tests;

@@ -53,6 +53,16 @@ pub(crate) const RULES: &[Rule] = &[
         bad_examples: || vec![("crates/uext4/src/cache/a.rs", "\n".repeat(LINES_MAX + 1), 0)],
     },
     Rule {
+        name: "test-layout",
+        check: tests_lie_below_their_module,
+        bad_examples: || {
+            vec![
+                ("crates/uext4/src/dir/a_tests.rs", "\n".into(), 0),
+                ("crates/uext4/src/dir/a.rs", "\n#[path = \"b.rs\"]\nmod c;\n".into(), 2),
+            ]
+        },
+    },
+    Rule {
         name: "columns",
         check: lines_fit,
         bad_examples: || vec![("crates/uext4/src/a.rs", format!("\n// {}\n", "x".repeat(98)), 2)],
@@ -164,32 +174,50 @@ pub(crate) fn long_list_is_current(sources: &[Source]) -> Vec<Finding> {
         .collect()
 }
 
-/// Rust files that no `mod` names: they are never compiled.
+/// Rust files that their parent does not name with `mod`: they are never compiled.
 pub(crate) fn dead_files(sources: &[Source]) -> Vec<Finding> {
     let rust: Vec<&Source> = sources.iter().filter(|s| s.is_rust()).collect();
     rust.iter()
         .filter(|source| !is_reached(source, &rust))
-        .map(|source| Finding::new(&source.path, 0, "no `mod` names this file [dead-file]"))
+        .map(|source| {
+            Finding::new(&source.path, 0, "no `mod` of its parent names this file [dead-file]")
+        })
         .collect()
 }
 
 fn is_reached(source: &Source, all: &[&Source]) -> bool {
     let Some((crate_folder, inside)) = source.path.split_once("/src/") else { return true };
-    let parts: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
-    if matches!(parts[..], ["lib" | "main"]) || parts[0] == "bin" {
+    let module = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+    if matches!(module, "lib" | "main") || module.starts_with("bin/") {
         return true;
     }
-    let module = match parts[..] {
-        [.., folder, "mod"] => folder,
-        [.., file] => file,
-        [] => return true,
+    let (parents, name) = match module.rsplit_once('/') {
+        Some((parent, name)) => ([format!("{parent}.rs"), format!("{parent}/mod.rs")], name),
+        None => (["lib.rs".to_owned(), "main.rs".to_owned()], module),
     };
-    let file_name = format!("{}.rs", parts[parts.len() - 1]);
-    let prefix = format!("{crate_folder}/src/");
-    all.iter().filter(|other| other.path.starts_with(&prefix)).any(|other| {
-        names(&other.code, module).any(|at| other.code[..at].ends_with("mod "))
-            || other.text.contains(&format!("#[path = \"{file_name}\"]"))
+    let parents = parents.map(|parent| format!("{crate_folder}/src/{parent}"));
+    all.iter().filter(|other| parents.contains(&other.path)).any(|parent| {
+        names(&parent.code, name).any(|at| {
+            let (before, after) = (&parent.code[..at], &parent.code[at + name.len()..]);
+            before.ends_with("mod ") && after.starts_with(';')
+        })
     })
+}
+
+/// Unit tests of `foo.rs` stand at its end or in `foo/tests.rs`, and what several modules' tests
+/// share in a `harness.rs`.
+fn tests_lie_below_their_module(source: &Source) -> Found {
+    if !source.is_rust() || !source.is_in(&["crates/"]) || !source.path.contains("/src/") {
+        return Vec::new();
+    }
+    let mut found: Found = names(&source.code, "path")
+        .filter(|at| source.code[..*at].ends_with("#["))
+        .map(|at| (source.line_of(at), "a module lies where its name says".to_owned()))
+        .collect();
+    if source.path.ends_with("_tests.rs") {
+        found.push((0, "unit tests of `foo.rs` lie in `foo/tests.rs`".to_owned()));
+    }
+    found
 }
 
 /// Columns of a line of Rust.
@@ -413,14 +441,18 @@ mod tests {
     fn a_file_that_nobody_names_is_dead() {
         let sources = [
             Source::new("crates/a/src/lib.rs", "mod b;\nmod d;\n// mod c;\n"),
-            Source::new("crates/a/src/b.rs", "#[path = \"b_tests.rs\"]\nmod tests;\n"),
-            Source::new("crates/a/src/b_tests.rs", ""),
+            Source::new("crates/a/src/b.rs", "mod tests;\n"),
+            Source::new("crates/a/src/b/tests.rs", ""),
             Source::new("crates/a/src/c.rs", ""),
-            Source::new("crates/a/src/d/mod.rs", "mod e;"),
+            Source::new("crates/a/src/d/mod.rs", "mod e;\nmod tests {}\n"),
             Source::new("crates/a/src/d/e.rs", ""),
+            // Another module's `mod tests;` does not name these, nor does a `mod` with a body.
+            Source::new("crates/a/src/d/tests.rs", ""),
+            Source::new("crates/a/src/d/e/tests.rs", ""),
             Source::new("crates/a/tests/f.rs", ""),
         ];
         let dead: Vec<String> = dead_files(&sources).into_iter().map(|f| f.path).collect();
-        assert_eq!(dead, ["crates/a/src/c.rs"]);
+        let d = ["crates/a/src/c.rs", "crates/a/src/d/tests.rs", "crates/a/src/d/e/tests.rs"];
+        assert_eq!(dead, d);
     }
 }

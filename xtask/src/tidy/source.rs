@@ -50,7 +50,7 @@ impl Source {
             || self.path.contains("/tests/")
             || self.path.contains("/benches/")
             || self.path.ends_with("/tests.rs")
-            || self.path.ends_with("_tests.rs")
+            || self.path.ends_with("/harness.rs")
     }
 
     /// The line (from 1) of an offset in `code` or `text`.

@@ -21,7 +21,7 @@ use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{BlockNo, GroupNo, Incompat, Layout, RawSuperblock};
 
 /// Space and journal of an image in memory.
-struct Rig {
+struct Harness {
     space: Arc<Space>,
     journal: Arc<Journal>,
     device: Arc<MemoryDevice>,
@@ -47,7 +47,7 @@ fn without(ablation: AllocAblation) -> AllocOptions {
 
 /// Eight groups of 8,192 blocks of 1 KiB; the journal is in the first half of group 2, other
 /// metadata in group 0 and in the first 258 blocks of odd ones.
-fn rig(options: AllocOptions) -> Option<Rig> {
+fn harness(options: AllocOptions) -> Option<Harness> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let image = path.to_str().unwrap();
@@ -66,10 +66,10 @@ fn rig(options: AllocOptions) -> Option<Rig> {
     let journal = recovered.prepare(&cache, JournalConfig::default()).unwrap();
     journal.begin().unwrap();
     let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
-    Some(Rig { space, journal, device, superblock })
+    Some(Harness { space, journal, device, superblock })
 }
 
-impl Rig {
+impl Harness {
     fn run<T>(
         &self,
         credits: u32,
@@ -189,8 +189,8 @@ fn expect(
 
 #[test]
 fn blocks_are_taken_at_the_goal() {
-    let Some(rig) = rig(AllocOptions::default()) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(AllocOptions::default()) else { return };
+    let space = &harness.space;
     let _filled = fill(space, 5..6, &[(5, 1000, 100)]);
     // Behind a block in use a shorter run is taken, if it is at least an eighth.
     let first = expect(space, (5, 1000), 60, None, (5, 1000, 60));
@@ -205,8 +205,8 @@ fn blocks_are_taken_at_the_goal() {
 
 #[test]
 fn powers_of_two_are_aligned() {
-    let Some(rig) = rig(AllocOptions::default()) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(AllocOptions::default()) else { return };
+    let space = &harness.space;
     let _filled = fill(space, 3..5, &[(3, 1003, 20), (4, 1003, 8), (4, 2008, 8)]);
     let by = Some(Criterion::PowerOfTwoAligned);
     let _first = expect(space, (3, 0), 8, by, (3, 1008, 8));
@@ -218,8 +218,8 @@ fn powers_of_two_are_aligned() {
 
 #[test]
 fn goal_length_takes_the_best_of_the_first_runs() {
-    let Some(rig) = rig(AllocOptions::default()) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(AllocOptions::default()) else { return };
+    let space = &harness.space;
     let holes = [(3, 100, 60), (3, 200, 5), (3, 300, 12), (3, 400, 11), (3, 500, 90)];
     let _filled = fill(space, 3..4, &holes);
     let by = Some(Criterion::GoalLengthFast);
@@ -231,8 +231,8 @@ fn goal_length_takes_the_best_of_the_first_runs() {
 
 #[test]
 fn the_best_available_run_is_taken_and_then_any() {
-    let Some(rig) = rig(AllocOptions::default()) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(AllocOptions::default()) else { return };
+    let space = &harness.space;
     // The shorter run is in the goal's group; 300 trimmed by three orders is 32.
     let holes = [(2, 5100, 40), (6, 100, 200), (7, 1010, 20)];
     let _filled = fill(space, 0..8, &holes);
@@ -247,8 +247,8 @@ fn the_best_available_run_is_taken_and_then_any() {
 #[test]
 fn without_the_index_all_groups_are_scanned() {
     let options = without(AllocAblation { optimize_scan: false, ..AllocAblation::default() });
-    let Some(rig) = rig(options) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(options) else { return };
+    let space = &harness.space;
     // Group 5 has the run, but its average run is shorter.
     let holes = [(1, 1100, 40), (5, 1100, 50), (5, 1200, 1), (5, 1300, 1)];
     let _filled = fill(space, 0..8, &holes);
@@ -264,8 +264,8 @@ fn without_the_index_all_groups_are_scanned() {
 fn groups_are_tried_from_the_goal_on_and_wrap_around() {
     for max_linear_groups in [0, 4] {
         let options = AllocOptions { max_linear_groups, ..AllocOptions::default() };
-        let Some(rig) = rig(options) else { return };
-        let space = &rig.space;
+        let Some(harness) = harness(options) else { return };
+        let space = &harness.space;
         let holes: Vec<_> = [1, 2, 4, 6, 7].map(|group| (group, 5120, 64)).into();
         let _filled = fill(space, 0..8, &holes);
         let mut allocations = Vec::new();
@@ -282,8 +282,8 @@ fn groups_are_tried_from_the_goal_on_and_wrap_around() {
 fn a_locked_group_is_skipped_or_waited_for() {
     for trylock in [true, false] {
         let options = without(AllocAblation { trylock, ..AllocAblation::default() });
-        let Some(rig) = rig(options) else { return };
-        let space = &rig.space;
+        let Some(harness) = harness(options) else { return };
+        let space = &harness.space;
         let _filled = fill(space, 3..5, &[(3, 512, 64), (4, 512, 64)]);
         let held = space.groups[3].lock();
         let done = AtomicBool::new(false);
@@ -312,8 +312,8 @@ fn a_locked_group_is_skipped_or_waited_for() {
 fn streams_can_share_a_goal() {
     let options =
         without(AllocAblation { stream_goal: StreamGoal::Global, ..AllocAblation::default() });
-    let Some(rig) = rig(options) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(options) else { return };
+    let space = &harness.space;
     let _filled = fill(space, 2..3, &[]);
     let first = space.allocate(block(space, 6, 0), 32).unwrap();
     // Nothing is free at its goal: it continues where the last stream ended.
@@ -327,8 +327,8 @@ fn streams_can_share_a_goal() {
 #[test]
 fn long_requests_are_aligned_to_the_stripe() {
     let options = AllocOptions { stripe: 48, ..AllocOptions::default() };
-    let Some(rig) = rig(options) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(options) else { return };
+    let space = &harness.space;
     let _filled = fill(space, 4..5, &[(4, 1001, 600)]);
     let allocation = space.allocate(block(space, 4, 0), 100).unwrap();
     assert_eq!(space.layout().group_of(allocation.start()).unwrap().0, GroupNo(4));
@@ -340,8 +340,8 @@ fn long_requests_are_aligned_to_the_stripe() {
 /// When no map can be evicted, a search does not consider all of them for each group it tries.
 #[test]
 fn maps_that_cannot_be_evicted_are_considered_one_at_a_time() {
-    let Some(rig) = rig(AllocOptions::default()) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(AllocOptions::default()) else { return };
+    let space = &harness.space;
     let allocations: Vec<Allocation> =
         (0..8).map(|group| space.allocate(block(space, group, 6000), 1).unwrap()).collect();
     assert_eq!(space.group_maps().0, 8);
@@ -355,11 +355,11 @@ fn maps_that_cannot_be_evicted_are_considered_one_at_a_time() {
 
 #[test]
 fn the_root_reserve_is_not_preallocated() {
-    let Some(rig) = rig(AllocOptions::default()) else { return };
-    let space = &rig.space;
+    let Some(harness) = harness(AllocOptions::default()) else { return };
+    let space = &harness.space;
     let preallocation = Arc::new(Preallocation::new());
     preallocation.open();
-    let reserve = i64::try_from(rig.superblock.reserved_blocks_count()).unwrap();
+    let reserve = i64::try_from(harness.superblock.reserved_blocks_count()).unwrap();
     assert!(reserve > 1000);
     let available = &space.shared.available;
     let left = 20;
@@ -391,29 +391,31 @@ fn no_block_has_two_owners() {
         ..AllocAblation::default()
     });
     for (options, seed) in [(good, 1), (bad, 2)] {
-        let Some(rig) = rig(options) else { return };
-        let blocks = usize::try_from(rig.space.layout().blocks_count).unwrap();
+        let Some(harness) = harness(options) else { return };
+        let blocks = usize::try_from(harness.space.layout().blocks_count).unwrap();
         let owned: Vec<AtomicBool> = (0..blocks).map(|_| AtomicBool::new(false)).collect();
-        let before = rig.space.free_counts();
+        let before = harness.space.free_counts();
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (rig, owned) = (&rig, &owned);
-                scope.spawn(move || stress(rig, owned, StdRng::seed_from_u64(seed << 8 | thread)));
+                let (harness, owned) = (&harness, &owned);
+                scope.spawn(move || {
+                    stress(harness, owned, StdRng::seed_from_u64(seed << 8 | thread))
+                });
             }
         });
-        rig.journal.commit_all().unwrap();
+        harness.journal.commit_all().unwrap();
         // The committer releases frees after it has woken this thread.
-        while rig.space.shared.pending_blocks.sum() > 0 {
+        while harness.space.shared.pending_blocks.sum() > 0 {
             std::thread::yield_now();
         }
-        assert_eq!(rig.space.free_counts(), before);
-        verify(&rig.space);
-        rig.close_and_check();
+        assert_eq!(harness.space.free_counts(), before);
+        verify(&harness.space);
+        harness.close_and_check();
     }
 }
 
-fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
-    let space = &rig.space;
+fn stress(harness: &Harness, owned: &[AtomicBool], mut rng: StdRng) {
+    let space = &harness.space;
     let set = |start: BlockNo, len: u32, to: bool| {
         for at in start.get()..start.get() + u64::from(len) {
             let was = owned[usize::try_from(at).unwrap()].swap(to, Ordering::SeqCst);
@@ -442,7 +444,7 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
                 let Some(mut allocation) = allocations.pop() else { continue };
                 let len = rng.random_range(1..=allocation.len());
                 let start =
-                    rig.run(4, |handle| space.mark_used(handle, &mut allocation, len)).unwrap();
+                    harness.run(4, |handle| space.mark_used(handle, &mut allocation, len)).unwrap();
                 taken.push((start, len));
                 if allocation.len() > 0 {
                     allocations.push(allocation.split_front(allocation.len()));
@@ -453,7 +455,7 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
                 let _pins = space.pin_run(start, len).unwrap();
                 // Another thread may get it as soon as the freeing is durable.
                 set(start, len, false);
-                rig.run(4, |handle| space.free(handle, start, len)).unwrap();
+                harness.run(4, |handle| space.free(handle, start, len)).unwrap();
             }
             _ => {
                 let mut reservation = Reservation::empty(space);
@@ -471,6 +473,6 @@ fn stress(rig: &Rig, owned: &[AtomicBool], mut rng: StdRng) {
     }
     for (start, len) in taken {
         set(start, len, false);
-        rig.run(4, |handle| space.free(handle, start, len)).unwrap();
+        harness.run(4, |handle| space.free(handle, start, len)).unwrap();
     }
 }

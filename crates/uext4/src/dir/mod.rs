@@ -24,6 +24,4 @@ pub use lookup::{Entry, init, init_credits, is_empty, lookup, parent_entry};
 pub use read::{DirEntry, read};
 
 #[cfg(test)]
-mod hostile_tests;
-#[cfg(test)]
 mod tests;

@@ -4,12 +4,14 @@
 //! lost, doubled or left behind by splits, removals and reading meanwhile. Not covered: crashes in
 //! the middle (the journal's tests), damaged images.
 
+mod hostile;
+
 use super::{Insertion, init, init_credits, is_empty, lookup, parent_entry, read};
 use crate::alloc::Child;
 use crate::cache::BlockKind;
 use crate::error::{ErrorKind, Result};
 use crate::extent;
-use crate::extent::rig::{Folder, Mount, Rig, make_image, must};
+use crate::extent::harness::{Folder, Harness, Mount, make_image, must};
 use crate::inode::{Attributes, Inode, InodeRef};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -33,7 +35,7 @@ pub(super) fn name(n: usize) -> Vec<u8> {
 }
 
 /// What the tests do with directories.
-impl Rig {
+impl Harness {
     /// Adds a name for a regular file.
     pub(super) fn link(&mut self, dir: &Inode, name: &[u8], ino: Ino) -> Result<()> {
         let insertion = Insertion::plan(&self.space, dir, name)?;
@@ -117,8 +119,8 @@ impl Rig {
     }
 }
 
-fn listed(rig: &Rig, dir: &Inode, step: usize) -> BTreeSet<Vec<u8>> {
-    let all = rig.read_all(dir, step).unwrap();
+fn listed(harness: &Harness, dir: &Inode, step: usize) -> BTreeSet<Vec<u8>> {
+    let all = harness.read_all(dir, step).unwrap();
     let count = all.len();
     let names: BTreeSet<_> = all.into_iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), count, "a name was read twice");
@@ -152,51 +154,51 @@ fn fill_and_thin(count: usize, size: &str, args: &[&str]) {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, size, args) else { return };
     let mut rng = StdRng::seed_from_u64(count as u64);
-    let mut rig = Rig::open(&image);
-    let files = rig.files();
-    let dir = rig.inode("d");
-    assert!(is_empty(&rig.space, &dir).unwrap());
+    let mut harness = Harness::open(&image);
+    let files = harness.files();
+    let dir = harness.inode("d");
+    assert!(is_empty(&harness.space, &dir).unwrap());
     let mut order: Vec<usize> = (0..count).collect();
     order.shuffle(&mut rng);
     for &n in &order {
-        rig.link(&dir, &name(n), files[n % 4]).unwrap();
+        harness.link(&dir, &name(n), files[n % 4]).unwrap();
     }
-    let exists = Insertion::plan(&rig.space, &dir, &name(0)).unwrap_err();
+    let exists = Insertion::plan(&harness.space, &dir, &name(0)).unwrap_err();
     assert_eq!(*exists.kind(), ErrorKind::Exists);
-    assert!(!is_empty(&rig.space, &dir).unwrap());
+    assert!(!is_empty(&harness.space, &dir).unwrap());
     for n in 0..count {
-        let entry = lookup(&rig.space, &dir, &name(n)).unwrap().expect("the name is there");
+        let entry = lookup(&harness.space, &dir, &name(n)).unwrap().expect("the name is there");
         assert_eq!((entry.ino, entry.kind), (files[n % 4], Some(FileKind::Regular)));
     }
-    assert!(lookup(&rig.space, &dir, b"absent").unwrap().is_none());
+    assert!(lookup(&harness.space, &dir, b"absent").unwrap().is_none());
     let all: BTreeSet<_> = (0..count).map(name).collect();
-    assert_eq!(listed(&rig, &dir, 100), all);
+    assert_eq!(listed(&harness, &dir, 100), all);
     let root = Ino::ROOT;
-    assert_eq!(parent_entry(&rig.space, &dir).unwrap().ino, root);
+    assert_eq!(parent_entry(&harness.space, &dir).unwrap().ino, root);
     drop(dir);
-    rig.close_and_check();
+    harness.close_and_check();
     let image_path = image.to_str().unwrap();
     assert_eq!(seen_by_debugfs(image_path), count + 2);
 
-    // The image has link counts now; the rig continues from them.
-    let mut rig = Rig::open(&image);
-    rig.continue_links(&files);
-    let dir = rig.inode("d");
+    // The image has link counts now; the harness continues from them.
+    let mut harness = Harness::open(&image);
+    harness.continue_links(&files);
+    let dir = harness.inode("d");
     order.shuffle(&mut rng);
     let (gone, kept) = order.split_at(count / 2);
     for &n in gone {
-        rig.unlink(&dir, &name(n)).unwrap();
+        harness.unlink(&dir, &name(n)).unwrap();
     }
     for &n in gone {
-        assert!(lookup(&rig.space, &dir, &name(n)).unwrap().is_none());
+        assert!(lookup(&harness.space, &dir, &name(n)).unwrap().is_none());
     }
     let kept_names: BTreeSet<_> = kept.iter().map(|&n| name(n)).collect();
-    assert_eq!(listed(&rig, &dir, 7), kept_names);
+    assert_eq!(listed(&harness, &dir, 7), kept_names);
     for &n in &gone[..gone.len() / 2] {
-        rig.link(&dir, &name(n), files[n % 4]).unwrap();
+        harness.link(&dir, &name(n), files[n % 4]).unwrap();
     }
     drop(dir);
-    rig.close_and_check();
+    harness.close_and_check();
     assert_eq!(seen_by_debugfs(image_path), kept.len() + gone.len() / 2 + 2);
     let there = kept.iter().chain(&gone[..gone.len() / 2]).map(|&n| name(n));
     kernel_agrees(&folder, image_path, &there.collect());
@@ -238,18 +240,18 @@ fn all_hash_functions_and_signs() {
             must("tune2fs", &["-E", &format!("hash_alg={algorithm}"), path]);
             let flags = if unsigned { "2" } else { "1" };
             must("debugfs", &["-w", "-R", &format!("ssv flags {flags}"), path]);
-            let mut rig = Rig::open(&image);
-            assert_eq!(rig.space.layout().name_hash.unsigned, unsigned);
-            let files = rig.files();
-            let dir = rig.inode("d");
+            let mut harness = Harness::open(&image);
+            assert_eq!(harness.space.layout().name_hash.unsigned, unsigned);
+            let files = harness.files();
+            let dir = harness.inode("d");
             for n in 0..1_000 {
-                rig.link(&dir, &name(n), files[n % 4]).unwrap();
+                harness.link(&dir, &name(n), files[n % 4]).unwrap();
             }
-            let names = listed(&rig, &dir, 10);
+            let names = listed(&harness, &dir, 10);
             assert_eq!(names.len(), 1_000);
             assert!(dir.attributes().flags.contains(InodeFlags::INDEX));
             drop(dir);
-            rig.close_and_check();
+            harness.close_and_check();
             kernel_agrees(&folder, path, &names);
         }
     }
@@ -287,32 +289,32 @@ fn names_of_one_hash_fill_several_leaves() {
         let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
         must("tune2fs", &["-E", "hash_alg=legacy", image.to_str().unwrap()]);
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut rig = Rig::open(&image);
-        let files = rig.files();
-        let dir = rig.inode("d");
+        let mut harness = Harness::open(&image);
+        let files = harness.files();
+        let dir = harness.inode("d");
         let mut names: Vec<_> = same.iter().cloned().chain((0..60).map(name)).collect();
         names.shuffle(&mut rng);
         for name in &names {
-            rig.link(&dir, name, files[0]).unwrap();
+            harness.link(&dir, name, files[0]).unwrap();
         }
         let want: BTreeSet<_> = names.iter().cloned().collect();
         for step in [1, 3, 1_000] {
-            assert_eq!(listed(&rig, &dir, step), want);
+            assert_eq!(listed(&harness, &dir, step), want);
         }
         names.shuffle(&mut rng);
         for name in &names[..30] {
-            rig.unlink(&dir, name).unwrap();
+            harness.unlink(&dir, name).unwrap();
         }
         for name in &names[..10] {
-            rig.link(&dir, name, files[1]).unwrap();
+            harness.link(&dir, name, files[1]).unwrap();
         }
         for name in &names {
             let is_there = !names[10..30].contains(name);
-            assert_eq!(lookup(&rig.space, &dir, name).unwrap().is_some(), is_there);
+            assert_eq!(lookup(&harness.space, &dir, name).unwrap().is_some(), is_there);
         }
-        let there = listed(&rig, &dir, 5);
+        let there = listed(&harness, &dir, 5);
         drop(dir);
-        rig.close_and_check();
+        harness.close_and_check();
         kernel_agrees(&folder, image.to_str().unwrap(), &there);
     }
 }
@@ -322,19 +324,19 @@ fn read_while_changing(args: &[&str], first: usize, changes: usize, seed: u64) {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "32M", args) else { return };
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut rig = Rig::open(&image);
-    let files = rig.files();
-    let dir = rig.inode("d");
+    let mut harness = Harness::open(&image);
+    let files = harness.files();
+    let dir = harness.inode("d");
     let stable: Vec<Vec<u8>> = (0..first).map(|n| name(n * 2)).collect();
     let mut passing: Vec<Vec<u8>> = (0..first).map(|n| name(n * 2 + 1)).collect();
     for name in stable.iter().chain(&passing) {
-        rig.link(&dir, name, files[0]).unwrap();
+        harness.link(&dir, name, files[0]).unwrap();
     }
     let mut seen = Vec::new();
     let (mut cursor, mut next) = (0, first * 2);
     loop {
         let before = seen.len();
-        cursor = rig.read_some(&dir, cursor, rng.random_range(1..20), &mut seen).unwrap();
+        cursor = harness.read_some(&dir, cursor, rng.random_range(1..20), &mut seen).unwrap();
         if seen.len() == before {
             break;
         }
@@ -342,10 +344,10 @@ fn read_while_changing(args: &[&str], first: usize, changes: usize, seed: u64) {
             if rng.random_bool(0.6) || passing.is_empty() {
                 passing.push(name(next * 2 + 1));
                 next += 1;
-                rig.link(&dir, passing.last().unwrap(), files[1]).unwrap();
+                harness.link(&dir, passing.last().unwrap(), files[1]).unwrap();
             } else {
                 let at = rng.random_range(0..passing.len());
-                rig.unlink(&dir, &passing.swap_remove(at)).unwrap();
+                harness.unlink(&dir, &passing.swap_remove(at)).unwrap();
             }
         }
     }
@@ -355,7 +357,7 @@ fn read_while_changing(args: &[&str], first: usize, changes: usize, seed: u64) {
         assert_eq!(times, 1, "{} was seen {times} times", String::from_utf8_lossy(name));
     }
     drop(dir);
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 #[test]
@@ -377,24 +379,24 @@ fn an_index_grows_levels_and_fills_up() {
         let option = if large_dir { "large_dir" } else { "^large_dir" };
         let folder = Folder::new();
         let Some(image) = make_image(&folder, "96M", &["-b", "1024", "-O", option]) else { return };
-        let mut rig = Rig::open(&image);
-        let files = rig.files();
-        let dir = rig.inode("d");
+        let mut harness = Harness::open(&image);
+        let files = harness.files();
+        let dir = harness.inode("d");
         let mut added = 0;
         let error = (0..count).find_map(|n| {
-            let error = rig.link(&dir, &long(n), files[n % 4]).err();
+            let error = harness.link(&dir, &long(n), files[n % 4]).err();
             added += usize::from(error.is_none());
             error
         });
         let error = error.map(|e| e.to_string());
         let full = format!("the index of directory inode {} is full: no space left", dir.ino());
         assert_eq!(error, (!large_dir).then_some(full), "after {added} names");
-        assert_eq!(rig.index_levels(&dir), 1 + u8::from(large_dir));
-        let names = listed(&rig, &dir, 1_000);
+        assert_eq!(harness.index_levels(&dir), 1 + u8::from(large_dir));
+        let names = listed(&harness, &dir, 1_000);
         assert_eq!(names.len(), added);
-        assert!((0..added).all(|n| lookup(&rig.space, &dir, &long(n)).unwrap().is_some()));
+        assert!((0..added).all(|n| lookup(&harness.space, &dir, &long(n)).unwrap().is_some()));
         drop(dir);
-        rig.close_and_check();
+        harness.close_and_check();
         kernel_agrees(&folder, image.to_str().unwrap(), &names);
     }
 }
@@ -404,34 +406,35 @@ fn new_directories_have_their_dots() {
     for args in [&["-b", "1024"][..], &["-b", "4096", "-O", "^metadata_csum"]] {
         let folder = Folder::new();
         let Some(image) = make_image(&folder, "32M", args) else { return };
-        let mut rig = Rig::open(&image);
-        let files = rig.files();
-        let dir = rig.inode("d");
+        let mut harness = Harness::open(&image);
+        let files = harness.files();
+        let dir = harness.inode("d");
         for n in 0..50 {
-            let child = rig.mkdir(&dir, format!("sub{n}").as_bytes()).unwrap();
-            assert!(is_empty(&rig.space, &child).unwrap());
-            rig.link(&child, b"inside", files[0]).unwrap();
-            assert_eq!(parent_entry(&rig.space, &child).unwrap().ino, dir.ino());
+            let child = harness.mkdir(&dir, format!("sub{n}").as_bytes()).unwrap();
+            assert!(is_empty(&harness.space, &child).unwrap());
+            harness.link(&child, b"inside", files[0]).unwrap();
+            assert_eq!(parent_entry(&harness.space, &child).unwrap().ino, dir.ino());
         }
         // One moves into another: its '..' follows.
         let sub = |name: &[u8]| {
-            rig.inodes.get(lookup(&rig.space, &dir, name).unwrap().unwrap().ino).unwrap()
+            harness.inodes.get(lookup(&harness.space, &dir, name).unwrap().unwrap().ino).unwrap()
         };
         let (from, to) = (sub(b"sub3"), sub(b"sub4"));
-        let entry = lookup(&rig.space, &dir, b"sub3").unwrap().unwrap();
-        let parent = parent_entry(&rig.space, &from).unwrap();
-        let insertion = Insertion::plan(&rig.space, &to, b"moved").unwrap();
-        rig.run(insertion.credits() + 4, |handle| {
-            entry.remove(handle)?;
-            insertion.apply(handle, from.ino(), FileKind::Directory)?;
-            parent.set_ino(&rig.space, handle, to.ino(), FileKind::Directory)?;
-            dir.update(handle, |a| a.links -= 1)?;
-            to.update(handle, |a| a.links += 1)
-        })
-        .unwrap();
-        assert_eq!(parent_entry(&rig.space, &from).unwrap().ino, to.ino());
+        let entry = lookup(&harness.space, &dir, b"sub3").unwrap().unwrap();
+        let parent = parent_entry(&harness.space, &from).unwrap();
+        let insertion = Insertion::plan(&harness.space, &to, b"moved").unwrap();
+        harness
+            .run(insertion.credits() + 4, |handle| {
+                entry.remove(handle)?;
+                insertion.apply(handle, from.ino(), FileKind::Directory)?;
+                parent.set_ino(&harness.space, handle, to.ino(), FileKind::Directory)?;
+                dir.update(handle, |a| a.links -= 1)?;
+                to.update(handle, |a| a.links += 1)
+            })
+            .unwrap();
+        assert_eq!(parent_entry(&harness.space, &from).unwrap().ino, to.ino());
         drop((from, to, dir));
-        rig.close_and_check();
+        harness.close_and_check();
     }
 }
 
@@ -439,41 +442,42 @@ fn new_directories_have_their_dots() {
 fn a_name_can_move_within_its_full_directory() {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
-    let mut rig = Rig::open(&image);
-    let files = rig.files();
-    let dir = rig.inode("d");
+    let mut harness = Harness::open(&image);
+    let files = harness.files();
+    let dir = harness.inode("d");
     for round in 0..200 {
-        rig.link(&dir, &name(round), files[0]).unwrap();
+        harness.link(&dir, &name(round), files[0]).unwrap();
         // The insertion is planned with the old name still there: room may come of its removal.
-        let old = lookup(&rig.space, &dir, &name(round)).unwrap().unwrap();
-        let new = Insertion::plan(&rig.space, &dir, &[b'a' + (round % 26) as u8; 250]);
+        let old = lookup(&harness.space, &dir, &name(round)).unwrap().unwrap();
+        let new = Insertion::plan(&harness.space, &dir, &[b'a' + (round % 26) as u8; 250]);
         let Ok(new) = new else { continue };
-        rig.run(new.credits() + 1, |handle| {
-            old.remove(handle)?;
-            new.apply(handle, files[0], FileKind::Regular)
-        })
-        .unwrap();
+        harness
+            .run(new.credits() + 1, |handle| {
+                old.remove(handle)?;
+                new.apply(handle, files[0], FileKind::Regular)
+            })
+            .unwrap();
     }
     drop(dir);
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 #[test]
 fn bad_names_are_refused() {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
-    let rig = Rig::open(&image);
-    let dir = rig.inode("d");
-    let kind = |name: &[u8]| lookup(&rig.space, &dir, name).unwrap_err().kind().clone();
+    let harness = Harness::open(&image);
+    let dir = harness.inode("d");
+    let kind = |name: &[u8]| lookup(&harness.space, &dir, name).unwrap_err().kind().clone();
     for bad in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
         assert_eq!(kind(bad), ErrorKind::InvalidArgument);
     }
     assert_eq!(kind(&[b'x'; 256]), ErrorKind::NameTooLong);
-    let file = rig.inode("file0");
-    let error = lookup(&rig.space, &file, b"x").unwrap_err();
+    let file = harness.inode("file0");
+    let error = lookup(&harness.space, &file, b"x").unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::NotADirectory);
     drop((dir, file));
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 #[test]
@@ -486,17 +490,17 @@ fn directories_that_the_kernel_made_are_read_and_go_on_there() {
         std::fs::hard_link(mount.path("file0"), mount.path(&format!("d/kernel{n}"))).unwrap();
     }
     drop(mount);
-    let mut rig = Rig::open(&image);
-    let files = rig.files();
-    rig.continue_links(&files);
-    let dir = rig.inode("d");
-    assert_eq!(listed(&rig, &dir, 50).len(), 3_000);
+    let mut harness = Harness::open(&image);
+    let files = harness.files();
+    harness.continue_links(&files);
+    let dir = harness.inode("d");
+    assert_eq!(listed(&harness, &dir, 50).len(), 3_000);
     for n in 0..1_500 {
-        rig.unlink(&dir, format!("kernel{}", n * 2).as_bytes()).unwrap();
-        rig.link(&dir, format!("uext4 {n}").as_bytes(), files[1]).unwrap();
+        harness.unlink(&dir, format!("kernel{}", n * 2).as_bytes()).unwrap();
+        harness.link(&dir, format!("uext4 {n}").as_bytes(), files[1]).unwrap();
     }
     drop(dir);
-    rig.close_and_check();
+    harness.close_and_check();
     let mount = Mount::new(&folder, &path).unwrap();
     let names: BTreeSet<String> = std::fs::read_dir(mount.path("d"))
         .unwrap()

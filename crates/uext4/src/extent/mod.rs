@@ -33,5 +33,4 @@ pub use mapping::{Mapping, State, block_of, find, list, lookup, lookup_extent};
 pub use shift::{Distance, Shift, ShiftPins, leaves_from};
 
 #[cfg(test)]
-#[path = "tests/rig.rs"]
-pub(crate) mod rig;
+pub(crate) mod harness;

@@ -498,5 +498,4 @@ impl Overwrites {
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
-#[path = "overwrites_tests.rs"]
 mod tests;

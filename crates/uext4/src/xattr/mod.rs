@@ -29,6 +29,4 @@ pub const VALUE_MAX: usize = 65_536;
 pub const NAME_MAX: usize = 255;
 
 #[cfg(test)]
-mod hostile_tests;
-#[cfg(test)]
 mod tests;

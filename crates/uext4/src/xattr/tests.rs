@@ -4,9 +4,11 @@
 //! space lost when attributes move between inode and block. Not covered: values in inodes of
 //! their own (ea_inode), damaged images.
 
+mod hostile;
+
 use super::{Change, Edit, Mode, Release, get, list};
 use crate::error::{ErrorKind, Result};
-use crate::extent::rig::{FILES, Folder, Mount, Rig, make_image, must, tool};
+use crate::extent::harness::{FILES, Folder, Harness, Mount, make_image, must, tool};
 use crate::inode::Inode;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,17 +16,23 @@ use std::collections::BTreeMap;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn set(rig: &Rig, inode: &Inode, name: &[u8], value: Option<&[u8]>, mode: Mode) -> Result<()> {
-    let change = Change::plan(&rig.space, inode, name, value, mode)?;
-    rig.run(change.credits(), |handle| change.apply(handle))
+fn set(
+    harness: &Harness,
+    inode: &Inode,
+    name: &[u8],
+    value: Option<&[u8]>,
+    mode: Mode,
+) -> Result<()> {
+    let change = Change::plan(&harness.space, inode, name, value, mode)?;
+    harness.run(change.credits(), |handle| change.apply(handle))
 }
 
-fn all(rig: &Rig, inode: &Inode) -> Model {
-    let names = list(&rig.space, inode).unwrap();
+fn all(harness: &Harness, inode: &Inode) -> Model {
+    let names = list(&harness.space, inode).unwrap();
     names
         .into_iter()
         .map(|name| {
-            let value = get(&rig.space, inode, &name).unwrap();
+            let value = get(&harness.space, inode, &name).unwrap();
             (name, value)
         })
         .collect()
@@ -64,8 +72,8 @@ fn random_changes_agree_with_a_model_and_the_kernel() {
         let folder = Folder::new();
         let Some(image) = make_image(&folder, "32M", args) else { return };
         let mut rng = StdRng::seed_from_u64(seed as u64);
-        let rig = Rig::open(&image);
-        let inodes: Vec<_> = FILES.iter().map(|name| rig.inode(name)).collect();
+        let harness = Harness::open(&image);
+        let inodes: Vec<_> = FILES.iter().map(|name| harness.inode(name)).collect();
         let mut models = vec![Model::new(); inodes.len()];
         for step in 0..2_000 {
             let at = rng.random_range(0..inodes.len());
@@ -73,7 +81,7 @@ fn random_changes_agree_with_a_model_and_the_kernel() {
             let prefix = ["user.", "trusted.", "security."][rng.random_range(0..3)];
             let name = format!("{prefix}n{}", "x".repeat(rng.random_range(0..12))).into_bytes();
             if rng.random_bool(0.3) {
-                let result = set(&rig, inode, &name, None, Mode::Any);
+                let result = set(&harness, inode, &name, None, Mode::Any);
                 match model.remove(&name) {
                     Some(_) => result.unwrap(),
                     None => assert_eq!(kind(result), ErrorKind::NoXattr),
@@ -82,16 +90,16 @@ fn random_changes_agree_with_a_model_and_the_kernel() {
             }
             let len = [0, 3, 20, 60, 300, 1000][rng.random_range(0..6)];
             let value: Vec<u8> = (0..rng.random_range(0..=len)).map(|_| rng.random()).collect();
-            match set(&rig, inode, &name, Some(&value), Mode::Any) {
+            match set(&harness, inode, &name, Some(&value), Mode::Any) {
                 Ok(()) => _ = model.insert(name, value),
                 Err(error) => assert_eq!(*error.kind(), ErrorKind::NoSpace),
             }
             if step % 50 == 0 {
-                assert_eq!(all(&rig, inode), *model);
+                assert_eq!(all(&harness, inode), *model);
             }
         }
         drop(inodes);
-        rig.close_and_check();
+        harness.close_and_check();
         if !has_getfattr() {
             return;
         }
@@ -128,23 +136,23 @@ fn attributes_that_the_kernel_set_are_read_and_changed() {
     let before: Vec<Model> = files.iter().map(|file| seen_by_kernel(&mount, file)).collect();
     drop(mount);
 
-    let rig = Rig::open(&image);
+    let harness = Harness::open(&image);
     for (file, model) in files.iter().zip(&before) {
-        assert_eq!(all(&rig, &rig.inode(file)), *model, "{file}");
+        assert_eq!(all(&harness, &harness.inode(file)), *model, "{file}");
     }
     // One leaves the shared block by a change, one by removal, one as a deleted inode does.
-    set(&rig, &rig.inode("file0"), b"user.long", Some(&[1; 3_000]), Mode::Replace).unwrap();
-    set(&rig, &rig.inode("file1"), b"user.long", None, Mode::Any).unwrap();
-    let released = rig.inode("file2");
-    let release = Release::plan(&rig.space, &released).unwrap();
-    rig.run(release.credits(), |handle| release.apply(handle)).unwrap();
+    set(&harness, &harness.inode("file0"), b"user.long", Some(&[1; 3_000]), Mode::Replace).unwrap();
+    set(&harness, &harness.inode("file1"), b"user.long", None, Mode::Any).unwrap();
+    let released = harness.inode("file2");
+    let release = Release::plan(&harness.space, &released).unwrap();
+    harness.run(release.credits(), |handle| release.apply(handle)).unwrap();
     assert_eq!(released.attributes().file_acl, 0);
-    let third = rig.inode("file3");
-    set(&rig, &third, b"user.more", Some(b"m"), Mode::Create).unwrap();
-    let want: Vec<Model> = files.iter().map(|file| all(&rig, &rig.inode(file))).collect();
+    let third = harness.inode("file3");
+    set(&harness, &third, b"user.more", Some(b"m"), Mode::Create).unwrap();
+    let want: Vec<Model> = files.iter().map(|file| all(&harness, &harness.inode(file))).collect();
     assert_eq!(want[3][&b"user.long"[..]], long.as_bytes());
     drop((released, third));
-    rig.close_and_check();
+    harness.close_and_check();
 
     let mount = Mount::new(&folder, &path).unwrap();
     for (file, model) in files.iter().zip(&want) {
@@ -164,27 +172,28 @@ fn the_last_of_a_shared_block_changes_it_in_place() {
         must("setfattr", &["-n", "user.long", "-v", &"v".repeat(500), &mount.path(file)]);
     }
     drop(mount);
-    let rig = Rig::open(&image);
-    let (one, other) = (rig.inode("file0"), rig.inode("file1"));
+    let harness = Harness::open(&image);
+    let (one, other) = (harness.inode("file0"), harness.inode("file1"));
     let shared = one.attributes().file_acl;
     assert_eq!(shared, other.attributes().file_acl, "the kernel shares equal blocks");
     // Both are planned while the block is shared; the second finds itself alone.
-    let plan = |inode| Change::plan(&rig.space, inode, b"user.long", Some(&[2; 600]), Mode::Any);
+    let plan =
+        |inode| Change::plan(&harness.space, inode, b"user.long", Some(&[2; 600]), Mode::Any);
     let (first, second) = (plan(&one).unwrap(), plan(&other).unwrap());
-    rig.run(first.credits(), |handle| first.apply(handle)).unwrap();
-    rig.run(second.credits(), |handle| second.apply(handle)).unwrap();
+    harness.run(first.credits(), |handle| first.apply(handle)).unwrap();
+    harness.run(second.credits(), |handle| second.apply(handle)).unwrap();
     assert_ne!(one.attributes().file_acl, shared);
     assert_eq!(other.attributes().file_acl, shared);
     drop((one, other));
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 #[test]
 fn access_lists_are_converted_and_guarded() {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
-    let rig = Rig::open(&image);
-    let (file, dir) = (rig.inode("file0"), rig.inode("d"));
+    let harness = Harness::open(&image);
+    let (file, dir) = (harness.inode("file0"), harness.inode("d"));
     let entry = |tag: u16, permissions: u16, id: u32| {
         [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
     };
@@ -205,52 +214,52 @@ fn access_lists_are_converted_and_guarded() {
     ]
     .concat();
     let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
-    set(&rig, &file, access, Some(&full), Mode::Any).unwrap();
-    assert_eq!(get(&rig.space, &file, access).unwrap(), full);
-    assert_eq!(list(&rig.space, &file).unwrap(), [access.to_vec()]);
-    let denied = set(&rig, &file, default, Some(&full), Mode::Any);
+    set(&harness, &file, access, Some(&full), Mode::Any).unwrap();
+    assert_eq!(get(&harness.space, &file, access).unwrap(), full);
+    assert_eq!(list(&harness.space, &file).unwrap(), [access.to_vec()]);
+    let denied = set(&harness, &file, default, Some(&full), Mode::Any);
     assert_eq!(kind(denied), ErrorKind::NotPermitted);
     assert_eq!(
-        kind(set(&rig, &file, access, Some(&full[..9]), Mode::Any)),
+        kind(set(&harness, &file, access, Some(&full[..9]), Mode::Any)),
         ErrorKind::InvalidArgument
     );
     // A list that the mode says already is not kept; a default list is.
-    set(&rig, &file, access, Some(&plain), Mode::Any).unwrap();
-    assert!(list(&rig.space, &file).unwrap().is_empty());
-    set(&rig, &dir, default, Some(&plain), Mode::Any).unwrap();
-    assert_eq!(get(&rig.space, &dir, default).unwrap(), plain);
-    set(&rig, &dir, default, None, Mode::Any).unwrap();
-    set(&rig, &dir, default, None, Mode::Any).unwrap();
-    assert!(list(&rig.space, &dir).unwrap().is_empty());
+    set(&harness, &file, access, Some(&plain), Mode::Any).unwrap();
+    assert!(list(&harness.space, &file).unwrap().is_empty());
+    set(&harness, &dir, default, Some(&plain), Mode::Any).unwrap();
+    assert_eq!(get(&harness.space, &dir, default).unwrap(), plain);
+    set(&harness, &dir, default, None, Mode::Any).unwrap();
+    set(&harness, &dir, default, None, Mode::Any).unwrap();
+    assert!(list(&harness.space, &dir).unwrap().is_empty());
     drop((file, dir));
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 #[test]
 fn several_edits_are_one_change() {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
-    let rig = Rig::open(&image);
-    let file = rig.inode("file0");
+    let harness = Harness::open(&image);
+    let file = harness.inode("file0");
     let edit = |name, value| Edit { name, value, mode: Mode::Create };
     let edits = [
         edit(&b"user.a"[..], Some(&b"1"[..])),
         edit(b"user.b", Some(&[2; 400])),
         edit(b"security.c", Some(b"3")),
     ];
-    let change = Change::plan_all(&rig.space, &file, &edits).unwrap();
+    let change = Change::plan_all(&harness.space, &file, &edits).unwrap();
     assert!(!change.is_empty());
-    rig.run(change.credits(), |handle| change.apply(handle)).unwrap();
-    assert_eq!(all(&rig, &file).len(), 3);
-    let again = Change::plan(&rig.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
+    assert_eq!(all(&harness, &file).len(), 3);
+    let again = Change::plan(&harness.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
     assert!(again.is_empty());
     drop(again);
     let failing = [edit(b"user.d", Some(b"4")), edit(b"user.a", Some(b"5"))];
-    let error = Change::plan_all(&rig.space, &file, &failing).unwrap_err();
+    let error = Change::plan_all(&harness.space, &file, &failing).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Exists);
-    assert_eq!(all(&rig, &file).len(), 3);
+    assert_eq!(all(&harness, &file).len(), 3);
     drop(file);
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 /// A plan counts on the room behind the extra fields, which grow when an inode changes. Fault
@@ -260,27 +269,28 @@ fn extra_fields_keep_their_length_while_attributes_are_planned() {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "32M", &["-b", "1024"]) else { return };
     must("debugfs", &["-w", "-R", "sif file0 extra_isize 16", image.to_str().unwrap()]);
-    let rig = Rig::open(&image);
-    let file = rig.inode("file0");
-    let change = Change::plan(&rig.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
-    rig.run(1, |handle| file.update(handle, |attributes| attributes.touch())).unwrap();
-    rig.run(change.credits(), |handle| change.apply(handle)).unwrap();
+    let harness = Harness::open(&image);
+    let file = harness.inode("file0");
+    let change = Change::plan(&harness.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    harness.run(1, |handle| file.update(handle, |attributes| attributes.touch())).unwrap();
+    harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     drop(file);
-    rig.close_and_check();
-    let rig = Rig::open(&image);
-    let file = rig.inode("file0");
-    assert_eq!(get(&rig.space, &file, b"user.a").unwrap(), b"1");
+    harness.close_and_check();
+    let harness = Harness::open(&image);
+    let file = harness.inode("file0");
+    assert_eq!(get(&harness.space, &file, b"user.a").unwrap(), b"1");
     drop(file);
-    rig.close_and_check();
+    harness.close_and_check();
 }
 
 #[test]
 fn bad_names_and_values_are_refused() {
     let folder = Folder::new();
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
-    let rig = Rig::open(&image);
-    let file = rig.inode("file0");
-    let try_set = |name: &[u8], value: &[u8]| kind(set(&rig, &file, name, Some(value), Mode::Any));
+    let harness = Harness::open(&image);
+    let file = harness.inode("file0");
+    let try_set =
+        |name: &[u8], value: &[u8]| kind(set(&harness, &file, name, Some(value), Mode::Any));
     assert_eq!(try_set(b"user.", b""), ErrorKind::InvalidArgument);
     assert_eq!(try_set(b"user.a\0b", b""), ErrorKind::InvalidArgument);
     assert_eq!(try_set(b"plain", b""), ErrorKind::Unsupported);
@@ -288,7 +298,7 @@ fn bad_names_and_values_are_refused() {
     assert_eq!(try_set(&[b"user.", &[b'x'; 251][..]].concat(), b""), ErrorKind::NameTooLong);
     assert_eq!(try_set(b"user.big", &[0; 70_000]), ErrorKind::TooBig);
     assert_eq!(try_set(b"user.big", &[0; 60_000]), ErrorKind::NoSpace);
-    assert_eq!(*get(&rig.space, &file, b"user.none").unwrap_err().kind(), ErrorKind::NoXattr);
+    assert_eq!(*get(&harness.space, &file, b"user.none").unwrap_err().kind(), ErrorKind::NoXattr);
     drop(file);
-    rig.close_and_check();
+    harness.close_and_check();
 }

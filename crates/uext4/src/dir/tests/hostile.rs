@@ -3,10 +3,10 @@
 //! Fault model: bytes of directory blocks changed at random in an image without checksums, which
 //! would catch most of it. Not covered: damage outside the directory.
 
-use super::tests::name;
-use super::{Insertion, is_empty, lookup, parent_entry, read};
+use super::name;
+use crate::dir::{Insertion, is_empty, lookup, parent_entry, read};
 use crate::extent;
-use crate::extent::rig::{Folder, Rig, make_image};
+use crate::extent::harness::{Folder, Harness, make_image};
 use crate::inode::InodeRef;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -25,18 +25,18 @@ struct Target {
 
 fn prepare(folder: &Folder, args: &[&str], count: usize) -> Option<Target> {
     let image = make_image(folder, "16M", args)?;
-    let mut rig = Rig::open(&image);
-    let files = rig.files();
-    let dir = rig.inode("d");
+    let mut harness = Harness::open(&image);
+    let files = harness.files();
+    let dir = harness.inode("d");
     for n in 0..count {
-        rig.link(&dir, &name(n), files[n % 4]).unwrap();
+        harness.link(&dir, &name(n), files[n % 4]).unwrap();
     }
-    let size = u32::try_from(dir.size()).unwrap() / rig.space.layout().block_size;
-    let block = |at| extent::block_of(&rig.space, &dir, FileBlock(at)).unwrap();
+    let size = u32::try_from(dir.size()).unwrap() / harness.space.layout().block_size;
+    let block = |at| extent::block_of(&harness.space, &dir, FileBlock(at)).unwrap();
     let blocks = (0..size).map(block).collect();
     let ino = dir.ino();
     drop(dir);
-    rig.close_and_check();
+    harness.close_and_check();
     Some(Target { device: MemoryDevice::load(&image).unwrap(), ino, blocks })
 }
 
@@ -57,12 +57,12 @@ fn damage(device: &MemoryDevice, block_size: u64, blocks: &[BlockNo], rng: &mut 
 }
 
 /// Everything that can be done with a directory; whether reading it found the damage.
-fn use_it(rig: &Rig, dir: &InodeRef, rng: &mut StdRng) -> bool {
-    let _ = is_empty(&rig.space, dir);
-    let _ = parent_entry(&rig.space, dir);
+fn use_it(harness: &Harness, dir: &InodeRef, rng: &mut StdRng) -> bool {
+    let _ = is_empty(&harness.space, dir);
+    let _ = parent_entry(&harness.space, dir);
     let mut seen = 0;
     let mut cursor = 0;
-    let result = read(&rig.space, dir, 0, &mut |entry| {
+    let result = read(&harness.space, dir, 0, &mut |entry| {
         assert!(entry.next > cursor, "cursors rise");
         cursor = entry.next;
         seen += 1;
@@ -71,10 +71,10 @@ fn use_it(rig: &Rig, dir: &InodeRef, rng: &mut StdRng) -> bool {
     assert!(seen < ENTRIES_MAX, "the reading does not end");
     for _ in 0..10 {
         let name = name(rng.random_range(0..3_000));
-        if let Ok(Some(entry)) = lookup(&rig.space, dir, &name) {
-            let _ = rig.run(1, |handle| entry.remove(handle));
-        } else if let Ok(insertion) = Insertion::plan(&rig.space, dir, &name) {
-            let _ = rig.run(insertion.credits(), |handle| {
+        if let Ok(Some(entry)) = lookup(&harness.space, dir, &name) {
+            let _ = harness.run(1, |handle| entry.remove(handle));
+        } else if let Ok(insertion) = Insertion::plan(&harness.space, dir, &name) {
+            let _ = harness.run(insertion.credits(), |handle| {
                 insertion.apply(handle, Ino(13), FileKind::Regular)
             });
         }
@@ -89,14 +89,14 @@ fn survive(args: &[&str], count: usize, rounds: u64) {
     for seed in 0..rounds {
         let mut rng = StdRng::seed_from_u64(seed);
         let damaged = target.device.snapshot();
-        let rig = Rig::open_device(damaged, folder.path("image"));
-        let block_size = u64::from(rig.space.layout().block_size);
+        let harness = Harness::open_device(damaged, folder.path("image"));
+        let block_size = u64::from(harness.space.layout().block_size);
         // Nothing of the directory is in memory yet.
-        damage(&rig.device, block_size, &target.blocks, &mut rng);
-        let dir = rig.inodes.get(target.ino).unwrap();
-        found += u64::from(use_it(&rig, &dir, &mut rng));
+        damage(&harness.device, block_size, &target.blocks, &mut rng);
+        let dir = harness.inodes.get(target.ino).unwrap();
+        found += u64::from(use_it(&harness, &dir, &mut rng));
         drop(dir);
-        let _ = rig.journal.close();
+        let _ = harness.journal.close();
     }
     assert!(found > rounds / 10, "the damage was met {found} times in {rounds} rounds");
 }

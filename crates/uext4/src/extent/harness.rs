@@ -79,7 +79,7 @@ pub(crate) fn make_image(folder: &Folder, size: &str, args: &[&str]) -> Option<P
 }
 
 /// An open engine.
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) space: Arc<Space>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) inodes: Arc<InodeTable>,
@@ -90,7 +90,7 @@ pub(crate) struct Rig {
     pub(crate) links: BTreeMap<Ino, u32>,
 }
 
-impl Rig {
+impl Harness {
     pub(crate) fn open(image: impl AsRef<Path>) -> Self {
         Self::open_device(MemoryDevice::load(image.as_ref()).unwrap(), image)
     }

@@ -3,8 +3,8 @@
 //! Fault model: bytes of the attribute block and of the inode's own attributes changed at random in
 //! an image without checksums, which would catch most of it.
 
-use super::{Change, Mode, Release, get, list};
-use crate::extent::rig::{Folder, Rig, make_image};
+use crate::extent::harness::{Folder, Harness, make_image};
+use crate::xattr::{Change, Mode, Release, get, list};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use uext4_device::{Device, MemoryDevice};
@@ -15,20 +15,20 @@ fn damaged_attributes_are_survived() {
     let folder = Folder::new();
     let args = ["-b", "1024", "-O", "^metadata_csum"];
     let Some(image) = make_image(&folder, "16M", &args) else { return };
-    let rig = Rig::open(&image);
-    let file = rig.inode("file0");
+    let harness = Harness::open(&image);
+    let file = harness.inode("file0");
     for (name, len) in [("user.a", 20), ("trusted.b", 10), ("user.c", 300), ("security.d", 200)] {
         let value = vec![7; len];
-        let change = Change::plan(&rig.space, &file, name.as_bytes(), Some(&value), Mode::Any);
+        let change = Change::plan(&harness.space, &file, name.as_bytes(), Some(&value), Mode::Any);
         let change = change.unwrap();
-        rig.run(change.credits(), |handle| change.apply(handle)).unwrap();
+        harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     }
     let (ino, block) = (file.ino(), file.attributes().file_acl);
     assert_ne!(block, 0);
-    let (group, index) = rig.space.layout().group_of_ino(ino).unwrap();
-    let inode_at = rig.space.inode_table(group).get() * 1024 + u64::from(index) * 256;
+    let (group, index) = harness.space.layout().group_of_ino(ino).unwrap();
+    let inode_at = harness.space.inode_table(group).get() * 1024 + u64::from(index) * 256;
     drop(file);
-    rig.close_and_check();
+    harness.close_and_check();
 
     let device = MemoryDevice::load(&image).unwrap();
     for seed in 0..400 {
@@ -41,21 +41,21 @@ fn damaged_attributes_are_survived() {
             };
             damaged.write_at(at, &[rng.random()]).unwrap();
         }
-        let rig = Rig::open_device(damaged, folder.path("image"));
-        let file = rig.inodes.get(ino).unwrap();
-        for name in list(&rig.space, &file).unwrap_or_default() {
-            let _ = get(&rig.space, &file, &name);
+        let harness = Harness::open_device(damaged, folder.path("image"));
+        let file = harness.inodes.get(ino).unwrap();
+        for name in list(&harness.space, &file).unwrap_or_default() {
+            let _ = get(&harness.space, &file, &name);
         }
         for (name, value) in [(&b"user.a"[..], Some(&b"x"[..])), (b"user.c", None)] {
-            if let Ok(change) = Change::plan(&rig.space, &file, name, value, Mode::Any) {
-                let _ = rig.run(change.credits(), |handle| change.apply(handle));
+            if let Ok(change) = Change::plan(&harness.space, &file, name, value, Mode::Any) {
+                let _ = harness.run(change.credits(), |handle| change.apply(handle));
             }
         }
-        if let Ok(release) = Release::plan(&rig.space, &file) {
-            let _ = rig.run(release.credits(), |handle| release.apply(handle));
+        if let Ok(release) = Release::plan(&harness.space, &file) {
+            let _ = harness.run(release.credits(), |handle| release.apply(handle));
         }
         drop(file);
-        let _ = rig.journal.close();
+        let _ = harness.journal.close();
     }
 }
 

@@ -24,6 +24,12 @@ impl Reservation {
         Self { space: Arc::clone(space), blocks: 0 }
     }
 
+    /// Where the blocks are.
+    #[must_use]
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
     /// Blocks reserved.
     #[must_use]
     pub fn blocks(&self) -> u32 {

@@ -10,7 +10,6 @@ mod plan;
 use super::leaf::{self, Halves};
 use super::path::{Frame, with_node};
 use super::view::{View, check_name};
-use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{self, Growth};
@@ -28,7 +27,6 @@ use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Ino, InodeFlags, Place};
 /// Dropping it unused releases the space.
 #[derive(Debug)]
 pub struct Insertion<'a> {
-    space: &'a Space,
     dir: &'a Inode,
     name: Box<[u8]>,
     target: Target,
@@ -112,22 +110,22 @@ impl<'a> Insertion<'a> {
     /// # Errors
     /// `Exists`; those of [`super::lookup`]; `NoSpace` when there are no blocks, or the directory
     /// cannot grow.
-    pub fn plan(space: &'a Space, dir: &'a Inode, name: &[u8]) -> Result<Self> {
+    pub fn plan(dir: &'a Inode, name: &[u8]) -> Result<Self> {
         check_name(name)?;
-        let view = View::of(space, dir)?;
+        let view = View::of(dir)?;
         let target = plan::target(&view, name)?;
         let new_blocks = target.new_blocks();
         plan::check_size(&view, &target, new_blocks)?;
         let mut credits = target.old_blocks() + u32::from(view.has_stale_index);
         let mut growth = None;
         if new_blocks > 0 {
-            growth = Some(extent::allocate_growth(dir.space(), dir, new_blocks)?);
+            growth = Some(extent::allocate_growth(dir, new_blocks)?);
             credits += extent::grow_credits(dir, new_blocks) + new_blocks;
         }
         let clears_index = view.has_stale_index;
         let _table_block = dir.table_block()?;
         let name = name.into();
-        Ok(Self { space, dir, name, target, growth, credits, clears_index, _table_block })
+        Ok(Self { dir, name, target, growth, credits, clears_index, _table_block })
     }
 
     /// Credits of [`Insertion::apply`]: the blocks of the directory, and the inode when it grows.
@@ -143,7 +141,7 @@ impl<'a> Insertion<'a> {
     /// The journal is aborted; `Corrupt` in an image where two directories share blocks.
     pub fn apply(mut self, handle: &mut Handle<'_>, ino: Ino, kind: FileKind) -> Result<()> {
         let name = std::mem::take(&mut self.name);
-        let new = NewEntry::of(self.space, &name, ino, kind);
+        let new = NewEntry::of(self.dir.space(), &name, ino, kind);
         if self.clears_index {
             self.dir.update(handle, |a| a.flags.remove(InodeFlags::INDEX))?;
         }
@@ -249,7 +247,7 @@ impl<'a> Insertion<'a> {
         mut entry: DxEntry,
         new: &NewEntry<'_>,
     ) -> Result<()> {
-        let view = View::of(self.space, self.dir)?;
+        let view = View::of(self.dir)?;
         for (depth, frame) in frames.iter().enumerate().rev() {
             let mut entries: Vec<DxEntry> =
                 with_node(&view, &frame.buffer, frame.block, |node| node.entries().collect())?;
@@ -283,10 +281,10 @@ impl<'a> Insertion<'a> {
         role: BlockRole,
     ) -> Result<(FileBlock, Arc<Buffer>)> {
         let growth = self.growth.as_mut().ok_or_else(out_of_plan)?;
-        let block_size = u64::from(self.space.layout().block_size);
+        let block_size = u64::from(self.dir.space().layout().block_size);
         let size = self.dir.attributes().size;
         let at = FileBlock(u32::try_from(size / block_size).map_err(|_| out_of_plan())?);
-        let block = extent::grow(self.space, handle, self.dir, growth, at)?;
+        let block = extent::grow(handle, self.dir, growth, at)?;
         let seed = self.dir.seed();
         let kind = match role {
             BlockRole::Leaf => BlockKind::DirLeaf { seed },

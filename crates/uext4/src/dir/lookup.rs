@@ -30,9 +30,9 @@ pub struct Entry {
 /// # Errors
 /// `NotADirectory`; `InvalidArgument` for `.`, `..` and invalid names; `NameTooLong`; `Corrupt`,
 /// also for an invalid hash tree, because the name is then not searched elsewhere.
-pub fn lookup(space: &Space, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
+pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
     check_name(name)?;
-    let view = View::of(space, dir)?;
+    let view = View::of(dir)?;
     if view.shape == Shape::Linear {
         for at in 0..view.blocks {
             if let Some(entry) = find(&view, FileBlock(at), name)? {
@@ -75,8 +75,8 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
 ///
 /// # Errors
 /// The errors of [`lookup`]; `Corrupt` when the directory does not begin with `.` and `..`.
-pub fn parent_entry(space: &Space, dir: &Inode) -> Result<Entry> {
-    let view = View::of(space, dir)?;
+pub fn parent_entry(dir: &Inode) -> Result<Entry> {
+    let view = View::of(dir)?;
     let buffer = view.first_block()?;
     let (ino, kind, offset) = {
         let bytes = buffer.read();
@@ -105,8 +105,8 @@ pub(super) fn dots<'b>(view: &View<'_>, block: &'b [u8]) -> Result<(DirEntry<'b>
 ///
 /// # Errors
 /// The errors of [`lookup`].
-pub fn is_empty(space: &Space, dir: &Inode) -> Result<bool> {
-    let view = View::of(space, dir)?;
+pub fn is_empty(dir: &Inode) -> Result<bool> {
+    let view = View::of(dir)?;
     let is_unused = |at: FileBlock, skip: usize| -> Result<bool> {
         let buffer = view.leaf(at)?;
         let bytes = buffer.read();
@@ -195,14 +195,9 @@ impl Entry {
 ///
 /// # Errors
 /// The journal is aborted.
-pub fn init(
-    space: &Space,
-    handle: &mut Handle<'_>,
-    dir: &Inode,
-    growth: &mut Growth,
-    parent: Ino,
-) -> Result<()> {
-    let block = extent::grow(space, handle, dir, growth, FileBlock(0))?;
+pub fn init(handle: &mut Handle<'_>, dir: &Inode, growth: &mut Growth, parent: Ino) -> Result<()> {
+    let space = dir.space();
+    let block = extent::grow(handle, dir, growth, FileBlock(0))?;
     let buffer = handle.create(block, BlockKind::DirLeaf { seed: dir.seed() })?;
     {
         let mut bytes = handle.write(&buffer)?;

@@ -14,7 +14,6 @@ use super::leaf;
 use super::lookup::dots;
 use super::path::Path;
 use super::view::{Shape, View};
-use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::Inode;
 use uext4_ondisk::checksum::crc32c;
@@ -48,13 +47,8 @@ const SAME_HASH_BYTES_MAX: usize = 64 << 20;
 ///
 /// # Errors
 /// `NotADirectory`; a device failure; `Corrupt`, also for a name in the wrong leaf of a hash tree.
-pub fn read(
-    space: &Space,
-    dir: &Inode,
-    cursor: u64,
-    visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
-) -> Result<()> {
-    let view = View::of(space, dir)?;
+pub fn read(dir: &Inode, cursor: u64, visit: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+    let view = View::of(dir)?;
     if view.is_hash_ordered() {
         read_by_hash(&view, cursor, visit)
     } else {

@@ -38,7 +38,7 @@ pub(super) fn name(n: usize) -> Vec<u8> {
 impl Harness {
     /// Adds a name for a regular file.
     pub(super) fn link(&mut self, dir: &Inode, name: &[u8], ino: Ino) -> Result<()> {
-        let insertion = Insertion::plan(&self.space, dir, name)?;
+        let insertion = Insertion::plan(dir, name)?;
         self.run(insertion.credits(), |handle| insertion.apply(handle, ino, FileKind::Regular))?;
         *self.links.entry(ino).or_default() += 1;
         Ok(())
@@ -46,7 +46,7 @@ impl Harness {
 
     /// Removes a name that a test has added.
     fn unlink(&mut self, dir: &Inode, name: &[u8]) -> Result<()> {
-        let entry = lookup(&self.space, dir, name)?.expect("the name is there");
+        let entry = lookup(dir, name)?.expect("the name is there");
         self.run(1, |handle| entry.remove(handle))?;
         *self.links.entry(entry.ino).or_default() -= 1;
         Ok(())
@@ -54,7 +54,7 @@ impl Harness {
 
     /// Makes a directory.
     fn mkdir(&mut self, parent: &Inode, name: &[u8]) -> Result<InodeRef> {
-        let insertion = Insertion::plan(&self.space, parent, name)?;
+        let insertion = Insertion::plan(parent, name)?;
         let mut allocation = self.space.allocate_inode(parent.ino(), Child::Directory)?;
         let mut attributes = Attributes::new(self.space.layout(), FileKind::Directory, 0o755, 7);
         attributes.links = 2;
@@ -63,11 +63,11 @@ impl Harness {
         let creation = self.inodes.begin_creation(ino);
         let inode = Inode::create(self.inodes.context(), ino, data_group, kind, attributes)?;
         let inode = Arc::new(inode);
-        let mut growth = extent::allocate_growth(&self.space, &inode, 1)?;
+        let mut growth = extent::allocate_growth(&inode, 1)?;
         let credits = insertion.credits() + init_credits(&inode) + 2 + 1;
         self.run(credits, |handle| {
             self.space.mark_inode_used(handle, &mut allocation, true)?;
-            init(&self.space, handle, &inode, &mut growth, parent.ino())?;
+            init(handle, &inode, &mut growth, parent.ino())?;
             insertion.apply(handle, inode.ino(), kind)?;
             parent.update(handle, |attributes| attributes.links += 1)
         })?;
@@ -96,7 +96,7 @@ impl Harness {
         names: &mut Vec<(Vec<u8>, Ino)>,
     ) -> Result<u64> {
         let end = names.len() + count;
-        read(&self.space, dir, cursor, &mut |entry| {
+        read(dir, cursor, &mut |entry| {
             if names.len() == end {
                 return false;
             }
@@ -110,7 +110,7 @@ impl Harness {
 
     /// Levels of nodes in the tree of a directory.
     fn index_levels(&self, dir: &Inode) -> u8 {
-        let at = extent::block_of(&self.space, dir, FileBlock(0)).unwrap();
+        let at = extent::block_of(dir, FileBlock(0)).unwrap();
         let kind = BlockKind::DirIndex { seed: dir.seed() };
         let buffer = self.space.journal().cache().read(at, kind).unwrap();
         let has_csum = self.space.layout().has_metadata_csum();
@@ -157,24 +157,24 @@ fn fill_and_thin(count: usize, size: &str, args: &[&str]) {
     let mut harness = Harness::open(&image);
     let files = harness.files();
     let dir = harness.inode("d");
-    assert!(is_empty(&harness.space, &dir).unwrap());
+    assert!(is_empty(&dir).unwrap());
     let mut order: Vec<usize> = (0..count).collect();
     order.shuffle(&mut rng);
     for &n in &order {
         harness.link(&dir, &name(n), files[n % 4]).unwrap();
     }
-    let exists = Insertion::plan(&harness.space, &dir, &name(0)).unwrap_err();
+    let exists = Insertion::plan(&dir, &name(0)).unwrap_err();
     assert_eq!(*exists.kind(), ErrorKind::Exists);
-    assert!(!is_empty(&harness.space, &dir).unwrap());
+    assert!(!is_empty(&dir).unwrap());
     for n in 0..count {
-        let entry = lookup(&harness.space, &dir, &name(n)).unwrap().expect("the name is there");
+        let entry = lookup(&dir, &name(n)).unwrap().expect("the name is there");
         assert_eq!((entry.ino, entry.kind), (files[n % 4], Some(FileKind::Regular)));
     }
-    assert!(lookup(&harness.space, &dir, b"absent").unwrap().is_none());
+    assert!(lookup(&dir, b"absent").unwrap().is_none());
     let all: BTreeSet<_> = (0..count).map(name).collect();
     assert_eq!(listed(&harness, &dir, 100), all);
     let root = Ino::ROOT;
-    assert_eq!(parent_entry(&harness.space, &dir).unwrap().ino, root);
+    assert_eq!(parent_entry(&dir).unwrap().ino, root);
     drop(dir);
     harness.close_and_check();
     let image_path = image.to_str().unwrap();
@@ -190,7 +190,7 @@ fn fill_and_thin(count: usize, size: &str, args: &[&str]) {
         harness.unlink(&dir, &name(n)).unwrap();
     }
     for &n in gone {
-        assert!(lookup(&harness.space, &dir, &name(n)).unwrap().is_none());
+        assert!(lookup(&dir, &name(n)).unwrap().is_none());
     }
     let kept_names: BTreeSet<_> = kept.iter().map(|&n| name(n)).collect();
     assert_eq!(listed(&harness, &dir, 7), kept_names);
@@ -310,7 +310,7 @@ fn names_of_one_hash_fill_several_leaves() {
         }
         for name in &names {
             let is_there = !names[10..30].contains(name);
-            assert_eq!(lookup(&harness.space, &dir, name).unwrap().is_some(), is_there);
+            assert_eq!(lookup(&dir, name).unwrap().is_some(), is_there);
         }
         let there = listed(&harness, &dir, 5);
         drop(dir);
@@ -394,7 +394,7 @@ fn an_index_grows_levels_and_fills_up() {
         assert_eq!(harness.index_levels(&dir), 1 + u8::from(large_dir));
         let names = listed(&harness, &dir, 1_000);
         assert_eq!(names.len(), added);
-        assert!((0..added).all(|n| lookup(&harness.space, &dir, &long(n)).unwrap().is_some()));
+        assert!((0..added).all(|n| lookup(&dir, &long(n)).unwrap().is_some()));
         drop(dir);
         harness.close_and_check();
         kernel_agrees(&folder, image.to_str().unwrap(), &names);
@@ -411,18 +411,17 @@ fn new_directories_have_their_dots() {
         let dir = harness.inode("d");
         for n in 0..50 {
             let child = harness.mkdir(&dir, format!("sub{n}").as_bytes()).unwrap();
-            assert!(is_empty(&harness.space, &child).unwrap());
+            assert!(is_empty(&child).unwrap());
             harness.link(&child, b"inside", files[0]).unwrap();
-            assert_eq!(parent_entry(&harness.space, &child).unwrap().ino, dir.ino());
+            assert_eq!(parent_entry(&child).unwrap().ino, dir.ino());
         }
         // One moves into another: its '..' follows.
-        let sub = |name: &[u8]| {
-            harness.inodes.get(lookup(&harness.space, &dir, name).unwrap().unwrap().ino).unwrap()
-        };
+        let sub =
+            |name: &[u8]| harness.inodes.get(lookup(&dir, name).unwrap().unwrap().ino).unwrap();
         let (from, to) = (sub(b"sub3"), sub(b"sub4"));
-        let entry = lookup(&harness.space, &dir, b"sub3").unwrap().unwrap();
-        let parent = parent_entry(&harness.space, &from).unwrap();
-        let insertion = Insertion::plan(&harness.space, &to, b"moved").unwrap();
+        let entry = lookup(&dir, b"sub3").unwrap().unwrap();
+        let parent = parent_entry(&from).unwrap();
+        let insertion = Insertion::plan(&to, b"moved").unwrap();
         harness
             .run(insertion.credits() + 4, |handle| {
                 entry.remove(handle)?;
@@ -432,7 +431,7 @@ fn new_directories_have_their_dots() {
                 to.update(handle, |a| a.links += 1)
             })
             .unwrap();
-        assert_eq!(parent_entry(&harness.space, &from).unwrap().ino, to.ino());
+        assert_eq!(parent_entry(&from).unwrap().ino, to.ino());
         drop((from, to, dir));
         harness.close_and_check();
     }
@@ -448,8 +447,8 @@ fn a_name_can_move_within_its_full_directory() {
     for round in 0..200 {
         harness.link(&dir, &name(round), files[0]).unwrap();
         // The insertion is planned with the old name still there: room may come of its removal.
-        let old = lookup(&harness.space, &dir, &name(round)).unwrap().unwrap();
-        let new = Insertion::plan(&harness.space, &dir, &[b'a' + (round % 26) as u8; 250]);
+        let old = lookup(&dir, &name(round)).unwrap().unwrap();
+        let new = Insertion::plan(&dir, &[b'a' + (round % 26) as u8; 250]);
         let Ok(new) = new else { continue };
         harness
             .run(new.credits() + 1, |handle| {
@@ -468,13 +467,13 @@ fn bad_names_are_refused() {
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
     let harness = Harness::open(&image);
     let dir = harness.inode("d");
-    let kind = |name: &[u8]| lookup(&harness.space, &dir, name).unwrap_err().kind().clone();
+    let kind = |name: &[u8]| lookup(&dir, name).unwrap_err().kind().clone();
     for bad in [&b""[..], b".", b"..", b"a/b", b"a\0"] {
         assert_eq!(kind(bad), ErrorKind::InvalidArgument);
     }
     assert_eq!(kind(&[b'x'; 256]), ErrorKind::NameTooLong);
     let file = harness.inode("file0");
-    let error = lookup(&harness.space, &file, b"x").unwrap_err();
+    let error = lookup(&file, b"x").unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::NotADirectory);
     drop((dir, file));
     harness.close_and_check();

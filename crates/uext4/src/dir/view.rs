@@ -1,6 +1,5 @@
 //! What the inode of a directory and the volume's features say about its blocks.
 
-use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer, BufferRead};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
@@ -23,7 +22,6 @@ pub(super) enum Shape {
 /// A directory, with what is needed to read its blocks. Valid while its lock is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
-    pub(super) space: &'a Space,
     pub(super) inode: &'a Inode,
     pub(super) shape: Shape,
     /// Blocks of the directory, at least 1.
@@ -35,7 +33,7 @@ pub(super) struct View<'a> {
 const WHAT: &str = "directory";
 
 impl<'a> View<'a> {
-    pub(super) fn of(space: &'a Space, inode: &'a Inode) -> Result<Self> {
+    pub(super) fn of(inode: &'a Inode) -> Result<Self> {
         if inode.kind() != FileKind::Directory {
             let context = format!("inode {}", inode.ino());
             return Err(Error::new(ErrorKind::NotADirectory, context));
@@ -51,13 +49,13 @@ impl<'a> View<'a> {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
-        let block_size = u64::from(space.layout().block_size);
+        let block_size = u64::from(inode.space().layout().block_size);
         if size == 0 || !size.is_multiple_of(block_size) {
             return Err(corrupt("size is not a number of blocks").into());
         }
         let blocks = u32::try_from(size / block_size)
             .map_err(|_| corrupt("has more blocks than a file can have"))?;
-        let mut view = Self { space, inode, shape: Shape::Linear, blocks, has_stale_index: false };
+        let mut view = Self { inode, shape: Shape::Linear, blocks, has_stale_index: false };
         if flags.contains(InodeFlags::INDEX) {
             if view.has_dir_index() {
                 view.shape = Shape::Indexed;
@@ -72,20 +70,20 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn block_size(&self) -> usize {
-        self.space.layout().block_size as usize
+        self.inode.space().layout().block_size as usize
     }
 
     /// Whether blocks have checksums, and leaves the record for them.
     pub(super) fn has_csum(&self) -> bool {
-        self.space.layout().has_metadata_csum()
+        self.inode.space().layout().has_metadata_csum()
     }
 
     pub(super) fn has_dir_index(&self) -> bool {
-        self.space.layout().features.compat.contains(Compat::DIR_INDEX)
+        self.inode.space().layout().features.compat.contains(Compat::DIR_INDEX)
     }
 
     pub(super) fn has_large_dir(&self) -> bool {
-        self.space.layout().features.incompat.contains(Incompat::LARGEDIR)
+        self.inode.space().layout().features.incompat.contains(Incompat::LARGEDIR)
     }
 
     /// Whether entries are listed by hash, because the directory has a tree or gets one when it
@@ -101,7 +99,7 @@ impl<'a> View<'a> {
 
     /// The hasher for `version`, or for new hash trees of the volume.
     pub(super) fn hasher(&self, version: Option<HashVersion>) -> Result<DirHasher> {
-        let hash = self.space.layout().name_hash;
+        let hash = self.inode.space().layout().name_hash;
         let version = match version {
             Some(version) => version,
             None => HashVersion::from_raw(hash.default_version).ok_or_else(|| {
@@ -149,7 +147,7 @@ impl<'a> View<'a> {
             let kind = CorruptKind::Rule { what: WHAT, why: "index points past the end" };
             return Err(self.corrupt(at, kind));
         }
-        let block = extent::block_of(self.space, self.inode, at)?;
+        let block = extent::block_of(self.inode, at)?;
         self.inode.cache().read(block, kind)
     }
 
@@ -174,7 +172,7 @@ impl<'a> View<'a> {
 
     /// The inode that a record names.
     pub(super) fn check_ino(&self, at: FileBlock, entry: &dir_entry::DirEntry<'_>) -> Result<Ino> {
-        if entry.ino.get() == 0 || entry.ino.get() > self.space.layout().inodes_count {
+        if entry.ino.get() == 0 || entry.ino.get() > self.inode.space().layout().inodes_count {
             return Err(self.bad_record(at, entry.offset, "inode does not exist"));
         }
         Ok(entry.ino)

@@ -6,7 +6,6 @@
 //! read-only. On one with the feature, changes of such a file are refused.
 
 use super::{Mapping, State};
-use crate::alloc::Space;
 use crate::cache::BlockKind;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -15,7 +14,8 @@ use uext4_ondisk::block_map::{BlockPath, direct, entry, path};
 use uext4_ondisk::extent::{Extent, MAX_WRITTEN_LEN};
 use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
-pub(super) fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
+pub(super) fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
+    let space = inode.space();
     let block_size = space.layout().block_size;
     let hole = |len| Mapping { first: at, len, state: State::Hole };
     let map = inode.attributes().block_map;
@@ -56,15 +56,14 @@ const SLOTS: u32 = 15;
 /// Calls `visit` with the runs of a block map from block `from` on, until it returns false. Runs
 /// are as long as those of an extent can be.
 pub(super) fn list(
-    space: &Space,
     inode: &Inode,
     from: FileBlock,
     visit: &mut dyn FnMut(Extent) -> bool,
 ) -> Result<()> {
     let map = inode.attributes().block_map;
-    let per_block = u64::from(space.layout().block_size / 4);
+    let per_block = u64::from(inode.space().layout().block_size / 4);
     let nodes = HashSet::new();
-    let mut walk = Walk { space, inode, per_block, from, visit, nodes, run: None };
+    let mut walk = Walk { inode, per_block, from, visit, nodes, run: None };
     let mut first = 0;
     for slot in 0..SLOTS {
         // The last three slots lead to blocks by one, two and three levels.
@@ -82,7 +81,6 @@ pub(super) fn list(
 
 /// A walk over a block map in the order of the file.
 struct Walk<'a> {
-    space: &'a Space,
     inode: &'a Inode,
     /// Block numbers in an indirect block.
     per_block: u64,
@@ -105,7 +103,7 @@ impl Walk<'_> {
         if block == BlockNo(0) || is_before || is_past {
             return Ok(true);
         }
-        self.space.check_run(block, 1)?;
+        self.inode.space().check_run(block, 1)?;
         if levels == 0 {
             return Ok(self.push(FileBlock(u32::try_from(first).unwrap_or(u32::MAX)), block));
         }

@@ -77,22 +77,18 @@ impl NodeAllocations {
     ///
     /// # Errors
     /// `NoSpace`; `FileTooBig` for a tree that cannot grow; a corrupt tree; a device failure.
-    pub fn for_edits(
-        space: &Space,
-        inode: &Inode,
-        places: &[FileBlock],
-        source: NodeSource,
-    ) -> Result<Self> {
+    pub fn for_edits(inode: &Inode, places: &[FileBlock], source: NodeSource) -> Result<Self> {
+        let space = inode.space();
         let mut pins = vec![inode.table_block()?];
         let count = {
             let root = inode.tree().read();
-            let paths = paths_to(space, inode, &root, places)?;
+            let paths = paths_to(inode, &root, places)?;
             for path in &paths {
                 for node in path.nodes() {
                     pins.push(read_node(inode, node)?);
                 }
             }
-            nodes_needed(space, inode, &paths)?
+            nodes_needed(inode, &paths)?
         };
         let mut allocations = Vec::with_capacity(count);
         for _ in 0..count {
@@ -111,21 +107,16 @@ impl NodeAllocations {
     ///
     /// # Errors
     /// The errors of [`NodeAllocations::for_edits`].
-    pub fn for_removal(
-        space: &Space,
-        inode: &Inode,
-        places: &[FileBlock],
-        splits: bool,
-    ) -> Result<Self> {
+    pub fn for_removal(inode: &Inode, places: &[FileBlock], splits: bool) -> Result<Self> {
         let mut nodes = match splits {
-            true => Self::for_edits(space, inode, places, NodeSource::Pool)?,
+            true => Self::for_edits(inode, places, NodeSource::Pool)?,
             false => Self { allocations: Vec::new(), pins: vec![inode.table_block()?] },
         };
         let root = inode.tree().read();
-        for path in paths_to(space, inode, &root, places)? {
+        for path in paths_to(inode, &root, places)? {
             for node in path.nodes() {
                 nodes.pins.push(read_node(inode, node)?);
-                nodes.pins.extend(space.pin_run(node, 1)?);
+                nodes.pins.extend(inode.space().pin_run(node, 1)?);
             }
         }
         Ok(nodes)
@@ -150,13 +141,8 @@ impl NodeAllocations {
     }
 }
 
-fn paths_to(
-    space: &Space,
-    inode: &Inode,
-    root: &ExtentRoot,
-    places: &[FileBlock],
-) -> Result<Vec<Path>> {
-    places.iter().map(|&at| Path::to(space, inode, root, at)).collect()
+fn paths_to(inode: &Inode, root: &ExtentRoot, places: &[FileBlock]) -> Result<Vec<Path>> {
+    places.iter().map(|&at| Path::to(inode, root, at)).collect()
 }
 
 /// Nodes that the edits at `paths`, which ascend, can add. Each edit adds at most two entries to
@@ -164,14 +150,14 @@ fn paths_to(
 /// full. A split in the middle leaves two nodes half full. A split at the end of a file leaves a
 /// full node, but the edits that follow are behind it. Therefore another split needs half a node of
 /// further entries.
-fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
-    let room = capacity(space, Some(BlockNo(0)));
+fn nodes_needed(inode: &Inode, paths: &[Path]) -> Result<usize> {
+    let room = capacity(inode, Some(BlockNo(0)));
     let splits = |entries: usize| 1 + entries / (room / 2 - 2);
     let mut full_leaves = Vec::new();
     for edits in paths.chunk_by(|a, b| a.leaf_block == b.leaf_block) {
         let (path, entries) = (&edits[0], 2 * edits.len());
         let after = path.extents.len() + entries;
-        if after <= capacity(space, path.leaf_block) {
+        if after <= capacity(inode, path.leaf_block) {
             continue;
         }
         if path.leaf_block.is_none() {
@@ -184,7 +170,7 @@ fn nodes_needed(space: &Space, inode: &Inode, paths: &[Path]) -> Result<usize> {
     let added: usize = full_leaves.iter().map(|(_, new)| new).sum();
     let mut needed = added;
     for (path, new) in full_leaves {
-        let is_full = |level: &&Level| level.children.len() + added > capacity(space, level.block);
+        let is_full = |level: &&Level| level.children.len() + added > capacity(inode, level.block);
         let full = path.levels.iter().rev().take_while(is_full).count();
         if full == path.levels.len() && path.depth >= MAX_DEPTH {
             return Err(too_deep(inode));
@@ -201,13 +187,12 @@ impl Edit {
     /// The journal is aborted, or the tree is not the one that was planned for.
     pub fn apply(
         &self,
-        space: &Space,
         handle: &mut Handle<'_>,
         inode: &Inode,
         nodes: &mut NodeAllocations,
     ) -> Result<Removed> {
         let mut root = inode.tree().write();
-        let path = Path::to(space, inode, &root, self.first)?;
+        let path = Path::to(inode, &root, self.first)?;
         let mut removed =
             Removed { runs: Vec::new(), next: path.next_leaf.filter(|&next| next < self.end) };
         let old_first = path.extents.first().map(|extent| extent.first);
@@ -215,7 +200,7 @@ impl Edit {
         let is_end = |new: Extent| extents.last().is_some_and(|last| last.end() == new.end());
         let appends = path.next_leaf.is_none() && self.new.is_some_and(is_end);
         let root = &mut root;
-        let mut change = Change { space, handle, inode, nodes, root, blocks: 0, path, appends };
+        let mut change = Change { handle, inode, nodes, root, blocks: 0, path, appends };
         change.write(extents, old_first)?;
         let unmapped: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
         let mapped = self.new.map_or(0, |extent| extent.len);
@@ -285,7 +270,6 @@ fn push_merged(extents: &mut Vec<Extent>, extent: Extent) {
 
 /// An edit that is being applied.
 struct Change<'a, 'j> {
-    space: &'a Space,
     handle: &'a mut Handle<'j>,
     inode: &'a Inode,
     nodes: &'a mut NodeAllocations,
@@ -300,7 +284,7 @@ struct Change<'a, 'j> {
 impl Change<'_, '_> {
     /// Writes the leaf's new extents. Splits or frees the leaf and corrects keys as needed.
     fn write(&mut self, extents: Vec<Extent>, old_first: Option<FileBlock>) -> Result<()> {
-        let fits = extents.len() <= capacity(self.space, self.path.leaf_block);
+        let fits = extents.len() <= capacity(self.inode, self.path.leaf_block);
         match self.path.leaf_block {
             None if fits => {
                 assert!(write_leaf(&mut self.root.bytes, &extents));
@@ -348,7 +332,7 @@ impl Change<'_, '_> {
     fn add_child(&mut self, level: usize, child: ExtentIndex) -> Result<()> {
         let node = &mut self.path.levels[level];
         node.children.insert(node.position + 1, child);
-        if node.children.len() <= capacity(self.space, node.block) {
+        if node.children.len() <= capacity(self.inode, node.block) {
             return self.write_level(level);
         }
         let new = self.new_node()?;
@@ -448,7 +432,7 @@ impl Change<'_, '_> {
     }
 
     fn new_node(&mut self) -> Result<BlockNo> {
-        let block = self.nodes.take(self.space, self.handle)?;
+        let block = self.nodes.take(self.inode.space(), self.handle)?;
         self.handle.create(block, node_kind(self.inode))?;
         self.blocks += 1;
         Ok(block)
@@ -456,7 +440,7 @@ impl Change<'_, '_> {
 
     fn free_node(&mut self, block: BlockNo) -> Result<()> {
         self.handle.forget(block)?;
-        self.space.free(self.handle, block, 1)?;
+        self.inode.space().free(self.handle, block, 1)?;
         self.blocks -= 1;
         Ok(())
     }

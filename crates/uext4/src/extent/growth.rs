@@ -1,7 +1,7 @@
 //! Adding blocks to a directory or a slow symbolic link, one at a time, inside one handle.
 
 use super::edit::{Edit, NodeAllocations, NodeSource, edit_credits};
-use crate::alloc::{Allocation, Space};
+use crate::alloc::Allocation;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::journal::Handle;
@@ -20,12 +20,13 @@ pub struct Growth {
 ///
 /// # Errors
 /// `NoSpace`; a corrupt tree; a device failure.
-pub fn allocate_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Growth> {
+pub fn allocate_growth(inode: &Inode, blocks: u32) -> Result<Growth> {
+    let space = inode.space();
     let block_size = u64::from(space.layout().block_size);
     let end = u32::try_from(inode.size() / block_size).unwrap_or(u32::MAX);
     let places: Vec<FileBlock> = (0..blocks).map(|i| FileBlock(end).plus(i)).collect();
     let mut goal = match end.checked_sub(1) {
-        Some(last) => super::block_of(space, inode, FileBlock(last))?.plus(1),
+        Some(last) => super::block_of(inode, FileBlock(last))?.plus(1),
         None => inode.goal(),
     };
     let mut allocations = Vec::with_capacity(places.len());
@@ -37,7 +38,7 @@ pub fn allocate_growth(space: &Space, inode: &Inode, blocks: u32) -> Result<Grow
     allocations.reverse();
     Ok(Growth {
         blocks: allocations,
-        nodes: NodeAllocations::for_edits(space, inode, &places, NodeSource::Free)?,
+        nodes: NodeAllocations::for_edits(inode, &places, NodeSource::Free)?,
     })
 }
 
@@ -53,16 +54,15 @@ pub fn grow_credits(inode: &Inode, blocks: u32) -> u32 {
 /// # Errors
 /// Those of [`Edit::apply`].
 pub fn grow(
-    space: &Space,
     handle: &mut Handle<'_>,
     inode: &Inode,
     growth: &mut Growth,
     at: FileBlock,
 ) -> Result<BlockNo> {
     let mut allocation = growth.blocks.pop().expect("at most as many blocks as were allocated");
-    let start = space.mark_used(handle, &mut allocation, 1)?;
+    let start = inode.space().mark_used(handle, &mut allocation, 1)?;
     let new = Extent { first: at, len: 1, start, unwritten: false };
     let edit = Edit { first: at, end: at.plus(1), new: Some(new) };
-    edit.apply(space, handle, inode, &mut growth.nodes)?;
+    edit.apply(handle, inode, &mut growth.nodes)?;
     Ok(start)
 }

@@ -1,7 +1,6 @@
 //! All extents of a tree, in order.
 
 use super::path::Path;
-use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::Inode;
 use uext4_ondisk::FileBlock;
@@ -9,7 +8,6 @@ use uext4_ondisk::extent::Extent;
 
 /// The tree part of [`super::list`].
 pub(super) fn list(
-    space: &Space,
     inode: &Inode,
     from: FileBlock,
     visit: &mut dyn FnMut(Extent) -> bool,
@@ -19,14 +17,14 @@ pub(super) fn list(
     while let Some(at) = next {
         let path = {
             let root = inode.tree().read();
-            Path::to(space, inode, &root, at)?
+            Path::to(inode, &root, at)?
         };
         for &extent in &path.extents {
             let is_new = listed_to.is_none_or(|end| extent.first >= end);
             if extent.end() <= from || !is_new {
                 continue;
             }
-            space.check_run(extent.start, u64::from(extent.len))?;
+            inode.space().check_run(extent.start, u64::from(extent.len))?;
             listed_to = Some(extent.end());
             if !visit(extent) {
                 return Ok(());

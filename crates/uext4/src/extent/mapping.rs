@@ -8,7 +8,6 @@
 //! [`super::Edit`], [`super::Spot::lengthen`] and [`super::Shift`], for trees alone.
 
 use super::{Spot, block_map, list as tree_list, tree, written};
-use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
 use uext4_ondisk::extent::Extent;
@@ -73,20 +72,16 @@ impl Mapping {
 ///
 /// # Errors
 /// A corrupt tree; a device failure.
-pub fn lookup(space: &Space, inode: &Inode, at: FileBlock) -> Result<Mapping> {
-    Ok(lookup_extent(space, inode, at)?.0)
+pub fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
+    Ok(lookup_extent(inode, at)?.0)
 }
 
 /// The mapping of block `at`, and the whole extent that contains the block, if there is one.
 ///
 /// # Errors
 /// The errors of [`lookup`].
-pub fn lookup_extent(
-    space: &Space,
-    inode: &Inode,
-    at: FileBlock,
-) -> Result<(Mapping, Option<Extent>)> {
-    let spot = find(space, inode, at)?;
+pub fn lookup_extent(inode: &Inode, at: FileBlock) -> Result<(Mapping, Option<Extent>)> {
+    let spot = find(inode, at)?;
     Ok((spot.mapping, spot.before().filter(|extent| extent.contains(at))))
 }
 
@@ -94,11 +89,11 @@ pub fn lookup_extent(
 ///
 /// # Errors
 /// The errors of [`lookup`].
-pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
+pub fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
     match form(inode) {
-        Form::Tree => tree::find(space, inode, at),
+        Form::Tree => tree::find(inode, at),
         Form::BlockMap => {
-            let mapping = block_map::lookup(space, inode, at)?;
+            let mapping = block_map::lookup(inode, at)?;
             Ok(Spot { mapping, before: None, leaf: None })
         }
     }
@@ -108,8 +103,8 @@ pub fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
 ///
 /// # Errors
 /// `Corrupt` for a hole, because a directory has none.
-pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> {
-    match lookup(space, inode, at)?.state {
+pub fn block_of(inode: &Inode, at: FileBlock) -> Result<BlockNo> {
+    match lookup(inode, at)?.state {
         State::Written(block) => Ok(block),
         State::Hole | State::Unwritten(_) => {
             let kind = CorruptKind::Rule { what: "directory", why: "has a hole" };
@@ -128,18 +123,13 @@ pub fn block_of(space: &Space, inode: &Inode, at: FileBlock) -> Result<BlockNo> 
 ///
 /// # Errors
 /// A corrupt tree or map; a device failure.
-pub fn list(
-    space: &Space,
-    inode: &Inode,
-    from: FileBlock,
-    visit: &mut dyn FnMut(Extent) -> bool,
-) -> Result<()> {
+pub fn list(inode: &Inode, from: FileBlock, visit: &mut dyn FnMut(Extent) -> bool) -> Result<()> {
     if !inode.has_blocks() {
         return Ok(());
     }
     match form(inode) {
-        Form::Tree => tree_list::list(space, inode, from, visit),
-        Form::BlockMap => block_map::list(space, inode, from, visit),
+        Form::Tree => tree_list::list(inode, from, visit),
+        Form::BlockMap => block_map::list(inode, from, visit),
     }
 }
 
@@ -148,13 +138,9 @@ pub fn list(
 ///
 /// # Errors
 /// The errors of [`lookup`].
-pub(crate) fn written_leaf(
-    space: &Space,
-    inode: &Inode,
-    at: FileBlock,
-) -> Result<Option<WrittenLeaf>> {
+pub(crate) fn written_leaf(inode: &Inode, at: FileBlock) -> Result<Option<WrittenLeaf>> {
     match form(inode) {
-        Form::Tree if inode.has_blocks() => written::leaf(space, inode, at),
+        Form::Tree if inode.has_blocks() => written::leaf(inode, at),
         Form::Tree | Form::BlockMap => Ok(None),
     }
 }

@@ -1,6 +1,5 @@
 //! A path from the root of an extent tree to a leaf, decoded so that it can be changed.
 
-use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
@@ -33,12 +32,8 @@ pub(super) struct Path {
 
 impl Path {
     /// The path to the leaf where block `at` is or would be.
-    pub(super) fn to(
-        space: &Space,
-        inode: &Inode,
-        root: &ExtentRoot,
-        at: FileBlock,
-    ) -> Result<Self> {
+    pub(super) fn to(inode: &Inode, root: &ExtentRoot, at: FileBlock) -> Result<Self> {
+        let space = inode.space();
         let blocks = 0..space.layout().blocks_count;
         let node = ExtentNode::parse(&root.bytes, None, blocks.clone())
             .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
@@ -105,10 +100,10 @@ pub(super) fn read_node(inode: &Inode, block: BlockNo) -> Result<Arc<Buffer>> {
 }
 
 /// Entries that a node can have.
-pub(super) fn capacity(space: &Space, block: Option<BlockNo>) -> usize {
+pub(super) fn capacity(inode: &Inode, block: Option<BlockNo>) -> usize {
     match block {
         None => usize::from(ROOT_ENTRIES),
-        Some(_) => usize::from(max_entries(space.layout().block_size as usize)),
+        Some(_) => usize::from(max_entries(inode.space().layout().block_size as usize)),
     }
 }
 

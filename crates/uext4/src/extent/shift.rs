@@ -8,7 +8,6 @@
 //! Kernel counterpart: `ext4_ext_shift_extents`.
 
 use super::path::{Path, read_node};
-use crate::alloc::Space;
 use crate::cache::Buffer;
 use crate::error::Result;
 use crate::inode::{ExtentRoot, Inode};
@@ -50,13 +49,13 @@ pub struct ShiftPins {
 ///
 /// # Errors
 /// A corrupt tree; a device failure.
-pub fn leaves_from(space: &Space, inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
+pub fn leaves_from(inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
     let mut leaves = Vec::new();
     let mut next = Some(from);
     while let Some(at) = next {
         leaves.push(at);
         let root = inode.tree().read();
-        next = Path::to(space, inode, &root, at)?.next_leaf.filter(|&leaf| leaf > at);
+        next = Path::to(inode, &root, at)?.next_leaf.filter(|&leaf| leaf > at);
     }
     Ok(leaves)
 }
@@ -67,15 +66,11 @@ impl ShiftPins {
     ///
     /// # Errors
     /// A corrupt tree; a device failure.
-    pub fn read(
-        space: &Space,
-        inode: &Inode,
-        places: impl IntoIterator<Item = FileBlock>,
-    ) -> Result<Self> {
+    pub fn read(inode: &Inode, places: impl IntoIterator<Item = FileBlock>) -> Result<Self> {
         let root = inode.tree().read();
         let mut nodes = Vec::new();
         for at in places {
-            nodes.extend(Path::to(space, inode, &root, at)?.nodes());
+            nodes.extend(Path::to(inode, &root, at)?.nodes());
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -99,15 +94,15 @@ impl Shift {
     ///
     /// # Errors
     /// The journal is aborted; the tree is corrupt.
-    pub fn apply(&self, space: &Space, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    pub fn apply(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let mut root = inode.tree().write();
         let mut entries = {
-            let blocks = 0..space.layout().blocks_count;
+            let blocks = 0..inode.space().layout().blocks_count;
             let node = ExtentNode::parse(&root.bytes, None, blocks)
                 .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
             Entries::of(&node)
         };
-        let mut work = Work { shift: self, space, handle, inode };
+        let mut work = Work { shift: self, handle, inode };
         if work.shift_entries(&mut entries, FileBlock::END)? {
             entries.write(&mut root.bytes);
             let root: &ExtentRoot = &root;
@@ -162,7 +157,6 @@ impl Entries {
 
 struct Work<'a, 'j> {
     shift: &'a Shift,
-    space: &'a Space,
     handle: &'a mut Handle<'j>,
     inode: &'a Inode,
 }
@@ -201,11 +195,11 @@ impl Work<'_, '_> {
         depth: u16,
         bound: FileBlock,
     ) -> Result<Option<FileBlock>> {
-        self.space.check_run(block, 1)?;
+        self.inode.space().check_run(block, 1)?;
         let buffer = read_node(self.inode, block)?;
         let mut entries = {
             let here = |kind: CorruptKind| kind.at(Place::InodeBlock(self.inode.ino(), block));
-            let blocks = 0..self.space.layout().blocks_count;
+            let blocks = 0..self.inode.space().layout().blocks_count;
             let bytes = buffer.read();
             Entries::of(&ExtentNode::parse(&bytes, Some(depth), blocks).map_err(here)?)
         };

@@ -10,7 +10,8 @@ use uext4_ondisk::extent::{Extent, ExtentEntries, ExtentIndex, ExtentNode};
 use uext4_ondisk::{CorruptKind, FileBlock, Place};
 
 /// The mapping of block `at`, and its place in the tree.
-pub(super) fn find(space: &Space, inode: &Inode, at: FileBlock) -> Result<Spot> {
+pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
+    let space = inode.space();
     let root = inode.tree().read();
     let mut bound = FileBlock::END;
     let at_inode = |kind: CorruptKind| kind.at(Place::Inode(inode.ino()));

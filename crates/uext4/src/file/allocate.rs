@@ -155,7 +155,7 @@ impl Files {
     ) -> Result<()> {
         let mut at = first;
         while at < last {
-            let spot = find(&self.space, inode, at)?;
+            let spot = find(inode, at)?;
             let mapping = spot.mapping;
             if mapping.state != State::Hole {
                 at = mapping.end();
@@ -213,14 +213,14 @@ impl Files {
         size: Option<u64>,
     ) -> Result<FileBlock> {
         let len = allocation.len();
-        let mut nodes = NodeAllocations::for_edits(&self.space, inode, &[at], NodeSource::Free)?;
+        let mut nodes = NodeAllocations::for_edits(inode, &[at], NodeSource::Free)?;
         let reached = size.map(|size| size.min(u64::from(at.plus(len).get()) * self.block_size()));
         self.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
             let start = self.space.mark_used(handle, &mut allocation, len)?;
             inode.preallocation.note_used(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };
             let edit = Edit { first: at, end: new.end(), new: Some(new) };
-            edit.apply(&self.space, handle, inode, &mut nodes)?;
+            edit.apply(handle, inode, &mut nodes)?;
             Self::change_range(handle, inode, reached)
         })?;
         Ok(at.plus(len))
@@ -281,7 +281,7 @@ impl Files {
         let drained = inode.drain_direct_io(first, last)?;
         let mut at = first;
         while at < last {
-            let mapping = lookup(&self.space, inode, at)?;
+            let mapping = lookup(inode, at)?;
             let next = match mapping.state {
                 State::Written(_) => self.unwrite(inode, &drained, &mapping, last)?,
                 State::Hole | State::Unwritten(_) => mapping.end().min(last),
@@ -306,12 +306,11 @@ impl Files {
     ) -> Result<FileBlock> {
         let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
         let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
-        let mut nodes =
-            NodeAllocations::for_edits(&self.space, inode, &[mapping.first], NodeSource::Pool)?;
+        let mut nodes = NodeAllocations::for_edits(inode, &[mapping.first], NodeSource::Pool)?;
         self.space.journal().run(edit_credits(inode), |handle| {
             let new = Extent { first: mapping.first, len, start, unwritten: true };
             let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
-            edit.apply(&self.space, handle, inode, &mut nodes)?;
+            edit.apply(handle, inode, &mut nodes)?;
             inode.note_data_change(handle);
             Ok(())
         })?;

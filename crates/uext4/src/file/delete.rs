@@ -122,7 +122,7 @@ impl Files {
             removal = self.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
         let _pins = (inode.table_block()?, self.space.pin_inode(inode.ino())?);
-        let attributes = xattr::Release::plan(&self.space, inode)?;
+        let attributes = xattr::Release::plan(inode)?;
         let credits = removal.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
         let is_directory = inode.kind() == FileKind::Directory;
         self.space.journal().run(credits, |handle| {

@@ -135,7 +135,7 @@ impl Files {
                 };
                 let new = Extent { first: map.first, len: map.len, start, unwritten: false };
                 let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
-                edit.apply(&self.space, handle, inode, &mut nodes)?;
+                edit.apply(handle, inode, &mut nodes)?;
             }
             patches.iter().try_for_each(|patch| patch.apply(handle))?;
             inode.note_data_change(handle);
@@ -180,7 +180,7 @@ impl Files {
         };
         let mut at = first;
         while at < last {
-            let spot = find(&self.space, inode, at)?;
+            let spot = find(inode, at)?;
             let mapping = spot.mapping;
             let is_mapped = matches!(mapping.state, State::Written(_));
             let overhead = if is_mapped { 0 } else { per_map };
@@ -223,7 +223,7 @@ impl Files {
         let only_converts = chunk.maps.iter().all(is_conversion);
         let source = if only_converts { NodeSource::Pool } else { NodeSource::Free };
         let places: Vec<FileBlock> = chunk.maps.iter().map(|map| map.first).collect();
-        chunk.nodes = NodeAllocations::for_edits(&self.space, inode, &places, source)?;
+        chunk.nodes = NodeAllocations::for_edits(inode, &places, source)?;
         Ok(chunk)
     }
 
@@ -288,7 +288,7 @@ impl Files {
         from: u64,
         to: u64,
     ) -> Result<Option<Patch>> {
-        let State::Written(block) = lookup(&self.space, inode, at)?.state else {
+        let State::Written(block) = lookup(inode, at)?.state else {
             return Ok(None);
         };
         let buffer = self.cache().read(block, BlockKind::Data)?;

@@ -7,7 +7,7 @@
 //! Invariants: a slot serves one group at a time. Another group that needs it takes it over.
 //! Locking: those of preallocations only; several writeback passes may use one.
 
-use crate::alloc::{Allocation, Need, Preallocation, Space};
+use crate::alloc::{Allocation, Need, Preallocation};
 use crate::error::Result;
 use crate::inode::Inode;
 use std::sync::Arc;
@@ -32,11 +32,11 @@ impl Localities {
     }
 
     /// Allocates reserved blocks for the inode of a small file.
-    pub(super) fn allocate(&self, space: &Space, inode: &Inode, want: u32) -> Result<Allocation> {
+    pub(super) fn allocate(&self, inode: &Inode, want: u32) -> Result<Allocation> {
         let key = inode.data_group().get();
         let preallocation = &self.slots[(key % SLOT_COUNT) as usize];
         let need =
             Need { key, want, ahead: self.blocks.max(want), goal: inode.goal(), reserved: true };
-        space.allocate_from(preallocation, need, false)
+        inode.space().allocate_from(preallocation, need, false)
     }
 }

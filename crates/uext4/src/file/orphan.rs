@@ -14,7 +14,6 @@
 //! under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.
 
-use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::block_of;
@@ -101,16 +100,15 @@ impl Orphans {
     /// # Errors
     /// A corrupt orphan file; a device failure.
     pub fn open(
-        space: &Arc<Space>,
         table: &Arc<InodeTable>,
         superblock: &RawSuperblock,
         has_errors: bool,
     ) -> Result<(Self, FoundOrphans)> {
         let (buffer, superblock_at) = table.context().cache.superblock()?;
         let mut state = State::default();
-        let mut search = Search { space, table, has_errors, seen: FxHashSet::default() };
+        let mut search = Search { table, has_errors, seen: FxHashSet::default() };
         let mut found = FoundOrphans::default();
-        if space.layout().features.compat.contains(Compat::ORPHAN_FILE) {
+        if table.context().space.layout().features.compat.contains(Compat::ORPHAN_FILE) {
             state.read_file(&mut search, superblock, &mut found)?;
         }
         state.rest = Ino(superblock.s_last_orphan.get());
@@ -292,8 +290,7 @@ impl State {
         superblock: &RawSuperblock,
         found: &mut FoundOrphans,
     ) -> Result<()> {
-        let space = search.space;
-        let block_size = space.layout().block_size;
+        let block_size = search.table.context().space.layout().block_size;
         let inode = search.table.get(Ino(superblock.s_orphan_file_inum.get()))?;
         let blocks = inode.size() / u64::from(block_size);
         // mke2fs makes 512 blocks at most; far more is a hostile image.
@@ -301,7 +298,7 @@ impl State {
             return Err(corrupt(inode.ino(), "is too large"));
         }
         for index in 0..u32::try_from(blocks).unwrap_or(0) {
-            let block = block_of(space, &inode, FileBlock(index))?;
+            let block = block_of(&inode, FileBlock(index))?;
             let kind = BlockKind::Orphan { seed: inode.seed() };
             let buffer = inode.cache().read(block, kind)?;
             let entries: Vec<(u32, Ino)> = orphan::entries(&buffer.read()).collect();
@@ -338,7 +335,6 @@ impl State {
 
 /// A search for the orphans that a crash left.
 struct Search<'a> {
-    space: &'a Arc<Space>,
     table: &'a Arc<InodeTable>,
     /// The file system is in an error state.
     has_errors: bool,
@@ -353,13 +349,14 @@ impl Search<'_> {
             let why = "the file system has errors: its orphans are left to e2fsck";
             return Err(Error::new(ErrorKind::NeedsRecovery, why));
         }
-        if self.space.is_special(ino) || ino.get() > self.space.layout().inodes_count {
+        let space = &self.table.context().space;
+        if space.is_special(ino) || ino.get() > space.layout().inodes_count {
             return Err(corrupt(ino, "cannot be one"));
         }
         if !self.seen.insert(ino) {
             return Err(corrupt(ino, "is there twice"));
         }
-        if !self.space.is_inode_used(ino)? {
+        if !space.is_inode_used(ino)? {
             return Err(corrupt(ino, "is a free inode"));
         }
         let inode = self.table.read(ino)?;

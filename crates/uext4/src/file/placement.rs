@@ -66,7 +66,7 @@ impl Placement {
         let inode = part.inode;
         let blocks = block_from(&self.space, part.size).get();
         if blocks < self.stream_blocks {
-            return self.localities.allocate(&self.space, inode, want);
+            return self.localities.allocate(inode, want);
         }
         let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
         let placed = part.pending.last().map(Pending::extent);
@@ -128,7 +128,7 @@ impl Placement {
         if hole_end == FileBlock::END {
             return None;
         }
-        match lookup(&self.space, inode, hole_end).ok()?.state {
+        match lookup(inode, hole_end).ok()?.state {
             State::Written(behind) | State::Unwritten(behind) => Some(behind),
             State::Hole => None,
         }

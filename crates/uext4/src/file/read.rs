@@ -82,7 +82,7 @@ impl Files {
                     // Another reader has put the page in.
                     continue;
                 }
-                let mapping = lookup(&self.space, inode, at)?;
+                let mapping = lookup(inode, at)?;
                 let run_end = mapping.end().min(present.unwrap_or(last));
                 match mapping.state {
                     State::Written(start) => {
@@ -132,7 +132,7 @@ impl Files {
         if present == Some(at) {
             return Ok(at);
         }
-        let mapping = lookup(&self.space, inode, at)?;
+        let mapping = lookup(inode, at)?;
         let run_end = mapping.end().min(present.unwrap_or(until));
         let State::Written(block) = mapping.state else {
             let run_end = run_end.min(last);
@@ -217,7 +217,7 @@ impl Files {
             return Ok(());
         }
         inode.note_cached();
-        let image = match lookup(&self.space, inode, at)?.state {
+        let image = match lookup(inode, at)?.state {
             State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => {
                 self.table.budget().zeroes(self.block_size() as usize)

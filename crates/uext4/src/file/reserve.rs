@@ -14,13 +14,9 @@ impl FilePages {
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
-    pub(super) fn set_reservation(
-        &mut self,
-        space: &Space,
-        reserved: u32,
-        converting: u32,
-    ) -> Result<()> {
-        let nodes = nodes_for(space, u64::from(reserved) + u64::from(converting));
+    pub(super) fn set_reservation(&mut self, reserved: u32, converting: u32) -> Result<()> {
+        let nodes =
+            nodes_for(self.reservation.space(), u64::from(reserved) + u64::from(converting));
         let blocks = reserved.saturating_add(nodes);
         if reserved > self.reserved {
             self.reservation.try_resize(blocks)?;

@@ -62,7 +62,7 @@ impl Files {
                 None => end,
             }
         };
-        let mapping = lookup(&self.space, inode, at)?;
+        let mapping = lookup(inode, at)?;
         let run_end = mapping.end().min(end);
         match mapping.state {
             State::Written(_) => Ok((true, run_end)),

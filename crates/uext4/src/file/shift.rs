@@ -59,17 +59,17 @@ impl Files {
             return Ok(());
         }
         self.discard_pages(inode, first, FileBlock::END);
-        let leaves = leaves_from(&self.space, inode, last)?;
+        let leaves = leaves_from(inode, last)?;
         let mut parts = leaves.chunks(self.leaves_max()).peekable();
         while let Some(part) = parts.next() {
             let end = parts.peek().map_or(FileBlock::END, |next| next[0]);
             let is_last = parts.peek().is_none();
             let joint = [FileBlock(first.get().saturating_sub(1)), first];
             let places = part.iter().chain(&joint).copied();
-            let pins = ShiftPins::read(&self.space, inode, places)?;
+            let pins = ShiftPins::read(inode, places)?;
             let shift = Shift { from: part[0], end, ..shift };
             self.space.journal().run(pins.credits + edit_credits(inode), |handle| {
-                shift.apply(&self.space, handle, inode)?;
+                shift.apply(handle, inode)?;
                 if is_last {
                     self.join(handle, inode, first)?;
                 }
@@ -89,21 +89,21 @@ impl Files {
         shift: &Shift,
         new_size: u64,
     ) -> Result<bool> {
-        let leaves = leaves_from(&self.space, inode, shift.from)?;
+        let leaves = leaves_from(inode, shift.from)?;
         if leaves.len() > self.leaves_max() {
             return Ok(false);
         }
         let mut removal = self.plan_removal(inode, drained, first, shift.from)?;
         let joint = FileBlock(first.get().saturating_sub(1));
         let places = leaves.into_iter().chain([joint]);
-        let pins = ShiftPins::read(&self.space, inode, places)?;
+        let pins = ShiftPins::read(inode, places)?;
         let credits = removal.credits + pins.credits + edit_credits(inode) + 1;
         if !removal.is_last || credits > self.space.journal().credits_max() / 2 {
             return Ok(false);
         }
         self.space.journal().run(credits, |handle| {
             self.remove_planned(handle, inode, &mut removal)?;
-            shift.apply(&self.space, handle, inode)?;
+            shift.apply(handle, inode)?;
             self.join(handle, inode, first)?;
             Self::change_shifted(handle, inode, new_size)
         })?;
@@ -134,7 +134,7 @@ impl Files {
         let blocks = self.block_at(end).get() - at.get();
         // An extent that crosses the place is split there: its tail is removed and inserted again
         // behind the hole.
-        let crossing = lookup_extent(&self.space, inode, at)?.1.filter(|e| e.first < at);
+        let crossing = lookup_extent(inode, at)?.1.filter(|e| e.first < at);
         let from = crossing.map_or(at, |extent| extent.end());
         self.check_shift_up(inode, from, blocks)?;
         let tail = crossing.map(|extent| Extent {
@@ -144,7 +144,7 @@ impl Files {
             ..extent
         });
         self.discard_pages(inode, at, FileBlock::END);
-        let leaves = leaves_from(&self.space, inode, from)?;
+        let leaves = leaves_from(inode, from)?;
         let mut upper = FileBlock::END;
         for part in leaves.chunks(self.leaves_max()).rev() {
             let shift = Shift { from: part[0], end: upper, by: Distance::Up(blocks) };
@@ -167,18 +167,18 @@ impl Files {
     ) -> Result<()> {
         let places: Vec<FileBlock> =
             tail.map(|tail| [tail.first; 2]).into_iter().flatten().collect();
-        let mut nodes = NodeAllocations::for_edits(&self.space, inode, &places, NodeSource::Pool)?;
-        let pins = ShiftPins::read(&self.space, inode, part.iter().chain(&places).copied())?;
+        let mut nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Pool)?;
+        let pins = ShiftPins::read(inode, part.iter().chain(&places).copied())?;
         let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };
         self.space.journal().run(pins.credits + edits + 1, |handle| {
             let mut edit = |handle: &mut Handle<'_>, first, end, new| {
                 let edit = Edit { first, end, new };
-                edit.apply(&self.space, handle, inode, &mut nodes).map(drop)
+                edit.apply(handle, inode, &mut nodes).map(drop)
             };
             if let Some(tail) = tail {
                 edit(handle, tail.first, tail.end(), None)?;
             }
-            shift.apply(&self.space, handle, inode)?;
+            shift.apply(handle, inode)?;
             if let (Some(tail), Distance::Up(blocks)) = (tail, shift.by) {
                 let moved = Extent { first: tail.first.plus(blocks), ..tail };
                 edit(handle, moved.first, moved.end(), Some(moved))?;
@@ -191,7 +191,7 @@ impl Files {
     /// continue each other on the device.
     fn join(&self, handle: &mut Handle<'_>, inode: &Inode, at: FileBlock) -> Result<()> {
         let Some(before) = at.get().checked_sub(1) else { return Ok(()) };
-        let extent = |at| lookup_extent(&self.space, inode, at).map(|(_, extent)| extent);
+        let extent = |at| lookup_extent(inode, at).map(|(_, extent)| extent);
         let (Some(left), Some(right)) = (extent(FileBlock(before))?, extent(at)?) else {
             return Ok(());
         };
@@ -201,7 +201,7 @@ impl Files {
             && left.len + right.len <= Extent::max_len(left.unwritten);
         if continues {
             let edit = Edit { first: at, end: right.end(), new: Some(right) };
-            edit.apply(&self.space, handle, inode, &mut NodeAllocations::default())?;
+            edit.apply(handle, inode, &mut NodeAllocations::default())?;
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Files {
     /// the file.
     fn check_shift_up(&self, inode: &Inode, from: FileBlock, blocks: u32) -> Result<()> {
         let mut end = from;
-        list(&self.space, inode, from, &mut |extent| {
+        list(inode, from, &mut |extent| {
             end = end.max(extent.end());
             true
         })?;

@@ -167,7 +167,7 @@ impl Files {
         let (reserved, converting) =
             (pages.reserved.saturating_sub(reserved), pages.converting.saturating_sub(converting));
         // A smaller reservation cannot fail.
-        let smaller = pages.set_reservation(&self.space, reserved, converting);
+        let smaller = pages.set_reservation(reserved, converting);
         debug_assert!(smaller.is_ok(), "a reservation grew by discarding pages");
     }
 
@@ -181,7 +181,7 @@ impl Files {
             return Ok(false);
         }
         if inode.is_dax() {
-            let state = lookup(&self.space, inode, self.block_at(size))?.state;
+            let state = lookup(inode, self.block_at(size))?.state;
             return Ok(matches!(state, State::Written(_)));
         }
         self.zero_in_block(inode, self.block_at(size), within, self.block_size())
@@ -206,7 +206,7 @@ impl Files {
         }
         let is_dirty = inode.pages().map.peek(at).is_some_and(|page| page.dirty || page.writeback);
         if !is_dirty {
-            match lookup(&self.space, inode, at)?.state {
+            match lookup(inode, at)?.state {
                 State::Written(_) => self.load_page(inode, at)?,
                 // These read as zeroes already. A clean page over one must not become dirty,
                 // because no block is reserved for it.
@@ -264,7 +264,7 @@ impl Files {
         let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
         // Splitting an extent in two adds an entry.
         let splits = end != FileBlock::END;
-        removal.nodes = NodeAllocations::for_removal(&self.space, inode, &places, splits)?;
+        removal.nodes = NodeAllocations::for_removal(inode, &places, splits)?;
         for run in &removal.runs {
             if let State::Written(start) | State::Unwritten(start) = run.state {
                 removal.pins.extend(self.space.pin_run(start, run.len)?);
@@ -300,7 +300,7 @@ impl Files {
         let most = self.space.journal().credits_max() / 2;
         let mut at = first;
         while at < end {
-            let mut mapping = lookup(&self.space, inode, at)?;
+            let mut mapping = lookup(inode, at)?;
             mapping.len = mapping.len.min(end.get() - at.get());
             at = mapping.end();
             if mapping.state == State::Hole {
@@ -356,7 +356,7 @@ impl Files {
         let is_metadata = inode.kind() != FileKind::Regular;
         for run in &removal.runs {
             let edit = Edit { first: run.first, end: run.end(), new: None };
-            let removed = edit.apply(&self.space, handle, inode, &mut removal.nodes)?;
+            let removed = edit.apply(handle, inode, &mut removal.nodes)?;
             let mut at = run.first;
             for (start, len) in removed.runs {
                 let mut is_logged = is_metadata;

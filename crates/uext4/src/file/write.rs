@@ -226,7 +226,7 @@ impl Files {
         for at in needs {
             let mapping = match known {
                 Some(mapping) if at < mapping.end() => mapping,
-                _ => lookup(&self.space, inode, at)?,
+                _ => lookup(inode, at)?,
             };
             known = Some(mapping);
             fresh.push(Fresh { at, state: mapping.state });
@@ -252,7 +252,7 @@ impl Files {
         let mut pages = inode.pages();
         let (reserved, converting) = (pages.reserved, pages.converting);
         if holes + unwritten > 0 {
-            pages.set_reservation(&self.space, reserved + holes, converting + unwritten)?;
+            pages.set_reservation(reserved + holes, converting + unwritten)?;
         }
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.clock_ms();

@@ -167,7 +167,7 @@ impl Vfs {
         let space = self.files.space();
         let _pin = inode.table_block()?;
         let acl = match change.mode {
-            Some(mode) => self.plan_acl_mode(inode, mode)?,
+            Some(mode) => Self::plan_acl_mode(inode, mode)?,
             None => None,
         };
         let credits = 1 + acl.as_ref().map_or(0, xattr::Change::credits);
@@ -219,23 +219,18 @@ impl Vfs {
     }
 
     /// Plans the change of the access list by chmod(2), if the file has a list.
-    fn plan_acl_mode<'a>(
-        &'a self,
-        inode: &'a InodeRef,
-        mode: u16,
-    ) -> Result<Option<xattr::Change<'a>>> {
+    fn plan_acl_mode(inode: &InodeRef, mode: u16) -> Result<Option<xattr::Change<'_>>> {
         const NAME: &[u8] = b"system.posix_acl_access";
-        let space = self.files.space();
         if !inode.may_have_xattrs() {
             return Ok(None);
         }
-        let value = match xattr::get(space, inode, NAME) {
+        let value = match xattr::get(inode, NAME) {
             Ok(value) => value,
             Err(error) if *error.kind() == ErrorKind::NoXattr => return Ok(None),
             Err(error) => return Err(error),
         };
         let Some(acl) = xattr::acl::Acl::from_caller(&value)? else { return Ok(None) };
         let value = acl.with_mode(mode).to_caller();
-        xattr::Change::plan(space, inode, NAME, Some(&value), xattr::Mode::Any).map(Some)
+        xattr::Change::plan(inode, NAME, Some(&value), xattr::Mode::Any).map(Some)
     }
 }

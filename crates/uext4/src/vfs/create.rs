@@ -113,8 +113,8 @@ impl Vfs {
     ) -> Result<InodeRef> {
         let _exclusive = dir.lock().write_adaptive();
         self.check_parent(dir)?;
-        let insertion = Insertion::plan(self.files.space(), dir, name)?;
-        let default = self.default_acl(dir)?;
+        let insertion = Insertion::plan(dir, name)?;
+        let default = Self::default_acl(dir)?;
         let inherited = default.as_ref().map(|acl| acl.inherit(new.mode));
         let mode = inherited.as_ref().map_or(new.mode, |inherited| inherited.mode);
         let mut attributes = self.new_attributes(dir, new.kind, mode, new.owner);
@@ -133,19 +133,19 @@ impl Vfs {
         let inode = Arc::clone(&prepared.inode);
         let access = inherited.and_then(|inherited| inherited.access);
         let default = default.filter(|_| is_directory);
-        let lists = self.plan_acls(&inode, access.as_ref(), default.as_ref())?;
+        let lists = Self::plan_acls(&inode, access.as_ref(), default.as_ref())?;
         self.link_new(dir, insertion, prepared, lists, |handle, inode, growth| match growth {
-            Some(growth) => dir::init(self.files.space(), handle, inode, growth, dir.ino()),
+            Some(growth) => dir::init(handle, inode, growth, dir.ino()),
             None => Ok(()),
         })
     }
 
     /// The default access list of `dir`, which its children inherit.
-    fn default_acl(&self, dir: &Inode) -> Result<Option<Acl>> {
+    fn default_acl(dir: &Inode) -> Result<Option<Acl>> {
         if !dir.may_have_xattrs() {
             return Ok(None);
         }
-        match xattr::get(self.files.space(), dir, ACL_DEFAULT) {
+        match xattr::get(dir, ACL_DEFAULT) {
             Ok(value) => Ok(Acl::from_caller(&value)?),
             Err(error) if *error.kind() == ErrorKind::NoXattr => Ok(None),
             Err(error) => Err(error),
@@ -153,7 +153,6 @@ impl Vfs {
     }
 
     fn plan_acls<'a>(
-        &'a self,
         inode: &'a Inode,
         access: Option<&Acl>,
         default: Option<&Acl>,
@@ -170,7 +169,7 @@ impl Vfs {
             .iter()
             .map(|(name, value)| xattr::Edit { name, value: Some(value), mode })
             .collect();
-        xattr::Change::plan_all(self.files.space(), inode, &edits).map(Some)
+        xattr::Change::plan_all(inode, &edits).map(Some)
     }
 
     /// Attributes of a new child of `dir`.
@@ -216,7 +215,6 @@ impl Vfs {
         attributes: Attributes,
         blocks: u32,
     ) -> Result<Prepared> {
-        let space = self.files.space();
         let inode = Inode::create(
             self.files.table().context(),
             allocation.ino(),
@@ -227,7 +225,7 @@ impl Vfs {
         let inode = Arc::new(inode);
         let growth = match blocks {
             0 => None,
-            blocks => Some(allocate_growth(space, &inode, blocks)?),
+            blocks => Some(allocate_growth(&inode, blocks)?),
         };
         Ok(Prepared { inode, creation, allocation, pin, growth })
     }
@@ -296,7 +294,7 @@ impl Vfs {
         if links >= u32::from(LINK_MAX) {
             return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
         }
-        let insertion = Insertion::plan(self.files.space(), dir, name)?;
+        let insertion = Insertion::plan(dir, name)?;
         let _pins = super::pin(&[inode, dir])?;
         self.files.space().journal().run(insertion.credits() + 2, |handle| {
             insertion.apply(handle, inode.ino(), inode.kind())?;

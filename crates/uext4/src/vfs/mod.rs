@@ -129,7 +129,7 @@ impl Vfs {
             _ => {}
         }
         let _shared = dir.lock().read();
-        match dir::lookup(self.files.space(), dir, name)? {
+        match dir::lookup(dir, name)? {
             Some(entry) => self.linked(dir, entry.ino),
             None => Err(Error::new(ErrorKind::NotFound, String::new())),
         }
@@ -141,7 +141,7 @@ impl Vfs {
             return Ok(dir.clone());
         }
         let _shared = dir.lock().read();
-        let entry = dir::parent_entry(self.files.space(), dir)?;
+        let entry = dir::parent_entry(dir)?;
         self.linked(dir, entry.ino)
     }
 
@@ -191,7 +191,7 @@ impl Vfs {
         expect_directory(dir)?;
         let _shared = dir.lock().read();
         self.files.note_access(dir, true);
-        dir::read(self.files.space(), dir, cursor, visit)
+        dir::read(dir, cursor, visit)
     }
 
     /// Value of an extended attribute.
@@ -199,7 +199,7 @@ impl Vfs {
     /// # Errors
     /// `NoXattr`; `Corrupt`; a device failure.
     pub fn xattr_get(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
-        xattr::get(self.files.space(), inode, name)
+        xattr::get(inode, name)
     }
 
     /// Full names of the extended attributes.
@@ -207,7 +207,7 @@ impl Vfs {
     /// # Errors
     /// `Corrupt`; a device failure.
     pub fn xattr_list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        xattr::list(self.files.space(), inode)
+        xattr::list(inode)
     }
 
     /// Sets an extended attribute, or removes it (`None`).
@@ -240,7 +240,7 @@ impl Vfs {
             inode.set_no_capabilities(false);
         }
         let space = self.files.space();
-        let change = xattr::Change::plan(space, inode, name, value, mode)?;
+        let change = xattr::Change::plan(inode, name, value, mode)?;
         let acl_mode = match (name, value) {
             (b"system.posix_acl_access", Some(value)) => {
                 xattr::acl::Acl::from_caller(value)?.map(|acl| acl.mode())

@@ -22,7 +22,7 @@ impl Vfs {
             let _exclusive = dir.lock().write_adaptive();
             self.check_loser(dir)?;
             let space = self.files.space();
-            let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
+            let entry = dir::lookup(dir, name)?.ok_or_else(not_found)?;
             let inode = self.linked(dir, entry.ino)?;
             if inode.kind() == FileKind::Directory {
                 return Err(Error::new(ErrorKind::IsADirectory, String::new()));
@@ -62,12 +62,12 @@ impl Vfs {
         let _exclusive = dir.lock().write_adaptive();
         self.check_loser(dir)?;
         let space = self.files.space();
-        let entry = dir::lookup(space, dir, name)?.ok_or_else(not_found)?;
+        let entry = dir::lookup(dir, name)?.ok_or_else(not_found)?;
         let child = self.linked(dir, entry.ino)?;
         super::expect_directory(&child)?;
         self.check_removable(&child)?;
         let Some(_child) = attempt.lock(&child) else { return Ok(Done::NotYet) };
-        if !dir::is_empty(space, &child)? {
+        if !dir::is_empty(&child)? {
             return Err(Error::new(ErrorKind::NotEmpty, String::new()));
         }
         let _pins = super::pin(&[dir, &child])?;

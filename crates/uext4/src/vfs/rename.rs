@@ -116,7 +116,7 @@ impl Vfs {
     }
 
     fn side<'a>(&self, dir: &'a InodeRef, name: &[u8]) -> Result<Option<Side<'a>>> {
-        let Some(entry) = dir::lookup(self.files.space(), dir, name)? else { return Ok(None) };
+        let Some(entry) = dir::lookup(dir, name)? else { return Ok(None) };
         let inode = self.linked(dir, entry.ino)?;
         self.check_removable(&inode)?;
         Ok(Some(Side { dir, entry, inode }))
@@ -152,7 +152,7 @@ impl Vfs {
             if steps == next_mark {
                 (mark, next_mark) = (Some(at.ino()), next_mark.saturating_mul(2));
             }
-            let parent = dir::parent_entry(self.files.space(), &at)?.ino;
+            let parent = dir::parent_entry(&at)?.ino;
             at = self.linked(&at, parent)?;
         }
     }
@@ -192,13 +192,13 @@ impl Vfs {
         };
         if let Some(to) = to
             && to.is_directory()
-            && !dir::is_empty(self.files.space(), &to.inode)?
+            && !dir::is_empty(&to.inode)?
         {
             return Err(Error::new(ErrorKind::NotEmpty, String::new()));
         }
         let insertion = match to {
             Some(_) => None,
-            None => Some(Insertion::plan(self.files.space(), new_dir, new_name)?),
+            None => Some(Insertion::plan(new_dir, new_name)?),
         };
         self.apply_replace(from, new_dir, to, insertion, moves_dir)?;
         Ok(Done::Yes)
@@ -214,7 +214,7 @@ impl Vfs {
     ) -> Result<()> {
         let space = self.files.space();
         let dotdot = match moves_dir {
-            true => Some(dir::parent_entry(space, &from.inode)?),
+            true => Some(dir::parent_entry(&from.inode)?),
             false => None,
         };
         let mut changed: Vec<&Inode> = vec![&from.inode, from.dir, new_dir];
@@ -276,7 +276,7 @@ impl Vfs {
         };
         let space = self.files.space();
         let dotdot = |side: &Side<'_>| match crosses && side.is_directory() {
-            true => dir::parent_entry(space, &side.inode).map(Some),
+            true => dir::parent_entry(&side.inode).map(Some),
             false => Ok(None),
         };
         let (from_dotdot, to_dotdot) = (dotdot(from)?, dotdot(to)?);

@@ -104,7 +104,7 @@ impl Vfs {
         // Setting an attribute takes this lock exclusively, so the answer is remembered before it
         // can change.
         let _shared = inode.lock().read();
-        match xattr::get(self.files.space(), inode, CAPABILITY) {
+        match xattr::get(inode, CAPABILITY) {
             Ok(_) => true,
             Err(error) => {
                 inode.set_no_capabilities(*error.kind() == ErrorKind::NoXattr);
@@ -126,8 +126,8 @@ impl Vfs {
         let _exclusive = inode.lock().write();
         let _pin = inode.table_block()?;
         let space = self.files.space();
-        let capability = match xattr::get(space, inode, CAPABILITY) {
-            Ok(_) => Some(xattr::Change::plan(space, inode, CAPABILITY, None, xattr::Mode::Any)?),
+        let capability = match xattr::get(inode, CAPABILITY) {
+            Ok(_) => Some(xattr::Change::plan(inode, CAPABILITY, None, xattr::Mode::Any)?),
             Err(_) => None,
         };
         let credits = 1 + capability.as_ref().map_or(0, xattr::Change::credits);

@@ -43,10 +43,9 @@ impl Vfs {
         target: &[u8],
         owner: Owner,
     ) -> Result<InodeRef> {
-        let space = self.files.space();
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
-        let insertion = Insertion::plan(space, dir, name)?;
+        let insertion = Insertion::plan(dir, name)?;
         let mut attributes = self.new_attributes(dir, FileKind::Symlink, 0o777, owner);
         attributes.size = target.len() as u64;
         attributes.disk_size = attributes.size;
@@ -59,7 +58,7 @@ impl Vfs {
             self.prepare(allocated, FileKind::Symlink, attributes, u32::from(is_slow))?;
         self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
-            let block = grow(space, handle, inode, growth, FileBlock(0))?;
+            let block = grow(handle, inode, growth, FileBlock(0))?;
             let buffer = handle.create(block, BlockKind::Plain)?;
             handle.write(&buffer)?[..target.len()].copy_from_slice(target);
             Ok(())
@@ -79,13 +78,12 @@ impl Vfs {
             let kind = CorruptKind::Rule { what: "symbolic link", why };
             Error::from(kind.at(Place::Inode(inode.ino())))
         };
-        let space = self.files.space();
-        if size == 0 || size >= u64::from(space.layout().block_size) {
+        if size == 0 || size >= u64::from(inode.space().layout().block_size) {
             return Err(corrupt("has an impossible length"));
         }
         self.files.note_access(inode, false);
         let target = if inode.has_blocks() {
-            let block = block_of(space, inode, FileBlock(0))?;
+            let block = block_of(inode, FileBlock(0))?;
             let buffer = inode.cache().read(block, BlockKind::Plain)?;
             buffer.read()[..size as usize].to_vec()
         } else {

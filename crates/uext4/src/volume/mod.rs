@@ -237,7 +237,7 @@ impl Volume {
         from: FileBlock,
         visit: &mut dyn FnMut(Extent) -> bool,
     ) -> Result<()> {
-        self.watch(extent::list(self.space(), inode, from, visit))
+        self.watch(extent::list(inode, from, visit))
     }
 
     /// Whether changes are refused.

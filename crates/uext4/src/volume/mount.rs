@@ -155,7 +155,7 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
     let has_errors = raw.s_state.get() & STATE_ERROR != 0;
     let (orphans, found) = match read_only {
         true => (Orphans::none(&cache)?, FoundOrphans::default()),
-        false => Orphans::open(&space, &table, &raw, has_errors)?,
+        false => Orphans::open(&table, &raw, has_errors)?,
     };
     let (orphans_found, mut orphan_problems) = (found.count, found.problems);
     let on_error = options.errors.unwrap_or(match raw.s_errors.get() {

@@ -40,7 +40,6 @@ pub struct Edit<'e> {
 /// Dropping it unused releases the space.
 #[derive(Debug)]
 pub struct Change<'a> {
-    space: &'a Space,
     inode: &'a Inode,
     area: Option<Vec<u8>>,
     block: BlockChange,
@@ -79,26 +78,21 @@ impl<'a> Change<'a> {
     /// block is free; `TooBig` above [`VALUE_MAX`]; `NameTooLong`, `InvalidArgument`,
     /// `Unsupported` for names and lists that ext4 does not store; `NotPermitted` for a default
     /// list of anything but a directory; `Corrupt`; a device failure.
-    pub fn plan(
-        space: &'a Space,
-        inode: &'a Inode,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: Mode,
-    ) -> Result<Self> {
-        Self::plan_all(space, inode, &[Edit { name, value, mode }])
+    pub fn plan(inode: &'a Inode, name: &[u8], value: Option<&[u8]>, mode: Mode) -> Result<Self> {
+        Self::plan_all(inode, &[Edit { name, value, mode }])
     }
 
     /// Plans several edits, one after the other. All are applied or none.
     ///
     /// # Errors
     /// The errors of [`Change::plan`].
-    pub fn plan_all(space: &'a Space, inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
+    pub fn plan_all(inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
+        let space = inode.space();
         let block_size = space.layout().block_size as usize;
         let mut pins = vec![inode.table_block()?];
         let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
-        let buffer = block_of(space, inode)?;
+        let buffer = block_of(inode)?;
         let before = {
             // No other thread changes attributes, because the caller holds the lock of the content.
             let bytes = buffer.as_ref().map(|buffer| buffer.read());
@@ -121,7 +115,7 @@ impl<'a> Change<'a> {
             true => None,
             false => Some(after.write_area(area.len()).map_err(damaged)?),
         };
-        let allocation = || inode.space().allocate(inode.goal(), 1);
+        let allocation = || space.allocate(inode.goal(), 1);
         let block = match buffer {
             _ if after.block == before.block => BlockChange::Keep,
             None => {
@@ -147,7 +141,7 @@ impl<'a> Change<'a> {
         };
         let credits = 1 + block_credits;
         let area = new_area;
-        Ok(Self { space, inode, area, block, credits, _fields: fields, _pins: pins })
+        Ok(Self { inode, area, block, credits, _fields: fields, _pins: pins })
     }
 
     /// Credits of [`Change::apply`], the inode included.
@@ -171,11 +165,11 @@ impl<'a> Change<'a> {
         let (file_acl, added) = match self.block {
             BlockChange::Keep => (None, 0),
             BlockChange::New(image, allocation) => {
-                (Some(new_block(self.space, handle, allocation, &image)?), 1)
+                (Some(new_block(self.inode.space(), handle, allocation, &image)?), 1)
             }
             BlockChange::Rewrite(image, buffer, allocation) => match allocation {
                 Some(allocation) if leave_shared(handle, &buffer)? => {
-                    (Some(new_block(self.space, handle, allocation, &image)?), 0)
+                    (Some(new_block(self.inode.space(), handle, allocation, &image)?), 0)
                 }
                 // The other inodes have dropped their references since the plan, or there were
                 // none.
@@ -185,7 +179,7 @@ impl<'a> Change<'a> {
                 }
             },
             BlockChange::Drop(buffer) => {
-                detach(self.space, handle, &buffer)?;
+                detach(self.inode.space(), handle, &buffer)?;
                 (Some(BlockNo(0)), -1)
             }
         };
@@ -197,7 +191,7 @@ impl<'a> Change<'a> {
             if let Some(block) = file_acl {
                 attributes.file_acl = block.get();
             }
-            attributes.add_blocks(self.space.layout(), added);
+            attributes.add_blocks(self.inode.space().layout(), added);
         })
     }
 }
@@ -205,7 +199,6 @@ impl<'a> Change<'a> {
 /// The attribute block of an inode that is deleted.
 #[derive(Debug)]
 pub struct Release<'a> {
-    space: &'a Space,
     inode: &'a Inode,
     buffer: Option<Arc<Buffer>>,
     _pins: Vec<Arc<Buffer>>,
@@ -216,14 +209,14 @@ impl<'a> Release<'a> {
     ///
     /// # Errors
     /// `Corrupt`; a device failure. The block is then left to e2fsck(8).
-    pub fn plan(space: &'a Space, inode: &'a Inode) -> Result<Self> {
-        let buffer = block_of(space, inode)?;
+    pub fn plan(inode: &'a Inode) -> Result<Self> {
+        let buffer = block_of(inode)?;
         let mut pins = vec![inode.table_block()?];
         if let Some(buffer) = &buffer {
             reference_count(buffer)?;
-            pins.extend(space.pin_run(buffer.block(), 1)?);
+            pins.extend(inode.space().pin_run(buffer.block(), 1)?);
         }
-        Ok(Self { space, inode, buffer, _pins: pins })
+        Ok(Self { inode, buffer, _pins: pins })
     }
 
     /// Credits of [`Release::apply`], the inode included.
@@ -239,10 +232,10 @@ impl<'a> Release<'a> {
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
         let Some(buffer) = self.buffer else { return Ok(()) };
         let _lock = self.inode.xattr_lock().write();
-        detach(self.space, handle, &buffer)?;
+        detach(self.inode.space(), handle, &buffer)?;
         self.inode.update(handle, |attributes| {
             attributes.file_acl = 0;
-            attributes.add_blocks(self.space.layout(), -1);
+            attributes.add_blocks(self.inode.space().layout(), -1);
         })
     }
 }

@@ -2,7 +2,6 @@
 
 use super::NAME_MAX;
 use super::stored::{self, Attribute, Key};
-use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
@@ -22,7 +21,7 @@ const USABLE: &[u8] = &[1, ACL_ACCESS, ACL_DEFAULT, 4, 6];
 /// # Errors
 /// `NoXattr`; `Unsupported` for names that ext4 does not store, and for values in an inode of
 /// their own; `Corrupt`; a device failure.
-pub fn get(space: &Space, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+pub fn get(inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     let key = key_of(name)?;
     let no_xattr = || Error::new(ErrorKind::NoXattr, String::from_utf8_lossy(name));
     let find = |list: Vec<Attribute>| {
@@ -31,7 +30,7 @@ pub fn get(space: &Space, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     let _lock = inode.xattr_lock().read();
     let found = match find(in_inode(inode)?) {
         Some(attribute) => attribute,
-        None => find(in_block(space, inode)?).ok_or_else(no_xattr)?,
+        None => find(in_block(inode)?).ok_or_else(no_xattr)?,
     };
     let value = found
         .value
@@ -47,10 +46,10 @@ pub fn get(space: &Space, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// `Corrupt`; a device failure.
-pub fn list(space: &Space, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+pub fn list(inode: &Inode) -> Result<Vec<Vec<u8>>> {
     let _lock = inode.xattr_lock().read();
     let mut attributes = in_inode(inode)?;
-    attributes.extend(in_block(space, inode)?);
+    attributes.extend(in_block(inode)?);
     Ok(attributes.iter().filter_map(full_name).collect())
 }
 
@@ -87,18 +86,18 @@ fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
     Ok(attributes.map_err(|kind| kind.at(Place::Inode(inode.ino())))?)
 }
 
-fn in_block(space: &Space, inode: &Inode) -> Result<Vec<Attribute>> {
-    let Some(buffer) = block_of(space, inode)? else { return Ok(Vec::new()) };
+fn in_block(inode: &Inode) -> Result<Vec<Attribute>> {
+    let Some(buffer) = block_of(inode)? else { return Ok(Vec::new()) };
     let attributes = stored::in_block(&buffer.read());
     Ok(attributes.map_err(|kind| kind.at(Place::Block(buffer.block())))?)
 }
 
 /// The attribute block of an inode, if it has one.
-pub(super) fn block_of(space: &Space, inode: &Inode) -> Result<Option<Arc<Buffer>>> {
+pub(super) fn block_of(inode: &Inode) -> Result<Option<Arc<Buffer>>> {
     let block = BlockNo(inode.attributes().file_acl);
     if block.get() == 0 {
         return Ok(None);
     }
-    space.check_run(block, 1)?;
+    inode.space().check_run(block, 1)?;
     inode.cache().read(block, BlockKind::Xattr).map(Some)
 }

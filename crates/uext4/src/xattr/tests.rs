@@ -23,16 +23,16 @@ fn set(
     value: Option<&[u8]>,
     mode: Mode,
 ) -> Result<()> {
-    let change = Change::plan(&harness.space, inode, name, value, mode)?;
+    let change = Change::plan(inode, name, value, mode)?;
     harness.run(change.credits(), |handle| change.apply(handle))
 }
 
-fn all(harness: &Harness, inode: &Inode) -> Model {
-    let names = list(&harness.space, inode).unwrap();
+fn all(inode: &Inode) -> Model {
+    let names = list(inode).unwrap();
     names
         .into_iter()
         .map(|name| {
-            let value = get(&harness.space, inode, &name).unwrap();
+            let value = get(inode, &name).unwrap();
             (name, value)
         })
         .collect()
@@ -95,7 +95,7 @@ fn random_changes_agree_with_a_model_and_the_kernel() {
                 Err(error) => assert_eq!(*error.kind(), ErrorKind::NoSpace),
             }
             if step % 50 == 0 {
-                assert_eq!(all(&harness, inode), *model);
+                assert_eq!(all(inode), *model);
             }
         }
         drop(inodes);
@@ -138,18 +138,18 @@ fn attributes_that_the_kernel_set_are_read_and_changed() {
 
     let harness = Harness::open(&image);
     for (file, model) in files.iter().zip(&before) {
-        assert_eq!(all(&harness, &harness.inode(file)), *model, "{file}");
+        assert_eq!(all(&harness.inode(file)), *model, "{file}");
     }
     // One leaves the shared block by a change, one by removal, one as a deleted inode does.
     set(&harness, &harness.inode("file0"), b"user.long", Some(&[1; 3_000]), Mode::Replace).unwrap();
     set(&harness, &harness.inode("file1"), b"user.long", None, Mode::Any).unwrap();
     let released = harness.inode("file2");
-    let release = Release::plan(&harness.space, &released).unwrap();
+    let release = Release::plan(&released).unwrap();
     harness.run(release.credits(), |handle| release.apply(handle)).unwrap();
     assert_eq!(released.attributes().file_acl, 0);
     let third = harness.inode("file3");
     set(&harness, &third, b"user.more", Some(b"m"), Mode::Create).unwrap();
-    let want: Vec<Model> = files.iter().map(|file| all(&harness, &harness.inode(file))).collect();
+    let want: Vec<Model> = files.iter().map(|file| all(&harness.inode(file))).collect();
     assert_eq!(want[3][&b"user.long"[..]], long.as_bytes());
     drop((released, third));
     harness.close_and_check();
@@ -177,8 +177,7 @@ fn the_last_of_a_shared_block_changes_it_in_place() {
     let shared = one.attributes().file_acl;
     assert_eq!(shared, other.attributes().file_acl, "the kernel shares equal blocks");
     // Both are planned while the block is shared; the second finds itself alone.
-    let plan =
-        |inode| Change::plan(&harness.space, inode, b"user.long", Some(&[2; 600]), Mode::Any);
+    let plan = |inode| Change::plan(inode, b"user.long", Some(&[2; 600]), Mode::Any);
     let (first, second) = (plan(&one).unwrap(), plan(&other).unwrap());
     harness.run(first.credits(), |handle| first.apply(handle)).unwrap();
     harness.run(second.credits(), |handle| second.apply(handle)).unwrap();
@@ -215,8 +214,8 @@ fn access_lists_are_converted_and_guarded() {
     .concat();
     let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
     set(&harness, &file, access, Some(&full), Mode::Any).unwrap();
-    assert_eq!(get(&harness.space, &file, access).unwrap(), full);
-    assert_eq!(list(&harness.space, &file).unwrap(), [access.to_vec()]);
+    assert_eq!(get(&file, access).unwrap(), full);
+    assert_eq!(list(&file).unwrap(), [access.to_vec()]);
     let denied = set(&harness, &file, default, Some(&full), Mode::Any);
     assert_eq!(kind(denied), ErrorKind::NotPermitted);
     assert_eq!(
@@ -225,12 +224,12 @@ fn access_lists_are_converted_and_guarded() {
     );
     // A list that the mode says already is not kept; a default list is.
     set(&harness, &file, access, Some(&plain), Mode::Any).unwrap();
-    assert!(list(&harness.space, &file).unwrap().is_empty());
+    assert!(list(&file).unwrap().is_empty());
     set(&harness, &dir, default, Some(&plain), Mode::Any).unwrap();
-    assert_eq!(get(&harness.space, &dir, default).unwrap(), plain);
+    assert_eq!(get(&dir, default).unwrap(), plain);
     set(&harness, &dir, default, None, Mode::Any).unwrap();
     set(&harness, &dir, default, None, Mode::Any).unwrap();
-    assert!(list(&harness.space, &dir).unwrap().is_empty());
+    assert!(list(&dir).unwrap().is_empty());
     drop((file, dir));
     harness.close_and_check();
 }
@@ -247,17 +246,17 @@ fn several_edits_are_one_change() {
         edit(b"user.b", Some(&[2; 400])),
         edit(b"security.c", Some(b"3")),
     ];
-    let change = Change::plan_all(&harness.space, &file, &edits).unwrap();
+    let change = Change::plan_all(&file, &edits).unwrap();
     assert!(!change.is_empty());
     harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
-    assert_eq!(all(&harness, &file).len(), 3);
-    let again = Change::plan(&harness.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    assert_eq!(all(&file).len(), 3);
+    let again = Change::plan(&file, b"user.a", Some(b"1"), Mode::Any).unwrap();
     assert!(again.is_empty());
     drop(again);
     let failing = [edit(b"user.d", Some(b"4")), edit(b"user.a", Some(b"5"))];
-    let error = Change::plan_all(&harness.space, &file, &failing).unwrap_err();
+    let error = Change::plan_all(&file, &failing).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Exists);
-    assert_eq!(all(&harness, &file).len(), 3);
+    assert_eq!(all(&file).len(), 3);
     drop(file);
     harness.close_and_check();
 }
@@ -271,14 +270,14 @@ fn extra_fields_keep_their_length_while_attributes_are_planned() {
     must("debugfs", &["-w", "-R", "sif file0 extra_isize 16", image.to_str().unwrap()]);
     let harness = Harness::open(&image);
     let file = harness.inode("file0");
-    let change = Change::plan(&harness.space, &file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    let change = Change::plan(&file, b"user.a", Some(b"1"), Mode::Any).unwrap();
     harness.run(1, |handle| file.update(handle, |attributes| attributes.touch())).unwrap();
     harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     drop(file);
     harness.close_and_check();
     let harness = Harness::open(&image);
     let file = harness.inode("file0");
-    assert_eq!(get(&harness.space, &file, b"user.a").unwrap(), b"1");
+    assert_eq!(get(&file, b"user.a").unwrap(), b"1");
     drop(file);
     harness.close_and_check();
 }
@@ -298,7 +297,7 @@ fn bad_names_and_values_are_refused() {
     assert_eq!(try_set(&[b"user.", &[b'x'; 251][..]].concat(), b""), ErrorKind::NameTooLong);
     assert_eq!(try_set(b"user.big", &[0; 70_000]), ErrorKind::TooBig);
     assert_eq!(try_set(b"user.big", &[0; 60_000]), ErrorKind::NoSpace);
-    assert_eq!(*get(&harness.space, &file, b"user.none").unwrap_err().kind(), ErrorKind::NoXattr);
+    assert_eq!(*get(&file, b"user.none").unwrap_err().kind(), ErrorKind::NoXattr);
     drop(file);
     harness.close_and_check();
 }

@@ -32,7 +32,7 @@ fn prepare(folder: &Folder, args: &[&str], count: usize) -> Option<Target> {
         harness.link(&dir, &name(n), files[n % 4]).unwrap();
     }
     let size = u32::try_from(dir.size()).unwrap() / harness.space.layout().block_size;
-    let block = |at| extent::block_of(&harness.space, &dir, FileBlock(at)).unwrap();
+    let block = |at| extent::block_of(&dir, FileBlock(at)).unwrap();
     let blocks = (0..size).map(block).collect();
     let ino = dir.ino();
     drop(dir);
@@ -58,11 +58,11 @@ fn damage(device: &MemoryDevice, block_size: u64, blocks: &[BlockNo], rng: &mut 
 
 /// Everything that can be done with a directory; whether reading it found the damage.
 fn use_it(harness: &Harness, dir: &InodeRef, rng: &mut StdRng) -> bool {
-    let _ = is_empty(&harness.space, dir);
-    let _ = parent_entry(&harness.space, dir);
+    let _ = is_empty(dir);
+    let _ = parent_entry(dir);
     let mut seen = 0;
     let mut cursor = 0;
-    let result = read(&harness.space, dir, 0, &mut |entry| {
+    let result = read(dir, 0, &mut |entry| {
         assert!(entry.next > cursor, "cursors rise");
         cursor = entry.next;
         seen += 1;
@@ -71,9 +71,9 @@ fn use_it(harness: &Harness, dir: &InodeRef, rng: &mut StdRng) -> bool {
     assert!(seen < ENTRIES_MAX, "the reading does not end");
     for _ in 0..10 {
         let name = name(rng.random_range(0..3_000));
-        if let Ok(Some(entry)) = lookup(&harness.space, dir, &name) {
+        if let Ok(Some(entry)) = lookup(dir, &name) {
             let _ = harness.run(1, |handle| entry.remove(handle));
-        } else if let Ok(insertion) = Insertion::plan(&harness.space, dir, &name) {
+        } else if let Ok(insertion) = Insertion::plan(dir, &name) {
             let _ = harness.run(insertion.credits(), |handle| {
                 insertion.apply(handle, Ino(13), FileKind::Regular)
             });

@@ -52,7 +52,7 @@ fn convert_one(
     let run = pending.take_run();
     let start = run.start;
     {
-        let mut nodes = NodeAllocations::for_edits(space, inode, &place, NodeSource::Reserved)?;
+        let mut nodes = NodeAllocations::for_edits(inode, &place, NodeSource::Reserved)?;
         journal.run(3 + edit_credits(inode), |handle| {
             writeback.map_one(handle, inode, pending, &mut nodes, true)
         })?;
@@ -60,7 +60,7 @@ fn convert_one(
     writeback.write_runs(vec![run])?;
     inode.note_written(journal.flush_gate().epoch());
     pending.blocks = PendingBlocks::Unwritten(start);
-    let mut nodes = NodeAllocations::for_edits(space, inode, &place, NodeSource::Reserved)?;
+    let mut nodes = NodeAllocations::for_edits(inode, &place, NodeSource::Reserved)?;
     reserved.run(|handle| {
         writeback.map_one(handle, inode, pending, &mut nodes, false)?;
         writeback.set_disk_size(inode, handle, reached)

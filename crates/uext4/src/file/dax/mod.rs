@@ -77,7 +77,7 @@ impl Files {
     /// Stores zeroes into bytes `from .. to` of one block, if it is written. The caller holds the
     /// file exclusively, and its writeback lock.
     pub(super) fn zero_dax(&self, inode: &Inode, at: FileBlock, from: u64, to: u64) -> Result<()> {
-        let State::Written(start) = lookup(&self.space, inode, at)?.state else { return Ok(()) };
+        let State::Written(start) = lookup(inode, at)?.state else { return Ok(()) };
         let zeroes = &self.zeroes[..(to - from) as usize];
         self.store(inode, start.get() * self.block_size() + from, zeroes)
             .map_err(|e| Error::io(format!("zeroing a part of block {start}"), e))?;

@@ -280,7 +280,7 @@ impl Files {
         let block_size = self.block_size();
         let (mut at, last) = (self.block_at(chunk.offset), self.block_from(chunk.end()));
         while at < last {
-            let mapping = lookup(&self.space, plan.inode, at)?;
+            let mapping = lookup(plan.inode, at)?;
             let end = mapping.end().min(last);
             let count = end.get() - at.get();
             if let State::Written(start) = mapping.state {
@@ -322,7 +322,7 @@ impl Files {
         } else {
             (reserved.saturating_sub(plan.holes), converting.saturating_sub(plan.unwritten))
         };
-        pages.set_reservation(&self.space, reserved, converting)
+        pages.set_reservation(reserved, converting)
     }
 
     fn unreserve_plan(&self, plan: &Plan<'_>) {

@@ -124,7 +124,7 @@ impl Files {
             let last = self.block_from(one.end());
             let before = part.pending.len();
             while at < last {
-                let mapping = lookup(&self.space, inode, at)?;
+                let mapping = lookup(inode, at)?;
                 let end = mapping.end().min(last);
                 match mapping.state {
                     State::Unwritten(start) => part.pending.push(Pending {
@@ -167,7 +167,7 @@ impl Files {
             true => converting + blocks,
             false => converting.saturating_sub(blocks),
         };
-        pages.set_reservation(&self.space, reserved, converting)
+        pages.set_reservation(reserved, converting)
     }
 
     /// Learns the leaves again in which blocks were taken for unwritten and were not: the next
@@ -186,7 +186,7 @@ impl Files {
                 continue;
             }
             // A failure is ignored, because knowledge may be incomplete.
-            if let Ok(leaf) = written_leaf(&self.space, inode, at) {
+            if let Ok(leaf) = written_leaf(inode, at) {
                 overwrites.learn(version, leaf, inode.size());
             }
         }

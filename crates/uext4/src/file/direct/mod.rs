@@ -204,7 +204,7 @@ impl Files {
                 at = at.plus(len);
                 continue;
             }
-            let is_written = match lookup(&self.space, inode, at)?.state {
+            let is_written = match lookup(inode, at)?.state {
                 State::Written(_) => true,
                 State::Unwritten(_) if writes && !inode.is_dax() => false,
                 _ => return Ok(()),
@@ -215,7 +215,7 @@ impl Files {
             }
             let skip = || overwrites.find_unwritten(at).filter(|_| !is_written);
             if skip().is_none() {
-                let leaf = written_leaf(&self.space, inode, at)?;
+                let leaf = written_leaf(inode, at)?;
                 overwrites.learn(version, leaf, size);
             }
             match overwrites.find(at).or_else(skip) {

@@ -138,7 +138,7 @@ impl Writeback {
     fn plan_pages(&self, part: &mut Part<'_>, pages: &[PageImage]) -> Result<()> {
         let mut rest = pages;
         while let Some(&(first, _)) = rest.first() {
-            let spot = find(&self.space, part.inode, first)?;
+            let spot = find(part.inode, first)?;
             let mapping = spot.mapping;
             let mut len = contiguous(rest).min(mapping.len as usize);
             let allocation = match mapping.state {

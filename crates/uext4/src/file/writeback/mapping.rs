@@ -103,8 +103,7 @@ impl Writeback {
             let pending = || items.iter().filter_map(|item| item.pending.as_ref());
             let places: Vec<FileBlock> = pending().map(|pending| pending.first).collect();
             let inode = parts[items[0].part].inode;
-            let nodes =
-                NodeAllocations::for_edits(&self.space, inode, &places, NodeSource::Reserved)?;
+            let nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Reserved)?;
             credits += nodes.new_node_credits();
             dirtied.extend(nodes.blocks());
             let allocated = pending().filter(|p| matches!(p.blocks, PendingBlocks::Allocated(_)));
@@ -159,7 +158,7 @@ impl Writeback {
         };
         let new = Extent { first: pending.first, len: pending.len, start, unwritten };
         let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
-        edit.apply(&self.space, handle, inode, nodes)?;
+        edit.apply(handle, inode, nodes)?;
         Ok(())
     }
 

@@ -155,7 +155,7 @@ impl Writeback {
                 converting = converting.saturating_sub(u32::from(converted));
             }
             // A smaller reservation cannot fail.
-            let smaller = pages.set_reservation(&self.space, reserved, converting);
+            let smaller = pages.set_reservation(reserved, converting);
             debug_assert!(smaller.is_ok(), "a reservation grew by writeback");
             cleaned += part.pages.len();
         }

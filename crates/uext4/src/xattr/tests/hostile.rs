@@ -19,7 +19,7 @@ fn damaged_attributes_are_survived() {
     let file = harness.inode("file0");
     for (name, len) in [("user.a", 20), ("trusted.b", 10), ("user.c", 300), ("security.d", 200)] {
         let value = vec![7; len];
-        let change = Change::plan(&harness.space, &file, name.as_bytes(), Some(&value), Mode::Any);
+        let change = Change::plan(&file, name.as_bytes(), Some(&value), Mode::Any);
         let change = change.unwrap();
         harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     }
@@ -43,15 +43,15 @@ fn damaged_attributes_are_survived() {
         }
         let harness = Harness::open_device(damaged, folder.path("image"));
         let file = harness.inodes.get(ino).unwrap();
-        for name in list(&harness.space, &file).unwrap_or_default() {
-            let _ = get(&harness.space, &file, &name);
+        for name in list(&file).unwrap_or_default() {
+            let _ = get(&file, &name);
         }
         for (name, value) in [(&b"user.a"[..], Some(&b"x"[..])), (b"user.c", None)] {
-            if let Ok(change) = Change::plan(&harness.space, &file, name, value, Mode::Any) {
+            if let Ok(change) = Change::plan(&file, name, value, Mode::Any) {
                 let _ = harness.run(change.credits(), |handle| change.apply(handle));
             }
         }
-        if let Ok(release) = Release::plan(&harness.space, &file) {
+        if let Ok(release) = Release::plan(&file) {
             let _ = harness.run(release.credits(), |handle| release.apply(handle));
         }
         drop(file);

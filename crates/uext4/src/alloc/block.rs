@@ -104,17 +104,6 @@ impl Space {
         self.allocate_for(goal, want, 0, Use::Any)
     }
 
-    /// Allocates as [`Space::allocate`] does, with up to `ahead` blocks more that the caller does
-    /// not need yet. They never come from the root reserve.
-    pub(super) fn allocate_with_ahead(
-        &self,
-        goal: BlockNo,
-        want: u32,
-        ahead: u32,
-    ) -> Result<Allocation> {
-        self.allocate_for(goal, want, ahead, Use::Any)
-    }
-
     /// Allocates a block for a node of an extent tree from which blocks are removed, or in which
     /// they are converted. The node pool may be used. Otherwise as [`Space::allocate`].
     ///
@@ -124,7 +113,9 @@ impl Space {
         self.allocate_for(goal, 1, 0, Use::Nodes)
     }
 
-    fn allocate_for(
+    /// Allocates as [`Space::allocate`] does, with up to `ahead` blocks more that the caller does
+    /// not need yet. They never come from the root reserve.
+    pub(super) fn allocate_for(
         &self,
         goal: BlockNo,
         want: u32,

@@ -24,6 +24,7 @@ mod recycle;
 pub use list::PreallocationStats;
 pub(super) use list::Preallocations;
 
+use super::available::Use;
 use super::{Allocation, Count, Space};
 use crate::error::Result;
 use crate::journal::Handle;
@@ -280,7 +281,7 @@ impl Space {
             u32::try_from(self.shared.available.for_data().max(0) / share).unwrap_or(u32::MAX);
         let extra = size.min(share).saturating_sub(need.want);
         if !need.reserved {
-            return self.allocate_with_ahead(need.goal, need.want, extra);
+            return self.allocate_for(need.goal, need.want, extra, Use::Any);
         }
         // The extra blocks must not be blocks that are reserved for others.
         let extra = self.reserve_ahead(extra);

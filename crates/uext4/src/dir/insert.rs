@@ -291,10 +291,7 @@ impl<'a> Insertion<'a> {
             BlockRole::Index => BlockKind::DirIndex { seed },
         };
         let buffer = handle.create(block, kind)?;
-        self.dir.update(handle, |attributes| {
-            attributes.size = size + block_size;
-            attributes.disk_size = size + block_size;
-        })?;
+        self.dir.update(handle, |attributes| attributes.set_size(size + block_size))?;
         Ok((at, buffer))
     }
 }

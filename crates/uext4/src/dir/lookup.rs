@@ -205,10 +205,7 @@ pub fn init(handle: &mut Handle<'_>, dir: &Inode, growth: &mut Growth, parent: I
         dir_entry::init_first_block(&mut bytes, dir.ino(), parent, has_filetype(space), has_csum);
     }
     let size = u64::from(space.layout().block_size);
-    dir.update(handle, |attributes| {
-        attributes.size = size;
-        attributes.disk_size = size;
-    })
+    dir.update(handle, |attributes| attributes.set_size(size))
 }
 
 /// Credits of [`init`], the directory's inode included.

@@ -116,22 +116,14 @@ impl<'a> View<'a> {
         Ok(DirHasher { version, unsigned: hash.unsigned, seed: hash.seed })
     }
 
-    pub(super) fn leaf_kind(&self) -> BlockKind {
-        BlockKind::DirLeaf { seed: self.inode.seed() }
-    }
-
-    pub(super) fn index_kind(&self) -> BlockKind {
-        BlockKind::DirIndex { seed: self.inode.seed() }
-    }
-
     /// A block of records.
     pub(super) fn leaf(&self, at: FileBlock) -> Result<Arc<Buffer>> {
-        self.buffer(at, self.leaf_kind())
+        self.buffer(at, BlockKind::DirLeaf { seed: self.inode.seed() })
     }
 
     /// A block of the hash tree above the leaves.
     pub(super) fn index(&self, at: FileBlock) -> Result<Arc<Buffer>> {
-        self.buffer(at, self.index_kind())
+        self.buffer(at, BlockKind::DirIndex { seed: self.inode.seed() })
     }
 
     /// Block 0, which begins with `.` and `..` whatever the shape.

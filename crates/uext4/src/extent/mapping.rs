@@ -11,7 +11,7 @@ use super::{Spot, block_map, list as tree_list, tree, written};
 use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, InodeFlags, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
 /// The form in which an inode that has blocks maps them.
 enum Form {
@@ -22,8 +22,7 @@ enum Form {
 }
 
 fn form(inode: &Inode) -> Form {
-    let has_tree = inode.attributes().flags.contains(InodeFlags::EXTENTS);
-    if has_tree { Form::Tree } else { Form::BlockMap }
+    if inode.has_extent_tree() { Form::Tree } else { Form::BlockMap }
 }
 
 /// What a block of a file is mapped to.

@@ -233,8 +233,7 @@ impl Files {
 
     fn note_range(attributes: &mut Attributes, size: Option<u64>) {
         if let Some(size) = size.filter(|&size| size > attributes.size) {
-            attributes.size = size;
-            attributes.disk_size = size;
+            attributes.set_size(size);
         }
         attributes.touch_content();
     }

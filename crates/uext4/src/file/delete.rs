@@ -131,8 +131,7 @@ impl Files {
             self.orphans.remove(handle, inode)?;
             let now = u32::try_from(crate::inode::now().secs).unwrap_or(u32::MAX);
             inode.update(handle, |attributes| {
-                attributes.size = 0;
-                attributes.disk_size = 0;
+                attributes.set_size(0);
                 attributes.dtime = now;
             })?;
             self.space.free_inode(handle, inode.ino(), is_directory)

@@ -140,8 +140,7 @@ impl Files {
             patches.iter().try_for_each(|patch| patch.apply(handle))?;
             inode.note_data_change(handle);
             inode.update(handle, |attributes| {
-                attributes.size = attributes.size.max(end);
-                attributes.disk_size = attributes.size;
+                attributes.set_size(attributes.size.max(end));
                 attributes.touch_content();
             })
         })?;

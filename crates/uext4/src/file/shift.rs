@@ -73,7 +73,7 @@ impl Files {
                 if is_last {
                     self.join(handle, inode, first)?;
                 }
-                Self::change_shifted(handle, inode, if is_last { new_size } else { size })
+                Self::change_size(handle, inode, if is_last { new_size } else { size })
             })?;
         }
         Ok(())
@@ -105,7 +105,7 @@ impl Files {
             self.remove_planned(handle, inode, &mut removal)?;
             shift.apply(handle, inode)?;
             self.join(handle, inode, first)?;
-            Self::change_shifted(handle, inode, new_size)
+            Self::change_size(handle, inode, new_size)
         })?;
         self.discard_pages(inode, first, FileBlock::END);
         Ok(true)
@@ -183,7 +183,7 @@ impl Files {
                 let moved = Extent { first: tail.first.plus(blocks), ..tail };
                 edit(handle, moved.first, moved.end(), Some(moved))?;
             }
-            Self::change_shifted(handle, inode, new_size)
+            Self::change_size(handle, inode, new_size)
         })
     }
 
@@ -206,11 +206,11 @@ impl Files {
         Ok(())
     }
 
-    fn change_shifted(handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
+    /// Sets the size of a file whose content changes.
+    pub(super) fn change_size(handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
         inode.note_data_change(handle);
         inode.update(handle, |attributes| {
-            attributes.size = size;
-            attributes.disk_size = size;
+            attributes.set_size(size);
             attributes.touch_content();
         })
     }

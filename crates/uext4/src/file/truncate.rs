@@ -46,14 +46,7 @@ impl Files {
         }
         if size >= old {
             let _pin = inode.table_block()?;
-            return self.space.journal().run(1, |handle| {
-                inode.note_data_change(handle);
-                inode.update(handle, |attributes| {
-                    attributes.size = size;
-                    attributes.disk_size = size;
-                    attributes.touch_content();
-                })
-            });
+            return self.space.journal().run(1, |handle| Self::change_size(handle, inode, size));
         }
         let drained = inode.drain_direct_io(self.block_at(size), FileBlock::END)?;
         self.shrink(inode, &drained, &mut state, size)

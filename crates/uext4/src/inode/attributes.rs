@@ -97,6 +97,12 @@ impl Attributes {
         self.sectors = self.sectors.saturating_add_signed(sectors);
     }
 
+    /// Sets the size, in memory and in the inode table.
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.size = size;
+        self.disk_size = size;
+    }
+
     /// Attributes of a new, empty inode.
     #[must_use]
     pub fn new(layout: &Layout, kind: FileKind, permissions: u16, generation: u32) -> Self {

@@ -47,12 +47,6 @@ impl<'j> Handle<'j> {
         self.tid
     }
 
-    /// Blocks that this handle may still bring into the transaction.
-    #[must_use]
-    pub fn credits_left(&self) -> u32 {
-        self.credits
-    }
-
     /// Whether the handle has changed anything.
     #[must_use]
     pub fn has_changed(&self) -> bool {

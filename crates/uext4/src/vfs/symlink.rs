@@ -47,8 +47,7 @@ impl Vfs {
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
         let mut attributes = self.new_attributes(dir, FileKind::Symlink, 0o777, owner);
-        attributes.size = target.len() as u64;
-        attributes.disk_size = attributes.size;
+        attributes.set_size(target.len() as u64);
         let is_slow = attributes.size >= Inode::FAST_SYMLINK_MAX;
         if !is_slow {
             attributes.block_map[..target.len()].copy_from_slice(target);

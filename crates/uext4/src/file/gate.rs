@@ -144,7 +144,7 @@ impl Files {
         let mut result = Ok(());
         for index in 0..self.table.shard_count() {
             self.table.for_shard(index, |inode| {
-                if inode.overwrites().is_some()
+                if inode.direct_io().is_some()
                     && let Err(error) = inode.drain_direct_io(FileBlock::END, FileBlock::END)
                 {
                     result = Err(error);

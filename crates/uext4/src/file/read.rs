@@ -145,7 +145,7 @@ impl Files {
             self.read_past(inode, at, run_end, block, offset, buf)?;
             return Ok(run_end);
         }
-        inode.note_cached();
+        inode.disable_direct_fast_path();
         let most = u32::try_from(READ_CHUNK_BYTES / self.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
         let images = self.read_blocks(inode, block, run_end.get() - at.get())?;
@@ -216,7 +216,7 @@ impl Files {
         if inode.pages().map.peek(at).is_some() {
             return Ok(());
         }
-        inode.note_cached();
+        inode.disable_direct_fast_path();
         let image = match lookup(inode, at)?.state {
             State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => {

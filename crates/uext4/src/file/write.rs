@@ -171,7 +171,7 @@ impl Files {
         offset: u64,
         buf: &[u8],
     ) -> Result<()> {
-        inode.note_cached();
+        inode.disable_direct_fast_path();
         let mut has_reclaimed = false;
         loop {
             let releases = self.space.releases();

@@ -4,25 +4,25 @@
 
 use super::Inode;
 use super::attributes::now;
-use super::overwrites::{ExclusiveGuard, Overwrites};
+use super::direct_io_state::{DirectIoState, ExclusiveGuard};
 use crate::config::DaxMode;
 use crate::error::Result;
 use uext4_ondisk::{FileBlock, InodeFlags, Timestamp};
 
 impl Inode {
     /// State of the inode's direct I/O, if there has been any.
-    pub(crate) fn overwrites(&self) -> Option<&Overwrites> {
-        self.overwrites.get().map(|overwrites| &**overwrites)
+    pub(crate) fn direct_io(&self) -> Option<&DirectIoState> {
+        self.direct_io.get().map(|state| &**state)
     }
 
     /// State of the inode's direct I/O, created if there has been none.
-    pub(crate) fn overwrites_or_init(&self) -> &Overwrites {
-        self.overwrites.get_or_init(|| {
+    pub(crate) fn direct_io_or_init(&self) -> &DirectIoState {
+        self.direct_io.get_or_init(|| {
             use uext4_ondisk::InodeFlags as Flags;
             // None of these flags changes while the inode is in memory.
             let flags = self.attributes().flags;
             let asks_more = Flags::IMMUTABLE | Flags::APPEND | Flags::SYNC;
-            Box::new(Overwrites::new(!flags.intersects(asks_more)))
+            Box::new(DirectIoState::new(!flags.intersects(asks_more)))
         })
     }
 
@@ -41,32 +41,32 @@ impl Inode {
         first: FileBlock,
         end: FileBlock,
     ) -> Result<ExclusiveGuard<'_>> {
-        ExclusiveGuard::new(self.overwrites(), first, end, self.space().journal().waits())
+        ExclusiveGuard::new(self.direct_io(), first, end, self.space().journal().waits())
     }
 
     /// Disables the fast path of direct I/O before a page is put in, or read for that: see
-    /// [`Overwrites`]. The caller holds the file, shared at least, until the page is in.
-    pub(crate) fn note_cached(&self) {
+    /// [`DirectIoState`]. The caller holds the file, shared at least, until the page is in.
+    pub(crate) fn disable_direct_fast_path(&self) {
         debug_assert!(!self.is_dax, "a page of a file in DAX mode");
-        if let Some(overwrites) = self.overwrites() {
-            overwrites.note_cached(self.space().journal().waits());
+        if let Some(direct_io) = self.direct_io() {
+            direct_io.disable_for_pages(self.space().journal().waits());
         }
     }
 
     /// Notes that a direct overwrite has completed.
-    pub(crate) fn note_direct_write(&self, overwrites: &Overwrites) {
+    pub(crate) fn note_direct_write(&self, direct_io: &DirectIoState) {
         let now = now();
         // Until the year 2554.
         let secs = u64::try_from(now.secs).unwrap_or(0);
         let now_ns = secs.wrapping_mul(1_000_000_000).wrapping_add(u64::from(now.nanos));
-        if overwrites.note_write(now_ns.max(1)) {
+        if direct_io.note_write(now_ns.max(1)) {
             self.dirty.set();
         }
     }
 
     /// Notes that a direct read has completed, on a volume that keeps access times.
-    pub(crate) fn note_direct_read(&self, overwrites: &Overwrites) {
-        if overwrites.note_read() {
+    pub(crate) fn note_direct_read(&self, direct_io: &DirectIoState) {
+        if direct_io.note_read() {
             self.dirty.set();
         }
     }
@@ -74,8 +74,8 @@ impl Inode {
     /// Brings the lazy timestamps of direct overwrites into the attributes. True if there was a
     /// direct read since the access time was last brought up to date.
     pub(crate) fn fold_direct_times(&self) -> bool {
-        let Some(overwrites) = self.overwrites() else { return false };
-        if let Some(ns) = overwrites.take_written() {
+        let Some(direct_io) = self.direct_io() else { return false };
+        if let Some(ns) = direct_io.take_written() {
             let secs = i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX);
             let nanos = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
             let time = Timestamp { secs, nanos };
@@ -83,17 +83,17 @@ impl Inode {
             attributes.note_written_at(time);
             self.note_times(&mut attributes);
         }
-        overwrites.take_accessed()
+        direct_io.take_accessed()
     }
 
     /// Whether requests of a queue that the device gave up may still write to its blocks.
     pub(super) fn is_lost_to_direct(&self) -> bool {
-        self.overwrites().is_some_and(Overwrites::is_lost)
+        self.direct_io().is_some_and(DirectIoState::is_lost)
     }
 
     /// Whether there are timestamps of direct accesses that the attributes do not show yet.
     pub(crate) fn has_lazy_direct_times(&self) -> bool {
-        self.overwrites().is_some_and(Overwrites::has_lazy_times)
+        self.direct_io().is_some_and(DirectIoState::has_lazy_times)
     }
 }
 

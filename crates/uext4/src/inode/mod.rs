@@ -12,19 +12,19 @@
 mod attributes;
 mod context;
 mod direct;
+mod direct_io_state;
 mod errseq;
 mod goals;
-mod overwrites;
 mod slot;
 mod table;
 mod written;
 
 pub use attributes::{Attributes, TimeField, now};
 pub use context::InodeContext;
-pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use overwrites::{
-    CountedReadGuard, ExclusiveGuard, Helper, Overwrites, ReadToken, Version,
+pub(crate) use direct_io_state::{
+    CountedReadGuard, DirectIoState, ExclusiveGuard, Helper, ReadToken, Version,
 };
+pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use slot::table_block_of;
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
@@ -96,7 +96,7 @@ pub struct Inode {
     /// Blocks that are kept for it while it is open.
     pub(crate) preallocation: Arc<Preallocation>,
     /// State of its direct I/O, once there has been any.
-    overwrites: OnceLock<Box<Overwrites>>,
+    direct_io: OnceLock<Box<DirectIoState>>,
     /// Set whenever pages or times become dirty.
     pub(crate) dirty: Arc<DirtyMark>,
     /// Writeback failures, for handles that sync.
@@ -163,7 +163,7 @@ impl Inode {
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
             preallocation: Arc::new(Preallocation::new()),
-            overwrites: OnceLock::new(),
+            direct_io: OnceLock::new(),
             dirty,
             errors: ErrorSequence::default(),
             changed_in: TidCell::default(),
@@ -277,7 +277,7 @@ impl Inode {
         // Direct overwrites record only that there were some: all that have returned were complete
         // before now. Under the lock, because another sync must not miss them meanwhile.
         let stored = self.cache().device().dax().is_some();
-        if self.overwrites().is_some_and(|of| of.take_unflushed(stored)) {
+        if self.direct_io().is_some_and(|of| of.take_unflushed(stored)) {
             *written = Some(self.space().journal().flush_gate().epoch());
         }
         *written

@@ -1,7 +1,7 @@
 //! Which blocks of a file are known to be written, and which to be unwritten.
 //!
 //! What: immutable arrays of runs, one for each leaf of the extent tree that direct I/O has looked
-//! up. [`super::Overwrites`] replaces a [`Snapshot`] as a whole.
+//! up. [`super::DirectIoState`] replaces a [`Snapshot`] as a whole.
 //! Invariants: a snapshot may be incomplete, and calls no block written that is not.
 
 use std::sync::Arc;

@@ -2,16 +2,16 @@
 //!
 //! What: a range takes the fast path if all of its blocks are known to be written, it ends inside
 //! the file, and the file has no cached page. Then nothing changes but the bytes themselves.
-//! Invariants: the I/O is done in a read-side critical section ([`Overwrites::read_lock`] or
-//! [`Overwrites::read_lock_counted`]), so no mapping is removed meanwhile. There is no allocation,
-//! no lock, no handle, and no write to memory that other threads write to. A call that does its I/O
-//! itself executes no locked instruction. The time of the last write changes at most once in a tick
-//! of the clock.
+//! Invariants: the I/O is done in a read-side critical section ([`DirectIoState::read_lock`] or
+//! [`DirectIoState::read_lock_counted`]), so no mapping is removed meanwhile. There is no
+//! allocation, no lock, no handle, and no write to memory that other threads write to. A call that
+//! does its I/O itself executes no locked instruction. The time of the last write changes at most
+//! once in a tick of the clock.
 
 use super::super::Files;
 use crate::config::Atime;
 use crate::error::{Error, Result};
-use crate::inode::{CountedReadGuard, Inode, Overwrites};
+use crate::inode::{CountedReadGuard, DirectIoState, Inode};
 use std::io;
 use std::ops::Range;
 use uext4_ondisk::{BlockNo, FileBlock};
@@ -31,18 +31,18 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Option<Result<usize>> {
-        let overwrites = inode.overwrites()?;
-        let _reading = overwrites.read_lock()?;
-        let (place, first) = self.find_inside(overwrites, offset, buf.len())?;
+        let direct_io = inode.direct_io()?;
+        let _reading = direct_io.read_lock()?;
+        let (place, first) = self.find_inside(direct_io, offset, buf.len())?;
         let result = if first == buf.len() {
             self.load(inode, place, buf)
         } else {
-            self.for_pieces(overwrites, offset, buf.len(), first, |place, range| {
+            self.for_pieces(direct_io, offset, buf.len(), first, |place, range| {
                 self.load(inode, place, &mut buf[range])
             })?
         };
         if self.keeps_access_times() {
-            inode.note_direct_read(overwrites);
+            inode.note_direct_read(direct_io);
         }
         let stats = &self.direct;
         if inode.is_dax() { &stats.dax_reads } else { &stats.reads }.add(1);
@@ -76,21 +76,21 @@ impl Files {
         buf: &[u8],
         durable: bool,
     ) -> Option<io::Result<()>> {
-        let overwrites = inode.overwrites()?;
-        let _reading = overwrites.read_lock()?;
-        if !self.may_overwrite(inode, overwrites, durable) {
+        let direct_io = inode.direct_io()?;
+        let _reading = direct_io.read_lock()?;
+        if !self.may_overwrite(inode, direct_io, durable) {
             return None;
         }
-        let (place, first) = self.find_inside(overwrites, offset, buf.len())?;
+        let (place, first) = self.find_inside(direct_io, offset, buf.len())?;
         let result = if first == buf.len() {
             self.put(inode, place, buf, durable)
         } else {
-            self.for_pieces(overwrites, offset, buf.len(), first, |place, range| {
+            self.for_pieces(direct_io, offset, buf.len(), first, |place, range| {
                 self.put(inode, place, &buf[range], durable)
             })?
         };
         // A failed write may also have changed bytes.
-        inode.note_direct_write(overwrites);
+        inode.note_direct_write(direct_io);
         if inode.is_dax() {
             self.direct.dax_overwrites.add(1);
         } else {
@@ -115,9 +115,9 @@ impl Files {
         offset: u64,
         len: usize,
     ) -> Option<PlacedRange<'a>> {
-        let overwrites = inode.overwrites()?;
-        let guard = overwrites.read_lock_counted()?;
-        let (at, found) = self.find_inside(overwrites, offset, len)?;
+        let direct_io = inode.direct_io()?;
+        let guard = direct_io.read_lock_counted()?;
+        let (at, found) = self.find_inside(direct_io, offset, len)?;
         (found == len).then_some(PlacedRange { guard, at })
     }
 
@@ -131,7 +131,7 @@ impl Files {
         durable: bool,
     ) -> Option<PlacedRange<'a>> {
         let place = self.place_to_read(inode, offset, len)?;
-        self.may_overwrite(inode, inode.overwrites()?, durable).then_some(place)
+        self.may_overwrite(inode, inode.direct_io()?, durable).then_some(place)
     }
 
     pub(in crate::file) fn keeps_access_times(&self) -> bool {
@@ -145,14 +145,14 @@ impl Files {
     pub(super) fn may_overwrite(
         &self,
         inode: &Inode,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         durable: bool,
     ) -> bool {
         let is_mapping_durable = || {
             let tid = inode.sync_tid(true);
             tid.is_none_or(|tid| self.space.journal().is_durable(tid))
         };
-        overwrites.is_overwritable()
+        direct_io.is_overwritable()
             && !self.is_read_only()
             && !self.is_closing()
             && (!durable || is_mapping_durable())
@@ -165,13 +165,13 @@ impl Files {
     #[inline(never)]
     fn for_pieces(
         &self,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         offset: u64,
         len: usize,
         first: usize,
         mut work: impl FnMut(u64, Range<usize>) -> io::Result<()>,
     ) -> Option<io::Result<()>> {
-        let piece = |done| self.find_piece(overwrites, offset + done as u64, len - done);
+        let piece = |done| self.find_piece(direct_io, offset + done as u64, len - done);
         let mut done = first;
         while done < len {
             done += piece(done)?.1;
@@ -193,15 +193,15 @@ impl Files {
     #[inline]
     fn find_inside(
         &self,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         offset: u64,
         len: usize,
     ) -> Option<(u64, usize)> {
         let end = offset.checked_add(len as u64)?;
-        if end > overwrites.size() || len == 0 {
+        if end > direct_io.size() || len == 0 {
             return None;
         }
-        self.find_piece(overwrites, offset, len)
+        self.find_piece(direct_io, offset, len)
     }
 
     /// The byte of the device at which `offset` lies, and how many of `len` bytes follow each other
@@ -209,22 +209,22 @@ impl Files {
     #[inline]
     pub(super) fn find_piece(
         &self,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         offset: u64,
         len: usize,
     ) -> Option<(u64, usize)> {
-        self.piece_of(offset, len, |block| overwrites.find(block))
+        self.piece_of(offset, len, |block| direct_io.find(block))
     }
 
     /// The byte of the device at which `offset` lies, and how many of `len` bytes follow each other
     /// there, if they were unwritten when they were learnt.
     pub(super) fn find_unwritten_piece(
         &self,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         offset: u64,
         len: usize,
     ) -> Option<(u64, usize)> {
-        self.piece_of(offset, len, |block| overwrites.find_unwritten(block))
+        self.piece_of(offset, len, |block| direct_io.find_unwritten(block))
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use super::super::Files;
 use super::super::writeback::Part;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
-use crate::inode::{ExclusiveGuard, Inode, InodeRef, Overwrites, WritebackState};
+use crate::inode::{DirectIoState, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
 use uext4_device::WriteRun;
@@ -167,7 +167,7 @@ impl Files {
         if self.is_journaled(chunk.inode) {
             return Ok(());
         }
-        if chunk.inode.overwrites_or_init().is_cached() {
+        if chunk.inode.direct_io_or_init().is_cached() {
             self.direct.cached.add(u64::from(!chunk.inode.pages().map.is_empty()));
             self.drop_pages(
                 chunk.inode,
@@ -241,8 +241,8 @@ impl Files {
     fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Result<Vec<ExclusiveGuard<'a>>> {
         let is_whole = |at: u64| at.is_multiple_of(self.block_size());
         let meets_some = |chunk: &&Chunk<'_>| {
-            let overwrites = chunk.inode.overwrites();
-            overwrites.is_some_and(Overwrites::allows_in_place)
+            let direct_io = chunk.inode.direct_io();
+            direct_io.is_some_and(DirectIoState::allows_in_place)
                 && !(is_whole(chunk.offset) && is_whole(chunk.end()))
         };
         let exclude = |chunk: &Chunk<'a>| {

@@ -21,7 +21,7 @@ use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
 use crate::injected_faults::Fault;
-use crate::inode::{Inode, InodeRef, Overwrites, Version};
+use crate::inode::{DirectIoState, Inode, InodeRef, Version};
 use std::io;
 use uext4_ondisk::FileBlock;
 
@@ -61,7 +61,7 @@ impl Files {
         let places = self.places_to_write(inode, offset, buf.len(), durable)?;
         let version = places.converts?;
         let written = self.write_places(inode, &places, buf);
-        inode.note_direct_write(inode.overwrites()?);
+        inode.note_direct_write(inode.direct_io()?);
         drop(places);
         if let Err(error) = written {
             let context = format!("writing {} bytes of {}", buf.len(), inode.ino());
@@ -89,11 +89,11 @@ impl Files {
     /// Converts the blocks that writes of one inode, in ascending order, have put data in. The
     /// caller holds no lock.
     pub(super) fn convert(&self, inode: &Inode, list: &mut [Conversion]) {
-        let Some(overwrites) = inode.overwrites() else { return };
+        let Some(direct_io) = inode.direct_io() else { return };
         let _writeback = inode.writeback();
         // From here on a thread that would make the comparison untrue waits.
-        let Some(_reading) = overwrites.read_lock_counted() else { return };
-        let version = overwrites.version();
+        let Some(_reading) = direct_io.read_lock_counted() else { return };
+        let version = direct_io.version();
         // Nothing is converted behind the size that a crash would leave.
         let size = inode.attributes().disk_size;
         for one in &mut *list {
@@ -104,7 +104,7 @@ impl Files {
             Ok(()) => {
                 let count = list.iter().filter(|one| one.is_done).count();
                 self.direct.in_place.add(count as u64);
-                self.learn_again(inode, overwrites, version, list);
+                self.learn_again(inode, direct_io, version, list);
             }
             // Writing each alone shows which one fails.
             Err(error) => {
@@ -176,18 +176,18 @@ impl Files {
     fn learn_again(
         &self,
         inode: &Inode,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         version: Version,
         list: &[Conversion],
     ) {
         for one in list.iter().filter(|one| one.is_done && one.was_written) {
             let at = self.block_at(one.offset);
-            if overwrites.find(at).is_some() {
+            if direct_io.find(at).is_some() {
                 continue;
             }
             // A failure is ignored, because knowledge may be incomplete.
             if let Ok(leaf) = written_leaf(inode, at) {
-                overwrites.learn(version, leaf, inode.size());
+                direct_io.learn(version, leaf, inode.size());
             }
         }
     }

@@ -6,7 +6,7 @@
 //! afterwards (`in_place`). All other requests take the slow path, with the file's lock (reads
 //! here, writes in `gather`).
 //! Invariants: the fast path is taken only in a read-side critical section of
-//! [`crate::inode::Overwrites`], and meets no cached page. The data of a direct write is on the
+//! [`crate::inode::DirectIoState`], and meets no cached page. The data of a direct write is on the
 //! device before its mapping exists, as in writeback. A read that starts after a direct write has
 //! returned sees it, and a direct read sees the data of buffered writes before it. Files in DAX
 //! mode ([`super::dax`]) take the same paths with their ordinary reads and writes.
@@ -33,7 +33,7 @@ pub(super) use stats::DirectStats;
 use super::Files;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup, written_leaf};
-use crate::inode::{Inode, InodeRef, Overwrites};
+use crate::inode::{DirectIoState, Inode, InodeRef};
 use gather::GatheredWrite;
 use std::ops::Range;
 use uext4_ondisk::{FileBlock, FileKind};
@@ -136,19 +136,19 @@ impl Files {
         if !is_plain || self.is_journaled(inode) {
             return Ok(());
         }
-        let overwrites = inode.overwrites_or_init();
+        let direct_io = inode.direct_io_or_init();
         let end = offset.saturating_add(len as u64);
-        if !overwrites.is_cached() {
+        if !direct_io.is_cached() {
             let _shared = inode.lock().read();
-            return self.learn(inode, overwrites, offset..end, writes);
+            return self.learn(inode, direct_io, offset..end, writes);
         }
         let is_empty = inode.pages().map.is_empty();
-        if !is_empty && overwrites.miss() < MISSES_MAX {
+        if !is_empty && direct_io.miss() < MISSES_MAX {
             return Ok(());
         }
         let _exclusive = inode.lock().write();
         self.drop_all_pages(inode)?;
-        self.learn(inode, overwrites, offset..end, writes)
+        self.learn(inode, direct_io, offset..end, writes)
     }
 
     /// Writes all dirty pages back and drops all pages.
@@ -164,10 +164,10 @@ impl Files {
     /// the file exclusively.
     fn drop_all_pages(&self, inode: &Inode) -> Result<()> {
         self.drop_pages(inode, FileBlock(0), FileBlock::END)?;
-        if let Some(overwrites) = inode.overwrites()
+        if let Some(direct_io) = inode.direct_io()
             && inode.pages().map.is_empty()
         {
-            overwrites.note_uncached();
+            direct_io.enable_without_pages();
         }
         Ok(())
     }
@@ -191,16 +191,16 @@ impl Files {
     fn learn(
         &self,
         inode: &Inode,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         range: Range<u64>,
         writes: bool,
     ) -> Result<()> {
-        let version = overwrites.version();
+        let version = direct_io.version();
         let size = inode.size();
-        overwrites.learn(version, None, size);
+        direct_io.learn(version, None, size);
         let (mut at, last) = (self.block_at(range.start), self.block_from(range.end.min(size)));
         while at < last {
-            if let Some((_, len)) = overwrites.find(at) {
+            if let Some((_, len)) = direct_io.find(at) {
                 at = at.plus(len);
                 continue;
             }
@@ -209,16 +209,16 @@ impl Files {
                 State::Unwritten(_) if writes && !inode.is_dax() => false,
                 _ => return Ok(()),
             };
-            if !is_written && !overwrites.allows_in_place() {
+            if !is_written && !direct_io.allows_in_place() {
                 let _writeback = inode.writeback();
-                overwrites.allow_in_place();
+                direct_io.allow_in_place();
             }
-            let skip = || overwrites.find_unwritten(at).filter(|_| !is_written);
+            let skip = || direct_io.find_unwritten(at).filter(|_| !is_written);
             if skip().is_none() {
                 let leaf = written_leaf(inode, at)?;
-                overwrites.learn(version, leaf, size);
+                direct_io.learn(version, leaf, size);
             }
-            match overwrites.find(at).or_else(skip) {
+            match direct_io.find(at).or_else(skip) {
                 Some((_, len)) => at = at.plus(len),
                 None => return Ok(()),
             }

@@ -9,7 +9,7 @@
 //! last. There is no allocation.
 
 use super::super::Files;
-use crate::inode::{CountedReadGuard, Inode, Overwrites, Version};
+use crate::inode::{CountedReadGuard, DirectIoState, Inode, Version};
 use std::io;
 use uext4_device::IoBuf;
 
@@ -79,9 +79,9 @@ impl Files {
         offset: u64,
         len: usize,
     ) -> Option<Places<'a>> {
-        let overwrites = inode.overwrites()?;
-        let guard = overwrites.read_lock_counted()?;
-        let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
+        let direct_io = inode.direct_io()?;
+        let guard = direct_io.read_lock_counted()?;
+        let (pieces, is_written) = self.find_pieces(direct_io, offset, len)?;
         is_written.then_some(Places { guard, pieces, converts: None })
     }
 
@@ -94,44 +94,44 @@ impl Files {
         len: usize,
         durable: bool,
     ) -> Option<Places<'a>> {
-        let overwrites = inode.overwrites()?;
+        let direct_io = inode.direct_io()?;
         // Taken before the critical section, so that it also detects an exclusion that begins and
         // ends before the look-up.
-        let version = overwrites.version();
-        let guard = overwrites.read_lock_counted()?;
-        if !self.may_overwrite(inode, overwrites, false) {
+        let version = direct_io.version();
+        let guard = direct_io.read_lock_counted()?;
+        if !self.may_overwrite(inode, direct_io, false) {
             return None;
         }
-        let (pieces, is_written) = self.find_pieces(overwrites, offset, len)?;
+        let (pieces, is_written) = self.find_pieces(direct_io, offset, len)?;
         if is_written {
-            let may = self.may_overwrite(inode, overwrites, durable);
+            let may = self.may_overwrite(inode, direct_io, durable);
             return may.then_some(Places { guard, pieces, converts: None });
         }
         let is_whole = |at: u64| at.is_multiple_of(self.block_size());
-        let may = overwrites.allows_in_place() && is_whole(offset) && is_whole(len as u64);
+        let may = direct_io.allows_in_place() && is_whole(offset) && is_whole(len as u64);
         may.then_some(Places { guard, pieces, converts: Some(version) })
     }
 
     /// The pieces of a range that ends inside the file, and whether all of them are written.
     fn find_pieces(
         &self,
-        overwrites: &Overwrites,
+        direct_io: &DirectIoState,
         offset: u64,
         len: usize,
     ) -> Option<(Pieces, bool)> {
         let end = offset.checked_add(len as u64)?;
-        if end > overwrites.size() || len == 0 {
+        if end > direct_io.size() || len == 0 {
             return None;
         }
         let mut pieces = Pieces::default();
         let (mut done, mut is_written) = (0, true);
         while done < len {
             let (offset, left) = (offset + done as u64, len - done);
-            let (at, count) = match self.find_piece(overwrites, offset, left) {
+            let (at, count) = match self.find_piece(direct_io, offset, left) {
                 Some(found) => found,
                 None => {
                     is_written = false;
-                    self.find_unwritten_piece(overwrites, offset, left)?
+                    self.find_unwritten_piece(direct_io, offset, left)?
                 }
             };
             if !pieces.push(at, count) {

@@ -330,7 +330,7 @@ impl DirectQueue {
         // A thread that has disabled the fast path holds the file lock, which is needed now, until
         // the requests on the device have ended. They are ended here, because otherwise that thread
         // would have to take over this thread's ring.
-        if inode.overwrites().is_none_or(|overwrites| overwrites.read_lock_counted().is_none()) {
+        if inode.direct_io().is_none_or(|direct_io| direct_io.read_lock_counted().is_none()) {
             self.requests.settle();
         }
         let writes = request.op != DirectOp::Read;

@@ -4,7 +4,7 @@
 //! of the queue ends them when it reaps them. A thread that waits for one of their inodes may do so
 //! too; it leaves the completions for the owner. A request in several pieces is as many requests of
 //! the device, and ends with the last of them.
-//! Invariants: the read-side critical section of a request ([`crate::inode::Overwrites`]) lasts
+//! Invariants: the read-side critical section of a request ([`crate::inode::DirectIoState`]) lasts
 //! from before its look-up until the device has completed it. Starting and ending a request
 //! allocates nothing.
 //! Locking: one lock (rank `Requests`), which as a rule only the owner takes. Its holder waits for
@@ -136,7 +136,7 @@ impl Requests {
             inodes.resize(inodes.len().max(file.number + 1), None);
             inodes[file.number] = Some(Arc::clone(inode));
         }
-        inode.overwrites_or_init().add_helper(Arc::downgrade(&self.helper()));
+        inode.direct_io_or_init().add_helper(Arc::downgrade(&self.helper()));
     }
 
     /// Unregisters an inode; false if a request of it is under way.
@@ -155,8 +155,8 @@ impl Requests {
             };
             taken.filter(|inode| !stays(inode))
         };
-        if let Some(overwrites) = inode.as_ref().and_then(|inode| inode.overwrites()) {
-            overwrites.remove_helper(&self.helper());
+        if let Some(direct_io) = inode.as_ref().and_then(|inode| inode.direct_io()) {
+            direct_io.remove_helper(&self.helper());
         }
         true
     }
@@ -279,11 +279,11 @@ impl Requests {
         let done = DirectDone { tag, buf, result };
         if op == DirectOp::Read {
             stats.reads.add(1);
-            let overwrites = inode.overwrites().expect("the section of a request has begun");
+            let direct_io = inode.direct_io().expect("the section of a request has begun");
             if self.files.keeps_access_times() {
-                inode.note_direct_read(overwrites);
+                inode.note_direct_read(direct_io);
             }
-            overwrites.read_unlock(token);
+            direct_io.read_unlock(token);
         } else {
             stats.overwrites.add(1);
             if let (Some(worker), false) = (&self.worker, helps) {
@@ -322,8 +322,8 @@ impl Inner {
     /// for good.
     fn lose(&mut self) {
         for slot in self.slots.iter_mut().flatten() {
-            let overwrites = inode_of(&self.inodes, slot.file).overwrites();
-            overwrites.expect("the section of a request has begun").lose(&mut slot.token);
+            let direct_io = inode_of(&self.inodes, slot.file).direct_io();
+            direct_io.expect("the section of a request has begun").lose(&mut slot.token);
         }
     }
 }
@@ -348,7 +348,7 @@ fn inode_of(inodes: &[Option<Arc<Inode>>], file: DirectFile) -> &Arc<Inode> {
 
 /// Ends an overwrite. Even if it has failed it may have changed bytes.
 pub(in crate::file) fn end_write(inode: &Inode, token: ReadToken) {
-    let overwrites = inode.overwrites().expect("the section of a request has begun");
-    inode.note_direct_write(overwrites);
-    overwrites.read_unlock(token);
+    let direct_io = inode.direct_io().expect("the section of a request has begun");
+    inode.note_direct_write(direct_io);
+    direct_io.read_unlock(token);
 }

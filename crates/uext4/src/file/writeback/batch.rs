@@ -14,7 +14,7 @@ use crate::cache::PageImage;
 use crate::error::{Error, Result};
 use crate::extent::{State, find};
 use crate::injected_faults::Fault;
-use crate::inode::{Inode, Overwrites};
+use crate::inode::{DirectIoState, Inode};
 use std::sync::Arc;
 use uext4_device::WriteRun;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -186,7 +186,7 @@ impl Writeback {
         let most = self.widen_bytes_max / self.block_size();
         let (Some(extent), Some(mut last)) = (extent, part.pending.pop()) else { return };
         // There may be direct writes in place on the device there, which are yet to be converted.
-        let in_place = part.inode.overwrites().is_some_and(Overwrites::allows_in_place);
+        let in_place = part.inode.direct_io().is_some_and(DirectIoState::allows_in_place);
         if in_place {
             part.pending.push(last);
             return;

@@ -1,7 +1,7 @@
 //! Direct I/O without locks: which blocks of a file are known to be written, and which accesses are
 //! under way.
 //!
-//! What: with the [`Overwrites`] of an inode a direct read, or an overwrite of written blocks,
+//! What: with the [`DirectIoState`] of an inode a direct read, or an overwrite of written blocks,
 //! finds its blocks in immutable arrays, one for each leaf of the extent tree. It then goes to the
 //! device with no handle and no lock, and without a write to memory that threads share. It does so
 //! inside a **read-side critical section**, which begins before the look-up and ends when the I/O
@@ -95,7 +95,7 @@ struct ReaderCount(AtomicU32);
 
 /// State of an inode's direct I/O. Every access reads it; few write it.
 #[derive(Debug)]
-pub(crate) struct Overwrites {
+pub(crate) struct DirectIoState {
     state: AtomicU64,
     /// A lower bound of the file's size in bytes; 0 while nothing is known.
     size: AtomicU64,
@@ -141,11 +141,11 @@ enum Reader<'a> {
 #[derive(Debug)]
 pub(crate) struct CountedReadGuard<'a> {
     /// `None` once it has become a token.
-    of: Option<&'a Overwrites>,
+    of: Option<&'a DirectIoState>,
     shard: u32,
 }
 
-/// A read-side critical section that any thread may end, with [`Overwrites::read_unlock`].
+/// A read-side critical section that any thread may end, with [`DirectIoState::read_unlock`].
 #[derive(Debug)]
 pub(crate) struct ReadToken(u32);
 
@@ -172,14 +172,14 @@ impl Drop for CountedReadGuard<'_> {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ExclusiveGuard<'a> {
-    of: Option<&'a Overwrites>,
+    of: Option<&'a DirectIoState>,
 }
 
 impl<'a> ExclusiveGuard<'a> {
     /// # Errors
     /// Requests of a queue that the device gave up may still be done.
     pub(super) fn new(
-        of: Option<&'a Overwrites>,
+        of: Option<&'a DirectIoState>,
         first: FileBlock,
         end: FileBlock,
         waits: &Waits,
@@ -208,7 +208,7 @@ impl Drop for ExclusiveGuard<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
-impl Overwrites {
+impl DirectIoState {
     /// The state of an inode of which nothing is known, and which may have cached pages.
     pub(super) fn new(overwritable: bool) -> Self {
         Self {
@@ -308,7 +308,7 @@ impl Overwrites {
         self.in_place.store(true, Ordering::SeqCst);
     }
 
-    /// The present moment. A caller of [`Overwrites::learn`] takes it before it reads the tree.
+    /// The present moment. A caller of [`DirectIoState::learn`] takes it before it reads the tree.
     pub(crate) fn version(&self) -> Version {
         Version(self.state.load(Ordering::SeqCst) / GENERATION)
     }
@@ -343,7 +343,7 @@ impl Overwrites {
 
     /// Disables the fast path before a page is put in, or read for that, and waits for a grace
     /// period. The caller holds the file, shared at least, until the page is in.
-    pub(super) fn note_cached(&self, waits: &Waits) {
+    pub(super) fn disable_for_pages(&self, waits: &Waits) {
         if self.state.load(Ordering::SeqCst) & SETTLED == 0 {
             self.state.fetch_or(CACHED, Ordering::SeqCst);
             // Data that was written in place and is not converted yet has to be written again.
@@ -384,7 +384,7 @@ impl Overwrites {
     }
 
     /// Enables the fast path: there are no pages. The caller holds the file exclusively.
-    pub(crate) fn note_uncached(&self) {
+    pub(crate) fn enable_without_pages(&self) {
         self.state.fetch_and(!(CACHED | SETTLED), Ordering::SeqCst);
         self.misses.store(0, Ordering::Relaxed);
     }

@@ -10,13 +10,13 @@ fn leaf(first: u32, end: u32, extents: &[Extent]) -> WrittenLeaf {
     WrittenLeaf::new(FileBlock(first), FileBlock(end), extents)
 }
 
-fn found(of: &Overwrites, at: u32) -> Option<(u64, u32)> {
+fn found(of: &DirectIoState, at: u32) -> Option<(u64, u32)> {
     of.find(FileBlock(at)).map(|(block, len)| (block.get(), len))
 }
 
 #[test]
 fn runs_are_found_and_forgotten_leaf_by_leaf() {
-    let of = Overwrites::new(true);
+    let of = DirectIoState::new(true);
     let extents = [
         extent(2, 3, 100, false),
         extent(5, 2, 103, false),
@@ -39,7 +39,7 @@ fn runs_are_found_and_forgotten_leaf_by_leaf() {
 
 #[test]
 fn a_leaf_read_before_an_exclusion_is_not_learnt_after_it() {
-    let of = Overwrites::new(true);
+    let of = DirectIoState::new(true);
     let version = of.version();
     drop(ExclusiveGuard::new(Some(&of), FileBlock(0), FileBlock::END, &Waits::default()).unwrap());
     of.learn(version, Some(leaf(0, 9, &[extent(0, 9, 100, false)])), 9);
@@ -48,19 +48,19 @@ fn a_leaf_read_before_an_exclusion_is_not_learnt_after_it() {
 
 #[test]
 fn cached_pages_disable_the_fast_path() {
-    let of = Overwrites::new(true);
+    let of = DirectIoState::new(true);
     assert!(of.read_lock_counted().is_none());
-    of.note_uncached();
+    of.enable_without_pages();
     drop(of.read_lock_counted().unwrap());
-    of.note_cached(&Waits::default());
+    of.disable_for_pages(&Waits::default());
     assert!(of.read_lock_counted().is_none() && of.is_cached());
 }
 
 /// The grace period ends when the token has come back, from any thread, and both guards are gone.
 #[test]
 fn an_exclusion_waits_for_readers() {
-    let of = Arc::new(Overwrites::new(true));
-    of.note_uncached();
+    let of = Arc::new(DirectIoState::new(true));
+    of.enable_without_pages();
     let token = of.read_lock_counted().unwrap().into_token();
     let (slotted, counted) = (of.read_lock().unwrap(), of.read_lock().unwrap());
     assert!(matches!(slotted._reader, Reader::Slot(_)));

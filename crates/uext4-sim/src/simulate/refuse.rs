@@ -104,7 +104,6 @@ const CALLS: &[Call] = &[
     |at| allocate(at, AllocateMode::InsertRange, 0, !4095),
     |at| at.volume.open_file(&at.plain)?.write_direct_at(1, &[0; 512]).map(drop),
     |at| at.volume.open_file(&at.plain)?.seek_data(0).map(drop),
-    |at| at.volume.open_file(&at.plain)?.map(0, 0).map(drop),
     |at| at.volume.open_file(&at.anchor)?.write_at(0, b"bytes").map(drop),
     |at| at.volume.xattr_get(&at.plain, b"user.nothing").map(drop),
     |at| at.volume.xattr_remove(&at.plain, b"user.nothing"),

@@ -10,6 +10,7 @@ mod common;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -135,10 +136,8 @@ fn a_killed_daemon_loses_nothing_synced() {
     fs::create_dir(mount.path("dir")).unwrap();
     File::open(&mount.dir).unwrap().sync_all().unwrap();
     fs::write(mount.path("maybe"), b"not synced").unwrap();
-    let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
-    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    kill(&mount, &image);
     drop(file);
-    wait_until("lock free", || File::open(&image).unwrap().try_lock().is_ok());
     // The dead mount is still in the table; umount takes it away.
     mount.end();
     // A dirty journal: verbs that read replay it into memory and leave the image alone.
@@ -152,6 +151,66 @@ fn a_killed_daemon_loses_nothing_synced() {
     assert_eq!(fs::read(mount.path("synced")).unwrap(), vec![7; 100_000]);
     mount.end();
     assert_clean(&image);
+}
+
+/// Direct writes of a program that asks for durable ones, by the flags of the file, of the call and
+/// of the mount, over new, allocated and written blocks.
+#[test]
+fn a_killed_daemon_loses_no_durable_direct_write() {
+    const BLOCKS: usize = 16;
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 32);
+    let mut memory = vec![7; 8192];
+    let skip = memory.as_ptr().align_offset(4096);
+    let block = &mut memory[skip..skip + 4096];
+    for options in ["", "sync", "data=journal"] {
+        let mount = Mounted::new(&image, &dir, options);
+        block.fill(block[0] + 1);
+        let mut files = Vec::new();
+        for (how, flags) in [("o_dsync", libc::O_DSYNC), ("o_sync", libc::O_SYNC), ("call", 0)] {
+            for place in ["new", "allocated", "written"] {
+                let name = format!("{how}-{place}");
+                let mut file = File::create(mount.path(&name)).unwrap();
+                match place {
+                    "new" => {}
+                    "allocated" => file.set_len(BLOCKS as u64 * 4096).unwrap(),
+                    _ => file.write_all(&[1; BLOCKS * 4096]).unwrap(),
+                }
+                file.sync_all().unwrap();
+                let mut opening = fs::OpenOptions::new();
+                opening.write(true).custom_flags(libc::O_DIRECT | flags);
+                files.push((opening.open(mount.path(&name)).unwrap(), name, flags));
+            }
+        }
+        // Nothing else is synced from here on.
+        for (direct, _, flags) in &files {
+            for at in (0..BLOCKS as u64).map(|n| n * 4096) {
+                let bytes = [std::io::IoSlice::new(block)];
+                let asked = match flags {
+                    0 => rustix::io::ReadWriteFlags::DSYNC,
+                    _ => rustix::io::ReadWriteFlags::empty(),
+                };
+                assert_eq!(rustix::io::pwritev2(direct, &bytes, at, asked).unwrap(), 4096);
+            }
+        }
+        let names: Vec<_> = files.into_iter().map(|(_, name, _)| name).collect();
+        kill(&mount, &image);
+        mount.end();
+        let mount = Mounted::new(&image, &dir, "");
+        for name in names {
+            let found = fs::read(mount.path(&name)).unwrap();
+            assert!(found == block.repeat(BLOCKS), "-o {options:?}: {name}: {} bytes", found.len());
+        }
+        mount.end();
+        assert_clean(&image);
+    }
+}
+
+/// Kills the daemon of a mount.
+fn kill(mount: &Mounted, image: &Path) {
+    let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    wait_until("lock free", || File::open(image).unwrap().try_lock().is_ok());
 }
 
 /// The file system under the image is full to the last page, and stays so: what was written and not

@@ -326,10 +326,13 @@ impl Filesystem for Adapter {
         // Pages that the kernel writes back are no direct write, whoever made them dirty. Nor do
         // they remove rights: the kernel did when they became dirty, and new ones may have come.
         let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let has = |wanted: i32| flags.0 & wanted == wanted;
         let way = match is_cached {
             true => WriteWay::Late,
-            false if is_direct(flags.0) => WriteWay::Direct,
-            false => WriteWay::Cached,
+            false if !is_direct(flags.0) => WriteWay::Cached,
+            false if has(libc::O_SYNC) => WriteWay::DirectSync,
+            false if has(libc::O_DSYNC) => WriteWay::DirectDsync,
+            false => WriteWay::Direct,
         };
         let caller = Caller::of(request);
         let privs = match write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {

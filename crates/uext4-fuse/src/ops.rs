@@ -71,6 +71,11 @@ pub(crate) enum WriteWay {
     Cached,
     /// Past it.
     Direct,
+    /// Past it, and the data is durable on return (`O_DSYNC`, and `-o sync`). The kernel sends no
+    /// FSYNC after a direct write: it leaves that to the flags of the request.
+    DirectDsync,
+    /// Past it, and the data and every attribute are durable on return (`O_SYNC`).
+    DirectSync,
     /// Pages that programs made dirty before, written back by the kernel, which looks at the error
     /// only: an answer for a part of them would lose the rest.
     Late,
@@ -321,7 +326,8 @@ impl Ops {
         while done < data.len() {
             let (at, rest) = (offset + done as u64, &data[done..]);
             let written = self.with_room(|| match way {
-                WriteWay::Direct => file.write_direct_at(at, rest),
+                WriteWay::Direct | WriteWay::DirectSync => file.write_direct_at(at, rest),
+                WriteWay::DirectDsync => file.write_direct_durably_at(at, rest),
                 WriteWay::Cached | WriteWay::Late => file.write_at(at, rest),
             });
             match written {
@@ -330,6 +336,9 @@ impl Ops {
                 Err(_) if done > 0 && way != WriteWay::Late => break,
                 Err(failure) => return Err(failure),
             }
+        }
+        if way == WriteWay::DirectSync {
+            file.sync(false)?;
         }
         u32::try_from(done).map_err(|_| Errno::EIO.into())
     }

@@ -9,7 +9,7 @@
 #[macro_use]
 mod common;
 
-use common::{Scratch, at, is_root, run_fails, run_ok, system};
+use common::{Mounted, Scratch, at, is_root, no_mount, run_fails, run_ok, system};
 use std::fs;
 use std::path::Path;
 
@@ -82,8 +82,29 @@ fn what_can_only_be_read_is_read_and_not_changed() {
         check_free_space(&run_ok([std::ffi::OsString::from("freefrag"), image.clone().into()]));
         let why = format!("can only be read: unsupported feature {feature}");
         run_fails([std::ffi::OsString::from("mkdir"), at(&image, "/new")], &why);
+        check_statfs(&scratch, &image);
         assert!(fs::read(&image).unwrap() == before, "the image was changed");
     }
+}
+
+/// As many free blocks as the kernel says, where it mounts the image.
+fn check_statfs(scratch: &Scratch, image: &Path) {
+    if !is_root() || no_mount().is_some() {
+        return;
+    }
+    let dir = scratch.path("mounted");
+    fs::create_dir_all(&dir).unwrap();
+    let mounted = system("mount").args(["-o", "loop,ro"]).arg(image).arg(&dir).output().unwrap();
+    if !mounted.status.success() {
+        println!("not by the kernel: {}", String::from_utf8_lossy(&mounted.stderr).trim());
+        return;
+    }
+    let kernel = rustix::fs::statvfs(&dir).unwrap();
+    assert!(system("umount").arg(&dir).status().unwrap().success());
+    let mount = Mounted::new(image, &dir, "ro");
+    let own = rustix::fs::statvfs(&dir).unwrap();
+    mount.end();
+    assert_eq!((own.f_bfree, own.f_frsize), (kernel.f_bfree, kernel.f_frsize));
 }
 
 /// The class of a feature is one line; those that are not understood stay refused.

@@ -150,6 +150,8 @@ impl Volume {
         let layout = self.layout();
         let raw = self.superblock();
         let free = self.space().free_counts();
+        // Descriptors count clusters.
+        let blocks_free = free.blocks.saturating_mul(layout.cluster_blocks.into());
         let kept = raw.reserved_blocks_count().saturating_add(self.space().node_pool_blocks());
         let uuid = layout.uuid.chunks_exact(8).fold(0, |id, half| {
             id ^ half.iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
@@ -157,8 +159,8 @@ impl Volume {
         StatFs {
             block_size: layout.block_size,
             blocks: layout.blocks_count.saturating_sub(self.inner.superblock.overhead_blocks()),
-            blocks_free: free.blocks,
-            blocks_available: free.blocks.saturating_sub(kept),
+            blocks_free,
+            blocks_available: blocks_free.saturating_sub(kept),
             inodes: u64::from(layout.inodes_count),
             inodes_free: free.inodes,
             name_max: 255,

@@ -17,7 +17,7 @@ use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 enum Form {
     /// An extent tree.
     Tree,
-    /// A block map of ext2 and ext3. Read only: `Files::check_changeable` refuses changes.
+    /// A block map of ext2 and ext3. Read only: `FileContext::check_changeable` refuses changes.
     BlockMap,
 }
 

@@ -5,8 +5,9 @@
 //! interrupts has changed a shorter range, and nothing worse.
 //! Locking: file lock exclusively, then the writeback lock.
 
-use super::Files;
+use super::FileContext;
 use super::placement::HoleNeed;
+use super::truncate::Truncation;
 use crate::alloc::Allocation;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
@@ -15,6 +16,7 @@ use crate::extent::{
 use crate::injected_faults::Fault;
 use crate::inode::{Attributes, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
+use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
 
@@ -51,21 +53,27 @@ pub enum AllocateMode {
     InsertRange,
 }
 
-impl Files {
-    /// Applies `mode` to `len` bytes from byte `offset` of a regular file.
-    ///
-    /// # Errors
-    /// `NoSpace` (blocks that were allocated by then stay), `FileTooBig`, `InvalidArgument`,
-    /// `ReadOnly`; `NotPermitted` for immutable files, and for append-only files unless the mode
-    /// allocates; `Unsupported` for files that have a block map; a device failure.
-    pub fn allocate(
+/// Allocates, punches, zeroes and shifts ranges.
+#[derive(Debug)]
+pub(super) struct RangeAllocation {
+    pub(super) context: Arc<FileContext>,
+    pub(super) truncation: Arc<Truncation>,
+}
+
+impl RangeAllocation {
+    pub(super) fn new(context: &Arc<FileContext>, truncation: &Arc<Truncation>) -> Self {
+        Self { context: Arc::clone(context), truncation: Arc::clone(truncation) }
+    }
+
+    /// [`super::Files::allocate`], without the sync of files with the SYNC flag.
+    pub(super) fn allocate(
         &self,
         inode: &InodeRef,
         mode: AllocateMode,
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.check_changeable(inode)?;
+        self.context.check_changeable(inode)?;
         let end = offset
             .checked_add(len)
             .filter(|_| len > 0)
@@ -74,13 +82,12 @@ impl Files {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file"));
         }
         if mode != AllocateMode::PunchHole {
-            self.check_end(end)?;
+            self.context.check_end(end)?;
         }
         if !matches!(mode, AllocateMode::Allocate { .. }) {
-            self.check_not_append_only(inode)?;
+            self.context.check_not_append_only(inode)?;
         }
-        self.allocate_locked(inode, mode, offset, end)?;
-        self.honour_sync_flag(inode)
+        self.allocate_locked(inode, mode, offset, end)
     }
 
     fn allocate_locked(
@@ -112,7 +119,7 @@ impl Files {
         offset: u64,
         end: u64,
     ) -> Result<()> {
-        self.finish_truncate(inode, state)?;
+        self.truncation.finish_truncate(inode, state)?;
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
                 self.allocate_range(inode, state, offset, end, keep_size)
@@ -134,10 +141,10 @@ impl Files {
         end: u64,
         keep_size: bool,
     ) -> Result<()> {
-        let (first, last) = (self.block_at(offset), self.block_from(end));
+        let (first, last) = (self.context.block_at(offset), self.context.block_from(end));
         // Pages over holes get their blocks first.
         if inode.pages().reserved > 0 {
-            self.writeback.write_back(inode, state)?;
+            self.context.writeback.write_back(inode, state)?;
         }
         let size = if keep_size { None } else { Some(end) };
         self.fill_holes(inode, first, last, size)?;
@@ -168,7 +175,7 @@ impl Files {
             }
             let origin = inode.stream_goal();
             let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
-            let allocation = self.placement.allocate_hole(inode, &spot, &need)?;
+            let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
             at = self.insert_unwritten(inode, at, allocation, size)?;
         }
         Ok(())
@@ -186,7 +193,8 @@ impl Files {
         let at = spot.mapping.first;
         let is_next = |before: &Extent| before.unwritten && before.end() == at;
         let Some(before) = spot.before().filter(is_next) else { return Ok(None) };
-        let Some(mut borrowed) = self.space.borrow_preallocation(&inode.preallocation, at.get())
+        let Some(mut borrowed) =
+            self.context.space.borrow_preallocation(&inode.preallocation, at.get())
         else {
             return Ok(None);
         };
@@ -195,9 +203,9 @@ impl Files {
             return Ok(None);
         }
         let next = at.plus(len);
-        let reached = size.map(|size| size.min(u64::from(next.get()) * self.block_size()));
+        let reached = size.map(|size| size.min(u64::from(next.get()) * self.context.block_size()));
         let table = inode.table_block()?;
-        self.space.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
+        self.context.space.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
             borrowed.mark_used(handle, len)?;
             spot.lengthen(handle, inode, &table, len, |a| Self::note_range(a, reached))
         })?;
@@ -214,9 +222,10 @@ impl Files {
     ) -> Result<FileBlock> {
         let len = allocation.len();
         let mut nodes = NodeAllocations::for_edits(inode, &[at], NodeSource::Free)?;
-        let reached = size.map(|size| size.min(u64::from(at.plus(len).get()) * self.block_size()));
-        self.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
-            let start = self.space.mark_used(handle, &mut allocation, len)?;
+        let reached =
+            size.map(|size| size.min(u64::from(at.plus(len).get()) * self.context.block_size()));
+        self.context.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
+            let start = self.context.space.mark_used(handle, &mut allocation, len)?;
             inode.preallocation.note_used(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };
             let edit = Edit { first: at, end: new.end(), new: Some(new) };
@@ -241,7 +250,7 @@ impl Files {
     /// Brings the new size and times into a transaction when a range has been changed.
     fn touch_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
         let _pin = inode.table_block()?;
-        self.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+        self.context.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
     }
 
     fn finish_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
@@ -263,8 +272,8 @@ impl Files {
     ) -> Result<()> {
         let (first, last) = self.zero_edges(inode, offset, end)?;
         let drained = inode.drain_direct_io(first, last)?;
-        self.remove_range(inode, &drained, first, last)?;
-        self.writeback.write_back(inode, state)?;
+        self.truncation.remove_range(inode, &drained, first, last)?;
+        self.context.writeback.write_back(inode, state)?;
         self.touch_range(inode, None)
     }
 
@@ -286,12 +295,12 @@ impl Files {
                 State::Hole | State::Unwritten(_) => mapping.end().min(last),
             };
             // Not before: if the range cannot be zeroed, data that is only in memory must stay.
-            self.discard_pages(inode, at, next);
+            self.truncation.discard_pages(inode, at, next);
             at = next;
         }
-        self.writeback.write_back(inode, state)?;
+        self.context.writeback.write_back(inode, state)?;
         let size = if keep_size { None } else { Some(end) };
-        self.fill_holes(inode, self.block_at(offset), self.block_from(end), size)?;
+        self.fill_holes(inode, self.context.block_at(offset), self.context.block_from(end), size)?;
         self.touch_range(inode, size)
     }
 
@@ -306,7 +315,7 @@ impl Files {
         let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
         let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
         let mut nodes = NodeAllocations::for_edits(inode, &[mapping.first], NodeSource::Pool)?;
-        self.space.journal().run(edit_credits(inode), |handle| {
+        self.context.space.journal().run(edit_credits(inode), |handle| {
             let new = Extent { first: mapping.first, len, start, unwritten: true };
             let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
             edit.apply(handle, inode, &mut nodes)?;
@@ -320,15 +329,15 @@ impl Files {
     /// wholly inside it.
     fn zero_edges(&self, inode: &Inode, offset: u64, end: u64) -> Result<(FileBlock, FileBlock)> {
         let size = inode.size();
-        let (first, last) = (self.block_from(offset), self.block_at(end));
-        let (head, tail) = (offset % self.block_size(), end % self.block_size());
-        let one_block = self.block_at(offset) == self.block_at(end);
+        let (first, last) = (self.context.block_from(offset), self.context.block_at(end));
+        let (head, tail) = (offset % self.context.block_size(), end % self.context.block_size());
+        let one_block = self.context.block_at(offset) == self.context.block_at(end);
         if head > 0 && offset < size {
-            let to = if one_block { tail } else { self.block_size() };
-            self.zero_in_block(inode, self.block_at(offset), head, to)?;
+            let to = if one_block { tail } else { self.context.block_size() };
+            self.truncation.zero_in_block(inode, self.context.block_at(offset), head, to)?;
         }
         if tail > 0 && !(head > 0 && one_block) && end - tail < size {
-            self.zero_in_block(inode, self.block_at(end), 0, tail)?;
+            self.truncation.zero_in_block(inode, self.context.block_at(end), 0, tail)?;
         }
         Ok((first, last.max(first)))
     }

@@ -1,7 +1,7 @@
 //! The reaction of a volume to damage: `errors=`.
 //!
-//! What: every result that may name a corrupt structure passes through [`Files::watch`] once, on
-//! its way to the caller or where it is dropped. Every abort of the journal passes through
+//! What: every result that may name a corrupt structure passes through [`FileContext::watch`] once,
+//! on its way to the caller or where it is dropped. Every abort of the journal passes through
 //! [`Damage::journal_aborted`]. Damage is recorded; then the volume goes on, refuses changes, or
 //! ends its process.
 //! On disk: `s_state`, `s_error_count` and the first and last error with time, inode, block and
@@ -10,7 +10,7 @@
 //! Locking: the caller has no handle, because a commit may be waited for.
 //! Kernel counterpart: `ext4_handle_error` in `fs/ext4/super.c`.
 
-use super::Files;
+use super::FileContext;
 use crate::cache::Buffer;
 use crate::config::OnError;
 use crate::error::{Corrupt, CorruptKind, Error, ErrorKind, Place, Result};
@@ -85,7 +85,7 @@ impl Damage {
     }
 }
 
-impl Files {
+impl FileContext {
     /// Returns the result. If it names damage, the reaction that `errors=` asks for comes first.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Files {
         result
     }
 
-    /// [`Files::watch`] for a result that no caller waits for, because a failure is reported
+    /// [`FileContext::watch`] for a result that no caller waits for, because a failure is reported
     /// otherwise.
     pub(super) fn watch_dropped<T>(&self, result: Result<T>) {
         let _ = self.watch(result);

@@ -3,13 +3,14 @@
 //! Invariants: such an inode has been an orphan since its last link went. Its number is freed in
 //! the same handle that takes it off the orphans.
 
-use super::truncate::Removal;
-use super::{Files, ORPHAN_CREDITS};
+use super::removal::Removal;
+use super::truncate::Truncation;
+use super::{FileContext, ORPHAN_CREDITS};
 use crate::alloc::INODE_CREDITS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
-use crate::sync::state::Ordering;
+use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
 use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
@@ -24,19 +25,35 @@ pub struct Unlinked {
     pub deleted: u64,
 }
 
-impl Files {
+/// Deletes inodes.
+#[derive(Debug)]
+pub(crate) struct Deletion {
+    context: Arc<FileContext>,
+    truncation: Arc<Truncation>,
+    /// Numbers of unlinked inodes that are being deleted, and that have been.
+    deleting: AtomicUsize,
+    deleted: AtomicU64,
+}
+
+impl Deletion {
+    pub(super) fn new(context: &Arc<FileContext>, truncation: &Arc<Truncation>) -> Self {
+        let (deleting, deleted) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let (context, truncation) = (Arc::clone(context), Arc::clone(truncation));
+        Self { context, truncation, deleting, deleted }
+    }
+
     /// Deletes the inodes whose last reference has gone.
     ///
     /// # Errors
     /// The first failure. An inode that could not be deleted stays an orphan, which the next mount
     /// cleans up.
-    pub fn delete_unlinked(&self) -> Result<()> {
+    pub(crate) fn delete_unlinked(&self) -> Result<()> {
         let mut result = Ok(());
         if Fault::HastyDelete.is_injected() {
             self.empty_while_held()?;
         }
-        for inode in self.table.take_unlinked() {
-            if self.is_read_only() {
+        for inode in self.context.table.take_unlinked() {
+            if self.context.is_read_only() {
                 continue;
             }
             let deleted = self.delete(&inode);
@@ -52,11 +69,11 @@ impl Files {
     ///
     /// # Errors
     /// The first failure.
-    pub fn delete_all_unlinked(&self) -> Result<()> {
+    pub(crate) fn delete_all_unlinked(&self) -> Result<()> {
         let mut result = self.delete_unlinked();
-        for inode in self.table.all_unlinked() {
+        for inode in self.context.table.all_unlinked() {
             let links = inode.attributes().links;
-            if links == 0 && !self.is_read_only() {
+            if links == 0 && !self.context.is_read_only() {
                 // It may be open, and be read or written at this moment.
                 let _exclusive = inode.lock().write();
                 let deleted = self.delete(&inode);
@@ -67,24 +84,24 @@ impl Files {
     }
 
     /// Numbers of unlinked inodes that are not deleted yet, and that have been.
-    pub fn unlinked(&self) -> Unlinked {
+    pub(crate) fn unlinked(&self) -> Unlinked {
         // An inode that is being deleted leaves the orphans before its blocks are free.
-        let held = self.orphans.len() + self.deleting.load(Ordering::SeqCst);
+        let held = self.context.orphans.len() + self.deleting.load(Ordering::SeqCst);
         Unlinked { held, deleted: self.deleted.load(Ordering::SeqCst) }
     }
 
     /// [`Unlinked::deleted`] alone, without a lock.
-    pub fn deletions(&self) -> u64 {
+    pub(crate) fn deletions(&self) -> u64 {
         self.deleted.load(Ordering::SeqCst)
     }
 
     /// The injected fault: unlinked inodes that are in use lose their blocks and stay orphans.
     fn empty_while_held(&self) -> Result<()> {
-        for inode in self.table.all_unlinked() {
-            if inode.attributes().links == 0 && self.orphans.contains(inode.ino()) {
+        for inode in self.context.table.all_unlinked() {
+            if inode.attributes().links == 0 && self.context.orphans.contains(inode.ino()) {
                 let _writeback = inode.writeback();
                 let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
-                self.remove_range(&inode, &drained, FileBlock(0), FileBlock::END)?;
+                self.truncation.remove_range(&inode, &drained, FileBlock(0), FileBlock::END)?;
             }
         }
         Ok(())
@@ -101,7 +118,7 @@ impl Files {
     fn delete_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
         // An inode that lost its links on this mount is an orphan. Any other is damage, and is left
         // alone.
-        if !self.orphans.contains(inode.ino()) {
+        if !self.context.orphans.contains(inode.ino()) {
             return Ok(());
         }
         // It stays an orphan, because block maps are read-only.
@@ -112,29 +129,31 @@ impl Files {
         let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
         let mut removal = Removal::nothing();
         if inode.has_blocks() {
-            self.discard_pages(inode, FileBlock(0), FileBlock::END);
-            removal = self.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
+            self.truncation.discard_pages(inode, FileBlock(0), FileBlock::END);
+            removal =
+                self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
         while !removal.is_last {
-            self.space
-                .journal()
-                .run(removal.credits, |handle| self.remove_planned(handle, inode, &mut removal))?;
-            removal = self.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
+            self.context.space.journal().run(removal.credits, |handle| {
+                self.truncation.remove_planned(handle, inode, &mut removal)
+            })?;
+            removal =
+                self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
-        let _pins = (inode.table_block()?, self.space.pin_inode(inode.ino())?);
+        let _pins = (inode.table_block()?, self.context.space.pin_inode(inode.ino())?);
         let attributes = xattr::Release::plan(inode)?;
         let credits = removal.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
         let is_directory = inode.kind() == FileKind::Directory;
-        self.space.journal().run(credits, |handle| {
-            self.remove_planned(handle, inode, &mut removal)?;
+        self.context.space.journal().run(credits, |handle| {
+            self.truncation.remove_planned(handle, inode, &mut removal)?;
             attributes.apply(handle)?;
-            self.orphans.remove(handle, inode)?;
+            self.context.orphans.remove(handle, inode)?;
             let now = u32::try_from(crate::inode::now().secs).unwrap_or(u32::MAX);
             inode.update(handle, |attributes| {
                 attributes.set_size(0);
                 attributes.dtime = now;
             })?;
-            self.space.free_inode(handle, inode.ino(), is_directory)
+            self.context.space.free_inode(handle, inode.ino(), is_directory)
         })
     }
 
@@ -144,20 +163,22 @@ impl Files {
     ///
     /// # Errors
     /// The journal is aborted; an orphan cannot be read.
-    pub fn clean_orphans(&self) -> Result<Vec<Error>> {
+    pub(crate) fn clean_orphans(&self) -> Result<Vec<Error>> {
         let mut problems = Vec::new();
-        for ino in self.orphans.numbers_in_file() {
-            let cleaned = self.clean_orphan(self.table.get_orphan(ino)?);
-            problems.extend(self.watch(cleaned).err());
+        for ino in self.context.orphans.numbers_in_file() {
+            let cleaned = self.clean_orphan(self.context.table.get_orphan(ino)?);
+            problems.extend(self.context.watch(cleaned).err());
         }
-        while let Some(inode) = self.orphans.next_of_list(&self.table, self.space.journal())? {
+        while let Some(inode) =
+            self.context.orphans.next_of_list(&self.context.table, self.context.space.journal())?
+        {
             let cleaned = self.clean_orphan(inode);
-            problems.extend(self.watch(cleaned).err());
+            problems.extend(self.context.watch(cleaned).err());
         }
         // Damage may have made the volume read-only (`errors=`). It can be opened all the same.
-        let is_read_only = self.read_only.load(Ordering::Acquire);
-        if self.space.journal().is_aborted() && !is_read_only {
-            return Err(self.space.journal().aborted_error());
+        let is_read_only = self.context.read_only.load(Ordering::Acquire);
+        if self.context.space.journal().is_aborted() && !is_read_only {
+            return Err(self.context.space.journal().aborted_error());
         }
         Ok(problems)
     }
@@ -173,7 +194,7 @@ impl Files {
         }
         if is_truncated {
             let _exclusive = inode.lock().write();
-            return self.finish_truncate(&inode, &mut inode.writeback());
+            return self.truncation.finish_truncate(&inode, &mut inode.writeback());
         }
         drop(inode);
         self.delete_unlinked()

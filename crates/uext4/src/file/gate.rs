@@ -6,13 +6,13 @@
 //! device, where closing finds it. Otherwise: thread A creates a name in the running transaction;
 //! thread B empties the log; A returns success for a name that is in no transaction any more. Calls
 //! that only read go on after the volume is closed. What they would change besides (times, inodes
-//! that they write out to make room) they change under a guard ([`Files::try_begin_call`]), or not
-//! at all. Direct overwrites on the fast path hold no guard: [`Files::stop_calls`] drains them
-//! inode by inode.
+//! that they write out to make room) they change under a guard ([`FileContext::try_begin_call`]),
+//! or not at all. Direct overwrites on the fast path hold no guard: [`FileContext::stop_calls`]
+//! drains them inode by inode.
 //! Locking: none. A call adds one to a counter that few threads share; closing waits with no lock
 //! held.
 
-use super::Files;
+use super::FileContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::injected_faults::Fault;
 use crate::stats::{WaitFor, Waits};
@@ -86,7 +86,7 @@ impl CallGate {
     }
 }
 
-impl Files {
+impl FileContext {
     /// Begins a call that may change the volume. Calls do not nest, because the inner one could be
     /// refused half-way.
     ///
@@ -110,7 +110,7 @@ impl Files {
     /// durable.
     ///
     /// # Errors
-    /// As [`Files::begin_call`], while the volume is being closed or when closing has failed.
+    /// As [`FileContext::begin_call`], while the volume is being closed or when closing has failed.
     pub(crate) fn begin_sync_call(&self) -> Result<Option<CallGuard<'_>>> {
         match self.begin_call() {
             Err(_) if self.gate.is_clean.load(Ordering::SeqCst) => Ok(None),

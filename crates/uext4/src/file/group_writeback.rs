@@ -17,7 +17,7 @@
 //! Locking: the caller holds no lock and no handle. The queue is a leaf lock; each waiter sleeps on
 //! a lock of its own. `Inode::in_sync_pass` changes under the lock of the queue.
 
-use super::Files;
+use super::sync::Syncs;
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::inode::InodeRef;
@@ -224,18 +224,18 @@ impl Drop for Followers {
     }
 }
 
-impl Files {
+impl Syncs {
     /// Writes back everything of an inode that is dirty now, for a sync, together with other syncs.
     ///
     /// # Errors
-    /// As [`Files::write_back`].
+    /// As [`Syncs::write_back`].
     pub(super) fn write_back_shared(
         &self,
         inode: &InodeRef,
         data_only: bool,
     ) -> Result<Persistence> {
         let written = || self.write_back(inode).map(|()| Persistence::Written);
-        if self.ablations.syncs_alone() {
+        if self.context.ablations.syncs_alone() {
             return written();
         }
         let waiter = match self.group_writeback.join(inode, data_only) {
@@ -243,7 +243,7 @@ impl Files {
             Err(waiter) => waiter,
         };
         let order = {
-            let _wait = self.space.journal().waits().begin(WaitFor::Writeback);
+            let _wait = self.context.space.journal().waits().begin(WaitFor::Writeback);
             waiter.wait()
         };
         match order {

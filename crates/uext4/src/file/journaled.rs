@@ -7,28 +7,27 @@
 //! a commit.
 //! Invariants: a page of such a file is clean and equal to its block. The newest bytes of a block
 //! are in its buffer, else in a block image that is not yet checkpointed, else in its final
-//! location; reads look in that order ([`Files::newer_images`]). Such a block is never written in
-//! place. A freed block is revoked if the log has an image of it, because otherwise a replay would
-//! write the image over the next user of the block.
+//! location; reads look in that order ([`JournaledData::newer_images`]). Such a block is never
+//! written in place. A freed block is revoked if the log has an image of it, because otherwise a
+//! replay would write the image over the next user of the block.
 //! Locking: file lock exclusively, then the writeback lock. New block images are made before the
 //! handle starts, so the handle only exchanges images.
 //! Kernel counterpart: `ext4_journalled_write_end` in `fs/ext4/inode.c`.
 
-use super::Files;
+use super::FileContext;
 use super::placement::HoleNeed;
 use crate::alloc::Allocation;
 use crate::cache::{BlockKind, Buffer};
-use crate::config::DataMode;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::extent::{
     Edit, Mapping, NodeAllocations, NodeSource, State, edit_credits, find, lookup,
 };
 use crate::injected_faults::Fault;
-use crate::inode::{Inode, InodeRef};
+use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_ondisk::extent::Extent;
-use uext4_ondisk::{BlockNo, FileBlock, FileKind, InodeFlags};
+use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most bytes of data that one handle brings; less where the journal is small.
 const DATA_BYTES_PER_HANDLE: u64 = 1 << 20;
@@ -93,43 +92,31 @@ impl Map {
     }
 }
 
-impl Files {
-    /// Whether the data of a file goes through the journal. Does not change while it is in memory.
-    pub(super) fn is_journaled(&self, inode: &Inode) -> bool {
-        inode.kind() == FileKind::Regular
-            && (self.options.data_mode == DataMode::Journal
-                || inode.attributes().flags.contains(InodeFlags::JOURNAL_DATA))
+/// Writes data through the journal.
+#[derive(Debug)]
+pub(super) struct JournaledData {
+    context: Arc<FileContext>,
+}
+
+impl JournaledData {
+    pub(super) fn new(context: &Arc<FileContext>) -> Self {
+        Self { context: Arc::clone(context) }
     }
 
     /// Writes as much of the front of `buf` at byte `offset` as fits one handle; returns how much
     /// that is. The caller holds the file exclusively.
     ///
     /// # Errors
-    /// Those of [`Files::write`]; nothing is written then.
-    pub(super) fn write_journaled(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        buf: &[u8],
-    ) -> Result<usize> {
-        match self.try_write_journaled(inode, offset, buf) {
-            Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                self.reclaim_space();
-                self.try_write_journaled(inode, offset, buf)
-            }
-            other => other,
-        }
-    }
-
-    fn try_write_journaled(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
+    /// Those of [`super::Files::write`]; nothing is written then.
+    pub(super) fn write(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
         let _writeback = inode.writeback();
         let JournaledChunk { patches, mut maps, mut nodes, credits, end } =
             self.plan_chunk(inode, offset, buf)?;
-        self.space.journal().run(credits, |handle| {
+        self.context.space.journal().run(credits, |handle| {
             for map in &mut maps {
                 let start = match &mut map.blocks {
                     MapBlocks::Allocated(allocation) => {
-                        self.space.mark_used(handle, allocation, map.len)?
+                        self.context.space.mark_used(handle, allocation, map.len)?
                     }
                     MapBlocks::Unwritten(start) => *start,
                 };
@@ -144,30 +131,22 @@ impl Files {
                 attributes.touch_content();
             })
         })?;
-        Self::show(inode, patches);
+        show(inode, patches);
         Ok(usize::try_from(end - offset).unwrap_or(usize::MAX))
-    }
-
-    /// Brings the pages up to date with what a handle has put into their blocks.
-    pub(super) fn show(inode: &Inode, patches: impl IntoIterator<Item = Patch>) {
-        let mut pages = inode.pages();
-        for patch in patches {
-            pages.map.put_journaled(patch.at, patch.image);
-        }
     }
 
     /// Allocates and reads the blocks that writing the front of `buf` needs.
     fn plan_chunk(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<JournaledChunk> {
-        let credits_max = self.space.journal().credits_max();
+        let credits_max = self.context.space.journal().credits_max();
         let most_credits = credits_max / CREDIT_SHARE;
-        let most_blocks = u32::try_from(DATA_BYTES_PER_HANDLE / self.block_size())
+        let most_blocks = u32::try_from(DATA_BYTES_PER_HANDLE / self.context.block_size())
             .unwrap_or(u32::MAX)
             // One more for a write that begins and ends inside a block.
             .saturating_add(1)
             .min(credits_max / DATA_SHARE);
-        let first = self.block_at(offset);
+        let first = self.context.block_at(offset);
         let wanted_end = offset + buf.len() as u64;
-        let last = self.block_from(wanted_end).min(first.plus(most_blocks.max(1)));
+        let last = self.context.block_from(wanted_end).min(first.plus(most_blocks.max(1)));
         let per_map = 2 + edit_credits(inode);
 
         let mut chunk = JournaledChunk {
@@ -199,7 +178,7 @@ impl Files {
                     let placed = chunk.maps.last().map(Map::extent);
                     let origin = inode.goal();
                     let need = HoleNeed { want: len, reserved: false, placed, origin };
-                    let allocation = self.placement.allocate_hole(inode, &spot, &need)?;
+                    let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
                     let (start, len) = (allocation.start(), allocation.len());
                     chunk.maps.push(Map {
                         first: at,
@@ -217,7 +196,7 @@ impl Files {
             chunk.credits += overhead + len;
             at = at.plus(len);
         }
-        chunk.end = wanted_end.min(u64::from(at.get()) * self.block_size());
+        chunk.end = wanted_end.min(u64::from(at.get()) * self.context.block_size());
         let is_conversion = |map: &Map| matches!(map.blocks, MapBlocks::Unwritten(_));
         let only_converts = chunk.maps.iter().all(is_conversion);
         let source = if only_converts { NodeSource::Pool } else { NodeSource::Free };
@@ -237,47 +216,42 @@ impl Files {
         offset: u64,
         buf: &[u8],
     ) -> Result<Patch> {
-        let cache = self.cache();
-        let from = u64::from(at.get()) * self.block_size();
-        let is_covered = offset <= from && from + self.block_size() <= offset + buf.len() as u64;
+        let cache = self.context.cache();
+        let from = u64::from(at.get()) * self.context.block_size();
+        let is_covered =
+            offset <= from && from + self.context.block_size() <= offset + buf.len() as u64;
         if is_covered || !is_written || from >= inode.size() {
             let buffer = cache.for_replacement(block, BlockKind::Data)?;
-            return Ok(Patch { at, buffer, image: self.new_page(at, offset, buf) });
+            return Ok(Patch { at, buffer, image: self.context.new_page(at, offset, buf) });
         }
         let buffer = cache.read(block, BlockKind::Data)?;
         let mut image: Arc<[u8]> = buffer.read()[..].into();
-        self.copy_in(at, Arc::make_mut(&mut image), offset, buf);
+        self.context.copy_in(at, Arc::make_mut(&mut image), offset, buf);
         Ok(Patch { at, buffer, image })
     }
 
     /// Zeroes bytes `from .. to` of one block, if it is written, in a handle of its own. The caller
     /// holds the file lock and the writeback lock.
-    pub(super) fn zero_journaled(
-        &self,
-        inode: &Inode,
-        at: FileBlock,
-        from: u64,
-        to: u64,
-    ) -> Result<()> {
+    pub(super) fn zero(&self, inode: &Inode, at: FileBlock, from: u64, to: u64) -> Result<()> {
         let Some(patch) = self.plan_zeroes(inode, at, from, to)? else { return Ok(()) };
         let _pin = inode.table_block()?;
-        self.space.journal().run(2, |handle| {
+        self.context.space.journal().run(2, |handle| {
             patch.apply(handle)?;
             inode.note_data_change(handle);
             inode.update(handle, |attributes| attributes.touch_content())
         })?;
-        Self::show(inode, [patch]);
+        show(inode, [patch]);
         Ok(())
     }
 
     /// The patch that zeroes the last block behind byte `size`, for the handle that truncates the
     /// file to that size.
     pub(super) fn plan_tail(&self, inode: &Inode, size: u64) -> Result<Option<Patch>> {
-        let within = size % self.block_size();
+        let within = size % self.context.block_size();
         if within == 0 || Fault::UnzeroedTail.is_injected() {
             return Ok(None);
         }
-        self.plan_zeroes(inode, self.block_at(size), within, self.block_size())
+        self.plan_zeroes(inode, self.context.block_at(size), within, self.context.block_size())
     }
 
     fn plan_zeroes(
@@ -290,7 +264,7 @@ impl Files {
         let State::Written(block) = lookup(inode, at)?.state else {
             return Ok(None);
         };
-        let buffer = self.cache().read(block, BlockKind::Data)?;
+        let buffer = self.context.cache().read(block, BlockKind::Data)?;
         let mut image: Arc<[u8]> = buffer.read()[..].into();
         Arc::make_mut(&mut image)[from as usize..to as usize].fill(0);
         Ok(Some(Patch { at, buffer, image }))
@@ -306,18 +280,18 @@ impl Files {
         start: BlockNo,
         count: u32,
     ) -> Vec<(u32, Arc<[u8]>)> {
-        if !self.is_journaled(inode) {
+        if !self.context.is_journaled(inode) {
             return Vec::new();
         }
         let distance = |block: BlockNo| u32::try_from(block.get() - start.get()).unwrap_or(0);
-        let logged = self.space.journal().logged_data(start, count);
-        let newest = |block| Some((distance(block), self.cache().newest(block)?));
+        let logged = self.context.space.journal().logged_data(start, count);
+        let newest = |block| Some((distance(block), self.context.cache().newest(block)?));
         logged.into_iter().filter_map(newest).collect()
     }
 
     /// Most revokes of data in one handle. A transaction should have room for many handles.
     pub(super) fn revokes_per_handle(&self) -> u32 {
-        (self.space.journal().credits_max() / 8).max(REVOKES_PER_HANDLE_MIN)
+        (self.context.space.journal().credits_max() / 8).max(REVOKES_PER_HANDLE_MIN)
     }
 
     /// Shortens a run that is to be freed, at its front, until at most `most` of its blocks have to
@@ -326,7 +300,7 @@ impl Files {
         let (State::Written(start) | State::Unwritten(start)) = mapping.state else {
             return Some(Revokes { count: 0, was_shortened: false });
         };
-        let logged = self.space.journal().logged_data(start, mapping.len);
+        let logged = self.context.space.journal().logged_data(start, mapping.len);
         let count = u32::try_from(logged.len()).unwrap_or(u32::MAX);
         if count <= most {
             return Some(Revokes { count, was_shortened: false });
@@ -335,5 +309,13 @@ impl Files {
         let skipped = u32::try_from(first_kept.get() - start.get()).unwrap_or(0);
         *mapping = mapping.last_part(mapping.len - skipped);
         Some(Revokes { count: most, was_shortened: true })
+    }
+}
+
+/// Brings the pages up to date with what a handle has put into their blocks.
+pub(super) fn show(inode: &Inode, patches: impl IntoIterator<Item = Patch>) {
+    let mut pages = inode.pages();
+    for patch in patches {
+        pages.map.put_journaled(patch.at, patch.image);
     }
 }

@@ -94,7 +94,7 @@ impl Listed {
 
 impl Orphans {
     /// Finds and checks the orphans that a crash left. They stay orphans until
-    /// [`super::Files::clean_orphans`] has cleaned them up. With `has_errors` the file system is
+    /// `Deletion::clean_orphans` has cleaned them up. With `has_errors` the file system is
     /// known to have errors, and no orphan is trusted. Changes nothing.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! Locking: writeback locks. A group only tries them: an inode whose lock is busy is written back
 //! alone, afterwards.
 
-use super::Files;
+use super::sync::Syncs;
 use super::writeback::Part;
 use crate::cache::Drain;
 use crate::error::Result;
@@ -18,14 +18,14 @@ const GROUP_INODES: usize = 256;
 /// Files with more dirty pages are written back alone.
 const GROUPED_PAGES: usize = 256;
 
-impl Files {
+impl Syncs {
     /// Writes back everything of an inode that is dirty now. A failure is also recorded for open
     /// files that sync later.
     ///
     /// # Errors
     /// A device failure; no space; an aborted journal. The pages stay dirty.
-    pub fn write_back(&self, inode: &InodeRef) -> Result<()> {
-        self.writeback.write_back(inode, &mut inode.writeback())
+    pub(crate) fn write_back(&self, inode: &InodeRef) -> Result<()> {
+        self.context.writeback.write_back(inode, &mut inode.writeback())
     }
 
     /// Writes back the inodes of a drain that `wants` picks, data and times. Returns the first
@@ -40,9 +40,9 @@ impl Files {
         let mut pages = 0;
         for &ino in drain.inodes() {
             // An inode that has left memory was clean.
-            let Some(inode) = self.table.find(ino) else { continue };
+            let Some(inode) = self.context.table.find(ino) else { continue };
             inode.dirty.take();
-            self.fold_direct_times(&inode);
+            self.context.fold_direct_times(&inode);
             if !wants(&inode) {
                 mark_if_dirty(&inode);
                 continue;
@@ -55,7 +55,7 @@ impl Files {
             }
             pages += dirty;
             group.push(inode);
-            if group.len() == GROUP_INODES || pages >= self.table.budget().batch_pages() {
+            if group.len() == GROUP_INODES || pages >= self.context.table.budget().batch_pages() {
                 self.keep_first(&mut result, self.write_back_group(&group));
                 group.drain(..).for_each(|inode| mark_if_dirty(&inode));
                 pages = 0;
@@ -70,7 +70,7 @@ impl Files {
         if first.is_ok() {
             *first = next;
         } else {
-            self.watch_dropped(next);
+            self.context.watch_dropped(next);
         }
     }
 
@@ -115,18 +115,40 @@ impl Files {
                 alone.push(inode);
                 continue;
             };
-            let part = self.writeback.take(inode, FileBlock(0), 2 * GROUPED_PAGES);
+            let part = self.context.writeback.take(inode, FileBlock(0), 2 * GROUPED_PAGES);
             if !part.is_last {
                 alone.push(inode);
             }
             locks.push(lock);
             parts.push(part);
         }
-        match self.writeback.pass(&mut parts, true) {
+        match self.context.writeback.pass(&mut parts, true) {
             Ok(()) => alone,
             Err(error) => {
-                self.watch_dropped::<()>(Err(error));
+                self.context.watch_dropped::<()>(Err(error));
                 inodes.iter().collect()
+            }
+        }
+    }
+
+    /// Writes back the unused inodes that keep the table over its limit, data and times. Called
+    /// before an operation takes locks.
+    pub(crate) fn trim_inodes(&self) {
+        for index in self.context.table.take_overfull() {
+            let mut unused = Vec::new();
+            self.context.table.for_shard(index, |inode| {
+                if inode.is_only_ours() && inode.is_dirty() {
+                    unused.push(inode);
+                }
+            });
+            if self.context.is_read_only() {
+                continue;
+            }
+            // A look-up may do this while another thread closes the volume, and a handle that
+            // joined after the last commit would be lost.
+            if let Some(_inside) = self.context.try_begin_call() {
+                // Failures are recorded: of writeback with the inode, of a handle with the journal.
+                self.context.watch_dropped(self.write_back_in_groups(&unused));
             }
         }
     }

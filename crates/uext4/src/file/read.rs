@@ -5,7 +5,9 @@
 //! holds the content of the file where pages are missing, and may be read past the cache. For
 //! journaled data, newer block images are put over what the device returns.
 
-use super::Files;
+use super::FileContext;
+use super::journaled::JournaledData;
+use super::reclaim::Reclaim;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::inode::Inode;
@@ -20,18 +22,30 @@ const DIRECT_READ_BYTES: usize = 16 << 10;
 /// Most bytes read into memory at a time.
 const READ_CHUNK_BYTES: u64 = 1 << 20;
 
-impl Files {
+/// Reads through the page cache.
+#[derive(Debug)]
+pub(crate) struct PageReader {
+    pub(super) context: Arc<FileContext>,
+    journaled: Arc<JournaledData>,
+    reclaim: Arc<Reclaim>,
+}
+
+impl PageReader {
+    pub(super) fn new(
+        context: &Arc<FileContext>,
+        journaled: &Arc<JournaledData>,
+        reclaim: &Arc<Reclaim>,
+    ) -> Self {
+        let (context, journaled) = (Arc::clone(context), Arc::clone(journaled));
+        Self { context, journaled, reclaim: Arc::clone(reclaim) }
+    }
+
     /// Reads from byte `offset` into `buf`; returns how many bytes, fewer only at the end of the
     /// file.
     ///
     /// # Errors
     /// A corrupt tree; a device failure.
-    pub fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if inode.is_dax()
-            && let Some(read) = self.read_dax(inode, offset, buf)
-        {
-            return read;
-        }
+    pub(crate) fn read(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _shared = inode.lock().read();
         let size = inode.size();
         let wanted = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -39,12 +53,12 @@ impl Files {
         if count == 0 {
             return Ok(0);
         }
-        self.note_access(inode, false);
+        self.context.note_access(inode, false);
         let mut done = 0;
         for part in buf[..count].chunks_mut(READ_CHUNK_BYTES as usize) {
             self.read_part(inode, offset + done, part, size)?;
             done += part.len() as u64;
-            self.reclaim();
+            self.reclaim.evict();
         }
         Ok(count)
     }
@@ -57,8 +71,8 @@ impl Files {
         size: u64,
     ) -> Result<()> {
         let end = offset + buf.len() as u64;
-        let first = self.block_at(offset);
-        let last = self.block_from(end);
+        let first = self.context.block_at(offset);
+        let last = self.context.block_from(end);
         let ahead = self.read_ahead(inode, offset, end, size);
         let mut at = first;
         while at < last {
@@ -73,8 +87,8 @@ impl Files {
     /// Reads a range that ends inside the file, from pages and from the device, and puts no page
     /// in. The caller holds the file.
     pub(super) fn read_around(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let last = self.block_from(offset + buf.len() as u64);
-        let mut at = self.block_at(offset);
+        let last = self.context.block_from(offset + buf.len() as u64);
+        let mut at = self.context.block_at(offset);
         while at < last {
             if self.copy_present(inode, &mut at, last, offset, buf) {
                 let present = inode.pages().map.range(at, last).next().map(|(block, _)| block);
@@ -88,7 +102,9 @@ impl Files {
                     State::Written(start) => {
                         self.read_past(inode, at, run_end, start, offset, buf)?;
                     }
-                    State::Hole | State::Unwritten(_) => self.zero_out(at, run_end, offset, buf),
+                    State::Hole | State::Unwritten(_) => {
+                        self.context.zero_out(at, run_end, offset, buf)
+                    }
                 }
                 at = run_end;
             }
@@ -108,7 +124,7 @@ impl Files {
         let mut pages = inode.pages();
         while *at < last {
             let Some(page) = pages.map.get(*at) else { return true };
-            self.copy_out(*at, &page.data, offset, buf);
+            self.context.copy_out(*at, &page.data, offset, buf);
             *at = at.plus(1);
         }
         false
@@ -136,7 +152,7 @@ impl Files {
         let run_end = mapping.end().min(present.unwrap_or(until));
         let State::Written(block) = mapping.state else {
             let run_end = run_end.min(last);
-            self.zero_out(at, run_end, offset, buf);
+            self.context.zero_out(at, run_end, offset, buf);
             return Ok(run_end);
         };
         let is_whole = offset == 0 && offset + buf.len() as u64 >= inode.size();
@@ -146,14 +162,14 @@ impl Files {
             return Ok(run_end);
         }
         inode.disable_direct_fast_path();
-        let most = u32::try_from(READ_CHUNK_BYTES / self.block_size()).unwrap_or(1);
+        let most = u32::try_from(READ_CHUNK_BYTES / self.context.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
         let images = self.read_blocks(inode, block, run_end.get() - at.get())?;
         let mut pages = inode.pages();
         let mut next = at;
         for image in images {
             if next < last {
-                self.copy_out(next, &image, offset, buf);
+                self.context.copy_out(next, &image, offset, buf);
             }
             pages.map.insert_clean(next, image);
             next = next.plus(1);
@@ -172,37 +188,39 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let first_byte = u64::from(first.get()) * self.block_size();
+        let first_byte = u64::from(first.get()) * self.context.block_size();
         let from = first_byte.max(offset);
-        let to = (u64::from(end.get()) * self.block_size()).min(offset + buf.len() as u64);
+        let to = (u64::from(end.get()) * self.context.block_size()).min(offset + buf.len() as u64);
         let count = end.get() - first.get();
-        let newer = self.newer_images(inode, start, count);
+        let newer = self.journaled.newer_images(inode, start, count);
         if newer.len() < count as usize {
             let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.cache()
+            self.context
+                .cache()
                 .device()
-                .read_at(start.get() * self.block_size() + (from - first_byte), into)
+                .read_at(start.get() * self.context.block_size() + (from - first_byte), into)
                 .map_err(|e| Error::io(format!("reading block {start}"), e))?;
         }
         for (at, image) in newer {
-            self.copy_out(first.plus(at), &image, offset, buf);
+            self.context.copy_out(first.plus(at), &image, offset, buf);
         }
         Ok(())
     }
 
     /// Reads `count` blocks from block `start` of the device.
     fn read_blocks(&self, inode: &Inode, start: BlockNo, count: u32) -> Result<Vec<Arc<[u8]>>> {
-        let block_size = self.block_size() as usize;
-        let newer = self.newer_images(inode, start, count);
+        let block_size = self.context.block_size() as usize;
+        let newer = self.journaled.newer_images(inode, start, count);
         if newer.len() == count as usize {
             return Ok(newer.into_iter().map(|(_, image)| image).collect());
         }
         let mut bytes = vec![0; block_size * count as usize];
-        self.cache()
+        self.context
+            .cache()
             .device()
-            .read_at(start.get() * self.block_size(), &mut bytes)
+            .read_at(start.get() * self.context.block_size(), &mut bytes)
             .map_err(|e| Error::io(format!("reading block {start}"), e))?;
-        let (budget, chunks) = (self.table.budget(), bytes.chunks_exact(block_size));
+        let (budget, chunks) = (self.context.table.budget(), bytes.chunks_exact(block_size));
         let mut images: Vec<Arc<[u8]>> = chunks.map(|page| budget.page_of(page)).collect();
         for (at, image) in newer {
             images[at as usize] = image;
@@ -220,7 +238,7 @@ impl Files {
         let image = match lookup(inode, at)?.state {
             State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => {
-                self.table.budget().zeroes(self.block_size() as usize)
+                self.context.table.budget().zeroes(self.context.block_size() as usize)
             }
         };
         inode.pages().map.insert_clean(at, image);
@@ -234,25 +252,6 @@ impl Files {
         let sequential = offset == 0 || pages.read_ahead_at == offset;
         pages.read_ahead_at = end;
         let until = if sequential { end.saturating_add(READ_AHEAD_BYTES).min(size) } else { end };
-        self.block_from(until)
-    }
-
-    /// Copies the part of a page that lies in the caller's range.
-    fn copy_out(&self, at: FileBlock, page: &[u8], offset: u64, buf: &mut [u8]) {
-        let page_start = u64::from(at.get()) * self.block_size();
-        let from = page_start.max(offset);
-        let to = (page_start + self.block_size()).min(offset + buf.len() as u64);
-        if from < to {
-            let source = &page[(from - page_start) as usize..(to - page_start) as usize];
-            buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(source);
-        }
-    }
-
-    fn zero_out(&self, first: FileBlock, end: FileBlock, offset: u64, buf: &mut [u8]) {
-        let from = (u64::from(first.get()) * self.block_size()).max(offset);
-        let to = (u64::from(end.get()) * self.block_size()).min(offset + buf.len() as u64);
-        if from < to {
-            buf[(from - offset) as usize..(to - offset) as usize].fill(0);
-        }
+        self.context.block_from(until)
     }
 }

@@ -6,33 +6,50 @@
 //! is refused if writeback fails. A caller that adds an inode to a table full of dirty inodes
 //! writes those back.
 
-use super::Files;
+use super::FileContext;
+use super::write::WRITE_CHUNK_BYTES;
 use crate::cache::Paced;
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::stats::WaitFor;
-use crate::sync::state::Ordering;
+use crate::sync::state::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait of a writer below the hard limit.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-impl Files {
+/// Keeps memory within its budget.
+#[derive(Debug)]
+pub(super) struct Reclaim {
+    context: Arc<FileContext>,
+    /// Shard of the inode table where eviction continues.
+    hand: AtomicUsize,
+    /// A thread is evicting pages; one is enough.
+    is_evicting: AtomicBool,
+}
+
+impl Reclaim {
+    pub(super) fn new(context: &Arc<FileContext>) -> Self {
+        let (hand, is_evicting) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { context: Arc::clone(context), hand, is_evicting }
+    }
+
     /// Evicts clean pages when there are more than the budget allows, and some more, so that the
     /// next page does not start the next round. Only tries locks. Leaves files alone that are being
     /// written to, because a writer relies on the pages that it has loaded.
-    pub(super) fn reclaim(&self) {
-        let budget = self.table.budget();
-        if budget.excess() == 0 || self.reclaiming.swap(true, Ordering::Acquire) {
+    pub(super) fn evict(&self) {
+        let budget = self.context.table.budget();
+        if budget.excess() == 0 || self.is_evicting.swap(true, Ordering::Acquire) {
             return;
         }
-        let shards = self.table.shard_count();
+        let shards = self.context.table.shard_count();
         // Two rounds, because the first clears the marks of use.
         let mut looks = 2 * shards;
         while budget.surplus() > 0 && looks > 0 {
             looks -= 1;
-            let index = self.reclaim_hand.fetch_add(1, Ordering::Relaxed) % shards;
-            self.table.look_at_shard(index, |inode| {
+            let index = self.hand.fetch_add(1, Ordering::Relaxed) % shards;
+            self.context.table.look_at_shard(index, |inode| {
                 let surplus = budget.surplus();
                 if surplus > 0
                     && let Some(_no_writer) = inode.lock().try_read()
@@ -43,19 +60,19 @@ impl Files {
                 surplus > 0
             });
         }
-        self.reclaiming.store(false, Ordering::Release);
+        self.is_evicting.store(false, Ordering::Release);
     }
 
     /// Waits, before a writer of `inode` makes more pages dirty, until they are below the hard
     /// limit. Therefore dirty pages never exceed that limit by more than one chunk for each writer,
-    /// however long the device accepts nothing. The locks are those of [`Files::pace_writer`].
+    /// however long the device accepts nothing. The locks are those of [`Reclaim::pace_writer`].
     ///
     /// # Errors
     /// The failure that keeps the flusher from making room.
     pub(super) fn wait_below_limit(&self, inode: &InodeRef) -> Result<()> {
-        let budget = self.table.budget();
+        let budget = self.context.table.budget();
         let is_below = budget.unclean() <= budget.hard_limit();
-        if is_below || inode.is_dax() || self.is_journaled(inode) {
+        if is_below || inode.is_dax() || self.context.is_journaled(inode) {
             return Ok(());
         }
         self.pace_writer(0)
@@ -69,12 +86,12 @@ impl Files {
     /// # Errors
     /// The failure that keeps the flusher from making room: the caller should write no more.
     pub(super) fn pace_writer(&self, bytes: usize) -> Result<()> {
-        let budget = self.table.budget();
+        let budget = self.context.table.budget();
         if budget.unclean() <= budget.background_limit() {
             return Ok(());
         }
-        let mut pages = bytes.div_ceil(self.block_size() as usize);
-        let _wait = self.space.journal().waits().begin(WaitFor::DirtyLimit);
+        let mut pages = bytes.div_ceil(self.context.block_size() as usize);
+        let _wait = self.context.space.journal().waits().begin(WaitFor::DirtyLimit);
         loop {
             let excess = budget.unclean().saturating_sub(budget.hard_limit());
             let paced = budget.throttle().pace(pages, budget.weight(), excess, PAUSE_MAX);
@@ -82,7 +99,7 @@ impl Files {
                 return Ok(());
             }
             if paced == Paced::Stalled {
-                self.check_writable()?;
+                self.context.check_writable()?;
                 return budget.throttle().failure().map_or(Ok(()), Err);
             }
             // The excess is under writeback by threads that sync.
@@ -95,13 +112,13 @@ impl Files {
     /// and has written `bytes` since the last call.
     ///
     /// # Errors
-    /// As [`Files::pace_writer`].
+    /// As [`Reclaim::pace_writer`].
     pub(super) fn limit_own_pages(&self, inode: &InodeRef, bytes: usize) -> Result<()> {
         let paced = self.pace_writer(bytes);
-        self.reclaim();
+        self.evict();
         // The excess that is left is this file's pages, which no other thread evicts while it is
         // being written to.
-        let excess = self.table.budget().excess();
+        let excess = self.context.table.budget().excess();
         if excess > 0 {
             let mut pages = inode.pages();
             // Twice, because the first pass clears the marks of use.
@@ -111,32 +128,10 @@ impl Files {
         paced
     }
 
-    /// Writes back the unused inodes that keep the table over its limit, data and times. Called
-    /// before an operation takes locks.
-    pub fn trim_inodes(&self) {
-        for index in self.table.take_overfull() {
-            let mut unused = Vec::new();
-            self.table.for_shard(index, |inode| {
-                if inode.is_only_ours() && inode.is_dirty() {
-                    unused.push(inode);
-                }
-            });
-            if self.is_read_only() {
-                continue;
-            }
-            // A look-up may do this while another thread closes the volume, and a handle that
-            // joined after the last commit would be lost.
-            if let Some(_inside) = self.try_begin_call() {
-                // Failures are recorded: of writeback with the inode, of a handle with the journal.
-                self.watch_dropped(self.write_back_in_groups(&unused));
-            }
-        }
-    }
-
-    /// Frees space for a caller that finds none: deletes unlinked files, which hold blocks, and
-    /// writes back every file, because the reservations of dirty pages are worst cases.
-    pub(super) fn reclaim_space(&self) {
-        self.watch_dropped(self.delete_unlinked());
-        self.watch_dropped(self.write_back_all());
+    /// Paces a writer after it has written `written` bytes, and keeps the cache within its budget.
+    pub(super) fn after_write(&self, written: usize) {
+        // A failure is ignored: this write is complete, and the next one will be refused.
+        let _ = self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
+        self.evict();
     }
 }

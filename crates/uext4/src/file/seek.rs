@@ -1,6 +1,6 @@
 //! SEEK_DATA and SEEK_HOLE.
 
-use super::Files;
+use super::read::PageReader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
 use crate::inode::Inode;
@@ -15,24 +15,24 @@ pub enum Seek {
     Hole,
 }
 
-impl Files {
+impl PageReader {
     /// The first byte at or after `offset` of the requested kind.
     ///
     /// # Errors
     /// `NoData` (as ENXIO) past the end or when no data follows; a corrupt tree; a device failure.
-    pub fn seek(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64> {
+    pub(crate) fn seek(&self, inode: &Inode, offset: u64, what: Seek) -> Result<u64> {
         let _shared = inode.lock().read();
         let size = inode.size();
         let none = || Error::new(ErrorKind::NoData, String::new());
         if offset >= size {
             return Err(none());
         }
-        let end = self.block_from(size);
-        let mut at = self.block_at(offset);
+        let end = self.context.block_from(size);
+        let mut at = self.context.block_at(offset);
         while at < end {
             let (is_data, next) = self.data_run(inode, at, end)?;
             if is_data == (what == Seek::Data) {
-                return Ok((u64::from(at.get()) * self.block_size()).max(offset));
+                return Ok((u64::from(at.get()) * self.context.block_size()).max(offset));
             }
             at = next;
         }

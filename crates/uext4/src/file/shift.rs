@@ -12,7 +12,8 @@
 //! Locking: file lock exclusively, then the writeback lock.
 //! Kernel counterpart: `ext4_collapse_range`, `ext4_insert_range`.
 
-use super::Files;
+use super::allocate::RangeAllocation;
+use super::truncate::change_size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
     Distance, Edit, NodeAllocations, NodeSource, Shift, ShiftPins, edit_credits, leaves_from, list,
@@ -27,7 +28,7 @@ use uext4_ondisk::extent::Extent;
 /// they are less than half of a transaction, however deep the tree is.
 const LEAVES_PART: u32 = 16;
 
-impl Files {
+impl RangeAllocation {
     /// Collapses `offset .. end`. The caller holds the file lock and the writeback lock.
     pub(super) fn collapse(
         &self,
@@ -43,22 +44,22 @@ impl Files {
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
         // No page may be dirty, because its block is about to change its place in the file.
-        self.writeback.write_back(inode, state)?;
-        let (first, last) = (self.block_at(offset), self.block_at(end));
+        self.context.writeback.write_back(inode, state)?;
+        let (first, last) = (self.context.block_at(offset), self.context.block_at(end));
         let drained = inode.drain_direct_io(first, FileBlock::END)?;
         let shift =
             Shift { from: last, end: FileBlock::END, by: Distance::Down(last.get() - first.get()) };
         let new_size = size - (end - offset);
         let in_one = self.collapse_in_one(inode, &drained, first, &shift, new_size)?;
         if !in_one {
-            self.remove_range(inode, &drained, first, last)?;
+            self.truncation.remove_range(inode, &drained, first, last)?;
         }
         // Pieces of the preallocation that came back meanwhile are for places before the shift.
-        inode.preallocation.discard_pieces(&self.space);
+        inode.preallocation.discard_pieces(&self.context.space);
         if in_one {
             return Ok(());
         }
-        self.discard_pages(inode, first, FileBlock::END);
+        self.truncation.discard_pages(inode, first, FileBlock::END);
         let leaves = leaves_from(inode, last)?;
         let mut parts = leaves.chunks(self.leaves_max()).peekable();
         while let Some(part) = parts.next() {
@@ -68,12 +69,12 @@ impl Files {
             let places = part.iter().chain(&joint).copied();
             let pins = ShiftPins::read(inode, places)?;
             let shift = Shift { from: part[0], end, ..shift };
-            self.space.journal().run(pins.credits + edit_credits(inode), |handle| {
+            self.context.space.journal().run(pins.credits + edit_credits(inode), |handle| {
                 shift.apply(handle, inode)?;
                 if is_last {
                     self.join(handle, inode, first)?;
                 }
-                Self::change_size(handle, inode, if is_last { new_size } else { size })
+                change_size(handle, inode, if is_last { new_size } else { size })
             })?;
         }
         Ok(())
@@ -93,21 +94,21 @@ impl Files {
         if leaves.len() > self.leaves_max() {
             return Ok(false);
         }
-        let mut removal = self.plan_removal(inode, drained, first, shift.from)?;
+        let mut removal = self.truncation.plan_removal(inode, drained, first, shift.from)?;
         let joint = FileBlock(first.get().saturating_sub(1));
         let places = leaves.into_iter().chain([joint]);
         let pins = ShiftPins::read(inode, places)?;
         let credits = removal.credits + pins.credits + edit_credits(inode) + 1;
-        if !removal.is_last || credits > self.space.journal().credits_max() / 2 {
+        if !removal.is_last || credits > self.context.space.journal().credits_max() / 2 {
             return Ok(false);
         }
-        self.space.journal().run(credits, |handle| {
-            self.remove_planned(handle, inode, &mut removal)?;
+        self.context.space.journal().run(credits, |handle| {
+            self.truncation.remove_planned(handle, inode, &mut removal)?;
             shift.apply(handle, inode)?;
             self.join(handle, inode, first)?;
-            Self::change_size(handle, inode, new_size)
+            change_size(handle, inode, new_size)
         })?;
-        self.discard_pages(inode, first, FileBlock::END);
+        self.truncation.discard_pages(inode, first, FileBlock::END);
         Ok(true)
     }
 
@@ -126,12 +127,12 @@ impl Files {
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
         let new_size = size.saturating_add(end - offset);
-        self.check_end(new_size)?;
-        self.writeback.write_back(inode, state)?;
-        let at = self.block_at(offset);
-        inode.preallocation.discard_pieces(&self.space);
+        self.context.check_end(new_size)?;
+        self.context.writeback.write_back(inode, state)?;
+        let at = self.context.block_at(offset);
+        inode.preallocation.discard_pieces(&self.context.space);
         let drained = inode.drain_direct_io(at, FileBlock::END)?;
-        let blocks = self.block_at(end).get() - at.get();
+        let blocks = self.context.block_at(end).get() - at.get();
         // An extent that crosses the place is split there: its tail is removed and inserted again
         // behind the hole.
         let crossing = lookup_extent(inode, at)?.1.filter(|e| e.first < at);
@@ -143,7 +144,7 @@ impl Files {
             start: extent.start.plus(u64::from(at.get() - extent.first.get())),
             ..extent
         });
-        self.discard_pages(inode, at, FileBlock::END);
+        self.truncation.discard_pages(inode, at, FileBlock::END);
         let leaves = leaves_from(inode, from)?;
         let mut upper = FileBlock::END;
         for part in leaves.chunks(self.leaves_max()).rev() {
@@ -170,7 +171,7 @@ impl Files {
         let mut nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Pool)?;
         let pins = ShiftPins::read(inode, part.iter().chain(&places).copied())?;
         let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };
-        self.space.journal().run(pins.credits + edits + 1, |handle| {
+        self.context.space.journal().run(pins.credits + edits + 1, |handle| {
             let mut edit = |handle: &mut Handle<'_>, first, end, new| {
                 let edit = Edit { first, end, new };
                 edit.apply(handle, inode, &mut nodes).map(drop)
@@ -183,7 +184,7 @@ impl Files {
                 let moved = Extent { first: tail.first.plus(blocks), ..tail };
                 edit(handle, moved.first, moved.end(), Some(moved))?;
             }
-            Self::change_size(handle, inode, new_size)
+            change_size(handle, inode, new_size)
         })
     }
 
@@ -206,21 +207,12 @@ impl Files {
         Ok(())
     }
 
-    /// Sets the size of a file whose content changes.
-    pub(super) fn change_size(handle: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
-        inode.note_data_change(handle);
-        inode.update(handle, |attributes| {
-            attributes.set_size(size);
-            attributes.touch_content();
-        })
-    }
-
     fn leaves_max(&self) -> usize {
-        (self.space.journal().credits_max() / LEAVES_PART).max(1) as usize
+        (self.context.space.journal().credits_max() / LEAVES_PART).max(1) as usize
     }
 
     fn check_whole_blocks(&self, offset: u64, end: u64) -> Result<()> {
-        let block_size = self.block_size();
+        let block_size = self.context.block_size();
         if offset.is_multiple_of(block_size) && end.is_multiple_of(block_size) {
             return Ok(());
         }
@@ -236,7 +228,8 @@ impl Files {
             end = end.max(extent.end());
             true
         })?;
-        if u64::from(end.get()) + u64::from(blocks) <= self.space.layout().max_file_blocks() {
+        if u64::from(end.get()) + u64::from(blocks) <= self.context.space.layout().max_file_blocks()
+        {
             return Ok(());
         }
         let context = format!("blocks up to {end} cannot move by {blocks}");

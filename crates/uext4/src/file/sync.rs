@@ -4,23 +4,39 @@
 //! flush that started after the last write completed, metadata by its transaction. It sends a flush
 //! of its own unless such a flush is known to have succeeded.
 
-use super::Files;
-use super::group_writeback::Persistence;
+use super::FileContext;
+use super::delete::Deletion;
+use super::group_writeback::{GroupWriteback, Persistence};
 use crate::error::Result;
 use crate::inode::InodeRef;
 use crate::journal::later;
+use std::sync::Arc;
 use uext4_ondisk::{FileKind, InodeFlags};
 
 /// Number of inodes that background writeback takes off the list at a time.
 const DRAIN_INODES: usize = 1024;
 
-impl Files {
+/// Brings what is in memory to the device.
+#[derive(Debug)]
+pub(crate) struct Syncs {
+    pub(super) context: Arc<FileContext>,
+    deletion: Arc<Deletion>,
+    /// Writeback passes that syncs share.
+    pub(super) group_writeback: GroupWriteback,
+}
+
+impl Syncs {
+    pub(super) fn new(context: &Arc<FileContext>, deletion: &Arc<Deletion>) -> Self {
+        let (context, deletion) = (Arc::clone(context), Arc::clone(deletion));
+        Self { context, deletion, group_writeback: GroupWriteback::default() }
+    }
+
     /// Makes an inode durable: data and, unless `data_only`, every attribute.
     ///
     /// # Errors
     /// A failure of its writeback, a failed flush, an aborted journal.
-    pub fn sync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
-        if self.opened_read_only {
+    pub(crate) fn sync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
+        if self.context.opened_read_only {
             return Ok(());
         }
         if inode.kind() == FileKind::Regular
@@ -51,7 +67,7 @@ impl Files {
             };
             count += 1;
         }
-        let journal = self.space.journal();
+        let journal = self.context.space.journal();
         if let Some(tid) = newest {
             journal.wait_durable_for(tid, count)?;
         }
@@ -74,7 +90,7 @@ impl Files {
             if flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
                 && let Some(tid) = dir.sync_tid(false)
             {
-                self.space.journal().wait_durable(tid)?;
+                self.context.space.journal().wait_durable(tid)?;
             }
         }
         Ok(())
@@ -82,12 +98,12 @@ impl Files {
 
     /// Brings lazy timestamps into a transaction.
     pub(super) fn write_times(&self, inode: &InodeRef) -> Result<()> {
-        self.fold_direct_times(inode);
+        self.context.fold_direct_times(inode);
         if !inode.attributes().times_dirty {
             return Ok(());
         }
         let _pin = inode.table_block()?;
-        self.space.journal().run(1, |handle| inode.update(handle, |_| ()))
+        self.context.space.journal().run(1, |handle| inode.update(handle, |_| ()))
     }
 
     /// Writes back every inode that is dirty now. Returns when other threads that write inodes back
@@ -95,33 +111,33 @@ impl Files {
     ///
     /// # Errors
     /// The first failure; the other inodes are written back all the same.
-    pub fn write_back_all(&self) -> Result<()> {
-        self.write_back_drained(&self.table.budget().dirty_inodes().drain(), |_| true)
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        self.write_back_drained(&self.context.table.budget().dirty_inodes().drain(), |_| true)
     }
 
     /// Makes everything on the volume durable.
     ///
     /// # Errors
-    /// Those of [`Files::write_back_all`]; a failed flush; an aborted journal.
-    pub fn sync_all(&self) -> Result<()> {
-        if self.opened_read_only {
+    /// Those of [`Syncs::write_back_all`]; a failed flush; an aborted journal.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        if self.context.opened_read_only {
             return Ok(());
         }
         let written = self.write_back_all();
-        let committed = self.space.journal().commit_all();
-        let flushed = self.space.journal().flush_gate().flush();
+        let committed = self.context.space.journal().commit_all();
+        let flushed = self.context.space.journal().flush_gate().flush();
         written.and(committed).and(flushed)
     }
 
     /// Whether there are changes that are not durable: data or times in memory, or a transaction.
     /// Also true after a failed flush, when it is not known.
     #[must_use]
-    pub fn is_unsynced(&self) -> bool {
-        if self.opened_read_only {
+    pub(crate) fn is_unsynced(&self) -> bool {
+        if self.context.opened_read_only {
             return false;
         }
-        let budget = self.table.budget();
-        let journal = self.space.journal();
+        let budget = self.context.table.budget();
+        let journal = self.context.space.journal();
         let in_memory = budget.dirty() > 0 || !budget.dirty_inodes().is_empty();
         in_memory || journal.has_changes() || journal.flush_gate().has_failed()
     }
@@ -129,27 +145,27 @@ impl Files {
     /// Writes back inodes that have been dirty for longer than the mount options allow, brings lazy
     /// timestamps into a transaction, and deletes inodes that were unlinked while this held a
     /// reference to them.
-    pub fn write_back_expired(&self) {
-        let now = self.clock_ms();
-        let drain = self.table.budget().dirty_inodes().drain();
+    pub(crate) fn write_back_expired(&self) {
+        let now = self.context.clock_ms();
+        let drain = self.context.table.budget().dirty_inodes().drain();
         let written = self.write_back_drained(&drain, |inode| {
             let (dirty, since) = {
                 let pages = inode.pages();
                 (pages.map.dirty() > 0, pages.dirty_since_ms)
             };
-            !dirty || now.saturating_sub(since) >= self.options.dirty_expire_ms
+            !dirty || now.saturating_sub(since) >= self.context.options.dirty_expire_ms
         });
         drop(drain);
         // Failures are recorded: of writeback with the inode, of a handle with the journal.
-        self.watch_dropped(written);
-        self.watch_dropped(self.delete_unlinked());
+        self.context.watch_dropped(written);
+        self.context.watch_dropped(self.deletion.delete_unlinked());
     }
 
     /// Writes back, the oldest inodes first, until less is dirty than the background limit. Writers
     /// that wait go on as pages are cleaned. If no page can be cleaned, the writers are released
     /// with the reason.
-    pub fn write_back_background(&self) {
-        let budget = self.table.budget();
+    pub(crate) fn write_back_background(&self) {
+        let budget = self.context.table.budget();
         let throttle = budget.throttle();
         while budget.is_dirty() && !throttle.has_ended() {
             let before = throttle.progress();
@@ -162,7 +178,7 @@ impl Files {
                 self.keep_first(&mut result, self.write_back_drained(&drain, |_| true));
             }
             let failure = result.as_ref().err().cloned();
-            self.watch_dropped(result);
+            self.context.watch_dropped(result);
             if throttle.progress() == before {
                 throttle.stall(failure);
                 return;
@@ -172,5 +188,32 @@ impl Files {
         if budget.unclean() <= budget.hard_limit() {
             throttle.relax();
         }
+    }
+
+    /// Frees space for a caller that finds none: deletes unlinked files, which hold blocks, and
+    /// writes back every file, because the reservations of dirty pages are worst cases.
+    pub(super) fn reclaim_space(&self) {
+        self.context.watch_dropped(self.deletion.delete_unlinked());
+        self.context.watch_dropped(self.write_back_all());
+    }
+
+    /// Frees space for a caller that has found none. False if there is nothing left to try.
+    /// `has_reclaimed` is false at its first call; `releases` is `Space::releases` from before it
+    /// looked for space.
+    ///
+    /// # Errors
+    /// Those of a commit.
+    pub(super) fn make_room(&self, has_reclaimed: &mut bool, releases: u64) -> Result<bool> {
+        let space = &self.context.space;
+        // Preallocations may hold blocks. Reservations are worst cases, which writeback replaces by
+        // what is needed. Freed blocks come back with a commit.
+        if space.discard_preallocations() {
+            return Ok(true);
+        }
+        if !std::mem::replace(has_reclaimed, true) {
+            self.reclaim_space();
+            return Ok(true);
+        }
+        space.reclaim_blocks(releases)
     }
 }

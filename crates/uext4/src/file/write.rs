@@ -5,7 +5,13 @@
 //! file are zero.
 //! Locking: the file's lock exclusively.
 
-use super::Files;
+use super::FileContext;
+use super::allocate::RangeAllocation;
+use super::journaled::JournaledData;
+use super::read::PageReader;
+use super::reclaim::Reclaim;
+use super::sync::Syncs;
+use super::truncate::Truncation;
 use crate::error::{ErrorKind, Result};
 use crate::extent::{State, lookup};
 use crate::inode::{Inode, InodeRef};
@@ -13,7 +19,7 @@ use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
 /// Most bytes that are copied under one hold of the lock of the pages.
-const WRITE_CHUNK_BYTES: u64 = 1 << 20;
+pub(super) const WRITE_CHUNK_BYTES: u64 = 1 << 20;
 
 /// A block that a write is about to touch for the first time.
 #[derive(Clone, Copy)]
@@ -22,63 +28,30 @@ struct Fresh {
     state: State,
 }
 
-impl Files {
-    /// Writes all of `buf` at byte `offset`. Returns fewer bytes only if an error came after the
-    /// first.
-    ///
-    /// # Errors
-    /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure, also one that keeps other files'
-    /// data, which fills the cache, from being written back.
-    pub fn write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
-        if inode.is_dax()
-            && let Some(written) = self.write_dax(inode, offset, buf)
-        {
-            return written;
-        }
-        self.check_changeable(inode)?;
-        self.wait_below_limit(inode)?;
-        let written = {
-            let _exclusive = inode.lock().write();
-            self.write_locked(inode, offset, buf)?
-        };
-        self.after_write(inode, written)?;
-        Ok(written)
-    }
+/// Writes into the page cache, or through the journal.
+#[derive(Debug)]
+pub(super) struct PageWriter {
+    pub(super) context: Arc<FileContext>,
+    pub(super) journaled: Arc<JournaledData>,
+    pub(super) reclaim: Arc<Reclaim>,
+    pub(super) reader: Arc<PageReader>,
+    pub(super) truncation: Arc<Truncation>,
+    pub(super) ranges: Arc<RangeAllocation>,
+    pub(super) syncs: Arc<Syncs>,
+}
 
-    /// Appends `buf`; returns the byte where it begins.
-    ///
-    /// # Errors
-    /// Those of [`Files::write`].
-    pub fn append(&self, inode: &InodeRef, buf: &[u8]) -> Result<(u64, usize)> {
-        self.check_changeable(inode)?;
-        self.wait_below_limit(inode)?;
-        let (offset, written) = {
-            let _exclusive = inode.lock().write();
-            let offset = inode.size();
-            (offset, self.write_locked(inode, offset, buf)?)
-        };
-        self.after_write(inode, written)?;
-        Ok((offset, written))
-    }
-
+impl PageWriter {
+    /// Writes as much of `buf` as it can. An error that came after the first part is not reported.
+    /// The caller holds the file exclusively.
     pub(super) fn write_locked(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
-        let end = offset.saturating_add(buf.len() as u64);
-        self.check_end(end)?;
-        self.check_append_only(inode, offset, buf)?;
-        self.finish_truncate_before(inode, end)?;
-        let journaled = self.is_journaled(inode);
-        let leaves_dirt = !journaled && !inode.is_dax();
+        self.check_write(inode, offset, buf)?;
+        let journaled = self.context.is_journaled(inode);
         let mut done = 0;
         while done < buf.len() {
-            let at = offset + done as u64;
-            let in_chunk = WRITE_CHUNK_BYTES - at % WRITE_CHUNK_BYTES;
-            let len = (buf.len() - done).min(in_chunk as usize);
-            let written = if journaled {
-                self.write_journaled(inode, at, &buf[done..])
-            } else if inode.is_dax() {
-                self.write_dax_slowly(inode, at, &buf[done..done + len])
-            } else {
-                self.write_chunk(inode, at, &buf[done..done + len]).map(|()| len)
+            let (at, rest) = (offset + done as u64, &buf[done..]);
+            let written = match journaled {
+                true => self.write_journaled(inode, at, rest),
+                false => self.write_chunk(inode, at, first_chunk(at, rest)),
             };
             match written {
                 Ok(len) => {
@@ -86,16 +59,15 @@ impl Files {
                     if done == buf.len() {
                         break;
                     }
-                    let limited = self.limit_own_pages(inode, len);
-                    if leaves_dirt && limited.is_err() {
-                        self.watch_dropped(limited);
+                    let limited = self.reclaim.limit_own_pages(inode, len);
+                    if !journaled && limited.is_err() {
+                        self.context.watch_dropped(limited);
                         break;
                     }
                 }
                 Err(error) if done == 0 => return Err(error),
-                // The part before the error is written, and its length is returned.
                 Err(error) => {
-                    self.watch_dropped::<()>(Err(error));
+                    self.context.watch_dropped::<()>(Err(error));
                     break;
                 }
             }
@@ -103,46 +75,50 @@ impl Files {
         Ok(done)
     }
 
+    /// Checks that a range can be written, and completes a truncate that stands in its way. The
+    /// caller holds the file exclusively.
+    pub(super) fn check_write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        let end = offset.saturating_add(buf.len() as u64);
+        self.context.check_end(end)?;
+        self.check_append_only(inode, offset, buf)?;
+        self.truncation.finish_truncate_before(inode, end)
+    }
+
+    fn write_journaled(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
+        match self.journaled.write(inode, offset, buf) {
+            Err(error) if *error.kind() == ErrorKind::NoSpace => {
+                self.syncs.reclaim_space();
+                self.journaled.write(inode, offset, buf)
+            }
+            other => other,
+        }
+    }
+
     /// Checks that a write to an append-only file changes no byte that is there. It may repeat
     /// them, because a cache above that appends to a page writes the whole page.
-    pub(super) fn check_append_only(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        buf: &[u8],
-    ) -> Result<()> {
+    fn check_append_only(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
         let size = inode.size();
-        if offset == size || self.check_not_append_only(inode).is_ok() {
+        if offset == size || self.context.check_not_append_only(inode).is_ok() {
             return Ok(());
         }
         let overlap = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let repeated = &buf[..overlap.min(buf.len())];
         let mut there = vec![0; repeated.len()];
-        self.read_part(inode, offset, &mut there, size)?;
+        self.reader.read_part(inode, offset, &mut there, size)?;
         if offset < size && there == repeated {
             return Ok(());
         }
-        self.check_not_append_only(inode)
+        self.context.check_not_append_only(inode)
     }
 
-    /// Paces a writer after its write, and keeps the cache within its budget.
-    fn after_write(&self, inode: &InodeRef, written: usize) -> Result<()> {
-        if !inode.is_dax() {
-            // A failure is ignored: this write is complete, and the next one will be refused.
-            let _ = self.pace_writer(written.min(WRITE_CHUNK_BYTES as usize));
-            self.reclaim();
-        }
-        self.honour_sync_flag(inode)
-    }
-
-    fn write_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+    fn write_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         let end = offset + buf.len() as u64;
-        let (first, last) = (self.block_at(offset), self.block_from(end));
+        let (first, last) = (self.context.block_at(offset), self.context.block_from(end));
         let size = inode.size();
         for at in self.partial_blocks(offset, end) {
             // Past the end of the file there are no bytes to keep.
-            if u64::from(at.get()) * self.block_size() < size {
-                self.load_page(inode, at)?;
+            if u64::from(at.get()) * self.context.block_size() < size {
+                self.reader.load_page(inode, at)?;
             }
         }
         self.reserve_and_copy(inode, first, last, offset, buf)?;
@@ -151,14 +127,14 @@ impl Files {
         if attributes.touch_content_if_new() {
             inode.note_times(&mut attributes);
         }
-        Ok(())
+        Ok(buf.len())
     }
 
     /// The first and the last block of a range, if the range covers them only in part.
     fn partial_blocks(&self, offset: u64, end: u64) -> impl Iterator<Item = FileBlock> {
-        let head = !offset.is_multiple_of(self.block_size());
-        let tail = !end.is_multiple_of(self.block_size());
-        let (first, last) = (self.block_at(offset), self.block_at(end));
+        let head = !offset.is_multiple_of(self.context.block_size());
+        let tail = !end.is_multiple_of(self.context.block_size());
+        let (first, last) = (self.context.block_at(offset), self.context.block_at(end));
         let tail = tail.then_some(last).filter(|&at| !(head && at == first));
         head.then_some(first).into_iter().chain(tail)
     }
@@ -174,20 +150,14 @@ impl Files {
         inode.disable_direct_fast_path();
         let mut has_reclaimed = false;
         loop {
-            let releases = self.space.releases();
+            let releases = self.context.space.releases();
             let copied = self
                 .allocate_at_write(inode, first, last)
                 .and_then(|()| self.fresh_blocks(inode, first, last))
                 .and_then(|fresh| self.try_copy(inode, &fresh, first, last, offset, buf));
             match copied {
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    // Preallocations may hold blocks. Reservations are worst cases, which writeback
-                    // replaces by what is needed. Freed blocks come back with a commit.
-                    if self.space.discard_preallocations() {
-                    } else if !has_reclaimed {
-                        self.reclaim_space();
-                        has_reclaimed = true;
-                    } else if !self.space.reclaim_blocks(releases)? {
+                    if !self.syncs.make_room(&mut has_reclaimed, releases)? {
                         return Err(error);
                     }
                 }
@@ -199,11 +169,11 @@ impl Files {
     /// With `nodelalloc`, gives holes unwritten blocks before they are written to. Writeback then
     /// only converts them, as in ext4.
     fn allocate_at_write(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<()> {
-        if self.options().delalloc {
+        if self.context.options.delalloc {
             return Ok(());
         }
         let _writeback = inode.writeback();
-        self.fill_holes(inode, first, last, None)
+        self.ranges.fill_holes(inode, first, last, None)
     }
 
     /// The blocks of the range that have no dirty page and no page under writeback.
@@ -255,16 +225,16 @@ impl Files {
             pages.set_reservation(reserved + holes, converting + unwritten)?;
         }
         if pages.map.dirty() == 0 {
-            pages.dirty_since_ms = self.clock_ms();
+            pages.dirty_since_ms = self.context.clock_ms();
         }
         let mut fresh = fresh.iter().peekable();
         for block in first.get()..last.get() {
             let at = FileBlock(block);
             let here = fresh.next_if(|f| f.at == at);
             let page = if here.is_some() && pages.map.peek(at).is_none() {
-                pages.map.insert_dirty(at, self.new_page(at, offset, buf))
+                pages.map.insert_dirty(at, self.context.new_page(at, offset, buf))
             } else {
-                pages.map.modify(at, |page| self.copy_in(at, page, offset, buf))
+                pages.map.modify(at, |page| self.context.copy_in(at, page, offset, buf))
             };
             match here.map(|f| f.state) {
                 Some(State::Hole) => page.reserved = true,
@@ -274,27 +244,10 @@ impl Files {
         }
         Ok(())
     }
+}
 
-    /// A new page: zeroes around the bytes that are written.
-    pub(super) fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
-        let page_start = u64::from(at.get()) * self.block_size();
-        let whole = page_start.checked_sub(offset).and_then(|from| {
-            let from = usize::try_from(from).ok()?;
-            buf.get(from..)?.get(..self.block_size() as usize)
-        });
-        if let Some(bytes) = whole {
-            return self.table.budget().page_of(bytes);
-        }
-        let mut page = self.table.budget().zeroes(self.block_size() as usize);
-        self.copy_in(at, Arc::make_mut(&mut page), offset, buf);
-        page
-    }
-
-    pub(super) fn copy_in(&self, at: FileBlock, page: &mut [u8], offset: u64, buf: &[u8]) {
-        let page_start = u64::from(at.get()) * self.block_size();
-        let from = page_start.max(offset);
-        let to = (page_start + self.block_size()).min(offset + buf.len() as u64);
-        let source = &buf[(from - offset) as usize..(to - offset) as usize];
-        page[(from - page_start) as usize..(to - page_start) as usize].copy_from_slice(source);
-    }
+/// The part of `buf`, which is for byte `offset`, that is copied under one hold of the pages' lock.
+pub(super) fn first_chunk(offset: u64, buf: &[u8]) -> &[u8] {
+    let most = WRITE_CHUNK_BYTES - offset % WRITE_CHUNK_BYTES;
+    &buf[..buf.len().min(most as usize)]
 }

@@ -97,8 +97,8 @@ impl Vfs {
     /// Attributes of an inode.
     #[must_use]
     pub fn attr(&self, inode: &InodeRef) -> Attr {
-        let block_size = self.files.space().layout().block_size;
-        self.files.show_direct_times(inode);
+        let block_size = self.files.context.space.layout().block_size;
+        self.files.context.show_direct_times(inode);
         let attributes = inode.attributes();
         let mut attr = Attr {
             ino: inode.ino(),
@@ -138,7 +138,7 @@ impl Vfs {
     /// `IsADirectory` or `InvalidArgument` for the size of an inode that has none; `NotPermitted`
     /// by the inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
-        self.files.check_writable()?;
+        self.files.context.check_writable()?;
         if change.kill_priv.is_some() {
             self.remove_privs(inode, Privs::Capabilities)?;
         }
@@ -155,16 +155,16 @@ impl Vfs {
         let kills = change.kill_priv.is_some_and(|privs| privs.bits(&inode.attributes()) != 0);
         if kills || rest != SetAttr::default() {
             self.set_metadata(inode, change)?;
-            self.files.honour_sync_flag(inode)?;
+            self.files.syncs.honour_sync_flag(inode)?;
         }
         Ok(self.attr(inode))
     }
 
     fn set_metadata(&self, inode: &InodeRef, change: &SetAttr) -> Result<()> {
         let _exclusive = inode.lock().write();
-        self.files.fold_direct_times(inode);
+        self.files.context.fold_direct_times(inode);
         self.check_flags(inode, change)?;
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let _pin = inode.table_block()?;
         let acl = match change.mode {
             Some(mode) => Self::plan_acl_mode(inode, mode)?,
@@ -211,10 +211,10 @@ impl Vfs {
         let times = change.ctime.is_none() && (chosen(change.atime) || chosen(change.mtime));
         let owner = change.uid.is_some() || change.gid.is_some();
         if times || owner || change.mode.is_some() || change.crtime.is_some() {
-            return self.files.check_not_protected(inode);
+            return self.files.context.check_not_protected(inode);
         }
-        self.files.check_not_protected(inode).or_else(|error| {
-            self.files.check_not_append_only(inode).map_or(Ok(()), |()| Err(error))
+        self.files.context.check_not_protected(inode).or_else(|error| {
+            self.files.context.check_not_append_only(inode).map_or(Ok(()), |()| Err(error))
         })
     }
 

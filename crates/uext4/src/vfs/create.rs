@@ -91,16 +91,16 @@ impl Vfs {
             return Err(Error::new(ErrorKind::InvalidArgument, "a symbolic link needs a target"));
         }
         Self::check_name(name)?;
-        self.files.trim_inodes();
+        self.files.syncs.trim_inodes();
         // Before the directory is locked, so that other threads do not wait for it. Not if few
         // inodes are left: a caller that is about to fail because its name exists must not hold one
         // of the last even for a moment. A failure is reported below, after errors of the name.
-        let early = match self.files.space().has_many_inodes() {
+        let early = match self.files.context.space.has_many_inodes() {
             true => self.allocate_child(dir, new.kind).ok(),
             false => None,
         };
         let created = self.create_locked(dir, name, new, early)?;
-        self.files.honour_dirsync_flags(&[dir])?;
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
         Ok(created)
     }
 
@@ -181,7 +181,7 @@ impl Vfs {
         owner: Owner,
     ) -> Attributes {
         let generation = crate::sync::random();
-        let layout = self.files.space().layout();
+        let layout = self.files.context.space.layout();
         let mut attributes = Attributes::new(layout, kind, mode & 0o7777, generation);
         let parent = dir.attributes();
         attributes.uid = owner.uid;
@@ -198,10 +198,10 @@ impl Vfs {
 
     /// Allocates a number for an inode in `dir`, and reads its table block.
     pub(super) fn allocate_child(&self, dir: &Inode, kind: FileKind) -> Result<AllocatedInode> {
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let allocation = space.allocate_inode(dir.ino(), child(dir, kind))?;
-        let creation = self.files.table().begin_creation(allocation.ino());
-        let pin = inode::table_block_of(self.files.table().context(), allocation.ino())?;
+        let creation = self.files.context.table.begin_creation(allocation.ino());
+        let pin = inode::table_block_of(self.files.context.table.context(), allocation.ino())?;
         Ok(AllocatedInode { creation, allocation, pin })
     }
 
@@ -216,7 +216,7 @@ impl Vfs {
         blocks: u32,
     ) -> Result<Prepared> {
         let inode = Inode::create(
-            self.files.table().context(),
+            self.files.context.table.context(),
             allocation.ino(),
             allocation.data_group(),
             kind,
@@ -242,7 +242,7 @@ impl Vfs {
     ) -> Result<InodeRef> {
         let Prepared { inode, mut allocation, pin: _pin, mut growth, creation } = prepared;
         let _dir_pin = dir.table_block()?;
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let is_directory = inode.kind() == FileKind::Directory;
         let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
         // The inode and its parent.
@@ -279,14 +279,14 @@ impl Vfs {
             return Err(Error::new(ErrorKind::NotPermitted, "a hard link to a directory"));
         }
         self.link_locked(inode, dir, name)?;
-        self.files.honour_dirsync_flags(&[dir])
+        self.files.syncs.honour_dirsync_flags(&[dir])
     }
 
     fn link_locked(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         let _exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let _inode = inode.lock().write();
-        self.files.check_not_protected(inode)?;
+        self.files.context.check_not_protected(inode)?;
         let links = inode.attributes().links;
         if links == 0 {
             return Err(Error::new(ErrorKind::NotFound, "inode is unlinked"));
@@ -296,7 +296,7 @@ impl Vfs {
         }
         let insertion = Insertion::plan(dir, name)?;
         let _pins = super::pin(&[inode, dir])?;
-        self.files.space().journal().run(insertion.credits() + 2, |handle| {
+        self.files.context.space.journal().run(insertion.credits() + 2, |handle| {
             insertion.apply(handle, inode.ino(), inode.kind())?;
             inode.update(handle, |attributes| {
                 attributes.links += u32::from(!Fault::WrongLinkCount.is_injected());

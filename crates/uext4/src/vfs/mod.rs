@@ -71,13 +71,13 @@ impl Vfs {
     /// # Errors
     /// `NotFound` when it is not in use; `Corrupt`; a device failure.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        self.files.trim_inodes();
-        let space = self.files.space();
+        self.files.syncs.trim_inodes();
+        let space = &self.files.context.space;
         let free = || Error::new(ErrorKind::NotFound, format!("inode {ino}"));
         if ino != Ino::ROOT && (space.is_special(ino) || self.is_surely_free(ino)) {
             return Err(free());
         }
-        let inode = self.files.table().get(ino).map_err(|error| match error.kind() {
+        let inode = self.files.context.table.get(ino).map_err(|error| match error.kind() {
             // A read-only volume shows every inode that it can read, whatever the bitmap says. A
             // slot that was never used holds arbitrary bytes; only the bitmap shows that it is
             // free.
@@ -94,12 +94,12 @@ impl Vfs {
     /// # Errors
     /// `NotFound` when it is gone; else those of [`Vfs::inode`].
     pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
-        let inode = match self.files.table().find(ino) {
+        let inode = match self.files.context.table.find(ino) {
             Some(inode) => inode,
             // It may have been read and have lost its last link since the search in the table.
             None => match self.inode(ino) {
                 Err(error) if *error.kind() == ErrorKind::NotFound => {
-                    self.files.table().find(ino).ok_or(error)?
+                    self.files.context.table.find(ino).ok_or(error)?
                 }
                 other => other?,
             },
@@ -113,7 +113,8 @@ impl Vfs {
     /// Whether the bitmap shows an inode as free, on a volume where the number could be given to a
     /// new file. A bitmap that cannot be read shows nothing, because no inode is allocated from it.
     fn is_surely_free(&self, ino: Ino) -> bool {
-        !self.files.is_read_only() && matches!(self.files.space().is_inode_used(ino), Ok(false))
+        !self.files.context.is_read_only()
+            && matches!(self.files.context.space.is_inode_used(ino), Ok(false))
     }
 
     /// The inode that `name` leads to in `dir`, which may be `.` or `..`.
@@ -122,7 +123,7 @@ impl Vfs {
     /// `NotFound`, `NotADirectory`, `NameTooLong`; `Corrupt`; a device failure.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
         expect_directory(dir)?;
-        self.files.trim_inodes();
+        self.files.syncs.trim_inodes();
         match name {
             b"." => return Ok(dir.clone()),
             b".." => return self.parent(dir),
@@ -155,10 +156,10 @@ impl Vfs {
         if ino == dir.ino() {
             return Err(corrupt("names its own directory"));
         }
-        if ino != Ino::ROOT && self.files.space().is_special(ino) {
+        if ino != Ino::ROOT && self.files.context.space.is_special(ino) {
             return Err(corrupt("names a reserved inode"));
         }
-        if let Some(inode) = self.files.table().find(ino) {
+        if let Some(inode) = self.files.context.table.find(ino) {
             let links = inode.attributes().links;
             return if links == 0 {
                 Err(corrupt("names an inode without links"))
@@ -170,7 +171,7 @@ impl Vfs {
         if self.is_surely_free(ino) {
             return Err(corrupt("names an inode that is free"));
         }
-        let inode = self.files.table().get(ino).map_err(|error| match error.kind() {
+        let inode = self.files.context.table.get(ino).map_err(|error| match error.kind() {
             ErrorKind::NotFound => corrupt("names an inode that is free"),
             _ => error,
         })?;
@@ -190,7 +191,7 @@ impl Vfs {
     ) -> Result<()> {
         expect_directory(dir)?;
         let _shared = dir.lock().read();
-        self.files.note_access(dir, true);
+        self.files.context.note_access(dir, true);
         dir::read(dir, cursor, visit)
     }
 
@@ -222,9 +223,9 @@ impl Vfs {
         value: Option<&[u8]>,
         mode: xattr::Mode,
     ) -> Result<()> {
-        self.files.check_writable()?;
+        self.files.context.check_writable()?;
         self.change_xattr_locked(inode, name, value, mode)?;
-        self.files.honour_sync_flag(inode)
+        self.files.syncs.honour_sync_flag(inode)
     }
 
     fn change_xattr_locked(
@@ -235,11 +236,11 @@ impl Vfs {
         mode: xattr::Mode,
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
-        self.files.check_not_protected(inode)?;
+        self.files.context.check_not_protected(inode)?;
         if name == set_id::CAPABILITY {
             inode.set_no_capabilities(false);
         }
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let change = xattr::Change::plan(inode, name, value, mode)?;
         let acl_mode = match (name, value) {
             (b"system.posix_acl_access", Some(value)) => {
@@ -272,19 +273,19 @@ impl Vfs {
     /// Checks that a directory may lose an entry. An append-only directory may not.
     fn check_loser(&self, dir: &InodeRef) -> Result<()> {
         self.check_parent(dir)?;
-        self.files.check_not_append_only(dir)
+        self.files.context.check_not_append_only(dir)
     }
 
     /// Checks that an inode may lose a name, or that its name may move.
     fn check_removable(&self, inode: &InodeRef) -> Result<()> {
-        self.files.check_changeable(inode)?;
-        self.files.check_not_append_only(inode)
+        self.files.context.check_changeable(inode)?;
+        self.files.context.check_not_append_only(inode)
     }
 
     /// Checks that a directory may get an entry. A removed directory may not.
     fn check_parent(&self, dir: &InodeRef) -> Result<()> {
         expect_directory(dir)?;
-        self.files.check_changeable(dir)?;
+        self.files.context.check_changeable(dir)?;
         if dir.attributes().links == 0 {
             return Err(Error::new(ErrorKind::NotFound, "directory is removed"));
         }
@@ -294,7 +295,7 @@ impl Vfs {
     /// Checks that a directory can have one more subdirectory.
     fn check_links(&self, dir: &Inode) -> Result<()> {
         let unlimited =
-            self.files.space().layout().features.ro_compat.contains(RoCompat::DIR_NLINK);
+            self.files.context.space.layout().features.ro_compat.contains(RoCompat::DIR_NLINK);
         if !unlimited && dir.attributes().links >= u32::from(LINK_MAX) {
             return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
         }

@@ -56,7 +56,7 @@ impl OpenFile {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
         self.before_change()?;
-        if self.vfs.files().overwrite_dax(&self.inode, offset, buf) {
+        if self.vfs.files().direct.overwrite_dax(&self.inode, offset, buf) {
             return Ok(buf.len());
         }
         self.change(|files| files.write(&self.inode, offset, buf))
@@ -80,7 +80,7 @@ impl OpenFile {
     /// `IsADirectory`; a failure of writeback, which leaves the pages in the cache.
     pub fn drop_cached(&self) -> Result<()> {
         self.expect_file()?;
-        self.change(|files| files.drop_cached(&self.inode))
+        self.change(|files| files.direct.drop_cached(&self.inode))
     }
 
     /// Reads from byte `offset`, past the page cache. Offset and length are multiples of 512.
@@ -92,7 +92,7 @@ impl OpenFile {
     pub fn read_direct_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
         let _call = self.vfs.calls().read.begin();
-        self.watch(|files| files.read_direct(&self.inode, offset, buf))
+        self.watch(|files| files.direct.read(&self.inode, offset, buf))
     }
 
     /// Writes at byte `offset`, past the page cache. Offset and length are multiples of 512.
@@ -105,7 +105,7 @@ impl OpenFile {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
         self.before_change()?;
-        self.change(|files| files.write_direct(&self.inode, offset, buf, false))
+        self.change(|files| files.direct.write(&self.inode, offset, buf, false))
     }
 
     /// [`OpenFile::write_direct_at`] followed by `sync(true)`; only these bytes are synced if that
@@ -117,7 +117,7 @@ impl OpenFile {
         self.expect_file()?;
         let _call = self.vfs.calls().write.begin();
         self.before_change()?;
-        self.change(|files| files.write_direct(&self.inode, offset, buf, true))
+        self.change(|files| files.direct.write(&self.inode, offset, buf, true))
     }
 
     /// Makes the file durable. With `data_only`, only what is needed to read its data back.
@@ -127,10 +127,10 @@ impl OpenFile {
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let start = Instant::now();
-        let Some(_call) = self.vfs.files().begin_sync_call()? else {
+        let Some(_call) = self.vfs.files().context.begin_sync_call()? else {
             return self.inode.errors.check(&self.errors).map_or(Ok(()), Err);
         };
-        let synced = self.watch(|files| files.sync(&self.inode, data_only));
+        let synced = self.watch(|files| files.syncs.sync(&self.inode, data_only));
         self.vfs.calls().fsync.add_since(start);
         match self.inode.errors.check(&self.errors) {
             Some(error) => Err(error),
@@ -155,7 +155,7 @@ impl OpenFile {
     /// `NoData` if there is none; a corrupt tree; a device failure.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.expect_file()?;
-        self.watch(|files| files.seek(&self.inode, offset, Seek::Data))
+        self.watch(|files| files.reader.seek(&self.inode, offset, Seek::Data))
     }
 
     /// The first byte at or after `offset` that is in a hole, or the end of the file.
@@ -164,7 +164,7 @@ impl OpenFile {
     /// `NoData` past the end; a corrupt tree; a device failure.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.expect_file()?;
-        self.watch(|files| files.seek(&self.inode, offset, Seek::Hole))
+        self.watch(|files| files.reader.seek(&self.inode, offset, Seek::Hole))
     }
 
     /// The work of close(2): a file that was truncated to nothing and written again is written back
@@ -174,11 +174,11 @@ impl OpenFile {
     /// A writeback failure that this open file has not reported yet.
     pub fn flush(&self) -> Result<()> {
         if self.inode.flush_on_close.swap(false, Ordering::Relaxed)
-            && self.vfs.files().options().auto_da_alloc
+            && self.vfs.files().context.options.auto_da_alloc
         {
             // A failure is recorded with the inode, and so reported below. Closing the volume
             // writes the file back as well.
-            let _ = self.change(|files| files.write_back(&self.inode));
+            let _ = self.change(|files| files.syncs.write_back(&self.inode));
         }
         self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
     }
@@ -186,7 +186,7 @@ impl OpenFile {
     /// Runs an operation that may change the volume, unless that is being closed. Damage that it
     /// meets has the consequences of `errors=`.
     fn change<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
-        let _call = self.vfs.files().begin_call()?;
+        let _call = self.vfs.files().context.begin_call()?;
         self.watch(operation)
     }
 
@@ -198,7 +198,7 @@ impl OpenFile {
     /// Runs an operation. Damage that it meets has the consequences of `errors=`.
     fn watch<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
         let files = self.vfs.files();
-        files.watch(operation(files))
+        files.context.watch(operation(files))
     }
 
     fn expect_file(&self) -> Result<()> {
@@ -213,6 +213,6 @@ impl Drop for OpenFile {
     /// The last close of a file releases its preallocation. No lock of the engine is held, because
     /// allocations are dropped.
     fn drop(&mut self) {
-        self.inode.preallocation.close(self.vfs.files().space());
+        self.inode.preallocation.close(&self.vfs.files().context.space);
     }
 }

@@ -21,7 +21,7 @@ impl Vfs {
         {
             let _exclusive = dir.lock().write_adaptive();
             self.check_loser(dir)?;
-            let space = self.files.space();
+            let space = &self.files.context.space;
             let entry = dir::lookup(dir, name)?.ok_or_else(not_found)?;
             let inode = self.linked(dir, entry.ino)?;
             if inode.kind() == FileKind::Directory {
@@ -38,13 +38,13 @@ impl Vfs {
                     attributes.links
                 })?;
                 if links == 0 {
-                    self.files.orphans().add(handle, &inode)?;
+                    self.files.context.orphans.add(handle, &inode)?;
                 }
                 dir.update(handle, Attributes::touch_content)
             })?;
         }
-        self.files.honour_dirsync_flags(&[dir])?;
-        self.files.delete_unlinked()
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
+        self.files.deletion.delete_unlinked()
     }
 
     /// Removes an empty directory.
@@ -54,14 +54,14 @@ impl Vfs {
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
         self.attempt(false, |attempt| self.try_rmdir(attempt, dir, name))?;
-        self.files.honour_dirsync_flags(&[dir])?;
-        self.files.delete_unlinked()
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
+        self.files.deletion.delete_unlinked()
     }
 
     fn try_rmdir(&self, attempt: Attempt<'_>, dir: &InodeRef, name: &[u8]) -> Result<Done> {
         let _exclusive = dir.lock().write_adaptive();
         self.check_loser(dir)?;
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let entry = dir::lookup(dir, name)?.ok_or_else(not_found)?;
         let child = self.linked(dir, entry.ino)?;
         super::expect_directory(&child)?;
@@ -77,7 +77,7 @@ impl Vfs {
                 attributes.links = 0;
                 attributes.touch();
             })?;
-            self.files.orphans().add(handle, &child)?;
+            self.files.context.orphans.add(handle, &child)?;
             dir.update(handle, |attributes| {
                 drop_subdirectory(attributes);
                 attributes.touch_content();

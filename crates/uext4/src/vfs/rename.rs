@@ -65,10 +65,10 @@ impl Vfs {
             .attempt(crosses, |attempt| {
                 self.try_rename(attempt, dir, name, new_dir, new_name, mode)
             })
-            .and_then(|()| self.files.honour_dirsync_flags(&[dir, new_dir]));
+            .and_then(|()| self.files.syncs.honour_dirsync_flags(&[dir, new_dir]));
         // Even if the rename has failed: another thread may have removed the last name of an inode
         // that it looked at, and left the deletion to the last user.
-        let deleted = self.files.watch(self.files.delete_unlinked());
+        let deleted = self.files.context.watch(self.files.deletion.delete_unlinked());
         renamed.and(deleted)
     }
 
@@ -77,13 +77,13 @@ impl Vfs {
     /// fails to be written here, is written again under the locks, so that errors of the names are
     /// reported first.
     fn write_ahead(&self, dir: &InodeRef, name: &[u8], new_dir: &InodeRef, new_name: &[u8]) {
-        if self.files.options().auto_da_alloc
+        if self.files.context.options.auto_da_alloc
             && let Ok(from) = self.lookup(dir, name)
             && from.kind() == FileKind::Regular
             && from.pages().map.dirty() > 0
             && self.lookup(new_dir, new_name).is_ok_and(|to| to.ino() != from.ino())
         {
-            let _ = self.files.watch(self.files.write_back(&from));
+            let _ = self.files.context.watch(self.files.syncs.write_back(&from));
         }
     }
 
@@ -104,7 +104,7 @@ impl Vfs {
         let from = self.side(dir, name)?.ok_or_else(not_found)?;
         let to = self.side(new_dir, new_name)?;
         if to.is_some() {
-            self.files.check_not_append_only(new_dir)?;
+            self.files.context.check_not_append_only(new_dir)?;
         }
         match (mode, to) {
             (RenameMode::NoReplace, Some(_)) => Err(Error::new(ErrorKind::Exists, String::new())),
@@ -179,13 +179,13 @@ impl Vfs {
         if moves_dir && to.is_none() {
             self.check_links(new_dir)?;
         }
-        if self.files.options().auto_da_alloc
+        if self.files.context.options.auto_da_alloc
             && to.is_some()
             && from.inode.kind() == FileKind::Regular
         {
             // A program that replaces a file expects one of the two after a crash. Most of the data
             // has been written by `write_ahead`.
-            self.files.write_back(&from.inode)?;
+            self.files.syncs.write_back(&from.inode)?;
         }
         let Some(_locks) = lock_moving(attempt, &from.inode, to.map(|to| &to.inode)) else {
             return Ok(Done::NotYet);
@@ -212,7 +212,7 @@ impl Vfs {
         insertion: Option<Insertion<'_>>,
         moves_dir: bool,
     ) -> Result<()> {
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let dotdot = match moves_dir {
             true => Some(dir::parent_entry(&from.inode)?),
             false => None,
@@ -259,7 +259,7 @@ impl Vfs {
             attributes.touch();
             attributes.links
         })?;
-        if links == 0 { self.files.orphans().add(handle, &to.inode) } else { Ok(()) }
+        if links == 0 { self.files.context.orphans.add(handle, &to.inode) } else { Ok(()) }
     }
 
     fn exchange(&self, attempt: Attempt<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {
@@ -274,7 +274,7 @@ impl Vfs {
         let Some(_locks) = lock_moving(attempt, &from.inode, Some(&to.inode)) else {
             return Ok(Done::NotYet);
         };
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let dotdot = |side: &Side<'_>| match crosses && side.is_directory() {
             true => dir::parent_entry(&side.inode).map(Some),
             false => Ok(None),

@@ -70,7 +70,7 @@ impl Vfs {
     /// changes, with no lock held and outside any other call of the volume.
     ///
     /// # Errors
-    /// Those of [`Files::check_changeable`](crate::file::Files::check_changeable); `NoSpace` if the
+    /// Those of `FileContext::check_changeable`; `NoSpace` if the
     /// block of the attributes is shared; a device failure.
     #[inline]
     pub(super) fn before_change(&self, inode: &InodeRef) -> Result<()> {
@@ -78,12 +78,12 @@ impl Vfs {
         if !self.has_privs(inode, privs) {
             return Ok(());
         }
-        self.files.watch(self.remove_before_change(inode, privs))
+        self.files.context.watch(self.remove_before_change(inode, privs))
     }
 
     #[cold]
     fn remove_before_change(&self, inode: &InodeRef, privs: Privs) -> Result<()> {
-        let _call = self.files.begin_call()?;
+        let _call = self.files.context.begin_call()?;
         self.remove_privs(inode, privs)?;
         MARK.set((Some(privs), true));
         Ok(())
@@ -122,10 +122,10 @@ impl Vfs {
         if inode.kind() != FileKind::Regular || !self.has_privs(inode, privs) {
             return Ok(());
         }
-        self.files.check_changeable(inode)?;
+        self.files.context.check_changeable(inode)?;
         let _exclusive = inode.lock().write();
         let _pin = inode.table_block()?;
-        let space = self.files.space();
+        let space = &self.files.context.space;
         let capability = match xattr::get(inode, CAPABILITY) {
             Ok(_) => Some(xattr::Change::plan(inode, CAPABILITY, None, xattr::Mode::Any)?),
             Err(_) => None,

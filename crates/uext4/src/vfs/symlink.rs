@@ -24,7 +24,7 @@ impl Vfs {
         owner: Owner,
     ) -> Result<InodeRef> {
         Self::check_name(name)?;
-        let block_size = self.files.space().layout().block_size as usize;
+        let block_size = self.files.context.space.layout().block_size as usize;
         if target.is_empty() || target.contains(&0) {
             return Err(Error::new(ErrorKind::InvalidArgument, "a target that no link can have"));
         }
@@ -32,7 +32,7 @@ impl Vfs {
             return Err(Error::new(ErrorKind::NameTooLong, "target of a symbolic link"));
         }
         let created = self.symlink_locked(dir, name, target, owner)?;
-        self.files.honour_dirsync_flags(&[dir])?;
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
         Ok(created)
     }
 
@@ -80,7 +80,7 @@ impl Vfs {
         if size == 0 || size >= u64::from(inode.space().layout().block_size) {
             return Err(corrupt("has an impossible length"));
         }
-        self.files.note_access(inode, false);
+        self.files.context.note_access(inode, false);
         let target = if inode.has_blocks() {
             let block = block_of(inode, FileBlock(0))?;
             let buffer = inode.cache().read(block, BlockKind::Plain)?;

@@ -41,7 +41,7 @@ impl Drop for ReleaseWriters<'_> {
 }
 
 fn run(files: &Files) {
-    let throttle = files.table().budget().throttle();
+    let throttle = files.context.table.budget().throttle();
     let _release = ReleaseWriters(throttle);
     let mut next_period = Instant::now() + PERIOD;
     loop {
@@ -49,7 +49,7 @@ fn run(files: &Files) {
         if throttle.wait_for_work(left) == FlusherWork::End {
             return;
         }
-        if files.is_read_only() {
+        if files.context.is_read_only() {
             // Writers learn the reason before they ask for room.
             throttle.stall(None);
             // Else waits of no length would follow each other from here on.
@@ -57,17 +57,17 @@ fn run(files: &Files) {
             continue;
         }
         if Instant::now() >= next_period {
-            files.write_back_expired();
-            files.table().budget().release_unused();
+            files.syncs.write_back_expired();
+            files.context.table.budget().release_unused();
             next_period = Instant::now() + PERIOD;
         }
-        files.write_back_background();
+        files.syncs.write_back_background();
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        self.files.table().budget().throttle().end();
+        self.files.context.table.budget().throttle().end();
         if let Some(thread) = self.thread.take() {
             // A flusher that panicked has nothing to report, because writeback errors are recorded
             // with inodes.

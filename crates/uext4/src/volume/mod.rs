@@ -128,7 +128,7 @@ impl Volume {
     /// Forgets the volume as a crash would: nothing more is written, the image needs recovery.
     pub fn abandon(self) {
         self.inner.end.lock().get_or_insert(Ok(()));
-        self.inner.vfs.files().set_read_only();
+        self.inner.vfs.files().context.set_read_only();
         self.inner.stop_flusher();
         let cause = Error::new(ErrorKind::ReadOnly, "the volume was abandoned");
         self.space().journal().stop_threads(cause);
@@ -140,8 +140,8 @@ impl Volume {
     /// The first writeback failure; a failed flush; an aborted journal.
     pub fn sync(&self) -> Result<()> {
         let files = self.inner.vfs.files();
-        let Some(_call) = files.begin_sync_call()? else { return Ok(()) };
-        self.watch(files.sync_all())
+        let Some(_call) = files.context.begin_sync_call()? else { return Ok(()) };
+        self.watch(files.syncs.sync_all())
     }
 
     /// Space of the volume.
@@ -204,8 +204,8 @@ impl Volume {
     /// `ReadOnly`; those of [`Space::trim`].
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let files = self.inner.vfs.files();
-        let _call = files.begin_call()?;
-        files.check_writable()?;
+        let _call = files.context.begin_call()?;
+        files.context.check_writable()?;
         self.watch(self.space().trim(start, len, min_len))
     }
 
@@ -245,7 +245,7 @@ impl Volume {
     /// Whether changes are refused.
     #[must_use]
     pub fn read_only(&self) -> bool {
-        self.inner.vfs.files().is_read_only()
+        self.inner.vfs.files().context.is_read_only()
     }
 
     /// The reason why the volume is read-only although it was not asked to be.
@@ -274,13 +274,13 @@ impl Volume {
     /// The volume's space, for measurements.
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
-        self.inner.vfs.files().space()
+        &self.inner.vfs.files().context.space
     }
 
     /// Cached pages and their limits, for measurements.
     #[must_use]
     pub fn page_budget(&self) -> &PageBudget {
-        self.inner.vfs.files().table().budget()
+        self.inner.vfs.files().context.table.budget()
     }
 
     /// Sets the hook that `errors=panic` calls when damage is found or the journal is aborted. It
@@ -289,19 +289,19 @@ impl Volume {
     ///
     /// The hook runs on any thread of the volume, with locks held: it must not use the volume.
     pub fn set_panic_hook(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
-        self.inner.vfs.files().damage().set_panic_hook(Box::new(hook));
+        self.inner.vfs.files().context.damage.set_panic_hook(Box::new(hook));
     }
 
     /// Returns the result. Damage that it names has the consequences of `errors=` first.
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
-        self.inner.vfs.files().watch(result)
+        self.inner.vfs.files().context.watch(result)
     }
 
     /// Runs an operation that may change the volume, unless that is being closed. Damage that it
     /// meets has the consequences of `errors=`.
     fn change<T>(&self, operation: impl FnOnce(&Vfs) -> Result<T>) -> Result<T> {
         let vfs = &self.inner.vfs;
-        let _call = vfs.files().begin_call()?;
+        let _call = vfs.files().context.begin_call()?;
         self.watch(operation(vfs))
     }
 }
@@ -327,26 +327,26 @@ impl Inner {
 
     fn end_once(&self, nameless: FilesWithoutName) -> Result<()> {
         let files = self.vfs.files();
-        let stopped = files.stop_calls();
+        let stopped = files.context.stop_calls();
         self.stop_flusher();
-        let journal = files.space().journal();
+        let journal = files.context.space.journal();
         if self.superblock.is_read_only_mount() {
-            files.note_clean_end();
+            files.context.note_clean_end();
             return stopped;
         }
         let deleted = match nameless {
-            FilesWithoutName::Delete => files.delete_all_unlinked(),
-            FilesWithoutName::Keep => files.delete_unlinked(),
+            FilesWithoutName::Delete => files.deletion.delete_all_unlinked(),
+            FilesWithoutName::Keep => files.deletion.delete_unlinked(),
         };
-        let was_unsynced = files.is_unsynced();
-        let synced = files.sync_all();
+        let was_unsynced = files.syncs.is_unsynced();
+        let synced = files.syncs.sync_all();
         let has_lost = synced.is_err() && (was_unsynced || journal.flush_gate().has_failed());
         self.has_lost.store(has_lost, Ordering::SeqCst);
-        files.set_read_only();
+        files.context.set_read_only();
         let emptied = journal.close();
         stopped.and(deleted).and(synced).and(emptied)?;
-        self.superblock.mark_clean(!files.orphans().is_empty())?;
-        files.note_clean_end();
+        self.superblock.mark_clean(!files.context.orphans.is_empty())?;
+        files.context.note_clean_end();
         Ok(())
     }
 }

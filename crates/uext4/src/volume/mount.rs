@@ -177,9 +177,9 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             live.mark_in_use(recorded_error)?;
             journal.begin()?;
             for problem in &orphan_problems {
-                let _ = files.watch::<()>(Err(problem.clone()));
+                let _ = files.context.watch::<()>(Err(problem.clone()));
             }
-            let started = files.clean_orphans().and_then(|problems| {
+            let started = files.deletion.clean_orphans().and_then(|problems| {
                 orphan_problems.extend(problems);
                 Flusher::start(&files)
             });

@@ -115,7 +115,7 @@ impl Volume {
             ("room_waits", room.waits),
             ("room_failures", room.failures),
         ];
-        counters.extend(self.inner.vfs.files().direct.counters());
+        counters.extend(self.inner.vfs.files().direct.stats.counters());
         counters
     }
 
@@ -126,24 +126,24 @@ impl Volume {
 
     fn levels(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
         let files = self.inner.vfs.files();
-        let (pages, (metadata, _)) = (files.table().budget(), journal.cache().occupancy());
+        let (pages, (metadata, _)) = (files.context.table.budget(), journal.cache().occupancy());
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let joins = &journal.stats().admission;
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let credits = |number: &AtomicU32| u64::from(number.load(Ordering::Relaxed));
         vec![
-            ("cache_bytes_max", files.options().cache_bytes),
+            ("cache_bytes_max", files.context.options.cache_bytes),
             ("page_bytes", u64::from(self.layout().block_size)),
             ("pages", count(pages.pages())),
             ("pages_dirty", count(pages.dirty())),
             ("metadata_blocks", count(metadata)),
-            ("group_maps", count(files.space().group_maps().0)),
-            ("inodes", count(files.table().count())),
+            ("group_maps", count(files.context.space.group_maps().0)),
+            ("inodes", count(files.context.table.count())),
             ("images_awaiting_checkpoint", count(journal.cache().logged().len())),
             ("images_awaiting_checkpoint_high_water", load(&journal.stats().images_high_water)),
             ("writes_waiting_for_room", self.room().waiting),
             ("read_only", u64::from(self.read_only())),
-            ("unsynced", u64::from(files.is_unsynced())),
+            ("unsynced", u64::from(files.syncs.is_unsynced())),
             ("credits_high_water", credits(&joins.credits_high_water)),
             ("credits_reserved", credits(&joins.reserved)),
             ("credits_reserved_high_water", credits(&joins.reserved_high_water)),

@@ -4,17 +4,22 @@
 //! Locking: the handle ends before the read-side critical section of the overwrite begins, because
 //! a thread in one must not wait for a handle.
 
-use super::Files;
 use crate::error::Result;
+use crate::file::direct::DirectIo;
 use crate::inode::Inode;
 
-pub(super) fn start_handle(files: &Files, inode: &Inode, offset: u64, len: usize) -> Result<()> {
-    if offset.saturating_add(len as u64) > inode.size() || files.is_read_only() {
+pub(super) fn start_handle(
+    direct: &DirectIo,
+    inode: &Inode,
+    offset: u64,
+    len: usize,
+) -> Result<()> {
+    if offset.saturating_add(len as u64) > inode.size() || direct.context.is_read_only() {
         return Ok(());
     }
     let _pin = inode.table_block()?;
-    files.direct.dax_handles.add(1);
-    files.space.journal().run(1, |handle| {
+    direct.stats.dax_handles.add(1);
+    direct.context.space.journal().run(1, |handle| {
         inode.update(handle, |attributes| {
             attributes.touch_content();
         })

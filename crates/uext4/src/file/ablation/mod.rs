@@ -19,7 +19,7 @@ mod unwritten;
 
 pub(super) use deferred_completion::{Completion, CompletionWorker};
 
-use super::Files;
+use super::direct::DirectIo;
 use super::writeback::{Part, Writeback};
 use crate::alloc::Space;
 use crate::config::{DaxOverwrite, DioCompletion, FsyncBatch, MountOptions, WritebackMode};
@@ -110,13 +110,13 @@ impl Ablations {
     /// Starts a handle for an overwrite in DAX mode, if that is chosen.
     pub(super) fn before_dax_overwrite(
         &self,
-        files: &Files,
+        direct: &DirectIo,
         inode: &Inode,
         offset: u64,
         len: usize,
     ) -> Result<()> {
         if self.journals_dax {
-            journaled_dax::start_handle(files, inode, offset, len)
+            journaled_dax::start_handle(direct, inode, offset, len)
         } else {
             Ok(())
         }

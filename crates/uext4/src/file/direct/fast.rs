@@ -8,7 +8,7 @@
 //! does its I/O itself executes no locked instruction. The time of the last write changes at most
 //! once in a tick of the clock.
 
-use super::super::Files;
+use super::DirectIo;
 use crate::config::Atime;
 use crate::error::{Error, Result};
 use crate::inode::{CountedReadGuard, DirectIoState, Inode};
@@ -23,7 +23,7 @@ pub(super) struct PlacedRange<'a> {
     pub(super) at: u64,
 }
 
-impl Files {
+impl DirectIo {
     /// Reads a range, if all of it can be read on the fast path.
     pub(in crate::file) fn read_fast(
         &self,
@@ -35,16 +35,16 @@ impl Files {
         let _reading = direct_io.read_lock()?;
         let (place, first) = self.find_inside(direct_io, offset, buf.len())?;
         let result = if first == buf.len() {
-            self.load(inode, place, buf)
+            self.context.load(inode, place, buf)
         } else {
             self.for_pieces(direct_io, offset, buf.len(), first, |place, range| {
-                self.load(inode, place, &mut buf[range])
+                self.context.load(inode, place, &mut buf[range])
             })?
         };
         if self.keeps_access_times() {
             inode.note_direct_read(direct_io);
         }
-        let stats = &self.direct;
+        let stats = &self.stats;
         if inode.is_dax() { &stats.dax_reads } else { &stats.reads }.add(1);
         let error = |e| Error::io(format!("reading {} bytes of {}", buf.len(), inode.ino()), e);
         Some(result.map(|()| buf.len()).map_err(error))
@@ -64,7 +64,7 @@ impl Files {
         Some(result.map(|()| buf.len()).map_err(error))
     }
 
-    /// The part of [`Files::write_fast`] that every overwrite executes. Behind stores past the
+    /// The part of [`DirectIo::write_fast`] that every overwrite executes. Behind stores past the
     /// caches a processor continues only until its store queue is full, or until one load needs the
     /// bytes of two stores. So this has as few stores as possible, and no copied result
     /// (docs/direct-io.md).
@@ -92,19 +92,19 @@ impl Files {
         // A failed write may also have changed bytes.
         inode.note_direct_write(direct_io);
         if inode.is_dax() {
-            self.direct.dax_overwrites.add(1);
+            self.stats.dax_overwrites.add(1);
         } else {
-            self.direct.overwrites.add(1);
-            self.direct.inline.add(1);
+            self.stats.overwrites.add(1);
+            self.stats.inline.add(1);
         }
         Some(result)
     }
 
     #[inline]
     fn put(&self, inode: &Inode, at: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
-        match durable && self.options.barrier {
-            true => self.cache().device().write_fua(at, bytes),
-            false => self.store(inode, at, bytes),
+        match durable && self.context.options.barrier {
+            true => self.context.cache().device().write_fua(at, bytes),
+            false => self.context.store(inode, at, bytes),
         }
     }
 
@@ -135,7 +135,7 @@ impl Files {
     }
 
     pub(in crate::file) fn keeps_access_times(&self) -> bool {
-        self.options.atime != Atime::None && !self.is_read_only()
+        self.context.options.atime != Atime::None && !self.context.is_read_only()
     }
 
     /// Whether an overwrite changes nothing but bytes. If it is to be `durable`, the mapping has to
@@ -150,11 +150,11 @@ impl Files {
     ) -> bool {
         let is_mapping_durable = || {
             let tid = inode.sync_tid(true);
-            tid.is_none_or(|tid| self.space.journal().is_durable(tid))
+            tid.is_none_or(|tid| self.context.space.journal().is_durable(tid))
         };
         direct_io.is_overwritable()
-            && !self.is_read_only()
-            && !self.is_closing()
+            && !self.context.is_read_only()
+            && !self.context.is_closing()
             && (!durable || is_mapping_durable())
     }
 
@@ -234,7 +234,7 @@ impl Files {
         len: usize,
         find: impl Fn(FileBlock) -> Option<(BlockNo, u32)>,
     ) -> Option<(u64, usize)> {
-        let block_size = self.block_size();
+        let block_size = self.context.block_size();
         // Shifts, because a division would take longer than everything else here.
         let shift = block_size.trailing_zeros();
         let block = FileBlock(u32::try_from(offset >> shift).ok()?);

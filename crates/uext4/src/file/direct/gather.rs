@@ -9,8 +9,8 @@
 //! Locking: the files exclusively, by inode number. Then, for a group, writeback locks, which are
 //! only tried, as group writeback does. Waits for space happen with file locks held only.
 
-use super::super::Files;
 use super::super::writeback::Part;
+use super::DirectIo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
 use crate::inode::{DirectIoState, ExclusiveGuard, Inode, InodeRef, WritebackState};
@@ -87,13 +87,13 @@ struct Plan<'a> {
     end: u64,
 }
 
-impl Files {
+impl DirectIo {
     /// Does all the writes. Each has its result on return. The caller holds no lock.
     pub(super) fn write_gathered(&self, writes: &mut [GatheredWrite<'_>]) {
         while writes.iter().any(GatheredWrite::is_open) {
             let round = self.choose(writes);
-            self.direct.groups.add(1);
-            self.direct.grouped.add(round.len() as u64);
+            self.stats.groups.add(1);
+            self.stats.grouped.add(round.len() as u64);
             self.write_round(writes, &round);
         }
         for write in writes.iter_mut().filter(|write| write.done > 0) {
@@ -101,7 +101,7 @@ impl Files {
             if !is_sync && !write.durable {
                 continue;
             }
-            if let Err(error) = self.sync(write.inode, !is_sync) {
+            if let Err(error) = self.syncs.sync(write.inode, !is_sync) {
                 write.done = 0;
                 write.result = Some(Err(error));
             }
@@ -115,7 +115,8 @@ impl Files {
         let mut chosen = Vec::new();
         for (index, write) in writes.iter().enumerate().filter(|(_, write)| write.is_open()) {
             let rest = write.offset + write.data.len() as u64;
-            let (first, end) = (self.block_at(write.chunk().offset), self.block_from(rest));
+            let (first, end) =
+                (self.context.block_at(write.chunk().offset), self.context.block_from(rest));
             let ino = write.inode.ino().get();
             let is_free = |&(other, from, to): &(u32, FileBlock, FileBlock)| {
                 other != ino || to <= first || from >= end
@@ -137,8 +138,8 @@ impl Files {
         for &index in round {
             let chunk = writes[index].chunk();
             match self.check_write(&chunk) {
-                Ok(()) if self.is_journaled(chunk.inode) => {
-                    let written = self.write_locked(chunk.inode, chunk.offset, chunk.data);
+                Ok(()) if self.context.is_journaled(chunk.inode) => {
+                    let written = self.writer.write_locked(chunk.inode, chunk.offset, chunk.data);
                     note(&mut writes[index], chunk.data.len(), written);
                 }
                 Ok(()) => ready.push((index, chunk)),
@@ -160,19 +161,17 @@ impl Files {
     }
 
     fn check_write(&self, chunk: &Chunk<'_>) -> Result<()> {
-        self.check_changeable(chunk.inode)?;
-        self.check_end(chunk.end())?;
-        self.check_append_only(chunk.inode, chunk.offset, chunk.data)?;
-        self.finish_truncate_before(chunk.inode, chunk.end())?;
-        if self.is_journaled(chunk.inode) {
+        self.context.check_changeable(chunk.inode)?;
+        self.writer.check_write(chunk.inode, chunk.offset, chunk.data)?;
+        if self.context.is_journaled(chunk.inode) {
             return Ok(());
         }
         if chunk.inode.direct_io_or_init().is_cached() {
-            self.direct.cached.add(u64::from(!chunk.inode.pages().map.is_empty()));
+            self.stats.cached.add(u64::from(!chunk.inode.pages().map.is_empty()));
             self.drop_pages(
                 chunk.inode,
-                self.block_at(chunk.offset),
-                self.block_from(chunk.end()),
+                self.context.block_at(chunk.offset),
+                self.context.block_from(chunk.end()),
             )?;
         }
         Ok(())
@@ -193,18 +192,14 @@ impl Files {
     fn write_alone(&self, mut chunk: Chunk<'_>) -> Result<usize> {
         let mut has_reclaimed = false;
         loop {
-            let releases = self.space.releases();
+            let releases = self.context.space.releases();
             match self.write_chunks(&[chunk], true) {
                 Ok(_) => return Ok(chunk.data.len()),
                 Err(error) if *error.kind() == ErrorKind::NoSpace => {
-                    // As in a buffered write that finds no space.
-                    if self.space.discard_preallocations() {
-                    } else if !has_reclaimed {
-                        self.reclaim_space();
-                        has_reclaimed = true;
-                    } else if !self.space.reclaim_blocks(releases)? {
+                    if !self.syncs.make_room(&mut has_reclaimed, releases)? {
                         let half = chunk.offset + chunk.data.len() as u64 / 2;
-                        let len = (half - half % self.block_size()).saturating_sub(chunk.offset);
+                        let len =
+                            (half - half % self.context.block_size()).saturating_sub(chunk.offset);
                         if len == 0 {
                             return Err(error);
                         }
@@ -239,14 +234,15 @@ impl Files {
     /// Keeps writes in place out of blocks that are about to be written in part, because zeroes may
     /// be put around the part.
     fn exclude_in_place<'a>(&self, chunks: &[Chunk<'a>]) -> Result<Vec<ExclusiveGuard<'a>>> {
-        let is_whole = |at: u64| at.is_multiple_of(self.block_size());
+        let is_whole = |at: u64| at.is_multiple_of(self.context.block_size());
         let meets_some = |chunk: &&Chunk<'_>| {
             let direct_io = chunk.inode.direct_io();
             direct_io.is_some_and(DirectIoState::allows_in_place)
                 && !(is_whole(chunk.offset) && is_whole(chunk.end()))
         };
         let exclude = |chunk: &Chunk<'a>| {
-            let (first, end) = (self.block_at(chunk.offset), self.block_from(chunk.end()));
+            let (first, end) =
+                (self.context.block_at(chunk.offset), self.context.block_from(chunk.end()));
             chunk.inode.drain_direct_io(first, end)
         };
         chunks.iter().filter(meets_some).map(exclude).collect()
@@ -266,10 +262,10 @@ impl Files {
             let before = (plan.holes, plan.unwritten);
             self.plan_chunk_of(&mut plan, chunk)?;
             let counter = match () {
-                () if chunk.end() > inode.size() => &self.direct.extending,
-                () if plan.holes > before.0 => &self.direct.holes,
-                () if plan.unwritten > before.1 => &self.direct.unwritten,
-                () => &self.direct.held,
+                () if chunk.end() > inode.size() => &self.stats.extending,
+                () if plan.holes > before.0 => &self.stats.holes,
+                () if plan.unwritten > before.1 => &self.stats.unwritten,
+                () => &self.stats.held,
             };
             counter.add(1);
         }
@@ -277,8 +273,9 @@ impl Files {
     }
 
     fn plan_chunk_of<'a>(&self, plan: &mut Plan<'a>, chunk: &Chunk<'a>) -> Result<()> {
-        let block_size = self.block_size();
-        let (mut at, last) = (self.block_at(chunk.offset), self.block_from(chunk.end()));
+        let block_size = self.context.block_size();
+        let (mut at, last) =
+            (self.context.block_at(chunk.offset), self.context.block_from(chunk.end()));
         while at < last {
             let mapping = lookup(plan.inode, at)?;
             let end = mapping.end().min(last);
@@ -295,7 +292,7 @@ impl Files {
             } else {
                 for block in at.get()..end.get() {
                     let at = FileBlock(block);
-                    plan.pages.push((at, self.new_page(at, chunk.offset, chunk.data)));
+                    plan.pages.push((at, self.context.new_page(at, chunk.offset, chunk.data)));
                 }
                 let into = if mapping.state == State::Hole {
                     &mut plan.holes
@@ -370,8 +367,8 @@ impl Files {
             let pages = std::mem::take(&mut plan.pages);
             parts.push(Part { pages, size, ..Part::of_attributes(plan.inode) });
         }
-        self.writeback.write_and_map(&mut parts, false)?;
-        let epoch = self.space.journal().flush_gate().epoch();
+        self.context.writeback.write_and_map(&mut parts, false)?;
+        let epoch = self.context.space.journal().flush_gate().epoch();
         plans.iter().for_each(|plan| plan.inode.note_written(epoch));
         Ok(())
     }
@@ -386,7 +383,7 @@ impl Files {
             plain().zip(&views).map(|((offset, _), bufs)| WriteRun { offset: *offset, bufs });
         let runs: Vec<WriteRun<'_>> = runs.collect();
         let error = |e| Error::io(format!("writing {} runs", runs.len()), e);
-        self.cache().device().write_many(&runs).map_err(error)
+        self.context.cache().device().write_many(&runs).map_err(error)
     }
 }
 

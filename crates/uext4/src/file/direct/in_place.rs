@@ -1,10 +1,11 @@
 //! Direct writes to unwritten blocks: first the data, in place and without a lock, then the
 //! mapping.
 //!
-//! What: [`Files::write_in_place`] for one write, [`Files::convert`] for those of a queue: writes
-//! of whole blocks, inside the file, whose blocks are allocated and at least in part unwritten.
-//! Their bytes go to these blocks as those of an overwrite do, and no reader sees them there. Then,
-//! before the writes are acknowledged, one handle converts up to 64 such runs to written ones.
+//! What: [`DirectIo::write_in_place`] for one write, [`DirectIo::convert`] for those of a queue:
+//! writes of whole blocks, inside the file, whose blocks are allocated and at least in part
+//! unwritten. Their bytes go to these blocks as those of an overwrite do, and no reader sees them
+//! there. Then, before the writes are acknowledged, one handle converts up to 64 such runs to
+//! written ones.
 //! Invariants: data is on the device before the handle that converts starts. **The blocks that are
 //! converted are the blocks that were written to**: if in between a mapping of the file was
 //! removed, a page was put in, or an unwritten block was zeroed, nothing is converted and the write
@@ -15,8 +16,8 @@
 //! waits for a grace period never holds anything that a conversion in its section waits for.
 //! Kernel counterpart: `ext4_dio_write_end_io`, `ext4_convert_unwritten_extents`, `dioread_nolock`.
 
-use super::super::Files;
 use super::super::writeback::{Part, Pending, PendingBlocks};
+use super::DirectIo;
 use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
@@ -48,7 +49,7 @@ impl Conversion {
     }
 }
 
-impl Files {
+impl DirectIo {
     /// Writes a range in place, if all of it has blocks and some of them are unwritten. `None`:
     /// nothing visible has changed, and the caller takes another path.
     pub(super) fn write_in_place(
@@ -73,14 +74,14 @@ impl Files {
         if !one.is_done {
             return None;
         }
-        let synced = if durable { self.sync(inode, true) } else { Ok(()) };
+        let synced = if durable { self.syncs.sync(inode, true) } else { Ok(()) };
         Some(synced.map(|()| buf.len()))
     }
 
     fn write_places(&self, inode: &Inode, places: &Places<'_>, buf: &[u8]) -> io::Result<()> {
         let mut done = 0;
         for piece in places.pieces() {
-            self.store(inode, piece.at, &buf[done..done + piece.len])?;
+            self.context.store(inode, piece.at, &buf[done..done + piece.len])?;
             done += piece.len;
         }
         Ok(())
@@ -103,12 +104,12 @@ impl Files {
         match self.convert_those(inode, list) {
             Ok(()) => {
                 let count = list.iter().filter(|one| one.is_done).count();
-                self.direct.in_place.add(count as u64);
+                self.stats.in_place.add(count as u64);
                 self.learn_again(inode, direct_io, version, list);
             }
             // Writing each alone shows which one fails.
             Err(error) => {
-                self.watch_dropped::<()>(Err(error));
+                self.context.watch_dropped::<()>(Err(error));
                 list.iter_mut().for_each(|one| one.is_done = false);
             }
         }
@@ -120,8 +121,8 @@ impl Files {
         let mut part = Part::of_attributes(inode);
         let mut at = FileBlock(0);
         for one in list.iter_mut().filter(|one| one.is_done) {
-            at = at.max(self.block_at(one.offset));
-            let last = self.block_from(one.end());
+            at = at.max(self.context.block_at(one.offset));
+            let last = self.context.block_from(one.end());
             let before = part.pending.len();
             while at < last {
                 let mapping = lookup(inode, at)?;
@@ -143,15 +144,15 @@ impl Files {
                 at = end;
             }
             one.was_written = part.pending.len() == before;
-            self.direct.unwritten.add(u64::from(!one.was_written));
-            self.direct.overwrites.add(u64::from(one.was_written));
+            self.stats.unwritten.add(u64::from(!one.was_written));
+            self.stats.overwrites.add(u64::from(one.was_written));
         }
         if part.pending.is_empty() {
             return Ok(());
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
         self.reserve_conversion(inode, blocks, true)?;
-        let mapped = self.writeback.map(std::slice::from_mut(&mut part), false);
+        let mapped = self.context.writeback.map(std::slice::from_mut(&mut part), false);
         // A smaller reservation cannot fail.
         let smaller = self.reserve_conversion(inode, blocks, false);
         debug_assert!(smaller.is_ok(), "a reservation grew by a conversion");
@@ -181,7 +182,7 @@ impl Files {
         list: &[Conversion],
     ) {
         for one in list.iter().filter(|one| one.is_done && one.was_written) {
-            let at = self.block_at(one.offset);
+            let at = self.context.block_at(one.offset);
             if direct_io.find(at).is_some() {
                 continue;
             }

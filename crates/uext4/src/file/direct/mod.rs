@@ -1,6 +1,6 @@
 //! Direct I/O: reads and writes of file blocks past the page cache.
 //!
-//! What: [`Files::read_direct`] and [`Files::write_direct`] do one request; `queue` has many in
+//! What: [`DirectIo::read`] and [`DirectIo::write`] do one request; `queue` has many in
 //! flight. Reads of written blocks and overwrites of them go straight to the device (`fast`), in
 //! several pieces if necessary (`pieces`). So do writes to unwritten blocks, which are converted
 //! afterwards (`in_place`). All other requests take the slow path, with the file's lock (reads
@@ -15,6 +15,7 @@
 //! then writeback locks.
 //! Kernel counterpart: `ext4_file_read_iter`, `ext4_dio_write_iter`, `fs/iomap/direct-io.c`.
 
+mod dax;
 mod fast;
 mod gather;
 mod in_place;
@@ -30,12 +31,17 @@ pub use registered_files::DirectFile;
 pub(super) use requests::end_write;
 pub(super) use stats::DirectStats;
 
-use super::Files;
+use super::FileContext;
+use super::read::PageReader;
+use super::sync::Syncs;
+use super::truncate::Truncation;
+use super::write::PageWriter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup, written_leaf};
 use crate::inode::{DirectIoState, Inode, InodeRef};
 use gather::GatheredWrite;
 use std::ops::Range;
+use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
 
 /// Offset and length of each direct request are multiples of this, in bytes: the sector size that
@@ -45,14 +51,36 @@ pub const DIRECT_ALIGNMENT: u64 = 512;
 /// they are dropped.
 const MISSES_MAX: u32 = 8;
 
-impl Files {
+/// Reads and writes past the page cache.
+#[derive(Debug)]
+pub(crate) struct DirectIo {
+    pub(super) context: Arc<FileContext>,
+    reader: Arc<PageReader>,
+    truncation: Arc<Truncation>,
+    syncs: Arc<Syncs>,
+    writer: Arc<PageWriter>,
+    pub(crate) stats: DirectStats,
+}
+
+impl DirectIo {
+    pub(super) fn new(writer: &Arc<PageWriter>) -> Self {
+        Self {
+            context: Arc::clone(&writer.context),
+            reader: Arc::clone(&writer.reader),
+            truncation: Arc::clone(&writer.truncation),
+            syncs: Arc::clone(&writer.syncs),
+            writer: Arc::clone(writer),
+            stats: DirectStats::default(),
+        }
+    }
+
     /// Reads from byte `offset` into `buf`, past the page cache. Returns the number of bytes, which
     /// is smaller than asked only at the end of the file.
     ///
     /// # Errors
     /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; a corrupt
     /// tree; a device failure.
-    pub fn read_direct(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
         check_alignment(offset, buf.len())?;
         if buf.is_empty() {
             return Ok(0);
@@ -72,8 +100,8 @@ impl Files {
     ///
     /// # Errors
     /// `InvalidArgument` unless offset and length are multiples of [`DIRECT_ALIGNMENT`]; else those
-    /// of [`Files::write`].
-    pub fn write_direct(
+    /// of [`PageWriter::write`].
+    pub(crate) fn write(
         &self,
         inode: &InodeRef,
         offset: u64,
@@ -106,7 +134,7 @@ impl Files {
     /// Reads on the slow path, under the file's lock: from pages where there are some, else from
     /// the device, and zeroes where nothing is written. Puts no page in.
     pub(super) fn read_slowly(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.direct.slow_reads.add(1);
+        self.stats.slow_reads.add(1);
         let _shared = inode.lock().read();
         let size = inode.size();
         let wanted = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -114,8 +142,8 @@ impl Files {
         if count == 0 {
             return Ok(0);
         }
-        self.note_access(inode, false);
-        self.read_around(inode, offset, &mut buf[..count])?;
+        self.context.note_access(inode, false);
+        self.reader.read_around(inode, offset, &mut buf[..count])?;
         Ok(count)
     }
 
@@ -130,10 +158,10 @@ impl Files {
         self.prepare(inode, offset, len, false)
     }
 
-    /// As [`Files::prepare_direct`]; with `writes` also for writes to unwritten blocks.
+    /// As [`DirectIo::prepare_direct`]; with `writes` also for writes to unwritten blocks.
     fn prepare(&self, inode: &Inode, offset: u64, len: usize, writes: bool) -> Result<()> {
         let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
-        if !is_plain || self.is_journaled(inode) {
+        if !is_plain || self.context.is_journaled(inode) {
             return Ok(());
         }
         let direct_io = inode.direct_io_or_init();
@@ -179,9 +207,9 @@ impl Files {
             return Ok(());
         }
         let mut state = inode.writeback();
-        self.writeback.write_back(inode, &mut state)?;
+        self.context.writeback.write_back(inode, &mut state)?;
         if inode.pages().map.dirty() == 0 {
-            self.discard_pages(inode, first, end);
+            self.truncation.discard_pages(inode, first, end);
         }
         Ok(())
     }
@@ -198,7 +226,8 @@ impl Files {
         let version = direct_io.version();
         let size = inode.size();
         direct_io.learn(version, None, size);
-        let (mut at, last) = (self.block_at(range.start), self.block_from(range.end.min(size)));
+        let (mut at, last) =
+            (self.context.block_at(range.start), self.context.block_from(range.end.min(size)));
         while at < last {
             if let Some((_, len)) = direct_io.find(at) {
                 at = at.plus(len);
@@ -224,28 +253,6 @@ impl Files {
             }
         }
         Ok(())
-    }
-
-    /// [`Files::fold_direct_times`] for a reader of the attributes. While the volume is being
-    /// closed only the closing thread does it. Otherwise: a reader takes the time of a write; the
-    /// volume writes the attributes out; the reader puts the time into attributes that are never
-    /// written again.
-    pub(crate) fn show_direct_times(&self, inode: &Inode) {
-        if !inode.has_lazy_direct_times() {
-            return;
-        }
-        let inside = self.try_begin_call();
-        if inside.is_some() || self.is_read_only() {
-            self.fold_direct_times(inode);
-        }
-    }
-
-    /// Brings the lazy timestamps of direct accesses into the attributes. The caller is in a call
-    /// of the volume, or closes it.
-    pub(crate) fn fold_direct_times(&self, inode: &Inode) {
-        if inode.fold_direct_times() {
-            self.set_access_time(inode, || Some(()));
-        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Ranges that lie in several pieces on the device: their places, and requests of a queue that are
 //! split.
 //!
-//! What: [`Files::places_to_read`] and [`Files::places_to_write`] find a range that lies in up to
-//! [`PIECES_MAX`] pieces, and tell whether blocks have to be converted after writing it
+//! What: [`DirectIo::places_to_read`] and [`DirectIo::places_to_write`] find a range that lies in
+//! up to [`PIECES_MAX`] pieces, and tell whether blocks have to be converted after writing it
 //! (`in_place`). A [`Split`] keeps the pieces of a request that have come back until all have.
 //! Invariants: pieces are in the order of the file and cover the range. One read-side critical
 //! section covers all pieces of a request, from before the look-up of the first to the end of the
 //! last. There is no allocation.
 
-use super::super::Files;
+use super::DirectIo;
 use crate::inode::{CountedReadGuard, DirectIoState, Inode, Version};
 use std::io;
 use uext4_device::IoBuf;
@@ -71,7 +71,7 @@ impl<'a> Places<'a> {
     }
 }
 
-impl Files {
+impl DirectIo {
     /// The places of a range to be read, if all of it is known to be written.
     pub(super) fn places_to_read<'a>(
         &self,
@@ -107,7 +107,7 @@ impl Files {
             let may = self.may_overwrite(inode, direct_io, durable);
             return may.then_some(Places { guard, pieces, converts: None });
         }
-        let is_whole = |at: u64| at.is_multiple_of(self.block_size());
+        let is_whole = |at: u64| at.is_multiple_of(self.context.block_size());
         let may = direct_io.allows_in_place() && is_whole(offset) && is_whole(len as u64);
         may.then_some(Places { guard, pieces, converts: Some(version) })
     }

@@ -12,7 +12,7 @@
 //! have to wait for requests of its own.
 //! Locking: a pure overwrite takes no lock but the queue's own; see `requests`.
 
-use super::super::Files;
+use super::DirectIo;
 use super::gather::GatheredWrite;
 use super::in_place::Conversion;
 use super::registered_files::{DirectFile, RegisteredFiles};
@@ -79,7 +79,7 @@ pub struct DirectDone {
 /// have not been started may not be done.
 #[derive(Debug)]
 pub struct DirectQueue {
-    files: Arc<Files>,
+    direct: Arc<DirectIo>,
     requests: Arc<Requests>,
     registered: RegisteredFiles,
     /// Pushed, and not looked at yet.
@@ -95,15 +95,15 @@ pub struct DirectQueue {
 }
 
 impl DirectQueue {
-    pub(crate) fn new(files: &Arc<Files>, options: DirectOptions) -> Result<Self> {
+    pub(crate) fn new(direct: &Arc<DirectIo>, options: DirectOptions) -> Result<Self> {
         let DirectOptions { depth, polled, memory } = options;
-        let device = files.cache().device();
+        let device = direct.context.cache().device();
         let device = device
             .queue(QueueOptions { depth: device_depth(depth), polled, memory })
             .map_err(|e| Error::io(format!("making a queue of {depth} requests"), e))?;
-        let requests = Requests::new(Arc::clone(files), device, depth)?;
+        let requests = Requests::new(Arc::clone(direct), device, depth)?;
         Ok(Self {
-            files: Arc::clone(files),
+            direct: Arc::clone(direct),
             requests: Arc::new(requests),
             registered: RegisteredFiles::default(),
             pushed: Vec::with_capacity(depth),
@@ -236,7 +236,7 @@ impl DirectQueue {
     fn do_waiting(&mut self, done: &mut Vec<DirectDone>) {
         let mut writes = Vec::new();
         let waiting = std::mem::take(&mut self.waiting);
-        let entered = self.files.begin_call();
+        let entered = self.direct.context.begin_call();
         for request in waiting {
             if let (Err(error), true) = (&entered, request.op != DirectOp::Read) {
                 done.push(refuse(request, error.clone()));
@@ -263,7 +263,7 @@ impl DirectQueue {
                 )
             })
             .collect();
-        self.files.write_gathered(&mut gathered);
+        self.direct.write_gathered(&mut gathered);
         let results: Vec<Result<usize>> =
             gathered.into_iter().map(GatheredWrite::into_result).collect();
         for (request, result) in writes.into_iter().zip(results) {
@@ -273,14 +273,14 @@ impl DirectQueue {
 
     fn tell(&self, request: DirectRequest, result: Result<usize>, done: &mut Vec<DirectDone>) {
         let DirectRequest { tag, buf, .. } = request;
-        done.push(DirectDone { tag, buf, result: self.files.watch(result) });
+        done.push(DirectDone { tag, buf, result: self.direct.context.watch(result) });
     }
 
     /// Converts the blocks that writes in place have put data in. Does those writes again whose
     /// blocks cannot be converted any more.
     fn convert(&mut self, done: &mut Vec<DirectDone>) {
         let mut ended = std::mem::take(&mut self.ended.in_place);
-        let entered = self.files.begin_call();
+        let entered = self.direct.context.begin_call();
         if let Err(error) = &entered {
             // The data in unwritten blocks is invisible.
             done.extend(ended.drain(..).map(|one| refuse(one.request, error.clone())));
@@ -295,10 +295,10 @@ impl DirectQueue {
             };
             list.extend(ended[..count].iter().map(conversion));
             let inode = &self.registered[file];
-            self.files.convert(inode, &mut list);
+            self.direct.convert(inode, &mut list);
             let is_durable = |one: &InPlace| one.request.op == DirectOp::WriteDurable;
             let synced = match ended[..count].iter().any(is_durable) {
-                true => self.files.sync(inode, true),
+                true => self.direct.syncs.sync(inode, true),
                 false => Ok(()),
             };
             for (one, conversion) in ended.drain(..count).zip(list.drain(..)) {
@@ -334,20 +334,20 @@ impl DirectQueue {
             self.requests.settle();
         }
         let writes = request.op != DirectOp::Read;
-        if let Err(error) = self.files.prepare(inode, offset, len, writes) {
-            let error = self.files.watch::<()>(Err(error)).err();
+        if let Err(error) = self.direct.prepare(inode, offset, len, writes) {
+            let error = self.direct.context.watch::<()>(Err(error)).err();
             done.extend(error.map(|error| refuse(request, error)));
             return None;
         }
         request = self.requests.starting().push(inode, request).err()?;
         let result = match request.op {
-            DirectOp::Read => match self.files.read_fast(inode, offset, &mut request.buf) {
+            DirectOp::Read => match self.direct.read_fast(inode, offset, &mut request.buf) {
                 Some(read) => read,
-                None => self.files.read_slowly(inode, offset, &mut request.buf),
+                None => self.direct.read_slowly(inode, offset, &mut request.buf),
             },
             DirectOp::Write | DirectOp::WriteDurable => {
                 let durable = request.op == DirectOp::WriteDurable;
-                let written = self.files.write_fast(inode, offset, &request.buf, durable);
+                let written = self.direct.write_fast(inode, offset, &request.buf, durable);
                 let Some(written) = written else { return Some(request) };
                 written
             }

@@ -11,7 +11,7 @@
 //! the device and for leaf locks only. A helper tries it, so helping waits for nothing but the
 //! device. If only the ring's own thread can ask for completions, the helper takes the ring over.
 
-use super::super::Files;
+use super::DirectIo;
 use super::pieces::{PIECES_MAX, Split};
 use super::queue::{DirectDone, DirectOp, DirectRequest};
 use super::registered_files::DirectFile;
@@ -26,7 +26,7 @@ use uext4_device::{DeviceQueue, IoBuf, QueueDone, QueueOptions};
 /// The requests of one queue that are on the device.
 #[derive(Debug)]
 pub(super) struct Requests {
-    files: Arc<Files>,
+    direct: Arc<DirectIo>,
     inner: Mutex<Inner>,
     /// The worker of `dio_completion=deferred`.
     worker: Option<CompletionWorker>,
@@ -106,13 +106,13 @@ pub(super) fn device_depth(depth: usize) -> usize {
 
 impl Requests {
     pub(super) fn new(
-        files: Arc<Files>,
+        direct: Arc<DirectIo>,
         device: Box<dyn DeviceQueue>,
         depth: usize,
     ) -> Result<Self> {
         Ok(Self {
-            worker: files.ablations.completion_worker()?,
-            files,
+            worker: direct.context.ablations.completion_worker()?,
+            direct,
             inner: Mutex::new(
                 LockRank::Requests,
                 Inner {
@@ -169,7 +169,7 @@ impl Requests {
     pub(super) fn starting(&self) -> Starting<'_> {
         let mut inner = self.inner.lock();
         inner.owner = thread::slot();
-        Starting::new(&self.files, inner)
+        Starting::new(&self.direct, inner)
     }
 
     /// Starts the requests that were handed to the device.
@@ -264,7 +264,7 @@ impl Requests {
     ) {
         let Slot { file, op, offset, tag, token, converts, .. } = slot;
         let inode = inode_of(&inner.inodes, file);
-        let stats = &self.files.direct;
+        let stats = &self.direct.stats;
         if helps {
             stats.helped.add(1);
         }
@@ -280,7 +280,7 @@ impl Requests {
         if op == DirectOp::Read {
             stats.reads.add(1);
             let direct_io = inode.direct_io().expect("the section of a request has begun");
-            if self.files.keeps_access_times() {
+            if self.direct.keeps_access_times() {
                 inode.note_direct_read(direct_io);
             }
             direct_io.read_unlock(token);

@@ -5,7 +5,7 @@
 //! Invariants: those of `requests`; a look-up takes no lock and reads no tree.
 //! Locking: a [`Starting`] holds the queue's lock.
 
-use super::super::Files;
+use super::DirectIo;
 use super::fast::PlacedRange;
 use super::pieces::Piece;
 use super::queue::{DirectOp, DirectRequest};
@@ -16,13 +16,13 @@ use uext4_device::{QueueOp, QueueRequest};
 
 /// The right to start requests of a queue.
 pub(super) struct Starting<'a> {
-    files: &'a Files,
+    direct: &'a DirectIo,
     inner: MutexGuard<'a, Inner>,
 }
 
 impl<'a> Starting<'a> {
-    pub(super) fn new(files: &'a Files, inner: MutexGuard<'a, Inner>) -> Self {
-        Self { files, inner }
+    pub(super) fn new(direct: &'a DirectIo, inner: MutexGuard<'a, Inner>) -> Self {
+        Self { direct, inner }
     }
 
     /// Hands a request to the device, if nothing has to be done but its I/O; else returns it.
@@ -34,18 +34,18 @@ impl<'a> Starting<'a> {
         let (offset, len) = (request.offset, request.buf.len());
         let durable = request.op == DirectOp::WriteDurable;
         let place = match request.op {
-            DirectOp::Read => self.files.place_to_read(inode, offset, len),
+            DirectOp::Read => self.direct.place_to_read(inode, offset, len),
             DirectOp::Write | DirectOp::WriteDurable => {
-                self.files.place_to_write(inode, offset, len, durable)
+                self.direct.place_to_write(inode, offset, len, durable)
             }
         };
         if let Some(PlacedRange { guard, at }) = place {
             return self.start(request, guard, &[Piece { at, len }], None);
         }
         let places = match request.op {
-            DirectOp::Read => self.files.places_to_read(inode, offset, len),
+            DirectOp::Read => self.direct.places_to_read(inode, offset, len),
             DirectOp::Write | DirectOp::WriteDurable => {
-                self.files.places_to_write(inode, offset, len, durable)
+                self.direct.places_to_write(inode, offset, len, durable)
             }
         };
         match places {
@@ -75,7 +75,7 @@ impl<'a> Starting<'a> {
         let op = match request.op {
             DirectOp::Read => QueueOp::Read,
             // A write that has to be converted is made durable together with its mapping.
-            DirectOp::WriteDurable if self.files.options().barrier && converts.is_none() => {
+            DirectOp::WriteDurable if self.direct.context.options.barrier && converts.is_none() => {
                 QueueOp::WriteDurable
             }
             DirectOp::Write | DirectOp::WriteDurable => QueueOp::Write,

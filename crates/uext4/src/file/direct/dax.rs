@@ -9,16 +9,14 @@
 //! Locking: that of direct I/O.
 //! Kernel counterpart: `fs/dax.c`, `ext4_dax_write_iter`.
 
-use super::Files;
-use crate::error::{Error, Result};
-use crate::extent::{State, lookup};
+use super::DirectIo;
+use crate::error::Result;
+use crate::file::write::first_chunk;
 use crate::inode::{Inode, InodeRef};
-use std::io;
-use uext4_ondisk::FileBlock;
 
-impl Files {
+impl DirectIo {
     /// Reads a range if that needs no lock once the range is known. The caller holds no lock.
-    pub(super) fn read_dax(
+    pub(in crate::file) fn read_dax(
         &self,
         inode: &Inode,
         offset: u64,
@@ -39,18 +37,20 @@ impl Files {
     #[inline]
     pub(crate) fn overwrite_dax(&self, inode: &Inode, offset: u64, buf: &[u8]) -> bool {
         inode.is_dax()
-            && !self.ablations.journals_dax()
+            && !self.context.ablations.journals_dax()
             && matches!(self.overwrite(inode, offset, buf, false), Some(Ok(())))
     }
 
     /// Writes a range if it is an overwrite of written blocks. The caller holds no lock.
-    pub(super) fn write_dax(
+    pub(in crate::file) fn write_dax(
         &self,
         inode: &Inode,
         offset: u64,
         buf: &[u8],
     ) -> Option<Result<usize>> {
-        if let Err(error) = self.ablations.before_dax_overwrite(self, inode, offset, buf.len()) {
+        if let Err(error) =
+            self.context.ablations.before_dax_overwrite(self, inode, offset, buf.len())
+        {
             return Some(Err(error));
         }
         if let Some(written) = self.write_fast(inode, offset, buf, false) {
@@ -62,45 +62,28 @@ impl Files {
         self.write_fast(inode, offset, buf, false)
     }
 
-    /// Writes as much as there is space for, on the slow path. The caller holds the file
+    /// Writes as much of `buf` as there is space for, on the slow path. The caller holds the file
     /// exclusively.
-    pub(super) fn write_dax_slowly(
+    pub(in crate::file) fn write_dax_locked(
         &self,
         inode: &InodeRef,
         offset: u64,
         buf: &[u8],
     ) -> Result<usize> {
-        self.direct.dax_slow_writes.add(1);
-        self.write_past_cache(inode, offset, buf)
-    }
-
-    /// Stores zeroes into bytes `from .. to` of one block, if it is written. The caller holds the
-    /// file exclusively, and its writeback lock.
-    pub(super) fn zero_dax(&self, inode: &Inode, at: FileBlock, from: u64, to: u64) -> Result<()> {
-        let State::Written(start) = lookup(inode, at)?.state else { return Ok(()) };
-        let zeroes = &self.zeroes[..(to - from) as usize];
-        self.store(inode, start.get() * self.block_size() + from, zeroes)
-            .map_err(|e| Error::io(format!("zeroing a part of block {start}"), e))?;
-        inode.note_written(self.space.journal().flush_gate().epoch());
-        Ok(())
-    }
-
-    /// Reads bytes of the device that belong to a file.
-    pub(super) fn load(&self, inode: &Inode, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        let device = self.cache().device();
-        match device.dax() {
-            Some(memory) if inode.is_dax() => memory.load(at, buf),
-            _ => device.read_at(at, buf),
+        self.writer.check_write(inode, offset, buf)?;
+        let mut done = 0;
+        while done < buf.len() {
+            self.stats.dax_slow_writes.add(1);
+            let at = offset + done as u64;
+            match self.write_past_cache(inode, at, first_chunk(at, &buf[done..])) {
+                Ok(len) => done += len,
+                Err(error) if done == 0 => return Err(error),
+                Err(error) => {
+                    self.context.watch_dropped::<()>(Err(error));
+                    break;
+                }
+            }
         }
-    }
-
-    /// Writes bytes of the device that belong to a file.
-    #[inline]
-    pub(super) fn store(&self, inode: &Inode, at: u64, buf: &[u8]) -> io::Result<()> {
-        let device = self.cache().device();
-        match device.dax() {
-            Some(memory) if inode.is_dax() => memory.store(at, buf),
-            _ => device.write_at(at, buf),
-        }
+        Ok(done)
     }
 }

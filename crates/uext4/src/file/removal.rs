@@ -1,0 +1,218 @@
+//! Removing blocks from a file.
+//!
+//! What: a [`Removal`] is the part of a range that one handle removes; a large range takes many.
+//! Invariants: nothing that the handle needs can fail in it. Its nodes are allocated and its
+//! bitmaps are in memory beforehand, and no block is mapped twice.
+//! Locking: the caller holds the file exclusively and its writeback lock, and keeps direct I/O out.
+
+use super::truncate::Truncation;
+use crate::cache::Buffer;
+use crate::error::Result;
+use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, lookup};
+use crate::inode::{ExclusiveGuard, Inode};
+use crate::journal::Handle;
+use std::sync::Arc;
+use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
+
+/// Most extents that one handle removes.
+const EXTENTS_PER_HANDLE: usize = 4;
+/// Most metadata blocks (of a directory) that one handle frees, because each needs a revoke record.
+const METADATA_BLOCKS_PER_HANDLE: u32 = 32;
+
+/// The extents that one handle removes.
+pub(super) struct Removal {
+    pub(super) runs: Vec<Mapping>,
+    pub(super) credits: u32,
+    /// Where the next removal continues.
+    pub(super) next: FileBlock,
+    /// There is nothing left to remove behind these.
+    pub(super) is_last: bool,
+    /// Tree nodes for the removal.
+    nodes: NodeAllocations,
+    /// The bitmaps in which the blocks are freed.
+    pins: Vec<Arc<Buffer>>,
+}
+
+impl Removal {
+    pub(super) fn nothing() -> Self {
+        Self {
+            runs: Vec::new(),
+            credits: 0,
+            next: FileBlock::END,
+            is_last: true,
+            nodes: NodeAllocations::default(),
+            pins: Vec::new(),
+        }
+    }
+}
+
+impl Truncation {
+    /// Removes the mappings of `first .. end` in as many handles as it takes, and frees the blocks.
+    /// Pages go together with the blocks that they lie over, so a removal that fails leaves the
+    /// rest of the file, including data that is only in memory.
+    pub(super) fn remove_range(
+        &self,
+        inode: &Inode,
+        drained: &ExclusiveGuard<'_>,
+        first: FileBlock,
+        end: FileBlock,
+    ) -> Result<()> {
+        let mut at = first;
+        loop {
+            let mut removal = self.plan_removal(inode, drained, at, end)?;
+            if !removal.runs.is_empty() {
+                self.context.space.journal().run(removal.credits, |handle| {
+                    inode.note_data_change(handle);
+                    self.remove_planned(handle, inode, &mut removal)
+                })?;
+            }
+            // A run that was shortened was removed from its end.
+            for run in &removal.runs {
+                self.discard_pages(inode, run.first, run.end());
+            }
+            if removal.is_last {
+                self.discard_pages(inode, at, end);
+                return Ok(());
+            }
+            self.discard_pages(inode, at, removal.next);
+            at = removal.next;
+        }
+    }
+
+    /// Plans the removal of the next extents in one handle. The caller keeps direct I/O out until
+    /// that handle has ended.
+    pub(super) fn plan_removal(
+        &self,
+        inode: &Inode,
+        _drained: &ExclusiveGuard<'_>,
+        first: FileBlock,
+        end: FileBlock,
+    ) -> Result<Removal> {
+        let mut removal = self.choose_removal(inode, first, end)?;
+        self.check_disjoint(inode, &removal.runs)?;
+        let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
+        // Splitting an extent in two adds an entry.
+        let splits = end != FileBlock::END;
+        removal.nodes = NodeAllocations::for_removal(inode, &places, splits)?;
+        for run in &removal.runs {
+            if let State::Written(start) | State::Unwritten(start) = run.state {
+                removal.pins.extend(self.context.space.pin_run(start, run.len)?);
+            }
+        }
+        Ok(removal)
+    }
+
+    /// Checks that `runs` map no block twice: to free it a second time would fail in the middle of
+    /// the handle and abort the journal.
+    fn check_disjoint(&self, inode: &Inode, runs: &[Mapping]) -> Result<()> {
+        let place = |run: &Mapping| match run.state {
+            State::Written(start) | State::Unwritten(start) => {
+                Some((start.get(), start.get() + u64::from(run.len)))
+            }
+            State::Hole => None,
+        };
+        let mut places: Vec<_> = runs.iter().filter_map(place).collect();
+        places.sort_unstable();
+        if places.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            let kind = CorruptKind::Rule { what: "extent tree", why: "maps a block twice" };
+            return Err(kind.at(Place::Inode(inode.ino())).into());
+        }
+        Ok(())
+    }
+
+    fn choose_removal(&self, inode: &Inode, first: FileBlock, end: FileBlock) -> Result<Removal> {
+        let mut removal = Removal { credits: 1, next: first, is_last: false, ..Removal::nothing() };
+        let is_metadata = inode.kind() != FileKind::Regular;
+        let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
+        let mut revokes_left = self.journaled.revokes_per_handle();
+        let edit = edit_credits(inode);
+        let most = self.context.space.journal().credits_max() / 2;
+        let mut at = first;
+        while at < end {
+            let mut mapping = lookup(inode, at)?;
+            mapping.len = mapping.len.min(end.get() - at.get());
+            at = mapping.end();
+            if mapping.state == State::Hole {
+                continue;
+            }
+            if removal.runs.len() == EXTENTS_PER_HANDLE || blocks_left == 0 {
+                return Ok(removal);
+            }
+            if is_metadata {
+                mapping.len = mapping.len.min(blocks_left);
+                blocks_left -= mapping.len;
+                removal.credits += mapping.len;
+            }
+            // A run through many small groups is shortened to what a handle can change.
+            let per_group = self.context.space.layout().blocks_per_group;
+            let groups_max = most.saturating_sub(removal.credits + edit) / 2;
+            if groups_max < 3 && !removal.runs.is_empty() {
+                return Ok(removal);
+            }
+            let most_blocks = (groups_max.max(3) - 2).saturating_mul(per_group);
+            let mut is_whole = mapping.len <= most_blocks;
+            if !is_whole {
+                // From its end, because the rest of the extent is then one piece and needs no new
+                // entry.
+                mapping = mapping.last_part(most_blocks);
+            }
+            if !is_metadata {
+                let Some(revokes) = self.journaled.limit_to_revokes(&mut mapping, revokes_left)
+                else {
+                    return Ok(removal);
+                };
+                revokes_left -= revokes.count;
+                removal.credits += revokes.count;
+                is_whole &= !revokes.was_shortened;
+            }
+            removal.credits += edit + 2 * (mapping.len / per_group + 2);
+            removal.runs.push(mapping);
+            if !is_whole {
+                return Ok(removal);
+            }
+            at = mapping.end();
+            removal.next = at;
+        }
+        removal.is_last = true;
+        Ok(removal)
+    }
+
+    pub(super) fn remove_planned(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        removal: &mut Removal,
+    ) -> Result<()> {
+        let is_metadata = inode.kind() != FileKind::Regular;
+        for run in &removal.runs {
+            let edit = Edit { first: run.first, end: run.end(), new: None };
+            let removed = edit.apply(handle, inode, &mut removal.nodes)?;
+            let mut at = run.first;
+            for (start, len) in removed.runs {
+                let mut is_logged = is_metadata;
+                if is_metadata {
+                    for i in 0..u64::from(len) {
+                        handle.forget(start.plus(i))?;
+                    }
+                } else {
+                    for block in self.context.space.journal().logged_data(start, len) {
+                        handle.forget(block)?;
+                        is_logged = true;
+                    }
+                }
+                if is_logged || !self.context.ablations.recycles_blocks() {
+                    self.context.space.free(handle, start, len)?;
+                } else {
+                    self.context.space.free_or_recycle(
+                        handle,
+                        &inode.preallocation,
+                        at,
+                        (start, len),
+                    )?;
+                }
+                at = at.plus(len);
+            }
+        }
+        Ok(())
+    }
+}

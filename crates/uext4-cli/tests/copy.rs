@@ -294,6 +294,40 @@ fn info_reads_as_dumpe2fs() {
     }
 }
 
+/// Descriptors in meta groups, clusters, backups: every fixed structure is where dumpe2fs finds it,
+/// and the checker finds nothing.
+#[test]
+fn fixed_structures_are_where_dumpe2fs_finds_them() {
+    if !common::has("dumpe2fs") {
+        skip!("no dumpe2fs");
+    }
+    let scratch = Scratch::new();
+    for options in [
+        "-b 1024 -O bigalloc,meta_bg,^resize_inode",
+        "-b 1024 -O bigalloc",
+        "-b 1024 -g 4096 -C 2048 -O bigalloc,meta_bg,^resize_inode",
+        "-b 1024 -g 4096 -C 2048 -O bigalloc,meta_bg,sparse_super2,^resize_inode",
+        "-b 1024 -g 4096 -C 2048 -O bigalloc,meta_bg,^flex_bg,^resize_inode",
+        "-b 1024 -g 1024 -O meta_bg,^flex_bg,^resize_inode",
+        "-b 1024 -g 1024 -O meta_bg,sparse_super2,^resize_inode",
+        "-b 1024 -O sparse_super2,^resize_inode",
+        "-b 2048 -g 1024 -C 4096 -O bigalloc,meta_bg,^resize_inode",
+        "-b 2048 -g 1024 -O meta_bg,^resize_inode",
+        "-b 4096 -g 2048 -C 8192 -O bigalloc,meta_bg,^resize_inode",
+        "-b 4096 -g 2048 -C 8192 -O bigalloc,^flex_bg",
+        "-b 4096 -g 512 -O meta_bg,^resize_inode",
+    ] {
+        println!("{options}");
+        let words: Vec<&str> = options.split(' ').collect();
+        let Some(image) = scratch.image("image", 256, &words) else { skip!("no mke2fs") };
+        let theirs = common::system("dumpe2fs").env("TZ", "UTC").arg(&image).output().unwrap();
+        let ours = run_ok(["info".as_ref(), image.as_os_str()]);
+        assert_eq!(rows(&ours), rows(&theirs.stdout));
+        assert_clean(&image);
+        fs::remove_file(image).unwrap();
+    }
+}
+
 /// Lines without the lists of free blocks and inodes, and without differences of white space.
 fn rows(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text)

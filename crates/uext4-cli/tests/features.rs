@@ -14,11 +14,12 @@ use std::fs;
 use std::path::Path;
 
 /// Options of mke2fs, and the feature by which writing is refused.
-const SHAPES: [(&[&str], &str); 5] = [
+const SHAPES: [(&[&str], &str); 6] = [
     (&["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"], "meta_bg"),
     (&["-b", "4096", "-O", "mmp"], "mmp"),
     (&["-b", "1024", "-O", "mmp,meta_bg,^resize_inode,^metadata_csum,^64bit"], "meta_bg"),
     (&["-b", "4096", "-O", "bigalloc", "-C", "16384"], "bigalloc"),
+    (&["-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode"], "meta_bg"),
     (&["-b", "4096", "-O", "quota"], "quota"),
 ];
 

@@ -95,13 +95,13 @@ impl Visitor for Claimer<'_, '_> {
         if self.before.is_none_or(|(_, block)| block + 1 != run.start) {
             self.content.fragments += 1;
         }
-        if volume.layout.cluster_blocks > 1 {
+        if ino == Ino::RESIZE {
+            // Its blocks are fixed metadata, claimed as such, and need not lie as clusters do.
+            self.content.count += run.len;
+        } else if volume.layout.cluster_blocks > 1 {
             self.claim_clusters(run, log);
         } else {
-            // Blocks of the resize inode are fixed metadata, claimed as such.
-            if ino != Ino::RESIZE {
-                volume.claims.claim(run.start, run.len);
-            }
+            volume.claims.claim(run.start, run.len);
             self.content.count += run.len;
         }
         self.before = Some((end - 1, run.start + run.len - 1));

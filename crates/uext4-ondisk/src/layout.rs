@@ -222,7 +222,10 @@ impl Layout {
             return self.super_block_no().plus(u64::from(n).saturating_add(1));
         }
         let group = GroupNo(n.saturating_mul(self.descs_per_block()));
-        self.group_first_block(group).plus(u64::from(self.has_super(group)))
+        match self.super_copy(group) {
+            Some(copy) => copy.plus(1),
+            None => self.group_first_block(group),
+        }
     }
 
     /// Block and byte in it of a group's descriptor; `None` for a group that does not exist.
@@ -253,26 +256,57 @@ impl Layout {
         [3, 5, 7].iter().any(|&base| is_power_of(group, base))
     }
 
+    /// Block of a group's copy of the superblock.
+    #[must_use]
+    pub fn super_copy(&self, group: GroupNo) -> Option<BlockNo> {
+        if !self.has_super(group) {
+            return None;
+        }
+        Some(self.group_first_block(group).max(self.super_block_no()))
+    }
+
+    /// First block and number of a group's copies of group descriptors; a number of 0 is none.
+    #[must_use]
+    pub fn desc_copies(&self, group: GroupNo) -> (BlockNo, u32) {
+        let copy = self.super_copy(group);
+        let first = copy.map_or(self.group_first_block(group), |copy| copy.plus(1));
+        let count = if self.is_in_meta_group(group) {
+            // In each meta group, the first two groups and the last have one descriptor block.
+            let at = group.get().checked_rem(self.descs_per_block()).unwrap_or(0);
+            u32::from(at <= 1 || at == self.descs_per_block().saturating_sub(1))
+        } else if copy.is_none() {
+            0
+        } else if self.has_meta_bg() {
+            self.first_meta_bg
+        } else {
+            self.desc_block_count()
+        };
+        (first, count)
+    }
+
+    /// Blocks reserved for more descriptors, behind those that a group has.
+    #[must_use]
+    pub fn reserved_desc_blocks(&self, group: GroupNo) -> u32 {
+        let has = self.has_super(group) && !self.is_in_meta_group(group);
+        if has { self.reserved_gdt_blocks } else { 0 }
+    }
+
+    /// Whether a group's descriptor is in the group's meta group.
+    fn is_in_meta_group(&self, group: GroupNo) -> bool {
+        let meta_group = group.get().checked_div(self.descs_per_block()).unwrap_or(0);
+        self.has_meta_bg() && meta_group >= self.first_meta_bg
+    }
+
     /// Blocks at a group's start with the superblock, the group descriptors and the blocks reserved
     /// for more of them.
     #[must_use]
     pub fn base_meta_blocks(&self, group: GroupNo) -> u32 {
-        let copy = u32::from(self.has_super(group));
-        let before = u32::from(group.get() == 0 && self.super_block_no() > self.first_data_block);
-        if !self.has_meta_bg() {
-            let tables = self.desc_block_count().saturating_add(self.reserved_gdt_blocks);
-            let all = tables.saturating_add(1).saturating_add(before);
-            return if copy == 1 { all } else { 0 };
-        }
-        let meta_group = group.get().checked_div(self.descs_per_block()).unwrap_or(0);
-        if meta_group < self.first_meta_bg {
-            let tables = self.first_meta_bg.saturating_add(self.reserved_gdt_blocks);
-            return if copy == 1 { tables.saturating_add(1) } else { 0 };
-        }
-        // In each meta group, the first two groups and the last have one descriptor block.
-        let at = group.get().checked_rem(self.descs_per_block()).unwrap_or(0);
-        let holds = at <= 1 || at == self.descs_per_block().saturating_sub(1);
-        copy.saturating_add(u32::from(holds))
+        let (first, count) = self.desc_copies(group);
+        // From the group's first block on: block 0 lies before the primary superblock where blocks
+        // have 1024 bytes and group 0 begins with block 0.
+        let before = first.get().saturating_sub(self.group_first_block(group).get());
+        let before = u32::try_from(before).unwrap_or(u32::MAX);
+        before.saturating_add(count).saturating_add(self.reserved_desc_blocks(group))
     }
 
     /// Most blocks a file can have.
@@ -340,6 +374,32 @@ mod tests {
         assert_eq!(four.bit_of(BlockNo(32768 + 7)), Some((GroupNo(1), 1)));
         assert_eq!(four.block_of_bit(GroupNo(1), 1), BlockNo(32768 + 4));
         assert_eq!((four.bits_in_group(GroupNo(0)), four.bits_in_group(GroupNo(2))), (8192, 3));
+    }
+
+    #[test]
+    fn small_blocks_of_clusters_have_the_superblock_in_block_1_of_group_0() {
+        let mut sb = sample();
+        let mut features = Features::of(&sb);
+        features.edit("bigalloc,meta_bg,^resize_inode").unwrap();
+        features.put(&mut sb);
+        sb.s_reserved_gdt_blocks.set(0);
+        sb.s_log_block_size.set(0);
+        sb.s_log_cluster_size.set(1);
+        sb.s_blocks_per_group.set(16384);
+        sb.s_clusters_per_group.set(8192);
+        sb.s_inodes_count.set(16 * 8192);
+        for (first_meta_bg, tables) in [(0, 1), (1, 1)] {
+            sb.s_first_meta_bg.set(first_meta_bg);
+            let layout = Layout::new(&sb, None).unwrap();
+            assert_eq!((layout.group_count, layout.first_data_block), (16, BlockNo(0)));
+            assert_eq!(layout.desc_place(GroupNo(1)), Some((BlockNo(2), 64)));
+            assert_eq!(layout.super_copy(GroupNo(1)), Some(BlockNo(16384)));
+            assert_eq!(layout.desc_copies(GroupNo(0)), (BlockNo(2), tables));
+            assert_eq!(layout.desc_copies(GroupNo(1)), (BlockNo(16385), tables));
+            // Block 0 is before the superblock.
+            assert_eq!(layout.base_meta_blocks(GroupNo(0)), 3);
+            assert_eq!(layout.base_meta_blocks(GroupNo(1)), 2);
+        }
     }
 
     #[test]

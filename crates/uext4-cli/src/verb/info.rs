@@ -8,7 +8,9 @@ use uext4_ondisk::superblock::{
     DEFAULT_MOUNT_ACL, DEFAULT_MOUNT_XATTR_USER, ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_RO,
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_VALID,
 };
-use uext4_ondisk::{Compat, GroupFlags, GroupNo, Incompat, Layout, RawGroupDesc, RawSuperblock};
+use uext4_ondisk::{
+    Compat, GroupFlags, GroupNo, Incompat, Layout, RawGroupDesc, RawSuperblock, RoCompat,
+};
 
 use crate::failure::{At, Result};
 use crate::image::{self, Access};
@@ -236,8 +238,12 @@ fn superblock_rows(sb: &RawSuperblock, layout: &Layout) -> Rows {
         ("Free inodes", sb.s_free_inodes_count.get().to_string()),
         ("First block", layout.first_data_block.to_string()),
         ("Block size", layout.block_size.to_string()),
-        ("Fragment size", layout.block_size.to_string()),
     ];
+    let has_clusters = layout.features.ro_compat.contains(RoCompat::BIGALLOC);
+    rows.push(match has_clusters {
+        true => ("Cluster size", (layout.block_size * layout.cluster_blocks).to_string()),
+        false => ("Fragment size", layout.block_size.to_string()),
+    });
     if layout.features.incompat.contains(Incompat::BIT64) {
         rows.push(("Group descriptor size", layout.desc_size.to_string()));
     }
@@ -246,7 +252,10 @@ fn superblock_rows(sb: &RawSuperblock, layout: &Layout) -> Rows {
     }
     rows.extend([
         ("Blocks per group", layout.blocks_per_group.to_string()),
-        ("Fragments per group", layout.clusters_per_group.to_string()),
+        (
+            if has_clusters { "Clusters per group" } else { "Fragments per group" },
+            layout.clusters_per_group.to_string(),
+        ),
         ("Inodes per group", layout.inodes_per_group.to_string()),
         ("Inode blocks per group", layout.inode_table_blocks().to_string()),
     ]);
@@ -402,24 +411,7 @@ fn print_group(
         }
     }
     output.line(&title)?;
-    if layout.has_super(group) {
-        let which = if group.get() == 0 { "Primary" } else { "Backup" };
-        let mut line = format!("  {which} superblock at {first}");
-        if !layout.has_meta_bg() {
-            let tables = u64::from(layout.desc_block_count());
-            line.push_str(&format!(
-                ", Group descriptors at {}-{}",
-                first.plus(1),
-                first.plus(tables)
-            ));
-        }
-        output.line(&line)?;
-        if !layout.has_meta_bg() && layout.reserved_gdt_blocks != 0 {
-            let from = first.plus(u64::from(layout.desc_block_count()) + 1);
-            let to = from.plus(u64::from(layout.reserved_gdt_blocks) - 1);
-            output.line(&format!("  Reserved GDT blocks at {from}-{to}"))?;
-        }
-    }
+    print_copies(layout, group, output)?;
     let at = |block: uext4_ondisk::BlockNo| place(layout, group, block);
     let sum = |value: u32| {
         if layout.has_metadata_csum() { format!(", csum 0x{value:08x}") } else { String::new() }
@@ -434,12 +426,37 @@ fn print_group(
         0 => String::new(),
         count => format!(", {count} unused inodes"),
     };
+    let unit = if layout.cluster_blocks > 1 { "clusters" } else { "blocks" };
     output.line(&format!(
-        "  {} free blocks, {} free inodes, {} directories{unused}",
+        "  {} free {unit}, {} free inodes, {} directories{unused}",
         desc.free_blocks(),
         desc.free_inodes(),
         desc.used_dirs()
     ))
+}
+
+/// Copies of the superblock and of group descriptors.
+fn print_copies(layout: &Layout, group: GroupNo, output: &mut Output) -> Result<()> {
+    let (descs, count) = layout.desc_copies(group);
+    let last = |first: uext4_ondisk::BlockNo, count: u32| first.plus(u64::from(count) - 1);
+    let copy = layout.super_copy(group).map(|copy| {
+        let which = if group.get() == 0 { "Primary" } else { "Backup" };
+        format!("{which} superblock at {copy}")
+    });
+    let tables = (count != 0).then(|| match layout.has_meta_bg() {
+        true => format!("Group descriptor at {descs}"),
+        false => format!("Group descriptors at {descs}-{}", last(descs, count)),
+    });
+    let parts: Vec<String> = copy.into_iter().chain(tables).collect();
+    if !parts.is_empty() {
+        output.line(&format!("  {}", parts.join(", ")))?;
+    }
+    let reserved = layout.reserved_desc_blocks(group);
+    if reserved != 0 {
+        let from = descs.plus(u64::from(count));
+        output.line(&format!("  Reserved GDT blocks at {from}-{}", last(from, reserved)))?;
+    }
+    Ok(())
 }
 
 /// Where a block stands: in its own group, or in which other.

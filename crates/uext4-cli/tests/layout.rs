@@ -4,8 +4,9 @@
 //! Fault model: a figure, a column or an extent that differs from what the tools of e2fsprogs say:
 //! a run cut or joined in the wrong place, a hole or unwritten blocks overlooked, a leaf of a deep
 //! tree left out. Files are laid out by the kernel through a loop mount, as root; what needs no
-//! mount is compared without. The kernel joins extents that continue each other once its cache
-//! knows them, so its tools are asked twice. Not covered: images above 2^32 blocks.
+//! mount is compared without. The kernel joins extents that continue each other while its extent
+//! status cache knows them, which it forgets when memory is short: its tools are asked until they
+//! say what we say, some times at most. Not covered: images above 2^32 blocks.
 
 #[macro_use]
 mod common;
@@ -217,6 +218,21 @@ fn lay_out(dir: &Path, has_unwritten: bool) -> Vec<&'static str> {
     names
 }
 
+/// Compares with what a tool says on the kernel's mount. Each time it is asked for extents the
+/// kernel learns all of them, and what it says the next time has them joined, unless it has
+/// forgotten some (see above): then one that is too long for the tree's format counts as several.
+fn assert_said_by_the_kernel(ours: &[String], ask: impl Fn() -> Vec<String>, what: &str) {
+    const TIMES: usize = 50;
+    let mut said = Vec::new();
+    for _ in 0..TIMES {
+        said = ask();
+        if said == ours {
+            return;
+        }
+    }
+    assert_eq!(ours, said, "{what}");
+}
+
 /// What filefrag says, in our spelling: it begins a list of flags that has only `eof` with a
 /// comma, and tells more of old files than it is asked for.
 fn filefrag(dir: &Path, name: &str) -> Vec<String> {
@@ -295,13 +311,11 @@ fn compare(image: &Path, mnt: &Path, names: &[&str], is_ext4: bool) {
     assert_same_free_space(image);
     let kernel = Kernel::mount(image, mnt, "ro").unwrap();
     for name in names.iter().copied().chain(["empty", "hole", "below"]) {
-        filefrag(mnt, name);
-        let want = filefrag(mnt, name);
         let path = at(image, &format!("/{name}"));
-        let ours = run_ok([OsStr::new("extents"), OsStr::new("-v"), &path]);
-        assert_eq!(lines(&ours), want, "extents {name}");
+        let ours = lines(&run_ok([OsStr::new("extents"), OsStr::new("-v"), &path]));
+        assert_said_by_the_kernel(&ours, || filefrag(mnt, name), &format!("extents {name}"));
         let short = run_ok([OsStr::new("extents"), &path]);
-        assert_eq!(lines(&short).last(), want.last(), "{name}");
+        assert_eq!(lines(&short).last(), ours.last(), "{name}");
     }
     if !is_ext4 {
         kernel.end();
@@ -309,20 +323,22 @@ fn compare(image: &Path, mnt: &Path, names: &[&str], is_ext4: bool) {
     }
     for name in names {
         let inside = at(image, &format!("/{name}"));
-        let want = e4defrag(&kernel, &mnt.join(name), inside.to_str().unwrap());
         let ours = unpadded(lines(&run_ok([OsStr::new("frag"), &inside])));
-        assert_eq!(ours, unpadded(want), "frag {name}");
+        let ask = || unpadded(e4defrag(&kernel, &mnt.join(name), inside.to_str().unwrap()));
+        assert_said_by_the_kernel(&ours, ask, &format!("frag {name}"));
     }
     let inside = at(image, "/below");
-    let want = e4defrag(&kernel, &mnt.join("below"), inside.to_str().unwrap());
-    assert_eq!(unpadded(lines(&run_ok([OsStr::new("frag"), &inside]))), unpadded(want), "/below");
+    let ours = unpadded(lines(&run_ok([OsStr::new("frag"), &inside])));
+    let ask = || unpadded(e4defrag(&kernel, &mnt.join("below"), inside.to_str().unwrap()));
+    assert_said_by_the_kernel(&ours, ask, "/below");
     let mut find = ["-n", "-o", "SOURCE"].map(OsStr::new).to_vec();
     find.push(mnt.as_os_str());
     let source = said("findmnt", &find);
-    let want = e4defrag(&kernel, Path::new(&source[0]), image.to_str().unwrap());
-    let ours = unpadded(lines(&run_ok([OsStr::new("frag"), image.as_os_str()])));
+    let whole = image.to_str().unwrap();
     // Files with equal scores stand in any order; that the worst come first is seen above.
-    assert_eq!(unranked(ours), unranked(unpadded(want)), "the whole image");
+    let ours = unranked(unpadded(lines(&run_ok([OsStr::new("frag"), image.as_os_str()]))));
+    let ask = || unranked(unpadded(e4defrag(&kernel, Path::new(&source[0]), whole)));
+    assert_said_by_the_kernel(&ours, ask, "the whole image");
     kernel.end();
 }
 

@@ -329,9 +329,11 @@ fn a_mount_whose_daemon_was_killed() {
     let scratch = Scratch::new();
     let (image, dir) = ready!(&scratch, 16);
     let mount = common::Mounted::new(&image, &dir, "");
+    // The kernel keeps these attributes, and answers with them when the daemon is gone.
+    fs::metadata(&dir).unwrap();
     let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
     rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
-    common::wait_until("the daemon to be gone", || fs::metadata(&dir).is_err());
+    common::wait_until("the daemon to be gone", || fs::read_dir(&dir).is_err());
     let again = [OsString::from("mount"), image.clone().into(), dir.clone().into()];
     run_fails(again, "not connected: its daemon is gone; uext4 umount");
     run_ok(["umount".as_ref(), dir.as_os_str()]);

@@ -42,15 +42,10 @@ fn links_end_at_65000() {
     assert_clean(&image);
 }
 
-fn remount(dir: &Path, how: &str) -> Output {
+fn remount(image: &Path, dir: &Path, how: &str) -> Output {
     // The words that mount.fuse(8) gives.
     let options = format!("{how},remount,nosuid,nodev,user_id=0,group_id=0");
-    std::process::Command::new(UEXT4)
-        .arg("/the/source")
-        .arg(dir)
-        .args(["-o", &options])
-        .output()
-        .unwrap()
+    std::process::Command::new(UEXT4).arg(image).arg(dir).args(["-o", &options]).output().unwrap()
 }
 
 #[test]
@@ -66,25 +61,65 @@ fn a_remount_changes_what_may_be_written() {
     let mount = Mounted::new(&image, &scratch.path("mnt"), "");
     fs::write(mount.path("before"), b"x").unwrap();
     let open = File::create(mount.path("open")).unwrap();
-    let busy = remount(&mount.dir, "ro");
+    let busy = remount(&image, &mount.dir, "ro");
     assert!(String::from_utf8_lossy(&busy.stderr).contains("busy"), "{busy:?}");
     drop(open);
     // close(2) is told to a FUSE server afterwards, and until then the kernel counts a writer.
-    common::wait_until("remount", || remount(&mount.dir, "ro").status.success());
+    common::wait_until("remount", || remount(&image, &mount.dir, "ro").status.success());
     let error = fs::write(mount.path("after"), b"x").unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
-    let again = remount(&mount.dir, "rw,cache=64M,noatime,data=journal");
+    let again = remount(&image, &mount.dir, "rw,cache=64M,noatime,data=journal");
     assert!(again.status.success());
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(said.contains("cannot change cache=64M,data=journal, ignored"), "{said}");
     fs::write(mount.path("after"), b"x").unwrap();
+    // Without `ro` a mount becomes writable.
+    assert!(remount(&image, &mount.dir, "ro").status.success());
+    assert!(remount(&image, &mount.dir, "noexec").status.success());
+    fs::write(mount.path("after"), b"y").unwrap();
     mount.end();
     assert_clean(&image);
 
     // A volume that was opened read-only stays so.
     let mount = Mounted::new(&image, &scratch.path("mnt"), "ro");
-    let refused = remount(&mount.dir, "rw");
+    let refused = remount(&image, &mount.dir, "rw");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("Read-only"), "{refused:?}");
+    mount.end();
+}
+
+#[test]
+fn what_a_remount_cannot_change_is_refused() {
+    if !common::is_root() {
+        skip!("a remount needs root");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    let other = scratch.path("other");
+    fs::copy(&image, &other).unwrap();
+    let refuses = |image: &Path, how: &str, want: &str| {
+        let output = remount(image, &dir, how);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_one_line = said.lines().count() == 1;
+        assert!(!output.status.success() && is_one_line && said.contains(want), "{how}: {said}");
+    };
+    let mount = Mounted::new(&image, &dir, "");
+    for word in ["allow_other", "default_permissions", "dirsync"] {
+        refuses(&image, &format!("ro,{word}"), &format!("cannot change {word}"));
+    }
+    refuses(&other, "ro", "is mounted there, not");
+    refuses(Path::new("/no/such/image"), "ro", "is mounted there, not");
+    // Nothing of a refused remount has happened.
+    fs::write(mount.path("file"), b"x").unwrap();
+    mount.end();
+    // What is in effect is repeated by mount(8).
+    let mount = Mounted::new(&image, &dir, "allow_other,dirsync");
+    let repeated = remount(&image, &dir, "ro,allow_other,default_permissions,dirsync");
+    assert!(repeated.status.success() && repeated.stderr.is_empty(), "{repeated:?}");
+    mount.end();
+    // A mount with another name does not tell its image.
+    let mount = Mounted::new(&image, &dir, "fsname=/a/name");
+    assert!(remount(&image, &dir, "ro").status.success());
+    assert!(remount(Path::new("/a/name"), &dir, "rw").status.success());
     mount.end();
 }
 

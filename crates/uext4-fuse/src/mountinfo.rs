@@ -22,6 +22,16 @@ pub struct MountPoint {
     pub fs_type: String,
     /// Source: for our mounts the image.
     pub source: OsString,
+    /// What the file system itself is mounted with, such as `rw,allow_other`.
+    pub options: String,
+}
+
+impl MountPoint {
+    /// Whether the file system is mounted with the option `word`.
+    #[must_use]
+    pub fn has_option(&self, word: &str) -> bool {
+        self.options.split(',').any(|option| option == word)
+    }
 }
 
 /// The topmost mount at `dir`, compared by path only: a dead FUSE mount cannot be looked at.
@@ -64,6 +74,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut tail = fields.skip_while(|field| *field != b"-").skip(1);
     let fs_type = tail.next()?;
     let source = tail.next()?;
+    let options = tail.next().unwrap_or_default();
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
@@ -71,6 +82,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
         read_only,
         fs_type: String::from_utf8_lossy(fs_type).into_owned(),
         source: OsString::from_vec(unescape(source)),
+        options: String::from_utf8_lossy(options).into_owned(),
     })
 }
 
@@ -127,6 +139,7 @@ mod tests {
         assert_eq!(mount.fs_type, FS_TYPE);
         assert!(!mount.read_only);
         assert_eq!(mount.source, OsString::from(r"/img\x"));
+        assert!(mount.has_option("fd=3") && !mount.has_option("nosuid"));
     }
 
     #[test]

@@ -161,6 +161,17 @@ impl FuseOptions {
         *self != flags
     }
 
+    /// The words of these options that the kernel takes for a new mount alone, and shows in the
+    /// mount table where they are in effect.
+    pub fn fixed_words(&self) -> impl Iterator<Item = &'static str> {
+        let words = [
+            (self.allow_other, "allow_other"),
+            (self.default_permissions, "default_permissions"),
+            (self.dir_sync, "dirsync"),
+        ];
+        words.into_iter().filter(|(given, _)| *given).map(|(_, word)| word)
+    }
+
     /// Worker threads to start. More than processors: a worker that waits for a commit must not
     /// keep others from joining that commit. Those that nobody needs rest (see `crew`). At least
     /// two: the last one never waits but hands its requests over (see `overflow`).
@@ -271,7 +282,9 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         options: &[flag(&["remount"], |o| o.remount = true)],
         default: "",
         help: "change ro, rw and the flags of a mount that is there",
-        more: "Other words that differ from the defaults are named, and ignored",
+        more: "Without `ro` the mount becomes writable. `allow_other`, `default_permissions` and \
+               `dirsync` are refused where they are not in effect; other words that differ from \
+               the defaults are named, and ignored",
     },
     Row {
         options: &[
@@ -298,9 +311,7 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 fn seconds(text: &str, of: &mut Duration) -> Result<(), String> {
     let seconds = text.parse::<f64>().ok();
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
-    let why = if is_number { "0 seconds to a year" } else { "not a number of seconds" };
-    *of = duration.filter(|duration| *duration <= YEAR).ok_or(why)?;
+    *of = duration.filter(|duration| *duration <= YEAR).ok_or("0 seconds to a year")?;
     Ok(())
 }
 
@@ -331,7 +342,10 @@ mod tests {
     fn bad_values_are_named() {
         let mut options = FuseOptions::default();
         assert!(options.parse("threads=0").unwrap_err().contains("threads=0"));
-        assert!(options.parse("attr_timeout=-1").unwrap_err().contains("attr_timeout=-1"));
+        for word in ["attr_timeout=-1", "attr_timeout=soon", "attr_timeout=1e99"] {
+            let error = options.parse(word).unwrap_err();
+            assert!(error.contains(word) && error.contains("0 seconds to a year"), "{error}");
+        }
     }
 
     #[test]

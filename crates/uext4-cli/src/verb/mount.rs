@@ -14,7 +14,7 @@
 //! OPTIONS`, by way of mount.fuse(8); a remount too.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
 use uext4_device::FileOptions;
-use uext4_fuse::{FuseOptions, Session, Stopper, Word, attach, mountinfo};
+use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Stopper, Word, attach, mountinfo};
 
 use crate::closing;
 use crate::failure::{At, Failure, Result, Why, say};
@@ -77,11 +77,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let options = parse_options(&args)?;
     if options.fuse.remount {
         let ignored = ignored_by_a_remount(&args)?.join(",");
+        remount(&args, &options.fuse).at("mount", args.dir.display())?;
         if !ignored.is_empty() {
             let dir = args.dir.display();
             say(&format!("mount: {dir}: a remount cannot change {ignored}, ignored"));
         }
-        return remount(&args.dir, &options.fuse).at("mount", args.dir.display());
+        return Ok(());
     }
     check_place(&args.dir).at("mount", args.dir.display())?;
     if args.foreground || args.detached { serve(&args, options) } else { start_daemon() }
@@ -155,7 +156,12 @@ pub(crate) fn is_helper_call(words: &[OsString]) -> bool {
 
 /// Tells what ends a mount whose daemon is gone; no mount over it would be reached.
 fn check_place(dir: &Path) -> std::result::Result<(), Why> {
-    match rustix::fs::stat(dir) {
+    // stat(2) alone may be answered by attributes that the kernel has kept.
+    let asked = rustix::fs::stat(dir).map(drop).and_then(|()| {
+        let answer: &mut [u8] = &mut [0; 1];
+        rustix::fs::getxattr(dir, READ_ONLY_XATTR, answer).map(drop)
+    });
+    match asked {
         Err(error @ Errno::NOTCONN) => {
             let (why, dir) = (Why::from(error), dir.display());
             Err(Why::new(format!(
@@ -166,13 +172,35 @@ fn check_place(dir: &Path) -> std::result::Result<(), Why> {
     }
 }
 
-fn remount(dir: &Path, fuse: &FuseOptions) -> std::result::Result<(), Why> {
-    let dir = dir.canonicalize()?;
-    match mountinfo::find(&dir)? {
-        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => Ok(attach::remount(&dir, fuse)?),
-        Some(mount) => Err(Why::new(format!("is {}, not a mount of uext4", mount.fs_type))),
-        None => Err(Why::new("not mounted")),
+fn remount(args: &Args, fuse: &FuseOptions) -> std::result::Result<(), Why> {
+    check_place(&args.dir)?;
+    let dir = args.dir.canonicalize()?;
+    let mount = match mountinfo::find(&dir)? {
+        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
+        Some(mount) => return Err(Why::new(format!("is {}, not a mount of uext4", mount.fs_type))),
+        None => return Err(Why::new("not mounted")),
+    };
+    if is_another(&args.image, &mount.source) {
+        let (other, source) = (args.image.display(), mount.source.display());
+        return Err(Why::new(format!("{source} is mounted there, not {other}")));
     }
+    let fixed: Vec<&str> = fuse.fixed_words().filter(|word| !mount.has_option(word)).collect();
+    if !fixed.is_empty() {
+        let why = format!("a remount cannot change {}: unmount, and mount again", fixed.join(","));
+        return Err(Why::new(why));
+    }
+    Ok(attach::remount(&dir, fuse)?)
+}
+
+/// Whether `image` is another one than a mount has as its source. The image of a mount with a name
+/// of its own (`fsname=`) cannot be told.
+fn is_another(image: &OsStr, source: &OsStr) -> bool {
+    if image == source || !Image::parse(source).path.exists() {
+        return false;
+    }
+    let given = Image::parse(image);
+    let Ok(path) = given.path.canonicalize() else { return true };
+    Image { path, ..given }.to_string() != source.to_string_lossy()
 }
 
 /// Starts the daemon and waits until its mount answers or it has failed.

@@ -117,3 +117,23 @@ fn what_is_not_understood_is_refused() {
         run_fails([std::ffi::OsString::from("ls"), at(&image, "/")], feature);
     }
 }
+
+/// A journal has features of its own. Fault model: a refusal that does not name them, or says why
+/// it refuses twice.
+#[test]
+fn a_journal_that_is_not_understood_is_refused() {
+    const BLOCK: usize = 1024;
+    let scratch = Scratch::new();
+    let features = ["-b", "1024", "-O", "^metadata_csum,^64bit"];
+    let Some(image) = scratch.image("image", 16, &features) else { skip!("no mke2fs") };
+    let mut bytes = fs::read(&image).unwrap();
+    // The journal's superblock: magic, block type 4; its incompatible features are at 0x28.
+    let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
+    let at = (0..bytes.len()).step_by(BLOCK).find(|&at| bytes[at..].starts_with(&magic)).unwrap();
+    bytes[at + 0x2b] |= 0x20;
+    fs::write(&image, bytes).unwrap();
+    let output = common::run([std::ffi::OsString::from("ls"), common::at(&image, "/")]);
+    let line = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(line.contains("journal uses fast_commit: unsupported features"), "{line}");
+    assert_eq!(line.matches("unsupported").count(), 1, "{line}");
+}

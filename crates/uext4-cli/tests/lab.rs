@@ -59,3 +59,15 @@ fn what_is_no_run_is_neither_better_nor_worse() {
         assert_eq!(line.lines().count(), 1, "{line}");
     }
 }
+
+/// A script must not take a run without a target for one that went well.
+#[test]
+fn a_run_of_nothing_is_wrong_usage() {
+    for words in [["--own", "none", "--peer", "none"], ["--own", "mke2fs", "--peer", "none"]] {
+        let run = Command::new(UEXT4).args(["lab", "run", "E3"]).args(words).output();
+        let run = run.expect("uext4 runs");
+        let line = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(2), "{line}");
+        assert!(line.contains("nothing to run"), "{line}");
+    }
+}

@@ -39,4 +39,5 @@ fn every_verb_has_a_page_and_the_mount_has_its_options() {
 #[test]
 fn a_folder_that_cannot_be_made_is_one_line() {
     run_fails(["manual", "/proc/none/man"], "manual: /proc/none/man");
+    run_fails(["manual", "/etc/passwd"], "manual: /etc/passwd: is no directory");
 }

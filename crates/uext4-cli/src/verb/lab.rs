@@ -169,7 +169,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&plan.stop)).at("lab", "signals")?;
     }
     let mut summary = Summary::default();
-    let mut failures = 0;
+    let (mut figures, mut failures) = (0, 0);
     let quiet = !std::io::stderr().is_terminal();
     // A reader that has gone, as `head` does, ends the run.
     let mut output = Ok(());
@@ -193,8 +193,13 @@ fn measure(args: &RunArgs) -> Result<()> {
         Event::Skipped(target, reason) => {
             say(&format!("lab: {} is left out: {reason}", target.name()));
         }
-        Event::Measured(figure) if args.json => print(&format!("{}\n", figure.to_json())),
-        Event::Measured(figure) => summary.add(figure.clone()),
+        Event::Measured(figure) => {
+            figures += 1;
+            match args.json {
+                true => print(&format!("{}\n", figure.to_json())),
+                false => summary.add(figure.clone()),
+            }
+        }
         Event::Failed(load, target, error) => {
             failures += 1;
             say(&format!("lab: {} on {} gives no figure: {error}", load.id, target.name()));
@@ -203,7 +208,13 @@ fn measure(args: &RunArgs) -> Result<()> {
     print(&summary.to_text());
     output.map_err(crate::output::failed)?;
     ran.map_err(failed)?;
-    if failures == 0 { Ok(()) } else { Err(Failure::Reported) }
+    if failures != 0 {
+        return Err(Failure::Reported);
+    }
+    if figures == 0 && !plan.stop.load(Ordering::Relaxed) {
+        return Err(not_measured(Failure::line("lab: nothing to run: no load has these targets")));
+    }
+    Ok(())
 }
 
 /// What the words ask for; a word that means nothing is the failure.
@@ -217,6 +228,10 @@ fn plan(args: &RunArgs) -> Result<Plan> {
     };
     let targets = args.own.iter().chain(&args.peer).filter(|name| *name != "none");
     let targets = targets.map(|name| Target::find(name).ok_or_else(|| wrong("target", name)));
+    let targets = targets.collect::<Result<Vec<_>>>()?;
+    if targets.is_empty() {
+        return Err(not_measured(Failure::line("lab: nothing to run: --own and --peer are none")));
+    }
     let store = [Store::Ram, Store::Disk].into_iter().find(|store| store.name() == args.store);
     let route = [Route::Natural, Route::Device].into_iter().find(|route| route.name() == args.path);
     if !(args.scale > 0.0 && args.scale <= 1.0) {
@@ -233,7 +248,7 @@ fn plan(args: &RunArgs) -> Result<Plan> {
         Why::new("seconds must be above 0 and at most 86,400").at("lab", &args.seconds)
     })?;
     Ok(Plan {
-        targets: targets.collect::<Result<_>>()?,
+        targets,
         store: store.ok_or_else(|| wrong("store", &args.store))?,
         folder: args.folder.clone(),
         route: route.ok_or_else(|| wrong("path", &args.path))?,

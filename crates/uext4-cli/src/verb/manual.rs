@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{At, Result};
+use crate::failure::{At, Result, Why};
 
 /// Write the manual pages into a folder: uext4(1), and a page for each verb
 #[derive(clap::Args)]
@@ -16,7 +16,11 @@ pub(crate) struct Args {
 /// Runs the verb on the whole command line.
 pub(crate) fn run(args: &Args, command: clap::Command) -> Result<()> {
     let folder = &args.folder;
-    fs::create_dir_all(folder).at("manual", folder.display())?;
+    let made = fs::create_dir_all(folder).map_err(|error| match folder.exists() {
+        true => Why::new("is no directory"),
+        false => Why::from(error),
+    });
+    made.at("manual", folder.display())?;
     clap_mangen::generate_to(command, folder).at("manual", folder.display())?;
     keep_columns(&folder.join("uext4-mount.1")).at("manual", folder.display())
 }

@@ -94,7 +94,9 @@ pub fn recover(
         JournalLayout::new(&superblock, layout.block_size, location.blocks()).map_err(|error| {
             match error {
                 JournalError::Corrupt(kind) => at(kind),
-                unsupported => Error::new(ErrorKind::RefusedFeatures, unsupported.to_string()),
+                JournalError::UnsupportedFeatures { names } => {
+                    Error::new(ErrorKind::RefusedFeatures, format!("journal uses {names}"))
+                }
             }
         })?;
     let mut recovered = Recovered {

@@ -181,6 +181,12 @@ fn nodes_needed(inode: &Inode, paths: &[Path]) -> Result<usize> {
 }
 
 impl Edit {
+    /// Maps the blocks of `new`, whatever was there.
+    #[must_use]
+    pub fn insert(new: Extent) -> Self {
+        Self { first: new.first, end: new.end(), new: Some(new) }
+    }
+
     /// Applies the edit. Costs [`edit_credits`].
     ///
     /// # Errors

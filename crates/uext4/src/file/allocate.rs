@@ -99,26 +99,10 @@ impl RangeAllocation {
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
         let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
-        if shifts && Fault::UnlockedShift.is_injected() {
-            return self.allocate_exclusively(
-                inode,
-                &mut WritebackState::default(),
-                mode,
-                offset,
-                end,
-            );
-        }
-        self.allocate_exclusively(inode, &mut inode.writeback(), mode, offset, end)
-    }
-
-    fn allocate_exclusively(
-        &self,
-        inode: &InodeRef,
-        state: &mut WritebackState,
-        mode: AllocateMode,
-        offset: u64,
-        end: u64,
-    ) -> Result<()> {
+        let is_unlocked = shifts && Fault::UnlockedShift.is_injected();
+        let mut lock = (!is_unlocked).then(|| inode.writeback());
+        let mut none = WritebackState::default();
+        let state = lock.as_deref_mut().unwrap_or(&mut none);
         self.truncation.finish_truncate(inode, state)?;
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
@@ -141,7 +125,7 @@ impl RangeAllocation {
         end: u64,
         keep_size: bool,
     ) -> Result<()> {
-        let (first, last) = (self.context.block_at(offset), self.context.block_from(end));
+        let (first, last) = self.context.blocks_of(offset, end);
         // Pages over holes get their blocks first.
         if inode.pages().reserved > 0 {
             self.context.writeback.write_back(inode, state)?;
@@ -203,9 +187,9 @@ impl RangeAllocation {
             return Ok(None);
         }
         let next = at.plus(len);
-        let reached = size.map(|size| size.min(u64::from(next.get()) * self.context.block_size()));
+        let reached = size.map(|size| size.min(self.context.offset_of(next)));
         let table = inode.table_block()?;
-        self.context.space.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
+        self.context.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
             borrowed.mark_used(handle, len)?;
             spot.lengthen(handle, inode, &table, len, |a| Self::note_range(a, reached))
         })?;
@@ -222,14 +206,12 @@ impl RangeAllocation {
     ) -> Result<FileBlock> {
         let len = allocation.len();
         let mut nodes = NodeAllocations::for_edits(inode, &[at], NodeSource::Free)?;
-        let reached =
-            size.map(|size| size.min(u64::from(at.plus(len).get()) * self.context.block_size()));
-        self.context.space.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
+        let reached = size.map(|size| size.min(self.context.offset_of(at.plus(len))));
+        self.context.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
             let start = self.context.space.mark_used(handle, &mut allocation, len)?;
             inode.preallocation.note_used(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };
-            let edit = Edit { first: at, end: new.end(), new: Some(new) };
-            edit.apply(handle, inode, &mut nodes)?;
+            Edit::insert(new).apply(handle, inode, &mut nodes)?;
             Self::change_range(handle, inode, reached)
         })?;
         Ok(at.plus(len))
@@ -250,7 +232,7 @@ impl RangeAllocation {
     /// Brings the new size and times into a transaction when a range has been changed.
     fn touch_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
         let _pin = inode.table_block()?;
-        self.context.space.journal().run(1, |handle| Self::change_range(handle, inode, size))
+        self.context.journal().run(1, |handle| Self::change_range(handle, inode, size))
     }
 
     fn finish_range(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
@@ -315,10 +297,9 @@ impl RangeAllocation {
         let len = mapping.len.min(last.get() - mapping.first.get()).min(MAX_UNWRITTEN_LEN);
         let State::Written(start) = mapping.state else { return Ok(mapping.end()) };
         let mut nodes = NodeAllocations::for_edits(inode, &[mapping.first], NodeSource::Pool)?;
-        self.context.space.journal().run(edit_credits(inode), |handle| {
+        self.context.journal().run(edit_credits(inode), |handle| {
             let new = Extent { first: mapping.first, len, start, unwritten: true };
-            let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
-            edit.apply(handle, inode, &mut nodes)?;
+            Edit::insert(new).apply(handle, inode, &mut nodes)?;
             inode.note_data_change(handle);
             Ok(())
         })?;

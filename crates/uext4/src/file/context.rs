@@ -15,6 +15,7 @@ use crate::cache::Cache;
 use crate::config::{DataMode, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeTable};
+use crate::journal::Journal;
 use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::time::Instant;
 use std::io;
@@ -83,6 +84,10 @@ impl FileContext {
         }
     }
 
+    pub(super) fn journal(&self) -> &Arc<Journal> {
+        self.space.journal()
+    }
+
     /// The volume's metadata cache.
     pub(crate) fn cache(&self) -> &Cache {
         &self.table.context().cache
@@ -91,7 +96,7 @@ impl FileContext {
     /// Whether changes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Acquire) || self.space.journal().is_aborted()
+        self.read_only.load(Ordering::Acquire) || self.journal().is_aborted()
     }
 
     /// Refuses changes from now on.
@@ -105,8 +110,8 @@ impl FileContext {
         if self.read_only.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::ReadOnly, String::new()));
         }
-        if self.space.journal().is_aborted() {
-            return Err(self.space.journal().aborted_error());
+        if self.journal().is_aborted() {
+            return Err(self.journal().aborted_error());
         }
         Ok(())
     }
@@ -159,9 +164,19 @@ impl FileContext {
         FileBlock(u32::try_from(offset / self.block_size()).unwrap_or(u32::MAX))
     }
 
+    /// The first byte of a block.
+    pub(super) fn offset_of(&self, at: FileBlock) -> u64 {
+        u64::from(at.get()) * self.block_size()
+    }
+
     /// The first block that begins at or after byte `offset`.
     pub(super) fn block_from(&self, offset: u64) -> FileBlock {
         block_from(&self.space, offset)
+    }
+
+    /// The first block that has bytes of `offset .. end`, and the block after the last.
+    pub(super) fn blocks_of(&self, offset: u64, end: u64) -> (FileBlock, FileBlock) {
+        (self.block_at(offset), self.block_from(end))
     }
 
     pub(super) fn clock_ms(&self) -> u64 {

@@ -115,7 +115,7 @@ impl FileContext {
         if self.is_read_only() {
             return;
         }
-        let journal = self.space.journal();
+        let journal = self.journal();
         self.damage.record(journal, corrupt);
         if self.damage.on_error == OnError::Continue {
             return;

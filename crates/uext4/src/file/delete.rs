@@ -134,7 +134,7 @@ impl Deletion {
                 self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
         while !removal.is_last {
-            self.context.space.journal().run(removal.credits, |handle| {
+            self.context.journal().run(removal.credits, |handle| {
                 self.truncation.remove_planned(handle, inode, &mut removal)
             })?;
             removal =
@@ -144,7 +144,7 @@ impl Deletion {
         let attributes = xattr::Release::plan(inode)?;
         let credits = removal.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
         let is_directory = inode.kind() == FileKind::Directory;
-        self.context.space.journal().run(credits, |handle| {
+        self.context.journal().run(credits, |handle| {
             self.truncation.remove_planned(handle, inode, &mut removal)?;
             attributes.apply(handle)?;
             self.context.orphans.remove(handle, inode)?;
@@ -170,15 +170,15 @@ impl Deletion {
             problems.extend(self.context.watch(cleaned).err());
         }
         while let Some(inode) =
-            self.context.orphans.next_of_list(&self.context.table, self.context.space.journal())?
+            self.context.orphans.next_of_list(&self.context.table, self.context.journal())?
         {
             let cleaned = self.clean_orphan(inode);
             problems.extend(self.context.watch(cleaned).err());
         }
         // Damage may have made the volume read-only (`errors=`). It can be opened all the same.
         let is_read_only = self.context.read_only.load(Ordering::Acquire);
-        if self.context.space.journal().is_aborted() && !is_read_only {
-            return Err(self.context.space.journal().aborted_error());
+        if self.context.journal().is_aborted() && !is_read_only {
+            return Err(self.context.journal().aborted_error());
         }
         Ok(problems)
     }

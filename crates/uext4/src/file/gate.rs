@@ -137,7 +137,7 @@ impl FileContext {
         if Fault::OpenDoor.is_injected() {
             return Ok(());
         }
-        let waits = self.space.journal().waits();
+        let waits = self.journal().waits();
         self.gate.close(waits);
         // A direct access looks whether the volume is closing after its read-side critical section
         // has begun.

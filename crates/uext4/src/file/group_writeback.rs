@@ -243,7 +243,7 @@ impl Syncs {
             Err(waiter) => waiter,
         };
         let order = {
-            let _wait = self.context.space.journal().waits().begin(WaitFor::Writeback);
+            let _wait = self.context.journal().waits().begin(WaitFor::Writeback);
             waiter.wait()
         };
         match order {

@@ -16,17 +16,14 @@
 
 use super::FileContext;
 use super::placement::HoleNeed;
-use crate::alloc::Allocation;
+use super::writeback::{Pending, PendingBlocks};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
-use crate::extent::{
-    Edit, Mapping, NodeAllocations, NodeSource, State, edit_credits, find, lookup,
-};
+use crate::extent::{Mapping, NodeAllocations, NodeSource, State, edit_credits, find, lookup};
 use crate::injected_faults::Fault;
 use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most bytes of data that one handle brings; less where the journal is small.
@@ -62,34 +59,12 @@ pub(super) struct Revokes {
 /// The part of a write that one handle does.
 struct JournaledChunk {
     patches: Vec<Patch>,
-    maps: Vec<Map>,
+    /// Runs that become written.
+    maps: Vec<Pending>,
     nodes: NodeAllocations,
     credits: u32,
     /// The byte of the file behind it.
     end: u64,
-}
-
-/// A run that becomes written.
-struct Map {
-    first: FileBlock,
-    len: u32,
-    blocks: MapBlocks,
-}
-
-enum MapBlocks {
-    Allocated(Allocation),
-    Unwritten(BlockNo),
-}
-
-impl Map {
-    /// The extent that the mapping will put into the tree.
-    fn extent(&self) -> Extent {
-        let start = match &self.blocks {
-            MapBlocks::Allocated(allocation) => allocation.start(),
-            MapBlocks::Unwritten(start) => *start,
-        };
-        Extent { first: self.first, len: self.len, start, unwritten: false }
-    }
 }
 
 /// Writes data through the journal.
@@ -112,17 +87,9 @@ impl JournaledData {
         let _writeback = inode.writeback();
         let JournaledChunk { patches, mut maps, mut nodes, credits, end } =
             self.plan_chunk(inode, offset, buf)?;
-        self.context.space.journal().run(credits, |handle| {
+        self.context.journal().run(credits, |handle| {
             for map in &mut maps {
-                let start = match &mut map.blocks {
-                    MapBlocks::Allocated(allocation) => {
-                        self.context.space.mark_used(handle, allocation, map.len)?
-                    }
-                    MapBlocks::Unwritten(start) => *start,
-                };
-                let new = Extent { first: map.first, len: map.len, start, unwritten: false };
-                let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
-                edit.apply(handle, inode, &mut nodes)?;
+                self.context.writeback.map_one(handle, inode, map, &mut nodes, false)?;
             }
             patches.iter().try_for_each(|patch| patch.apply(handle))?;
             inode.note_data_change(handle);
@@ -137,7 +104,7 @@ impl JournaledData {
 
     /// Allocates and reads the blocks that writing the front of `buf` needs.
     fn plan_chunk(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<JournaledChunk> {
-        let credits_max = self.context.space.journal().credits_max();
+        let credits_max = self.context.journal().credits_max();
         let most_credits = credits_max / CREDIT_SHARE;
         let most_blocks = u32::try_from(DATA_BYTES_PER_HANDLE / self.context.block_size())
             .unwrap_or(u32::MAX)
@@ -170,21 +137,16 @@ impl JournaledData {
             let (start, len) = match mapping.state {
                 State::Written(start) => (start, len),
                 State::Unwritten(start) => {
-                    let blocks = MapBlocks::Unwritten(start);
-                    chunk.maps.push(Map { first: at, len, blocks });
+                    chunk.maps.push(Pending::of(at, len, PendingBlocks::Unwritten(start)));
                     (start, len)
                 }
                 State::Hole => {
-                    let placed = chunk.maps.last().map(Map::extent);
+                    let placed = chunk.maps.last().map(Pending::extent);
                     let origin = inode.goal();
                     let need = HoleNeed { want: len, reserved: false, placed, origin };
                     let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
                     let (start, len) = (allocation.start(), allocation.len());
-                    chunk.maps.push(Map {
-                        first: at,
-                        len,
-                        blocks: MapBlocks::Allocated(allocation),
-                    });
+                    chunk.maps.push(Pending::of(at, len, PendingBlocks::Allocated(allocation)));
                     (start, len)
                 }
             };
@@ -196,8 +158,8 @@ impl JournaledData {
             chunk.credits += overhead + len;
             at = at.plus(len);
         }
-        chunk.end = wanted_end.min(u64::from(at.get()) * self.context.block_size());
-        let is_conversion = |map: &Map| matches!(map.blocks, MapBlocks::Unwritten(_));
+        chunk.end = wanted_end.min(self.context.offset_of(at));
+        let is_conversion = |map: &Pending| matches!(map.blocks, PendingBlocks::Unwritten(_));
         let only_converts = chunk.maps.iter().all(is_conversion);
         let source = if only_converts { NodeSource::Pool } else { NodeSource::Free };
         let places: Vec<FileBlock> = chunk.maps.iter().map(|map| map.first).collect();
@@ -217,7 +179,7 @@ impl JournaledData {
         buf: &[u8],
     ) -> Result<Patch> {
         let cache = self.context.cache();
-        let from = u64::from(at.get()) * self.context.block_size();
+        let from = self.context.offset_of(at);
         let is_covered =
             offset <= from && from + self.context.block_size() <= offset + buf.len() as u64;
         if is_covered || !is_written || from >= inode.size() {
@@ -235,7 +197,7 @@ impl JournaledData {
     pub(super) fn zero(&self, inode: &Inode, at: FileBlock, from: u64, to: u64) -> Result<()> {
         let Some(patch) = self.plan_zeroes(inode, at, from, to)? else { return Ok(()) };
         let _pin = inode.table_block()?;
-        self.context.space.journal().run(2, |handle| {
+        self.context.journal().run(2, |handle| {
             patch.apply(handle)?;
             inode.note_data_change(handle);
             inode.update(handle, |attributes| attributes.touch_content())
@@ -284,14 +246,14 @@ impl JournaledData {
             return Vec::new();
         }
         let distance = |block: BlockNo| u32::try_from(block.get() - start.get()).unwrap_or(0);
-        let logged = self.context.space.journal().logged_data(start, count);
+        let logged = self.context.journal().logged_data(start, count);
         let newest = |block| Some((distance(block), self.context.cache().newest(block)?));
         logged.into_iter().filter_map(newest).collect()
     }
 
     /// Most revokes of data in one handle. A transaction should have room for many handles.
     pub(super) fn revokes_per_handle(&self) -> u32 {
-        (self.context.space.journal().credits_max() / 8).max(REVOKES_PER_HANDLE_MIN)
+        (self.context.journal().credits_max() / 8).max(REVOKES_PER_HANDLE_MIN)
     }
 
     /// Shortens a run that is to be freed, at its front, until at most `most` of its blocks have to
@@ -300,7 +262,7 @@ impl JournaledData {
         let (State::Written(start) | State::Unwritten(start)) = mapping.state else {
             return Some(Revokes { count: 0, was_shortened: false });
         };
-        let logged = self.context.space.journal().logged_data(start, mapping.len);
+        let logged = self.context.journal().logged_data(start, mapping.len);
         let count = u32::try_from(logged.len()).unwrap_or(u32::MAX);
         if count <= most {
             return Some(Revokes { count, was_shortened: false });

@@ -1,49 +1,57 @@
-//! Bytes between a caller's buffer and the pages of a file.
+//! Bytes between a caller's buffer and the blocks of a file.
 
 use super::FileContext;
+use std::ops::Range;
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
 impl FileContext {
     /// A new page: zeroes around the bytes that are written.
     pub(super) fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
-        let page_start = u64::from(at.get()) * self.block_size();
-        let whole = page_start.checked_sub(offset).and_then(|from| {
-            let from = usize::try_from(from).ok()?;
-            buf.get(from..)?.get(..self.block_size() as usize)
-        });
-        if let Some(bytes) = whole {
-            return self.table.budget().page_of(bytes);
+        let (bytes, block_size) = (self.overlap(at, at.plus(1), offset, buf), self.block_size());
+        if bytes.end - bytes.start == block_size {
+            return self.table.budget().page_of(&buf[within(&bytes, offset)]);
         }
-        let mut page = self.table.budget().zeroes(self.block_size() as usize);
+        let mut page = self.table.budget().zeroes(block_size as usize);
         self.copy_in(at, Arc::make_mut(&mut page), offset, buf);
         page
     }
 
+    /// Copies the part of the caller's bytes that lies in a page.
     pub(super) fn copy_in(&self, at: FileBlock, page: &mut [u8], offset: u64, buf: &[u8]) {
-        let page_start = u64::from(at.get()) * self.block_size();
-        let from = page_start.max(offset);
-        let to = (page_start + self.block_size()).min(offset + buf.len() as u64);
-        let source = &buf[(from - offset) as usize..(to - offset) as usize];
-        page[(from - page_start) as usize..(to - page_start) as usize].copy_from_slice(source);
+        let bytes = self.overlap(at, at.plus(1), offset, buf);
+        let into = within(&bytes, self.offset_of(at));
+        page[into].copy_from_slice(&buf[within(&bytes, offset)]);
     }
 
     /// Copies the part of a page that lies in the caller's range.
     pub(super) fn copy_out(&self, at: FileBlock, page: &[u8], offset: u64, buf: &mut [u8]) {
-        let page_start = u64::from(at.get()) * self.block_size();
-        let from = page_start.max(offset);
-        let to = (page_start + self.block_size()).min(offset + buf.len() as u64);
-        if from < to {
-            let source = &page[(from - page_start) as usize..(to - page_start) as usize];
-            buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(source);
-        }
+        let bytes = self.overlap(at, at.plus(1), offset, buf);
+        let from = within(&bytes, self.offset_of(at));
+        buf[within(&bytes, offset)].copy_from_slice(&page[from]);
     }
 
+    /// Zeroes the part of the caller's range that lies in blocks `first .. end`.
     pub(super) fn zero_out(&self, first: FileBlock, end: FileBlock, offset: u64, buf: &mut [u8]) {
-        let from = (u64::from(first.get()) * self.block_size()).max(offset);
-        let to = (u64::from(end.get()) * self.block_size()).min(offset + buf.len() as u64);
-        if from < to {
-            buf[(from - offset) as usize..(to - offset) as usize].fill(0);
-        }
+        let bytes = self.overlap(first, end, offset, buf);
+        buf[within(&bytes, offset)].fill(0);
     }
+
+    /// The bytes of the file that lie in blocks `first .. end` and in `buf`, which begins at byte
+    /// `offset`. There are some.
+    pub(super) fn overlap(
+        &self,
+        first: FileBlock,
+        end: FileBlock,
+        offset: u64,
+        buf: &[u8],
+    ) -> Range<u64> {
+        let from = self.offset_of(first).max(offset);
+        from..self.offset_of(end).min(offset + buf.len() as u64)
+    }
+}
+
+/// Bytes of a file as places in what begins at byte `origin` of it.
+pub(super) fn within(bytes: &Range<u64>, origin: u64) -> Range<usize> {
+    (bytes.start - origin) as usize..(bytes.end - origin) as usize
 }

@@ -7,6 +7,7 @@
 
 use super::FileContext;
 use super::journaled::JournaledData;
+use super::page_bytes::within;
 use super::reclaim::Reclaim;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
@@ -188,17 +189,17 @@ impl PageReader {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let first_byte = u64::from(first.get()) * self.context.block_size();
-        let from = first_byte.max(offset);
-        let to = (u64::from(end.get()) * self.context.block_size()).min(offset + buf.len() as u64);
+        let bytes = self.context.overlap(first, end, offset, buf);
         let count = end.get() - first.get();
         let newer = self.journaled.newer_images(inode, start, count);
         if newer.len() < count as usize {
-            let into = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let at = start.get() * self.context.block_size() + bytes.start
+                - self.context.offset_of(first);
+            let into = &mut buf[within(&bytes, offset)];
             self.context
                 .cache()
                 .device()
-                .read_at(start.get() * self.context.block_size() + (from - first_byte), into)
+                .read_at(at, into)
                 .map_err(|e| Error::io(format!("reading block {start}"), e))?;
         }
         for (at, image) in newer {

@@ -91,7 +91,7 @@ impl Reclaim {
             return Ok(());
         }
         let mut pages = bytes.div_ceil(self.context.block_size() as usize);
-        let _wait = self.context.space.journal().waits().begin(WaitFor::DirtyLimit);
+        let _wait = self.context.journal().waits().begin(WaitFor::DirtyLimit);
         loop {
             let excess = budget.unclean().saturating_sub(budget.hard_limit());
             let paced = budget.throttle().pace(pages, budget.weight(), excess, PAUSE_MAX);

@@ -61,7 +61,7 @@ impl Truncation {
         loop {
             let mut removal = self.plan_removal(inode, drained, at, end)?;
             if !removal.runs.is_empty() {
-                self.context.space.journal().run(removal.credits, |handle| {
+                self.context.journal().run(removal.credits, |handle| {
                     inode.note_data_change(handle);
                     self.remove_planned(handle, inode, &mut removal)
                 })?;
@@ -126,7 +126,7 @@ impl Truncation {
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
         let mut revokes_left = self.journaled.revokes_per_handle();
         let edit = edit_credits(inode);
-        let most = self.context.space.journal().credits_max() / 2;
+        let most = self.context.journal().credits_max() / 2;
         let mut at = first;
         while at < end {
             let mut mapping = lookup(inode, at)?;
@@ -195,7 +195,7 @@ impl Truncation {
                         handle.forget(start.plus(i))?;
                     }
                 } else {
-                    for block in self.context.space.journal().logged_data(start, len) {
+                    for block in self.context.journal().logged_data(start, len) {
                         handle.forget(block)?;
                         is_logged = true;
                     }

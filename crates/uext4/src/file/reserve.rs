@@ -9,12 +9,31 @@ use crate::inode::FilePages;
 use uext4_ondisk::extent::max_entries;
 
 impl FilePages {
+    /// Reserves blocks for `holes` more pages over holes and `conversions` more over unwritten
+    /// extents.
+    ///
+    /// # Errors
+    /// `NoSpace`; nothing has changed.
+    pub(super) fn reserve(&mut self, holes: u32, conversions: u32) -> Result<()> {
+        if holes + conversions == 0 {
+            return Ok(());
+        }
+        self.set_reservation(self.reserved + holes, self.converting + conversions)
+    }
+
+    /// Gives back what was reserved for so many pages.
+    pub(super) fn unreserve(&mut self, holes: u32, conversions: u32) {
+        let reserved = self.reserved.saturating_sub(holes);
+        let smaller = self.set_reservation(reserved, self.converting.saturating_sub(conversions));
+        debug_assert!(smaller.is_ok(), "a smaller reservation cannot fail");
+    }
+
     /// Sets the reservation to the needs of `reserved` pages over holes and `converting` pages over
     /// unwritten extents.
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
-    pub(super) fn set_reservation(&mut self, reserved: u32, converting: u32) -> Result<()> {
+    fn set_reservation(&mut self, reserved: u32, converting: u32) -> Result<()> {
         let nodes =
             nodes_for(self.reservation.space(), u64::from(reserved) + u64::from(converting));
         let blocks = reserved.saturating_add(nodes);

@@ -32,7 +32,7 @@ impl PageReader {
         while at < end {
             let (is_data, next) = self.data_run(inode, at, end)?;
             if is_data == (what == Seek::Data) {
-                return Ok((u64::from(at.get()) * self.context.block_size()).max(offset));
+                return Ok((self.context.offset_of(at)).max(offset));
             }
             at = next;
         }

@@ -69,7 +69,7 @@ impl RangeAllocation {
             let places = part.iter().chain(&joint).copied();
             let pins = ShiftPins::read(inode, places)?;
             let shift = Shift { from: part[0], end, ..shift };
-            self.context.space.journal().run(pins.credits + edit_credits(inode), |handle| {
+            self.context.journal().run(pins.credits + edit_credits(inode), |handle| {
                 shift.apply(handle, inode)?;
                 if is_last {
                     self.join(handle, inode, first)?;
@@ -99,10 +99,10 @@ impl RangeAllocation {
         let places = leaves.into_iter().chain([joint]);
         let pins = ShiftPins::read(inode, places)?;
         let credits = removal.credits + pins.credits + edit_credits(inode) + 1;
-        if !removal.is_last || credits > self.context.space.journal().credits_max() / 2 {
+        if !removal.is_last || credits > self.context.journal().credits_max() / 2 {
             return Ok(false);
         }
-        self.context.space.journal().run(credits, |handle| {
+        self.context.journal().run(credits, |handle| {
             self.truncation.remove_planned(handle, inode, &mut removal)?;
             shift.apply(handle, inode)?;
             self.join(handle, inode, first)?;
@@ -171,7 +171,7 @@ impl RangeAllocation {
         let mut nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Pool)?;
         let pins = ShiftPins::read(inode, part.iter().chain(&places).copied())?;
         let edits = if tail.is_some() { 2 * edit_credits(inode) } else { 0 };
-        self.context.space.journal().run(pins.credits + edits + 1, |handle| {
+        self.context.journal().run(pins.credits + edits + 1, |handle| {
             let mut edit = |handle: &mut Handle<'_>, first, end, new| {
                 let edit = Edit { first, end, new };
                 edit.apply(handle, inode, &mut nodes).map(drop)
@@ -201,14 +201,13 @@ impl RangeAllocation {
             && left.start.plus(u64::from(left.len)) == right.start
             && left.len + right.len <= Extent::max_len(left.unwritten);
         if continues {
-            let edit = Edit { first: at, end: right.end(), new: Some(right) };
-            edit.apply(handle, inode, &mut NodeAllocations::default())?;
+            Edit::insert(right).apply(handle, inode, &mut NodeAllocations::default())?;
         }
         Ok(())
     }
 
     fn leaves_max(&self) -> usize {
-        (self.context.space.journal().credits_max() / LEAVES_PART).max(1) as usize
+        (self.context.journal().credits_max() / LEAVES_PART).max(1) as usize
     }
 
     fn check_whole_blocks(&self, offset: u64, end: u64) -> Result<()> {

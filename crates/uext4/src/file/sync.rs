@@ -67,7 +67,7 @@ impl Syncs {
             };
             count += 1;
         }
-        let journal = self.context.space.journal();
+        let journal = self.context.journal();
         if let Some(tid) = newest {
             journal.wait_durable_for(tid, count)?;
         }
@@ -90,7 +90,7 @@ impl Syncs {
             if flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
                 && let Some(tid) = dir.sync_tid(false)
             {
-                self.context.space.journal().wait_durable(tid)?;
+                self.context.journal().wait_durable(tid)?;
             }
         }
         Ok(())
@@ -103,7 +103,7 @@ impl Syncs {
             return Ok(());
         }
         let _pin = inode.table_block()?;
-        self.context.space.journal().run(1, |handle| inode.update(handle, |_| ()))
+        self.context.journal().run(1, |handle| inode.update(handle, |_| ()))
     }
 
     /// Writes back every inode that is dirty now. Returns when other threads that write inodes back
@@ -124,8 +124,8 @@ impl Syncs {
             return Ok(());
         }
         let written = self.write_back_all();
-        let committed = self.context.space.journal().commit_all();
-        let flushed = self.context.space.journal().flush_gate().flush();
+        let committed = self.context.journal().commit_all();
+        let flushed = self.context.journal().flush_gate().flush();
         written.and(committed).and(flushed)
     }
 
@@ -137,7 +137,7 @@ impl Syncs {
             return false;
         }
         let budget = self.context.table.budget();
-        let journal = self.context.space.journal();
+        let journal = self.context.journal();
         let in_memory = budget.dirty() > 0 || !budget.dirty_inodes().is_empty();
         in_memory || journal.has_changes() || journal.flush_gate().has_failed()
     }

@@ -56,7 +56,7 @@ impl Truncation {
         }
         if size >= old {
             let _pin = inode.table_block()?;
-            return self.context.space.journal().run(1, |handle| change_size(handle, inode, size));
+            return self.context.journal().run(1, |handle| change_size(handle, inode, size));
         }
         let drained = inode.drain_direct_io(self.context.block_at(size), FileBlock::END)?;
         self.shrink(inode, &drained, &mut state, size)
@@ -82,7 +82,7 @@ impl Truncation {
         let is_whole = removal.is_last && !tail;
         let was_unfinished = inode.has_unfinished_truncate();
         let credits = 2 + ORPHAN_CREDITS + if is_whole { removal.credits } else { 0 };
-        self.context.space.journal().run(credits, |handle| {
+        self.context.journal().run(credits, |handle| {
             inode.note_data_change(handle);
             if !is_whole {
                 inode.set_unfinished_truncate(true);
@@ -173,11 +173,7 @@ impl Truncation {
         let converting =
             pages.map.range(first, end).filter(|(_, page)| page.converting).count() as u32;
         let reserved = pages.map.discard(first, end);
-        let (reserved, converting) =
-            (pages.reserved.saturating_sub(reserved), pages.converting.saturating_sub(converting));
-        // A smaller reservation cannot fail.
-        let smaller = pages.set_reservation(reserved, converting);
-        debug_assert!(smaller.is_ok(), "a reservation grew by discarding pages");
+        pages.unreserve(reserved, converting);
     }
 
     /// Zeroes the bytes behind `size` in its block, in memory. True if the block must be written.
@@ -235,7 +231,7 @@ impl Truncation {
         self.context
             .store(inode, start.get() * self.context.block_size() + from, zeroes)
             .map_err(|e| Error::io(format!("zeroing a part of block {start}"), e))?;
-        inode.note_written(self.context.space.journal().flush_gate().epoch());
+        inode.note_written(self.context.journal().flush_gate().epoch());
         Ok(())
     }
 }

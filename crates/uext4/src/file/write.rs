@@ -113,11 +113,11 @@ impl PageWriter {
 
     fn write_chunk(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         let end = offset + buf.len() as u64;
-        let (first, last) = (self.context.block_at(offset), self.context.block_from(end));
+        let (first, last) = self.context.blocks_of(offset, end);
         let size = inode.size();
         for at in self.partial_blocks(offset, end) {
             // Past the end of the file there are no bytes to keep.
-            if u64::from(at.get()) * self.context.block_size() < size {
+            if self.context.offset_of(at) < size {
                 self.reader.load_page(inode, at)?;
             }
         }
@@ -220,10 +220,7 @@ impl PageWriter {
         let holes = count(|state| matches!(state, State::Hole));
         let unwritten = count(|state| matches!(state, State::Unwritten(_)));
         let mut pages = inode.pages();
-        let (reserved, converting) = (pages.reserved, pages.converting);
-        if holes + unwritten > 0 {
-            pages.set_reservation(reserved + holes, converting + unwritten)?;
-        }
+        pages.reserve(holes, unwritten)?;
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.context.clock_ms();
         }

@@ -19,7 +19,7 @@ pub(super) fn start_handle(
     }
     let _pin = inode.table_block()?;
     direct.stats.dax_handles.add(1);
-    direct.context.space.journal().run(1, |handle| {
+    direct.context.journal().run(1, |handle| {
         inode.update(handle, |attributes| {
             attributes.touch_content();
         })

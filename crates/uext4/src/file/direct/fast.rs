@@ -150,7 +150,7 @@ impl DirectIo {
     ) -> bool {
         let is_mapping_durable = || {
             let tid = inode.sync_tid(true);
-            tid.is_none_or(|tid| self.context.space.journal().is_durable(tid))
+            tid.is_none_or(|tid| self.context.journal().is_durable(tid))
         };
         direct_io.is_overwritable()
             && !self.context.is_read_only()

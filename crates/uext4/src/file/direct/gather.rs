@@ -9,10 +9,11 @@
 //! Locking: the files exclusively, by inode number. Then, for a group, writeback locks, which are
 //! only tried, as group writeback does. Waits for space happen with file locks held only.
 
-use super::super::writeback::Part;
 use super::DirectIo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
+use crate::file::page_bytes::within;
+use crate::file::writeback::Part;
 use crate::inode::{DirectIoState, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::sync::MutexGuard;
 use std::sync::Arc;
@@ -87,6 +88,12 @@ struct Plan<'a> {
     end: u64,
 }
 
+impl Plan<'_> {
+    fn unreserve(&self) {
+        self.inode.pages().unreserve(self.holes, self.unwritten);
+    }
+}
+
 impl DirectIo {
     /// Does all the writes. Each has its result on return. The caller holds no lock.
     pub(super) fn write_gathered(&self, writes: &mut [GatheredWrite<'_>]) {
@@ -115,8 +122,7 @@ impl DirectIo {
         let mut chosen = Vec::new();
         for (index, write) in writes.iter().enumerate().filter(|(_, write)| write.is_open()) {
             let rest = write.offset + write.data.len() as u64;
-            let (first, end) =
-                (self.context.block_at(write.chunk().offset), self.context.block_from(rest));
+            let (first, end) = self.context.blocks_of(write.chunk().offset, rest);
             let ino = write.inode.ino().get();
             let is_free = |&(other, from, to): &(u32, FileBlock, FileBlock)| {
                 other != ino || to <= first || from >= end
@@ -220,14 +226,15 @@ impl DirectIo {
         for chunks in chunks.chunk_by(|a, b| a.inode.ino() == b.inode.ino()) {
             plans.push(self.plan_chunks(chunks)?);
         }
-        for at in 0..plans.len() {
-            if let Err(error) = self.reserve_plan(&plans[at], true) {
-                plans[..at].iter().for_each(|plan| self.unreserve_plan(plan));
+        for (at, plan) in plans.iter().enumerate() {
+            let reserved = plan.inode.pages().reserve(plan.holes, plan.unwritten);
+            if let Err(error) = reserved {
+                plans[..at].iter().for_each(Plan::unreserve);
                 return Err(error);
             }
         }
         let written = self.write_plans(&mut plans, waits);
-        plans.iter().for_each(|plan| self.unreserve_plan(plan));
+        plans.iter().for_each(Plan::unreserve);
         written
     }
 
@@ -241,8 +248,7 @@ impl DirectIo {
                 && !(is_whole(chunk.offset) && is_whole(chunk.end()))
         };
         let exclude = |chunk: &Chunk<'a>| {
-            let (first, end) =
-                (self.context.block_at(chunk.offset), self.context.block_from(chunk.end()));
+            let (first, end) = self.context.blocks_of(chunk.offset, chunk.end());
             chunk.inode.drain_direct_io(first, end)
         };
         chunks.iter().filter(meets_some).map(exclude).collect()
@@ -273,9 +279,7 @@ impl DirectIo {
     }
 
     fn plan_chunk_of<'a>(&self, plan: &mut Plan<'a>, chunk: &Chunk<'a>) -> Result<()> {
-        let block_size = self.context.block_size();
-        let (mut at, last) =
-            (self.context.block_at(chunk.offset), self.context.block_from(chunk.end()));
+        let (mut at, last) = self.context.blocks_of(chunk.offset, chunk.end());
         while at < last {
             let mapping = lookup(plan.inode, at)?;
             let end = mapping.end().min(last);
@@ -283,12 +287,10 @@ impl DirectIo {
             if let State::Written(start) = mapping.state {
                 // Partial blocks are written as such, because another thread may write the other
                 // part of the block at the same time.
-                let first_byte = u64::from(at.get()) * block_size;
-                let from = first_byte.max(chunk.offset);
-                let to = (u64::from(end.get()) * block_size).min(chunk.end());
-                let place = start.get() * block_size + (from - first_byte);
-                let (from, to) = ((from - chunk.offset) as usize, (to - chunk.offset) as usize);
-                plan.plain.push((place, &chunk.data[from..to]));
+                let bytes = self.context.overlap(at, end, chunk.offset, chunk.data);
+                let first = start.get() * self.context.block_size();
+                let place = first + bytes.start - self.context.offset_of(at);
+                plan.plain.push((place, &chunk.data[within(&bytes, chunk.offset)]));
             } else {
                 for block in at.get()..end.get() {
                     let at = FileBlock(block);
@@ -304,28 +306,6 @@ impl DirectIo {
             at = end;
         }
         Ok(())
-    }
-
-    /// Reserves blocks for a plan, in addition to the reservation of pages; or releases them,
-    /// unless `more`.
-    fn reserve_plan(&self, plan: &Plan<'_>, more: bool) -> Result<()> {
-        if plan.holes + plan.unwritten == 0 {
-            return Ok(());
-        }
-        let mut pages = plan.inode.pages();
-        let (reserved, converting) = (pages.reserved, pages.converting);
-        let (reserved, converting) = if more {
-            (reserved + plan.holes, converting + plan.unwritten)
-        } else {
-            (reserved.saturating_sub(plan.holes), converting.saturating_sub(plan.unwritten))
-        };
-        pages.set_reservation(reserved, converting)
-    }
-
-    fn unreserve_plan(&self, plan: &Plan<'_>) {
-        // A smaller reservation cannot fail.
-        let smaller = self.reserve_plan(plan, false);
-        debug_assert!(smaller.is_ok(), "a reservation grew by a direct write");
     }
 
     fn write_plans(&self, plans: &mut [Plan<'_>], waits: bool) -> Result<bool> {
@@ -368,7 +348,7 @@ impl DirectIo {
             parts.push(Part { pages, size, ..Part::of_attributes(plan.inode) });
         }
         self.context.writeback.write_and_map(&mut parts, false)?;
-        let epoch = self.context.space.journal().flush_gate().epoch();
+        let epoch = self.context.journal().flush_gate().epoch();
         plans.iter().for_each(|plan| plan.inode.note_written(epoch));
         Ok(())
     }

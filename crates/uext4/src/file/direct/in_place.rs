@@ -16,11 +16,11 @@
 //! waits for a grace period never holds anything that a conversion in its section waits for.
 //! Kernel counterpart: `ext4_dio_write_end_io`, `ext4_convert_unwritten_extents`, `dioread_nolock`.
 
-use super::super::writeback::{Part, Pending, PendingBlocks};
 use super::DirectIo;
 use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
+use crate::file::writeback::{Part, Pending, PendingBlocks};
 use crate::injected_faults::Fault;
 use crate::inode::{DirectIoState, Inode, InodeRef, Version};
 use std::io;
@@ -128,12 +128,11 @@ impl DirectIo {
                 let mapping = lookup(inode, at)?;
                 let end = mapping.end().min(last);
                 match mapping.state {
-                    State::Unwritten(start) => part.pending.push(Pending {
-                        first: at,
-                        len: end.get() - at.get(),
-                        blocks: PendingBlocks::Unwritten(start),
-                        data: Vec::new(),
-                    }),
+                    State::Unwritten(start) => part.pending.push(Pending::of(
+                        at,
+                        end.get() - at.get(),
+                        PendingBlocks::Unwritten(start),
+                    )),
                     // Converted by another write to the same blocks.
                     State::Written(_) => {}
                     State::Hole => {
@@ -151,24 +150,10 @@ impl DirectIo {
             return Ok(());
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
-        self.reserve_conversion(inode, blocks, true)?;
+        inode.pages().reserve(0, blocks)?;
         let mapped = self.context.writeback.map(std::slice::from_mut(&mut part), false);
-        // A smaller reservation cannot fail.
-        let smaller = self.reserve_conversion(inode, blocks, false);
-        debug_assert!(smaller.is_ok(), "a reservation grew by a conversion");
+        inode.pages().unreserve(0, blocks);
         mapped
-    }
-
-    /// Reserves tree nodes for conversions of so many blocks, in addition to the reservation of
-    /// pages; or releases them, unless `more`.
-    fn reserve_conversion(&self, inode: &Inode, blocks: u32, more: bool) -> Result<()> {
-        let mut pages = inode.pages();
-        let (reserved, converting) = (pages.reserved, pages.converting);
-        let converting = match more {
-            true => converting + blocks,
-            false => converting.saturating_sub(blocks),
-        };
-        pages.set_reservation(reserved, converting)
     }
 
     /// Learns the leaves again in which blocks were taken for unwritten and were not: the next

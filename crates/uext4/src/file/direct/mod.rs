@@ -226,8 +226,7 @@ impl DirectIo {
         let version = direct_io.version();
         let size = inode.size();
         direct_io.learn(version, None, size);
-        let (mut at, last) =
-            (self.context.block_at(range.start), self.context.block_from(range.end.min(size)));
+        let (mut at, last) = self.context.blocks_of(range.start, range.end.min(size));
         while at < last {
             if let Some((_, len)) = direct_io.find(at) {
                 at = at.plus(len);

@@ -58,6 +58,11 @@ pub(in crate::file) enum PendingBlocks {
 }
 
 impl Pending {
+    /// A mapping whose data is elsewhere.
+    pub(in crate::file) fn of(first: FileBlock, len: u32, blocks: PendingBlocks) -> Self {
+        Self { first, len, blocks, data: Vec::new() }
+    }
+
     pub(in crate::file) fn start(&self) -> BlockNo {
         match &self.blocks {
             PendingBlocks::Allocated(allocation) => allocation.start(),

@@ -157,8 +157,7 @@ impl Writeback {
             PendingBlocks::Unwritten(block) => *block,
         };
         let new = Extent { first: pending.first, len: pending.len, start, unwritten };
-        let edit = Edit { first: new.first, end: new.end(), new: Some(new) };
-        edit.apply(handle, inode, nodes)?;
+        Edit::insert(new).apply(handle, inode, nodes)?;
         Ok(())
     }
 

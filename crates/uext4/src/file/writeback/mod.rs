@@ -148,15 +148,13 @@ impl Writeback {
         let mut cleaned = 0;
         for part in parts.iter().filter(|part| !part.pages.is_empty()) {
             let mut pages = part.inode.pages();
-            let (mut reserved, mut converting) = (pages.reserved, pages.converting);
+            let (mut reserved, mut converting) = (0, 0);
             for (at, _) in &part.pages {
                 let (was_reserved, converted) = pages.map.end_writeback(*at, done);
-                reserved = reserved.saturating_sub(u32::from(was_reserved));
-                converting = converting.saturating_sub(u32::from(converted));
+                reserved += u32::from(was_reserved);
+                converting += u32::from(converted);
             }
-            // A smaller reservation cannot fail.
-            let smaller = pages.set_reservation(reserved, converting);
-            debug_assert!(smaller.is_ok(), "a reservation grew by writeback");
+            pages.unreserve(reserved, converting);
             cleaned += part.pages.len();
         }
         if done && cleaned > 0 {

@@ -8,6 +8,7 @@
 
 mod conform;
 mod demo;
+mod licences;
 mod long;
 mod machine;
 mod packages;

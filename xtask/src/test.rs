@@ -9,6 +9,7 @@
 use std::process::{Command, Stdio};
 
 use crate::conform::{self, Trouble};
+use crate::licences;
 use crate::packages::{self, Found};
 use crate::report::{Report, Times};
 use crate::step::{Outcome, Steps};
@@ -18,8 +19,17 @@ use crate::{machine, workspace};
 const CHECKS: &[(&str, &[&str])] = &[
     ("format", &["fmt", "--all", "--check"]),
     ("clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]),
+    ("clippy, simulation", &clippy_of("uext4-sim/simulate")),
+    ("clippy, schedules", &clippy_of("uext4-sim/shuttle,uext4-sim/injected-faults")),
     ("build tests", &["test", "--workspace", "--locked", "--no-run", "--quiet"]),
 ];
+
+/// Lints of the test kit, and of the engine below it, built in another way.
+const fn clippy_of(features: &'static str) -> [&'static str; 9] {
+    let package = "--package=uext4-sim";
+    let (flag, tail) = ("--features", "--");
+    ["clippy", package, "--all-targets", "--locked", flag, features, tail, "--deny", "warnings"]
+}
 
 /// `--show-output` so that the reasons of skipped tests can be gathered.
 const TESTS: &[&str] = &["test", "--workspace", "--locked", "--no-fail-fast"];
@@ -61,12 +71,7 @@ pub(crate) fn run(verbose: bool, no_install: bool) -> Result<(), String> {
         arguments.extend(programs.chain(TESTS_TAIL.iter().copied()));
         steps.run(name, || run_tests(&arguments, verbose, &mut times));
     }
-    steps.run("licences", || {
-        if machine::program("cargo-deny").is_none() {
-            return Outcome::Skipped("cargo-deny is not installed".into());
-        }
-        run_plain(workspace::cargo(&["deny", "--offline", "check", "licenses", "bans"]))
-    });
+    steps.run("licences", licences);
     let verdict = steps.close();
     println!("\nSlowest test programs");
     for line in times.slowest() {
@@ -101,6 +106,18 @@ fn costs() -> Outcome {
     let mut command = Command::new(conform::debug_command());
     command.args(["lab", "guard"]).arg(baseline);
     run_plain(command)
+}
+
+/// Licences and sources of packages; where it is installed, cargo-deny's opinion besides.
+fn licences() -> Outcome {
+    match licences::check() {
+        Ok(remark) if machine::program("cargo-deny").is_none() => Outcome::Passed(remark),
+        Ok(_) => run_plain(workspace::cargo(&["deny", "--offline", "check", "licenses", "bans"])),
+        Err(what) => {
+            println!("{what}");
+            Outcome::Failed(what.lines().next().unwrap_or_default().to_owned())
+        }
+    }
 }
 
 fn suite(result: Result<String, Trouble>) -> Outcome {

@@ -159,7 +159,9 @@ mod tests {
 
     #[test]
     fn packages_are_judged_by_licence_and_source() {
-        let package = |name: &str, licence: Option<&str>, source: Option<&str>| serde_json::json!({ "name": name, "license": licence, "source": source });
+        fn package(name: &str, license: Option<&str>, source: Option<&str>) -> Value {
+            serde_json::json!({ "name": name, "license": license, "source": source })
+        }
         let judge =
             |packages: &[Value]| judge(&serde_json::json!({ "packages": packages }), &list());
         let own = package("own", Some("MIT OR Apache-2.0"), None);

@@ -119,30 +119,41 @@ impl Error {
     /// The error number of errno(3), for the FUSE adapter and the command line.
     #[must_use]
     pub fn errno(&self) -> i32 {
-        match self.kind {
-            ErrorKind::NotFound => libc::ENOENT,
-            ErrorKind::Exists => libc::EEXIST,
-            ErrorKind::NotADirectory => libc::ENOTDIR,
-            ErrorKind::IsADirectory => libc::EISDIR,
-            ErrorKind::NotEmpty => libc::ENOTEMPTY,
-            ErrorKind::NoSpace => libc::ENOSPC,
-            ErrorKind::TooManyLinks => libc::EMLINK,
-            ErrorKind::NameTooLong => libc::ENAMETOOLONG,
-            ErrorKind::InvalidArgument => libc::EINVAL,
-            ErrorKind::ReadOnly => libc::EROFS,
-            ErrorKind::NotPermitted => libc::EPERM,
-            ErrorKind::NoXattr => libc::ENODATA,
-            ErrorKind::NoData => libc::ENXIO,
-            ErrorKind::TooBig => libc::E2BIG,
-            ErrorKind::FileTooBig => libc::EFBIG,
-            ErrorKind::Unsupported | ErrorKind::RefusedFeatures => libc::EOPNOTSUPP,
-            // The kernel's ext4 returns EUCLEAN for a corrupt structure.
-            ErrorKind::Corrupt(_) | ErrorKind::Format(_) => libc::EUCLEAN,
-            ErrorKind::Io | ErrorKind::Internal => {
-                self.source.as_ref().and_then(|e| e.raw_os_error()).unwrap_or(libc::EIO)
-            }
-            ErrorKind::Aborted => libc::EROFS,
-            ErrorKind::NeedsRecovery => libc::EROFS,
+        let errno = self.kind.errno_and_text().0;
+        match (&self.kind, &self.source) {
+            (ErrorKind::Io | ErrorKind::Internal, Some(e)) => e.raw_os_error().unwrap_or(errno),
+            _ => errno,
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The errno, and the sentence if that is always the same.
+    fn errno_and_text(&self) -> (i32, &'static str) {
+        match self {
+            Self::NotFound => (libc::ENOENT, "not found"),
+            Self::Exists => (libc::EEXIST, "exists already"),
+            Self::NotADirectory => (libc::ENOTDIR, "not a directory"),
+            Self::IsADirectory => (libc::EISDIR, "is a directory"),
+            Self::NotEmpty => (libc::ENOTEMPTY, "directory not empty"),
+            Self::NoSpace => (libc::ENOSPC, "no space left"),
+            Self::TooManyLinks => (libc::EMLINK, "too many links"),
+            Self::NameTooLong => (libc::ENAMETOOLONG, "name too long"),
+            Self::InvalidArgument => (libc::EINVAL, "invalid argument"),
+            Self::ReadOnly => (libc::EROFS, "read-only file system"),
+            Self::NotPermitted => (libc::EPERM, "operation not permitted"),
+            Self::NoXattr => (libc::ENODATA, "no such attribute"),
+            Self::NoData => (libc::ENXIO, "no data follows"),
+            Self::TooBig => (libc::E2BIG, "value too big"),
+            Self::FileTooBig => (libc::EFBIG, "file too big"),
+            Self::Unsupported => (libc::EOPNOTSUPP, "not supported"),
+            Self::RefusedFeatures => (libc::EOPNOTSUPP, "unsupported features"),
+            // What the kernel's ext4 returns for a corrupt structure.
+            Self::Corrupt(_) | Self::Format(_) => (libc::EUCLEAN, ""),
+            Self::Io => (libc::EIO, "input/output error"),
+            Self::Internal => (libc::EIO, ""),
+            Self::Aborted => (libc::EROFS, "journal aborted"),
+            Self::NeedsRecovery => (libc::EROFS, "journal needs recovery"),
         }
     }
 }
@@ -151,40 +162,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.context.is_empty() {
             f.write_str(&self.context)?;
-            if !matches!(self.kind, ErrorKind::InvalidArgument | ErrorKind::Internal) {
-                f.write_str(": ")?;
+            if matches!(self.kind, ErrorKind::InvalidArgument | ErrorKind::Internal) {
+                return Ok(());
             }
+            f.write_str(": ")?;
         }
-        match &self.kind {
-            ErrorKind::NotFound => f.write_str("not found"),
-            ErrorKind::Exists => f.write_str("exists already"),
-            ErrorKind::NotADirectory => f.write_str("not a directory"),
-            ErrorKind::IsADirectory => f.write_str("is a directory"),
-            ErrorKind::NotEmpty => f.write_str("directory not empty"),
-            ErrorKind::NoSpace => f.write_str("no space left"),
-            ErrorKind::TooManyLinks => f.write_str("too many links"),
-            ErrorKind::NameTooLong => f.write_str("name too long"),
-            ErrorKind::InvalidArgument if self.context.is_empty() => {
-                f.write_str("invalid argument")
-            }
-            ErrorKind::InvalidArgument => Ok(()),
-            ErrorKind::ReadOnly => f.write_str("read-only file system"),
-            ErrorKind::NotPermitted => f.write_str("operation not permitted"),
-            ErrorKind::NoXattr => f.write_str("no such attribute"),
-            ErrorKind::NoData => f.write_str("no data follows"),
-            ErrorKind::TooBig => f.write_str("value too big"),
-            ErrorKind::FileTooBig => f.write_str("file too big"),
-            ErrorKind::Unsupported => f.write_str("not supported"),
-            ErrorKind::RefusedFeatures => f.write_str("unsupported features"),
-            ErrorKind::Corrupt(kind) => write!(f, "corrupt: {kind}"),
-            ErrorKind::Format(error) => write!(f, "{error}"),
-            ErrorKind::Io => match &self.source {
-                Some(source) => write!(f, "{source}"),
-                None => f.write_str("input/output error"),
-            },
-            ErrorKind::Aborted => f.write_str("journal aborted"),
-            ErrorKind::NeedsRecovery => f.write_str("journal needs recovery"),
-            ErrorKind::Internal => Ok(()),
+        match (&self.kind, &self.source) {
+            (ErrorKind::Corrupt(kind), _) => write!(f, "corrupt: {kind}"),
+            (ErrorKind::Format(error), _) => write!(f, "{error}"),
+            (ErrorKind::Io, Some(source)) => write!(f, "{source}"),
+            (kind, _) => f.write_str(kind.errno_and_text().1),
         }
     }
 }
@@ -192,6 +179,13 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_ref().map(|e| e.as_ref() as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<ErrorKind> for Error {
+    #[cfg_attr(feature = "simulate", track_caller)]
+    fn from(kind: ErrorKind) -> Self {
+        Self::new(kind, String::new())
     }
 }
 

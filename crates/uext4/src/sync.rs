@@ -132,11 +132,31 @@ pub struct Mutex<T: ?Sized> {
     inner: imp::Mutex<T>,
 }
 
-/// Guard of a [`Mutex`].
+/// A held lock: the guard of the lock inside, and its rank.
 #[derive(Debug)]
-pub struct MutexGuard<'a, T: ?Sized> {
-    inner: imp::MutexGuard<'a, T>,
+pub struct Guard<G> {
+    inner: G,
     _rank: RankGuard,
+}
+
+/// Guard of a [`Mutex`].
+pub type MutexGuard<'a, T> = Guard<imp::MutexGuard<'a, T>>;
+/// Shared guard of a [`RwLock`].
+pub type RwLockReadGuard<'a, T> = Guard<imp::RwLockReadGuard<'a, T>>;
+/// Exclusive guard of a [`RwLock`].
+pub type RwLockWriteGuard<'a, T> = Guard<imp::RwLockWriteGuard<'a, T>>;
+
+impl<G: Deref> Deref for Guard<G> {
+    type Target = G::Target;
+    fn deref(&self) -> &G::Target {
+        &self.inner
+    }
+}
+
+impl<G: DerefMut> DerefMut for Guard<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.inner
+    }
 }
 
 impl<T> Mutex<T> {
@@ -157,27 +177,14 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         let inner = lock_or_sleep!(self.inner.try_lock(), self.inner.lock());
-        MutexGuard { inner, _rank: rank }
+        Guard { inner, _rank: rank }
     }
 
     /// Acquires the lock if it is free. May be called out of rank order, because it never waits.
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
-        Some(MutexGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
-    }
-}
-
-impl<T: ?Sized> Deref for MutexGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
+        Some(Guard { inner, _rank: RankGuard::enter_unordered(self.rank) })
     }
 }
 
@@ -193,20 +200,6 @@ pub struct RwLock<T: ?Sized> {
     inner: imp::RwLock<T>,
 }
 
-/// Shared guard of a [`RwLock`].
-#[derive(Debug)]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
-    inner: imp::RwLockReadGuard<'a, T>,
-    _rank: RankGuard,
-}
-
-/// Exclusive guard of a [`RwLock`].
-#[derive(Debug)]
-pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    inner: imp::RwLockWriteGuard<'a, T>,
-    _rank: RankGuard,
-}
-
 impl<T> RwLock<T> {
     /// A lock of `rank` over `value`.
     pub const fn new(rank: LockRank, value: T) -> Self {
@@ -220,7 +213,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         let inner = lock_or_sleep!(self.inner.try_read(), self.inner.read());
-        RwLockReadGuard { inner, _rank: rank }
+        Guard { inner, _rank: rank }
     }
 
     /// Acquires shared access if no thread has or awaits exclusive access. May be called out of
@@ -228,7 +221,7 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
-        Some(RwLockReadGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
+        Some(Guard { inner, _rank: RankGuard::enter_unordered(self.rank) })
     }
 
     /// Acquires exclusive access. Waits for it.
@@ -236,7 +229,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = RankGuard::enter(self.rank);
         let inner = lock_or_sleep!(self.inner.try_write(), self.inner.write());
-        RwLockWriteGuard { inner, _rank: rank }
+        Guard { inner, _rank: rank }
     }
 
     /// [`RwLock::write`] for a lock that is usually held for some microseconds: spins for about as
@@ -263,27 +256,7 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(feature = "simulate", track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        Some(RwLockWriteGuard { inner, _rank: RankGuard::enter_unordered(self.rank) })
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
+        Some(Guard { inner, _rank: RankGuard::enter_unordered(self.rank) })
     }
 }
 

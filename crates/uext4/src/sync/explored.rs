@@ -4,15 +4,16 @@
 //! wait with a timeout never times out, because a schedule has no clock.
 
 use shuttle::sync as explored;
-use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
+#[derive(Debug)]
 pub(super) struct Mutex<T: ?Sized>(explored::Mutex<T>);
 
 /// `held` is `None` only during the wait for a condition.
-pub(super) struct MutexGuard<'a, T: ?Sized> {
+#[derive(Debug)]
+pub struct MutexGuard<'a, T: ?Sized> {
     held: Option<explored::MutexGuard<'a, T>>,
     of: &'a explored::Mutex<T>,
 }
@@ -23,6 +24,15 @@ impl<T: ?Sized> MutexGuard<'_, T> {
         self.held = None;
         shuttle::thread::yield_now();
         self.held = Some(self.of.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// The guard, if the lock was free.
+fn free<G>(attempt: TryLockResult<G>) -> Option<G> {
+    match attempt {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -43,12 +53,8 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = match self.0.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(MutexGuard { held: Some(held), of: &self.0 })
+        let held = Some(free(self.0.try_lock())?);
+        Some(MutexGuard { held, of: &self.0 })
     }
 }
 
@@ -65,9 +71,9 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+#[derive(Debug)]
 pub(super) struct RwLock<T: ?Sized>(explored::RwLock<T>);
-pub(super) struct RwLockReadGuard<'a, T: ?Sized>(explored::RwLockReadGuard<'a, T>);
-pub(super) struct RwLockWriteGuard<'a, T: ?Sized>(explored::RwLockWriteGuard<'a, T>);
+pub use explored::{RwLockReadGuard, RwLockWriteGuard};
 
 impl<T> RwLock<T> {
     pub(super) const fn new(value: T) -> Self {
@@ -77,50 +83,23 @@ impl<T> RwLock<T> {
 
 impl<T: ?Sized> RwLock<T> {
     pub(super) fn read(&self) -> RwLockReadGuard<'_, T> {
-        RwLockReadGuard(self.0.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        match self.0.try_read() {
-            Ok(guard) => Some(RwLockReadGuard(guard)),
-            Err(TryLockError::Poisoned(guard)) => Some(RwLockReadGuard(guard.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        free(self.0.try_read())
     }
 
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, T> {
-        RwLockWriteGuard(self.0.write().unwrap_or_else(PoisonError::into_inner))
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        match self.0.try_write() {
-            Ok(guard) => Some(RwLockWriteGuard(guard)),
-            Err(TryLockError::Poisoned(guard)) => Some(RwLockWriteGuard(guard.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        free(self.0.try_write())
     }
 }
 
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
-    }
-}
-
+#[derive(Debug, Default)]
 pub(super) struct Condvar(explored::Condvar);
 
 /// The result of a wait with a timeout, which never times out.
@@ -153,29 +132,5 @@ impl Condvar {
 
     pub(super) fn notify_all(&self) {
         self.0.notify_all();
-    }
-}
-
-impl Default for Condvar {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-macro_rules! named {
-    ($($name:ident $(<$life:lifetime>)?),*) => {$(
-        impl<T: ?Sized> fmt::Debug for $name<$($life,)? T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(stringify!($name))
-            }
-        }
-    )*};
-}
-
-named!(Mutex, RwLock, MutexGuard<'_>, RwLockReadGuard<'_>, RwLockWriteGuard<'_>);
-
-impl fmt::Debug for Condvar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Condvar")
     }
 }

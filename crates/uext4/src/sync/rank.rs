@@ -107,19 +107,17 @@ mod held {
         TAKEN.get()
     }
 
-    pub(super) fn push(rank: LockRank) {
-        TAKEN.set(TAKEN.get() + 1);
+    pub(super) fn push(rank: LockRank, ordered: bool) {
         HELD.with_borrow_mut(|held| {
-            if let Some(&top) = held.iter().max() {
-                let rises = rank > top || (rank == top && rank.is_nestable());
-                assert!(rises, "lock order: {rank:?} taken while holding {held:?}");
+            if ordered {
+                TAKEN.set(TAKEN.get() + 1);
+                if let Some(&top) = held.iter().max() {
+                    let rises = rank > top || (rank == top && rank.is_nestable());
+                    assert!(rises, "lock order: {rank:?} taken while holding {held:?}");
+                }
             }
             held.push(rank);
         });
-    }
-
-    pub(super) fn push_unordered(rank: LockRank) {
-        HELD.with_borrow_mut(|held| held.push(rank));
     }
 
     pub(super) fn pop(rank: LockRank) {
@@ -167,22 +165,21 @@ impl RankGuard {
     /// Enters `rank`. A debug build panics if it does not rise.
     #[must_use]
     pub fn enter(rank: LockRank) -> Self {
-        #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
-        held::push(rank);
+        let guard = Self::push(rank, true);
         note_wait(rank);
-        Self {
-            #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
-            rank,
-            _not_send: std::marker::PhantomData,
-        }
+        guard
     }
 
     /// Enters `rank` after a successful try-lock, which may break the order because it did not
     /// wait.
     pub(super) fn enter_unordered(rank: LockRank) -> Self {
+        Self::push(rank, false)
+    }
+
+    fn push(rank: LockRank, ordered: bool) -> Self {
         #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
-        held::push_unordered(rank);
-        let _ = rank;
+        held::push(rank, ordered);
+        let _ = (rank, ordered);
         Self {
             #[cfg(any(feature = "simulate", all(debug_assertions, not(feature = "shuttle"))))]
             rank,

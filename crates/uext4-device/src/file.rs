@@ -246,13 +246,14 @@ impl Device for FileDevice {
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check_change(offset, buf.len() as u64)?;
         self.flushes.check()?;
-        let write =
-            |file: &File| self.write_slices(file, self.start + offset, &[IoSlice::new(buf)]);
-        let written = self.durable.as_ref().and_then(|files| files.lend(&self.file, write));
-        let Some(result) = written else {
-            write(&self.file)?;
+        let (at, slices) = (self.start + offset, [IoSlice::new(buf)]);
+        let own = self.durable.as_ref().and_then(|files| Some((files, files.take(&self.file)?)));
+        let Some((files, own)) = own else {
+            self.write_slices(&self.file, at, &slices)?;
             return self.flush();
         };
+        let result = self.write_slices(&own, at, &slices);
+        files.put(own);
         // A caller that finds no room gets the error and has lost only these bytes.
         if let Err(error) = &result
             && !is_full(error)

@@ -33,15 +33,17 @@ impl DurableFiles {
         Some(DurableFiles { flags, free: Mutex::new(vec![first]) })
     }
 
-    /// Calls `write` with an open file of its own. `None` if no more can be opened.
-    pub(super) fn lend<T>(&self, file: &File, write: impl FnOnce(&File) -> T) -> Option<T> {
+    /// An open file for one durable write. `None` if no more can be opened.
+    pub(super) fn take(&self, file: &File) -> Option<File> {
         let free = self.free.lock().pop();
-        let own = free.or_else(|| reopen(file, true, self.flags))?;
-        let result = write(&own);
+        free.or_else(|| reopen(file, true, self.flags))
+    }
+
+    /// Keeps an open file for later writes.
+    pub(super) fn put(&self, own: File) {
         let mut free = self.free.lock();
         if free.len() < FREE_MAX {
             free.push(own);
         }
-        Some(result)
     }
 }

@@ -337,17 +337,18 @@ fn durable_writes_have_an_open_file_each_and_no_lock() {
     let files = device.durable.as_ref().unwrap();
     let both = std::sync::Barrier::new(2);
     let numbers: Vec<_> = std::thread::scope(|scope| {
-        let lend = || {
-            files.lend(&device.file, |file| {
-                both.wait();
-                file.as_raw_fd()
-            })
+        let write = || {
+            let own = files.take(&device.file)?;
+            both.wait();
+            let number = own.as_raw_fd();
+            files.put(own);
+            Some(number)
         };
-        [scope.spawn(lend), scope.spawn(lend)].map(|thread| thread.join().unwrap()).to_vec()
+        [scope.spawn(write), scope.spawn(write)].map(|thread| thread.join().unwrap()).to_vec()
     });
     assert!(numbers[0].is_some() && numbers[0] != numbers[1], "{numbers:?}");
     // They are kept for the next.
-    let next = files.lend(&device.file, AsRawFd::as_raw_fd);
+    let next = files.take(&device.file).map(|own| own.as_raw_fd());
     assert!(numbers.contains(&next));
 }
 

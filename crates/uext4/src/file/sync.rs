@@ -124,8 +124,9 @@ impl Syncs {
             return Ok(());
         }
         let written = self.write_back_all();
-        let committed = self.context.journal().commit_all();
-        let flushed = self.context.journal().flush_gate().flush();
+        let journal = self.context.journal();
+        let committed = journal.commit_all();
+        let flushed = journal.flush_gate().cover(journal.flush_gate().epoch());
         written.and(committed).and(flushed)
     }
 

@@ -2,31 +2,19 @@
 //!
 //! What: `journal_join=herd` ([`herd`]), `journal_credits=worst` ([`worst_credits`]) and
 //! `checkpoint=inline` ([`inline_checkpoint`]). Each is chosen at mount. The default paths of the
-//! journal know them only as a [`WaitPolicy`], as two methods of [`CreditMode`], and as a
-//! [`Delegation`] that is `None`.
+//! journal know them only as a [`Herd`] and a [`Delegation`] that are `None`, and as two methods of
+//! [`CreditMode`].
 //! Invariants: no option changes the rules J1 to J13 of `docs/journal.md`.
 
 mod herd;
 mod inline_checkpoint;
 mod worst_credits;
 
+pub(super) use herd::Herd;
 pub(super) use inline_checkpoint::Delegation;
 
-use super::join::{Fifo, WaitPolicy};
 #[cfg(doc)]
 use crate::config::CreditMode;
-use crate::config::JoinMode;
-use crate::stats::Waits;
-use herd::Herd;
-use std::sync::Arc;
-
-/// The wait policy that the mount option `journal_join` names.
-pub(super) fn wait_policy(mode: JoinMode, waits: &Arc<Waits>) -> Box<dyn WaitPolicy> {
-    match mode {
-        JoinMode::Fifo => Box::new(Fifo),
-        JoinMode::Herd => Box::new(Herd::new(Arc::clone(waits))),
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -56,25 +56,17 @@ struct SplitProbe {
 /// Decides whether it pays to wait for as many threads as came the last time.
 #[derive(Debug, Default)]
 struct WaitBackoff {
+    /// Number of threads that are likely to come.
     expected: u32,
     /// Waits still to skip, and how many these were the last time.
     skips: u32,
     back_off: u32,
 }
 
-/// The end of a wait, by the journal's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Deadlines {
-    /// The wait ends no earlier.
-    least: u64,
-    /// The wait ends no later.
-    most: u64,
-}
-
 impl CommitBatching {
     /// Records the end of a commit that woke `woken` syncs while `waiting` waited for the next.
     pub(super) fn note_end(&mut self, woken: u32, waiting: u32, now: u64) {
-        self.backoff.expect(woken.saturating_add(waiting));
+        self.backoff.expected = woken.saturating_add(waiting);
         self.split_probe.note_end(woken, waiting);
         self.ended = now;
     }
@@ -83,7 +75,7 @@ impl CommitBatching {
     fn is_worth_it(&mut self, requester: Option<ThreadId>, min: Duration) -> bool {
         let another = self.requester.is_some() && self.requester != requester;
         self.requester = requester;
-        if self.backoff.expected() <= 1 {
+        if self.backoff.expected <= 1 {
             return another && !min.is_zero();
         }
         !min.is_zero() || (self.split_probe.are_likely() && self.backoff.is_worth_it())
@@ -91,19 +83,7 @@ impl CommitBatching {
 
     /// Whether no other sync than the caller's is expected, so that a wait is useless.
     pub(super) fn is_alone(&self, min: Duration) -> bool {
-        min.is_zero() && self.backoff.expected() <= 1
-    }
-
-    fn deadlines(
-        &self,
-        started: u64,
-        average: Duration,
-        min: Duration,
-        max: Duration,
-    ) -> Deadlines {
-        let start = started.max(self.ended);
-        let least = start.saturating_add(nanos(min.min(max)));
-        Deadlines { least, most: start.saturating_add(nanos(average.max(min).min(max))) }
+        min.is_zero() && self.backoff.expected <= 1
     }
 }
 
@@ -134,16 +114,6 @@ impl SplitProbe {
 }
 
 impl WaitBackoff {
-    /// Expects `count` threads.
-    fn expect(&mut self, count: u32) {
-        self.expected = count;
-    }
-
-    /// Number of threads that are likely to come.
-    fn expected(&self) -> u32 {
-        self.expected
-    }
-
     /// Whether to wait for them this time. Counts a skipped wait.
     fn is_worth_it(&mut self) -> bool {
         let is_skipped = self.skips > 0;
@@ -170,16 +140,18 @@ impl Journal {
     pub(super) fn gather(&self, batch: &mut CommitBatching, tid: Tid) {
         let (min, max) = (self.config.min_batch_time, self.config.max_batch_time);
         let mut state = self.state.lock();
-        let is_requested = state.requested.is_after(state.durable);
-        if max.is_zero() || !is_requested || !batch.is_worth_it(state.requester, min) {
+        if max.is_zero() || !state.is_requested() || !batch.is_worth_it(state.requester, min) {
             return;
         }
         let begun = self.clock.now();
         let started = self.times(tid).started().unwrap_or(begun);
-        let until = batch.deadlines(started, self.stats.average_commit(), min, max);
+        let after =
+            |wait: Duration| started.max(batch.ended).saturating_add(nanos(wait.max(min).min(max)));
+        // The wait ends between these times, by the journal's clock.
+        let (least, most) = (after(min), after(self.stats.average_commit()));
         let waiting = || self.sync_waiters.waiting(tid);
         let at_first = waiting();
-        let expected = batch.backoff.expected();
+        let expected = batch.backoff.expected;
         if min.is_zero() && u64::from(at_first) * 4 >= u64::from(expected) * 3 {
             // So few syncs are missing that the others need not wait for them.
             return;
@@ -187,10 +159,10 @@ impl Journal {
         let missing = expected.saturating_sub(at_first);
         loop {
             // The goal is set before the count is read: see `SyncWaiters::arrive`.
-            self.sync_waiters.set_goal(batch.backoff.expected());
-            let is_complete = waiting() >= batch.backoff.expected();
+            self.sync_waiters.set_goal(expected);
+            let is_complete = waiting() >= expected;
             let now = self.clock.now();
-            let end = if is_complete { until.least } else { until.most };
+            let end = if is_complete { least } else { most };
             let ends = state.shutdown || state.abort_cause.is_some();
             if ends || now >= end || !tid.is_after(state.urgent) {
                 break;

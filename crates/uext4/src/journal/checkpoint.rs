@@ -105,7 +105,7 @@ impl Journal {
     /// The device failed.
     pub(super) fn checkpoint_all(&self) -> Result<()> {
         while self.checkpoint()? > 0 {}
-        self.flush.flush()
+        self.flush.cover(self.flush.epoch())
     }
 
     /// Makes one checkpoint: writes a batch and moves the tail. Returns the number of blocks
@@ -132,7 +132,7 @@ impl Journal {
         stage("checkpoint: flush");
         let flushed = written.and_then(|()| match batch.is_empty() {
             true => Ok(()),
-            false => self.flush.flush(),
+            false => self.flush.cover(self.flush.epoch()),
         });
         let (tail, holds) = {
             let mut state = self.state.lock();
@@ -179,7 +179,7 @@ impl Journal {
         let mut superblock = self.superblock.lock();
         superblock.s_sequence.set(tail.tid.get());
         superblock.s_start.set(tail.start);
-        self.write_superblock(&mut superblock)
+        self.map.write_superblock(&mut superblock, self.config.barrier)
     }
 }
 

@@ -14,7 +14,7 @@
 use super::batching::CommitBatching;
 use super::log::Tail;
 use super::recovery::AbortOnPanic;
-use super::transaction::Contents;
+use super::transaction::Transaction;
 use super::{FreeSpaceHooks, Journal, State, later};
 use crate::cache::{BlockKind, Snapshot};
 use crate::error::Result;
@@ -33,7 +33,7 @@ use uext4_ondisk::{RawSuperblock, Tid};
 struct Closed {
     tid: Tid,
     images: Vec<Snapshot>,
-    contents: Contents,
+    contents: Transaction,
     /// Its first block in the log, and the number of its blocks.
     start: u32,
     blocks: u32,
@@ -112,8 +112,16 @@ impl Journal {
         true
     }
 
+    /// Commits the running transaction. A failure aborts the journal.
     fn commit(&self, batch: &mut CommitBatching) {
-        if let Err(error) = self.commit_running(batch) {
+        let committed = match self.close_running() {
+            Ok(Some(mut closed)) => {
+                self.write_out(&mut closed).and_then(|()| self.publish(closed, batch))
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = committed {
             self.abort(error);
         }
         stage("");
@@ -134,7 +142,7 @@ impl Journal {
             if now >= deadline {
                 let tid = state.durable.next();
                 drop(state);
-                if !self.transaction(tid).is_empty() {
+                if !self.transaction(tid).lock().is_empty() {
                     return Some(Cause::Timer);
                 }
                 deadline = now + self.config.commit_interval;
@@ -143,26 +151,6 @@ impl Journal {
             }
             self.committer_wake.wait_for(&mut state, deadline - now);
         }
-    }
-
-    /// Commits the running transaction.
-    fn commit_running(&self, batch: &mut CommitBatching) -> Result<()> {
-        let Some(mut closed) = self.close_running()? else { return Ok(()) };
-        if self.is_aborted() {
-            // The transaction may hold half an operation, so it must not become durable.
-            return Ok(());
-        }
-        let mut phases = Phases(Instant::now());
-        if let Some(data) = self.ordered_data.get().and_then(std::sync::Weak::upgrade) {
-            stage("ordered data");
-            data.write(closed.tid)?;
-            phases.end(&self.stats.data_flush);
-        }
-        self.check_bitmaps(&closed.images)?;
-        self.seal(&mut closed.images);
-        phases.end(&self.stats.seal);
-        self.write_out(&closed, &mut phases)?;
-        self.publish(closed, batch)
     }
 
     /// Closes the running transaction and takes its contents. `None` if it is empty.
@@ -179,7 +167,7 @@ impl Journal {
             }
         }
         phases.end(&self.stats.lock);
-        let mut contents = self.transaction(tid).take();
+        let mut contents = std::mem::take(&mut *self.transaction(tid).lock());
         let used = contents.buffers.len() + contents.revoked.len();
         let granted = self.running_state.load().credits as usize;
         self.check(used <= granted, "a transaction has credits for its blocks")?;
@@ -238,7 +226,7 @@ impl Journal {
 
     /// Updates the free counts of the superblock, as part of the transaction if they changed. The
     /// kernel does so only at unmount and leaves the difference to e2fsck after a crash.
-    fn count_in_superblock(&self, tid: Tid, contents: &mut Contents) {
+    fn count_in_superblock(&self, tid: Tid, contents: &mut Transaction) {
         let Some(allocator) = self.free_space_hooks() else { return };
         // The block is in memory since the mount.
         let Ok((buffer, at)) = self.cache.superblock() else { return };
@@ -264,10 +252,8 @@ impl Journal {
     }
 
     /// Opens a transaction again that had nothing to log. Its id stays in use.
-    fn reopen_empty(&self, tid: Tid, contents: Contents) {
-        for freed in contents.freed {
-            self.transaction(tid).add_freed(freed);
-        }
+    fn reopen_empty(&self, tid: Tid, contents: Transaction) {
+        self.transaction(tid).lock().freed.extend(contents.freed);
         self.times(tid).forget_request();
         // Before the transaction opens again, because a later change needs a request of its own.
         self.state.lock().forget_requests(&self.sync_waiters);
@@ -300,36 +286,45 @@ impl Journal {
     }
 
     /// Writes the transaction to the log. It is durable when this returns.
-    fn write_out(&self, closed: &Closed, phases: &mut Phases) -> Result<()> {
+    fn write_out(&self, closed: &mut Closed) -> Result<()> {
+        if self.is_aborted() {
+            // The transaction may hold half an operation.
+            return Err(self.aborted_error());
+        }
+        let mut phases = Phases(Instant::now());
+        if let Some(data) = self.ordered_data.get().and_then(std::sync::Weak::upgrade) {
+            stage("ordered data");
+            data.write(closed.tid)?;
+            phases.end(&self.stats.data_flush);
+        }
+        self.check_bitmaps(&closed.images)?;
+        self.seal(&mut closed.images);
+        phases.end(&self.stats.seal);
         stage("log write");
-        let images = closed.images.iter().map(|s| (s.block, &s.image));
         let none = std::collections::BTreeSet::new();
         let lost = Fault::LostRevoke.is_injected();
         let revoked = if lost { &none } else { &closed.contents.revoked };
-        let blocks = self.format.encode(closed.tid, images, revoked);
+        let blocks = self.format.encode(closed.tid, &closed.images, revoked);
         let fills = lost || blocks.len() + 1 == closed.blocks as usize;
         self.check(fills, "a transaction fills the blocks of the log that it has")?;
         self.stats.log_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         let commit = self.format.commit_block(closed.tid);
-        let mut views: Vec<&[u8]> = blocks.iter().map(|block| block.bytes()).collect();
+        let mut views: Vec<&[u8]> = blocks.iter().map(|block| &**block).collect();
         if self.config.async_commit {
             // Checksums tell a replay whether the whole transaction arrived. The flush comes before
             // any thread is told that the transaction is durable.
             views.push(&commit);
-            self.map.write(closed.start, &views)?;
-            phases.end(&self.stats.log_write);
-            stage("log flush");
-            self.flush.flush()?;
-            phases.end(&self.stats.log_flush);
-            return Ok(());
         }
         let at = self.map.write(closed.start, &views)?;
         phases.end(&self.stats.log_write);
         stage("log flush");
-        if !Fault::SkippedBarrier.is_injected() {
-            self.flush.flush()?;
+        if self.config.async_commit || !Fault::SkippedBarrier.is_injected() {
+            self.flush.cover(self.flush.epoch())?;
         }
         phases.end(&self.stats.log_flush);
+        if self.config.async_commit {
+            return Ok(());
+        }
         if self.is_aborted() {
             // What was found broken meanwhile may be in this transaction.
             return Err(self.aborted_error());

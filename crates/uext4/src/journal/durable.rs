@@ -64,14 +64,6 @@ impl SyncWaiters {
         self.wake.iter().for_each(Condvar::notify_all);
     }
 
-    /// Sleeps until `is_over()`, which reads atomics only.
-    fn sleep_until(&self, tid: Tid, is_over: impl Fn() -> bool) {
-        let mut sleep = self.sleep.lock();
-        while !is_over() {
-            self.wake[slot(tid)].wait(&mut sleep);
-        }
-    }
-
     /// Makes the sync that completes `goal` waiters wake the committer. The committer calls this
     /// under the journal's lock and reads the count afterwards.
     pub(super) fn set_goal(&self, goal: u32) {
@@ -132,7 +124,10 @@ impl Journal {
                 drop(self.state.lock());
                 self.commit_wake.notify_one();
             }
-            syncs.sleep_until(tid, || self.is_durable(tid) || was_empty() || self.is_aborted());
+            let mut sleep = syncs.sleep.lock();
+            while !(self.is_durable(tid) || was_empty() || self.is_aborted()) {
+                syncs.wake[slot(tid)].wait(&mut sleep);
+            }
         }
         self.stats.sync_wait.add_since(begun);
         // After a failed commit the committer may close the next transaction and find it empty.

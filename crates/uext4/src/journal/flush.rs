@@ -75,14 +75,6 @@ impl FlushGate {
         !self.flushes || self.completed.load(Ordering::SeqCst) > epoch.0
     }
 
-    /// Returns when a flush that started after this call has succeeded.
-    ///
-    /// # Errors
-    /// The device failed, now or at an earlier flush.
-    pub fn flush(&self) -> Result<()> {
-        self.cover(self.epoch())
-    }
-
     /// Returns when a flush that started after `epoch` has succeeded, be it one that runs already.
     ///
     /// # Errors
@@ -93,7 +85,7 @@ impl FlushGate {
         }
         let mut wait = None;
         let mut state = self.state.lock();
-        loop {
+        let number = loop {
             if self.has_covered(epoch) {
                 return Ok(());
             }
@@ -105,8 +97,7 @@ impl FlushGate {
             if !state.running {
                 state.running = true;
                 self.started.store(started + 1, Ordering::SeqCst);
-                drop(state);
-                return self.perform(started + 1);
+                break started + 1;
             }
             if wait.is_none() {
                 drop(state);
@@ -116,11 +107,8 @@ impl FlushGate {
             }
             let needed = if started > epoch.0 { started } else { started + 1 };
             self.ended_of(needed).wait(&mut state);
-        }
-    }
-
-    /// Performs flush `number`, and wakes the callers that it serves and one for the next.
-    fn perform(&self, number: u64) -> Result<()> {
+        };
+        drop(state);
         let begun = Instant::now();
         let flushed = self.device.flush();
         self.stats.flush.add_since(begun);
@@ -130,6 +118,7 @@ impl FlushGate {
         match &result {
             Ok(()) => {
                 self.completed.store(number, Ordering::SeqCst);
+                // One caller performs the next flush.
                 self.ended_of(number + 1).notify_one();
             }
             Err(error) => {

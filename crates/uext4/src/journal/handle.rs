@@ -98,7 +98,7 @@ impl<'j> Handle<'j> {
                 self.take_credit()?;
             }
             guard.set_transaction(Some(self.tid));
-            self.journal.transaction(self.tid).add_buffer(Arc::clone(buffer));
+            self.journal.transaction(self.tid).lock().buffers.push(Arc::clone(buffer));
         }
         self.changed = true;
         Ok(is_new)
@@ -142,14 +142,14 @@ impl<'j> Handle<'j> {
             buffer.write().set_transaction(None);
         }
         self.journal.data.forget(block);
-        self.journal.transaction(self.tid).revoke(block);
+        self.journal.transaction(self.tid).lock().revoked.insert(block);
         Ok(())
     }
 
     /// Records freed blocks. The allocator gets them back when the transaction is durable.
     pub fn freed(&mut self, freed: Freed) {
         self.changed = true;
-        self.journal.transaction(self.tid).add_freed(freed);
+        self.journal.transaction(self.tid).lock().freed.push(freed);
     }
 
     fn take_credit(&mut self) -> Result<()> {

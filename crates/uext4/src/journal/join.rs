@@ -14,50 +14,30 @@
 //! credits does not block the requests behind it, because one of them may have to be granted before
 //! the reservation can end.
 //! Locking: under the queue's lock only the waiters' locks are taken; nothing is waited for.
-//! Ablation: the [`WaitPolicy`] is chosen at mount; `journal_join=herd` replaces [`Fifo`].
+//! Ablation: with `journal_join=herd` the waiters are those of [`Herd`], and the queues stay empty.
 //! Kernel counterpart: `add_transaction_credits` and its waits in `fs/jbd2/transaction.c`.
 
-mod fifo;
 mod request;
 
-pub(super) use fifo::Fifo;
 pub(super) use request::{CommitRequest, Grant, Outcome, Request, RequestKind, Waiter};
 
-use super::ablation::Delegation;
+use super::ablation::{Delegation, Herd};
 use super::counters::AdmissionStats;
 use super::packed_state::{PackedState, Refusal};
-use crate::stats::WaitFor;
+use crate::config::JoinMode;
+use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{LockRank, Mutex};
+use request::SERVING_ORDER;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use uext4_ondisk::Tid;
 
-/// How requests wait for room in a transaction.
-pub(super) trait WaitPolicy: std::fmt::Debug + Send + Sync {
-    /// Grants `request` if it fits; otherwise queues it or sleeps. The attempt and the start of the
-    /// wait are atomic under the queue's lock, so the request misses no opening.
-    fn submit(
-        &self,
-        queue: &JoinQueue,
-        running: &PackedState,
-        request: Request,
-    ) -> (Outcome, CommitRequest);
-
-    /// Credits came back, a handle ended, or a transaction opened: requests may fit now.
-    fn wake(&self, queue: &JoinQueue, inner: &mut Inner, running: &PackedState) -> CommitRequest;
-
-    /// The log has no room for the next transaction, so all waiters wait for that from now on.
-    fn note_shortage(&self, queue: &JoinQueue, inner: &mut Inner);
-
-    /// The journal is aborted: every wait ends.
-    fn abort(&self, inner: &mut Inner);
-}
-
 #[derive(Debug)]
 pub(super) struct JoinQueue {
-    policy: Box<dyn WaitPolicy>,
-    pub(super) credits_max: u32,
+    /// `journal_join=herd`: how joiners wait instead.
+    herd: Option<Herd>,
+    credits_max: u32,
     pub(super) inner: Mutex<Inner>,
     /// Number of waiters. An ending handle reads it to see without the lock that there are none.
     pub(super) len: AtomicUsize,
@@ -89,14 +69,15 @@ pub(super) struct AdmissionState {
 
 impl JoinQueue {
     pub(super) fn new(
-        policy: Box<dyn WaitPolicy>,
+        mode: JoinMode,
+        waits: &Arc<Waits>,
         credits_max: u32,
         stats: Arc<AdmissionStats>,
     ) -> Self {
         let admission = AdmissionState::default();
         let inner = Inner { queues: Default::default(), admission, delegation: None };
         Self {
-            policy,
+            herd: (mode == JoinMode::Herd).then(|| Herd::new(Arc::clone(waits))),
             credits_max,
             inner: Mutex::new(LockRank::Journal, inner),
             len: AtomicUsize::new(0),
@@ -115,13 +96,71 @@ impl JoinQueue {
     }
 
     /// Grants the request if it fits and no earlier request blocks it; otherwise the caller waits
-    /// as the [`Outcome`] says.
+    /// as the [`Outcome`] says. The attempt and the start of the wait are atomic under the queue's
+    /// lock, so the request misses no opening.
     pub(super) fn submit(
         &self,
         running: &PackedState,
         request: Request,
     ) -> (Outcome, CommitRequest) {
-        self.policy.submit(self, running, request)
+        if let Some(herd) = &self.herd {
+            return herd.submit(self, running, request);
+        }
+        let mut inner = self.inner.lock();
+        let index = request.kind as usize;
+        let is_blocked =
+            inner.queues[index].iter().any(|w| self.blocks_others(&inner.admission, w.request));
+        let cause = if is_blocked {
+            let is_closed = running.load().closed;
+            inner.admission.cause(if is_closed { Refusal::Closed } else { Refusal::Full })
+        } else {
+            match self.attempt(&mut inner.admission, running, request) {
+                Ok(grant) => {
+                    // The started handle's reservation ended, so another one may fit.
+                    let is_started = request.kind == RequestKind::StartReserved;
+                    let commit = is_started.then(|| self.serve(&mut inner, running)).flatten();
+                    return (Outcome::Granted(grant), commit);
+                }
+                Err(cause) => cause,
+            }
+        };
+        self.stats.refused.of(cause).fetch_add(1, Ordering::Relaxed);
+        if inner.delegation.as_mut().is_some_and(Delegation::assign) {
+            return (Outcome::Granted(Grant::MakeRoom), None);
+        }
+        let waiter = Arc::new(Waiter::new(request, cause));
+        inner.queues[index].push_back(Arc::clone(&waiter));
+        self.update_len(&inner);
+        let commit = inner.admission.request_commit(cause, running);
+        (Outcome::Queued(waiter, cause), commit)
+    }
+
+    /// Credits came back, a handle ended, or a transaction opened: grants from the heads of the
+    /// queues while they fit.
+    pub(super) fn serve(&self, inner: &mut Inner, running: &PackedState) -> CommitRequest {
+        if let Some(herd) = &self.herd {
+            herd.wake();
+            return None;
+        }
+        let mut commit = None;
+        for kind in SERVING_ORDER {
+            let mut at = 0;
+            while let Some(waiter) = inner.queues[kind as usize].get(at) {
+                match self.attempt(&mut inner.admission, running, waiter.request) {
+                    Ok(grant) => {
+                        waiter.grant(grant);
+                        inner.queues[kind as usize].remove(at);
+                    }
+                    Err(_) if !self.blocks_others(&inner.admission, waiter.request) => at += 1,
+                    Err(cause) => {
+                        commit = commit.or(inner.admission.request_commit(cause, running));
+                        break;
+                    }
+                }
+            }
+        }
+        self.update_len(inner);
+        commit
     }
 
     /// Whether a queued `request` blocks those behind it.
@@ -181,25 +220,27 @@ impl JoinQueue {
 
     /// Serves the queue after credits came back or a handle ended.
     pub(super) fn wake(&self, running: &PackedState) -> CommitRequest {
-        self.wake_locked(&mut self.inner.lock(), running)
-    }
-
-    pub(super) fn wake_locked(&self, inner: &mut Inner, running: &PackedState) -> CommitRequest {
-        self.policy.wake(self, inner, running)
+        self.serve(&mut self.inner.lock(), running)
     }
 
     /// Opens transaction `tid`: the next one, or the same one again if it was empty.
     pub(super) fn open(&self, running: &PackedState, tid: Tid) -> CommitRequest {
         let mut inner = self.inner.lock();
         inner.open(running, tid);
-        self.wake_locked(&mut inner, running)
+        self.serve(&mut inner, running)
     }
 
     /// The log has no room for the next transaction. Waiters wait for that from now on.
     pub(super) fn note_shortage(&self) {
         let mut inner = self.inner.lock();
         inner.admission.is_short = true;
-        self.policy.note_shortage(self, &mut inner);
+        if let Some(herd) = &self.herd {
+            herd.note_shortage(&inner.admission);
+        }
+        for waiter in inner.queues.iter().flatten() {
+            waiter.state.lock().cause = WaitFor::LogSpace;
+            self.stats.refused.log_space.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Ends a reservation whose handle will not start. The running transaction gets back
@@ -214,14 +255,19 @@ impl JoinQueue {
         running.unreserve(returned);
         inner.admission.reserved -= credits;
         self.stats.note_reserved(inner.admission.reserved);
-        self.wake_locked(&mut inner, running)
+        self.serve(&mut inner, running)
     }
 
     /// Ends every wait, because the journal is aborted.
     pub(super) fn abort(&self) {
         let mut inner = self.inner.lock();
         inner.admission.aborted = true;
-        self.policy.abort(&mut inner);
+        if let Some(herd) = &self.herd {
+            return herd.wake();
+        }
+        for waiter in inner.queues.iter_mut().flat_map(|queue| queue.drain(..)) {
+            waiter.grant(Grant::Aborted);
+        }
         self.update_len(&inner);
     }
 }

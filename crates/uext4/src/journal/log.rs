@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use uext4_device::{SharedDevice, WriteRun};
+use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use uext4_ondisk::{BlockNo, Tid};
 
 /// Blocks of the journal on the device.
@@ -86,6 +87,18 @@ impl LogMap {
             false => self.device.write_at(offset, block),
         };
         written.map_err(|e| Error::io(format!("writing journal block {at}"), e))
+    }
+
+    /// Seals and writes the journal superblock, [`LogMap::write_block`] says how durably.
+    pub(super) fn write_superblock(
+        &self,
+        superblock: &mut RawJournalSuperblock,
+        durable: bool,
+    ) -> Result<()> {
+        superblock.seal();
+        let mut bytes = vec![0; self.block_size];
+        bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
+        self.write_block(0, &bytes, durable)
     }
 
     /// The ring position `count` blocks after `at`.

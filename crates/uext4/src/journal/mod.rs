@@ -42,7 +42,7 @@ pub use recovery::{LeftLog, Recovered, recover};
 pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;
-use crate::config::{CheckpointMode, CreditMode, JoinMode};
+use crate::config::{CheckpointMode, CreditMode, JoinMode, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -125,19 +125,27 @@ pub struct JournalConfig {
     pub checkpoint: CheckpointMode,
 }
 
+impl JournalConfig {
+    /// The settings that mount options ask for.
+    #[must_use]
+    pub fn new(options: &MountOptions, images_max: usize) -> Self {
+        Self {
+            commit_interval: Duration::from_millis(options.commit_interval_ms),
+            images_max,
+            min_batch_time: Duration::from_micros(options.min_batch_time_us.into()),
+            max_batch_time: Duration::from_micros(options.max_batch_time_us.into()),
+            barrier: options.barrier,
+            async_commit: options.journal_async_commit,
+            join: options.journal_join,
+            credits: options.journal_credits,
+            checkpoint: options.checkpoint,
+        }
+    }
+}
+
 impl Default for JournalConfig {
     fn default() -> Self {
-        Self {
-            commit_interval: Duration::from_secs(5),
-            images_max: 4096,
-            min_batch_time: Duration::ZERO,
-            max_batch_time: Duration::from_millis(15),
-            barrier: true,
-            async_commit: false,
-            join: JoinMode::Fifo,
-            credits: CreditMode::Exact,
-            checkpoint: CheckpointMode::Background,
-        }
+        Self::new(&MountOptions::default(), 4096)
     }
 }
 
@@ -151,7 +159,7 @@ pub struct Journal {
     /// File data that a replay of the log may write.
     data: LoggedData,
     /// The running and the committing transaction, indexed by the low bit of their id.
-    transactions: [Transaction; 2],
+    transactions: [Mutex<Transaction>; 2],
     credits_max: u32,
     commit_blocks_max: u32,
     map: LogMap,
@@ -316,7 +324,7 @@ impl Journal {
     pub fn has_changes(&self) -> bool {
         let running = self.running();
         let durable = Tid(self.durable.load(Ordering::SeqCst));
-        durable.next() != running || !self.transaction(running).is_empty()
+        durable.next() != running || !self.transaction(running).lock().is_empty()
     }
 
     /// Aborts the journal. The first cause is kept.
@@ -363,7 +371,7 @@ impl Journal {
         self.checkpointer_wake.notify_all();
     }
 
-    fn transaction(&self, tid: Tid) -> &Transaction {
+    fn transaction(&self, tid: Tid) -> &Mutex<Transaction> {
         &self.transactions[slot(tid)]
     }
 

@@ -5,10 +5,11 @@
 //! Invariants: an image that begins with the journal's magic number is escaped in the log, and its
 //! tag's checksum covers the escaped form. Commit times never go back.
 
+use crate::cache::Snapshot;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::time::SystemTime;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 use uext4_ondisk::journal::block::{
     CommitBlock, DescriptorWriter, RevokeWriter, escape, must_escape, records_per_revoke,
@@ -22,22 +23,6 @@ use uext4_ondisk::{BlockNo, Tid};
 pub(super) struct RecordFormat {
     format: JournalFormat,
     last_commit_secs: AtomicU64,
-}
-
-/// A block of the log.
-#[derive(Debug)]
-pub(super) enum LogBlock {
-    Made(Vec<u8>),
-    Image(Arc<[u8]>),
-}
-
-impl LogBlock {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Made(bytes) => bytes,
-            Self::Image(image) => image,
-        }
-    }
 }
 
 impl RecordFormat {
@@ -56,49 +41,38 @@ impl RecordFormat {
     pub(super) fn encode<'a>(
         &self,
         tid: Tid,
-        images: impl Iterator<Item = (BlockNo, &'a Arc<[u8]>)>,
+        images: &'a [Snapshot],
         revoked: &BTreeSet<BlockNo>,
-    ) -> Vec<LogBlock> {
+    ) -> Vec<Cow<'a, [u8]>> {
         let mut blocks = Vec::new();
-        self.encode_revokes(tid, revoked, &mut blocks);
-        let images: Vec<(BlockNo, &Arc<[u8]>)> = images.collect();
+        let revoked: Vec<BlockNo> = revoked.iter().copied().collect();
+        for chunk in revoked.chunks(records_per_revoke(&self.format) as usize) {
+            let mut bytes = self.empty_block();
+            let mut writer = RevokeWriter::new(&mut bytes, &self.format, tid);
+            for &block in chunk {
+                assert!(writer.push(block), "records per revoke block");
+            }
+            writer.finish();
+            blocks.push(Cow::Owned(bytes));
+        }
         for chunk in images.chunks(tags_per_descriptor(&self.format) as usize) {
             let mut descriptor = self.empty_block();
             let mut writer = DescriptorWriter::new(&mut descriptor, &self.format, tid);
             let mut logged = Vec::with_capacity(chunk.len());
-            for &(block, image) in chunk {
+            for Snapshot { block, image, .. } in chunk {
                 let escaped = must_escape(image);
-                let image = if escaped {
-                    let mut copy = image.to_vec();
-                    escape(&mut copy);
-                    LogBlock::Made(copy)
-                } else {
-                    LogBlock::Image(Arc::clone(image))
-                };
-                assert!(writer.push(block, escaped, image.bytes()), "tags per descriptor");
+                let mut image: Cow<'_, [u8]> = Cow::Borrowed(image);
+                if escaped {
+                    escape(image.to_mut());
+                }
+                assert!(writer.push(*block, escaped, &image), "tags per descriptor");
                 logged.push(image);
             }
             writer.finish();
-            blocks.push(LogBlock::Made(descriptor));
+            blocks.push(Cow::Owned(descriptor));
             blocks.append(&mut logged);
         }
         blocks
-    }
-
-    fn encode_revokes(&self, tid: Tid, revoked: &BTreeSet<BlockNo>, blocks: &mut Vec<LogBlock>) {
-        let mut left = revoked.iter().copied().peekable();
-        while left.peek().is_some() {
-            let mut bytes = self.empty_block();
-            let mut writer = RevokeWriter::new(&mut bytes, &self.format, tid);
-            while let Some(&block) = left.peek() {
-                if !writer.push(block) {
-                    break;
-                }
-                left.next();
-            }
-            writer.finish();
-            blocks.push(LogBlock::Made(bytes));
-        }
     }
 
     pub(super) fn commit_block(&self, tid: Tid) -> Vec<u8> {

@@ -7,7 +7,6 @@
 //! old blocks over newer ones.
 //! Kernel counterpart: `fs/jbd2/recovery.c`, `fs/jbd2/journal.c`.
 
-use super::ablation::wait_policy;
 use super::batching::CommitBatching;
 use super::data::LoggedData;
 use super::durable::SyncWaiters;
@@ -146,7 +145,7 @@ pub fn recover(
     stage("replay: superblock");
     superblock.s_start.set(0);
     superblock.s_sequence.set(plan.next_tid.get());
-    write_superblock(&map, block_size, &mut superblock)?;
+    map.write_superblock(&mut superblock, true)?;
     stage("");
     recovered.superblock = superblock;
     recovered.next_tid = plan.next_tid;
@@ -182,17 +181,6 @@ impl Drop for AbortOnPanic<'_> {
             self.0.cache.logged().give_up();
         }
     }
-}
-
-fn write_superblock(
-    map: &LogMap,
-    block_size: usize,
-    superblock: &mut RawJournalSuperblock,
-) -> Result<()> {
-    superblock.seal();
-    let mut bytes = vec![0; block_size];
-    bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
-    map.write_block(0, &bytes, true)
 }
 
 impl Recovered {
@@ -298,9 +286,10 @@ impl Journal {
             cache: Arc::clone(cache),
             config,
             running_state: PackedState::new(tid),
-            queue: JoinQueue::new(wait_policy(config.join, &waits), credits_max, admission),
+            queue: JoinQueue::new(config.join, &waits, credits_max, admission),
             data: LoggedData::default(),
-            transactions: [Transaction::new(), Transaction::new()],
+            transactions: [(), ()]
+                .map(|()| Mutex::new(LockRank::Transaction, Transaction::default())),
             credits_max,
             commit_blocks_max: if superblock.s_maxlen.get() == 0 {
                 0
@@ -351,10 +340,7 @@ impl Journal {
     pub fn wipe_log(&self) -> Result<()> {
         let mut superblock = *self.superblock.lock();
         superblock.s_start.set(0);
-        superblock.seal();
-        let mut bytes = vec![0; self.cache.block_size()];
-        bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
-        self.map.write_block(0, &bytes, true)
+        self.map.write_superblock(&mut superblock, true)
     }
 
     /// Begins the log and starts the threads. The volume may change only after this has returned.
@@ -363,7 +349,7 @@ impl Journal {
     /// # Errors
     /// A device failure, or threads that cannot start.
     pub fn begin(self: &Arc<Self>) -> Result<()> {
-        self.write_superblock(&mut self.superblock.lock())?;
+        self.map.write_superblock(&mut self.superblock.lock(), self.config.barrier)?;
         self.spawn("uext4-commit", Self::run_committer)?;
         self.spawn("uext4-ckpt", Self::run_checkpointer)
             .inspect_err(|error| self.stop_threads(error.clone()))
@@ -389,19 +375,7 @@ impl Journal {
     pub fn close(&self) -> Result<()> {
         // A failure aborts the journal, so that no thread waits for room that is never made.
         let emptied = self.empty_log().inspect_err(|error| self.abort(error.clone()));
-        {
-            let mut state = self.state.lock();
-            state.shutdown = true;
-        }
-        self.wake_threads();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            // A thread that panicked may have aborted nothing, so the panic is an error here.
-            if thread.join().is_err() {
-                return Err(Error::new(ErrorKind::Internal, "a journal thread panicked"));
-            }
-        }
-        // Late callers get an error instead of a wait.
+        self.join_threads()?;
         self.stop_threads(Error::new(ErrorKind::ReadOnly, "the volume is closed"));
         emptied
     }
@@ -410,17 +384,26 @@ impl Journal {
     pub fn stop_threads(&self, cause: Error) {
         {
             let mut state = self.state.lock();
-            state.shutdown = true;
             state.abort_cause.get_or_insert(cause);
             self.aborted.store(true, Ordering::SeqCst);
         }
         self.queue.abort();
-        self.wake_threads();
         self.sync_waiters.wake_all();
+        // A thread that panicked has aborted the journal.
+        let _ = self.join_threads();
+    }
+
+    fn join_threads(&self) -> Result<()> {
+        self.state.lock().shutdown = true;
+        self.wake_threads();
         let threads = std::mem::take(&mut *self.threads.lock());
+        let mut joined = Ok(());
         for thread in threads {
-            let _ = thread.join();
+            if thread.join().is_err() {
+                joined = Err(Error::new(ErrorKind::Internal, "a journal thread panicked"));
+            }
         }
+        joined
     }
 
     fn empty_log(&self) -> Result<()> {
@@ -435,14 +418,7 @@ impl Journal {
         let mut superblock = self.superblock.lock();
         superblock.s_start.set(0);
         superblock.s_sequence.set(next.get());
-        self.write_superblock(&mut superblock)
-    }
-
-    pub(super) fn write_superblock(&self, superblock: &mut RawJournalSuperblock) -> Result<()> {
-        superblock.seal();
-        let mut bytes = vec![0; self.cache.block_size()];
-        bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
-        self.map.write_block(0, &bytes, self.config.barrier)
+        self.map.write_superblock(&mut superblock, self.config.barrier)
     }
 
     /// Records the abort in the journal superblock: best effort, because the device may be the
@@ -453,6 +429,6 @@ impl Journal {
         }
         let mut superblock = self.superblock.lock();
         superblock.s_errno.set(libc::EIO.unsigned_abs().wrapping_neg());
-        let _ = self.write_superblock(&mut superblock);
+        let _ = self.map.write_superblock(&mut superblock, self.config.barrier);
     }
 }

@@ -39,20 +39,6 @@ pub enum WaitFor {
 }
 
 impl WaitFor {
-    /// All reasons.
-    pub const ALL: [Self; 10] = [
-        Self::TransactionLocked,
-        Self::TransactionFull,
-        Self::LogSpace,
-        Self::ReservedCredits,
-        Self::Commit,
-        Self::Writeback,
-        Self::Flush,
-        Self::DirtyLimit,
-        Self::DirectIo,
-        Self::Calls,
-    ];
-
     /// Its name in tables and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {

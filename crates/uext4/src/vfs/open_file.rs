@@ -127,10 +127,11 @@ impl OpenFile {
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let start = Instant::now();
-        let Some(_call) = self.vfs.files().context.begin_sync_call()? else {
+        let files = self.vfs.files();
+        let Some(_call) = files.context.begin_sync_call()? else {
             return self.inode.errors.check(&self.errors).map_or(Ok(()), Err);
         };
-        let synced = self.watch(|files| files.syncs.sync(&self.inode, data_only));
+        let synced = files.context.watch(files.syncs.sync(&self.inode, data_only));
         self.vfs.calls().fsync.add_since(start);
         match self.inode.errors.check(&self.errors) {
             Some(error) => Err(error),

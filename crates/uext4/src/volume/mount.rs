@@ -16,7 +16,6 @@ use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
 use crate::vfs::Vfs;
 use std::sync::Arc;
-use std::time::Duration;
 use uext4_device::{OverlayDevice, SharedDevice};
 use uext4_ondisk::features::support;
 use uext4_ondisk::superblock::STATE_ERROR;
@@ -219,18 +218,8 @@ fn prepare_journal(
     };
     let metadata_blocks =
         options.cache_bytes / METADATA_SHARE / u64::from(cache.layout().block_size);
-    let config = JournalConfig {
-        commit_interval: Duration::from_millis(options.commit_interval_ms),
-        images_max: usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX),
-        min_batch_time: Duration::from_micros(options.min_batch_time_us.into()),
-        max_batch_time: Duration::from_micros(options.max_batch_time_us.into()),
-        barrier: options.barrier,
-        async_commit: options.journal_async_commit,
-        join: options.journal_join,
-        credits: options.journal_credits,
-        checkpoint: options.checkpoint,
-    };
-    recovered.prepare(cache, config)
+    let images_max = usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX);
+    recovered.prepare(cache, JournalConfig::new(options, images_max))
 }
 
 fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {

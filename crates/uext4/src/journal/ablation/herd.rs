@@ -5,7 +5,7 @@
 
 use crate::journal::counters::AdmissionStats;
 use crate::journal::join::{
-    CommitRequest, Grant, Inner, JoinQueue, Outcome, Request, RequestKind, WaitPolicy,
+    AdmissionState, CommitRequest, Grant, JoinQueue, Outcome, Request, RequestKind,
 };
 use crate::journal::packed_state::PackedState;
 use crate::stats::{Wait, WaitFor, Waits};
@@ -14,8 +14,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::time::Instant;
 use std::sync::Arc;
 
+/// The joiners that sleep.
 #[derive(Debug)]
-pub(super) struct Herd {
+pub(in crate::journal) struct Herd {
     /// A request may fit now.
     opportunity: Condvar,
     /// The latest opening that had to wait for room in the log. Changes under the queue's lock.
@@ -38,13 +39,12 @@ impl Drop for Sleep<'_> {
 }
 
 impl Herd {
-    pub(super) fn new(waits: Arc<Waits>) -> Self {
+    pub(in crate::journal) fn new(waits: Arc<Waits>) -> Self {
         Self { opportunity: Condvar::new(), short_opening: AtomicU64::new(0), waits }
     }
-}
 
-impl WaitPolicy for Herd {
-    fn submit(
+    /// [`JoinQueue::submit`], which returns when the request is granted or has to be repeated.
+    pub(in crate::journal) fn submit(
         &self,
         queue: &JoinQueue,
         running: &PackedState,
@@ -89,16 +89,13 @@ impl WaitPolicy for Herd {
         }
     }
 
-    fn wake(&self, _: &JoinQueue, _: &mut Inner, _: &PackedState) -> CommitRequest {
+    /// Requests may fit now, or the journal is aborted.
+    pub(in crate::journal) fn wake(&self) {
         self.opportunity.notify_all();
-        None
     }
 
-    fn note_shortage(&self, _: &JoinQueue, inner: &mut Inner) {
-        self.short_opening.store(inner.admission.openings + 1, Ordering::Relaxed);
-    }
-
-    fn abort(&self, _: &mut Inner) {
-        self.opportunity.notify_all();
+    /// The log has no room for the next transaction.
+    pub(in crate::journal) fn note_shortage(&self, admission: &AdmissionState) {
+        self.short_opening.store(admission.openings + 1, Ordering::Relaxed);
     }
 }

@@ -55,7 +55,7 @@ impl JoinQueue {
         }
         let Some(waiter) = inner.queues.iter_mut().find_map(VecDeque::pop_front) else {
             // The queue is empty, so this wakes the herd or does nothing.
-            let _ = self.wake_locked(&mut inner, running);
+            let _ = self.serve(&mut inner, running);
             return;
         };
         waiter.grant(Grant::MakeRoom);
@@ -78,7 +78,7 @@ impl JoinQueue {
         let Some(Delegation { tid, .. }) = inner.delegation else { return (None, None) };
         inner.open(running, tid);
         let granted = self.attempt(&mut inner.admission, running, request).ok();
-        (granted, self.wake_locked(&mut inner, running))
+        (granted, self.serve(&mut inner, running))
     }
 }
 

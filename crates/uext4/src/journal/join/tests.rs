@@ -1,9 +1,6 @@
 //! The queue by itself. The largest transaction has 100 credits, of which 50 can be reserved.
 
 use super::*;
-use crate::config::JoinMode;
-use crate::journal::ablation::wait_policy;
-use crate::stats::Waits;
 
 pub(in crate::journal) const JOIN: RequestKind = RequestKind::Join;
 const RESERVE: RequestKind = RequestKind::Reserve;
@@ -17,8 +14,7 @@ pub(in crate::journal) struct Fixture {
 impl Fixture {
     pub(in crate::journal) fn new(mode: JoinMode) -> Self {
         let stats = Arc::new(AdmissionStats::default());
-        let policy = wait_policy(mode, &Arc::new(Waits::default()));
-        let queue = JoinQueue::new(policy, 100, Arc::clone(&stats));
+        let queue = JoinQueue::new(mode, &Arc::default(), 100, Arc::clone(&stats));
         Self { queue, running: PackedState::new(Tid(7)), stats }
     }
 

@@ -314,8 +314,17 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let handle = signals.handle();
     let stopper = session.stopper();
     let watched = volume.clone();
-    let watcher = thread::spawn(move || stop_on_signal(signals, &stopper, &watched));
-    let ready = if args.detached { detach(null).at("mount", args.dir.display()) } else { Ok(()) };
+    let watcher = thread::Builder::new()
+        .name("uext4-signals".to_owned())
+        .spawn(move || stop_on_signal(signals, &stopper, &watched))
+        .at("mount", "thread uext4-signals");
+    let (watcher, ready) = match watcher {
+        Err(why) => (None, Err(why)),
+        Ok(watcher) if args.detached => {
+            (Some(watcher), detach(null).at("mount", args.dir.display()))
+        }
+        Ok(watcher) => (Some(watcher), Ok(())),
+    };
     if ready.is_err() {
         // The command fails, so its mount goes.
         let _ = attach::detach(&args.dir, attach::Detach::Lazy);
@@ -324,7 +333,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     drop(trimmer);
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.
-    let _ = watcher.join();
+    let _ = watcher.map(thread::JoinHandle::join);
     let closed = volume.clone();
     image::close("mount", &spec, volume).map_err(|failure| match failure {
         Failure::Line(line) => {

@@ -1,5 +1,6 @@
 //! Attributes as callers see and set them.
 
+use super::create::ACL_ACCESS;
 use super::{Privs, Vfs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Attributes, InodeRef, TimeField};
@@ -146,7 +147,7 @@ impl Vfs {
             match inode.kind() {
                 FileKind::Regular => self.files.set_size(inode, size)?,
                 FileKind::Directory => {
-                    return Err(Error::new(ErrorKind::IsADirectory, String::new()));
+                    return Err(ErrorKind::IsADirectory.into());
                 }
                 _ => return Err(Error::new(ErrorKind::InvalidArgument, "a size for no file")),
             }
@@ -166,10 +167,7 @@ impl Vfs {
         self.check_flags(inode, change)?;
         let space = &self.files.context.space;
         let _pin = inode.table_block()?;
-        let acl = match change.mode {
-            Some(mode) => Self::plan_acl_mode(inode, mode)?,
-            None => None,
-        };
+        let acl = change.mode.map_or(Ok(None), |mode| Self::plan_acl_mode(inode, mode))?;
         let credits = 1 + acl.as_ref().map_or(0, xattr::Change::credits);
         space.journal().run(credits, |handle| {
             if let Some(acl) = acl {
@@ -220,17 +218,8 @@ impl Vfs {
 
     /// Plans the change of the access list by chmod(2), if the file has a list.
     fn plan_acl_mode(inode: &InodeRef, mode: u16) -> Result<Option<xattr::Change<'_>>> {
-        const NAME: &[u8] = b"system.posix_acl_access";
-        if !inode.may_have_xattrs() {
-            return Ok(None);
-        }
-        let value = match xattr::get(inode, NAME) {
-            Ok(value) => value,
-            Err(error) if *error.kind() == ErrorKind::NoXattr => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let Some(acl) = xattr::acl::Acl::from_caller(&value)? else { return Ok(None) };
+        let Some(acl) = Self::acl(inode, ACL_ACCESS)? else { return Ok(None) };
         let value = acl.with_mode(mode).to_caller();
-        xattr::Change::plan(inode, NAME, Some(&value), xattr::Mode::Any).map(Some)
+        xattr::Change::plan(inode, ACL_ACCESS, Some(&value), xattr::Mode::Any).map(Some)
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use uext4_ondisk::inode::LINK_MAX;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode};
 
-const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+pub(super) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The owner of a new inode. If the directory has the set-group-id bit, its group takes the place
@@ -73,12 +73,9 @@ pub(super) struct AllocatedInode {
 /// A new inode that is ready to be linked into a directory.
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
-    creation: Creation,
-    allocation: InodeAllocation,
-    /// Its table block.
-    pin: Arc<Buffer>,
+    allocated: AllocatedInode,
     /// First block of a directory, or the target of a slow symbolic link.
-    pub(super) growth: Option<Growth>,
+    growth: Option<Growth>,
 }
 
 impl Vfs {
@@ -114,7 +111,7 @@ impl Vfs {
         let _exclusive = dir.lock().write_adaptive();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
-        let default = Self::default_acl(dir)?;
+        let default = Self::acl(dir, ACL_DEFAULT)?;
         let inherited = default.as_ref().map(|acl| acl.inherit(new.mode));
         let mode = inherited.as_ref().map_or(new.mode, |inherited| inherited.mode);
         let mut attributes = self.new_attributes(dir, new.kind, mode, new.owner);
@@ -140,12 +137,12 @@ impl Vfs {
         })
     }
 
-    /// The default access list of `dir`, which its children inherit.
-    fn default_acl(dir: &Inode) -> Result<Option<Acl>> {
-        if !dir.may_have_xattrs() {
+    /// The access control list of an inode in the attribute `name`.
+    pub(super) fn acl(inode: &Inode, name: &[u8]) -> Result<Option<Acl>> {
+        if !inode.may_have_xattrs() {
             return Ok(None);
         }
-        match xattr::get(dir, ACL_DEFAULT) {
+        match xattr::get(inode, name) {
             Ok(value) => Ok(Acl::from_caller(&value)?),
             Err(error) if *error.kind() == ErrorKind::NoXattr => Ok(None),
             Err(error) => Err(error),
@@ -208,26 +205,21 @@ impl Vfs {
     /// Makes a new inode in memory, and allocates `blocks` blocks for it.
     pub(super) fn prepare(
         &self,
-        // The creation is abandoned before its number is free again, because these are dropped in
-        // reverse order.
-        AllocatedInode { pin, allocation, creation }: AllocatedInode,
+        allocated: AllocatedInode,
         kind: FileKind,
         attributes: Attributes,
         blocks: u32,
     ) -> Result<Prepared> {
         let inode = Inode::create(
             self.files.context.table.context(),
-            allocation.ino(),
-            allocation.data_group(),
+            allocated.allocation.ino(),
+            allocated.allocation.data_group(),
             kind,
             attributes,
         )?;
         let inode = Arc::new(inode);
-        let growth = match blocks {
-            0 => None,
-            blocks => Some(allocate_growth(&inode, blocks)?),
-        };
-        Ok(Prepared { inode, creation, allocation, pin, growth })
+        let growth = (blocks > 0).then(|| allocate_growth(&inode, blocks)).transpose()?;
+        Ok(Prepared { inode, allocated, growth })
     }
 
     /// Links a prepared inode. In the same handle `fill` gives it its first content, and `lists`
@@ -240,7 +232,10 @@ impl Vfs {
         lists: Option<xattr::Change<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
-        let Prepared { inode, mut allocation, pin: _pin, mut growth, creation } = prepared;
+        let Prepared { inode, mut growth, allocated } = prepared;
+        // The creation is abandoned before its number is free again, because these are dropped in
+        // reverse order.
+        let AllocatedInode { mut allocation, pin: _pin, creation } = allocated;
         let _dir_pin = dir.table_block()?;
         let space = &self.files.context.space;
         let is_directory = inode.kind() == FileKind::Directory;
@@ -278,21 +273,16 @@ impl Vfs {
         if inode.kind() == FileKind::Directory {
             return Err(Error::new(ErrorKind::NotPermitted, "a hard link to a directory"));
         }
-        self.link_locked(inode, dir, name)?;
-        self.files.syncs.honour_dirsync_flags(&[dir])
-    }
-
-    fn link_locked(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        let _exclusive = dir.lock().write();
+        let exclusive = dir.lock().write();
         self.check_parent(dir)?;
-        let _inode = inode.lock().write();
+        let locked = inode.lock().write();
         self.files.context.check_not_protected(inode)?;
         let links = inode.attributes().links;
         if links == 0 {
             return Err(Error::new(ErrorKind::NotFound, "inode is unlinked"));
         }
         if links >= u32::from(LINK_MAX) {
-            return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
+            return Err(ErrorKind::TooManyLinks.into());
         }
         let insertion = Insertion::plan(dir, name)?;
         let _pins = super::pin(&[inode, dir])?;
@@ -303,6 +293,8 @@ impl Vfs {
                 attributes.touch();
             })?;
             dir.update(handle, Attributes::touch_content)
-        })
+        })?;
+        drop((locked, exclusive));
+        self.files.syncs.honour_dirsync_flags(&[dir])
     }
 }

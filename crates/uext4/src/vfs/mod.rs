@@ -94,15 +94,11 @@ impl Vfs {
     /// # Errors
     /// `NotFound` when it is gone; else those of [`Vfs::inode`].
     pub fn inode_again(&self, ino: Ino, generation: u32) -> Result<InodeRef> {
-        let inode = match self.files.context.table.find(ino) {
-            Some(inode) => inode,
+        let find = || self.files.context.table.find(ino);
+        let inode = match find().map_or_else(|| self.inode(ino), Ok) {
             // It may have been read and have lost its last link since the search in the table.
-            None => match self.inode(ino) {
-                Err(error) if *error.kind() == ErrorKind::NotFound => {
-                    self.files.context.table.find(ino).ok_or(error)?
-                }
-                other => other?,
-            },
+            Err(error) if *error.kind() == ErrorKind::NotFound => find().ok_or(error)?,
+            found => found?,
         };
         if inode.generation() == generation {
             return Ok(inode);
@@ -132,7 +128,7 @@ impl Vfs {
         let _shared = dir.lock().read();
         match dir::lookup(dir, name)? {
             Some(entry) => self.linked(dir, entry.ino),
-            None => Err(Error::new(ErrorKind::NotFound, String::new())),
+            None => Err(ErrorKind::NotFound.into()),
         }
     }
 
@@ -159,22 +155,17 @@ impl Vfs {
         if ino != Ino::ROOT && self.files.context.space.is_special(ino) {
             return Err(corrupt("names a reserved inode"));
         }
-        if let Some(inode) = self.files.context.table.find(ino) {
-            let links = inode.attributes().links;
-            return if links == 0 {
-                Err(corrupt("names an inode without links"))
-            } else {
-                Ok(inode)
-            };
-        }
-        // If it were free, the number could be given to a new inode while this one is in memory.
-        if self.is_surely_free(ino) {
-            return Err(corrupt("names an inode that is free"));
-        }
-        let inode = self.files.context.table.get(ino).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => corrupt("names an inode that is free"),
-            _ => error,
-        })?;
+        let inode = match self.files.context.table.find(ino) {
+            Some(inode) => inode,
+            // The number could be given to a new inode while this one is in memory.
+            None if self.is_surely_free(ino) => {
+                return Err(corrupt("names an inode that is free"));
+            }
+            None => self.files.context.table.get(ino).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => corrupt("names an inode that is free"),
+                _ => error,
+            })?,
+        };
         let links = inode.attributes().links;
         if links == 0 { Err(corrupt("names an inode without links")) } else { Ok(inode) }
     }
@@ -224,18 +215,7 @@ impl Vfs {
         mode: xattr::Mode,
     ) -> Result<()> {
         self.files.context.check_writable()?;
-        self.change_xattr_locked(inode, name, value, mode)?;
-        self.files.syncs.honour_sync_flag(inode)
-    }
-
-    fn change_xattr_locked(
-        &self,
-        inode: &InodeRef,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: xattr::Mode,
-    ) -> Result<()> {
-        let _exclusive = inode.lock().write();
+        let exclusive = inode.lock().write();
         self.files.context.check_not_protected(inode)?;
         if name == set_id::CAPABILITY {
             inode.set_no_capabilities(false);
@@ -243,7 +223,7 @@ impl Vfs {
         let space = &self.files.context.space;
         let change = xattr::Change::plan(inode, name, value, mode)?;
         let acl_mode = match (name, value) {
-            (b"system.posix_acl_access", Some(value)) => {
+            (create::ACL_ACCESS, Some(value)) => {
                 xattr::acl::Acl::from_caller(value)?.map(|acl| acl.mode())
             }
             _ => None,
@@ -256,12 +236,14 @@ impl Vfs {
                 }
                 attributes.touch();
             })
-        })
+        })?;
+        drop(exclusive);
+        self.files.syncs.honour_sync_flag(inode)
     }
 
     fn check_name(name: &[u8]) -> Result<()> {
         if name.len() > uext4_ondisk::dir_entry::NAME_MAX {
-            return Err(Error::new(ErrorKind::NameTooLong, String::new()));
+            return Err(ErrorKind::NameTooLong.into());
         }
         let reserved = matches!(name, b"" | b"." | b"..");
         if reserved || name.contains(&b'/') || name.contains(&0) {
@@ -297,7 +279,7 @@ impl Vfs {
         let unlimited =
             self.files.context.space.layout().features.ro_compat.contains(RoCompat::DIR_NLINK);
         if !unlimited && dir.attributes().links >= u32::from(LINK_MAX) {
-            return Err(Error::new(ErrorKind::TooManyLinks, String::new()));
+            return Err(ErrorKind::TooManyLinks.into());
         }
         Ok(())
     }
@@ -312,7 +294,7 @@ fn expect_directory(inode: &Inode) -> Result<()> {
     if inode.kind() == FileKind::Directory {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::NotADirectory, String::new()))
+    Err(ErrorKind::NotADirectory.into())
 }
 
 /// Counts a new subdirectory. A link count of 1 means more than the format can count.

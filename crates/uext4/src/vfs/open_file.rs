@@ -206,7 +206,7 @@ impl OpenFile {
         if self.inode.kind() == FileKind::Regular {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::IsADirectory, String::new()))
+        Err(ErrorKind::IsADirectory.into())
     }
 }
 

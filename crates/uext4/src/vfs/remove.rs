@@ -6,9 +6,10 @@
 use super::attempt::{Attempt, Done};
 use super::{Vfs, drop_subdirectory};
 use crate::dir;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::file::ORPHAN_CREDITS;
 use crate::inode::{Attributes, InodeRef};
+use crate::journal::Handle;
 use uext4_ondisk::FileKind;
 
 impl Vfs {
@@ -22,24 +23,17 @@ impl Vfs {
             let _exclusive = dir.lock().write_adaptive();
             self.check_loser(dir)?;
             let space = &self.files.context.space;
-            let entry = dir::lookup(dir, name)?.ok_or_else(not_found)?;
+            let entry = dir::lookup(dir, name)?.ok_or(ErrorKind::NotFound)?;
             let inode = self.linked(dir, entry.ino)?;
             if inode.kind() == FileKind::Directory {
-                return Err(Error::new(ErrorKind::IsADirectory, String::new()));
+                return Err(ErrorKind::IsADirectory.into());
             }
             self.check_removable(&inode)?;
             let _inode = inode.lock().write();
             let _pins = super::pin(&[dir, &inode])?;
             space.journal().run(3 + ORPHAN_CREDITS, |handle| {
                 entry.remove(handle)?;
-                let links = inode.update(handle, |attributes| {
-                    attributes.links = attributes.links.saturating_sub(1);
-                    attributes.touch();
-                    attributes.links
-                })?;
-                if links == 0 {
-                    self.files.context.orphans.add(handle, &inode)?;
-                }
+                self.drop_link(handle, &inode)?;
                 dir.update(handle, Attributes::touch_content)
             })?;
         }
@@ -62,22 +56,18 @@ impl Vfs {
         let _exclusive = dir.lock().write_adaptive();
         self.check_loser(dir)?;
         let space = &self.files.context.space;
-        let entry = dir::lookup(dir, name)?.ok_or_else(not_found)?;
+        let entry = dir::lookup(dir, name)?.ok_or(ErrorKind::NotFound)?;
         let child = self.linked(dir, entry.ino)?;
         super::expect_directory(&child)?;
         self.check_removable(&child)?;
         let Some(_child) = attempt.lock(&child) else { return Ok(Done::NotYet) };
         if !dir::is_empty(&child)? {
-            return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+            return Err(ErrorKind::NotEmpty.into());
         }
         let _pins = super::pin(&[dir, &child])?;
         space.journal().run(3 + ORPHAN_CREDITS, |handle| {
             entry.remove(handle)?;
-            child.update(handle, |attributes| {
-                attributes.links = 0;
-                attributes.touch();
-            })?;
-            self.files.context.orphans.add(handle, &child)?;
+            self.drop_link(handle, &child)?;
             dir.update(handle, |attributes| {
                 drop_subdirectory(attributes);
                 attributes.touch_content();
@@ -85,8 +75,16 @@ impl Vfs {
         })?;
         Ok(Done::Yes)
     }
-}
 
-pub(super) fn not_found() -> Error {
-    Error::new(ErrorKind::NotFound, String::new())
+    /// Takes away a link of a file, or the last one of a directory. An inode without links is an
+    /// orphan.
+    pub(super) fn drop_link(&self, handle: &mut Handle<'_>, inode: &InodeRef) -> Result<()> {
+        let is_directory = inode.kind() == FileKind::Directory;
+        let links = inode.update(handle, |attributes| {
+            attributes.links = if is_directory { 0 } else { attributes.links.saturating_sub(1) };
+            attributes.touch();
+            attributes.links
+        })?;
+        if links == 0 { self.files.context.orphans.add(handle, inode) } else { Ok(()) }
+    }
 }

@@ -6,13 +6,11 @@
 //! directories by number (see `attempt`), then files by number.
 
 use super::attempt::{Attempt, ContentLock, Done};
-use super::remove::not_found;
 use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
 use crate::dir::{self, Entry, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::ORPHAN_CREDITS;
 use crate::inode::{Attributes, Inode, InodeRef};
-use crate::journal::Handle;
 use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
 /// What happens to an inode that has the new name already.
@@ -98,17 +96,19 @@ impl Vfs {
     ) -> Result<Done> {
         let crosses = dir.ino() != new_dir.ino();
         let new_dir_first = crosses && self.goes_first(new_dir, dir)?;
-        let _locks = lock_dirs(dir, new_dir, new_dir_first);
+        let (first, second) = if new_dir_first { (new_dir, dir) } else { (dir, new_dir) };
+        let _first = first.lock().write();
+        let _second = crosses.then(|| second.lock().write());
         self.check_loser(dir)?;
         self.check_parent(new_dir)?;
-        let from = self.side(dir, name)?.ok_or_else(not_found)?;
+        let from = self.side(dir, name)?.ok_or(ErrorKind::NotFound)?;
         let to = self.side(new_dir, new_name)?;
         if to.is_some() {
             self.files.context.check_not_append_only(new_dir)?;
         }
         match (mode, to) {
-            (RenameMode::NoReplace, Some(_)) => Err(Error::new(ErrorKind::Exists, String::new())),
-            (RenameMode::Exchange, None) => Err(not_found()),
+            (RenameMode::NoReplace, Some(_)) => Err(ErrorKind::Exists.into()),
+            (RenameMode::Exchange, None) => Err(ErrorKind::NotFound.into()),
             (_, Some(to)) if to.inode.ino() == from.inode.ino() => Ok(Done::Yes),
             (RenameMode::Exchange, Some(to)) => self.exchange(attempt, &from, &to),
             (_, to) => self.replace(attempt, &from, new_dir, new_name, to.as_ref()),
@@ -172,7 +172,7 @@ impl Vfs {
         if let Some(to) = to {
             check_kinds(from, to)?;
             if to.is_directory() && crosses && self.is_ancestor(to.inode.ino(), from.dir)? {
-                return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+                return Err(ErrorKind::NotEmpty.into());
             }
         }
         let moves_dir = from.is_directory() && crosses;
@@ -194,12 +194,9 @@ impl Vfs {
             && to.is_directory()
             && !dir::is_empty(&to.inode)?
         {
-            return Err(Error::new(ErrorKind::NotEmpty, String::new()));
+            return Err(ErrorKind::NotEmpty.into());
         }
-        let insertion = match to {
-            Some(_) => None,
-            None => Some(Insertion::plan(new_dir, new_name)?),
-        };
+        let insertion = to.is_none().then(|| Insertion::plan(new_dir, new_name)).transpose()?;
         self.apply_replace(from, new_dir, to, insertion, moves_dir)?;
         Ok(Done::Yes)
     }
@@ -213,10 +210,7 @@ impl Vfs {
         moves_dir: bool,
     ) -> Result<()> {
         let space = &self.files.context.space;
-        let dotdot = match moves_dir {
-            true => Some(dir::parent_entry(&from.inode)?),
-            false => None,
-        };
+        let dotdot = moves_dir.then(|| dir::parent_entry(&from.inode)).transpose()?;
         let mut changed: Vec<&Inode> = vec![&from.inode, from.dir, new_dir];
         changed.extend(to.map(|to| &**to.inode));
         let _pins = super::pin(&changed)?;
@@ -226,7 +220,7 @@ impl Vfs {
             from.entry.remove(handle)?;
             if let Some(to) = to {
                 to.entry.set_ino(space, handle, ino, kind)?;
-                self.drop_replaced(handle, to)?;
+                self.drop_link(handle, &to.inode)?;
             }
             if let Some(insertion) = insertion {
                 insertion.apply(handle, ino, kind)?;
@@ -252,16 +246,6 @@ impl Vfs {
         })
     }
 
-    fn drop_replaced(&self, handle: &mut Handle<'_>, to: &Side<'_>) -> Result<()> {
-        let is_directory = to.is_directory();
-        let links = to.inode.update(handle, |attributes| {
-            attributes.links = if is_directory { 0 } else { attributes.links.saturating_sub(1) };
-            attributes.touch();
-            attributes.links
-        })?;
-        if links == 0 { self.files.context.orphans.add(handle, &to.inode) } else { Ok(()) }
-    }
-
     fn exchange(&self, attempt: Attempt<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {
         let crosses = from.dir.ino() != to.dir.ino();
         if crosses {
@@ -275,10 +259,8 @@ impl Vfs {
             return Ok(Done::NotYet);
         };
         let space = &self.files.context.space;
-        let dotdot = |side: &Side<'_>| match crosses && side.is_directory() {
-            true => dir::parent_entry(&side.inode).map(Some),
-            false => Ok(None),
-        };
+        let moves = |side: &Side<'_>| crosses && side.is_directory();
+        let dotdot = |side| moves(side).then(|| dir::parent_entry(&side.inode)).transpose();
         let (from_dotdot, to_dotdot) = (dotdot(from)?, dotdot(to)?);
         let _pins = super::pin(&[&from.inode, &to.inode, from.dir, to.dir])?;
         space.journal().run(8, |handle| {
@@ -311,22 +293,10 @@ impl Vfs {
 /// A directory replaces only a directory, a file only a file.
 fn check_kinds(from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     match (from.is_directory(), to.is_directory()) {
-        (true, false) => Err(Error::new(ErrorKind::NotADirectory, String::new())),
-        (false, true) => Err(Error::new(ErrorKind::IsADirectory, String::new())),
+        (true, false) => Err(ErrorKind::NotADirectory.into()),
+        (false, true) => Err(ErrorKind::IsADirectory.into()),
         _ => Ok(()),
     }
-}
-
-fn lock_dirs<'a>(
-    dir: &'a InodeRef,
-    new_dir: &'a InodeRef,
-    new_dir_first: bool,
-) -> (ContentLock<'a>, Option<ContentLock<'a>>) {
-    if dir.ino() == new_dir.ino() {
-        return (dir.lock().write(), None);
-    }
-    let (first, second) = if new_dir_first { (new_dir, dir) } else { (dir, new_dir) };
-    (first.lock().write(), Some(second.lock().write()))
 }
 
 /// Locks the inodes that move or go: directories before files, then by number. `None` if one is

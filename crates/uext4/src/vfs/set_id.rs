@@ -126,10 +126,8 @@ impl Vfs {
         let _exclusive = inode.lock().write();
         let _pin = inode.table_block()?;
         let space = &self.files.context.space;
-        let capability = match xattr::get(inode, CAPABILITY) {
-            Ok(_) => Some(xattr::Change::plan(inode, CAPABILITY, None, xattr::Mode::Any)?),
-            Err(_) => None,
-        };
+        let plan = |_| xattr::Change::plan(inode, CAPABILITY, None, xattr::Mode::Any);
+        let capability = xattr::get(inode, CAPABILITY).ok().map(plan).transpose()?;
         let credits = 1 + capability.as_ref().map_or(0, xattr::Change::credits);
         space.journal().run(credits, |handle| {
             if let Some(capability) = capability {

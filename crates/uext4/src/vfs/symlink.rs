@@ -31,19 +31,7 @@ impl Vfs {
         if target.len() >= block_size {
             return Err(Error::new(ErrorKind::NameTooLong, "target of a symbolic link"));
         }
-        let created = self.symlink_locked(dir, name, target, owner)?;
-        self.files.syncs.honour_dirsync_flags(&[dir])?;
-        Ok(created)
-    }
-
-    fn symlink_locked(
-        &self,
-        dir: &InodeRef,
-        name: &[u8],
-        target: &[u8],
-        owner: Owner,
-    ) -> Result<InodeRef> {
-        let _exclusive = dir.lock().write();
+        let exclusive = dir.lock().write();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
         let mut attributes = self.new_attributes(dir, FileKind::Symlink, 0o777, owner);
@@ -55,13 +43,16 @@ impl Vfs {
         let allocated = self.allocate_child(dir, FileKind::Symlink)?;
         let prepared =
             self.prepare(allocated, FileKind::Symlink, attributes, u32::from(is_slow))?;
-        self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
+        let created = self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
             let block = grow(handle, inode, growth, FileBlock(0))?;
             let buffer = handle.create(block, BlockKind::Plain)?;
             handle.write(&buffer)?[..target.len()].copy_from_slice(target);
             Ok(())
-        })
+        })?;
+        drop(exclusive);
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
+        Ok(created)
     }
 
     /// Target of a symbolic link.

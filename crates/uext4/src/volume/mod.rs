@@ -158,7 +158,7 @@ impl Volume {
         });
         StatFs {
             block_size: layout.block_size,
-            blocks: layout.blocks_count.saturating_sub(self.inner.superblock.overhead_blocks()),
+            blocks: layout.blocks_count.saturating_sub(self.inner.superblock.overhead_blocks),
             blocks_free,
             blocks_available: blocks_free.saturating_sub(kept),
             inodes: u64::from(layout.inodes_count),
@@ -330,7 +330,7 @@ impl Inner {
         let stopped = files.context.stop_calls();
         self.stop_flusher();
         let journal = files.context.space.journal();
-        if self.superblock.is_read_only_mount() {
+        if self.superblock.read_only_mount {
             files.context.note_clean_end();
             return stopped;
         }

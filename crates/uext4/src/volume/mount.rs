@@ -52,12 +52,7 @@ pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume
         return Err(Error::new(ErrorKind::InvalidArgument, why));
     }
     let opened = open_device(device, &options)?;
-    let report = RecoveryReport {
-        transactions: opened.recovered.as_ref().map_or(0, |r| r.transactions),
-        blocks: opened.recovered.as_ref().map_or(0, |r| r.blocks),
-        orphans: 0,
-    };
-    assemble(opened, options, report)
+    assemble(opened, options)
 }
 
 /// Reads the superblock and replays the journal.
@@ -120,11 +115,12 @@ fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
 
 /// Puts the parts together. Everything is read and checked before the first write, so an image that
 /// cannot be opened stays as it is, except for the replay.
-fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Result<Volume> {
+fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
     let Opened { device, superblock: raw, layout, recovered, reason, read_only } = opened;
     let metadata_bytes = options.cache_bytes / METADATA_SHARE;
     let cache = Arc::new(Cache::new(device, Arc::clone(&layout), metadata_bytes / 2));
     let journal_runs = journal_runs(recovered.as_ref());
+    let (transactions, blocks) = recovered.as_ref().map_or((0, 0), |r| (r.transactions, r.blocks));
     let recorded_error = recovered.as_ref().is_some_and(|r| r.recorded_error);
     let wipes = recovered.as_ref().is_some_and(|r| r.needs_wipe);
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
@@ -191,7 +187,7 @@ fn assemble(opened: Opened, options: MountOptions, report: RecoveryReport) -> Re
             superblock: live,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
-            recovery: RecoveryReport { orphans: orphans_found, ..report },
+            recovery: RecoveryReport { transactions, blocks, orphans: orphans_found },
             orphan_problems,
             end: Mutex::new(LockRank::End, None),
             has_lost: AtomicBool::new(false),

@@ -19,8 +19,8 @@ pub(super) struct LiveSuperblock {
     cache: Arc<Cache>,
     buffer: Arc<Buffer>,
     at: usize,
-    read_only_mount: bool,
-    overhead_blocks: u64,
+    pub(super) read_only_mount: bool,
+    pub(super) overhead_blocks: u64,
 }
 
 /// Reads and checks the superblock of a device.
@@ -52,14 +52,6 @@ impl LiveSuperblock {
         Ok(Self { cache: Arc::clone(cache), buffer, at, read_only_mount, overhead_blocks })
     }
 
-    pub(super) fn is_read_only_mount(&self) -> bool {
-        self.read_only_mount
-    }
-
-    pub(super) fn overhead_blocks(&self) -> u64 {
-        self.overhead_blocks
-    }
-
     pub(super) fn read(&self) -> RawSuperblock {
         let bytes = self.buffer.read();
         RawSuperblock::from_prefix(&bytes[self.at..]).unwrap_or_else(RawSuperblock::zeroed)
@@ -81,8 +73,7 @@ impl LiveSuperblock {
             let now = now_secs();
             raw.s_mtime.set(now as u32);
             raw.s_mtime_hi = (now >> 32) as u8;
-        })?;
-        self.write()
+        })
     }
 
     /// Notes that everything is checkpointed. The log is empty and the journal closed. With
@@ -101,20 +92,15 @@ impl LiveSuperblock {
             let now = now_secs();
             raw.s_wtime.set(now as u32);
             raw.s_wtime_hi = (now >> 32) as u8;
-        })?;
-        self.write()
+        })
     }
 
+    /// Changes the superblock and writes it durably.
     fn change(&self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
-        let mut bytes = self.buffer.write();
-        if let Some(raw) = RawSuperblock::mut_from_prefix(&mut bytes[self.at..]) {
+        if let Some(raw) = RawSuperblock::mut_from_prefix(&mut self.buffer.write()[self.at..]) {
             change(raw);
             raw.seal();
         }
-        Ok(())
-    }
-
-    fn write(&self) -> Result<()> {
         let bytes = self.buffer.read();
         let device = self.cache.device();
         let failed = |e| Error::io("writing the superblock", e);

@@ -114,9 +114,12 @@ fn read(volume: &Volume) -> Told {
     assert_eq!(admission.reserved.load(Relaxed), 0);
     assert!(admission.credits_high_water.load(Relaxed) <= journal.credits_max());
     assert!(admission.reserved_high_water.load(Relaxed) <= journal.reserved_max());
+    let (refused, waited) = (&admission.refused, &admission.waited);
     Told {
-        refused: admission.refused.each().map(|(_, count)| count.load(Relaxed)),
-        waited: admission.waited.each().map(|(_, histogram)| histogram.read().count),
+        refused: [&refused.locked, &refused.full, &refused.log_space, &refused.reserved]
+            .map(|count| count.load(Relaxed)),
+        waited: [&waited.locked, &waited.full, &waited.log_space, &waited.reserved]
+            .map(|histogram| histogram.read().count),
         wake_ups: admission.wake_ups.load(Relaxed),
         checkpoints: stats.checkpoints.load(Relaxed),
         forced: stats.checkpoints_forced.load(Relaxed),

@@ -61,17 +61,11 @@ impl State {
 }
 
 impl Buffer {
-    pub(super) fn empty(block: BlockNo, kind: BlockKind) -> Self {
-        Self::build(block, kind, Arc::new([]), false)
-    }
-
-    pub(super) fn ready(block: BlockNo, kind: BlockKind, image: Arc<[u8]>) -> Self {
-        Self::build(block, kind, image, true)
-    }
-
-    fn build(block: BlockNo, kind: BlockKind, image: Arc<[u8]>, ready: bool) -> Self {
+    /// A buffer with `image`, or one that is not ready.
+    pub(super) fn new(block: BlockNo, kind: BlockKind, image: Option<Arc<[u8]>>) -> Self {
+        let ready = AtomicBool::new(image.is_some());
         let state = State {
-            image,
+            image: image.unwrap_or_default(),
             kind,
             unsealed: 0,
             transaction: None,
@@ -81,7 +75,7 @@ impl Buffer {
         };
         Self {
             block,
-            ready: AtomicBool::new(ready),
+            ready,
             referenced: AtomicBool::new(true),
             state: RwLock::new(LockRank::Buffer, state),
         }

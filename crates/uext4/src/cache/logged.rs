@@ -87,11 +87,6 @@ impl LoggedImages {
         }
     }
 
-    /// Ends all waits, because the checkpointer is gone.
-    pub(crate) fn give_up(&self) {
-        self.batch_written();
-    }
-
     /// Takes the next batch, in device order: the images that the oldest transactions need, at
     /// least one transaction and about `most` images. The writes end with
     /// [`LoggedImages::batch_written`], the batch with [`LoggedImages::end_batch`].

@@ -167,7 +167,7 @@ impl Cache {
             return Arc::clone(buffer);
         }
         self.make_room(&mut shard);
-        let buffer = Arc::new(Buffer::empty(block, kind));
+        let buffer = Arc::new(Buffer::new(block, kind, None));
         shard.insert(&buffer);
         buffer
     }
@@ -176,7 +176,7 @@ impl Cache {
     /// buffer of the block is dropped.
     pub(crate) fn create(&self, block: BlockNo, kind: BlockKind) -> Arc<Buffer> {
         let zeroes: Arc<[u8]> = vec![0; self.block_size()].into();
-        let buffer = Arc::new(Buffer::ready(block, kind, zeroes));
+        let buffer = Arc::new(Buffer::new(block, kind, Some(zeroes)));
         let mut shard = self.shard(block).lock();
         self.make_room(&mut shard);
         shard.insert(&buffer);

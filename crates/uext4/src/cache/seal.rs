@@ -229,7 +229,7 @@ impl Sealer {
     }
 
     fn seal_superblock(&self, bytes: &mut [u8]) {
-        let at = superblock_offset_in_block(self.layout.block_size);
+        let at = (superblock::SUPERBLOCK_OFFSET % u64::from(self.layout.block_size)) as usize;
         let Some(bytes) = bytes.get_mut(at..at + superblock::SUPERBLOCK_SIZE) else { return };
         if let Some(raw) = RawSuperblock::mut_from_prefix(bytes) {
             raw.seal();
@@ -238,7 +238,7 @@ impl Sealer {
 
     fn seal_descs(&self, first: GroupNo, bytes: &mut [u8], unsealed: u128) {
         let size = usize::from(self.layout.desc_size);
-        for (slot, group) in slots(unsealed).zip_first(first.get()) {
+        for (slot, group) in slots(unsealed, first.get()) {
             let Some(bytes) = bytes.get_mut(slot * size..(slot + 1) * size) else { return };
             let Some(entry) = self.bitmaps_of(GroupNo(group)) else { return };
             if self.checksums().is_crc32c()
@@ -254,7 +254,7 @@ impl Sealer {
 
     fn seal_inodes(&self, first: Ino, bytes: &mut [u8], unsealed: u128) {
         let size = self.layout.inode_size as usize;
-        for (slot, ino) in slots(unsealed).zip_first(first.get()) {
+        for (slot, ino) in slots(unsealed, first.get()) {
             let Some(bytes) = bytes.get_mut(slot * size..(slot + 1) * size) else { return };
             let Ok(raw) = RawInode::read(bytes) else { return };
             let seed = self.checksums().inode_seed(Ino(ino), raw.i_generation.get());
@@ -263,37 +263,15 @@ impl Sealer {
     }
 }
 
-/// Byte offset of the primary superblock in its block.
-pub(crate) fn superblock_offset_in_block(block_size: u32) -> usize {
-    if block_size > 1024 { 1024 } else { 0 }
-}
-
-/// Set bits of a slot mask, ascending.
-fn slots(mask: u128) -> Slots {
-    Slots { mask }
-}
-
-struct Slots {
-    mask: u128,
-}
-
-impl Slots {
-    /// Each slot with its inode or group number; slot 0 has number `first`.
-    fn zip_first(self, first: u32) -> impl Iterator<Item = (usize, u32)> {
-        self.map(move |slot| (slot as usize, first.saturating_add(slot)))
-    }
-}
-
-impl Iterator for Slots {
-    type Item = u32;
-    fn next(&mut self) -> Option<u32> {
-        if self.mask == 0 {
-            return None;
-        }
-        let slot = self.mask.trailing_zeros();
-        self.mask &= self.mask - 1;
-        Some(slot)
-    }
+/// The slots in a mask, each with the number of what it holds. That of slot 0 is `first`.
+fn slots(mut mask: u128, first: u32) -> impl Iterator<Item = (usize, u32)> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let slot = mask.trailing_zeros();
+            mask &= mask - 1;
+            (slot as usize, first.saturating_add(slot))
+        })
+    })
 }
 
 pub(super) fn out_of_range(block: BlockNo, kind: BlockKind) -> Corrupt {

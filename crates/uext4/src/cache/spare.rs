@@ -42,28 +42,21 @@ impl SparePages {
 
     /// A page of zeroes.
     pub(super) fn zeroes(&self, len: usize) -> Arc<[u8]> {
-        let spare = self.0.try_lock().and_then(|mut pool| pool.take());
-        if let Some(mut page) = spare
-            && let Some(room) = Arc::get_mut(&mut page)
-            && room.len() == len
-        {
-            room.fill(0);
-            return page;
-        }
-        std::iter::repeat_n(0, len).collect()
+        let spare = self.reuse(len, |room| room.fill(0));
+        spare.unwrap_or_else(|| std::iter::repeat_n(0, len).collect())
     }
 
     /// A page with these bytes.
     pub(super) fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
-        let spare = self.0.try_lock().and_then(|mut pool| pool.take());
-        if let Some(mut page) = spare
-            && let Some(room) = Arc::get_mut(&mut page)
-            && room.len() == bytes.len()
-        {
-            room.copy_from_slice(bytes);
-            return page;
-        }
-        bytes.into()
+        let spare = self.reuse(bytes.len(), |room| room.copy_from_slice(bytes));
+        spare.unwrap_or_else(|| bytes.into())
+    }
+
+    /// A page of the pool, which `fill` overwrites. `None` if there is none of `len` bytes.
+    fn reuse(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Option<Arc<[u8]>> {
+        let mut page = self.0.try_lock()?.take()?;
+        fill(Arc::get_mut(&mut page).filter(|room| room.len() == len)?);
+        Some(page)
     }
 
     /// Returns a part of the pages that were not needed since the last call to the allocator.

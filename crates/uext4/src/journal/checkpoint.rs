@@ -14,6 +14,7 @@
 use super::log::Tail;
 use super::{Journal, State};
 use crate::cache::{Cache, CheckpointImage};
+use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
 use crate::sync::stage;
@@ -63,15 +64,10 @@ impl Journal {
         }
     }
 
-    pub(super) fn request_checkpoint(&self) {
-        self.state.lock().checkpoint_requested = true;
-        self.checkpointer_wake.notify_one();
-    }
-
     /// Whether enough of the log, or of the memory for images, is in use for the checkpointer to
     /// start.
     pub(super) fn is_checkpoint_due(&self, state: &State) -> bool {
-        self.config.checkpoint.is_background()
+        self.config.checkpoint == CheckpointMode::Background
             && (self.log_blocks_used(state) > self.map.len() / 4
                 || self.cache.logged().len() > self.config.images_max)
     }

@@ -366,7 +366,8 @@ impl Journal {
             allocator.freed(contents.freed);
         }
         if checkpoint {
-            self.request_checkpoint();
+            self.state.lock().checkpoint_requested = true;
+            self.checkpointer_wake.notify_one();
         }
         if opened_next { Ok(()) } else { self.open_when_room(tid.next()) }
     }

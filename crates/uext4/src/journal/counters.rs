@@ -46,17 +46,6 @@ impl<T> ByCause<T> {
             _ => &self.locked,
         }
     }
-
-    /// All values with their causes.
-    #[must_use]
-    pub const fn each(&self) -> [(WaitFor, &T); 4] {
-        [
-            (WaitFor::TransactionLocked, &self.locked),
-            (WaitFor::TransactionFull, &self.full),
-            (WaitFor::LogSpace, &self.log_space),
-            (WaitFor::ReservedCredits, &self.reserved),
-        ]
-    }
 }
 
 impl AdmissionStats {

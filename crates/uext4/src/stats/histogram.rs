@@ -141,27 +141,18 @@ impl Reading {
     pub fn to_text(&self) -> String {
         const WIDTH: u64 = 40;
         // Values below a microsecond share the first line, as in funclatency.
-        let mut lines: Vec<(u64, u64, u64)> = Vec::new();
-        for (index, &count) in self.counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
-            let us = (lower(index) / 1000).max(1);
-            let low = 1 << us.ilog2();
-            match lines.last_mut() {
-                Some(last) if last.0 == low => last.2 += count,
-                _ => lines.push((low, 2 * low - 1, count)),
-            }
+        let mut lines: Vec<u64> = Vec::new();
+        for (least, count) in self.steps() {
+            let line = (least / 1000).max(1).ilog2() as usize;
+            lines.resize(lines.len().max(line + 1), 0);
+            lines[line] += count;
         }
-        let most = lines.iter().map(|line| line.2).max().unwrap_or(1);
+        let most = lines.iter().copied().max().unwrap_or(1);
         let mut text = format!("     {:<19} : count     distribution\n", "usecs");
-        let Some(&(_, _, _)) = lines.first() else { return text };
-        let mut low = 1;
-        let last = lines.last().map_or(1, |line| line.0);
-        let mut lines = lines.into_iter().peekable();
-        while low <= last {
-            let count = lines.next_if(|line| line.0 == low).map_or(0, |line| line.2);
+        for (line, count) in lines.into_iter().enumerate() {
             let bar = "*".repeat((count * WIDTH / most) as usize);
-            let first = if low == 1 { 0 } else { low };
-            let _ = writeln!(text, "{first:>10} -> {:<10} : {count:<8} |{bar:<40}|", 2 * low - 1);
-            low *= 2;
+            let (first, last) = (if line == 0 { 0 } else { 1_u64 << line }, (2_u64 << line) - 1);
+            let _ = writeln!(text, "{first:>10} -> {last:<10} : {count:<8} |{bar:<40}|");
         }
         text
     }

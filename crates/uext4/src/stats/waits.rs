@@ -70,19 +70,12 @@ pub struct Blocked {
     pub waited: Duration,
 }
 
-#[derive(Debug)]
-struct Entry {
-    thread: i32,
-    name: String,
-    wait_for: WaitFor,
-    since: Instant,
-}
-
 /// All sleeping threads.
 #[derive(Debug)]
 pub struct Waits {
     next: AtomicU64,
-    shards: Vec<Mutex<FxHashMap<u64, Entry>>>,
+    /// When each began to wait is kept beside it.
+    shards: Vec<Mutex<FxHashMap<u64, (Instant, Blocked)>>>,
 }
 
 impl Default for Waits {
@@ -105,8 +98,9 @@ impl Waits {
     pub fn begin(&self, wait_for: WaitFor) -> Wait<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let entry = Entry { thread: thread_id(), name, wait_for, since: Instant::now() };
-        self.shard(id).lock().insert(id, entry);
+        let (thread, waited) = (thread_id(), Duration::ZERO);
+        let blocked = Blocked { thread, name, wait_for, waited };
+        self.shard(id).lock().insert(id, (Instant::now(), blocked));
         Wait { waits: self, id }
     }
 
@@ -116,19 +110,16 @@ impl Waits {
         let now = Instant::now();
         let mut blocked = Vec::new();
         for shard in &self.shards {
-            let shard = shard.lock();
-            blocked.extend(shard.values().map(|entry| Blocked {
-                thread: entry.thread,
-                name: entry.name.clone(),
-                wait_for: entry.wait_for,
-                waited: now.saturating_duration_since(entry.since),
+            blocked.extend(shard.lock().values().map(|(since, thread)| Blocked {
+                waited: now.saturating_duration_since(*since),
+                ..thread.clone()
             }));
         }
         blocked.sort_by(|a, b| b.waited.cmp(&a.waited).then(a.thread.cmp(&b.thread)));
         blocked
     }
 
-    fn shard(&self, id: u64) -> &Mutex<FxHashMap<u64, Entry>> {
+    fn shard(&self, id: u64) -> &Mutex<FxHashMap<u64, (Instant, Blocked)>> {
         &self.shards[(id % SHARDS) as usize]
     }
 }

@@ -38,12 +38,6 @@ impl Delegation {
     }
 }
 
-impl CheckpointMode {
-    pub(in crate::journal) fn is_background(self) -> bool {
-        self == Self::Background
-    }
-}
-
 impl JoinQueue {
     /// Leaves the opening of transaction `tid` to joiners. With a FIFO queue one waiter is sent, or
     /// the next request if there is none; a herd is woken as a whole.
@@ -87,7 +81,7 @@ impl Journal {
     /// room for it. False if the caller opens it.
     pub(in crate::journal) fn delegates_opening(&self, tid: Tid) -> bool {
         let delegates =
-            !self.config.checkpoint.is_background() && !self.has_room(&self.state.lock());
+            self.config.checkpoint == CheckpointMode::Inline && !self.has_room(&self.state.lock());
         if delegates {
             self.queue.delegate(&self.running_state, tid);
         }

@@ -1,6 +1,7 @@
 //! The queue by itself. The largest transaction has 100 credits, of which 50 can be reserved.
 
 use super::*;
+use crate::journal::counters::ByCause;
 
 pub(in crate::journal) const JOIN: RequestKind = RequestKind::Join;
 const RESERVE: RequestKind = RequestKind::Reserve;
@@ -52,7 +53,9 @@ impl Fixture {
     }
 
     pub(in crate::journal) fn refused(&self) -> [u64; 4] {
-        self.stats.refused.each().map(|(_, count)| count.load(std::sync::atomic::Ordering::Relaxed))
+        let ByCause { locked, full, log_space, reserved } = &self.stats.refused;
+        [locked, full, log_space, reserved]
+            .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
     }
 }
 

@@ -233,7 +233,7 @@ impl GroupState {
     pub(super) fn read_inode_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
         let per_group = cache.layout().inodes_per_group;
         let bytes: Box<[u8]> = match self.inode_bitmap(cache, group)? {
-            Some(buffer) => (&*buffer.read()).into(),
+            Some(buffer) => buffer.read()[..].into(),
             None => initial_inode_bitmap(cache.layout()),
         };
         let free = bitmap::count_zeros(&bytes, per_group);
@@ -252,7 +252,7 @@ impl GroupState {
             return Ok(bytes);
         }
         let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
-        let mut bytes: Box<[u8]> = (&*buffer.read()).into();
+        let mut bytes: Box<[u8]> = buffer.read()[..].into();
         let free = bitmap::count_zeros(&bytes, bits);
         check_count("block bitmap", group, free, self.desc.free_blocks())?;
         // A hostile bitmap may call the group's own metadata free.

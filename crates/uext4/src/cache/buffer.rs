@@ -7,7 +7,7 @@
 //! Checksums are stored in the images that are written, never in live bytes, so a slot stays
 //! unsealed until the buffer is read again from an image. `checked` means that the owner of the
 //! structure has found all of these bytes well formed. Any change resets it, except through
-//! [`BufferWrite::edit_checked`].
+//! [`BufferState::edit_checked`].
 
 use super::seal::{self, BlockKind};
 use crate::error::Result;
@@ -23,16 +23,18 @@ pub struct Buffer {
     block: BlockNo,
     ready: AtomicBool,
     referenced: AtomicBool,
-    state: RwLock<State>,
+    state: RwLock<BufferState>,
 }
 
+/// What the lock of a [`Buffer`] guards. As a slice it is the bytes, and to borrow them mutably is
+/// to change them.
 #[derive(Debug)]
-struct State {
+pub struct BufferState {
     image: Arc<[u8]>,
     kind: BlockKind,
     unsealed: u128,
     /// The running transaction that this block is part of.
-    transaction: Option<Tid>,
+    pub(crate) transaction: Option<Tid>,
     /// Loading failed, so the block needs another buffer.
     abandoned: bool,
     /// The bytes were found well formed. Atomic, because readers set it too.
@@ -40,6 +42,11 @@ struct State {
     /// Counts changes of the bytes.
     version: u64,
 }
+
+/// Shared access to a block's bytes.
+pub type BufferRead<'a> = RwLockReadGuard<'a, BufferState>;
+/// Exclusive access to a block's bytes. Only a handle gives it.
+pub type BufferWrite<'a> = RwLockWriteGuard<'a, BufferState>;
 
 /// A block as its transaction takes it when it closes.
 #[derive(Debug)]
@@ -50,21 +57,11 @@ pub(crate) struct Snapshot {
     pub(crate) image: Arc<[u8]>,
 }
 
-impl State {
-    /// Records a change of the bytes. With `careful`, checked bytes stay well formed.
-    fn note_change(&mut self, careful: bool) {
-        self.version += 1;
-        if !careful {
-            self.checked.store(false, Ordering::Relaxed);
-        }
-    }
-}
-
 impl Buffer {
     /// A buffer with `image`, or one that is not ready.
     pub(super) fn new(block: BlockNo, kind: BlockKind, image: Option<Arc<[u8]>>) -> Self {
         let ready = AtomicBool::new(image.is_some());
-        let state = State {
+        let state = BufferState {
             image: image.unwrap_or_default(),
             kind,
             unsealed: 0,
@@ -90,7 +87,7 @@ impl Buffer {
     /// Shared access to the bytes.
     #[must_use]
     pub fn read(&self) -> BufferRead<'_> {
-        BufferRead { state: self.state.read() }
+        self.state.read()
     }
 
     /// The current image, if it is loaded.
@@ -143,7 +140,7 @@ impl Buffer {
 
     /// Exclusive access, for the handle that brings the block into its transaction.
     pub(crate) fn write(&self) -> BufferWrite<'_> {
-        BufferWrite { state: self.state.write() }
+        self.state.write()
     }
 
     /// Takes the block out of transaction `tid` with its current image. `None` if it is not in it.
@@ -162,100 +159,74 @@ impl Buffer {
     }
 }
 
-/// Shared access to a block's bytes.
-#[derive(Debug)]
-pub struct BufferRead<'a> {
-    state: RwLockReadGuard<'a, State>,
-}
+impl BufferState {
+    /// Records a change of the bytes. With `careful`, checked bytes stay well formed.
+    fn note_change(&mut self, careful: bool) {
+        self.version += 1;
+        if !careful {
+            self.checked.store(false, Ordering::Relaxed);
+        }
+    }
 
-impl BufferRead<'_> {
     /// Whether the checksum of `slot` in these bytes is up to date.
     #[must_use]
     pub fn is_sealed(&self, slot: u32) -> bool {
-        self.state.unsealed & slot_bit(slot) == 0
+        self.unsealed & slot_bit(slot) == 0
     }
 
     /// The version of the bytes, which every change increments.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.state.version
+        self.version
     }
 
-    /// Whether the bytes were found well formed and only [`BufferWrite::edit_checked`] changed them
+    /// Whether the bytes were found well formed and only [`BufferState::edit_checked`] changed them
     /// since.
     #[must_use]
     pub fn is_checked(&self) -> bool {
-        self.state.checked.load(Ordering::Relaxed)
+        self.checked.load(Ordering::Relaxed)
     }
 
     /// Records that the owner of the structure found all bytes well formed.
     pub fn note_checked(&self) {
-        self.state.checked.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Deref for BufferRead<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.state.image
-    }
-}
-
-/// Exclusive access to a block's bytes. Only a handle gives it.
-#[derive(Debug)]
-pub struct BufferWrite<'a> {
-    state: RwLockWriteGuard<'a, State>,
-}
-
-impl BufferWrite<'_> {
-    pub(crate) fn transaction(&self) -> Option<Tid> {
-        self.state.transaction
-    }
-
-    pub(crate) fn set_transaction(&mut self, tid: Option<Tid>) {
-        self.state.transaction = tid;
+        self.checked.store(true, Ordering::Relaxed);
     }
 
     /// Replaces the image. The old one is not copied.
     pub(crate) fn replace(&mut self, image: Arc<[u8]>) {
-        self.state.note_change(false);
-        self.state.image = image;
-    }
-
-    /// The version of the bytes. See [`BufferRead::version`].
-    pub(crate) fn version(&self) -> u64 {
-        self.state.version
+        self.note_change(false);
+        self.image = image;
     }
 
     /// Changes the bytes in a way that leaves checked bytes well formed.
     pub fn edit_checked<T>(&mut self, change: impl FnOnce(&mut [u8]) -> T) -> T {
-        self.state.note_change(true);
-        change(Arc::make_mut(&mut self.state.image))
+        self.note_change(true);
+        change(Arc::make_mut(&mut self.image))
     }
 
     /// Marks `slot` as changed: its checksum is computed at commit.
     pub fn unseal(&mut self, slot: u32) {
-        self.state.unsealed |= slot_bit(slot);
+        self.unsealed |= slot_bit(slot);
     }
 
     /// Makes the block another kind of structure of the same owner, such as a directory block that
     /// becomes the root of an index.
     pub fn set_kind(&mut self, kind: BlockKind) {
-        self.state.kind = kind;
+        self.kind = kind;
     }
 }
 
-impl Deref for BufferWrite<'_> {
+impl Deref for BufferState {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.state.image
+        &self.image
     }
 }
 
-impl DerefMut for BufferWrite<'_> {
+impl DerefMut for BufferState {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.state.note_change(false);
-        Arc::make_mut(&mut self.state.image)
+        self.note_change(false);
+        Arc::make_mut(&mut self.image)
     }
 }
 

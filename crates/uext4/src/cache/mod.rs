@@ -20,7 +20,7 @@ mod spare;
 mod throttle;
 
 pub(crate) use buffer::Snapshot;
-pub use buffer::{Buffer, BufferRead, BufferWrite};
+pub use buffer::{Buffer, BufferRead, BufferState, BufferWrite};
 pub use dirty::{DirtyInodes, DirtyMark, Drain};
 pub(crate) use logged::{CheckpointImage, LoggedImages};
 pub use pages::{Page, PageBudget, PageImage, PageMap};

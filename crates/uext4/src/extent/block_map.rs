@@ -113,7 +113,7 @@ impl Walk<'_> {
         }
         // A copy, because the visitor must not be called with the block locked.
         let buffer = self.inode.cache().read(block, BlockKind::Plain)?;
-        let bytes: Box<[u8]> = (&*buffer.read()).into();
+        let bytes: Box<[u8]> = buffer.read()[..].into();
         let below = span / self.per_block;
         let mut at = first;
         for index in 0..u32::try_from(self.per_block).unwrap_or(u32::MAX) {

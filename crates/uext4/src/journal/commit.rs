@@ -241,8 +241,8 @@ impl Journal {
             raw.s_free_inodes_count.set(inodes);
         }
         bytes.unseal(0);
-        if bytes.transaction().is_none() {
-            bytes.set_transaction(Some(tid));
+        if bytes.transaction.is_none() {
+            bytes.transaction = Some(tid);
             contents.buffers.push(Arc::clone(&buffer));
         }
     }

@@ -90,14 +90,14 @@ impl<'j> Handle<'j> {
 
     /// Adds the block to the transaction. True if the transaction did not have it.
     fn bring_in(&mut self, buffer: &Arc<Buffer>, guard: &mut BufferWrite<'_>) -> Result<bool> {
-        let is_new = guard.transaction() != Some(self.tid);
+        let is_new = guard.transaction != Some(self.tid);
         if is_new {
-            let alone = guard.transaction().is_none();
+            let alone = guard.transaction.is_none();
             self.journal.check(alone, "a block is in one transaction at a time")?;
             if !Fault::FreeRide.is_injected() {
                 self.take_credit()?;
             }
-            guard.set_transaction(Some(self.tid));
+            guard.transaction = Some(self.tid);
             self.journal.transaction(self.tid).lock().buffers.push(Arc::clone(buffer));
         }
         self.changed = true;
@@ -139,7 +139,7 @@ impl<'j> Handle<'j> {
         self.take_credit()?;
         self.changed = true;
         if let Some(buffer) = self.journal.cache().remove(block) {
-            buffer.write().set_transaction(None);
+            buffer.write().transaction = None;
         }
         self.journal.data.forget(block);
         self.journal.transaction(self.tid).lock().revoked.insert(block);

@@ -43,7 +43,8 @@ const LOG_BLOCKS_MIN: u32 = 1000;
 /// A journal whose log has been replayed.
 #[derive(Debug)]
 pub struct Recovered {
-    location: LogLocation,
+    /// The blocks of the journal.
+    pub location: LogLocation,
     superblock: RawJournalSuperblock,
     /// Id of the next transaction.
     next_tid: Tid,
@@ -185,18 +186,6 @@ impl Drop for AbortOnPanic<'_> {
 }
 
 impl Recovered {
-    /// The blocks of the journal.
-    #[must_use]
-    pub fn location(&self) -> &LogLocation {
-        &self.location
-    }
-
-    /// The journal superblock.
-    #[must_use]
-    pub fn superblock(&self) -> &RawJournalSuperblock {
-        &self.superblock
-    }
-
     /// The journal with a new log that has not begun. The device has not changed;
     /// [`Journal::begin`] must follow.
     ///

@@ -186,22 +186,6 @@ impl Vfs {
         dir::read(dir, cursor, visit)
     }
 
-    /// Value of an extended attribute.
-    ///
-    /// # Errors
-    /// `NoXattr`; `Corrupt`; a device failure.
-    pub fn xattr_get(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
-        xattr::get(inode, name)
-    }
-
-    /// Full names of the extended attributes.
-    ///
-    /// # Errors
-    /// `Corrupt`; a device failure.
-    pub fn xattr_list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        xattr::list(inode)
-    }
-
     /// Sets an extended attribute, or removes it (`None`).
     ///
     /// # Errors

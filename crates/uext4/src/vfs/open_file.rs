@@ -67,10 +67,7 @@ impl OpenFile {
     /// # Errors
     /// Those of [`OpenFile::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
-        self.expect_file()?;
-        let _call = self.vfs.calls().write.begin();
-        self.before_change()?;
-        self.change(|files| files.append(&self.inode, buf))
+        self.write(|files| files.append(&self.inode, buf))
     }
 
     /// Writes back the dirty pages of the file, and drops all of its pages from the cache, so that
@@ -102,10 +99,7 @@ impl OpenFile {
     /// # Errors
     /// `InvalidArgument` for another offset or length; those of [`OpenFile::write_at`].
     pub fn write_direct_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        self.expect_file()?;
-        let _call = self.vfs.calls().write.begin();
-        self.before_change()?;
-        self.change(|files| files.direct.write(&self.inode, offset, buf, false))
+        self.write(|files| files.direct.write(&self.inode, offset, buf, false))
     }
 
     /// [`OpenFile::write_direct_at`] followed by `sync(true)`; only these bytes are synced if that
@@ -114,10 +108,7 @@ impl OpenFile {
     /// # Errors
     /// Those of both; it is not known then what is durable.
     pub fn write_direct_durably_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
-        self.expect_file()?;
-        let _call = self.vfs.calls().write.begin();
-        self.before_change()?;
-        self.change(|files| files.direct.write(&self.inode, offset, buf, true))
+        self.write(|files| files.direct.write(&self.inode, offset, buf, true))
     }
 
     /// Makes the file durable. With `data_only`, only what is needed to read its data back.
@@ -182,6 +173,14 @@ impl OpenFile {
             let _ = self.change(|files| files.syncs.write_back(&self.inode));
         }
         self.inode.errors.check(&self.errors).map_or(Ok(()), Err)
+    }
+
+    /// Runs a write.
+    fn write<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
+        self.expect_file()?;
+        let _call = self.vfs.calls().write.begin();
+        self.before_change()?;
+        self.change(operation)
     }
 
     /// Runs an operation that may change the volume, unless that is being closed. Damage that it

@@ -139,11 +139,4 @@ impl Vfs {
             })
         })
     }
-
-    /// The group of a file that has set-group-id without its group's right to run it.
-    #[must_use]
-    pub fn bare_set_gid(&self, inode: &InodeRef) -> Option<u32> {
-        let attributes = inode.attributes();
-        attributes.has_bare_set_gid().then_some(attributes.gid)
-    }
 }

@@ -219,7 +219,7 @@ fn prepare_journal(
 }
 
 fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {
-    let runs = recovered.map_or(&[][..], |recovered| &recovered.location().runs);
+    let runs = recovered.map_or(&[][..], |recovered| &recovered.location.runs);
     runs.iter().map(|&(_, start, len)| (start, len)).collect()
 }
 

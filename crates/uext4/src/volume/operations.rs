@@ -56,7 +56,8 @@ impl Volume {
     /// [`Privs::AllOutsideGroup`](crate::Privs::AllOutsideGroup).
     #[must_use]
     pub fn bare_set_gid(&self, inode: &InodeRef) -> Option<u32> {
-        self.inner.vfs.bare_set_gid(inode)
+        let attributes = inode.attributes();
+        attributes.has_bare_set_gid().then_some(attributes.gid)
     }
 
     /// Sets attributes.
@@ -178,17 +179,17 @@ impl Volume {
     /// Value of an extended attribute, by its full name.
     ///
     /// # Errors
-    /// See [`Vfs::xattr_get`](crate::vfs::Vfs::xattr_get).
+    /// `NoXattr`; `Corrupt`; a device failure.
     pub fn xattr_get(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
-        self.watch(self.inner.vfs.xattr_get(inode, name))
+        self.watch(xattr::get(inode, name))
     }
 
     /// Full names of the extended attributes.
     ///
     /// # Errors
-    /// See [`Vfs::xattr_list`](crate::vfs::Vfs::xattr_list).
+    /// `Corrupt`; a device failure.
     pub fn xattr_list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        self.watch(self.inner.vfs.xattr_list(inode))
+        self.watch(xattr::list(inode))
     }
 
     /// Sets an extended attribute.

@@ -96,7 +96,7 @@ impl<'a> Change<'a> {
         let before = {
             // No other thread changes attributes, because the caller holds the lock of the content.
             let bytes = buffer.as_ref().map(|buffer| buffer.read());
-            Stored::parse(&area, bytes.as_deref(), block_size)
+            Stored::parse(&area, bytes.as_ref().map(|bytes| &bytes[..]), block_size)
                 .map_err(|kind| kind.at(Place::Inode(inode.ino())))?
         };
         let mut after = before.clone();

@@ -11,17 +11,10 @@
 use super::DirectIo;
 use crate::config::Atime;
 use crate::error::{Error, Result};
-use crate::inode::{CountedReadGuard, DirectIoState, Inode};
+use crate::inode::{DirectIoState, Inode};
 use std::io;
 use std::ops::Range;
 use uext4_ondisk::{BlockNo, FileBlock};
-
-/// The place of a range that lies in one piece, and the right to access it.
-pub(super) struct PlacedRange<'a> {
-    pub(super) guard: CountedReadGuard<'a>,
-    /// Byte of the device.
-    pub(super) at: u64,
-}
 
 impl DirectIo {
     /// Reads a range, if all of it can be read on the fast path.
@@ -106,32 +99,6 @@ impl DirectIo {
             true => self.context.cache().device().write_fua(at, bytes),
             false => self.context.store(inode, at, bytes),
         }
-    }
-
-    /// The place of a range to be read, if it lies in one piece and can be read on the fast path.
-    pub(super) fn place_to_read<'a>(
-        &self,
-        inode: &'a Inode,
-        offset: u64,
-        len: usize,
-    ) -> Option<PlacedRange<'a>> {
-        let direct_io = inode.direct_io()?;
-        let guard = direct_io.read_lock_counted()?;
-        let (at, found) = self.find_inside(direct_io, offset, len)?;
-        (found == len).then_some(PlacedRange { guard, at })
-    }
-
-    /// The place of a range to be overwritten, if it lies in one piece and can be written on the
-    /// fast path.
-    pub(super) fn place_to_write<'a>(
-        &self,
-        inode: &'a Inode,
-        offset: u64,
-        len: usize,
-        durable: bool,
-    ) -> Option<PlacedRange<'a>> {
-        let place = self.place_to_read(inode, offset, len)?;
-        self.may_overwrite(inode, inode.direct_io()?, durable).then_some(place)
     }
 
     pub(in crate::file) fn keeps_access_times(&self) -> bool {

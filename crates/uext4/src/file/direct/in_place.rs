@@ -80,7 +80,7 @@ impl DirectIo {
 
     fn write_places(&self, inode: &Inode, places: &Places<'_>, buf: &[u8]) -> io::Result<()> {
         let mut done = 0;
-        for piece in places.pieces() {
+        for piece in &places.pieces {
             self.context.store(inode, piece.at, &buf[done..done + piece.len])?;
             done += piece.len;
         }

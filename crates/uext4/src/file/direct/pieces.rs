@@ -10,6 +10,7 @@
 
 use super::DirectIo;
 use crate::inode::{CountedReadGuard, DirectIoState, Inode, Version};
+use smallvec::SmallVec;
 use std::io;
 use uext4_device::IoBuf;
 
@@ -24,51 +25,28 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Pieces {
-    list: [Piece; PIECES_MAX],
-    count: usize,
-}
+/// The pieces of a range, without allocation.
+pub(super) type Pieces = SmallVec<[Piece; PIECES_MAX]>;
 
-impl Pieces {
-    pub(super) fn as_slice(&self) -> &[Piece] {
-        &self.list[..self.count]
+/// Adds a piece, or lengthens the last one. False if there are too many.
+fn push(pieces: &mut Pieces, at: u64, len: usize) -> bool {
+    let is_full = pieces.len() == PIECES_MAX;
+    match pieces.last_mut() {
+        Some(last) if last.at + last.len as u64 == at => last.len += len,
+        _ if is_full => return false,
+        _ => pieces.push(Piece { at, len }),
     }
-
-    /// False if there are too many.
-    fn push(&mut self, at: u64, len: usize) -> bool {
-        if let Some(last) = self.count.checked_sub(1) {
-            let last = &mut self.list[last];
-            if last.at + last.len as u64 == at {
-                last.len += len;
-                return true;
-            }
-        }
-        let Some(place) = self.list.get_mut(self.count) else { return false };
-        *place = Piece { at, len };
-        self.count += 1;
-        true
-    }
+    true
 }
 
 /// The places of a range, and the right to access them.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
-    guard: CountedReadGuard<'a>,
-    pieces: Pieces,
+    pub(super) guard: CountedReadGuard<'a>,
+    pub(super) pieces: Pieces,
     /// Some blocks are unwritten and have to be converted after the write, unless mappings have
     /// been removed since this version.
     pub(super) converts: Option<Version>,
-}
-
-impl<'a> Places<'a> {
-    pub(super) fn pieces(&self) -> &[Piece] {
-        self.pieces.as_slice()
-    }
-
-    pub(super) fn into_parts(self) -> (CountedReadGuard<'a>, Pieces, Option<Version>) {
-        (self.guard, self.pieces, self.converts)
-    }
 }
 
 impl DirectIo {
@@ -99,17 +77,18 @@ impl DirectIo {
         // ends before the look-up.
         let version = direct_io.version();
         let guard = direct_io.read_lock_counted()?;
-        if !self.may_overwrite(inode, direct_io, false) {
-            return None;
-        }
         let (pieces, is_written) = self.find_pieces(direct_io, offset, len)?;
-        if is_written {
-            let may = self.may_overwrite(inode, direct_io, durable);
-            return may.then_some(Places { guard, pieces, converts: None });
-        }
         let is_whole = |at: u64| at.is_multiple_of(self.context.block_size());
-        let may = direct_io.allows_in_place() && is_whole(offset) && is_whole(len as u64);
-        may.then_some(Places { guard, pieces, converts: Some(version) })
+        let may = match is_written {
+            true => self.may_overwrite(inode, direct_io, durable),
+            false => {
+                self.may_overwrite(inode, direct_io, false)
+                    && direct_io.allows_in_place()
+                    && is_whole(offset)
+                    && is_whole(len as u64)
+            }
+        };
+        may.then_some(Places { guard, pieces, converts: (!is_written).then_some(version) })
     }
 
     /// The pieces of a range that ends inside the file, and whether all of them are written.
@@ -134,7 +113,7 @@ impl DirectIo {
                     self.find_unwritten_piece(direct_io, offset, left)?
                 }
             };
-            if !pieces.push(at, count) {
+            if !push(&mut pieces, at, count) {
                 return None;
             }
             done += count;
@@ -216,9 +195,10 @@ mod tests {
     #[test]
     fn ranges_that_touch_on_the_device_are_one_piece() {
         let mut pieces = Pieces::default();
-        assert!(pieces.push(100, 10) && pieces.push(110, 10) && pieces.push(130, 10));
-        assert_eq!((pieces.count, pieces.list[0].len), (2, 20));
-        assert!((3..=PIECES_MAX as u64).all(|n| pieces.push(1000 * n, 1)));
-        assert!(!pieces.push(1, 1) && pieces.push(8001, 1));
+        let mut push = |at, len| push(&mut pieces, at, len);
+        assert!(push(100, 10) && push(110, 10) && push(130, 10));
+        assert!((3..=PIECES_MAX as u64).all(|n| push(1000 * n, 1)));
+        assert!(!push(1, 1) && push(8001, 1));
+        assert_eq!((pieces.len(), pieces[0].len, pieces[7].len), (8, 20, 2));
     }
 }

@@ -6,11 +6,10 @@
 //! Locking: a [`Starting`] holds the queue's lock.
 
 use super::DirectIo;
-use super::fast::PlacedRange;
-use super::pieces::Piece;
+use super::pieces::{Piece, Places};
 use super::queue::{DirectOp, DirectRequest};
 use super::requests::{Inner, PIECE_SHIFT, Slot};
-use crate::inode::{CountedReadGuard, Inode, Version};
+use crate::inode::Inode;
 use crate::sync::MutexGuard;
 use uext4_device::{QueueOp, QueueRequest};
 
@@ -33,15 +32,6 @@ impl<'a> Starting<'a> {
     ) -> std::result::Result<(), DirectRequest> {
         let (offset, len) = (request.offset, request.buf.len());
         let durable = request.op == DirectOp::WriteDurable;
-        let place = match request.op {
-            DirectOp::Read => self.direct.place_to_read(inode, offset, len),
-            DirectOp::Write | DirectOp::WriteDurable => {
-                self.direct.place_to_write(inode, offset, len, durable)
-            }
-        };
-        if let Some(PlacedRange { guard, at }) = place {
-            return self.start(request, guard, &[Piece { at, len }], None);
-        }
         let places = match request.op {
             DirectOp::Read => self.direct.places_to_read(inode, offset, len),
             DirectOp::Write | DirectOp::WriteDurable => {
@@ -49,10 +39,7 @@ impl<'a> Starting<'a> {
             }
         };
         match places {
-            Some(places) => {
-                let (guard, pieces, converts) = places.into_parts();
-                self.start(request, guard, pieces.as_slice(), converts)
-            }
+            Some(places) => self.start(request, places),
             None => Err(request),
         }
     }
@@ -61,13 +48,11 @@ impl<'a> Starting<'a> {
     fn start(
         &mut self,
         request: DirectRequest,
-        guard: CountedReadGuard<'_>,
-        pieces: &[Piece],
-        converts: Option<Version>,
+        Places { guard, pieces, converts }: Places<'_>,
     ) -> std::result::Result<(), DirectRequest> {
         let inner = &mut *self.inner;
         let Some(device) = &mut inner.device else { return Err(request) };
-        if !is_aligned(&request, pieces, device.alignment()) {
+        if !is_aligned(&request, &pieces, device.alignment()) {
             return Err(request);
         }
         let has_room = pieces.len() == 1 || device.depth() - device.in_flight() >= pieces.len();
@@ -81,7 +66,7 @@ impl<'a> Starting<'a> {
             DirectOp::Write | DirectOp::WriteDurable => QueueOp::Write,
         };
         let DirectRequest { file, op: asked, offset, buf, tag } = request;
-        if let [piece] = pieces {
+        if let [piece] = &pieces[..] {
             let pushed = device.push(QueueRequest { op, offset: piece.at, buf, tag: slot as u64 });
             if let Err(QueueRequest { buf, .. }) = pushed {
                 inner.free.push(slot);

@@ -237,7 +237,7 @@ pub static LOADS: &[Load] = &[
         what: "fsync-storm: random writes into allocated files, one a thread, fsync after each",
         threads: &[2048],
         space_bytes: 60_300_000_000,
-        how: How::Bench(|p, l, t, tell| storm::run(storm::Kind::Own, p, l, t, tell)),
+        how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Own, p, l, t, tell)),
         ..THREADS
     },
     Load {
@@ -249,7 +249,7 @@ pub static LOADS: &[Load] = &[
         space_bytes: 2 << 30,
         targets: ALLOCATING,
         forms: Forms::Each(&[Form::Own, Form::Foreign]),
-        how: How::Bench(|p, l, t, tell| append::run(append::Kind::Recycle, p, l, t, tell)),
+        how: How::Bench(|p, l, t, tell| append::run(append::AppendKind::Recycle, p, l, t, tell)),
         ..THREADS
     },
     Load {
@@ -261,7 +261,7 @@ pub static LOADS: &[Load] = &[
         space_bytes: 3 << 30,
         targets: ALLOCATING,
         forms: Forms::OnDemand(Form::Aged),
-        how: How::Bench(|p, l, t, tell| append::run(append::Kind::Fill, p, l, t, tell)),
+        how: How::Bench(|p, l, t, tell| append::run(append::AppendKind::Fill, p, l, t, tell)),
         ..THREADS
     },
     Load {
@@ -280,7 +280,7 @@ pub static LOADS: &[Load] = &[
         threads: &[16],
         space_bytes: 2 << 30,
         targets: MOUNTED_OR_RAW,
-        how: How::Bench(|p, l, t, tell| storm::run(storm::Kind::Shared, p, l, t, tell)),
+        how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Shared, p, l, t, tell)),
         ..THREADS
     },
     Load {
@@ -299,7 +299,7 @@ pub static LOADS: &[Load] = &[
         id: "S1",
         what: "appends of 16 KiB to a new file, fsync after each: what one thread alone pays",
         space_bytes: 3 << 29,
-        how: How::Bench(|p, l, t, tell| storm::run(storm::Kind::Append, p, l, t, tell)),
+        how: How::Bench(|p, l, t, tell| storm::run(storm::StormKind::Append, p, l, t, tell)),
         ..THREADS
     },
     Load {

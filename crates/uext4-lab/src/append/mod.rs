@@ -7,22 +7,22 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `shape` | sizes, numbers, space |
-//! | `generator` | the threads |
+//! | `append_shape` | sizes, numbers, space |
+//! | `appenders` | the threads |
 //! | `age` | fills a file system and rewrites it at random |
 //! | `layout` | how files and free space lie |
-//! | `run` | the experiment, and its figures |
+//! | `append_run` | the experiment, and its figures |
 //!
 //! Invariants: all targets run the same generator; in E1b and in ageing they make the same calls
 //! with the same numbers.
 
 mod age;
-mod generator;
+mod append_run;
+mod append_shape;
+mod appenders;
 mod layout;
-mod run;
-mod shape;
 
 pub use age::Ageing;
+pub(crate) use append_run::run;
+pub(crate) use append_shape::AppendKind;
 pub(crate) use layout::neighbour_distance_kib;
-pub(crate) use run::run;
-pub(crate) use shape::Kind;

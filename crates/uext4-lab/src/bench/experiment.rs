@@ -21,7 +21,7 @@ pub(crate) fn known(
 
 /// What image a run starts from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Start<'a> {
+pub(crate) enum StartImage<'a> {
     /// A copy of this one.
     Copy(&'a Path),
     /// So many bytes without a file system.
@@ -47,7 +47,7 @@ pub(crate) trait Experiment {
     }
 
     /// What image the candidate's runs start from.
-    fn start(&self, candidate: &Candidate) -> Start<'_>;
+    fn start(&self, candidate: &Candidate) -> StartImage<'_>;
 
     /// That image as the candidate opens it.
     fn medium(&self, bench: &Bench<'_>, candidate: &Candidate, image: &Path) -> Result<Medium> {

@@ -41,7 +41,7 @@ pub(crate) mod threads;
 pub(crate) use bootstrap::Interval;
 pub(crate) use candidate::Candidate;
 pub(crate) use counters::{CAUSES, Counters};
-pub(crate) use experiment::{Experiment, Figures, Start, known};
+pub(crate) use experiment::{Experiment, Figures, StartImage, known};
 pub(crate) use image::{format, format_with, lay_out};
 pub(crate) use latencies::Latencies;
 pub(crate) use measure::{Outcome, Usage, measure};

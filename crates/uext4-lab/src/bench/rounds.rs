@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use crate::bench::candidate::Candidate;
-use crate::bench::experiment::{Experiment, Figures, Start};
+use crate::bench::experiment::{Experiment, Figures, StartImage};
 use crate::bench::ratio;
 use crate::error::{Doing, Error, Result};
 use crate::load::{Form, Load};
@@ -146,7 +146,7 @@ impl<'a> Bench<'a> {
         run: TargetRun,
     ) -> Result<(E::Outcome, Figures)> {
         let start = experiment.start(candidate);
-        if let Start::Itself(image) = start {
+        if let StartImage::Itself(image) = start {
             return self.run_on(experiment, candidate, run, image);
         }
         let image = self.stage.image("run");
@@ -195,13 +195,13 @@ impl<'a> Bench<'a> {
 }
 
 /// Makes the image of one run.
-fn begin(start: Start<'_>, image: &Path) -> Result<()> {
+fn begin(start: StartImage<'_>, image: &Path) -> Result<()> {
     match start {
-        Start::Copy(base) => stage::copy_image(base, image),
-        Start::Empty(bytes) => {
+        StartImage::Copy(base) => stage::copy_image(base, image),
+        StartImage::Empty(bytes) => {
             let file = File::create(image).and_then(|file| file.set_len(bytes));
             file.doing("making an image")
         }
-        Start::Itself(_) => Ok(()),
+        StartImage::Itself(_) => Ok(()),
     }
 }

@@ -5,21 +5,21 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `shape` | sizes, the file and what its blocks hold |
+//! | `queued_shape` | sizes, the file and what its blocks hold |
 //! | `ring` | what requests go to: a device, a file of the library |
-//! | `generator` | the thread |
-//! | `fio` | the same load by fio(1) with libaio |
-//! | `run` | the experiment, and its figures |
+//! | `submitter` | the thread |
+//! | `queued_fio` | the same load by fio(1) with libaio |
+//! | `queued_run` | the experiment, and its figures |
 //!
 //! Invariants: every target but libaio runs the same generator over the same kind of ring, and all
 //! of them use the same blocks of the same image: no file system takes part on the raw target, but
 //! its requests go where the file's blocks are. Overwrites leave the image as it was but for data,
 //! so one image serves all runs; it is judged after each.
 
-mod fio;
-mod generator;
+mod queued_fio;
+mod queued_run;
+mod queued_shape;
 mod ring;
-mod run;
-mod shape;
+mod submitter;
 
-pub(crate) use run::run;
+pub(crate) use queued_run::run;

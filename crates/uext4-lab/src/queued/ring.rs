@@ -10,7 +10,7 @@ use uext4_device::{DeviceQueue, FileDevice, QueueDone, QueueOp, QueueOptions, Qu
 
 use crate::bench::FilePlace;
 use crate::error::{Doing, Error, Result};
-use crate::queued::shape::{DEPTH, NAME};
+use crate::queued::queued_shape::{DEPTH, NAME};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

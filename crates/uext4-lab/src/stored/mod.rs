@@ -6,16 +6,16 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `shape` | sizes, the files and where they lie |
-//! | `generator` | the threads, and what they write to |
-//! | `run` | the experiment, and its figures |
+//! | `stored_shape` | sizes, the files and where they lie |
+//! | `overwriters` | the threads, and what they write to |
+//! | `stored_run` | the experiment, and its figures |
 //!
 //! Invariants: both targets run the same generator, stores of the same device, on the same blocks
 //! of the same image, and end with the same flush. Overwrites leave the image as it was but for
 //! data, so one image serves all runs; it is judged after each.
 
-mod generator;
-mod run;
-mod shape;
+mod overwriters;
+mod stored_run;
+mod stored_shape;
 
-pub(crate) use run::run;
+pub(crate) use stored_run::run;

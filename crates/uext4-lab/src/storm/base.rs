@@ -13,24 +13,24 @@ use crate::fio::is_installed;
 use crate::plan::Plan;
 use crate::stage::Stage;
 use crate::storm::content::{LAID_OUT, stamp};
-use crate::storm::fio;
-use crate::storm::shape::{BLOCK, Kind, Shape};
+use crate::storm::storm_fio;
+use crate::storm::storm_shape::{BLOCK, StormKind, StormShape};
 use crate::target::Opened;
 
 /// Makes the image of a shape.
-pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &Shape) -> Result<PathBuf> {
+pub(crate) fn make(plan: &Plan, stage: &Stage, shape: &StormShape) -> Result<PathBuf> {
     let image = stage.image("base");
     format(&image, shape)?;
     lay_out(plan, stage, &image, |opened, files| match opened {
-        Opened::Mount(mount) if shape.kind == Kind::Own && is_installed() => {
-            fio::lay_out(shape, mount.dir(), &stage.source("fio.json"), &plan.stop)
+        Opened::Mount(mount) if shape.kind == StormKind::Own && is_installed() => {
+            storm_fio::lay_out(shape, mount.dir(), &stage.source("fio.json"), &plan.stop)
         }
         _ => (0..shape.files()).try_for_each(|number| file(files, shape, number)),
     })?;
     Ok(image)
 }
 
-fn format(image: &Path, shape: &Shape) -> Result<()> {
+fn format(image: &Path, shape: &StormShape) -> Result<()> {
     let options = uext4_mkfs::Options {
         block_size: Some(4096),
         reserved_percent: 1.0,
@@ -42,12 +42,12 @@ fn format(image: &Path, shape: &Shape) -> Result<()> {
 }
 
 /// Lays a file out: empty, allocated, or written where all threads share it.
-fn file(files: &dyn FileSystem, shape: &Shape, number: u32) -> Result<()> {
+fn file(files: &dyn FileSystem, shape: &StormShape, number: u32) -> Result<()> {
     let name = shape.name(number);
     match shape.kind {
-        Kind::Append => files.create(&name).map(|_| ()),
-        Kind::Own => files.create(&name)?.allocate(0, shape.file_bytes),
-        Kind::Shared => files.write_file(&name, shape.file_bytes, BLOCK, |offset, data| {
+        StormKind::Append => files.create(&name).map(|_| ()),
+        StormKind::Own => files.create(&name)?.allocate(0, shape.file_bytes),
+        StormKind::Shared => files.write_file(&name, shape.file_bytes, BLOCK, |offset, data| {
             stamp(data, 0, (offset / BLOCK as u64) as u32, LAID_OUT);
         }),
     }

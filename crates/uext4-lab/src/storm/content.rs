@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use crate::bench::stamp;
 use crate::error::{Error, Result};
-use crate::storm::shape::{BLOCK, Kind, Shape};
+use crate::storm::storm_shape::{BLOCK, StormKind, StormShape};
 use crate::tree::Random;
 
 /// Number of the write that laid the shared file out.
@@ -30,11 +30,15 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    pub(crate) fn new(shape: &Shape, thread: u32) -> Self {
+    pub(crate) fn new(shape: &StormShape, thread: u32) -> Self {
         let seed = 0x7565_7874_3400_0000 ^ (u64::from(thread) << 8);
         let order = (0..shape.blocks()).collect();
-        let mut places =
-            Self { random: Random(seed), order, next: 0, in_order: shape.kind == Kind::Append };
+        let mut places = Self {
+            random: Random(seed),
+            order,
+            next: 0,
+            in_order: shape.kind == StormKind::Append,
+        };
         places.shuffle();
         places
     }
@@ -85,15 +89,15 @@ pub(crate) type ReadBlock<'a> = dyn FnMut(u32, u32, &mut [u8]) -> Result<()> + '
 ///
 /// # Errors
 /// The first block that is not as it must be.
-pub(crate) fn check(shape: &Shape, writes: &[u64], read: &mut ReadBlock<'_>) -> Result<()> {
+pub(crate) fn check(shape: &StormShape, writes: &[u64], read: &mut ReadBlock<'_>) -> Result<()> {
     let mut data = vec![0; BLOCK];
-    let shared = shape.kind == Kind::Shared;
+    let shared = shape.kind == StormKind::Shared;
     let step = shape.files().div_ceil(FILES_SAMPLED).max(1);
     for file in (0..shape.files()).step_by(step as usize) {
         let last = last_writes(shape, file, writes);
         let step = if shared { 1 } else { shape.blocks().div_ceil(BLOCKS_SAMPLED).max(1) };
         // A sample of all places, and of those that were written if those are few.
-        let is_there = |block: &u32| shape.kind != Kind::Append || last.contains_key(block);
+        let is_there = |block: &u32| shape.kind != StormKind::Append || last.contains_key(block);
         let sampled = (0..shape.blocks()).step_by(step as usize).filter(is_there);
         let written = last.keys().copied().take(BLOCKS_SAMPLED as usize);
         for block in sampled.chain(written) {
@@ -124,7 +128,7 @@ pub(crate) fn check(shape: &Shape, writes: &[u64], read: &mut ReadBlock<'_>) -> 
 }
 
 /// For each block of a file that was written: the last write there of each thread.
-fn last_writes(shape: &Shape, file: u32, writes: &[u64]) -> HashMap<u32, Vec<(u32, u64)>> {
+fn last_writes(shape: &StormShape, file: u32, writes: &[u64]) -> HashMap<u32, Vec<(u32, u64)>> {
     let mut last: HashMap<u32, Vec<(u32, u64)>> = HashMap::new();
     for (thread, &count) in (0..shape.threads).zip(writes) {
         if shape.file_of(thread) != file {
@@ -146,17 +150,17 @@ fn last_writes(shape: &Shape, file: u32, writes: &[u64]) -> HashMap<u32, Vec<(u3
 mod tests {
     use super::*;
 
-    fn shape(kind: Kind) -> Shape {
-        Shape { kind, threads: 2, journal_mib: 4, file_bytes: 8 * BLOCK as u64 }
+    fn shape(kind: StormKind) -> StormShape {
+        StormShape { kind, threads: 2, journal_mib: 4, file_bytes: 8 * BLOCK as u64 }
     }
 
     /// What an image holds after `counts` writes of each thread, thread after thread.
-    fn image(shape: &Shape, counts: &[u64]) -> HashMap<(u32, u32), Vec<u8>> {
+    fn image(shape: &StormShape, counts: &[u64]) -> HashMap<(u32, u32), Vec<u8>> {
         let mut blocks = HashMap::new();
         for file in 0..shape.files() {
             for block in 0..shape.blocks() {
                 let mut data = vec![0; BLOCK];
-                if shape.kind == Kind::Shared {
+                if shape.kind == StormKind::Shared {
                     stamp(&mut data, 0, block, LAID_OUT);
                 }
                 blocks.insert((file, block), data);
@@ -174,7 +178,11 @@ mod tests {
         blocks
     }
 
-    fn judge(shape: &Shape, counts: &[u64], blocks: &HashMap<(u32, u32), Vec<u8>>) -> Result<()> {
+    fn judge(
+        shape: &StormShape,
+        counts: &[u64],
+        blocks: &HashMap<(u32, u32), Vec<u8>>,
+    ) -> Result<()> {
         check(shape, counts, &mut |file, block, data| {
             data.copy_from_slice(&blocks[&(file, block)]);
             Ok(())
@@ -183,7 +191,7 @@ mod tests {
 
     #[test]
     fn places_come_once_in_each_pass() {
-        let mut places = Places::new(&shape(Kind::Own), 1);
+        let mut places = Places::new(&shape(StormKind::Own), 1);
         for _ in 0..3 {
             let mut pass: Vec<u32> = (0..8).map(|_| places.next()).collect();
             pass.sort_unstable();
@@ -193,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_accepted_and_nothing_else() {
-        for kind in [Kind::Own, Kind::Shared] {
+        for kind in [StormKind::Own, StormKind::Shared] {
             let shape = shape(kind);
             let blocks = image(&shape, &[5, 20]);
             judge(&shape, &[5, 20], &blocks).unwrap();

@@ -15,12 +15,12 @@ use crate::error::{Doing, Error, Result};
 use crate::stage::{Loop, Medium};
 use crate::storm::content::{self, ReadBlock};
 use crate::storm::raw;
-use crate::storm::shape::{BLOCK, Kind, Shape};
+use crate::storm::storm_shape::{BLOCK, StormKind, StormShape};
 use crate::target::{Opened, Target};
 
 /// Of an image without a file system; `writes` has those of each thread, or nothing where they are
 /// not known one by one.
-pub(super) fn raw(shape: &Shape, image: &Path, writes: &[u64]) -> Result<()> {
+pub(super) fn raw(shape: &StormShape, image: &Path, writes: &[u64]) -> Result<()> {
     let file = File::open(image).doing("reading back")?;
     let mut read = |number: u32, block: u32, data: &mut [u8]| {
         let at = raw::file_start(shape, number) + u64::from(block) * BLOCK as u64;
@@ -32,7 +32,7 @@ pub(super) fn raw(shape: &Shape, image: &Path, writes: &[u64]) -> Result<()> {
 /// Of an image that `writer` wrote to: both checkers, and then its files.
 pub(super) fn files(
     bench: &Bench<'_>,
-    shape: &Shape,
+    shape: &StormShape,
     writer: Target,
     image: &Path,
     writes: &[u64],
@@ -41,7 +41,7 @@ pub(super) fn files(
     let whole = (0..shape.files()).try_for_each(|number| {
         let inode = volume.lookup(&volume.root()?, shape.name(number).as_bytes())?;
         let size = volume.attr(&inode).size;
-        if size == shape.file_bytes || shape.kind == Kind::Append {
+        if size == shape.file_bytes || shape.kind == StormKind::Append {
             return Ok(());
         }
         Err(Error::new(format!("{} has {size} bytes", shape.name(number))))
@@ -60,7 +60,12 @@ pub(super) fn files(
     Ok(())
 }
 
-fn read_by_kernel(bench: &Bench<'_>, shape: &Shape, image: &Path, writes: &[u64]) -> Result<()> {
+fn read_by_kernel(
+    bench: &Bench<'_>,
+    shape: &StormShape,
+    image: &Path,
+    writes: &[u64],
+) -> Result<()> {
     let medium = Medium::new(image, Loop::Cached)?;
     let opened = Target::Kernel.start(bench.plan, &bench.stage, &medium, "ro")?;
     let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
@@ -75,7 +80,7 @@ fn read_by_kernel(bench: &Bench<'_>, shape: &Shape, image: &Path, writes: &[u64]
     found
 }
 
-fn read_by_library<'a>(shape: &'a Shape, volume: &'a Volume) -> Box<ReadBlock<'a>> {
+fn read_by_library<'a>(shape: &'a StormShape, volume: &'a Volume) -> Box<ReadBlock<'a>> {
     Box::new(move |number, block, data| {
         let inode = volume.lookup(&volume.root()?, shape.name(number).as_bytes())?;
         let file = volume.open_file(&inode)?;

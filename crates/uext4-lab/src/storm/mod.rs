@@ -7,26 +7,26 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `shape` | sizes and names of files, space |
+//! | `storm_shape` | sizes and names of files, space |
 //! | `base` | the image that every target starts from |
-//! | `generator` | threads that write and sync |
+//! | `syncers` | threads that write and sync |
 //! | `raw` | the baseline: the same bytes and flushes, batched by hand |
-//! | `fio` | the same load by fio(1) |
+//! | `storm_fio` | the same load by fio(1) |
 //! | `content` | what a block must hold, and whether it does |
 //! | `judge` | what an image must hold after a run |
-//! | `run` | the experiment, and its figures |
+//! | `storm_run` | the experiment, and its figures |
 //!
 //! Invariants: every target of E0 does the same number of operations for each thread, as the cost
 //! depends on how much of a file is written; a target that is cut off by the time limit is named.
 
 mod base;
 mod content;
-mod fio;
-mod generator;
 mod judge;
 mod raw;
-mod run;
-mod shape;
+mod storm_fio;
+mod storm_run;
+mod storm_shape;
+mod syncers;
 
-pub(crate) use run::run;
-pub(crate) use shape::{JOURNAL_MIB, Kind};
+pub(crate) use storm_run::run;
+pub(crate) use storm_shape::{JOURNAL_MIB, StormKind};

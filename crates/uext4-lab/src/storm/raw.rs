@@ -19,7 +19,7 @@ use uext4_device::{Access, Caching, Device, FileDevice, FileOptions, Submission,
 use crate::bench::files::{FileSystem, LoadFile};
 use crate::error::{Doing, Error, Result};
 use crate::storm::content::{LAID_OUT, stamp};
-use crate::storm::shape::{BLOCK, Kind, Shape};
+use crate::storm::storm_shape::{BLOCK, StormKind, StormShape};
 
 /// What direct I/O needs at most, in bytes.
 const ALIGNMENT: usize = 4096;
@@ -28,7 +28,7 @@ const RECORD_BYTES: usize = 4096;
 /// A device that threads write to in batches.
 pub(crate) struct Raw {
     device: FileDevice,
-    shape: Shape,
+    shape: StormShape,
     state: Mutex<State>,
     /// Waiters for a batch, by the low bit of its number.
     done: [Condvar; 2],
@@ -76,14 +76,14 @@ impl Aligned {
 
 impl Raw {
     /// Opens an image or a block device, and lays the shared file out if the shape has one.
-    pub(crate) fn open(path: &Path, shape: &Shape) -> Result<Self> {
+    pub(crate) fn open(path: &Path, shape: &StormShape) -> Result<Self> {
         let options = FileOptions {
             caching: Caching::Direct,
             submission: Submission::Uring,
             ..FileOptions::new(Access::ReadWrite)
         };
         let device = FileDevice::open_with(path, &options).doing("opening the image")?;
-        let record = (shape.kind != Kind::Shared).then(|| file_start(shape, shape.files()));
+        let record = (shape.kind != StormKind::Shared).then(|| file_start(shape, shape.files()));
         let raw = Self {
             device,
             shape: *shape,
@@ -94,13 +94,13 @@ impl Raw {
             batches: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         };
-        if shape.kind == Kind::Shared {
+        if shape.kind == StormKind::Shared {
             raw.lay_out(shape)?;
         }
         Ok(raw)
     }
 
-    fn lay_out(&self, shape: &Shape) -> Result<()> {
+    fn lay_out(&self, shape: &StormShape) -> Result<()> {
         let mut data = vec![0; BLOCK];
         for block in 0..shape.blocks() {
             stamp(&mut data, 0, block, LAID_OUT);
@@ -208,7 +208,7 @@ fn runs_of<'a>(batch: &[Pending], bufs: &'a [&'a [u8]]) -> Vec<WriteRun<'a>> {
 }
 
 /// Where a file of the shape lies on the device, in bytes.
-pub(crate) fn file_start(shape: &Shape, file: u32) -> u64 {
+pub(crate) fn file_start(shape: &StormShape, file: u32) -> u64 {
     u64::from(file) * u64::from(shape.blocks()) * BLOCK as u64
 }
 
@@ -249,23 +249,23 @@ mod tests {
     use super::*;
     use crate::bench::Limits;
     use crate::storm::content;
-    use crate::storm::generator;
+    use crate::storm::syncers;
     use std::os::unix::fs::FileExt;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     #[test]
     fn every_write_is_on_the_device_and_batches_have_their_flushes() {
-        for (kind, flushes) in [(Kind::Own, 2), (Kind::Shared, 1)] {
+        for (kind, flushes) in [(StormKind::Own, 2), (StormKind::Shared, 1)] {
             let file_bytes = 16 * BLOCK as u64;
-            let shape = Shape { kind, threads: 6, journal_mib: 4, file_bytes };
+            let shape = StormShape { kind, threads: 6, journal_mib: 4, file_bytes };
             let mut image = tempfile::NamedTempFile::new().unwrap();
             image.as_file_mut().set_len(shape.image_bytes()).unwrap();
             let raw = Raw::open(image.path(), &shape).unwrap();
             let before = raw.flushes();
             let stop = AtomicBool::new(false);
             let limits = Limits { operations: Some(9), time: Duration::from_secs(60), stop: &stop };
-            let outcome = generator::run(&raw, &shape, limits).unwrap();
+            let outcome = syncers::run(&raw, &shape, limits).unwrap();
             assert_eq!(raw.flushes() - before, flushes * raw.batches());
             assert!(raw.batches() <= 54 && outcome.operations == 54);
             drop(raw);

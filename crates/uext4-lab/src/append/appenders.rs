@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::append::shape::{Kind, SYNC_EVERY, Shape};
+use crate::append::append_shape::{AppendKind, AppendShape, SYNC_EVERY};
 use crate::bench::files::{FileSystem, LoadFile};
 use crate::bench::{self, Latencies, Limits, Thread, threads};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ use crate::load::Form;
 const LOOK_EVERY: u64 = 8;
 
 /// What a run measured: fallocate calls and truncations.
-pub(crate) type Outcome = bench::Outcome<Appends>;
+pub(crate) type AppendOutcome = bench::Outcome<Appends>;
 
 /// The fallocate calls alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,7 +29,7 @@ pub(crate) struct Appends(pub(crate) u64);
 
 /// One thread's part.
 struct Worker<'a> {
-    shape: Shape,
+    shape: AppendShape,
     thread: Thread<'a>,
     end: Instant,
     operations: u64,
@@ -46,9 +46,13 @@ struct Ring {
 ///
 /// # Errors
 /// The first failure of a thread; the others are stopped then.
-pub(crate) fn run(files: &dyn FileSystem, shape: &Shape, limits: Limits<'_>) -> Result<Outcome> {
+pub(crate) fn run(
+    files: &dyn FileSystem,
+    shape: &AppendShape,
+    limits: Limits<'_>,
+) -> Result<AppendOutcome> {
     let files: Vec<_> =
-        (0..shape.files()).map(|n| files.create(&Shape::name(n))).collect::<Result<_>>()?;
+        (0..shape.files()).map(|n| files.create(&AppendShape::name(n))).collect::<Result<_>>()?;
     let foreign = shape.form == Some(Form::Foreign);
     let count = if foreign { shape.threads.max(2) } else { shape.threads };
     let rings: Vec<_> = ring(count).into_iter().map(|ends| Mutex::new(Some(ends))).collect();
@@ -60,13 +64,15 @@ pub(crate) fn run(files: &dyn FileSystem, shape: &Shape, limits: Limits<'_>) -> 
         match ring.filter(|_| foreign) {
             Some(ring) if number < shape.threads => worker.pass_on(&files, number, &ring)?,
             Some(ring) => worker.only_truncate(&files, &ring)?,
-            None if shape.kind == Kind::Recycle => worker.recycle(&*files[number as usize])?,
+            None if shape.kind == AppendKind::Recycle => {
+                worker.recycle(&*files[number as usize])?
+            }
             None => worker.fill(&*files[number as usize])?,
         }
         Ok((worker.operations, worker.appends))
     };
     let ended = threads::run(count, limits.stop, work, |began| began)?;
-    Ok(Outcome {
+    Ok(AppendOutcome {
         operations: ended.parts.iter().map(|(operations, _)| operations).sum(),
         seconds: (ended.at - ended.meanwhile).as_secs_f64(),
         latency: Latencies::default(),
@@ -83,7 +89,8 @@ fn ring(count: u32) -> Vec<Ring> {
 
 impl Worker<'_> {
     fn is_over(&self) -> bool {
-        self.thread.is_stopped() || (self.shape.kind == Kind::Recycle && Instant::now() >= self.end)
+        self.thread.is_stopped()
+            || (self.shape.kind == AppendKind::Recycle && Instant::now() >= self.end)
     }
 
     /// Grows a file to its full length; false if the time is over before.
@@ -227,11 +234,16 @@ mod tests {
         }
     }
 
-    fn run_on(files: &Files, kind: Kind, form: Option<Form>, threads: u32) -> Result<Outcome> {
+    fn run_on(
+        files: &Files,
+        kind: AppendKind,
+        form: Option<Form>,
+        threads: u32,
+    ) -> Result<AppendOutcome> {
         let stop = AtomicBool::new(false);
         let time = Duration::from_millis(50);
         let limits = Limits { operations: None, time, stop: &stop };
-        run(files, &Shape::new(kind, form, threads, 0.001), limits)
+        run(files, &AppendShape::new(kind, form, threads, 0.001), limits)
     }
 
     fn sum(files: &Files, of: fn(&Counted) -> &AtomicU64) -> u64 {
@@ -241,7 +253,7 @@ mod tests {
     #[test]
     fn in_the_first_form_each_thread_cuts_its_own_file_off() {
         let files = Files::default();
-        let outcome = run_on(&files, Kind::Recycle, Some(Form::Own), 3).unwrap();
+        let outcome = run_on(&files, AppendKind::Recycle, Some(Form::Own), 3).unwrap();
         let cuts = sum(&files, |file| &file.cuts);
         assert!(cuts > 0 && cuts == sum(&files, |file| &file.cuts_by_grower));
         assert_eq!(outcome.operations - outcome.more.0, cuts);
@@ -252,7 +264,8 @@ mod tests {
     fn in_the_second_form_others_cut_off_and_files_are_synced() {
         for threads in [1, 2, 5] {
             let files = Files::default();
-            let outcome = run_on(&files, Kind::Recycle, Some(Form::Foreign), threads).unwrap();
+            let outcome =
+                run_on(&files, AppendKind::Recycle, Some(Form::Foreign), threads).unwrap();
             assert!(outcome.operations > 2000 && outcome.seconds < 5.0, "{outcome:?}");
             assert!(sum(&files, |file| &file.cuts) > 0);
             assert_eq!(sum(&files, |file| &file.cuts_by_grower), 0, "{threads}");
@@ -263,11 +276,11 @@ mod tests {
     #[test]
     fn filling_makes_every_append_and_a_failure_ends_the_run() {
         let files = Files::default();
-        let outcome = run_on(&files, Kind::Fill, None, 3).unwrap();
+        let outcome = run_on(&files, AppendKind::Fill, None, 3).unwrap();
         assert_eq!((outcome.operations, outcome.more.0), (3 * 263, 3 * 263));
         let files = Files { fails: true, ..Files::default() };
         for form in [Form::Own, Form::Foreign] {
-            let error = run_on(&files, Kind::Recycle, Some(form), 3).unwrap_err();
+            let error = run_on(&files, AppendKind::Recycle, Some(form), 3).unwrap_err();
             assert_eq!(error.to_string(), "as planned");
         }
     }

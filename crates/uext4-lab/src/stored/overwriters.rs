@@ -13,7 +13,7 @@ use uext4::IoBuf;
 
 use crate::bench::{self, Latencies, Thread, stamp, threads};
 use crate::error::{Doing, Result};
-use crate::stored::shape::{BLOCK, FILES, Shape};
+use crate::stored::stored_shape::{BLOCK, FILES, StoredShape};
 use crate::tree::Random;
 
 /// Of so many writes one is timed.
@@ -32,9 +32,9 @@ pub(crate) trait Blocks: Sync {
 
 /// What the threads do, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job<'a> {
+pub(crate) struct StoredJob<'a> {
     pub(crate) threads: u32,
-    pub(crate) shape: Shape,
+    pub(crate) shape: StoredShape,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
     pub(crate) stop: &'a AtomicBool,
@@ -42,7 +42,7 @@ pub(crate) struct Job<'a> {
 
 /// What a run measured: overwrites after the ramp, and the latency of those that were timed. The
 /// flush at the end is in the time.
-pub(crate) type Outcome = bench::Outcome<Overwrites>;
+pub(crate) type StoredOutcome = bench::Outcome<Overwrites>;
 
 /// What is known besides.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +71,7 @@ struct Phase {
 ///
 /// # Errors
 /// The first write that fails.
-pub(crate) fn run(blocks: &dyn Blocks, job: Job<'_>) -> Result<Outcome> {
+pub(crate) fn run(blocks: &dyn Blocks, job: StoredJob<'_>) -> Result<StoredOutcome> {
     let phase = Phase::default();
     let pause = |time: Duration| {
         let began = Instant::now();
@@ -98,7 +98,7 @@ pub(crate) fn run(blocks: &dyn Blocks, job: Job<'_>) -> Result<Outcome> {
             *last = (*number).max(*last);
         }
     }
-    Ok(Outcome {
+    Ok(StoredOutcome {
         operations: parts.iter().map(|part| part.operations).sum(),
         seconds,
         latency: Latencies::of(parts.into_iter().flat_map(|part| part.latencies_ns).collect()),
@@ -108,7 +108,7 @@ pub(crate) fn run(blocks: &dyn Blocks, job: Job<'_>) -> Result<Outcome> {
 
 fn run_thread(
     target: &dyn Blocks,
-    job: Job<'_>,
+    job: StoredJob<'_>,
     thread: Thread<'_>,
     phase: &Phase,
 ) -> Result<Part> {

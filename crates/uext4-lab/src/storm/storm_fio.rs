@@ -9,13 +9,13 @@ use std::sync::atomic::AtomicBool;
 use crate::bench::Limits;
 use crate::error::Result;
 use crate::fio::{call, latencies, number, only_job};
-use crate::storm::generator::{Outcome, Synced};
-use crate::storm::shape::{Kind, OWN_JOB, Shape};
+use crate::storm::storm_shape::{OWN_JOB, StormKind, StormShape};
+use crate::storm::syncers::{StormOutcome, Synced};
 
 /// What fio is called with, but for limits.
-pub(crate) fn job(shape: &Shape, dir: &Path) -> Vec<String> {
+pub(crate) fn job(shape: &StormShape, dir: &Path) -> Vec<String> {
     let threads = shape.threads;
-    let words: Vec<String> = if shape.kind == Kind::Shared {
+    let words: Vec<String> = if shape.kind == StormKind::Shared {
         let file = dir.join(shape.name(0));
         vec![
             "--name=fsync-batch".into(),
@@ -51,7 +51,7 @@ pub(crate) fn job(shape: &Shape, dir: &Path) -> Vec<String> {
 ///
 /// # Errors
 /// fio fails, or is stopped.
-pub(crate) fn lay_out(shape: &Shape, dir: &Path, log: &Path, stop: &AtomicBool) -> Result<()> {
+pub(crate) fn lay_out(shape: &StormShape, dir: &Path, log: &Path, stop: &AtomicBool) -> Result<()> {
     let mut args = job(shape, dir);
     args.push("--create_only=1".into());
     call(&args, log, stop).map(|_| ())
@@ -61,7 +61,12 @@ pub(crate) fn lay_out(shape: &Shape, dir: &Path, log: &Path, stop: &AtomicBool) 
 ///
 /// # Errors
 /// fio fails, is stopped, or says something that is not understood.
-pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> Result<Outcome> {
+pub(crate) fn run(
+    shape: &StormShape,
+    dir: &Path,
+    limits: Limits<'_>,
+    log: &Path,
+) -> Result<StormOutcome> {
     let mut args = job(shape, dir);
     let seconds = limits.time.as_secs_f64().ceil().max(1.0);
     args.push(format!("--runtime={seconds}"));
@@ -73,12 +78,12 @@ pub(crate) fn run(shape: &Shape, dir: &Path, limits: Limits<'_>, log: &Path) -> 
     parse(&call(&args, log, limits.stop)?, shape, limits.operations)
 }
 
-fn parse(said: &str, shape: &Shape, operations: Option<u32>) -> Result<Outcome> {
+fn parse(said: &str, shape: &StormShape, operations: Option<u32>) -> Result<StormOutcome> {
     let job = only_job(said)?;
     let (write, sync) = (&job["write"], &job["sync"]);
     let done = number(&write["total_ios"])?;
     let wanted = operations.map_or(0, |each| u64::from(each) * u64::from(shape.threads));
-    Ok(Outcome {
+    Ok(StormOutcome {
         operations: done,
         // fio gives whole milliseconds, 0 for less than one.
         seconds: number(&write["runtime"])?.max(1) as f64 / 1000.0,
@@ -106,34 +111,35 @@ mod tests {
       "N" : 76, "percentile" : { "50.000000" : 241000, "99.000000" : 1300000 } } } } ] }
 "#;
 
-    fn shape(kind: Kind) -> Shape {
-        Shape { kind, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
+    fn shape(kind: StormKind) -> StormShape {
+        StormShape { kind, threads: 4, journal_mib: 128, file_bytes: 28_800_000 }
     }
 
     #[test]
     fn its_figures_are_found() {
-        let outcome = parse(SAID, &shape(Kind::Own), Some(20)).unwrap();
+        let outcome = parse(SAID, &shape(StormKind::Own), Some(20)).unwrap();
         assert_eq!((outcome.operations, outcome.more.syncs, outcome.seconds), (80, 76, 2.0));
         let (p50_us, p99_us, max_us, mean_us) = (241.0, 1300.0, 1312.0, 251.6);
         let sync = Latencies { p50_us, p99_us, max_us, mean_us, ..Latencies::default() };
         assert_eq!((outcome.latency, outcome.more.write.p50_us), (sync, 2.448));
         assert!(
-            !outcome.more.cut_off && parse(SAID, &shape(Kind::Own), Some(21)).unwrap().more.cut_off
+            !outcome.more.cut_off
+                && parse(SAID, &shape(StormKind::Own), Some(21)).unwrap().more.cut_off
         );
-        assert!(parse("fio: no such file", &shape(Kind::Own), None).is_err());
-        assert!(parse("{\"jobs\":[{\"error\":5}]}", &shape(Kind::Own), None).is_err());
+        assert!(parse("fio: no such file", &shape(StormKind::Own), None).is_err());
+        assert!(parse("{\"jobs\":[{\"error\":5}]}", &shape(StormKind::Own), None).is_err());
     }
 
     #[test]
     fn the_jobs_are_the_documented_ones() {
-        let own = job(&shape(Kind::Own), Path::new("/mnt")).join(" ");
+        let own = job(&shape(StormKind::Own), Path::new("/mnt")).join(" ");
         assert_eq!(
             own,
             "--name=16kb_rand_write_only_2048_jobs --directory=/mnt --rw=randwrite \
              --ioengine=sync --fdatasync=1 --buffered=1 --bs=16k --max-jobs=4 --numjobs=4 \
              --thread --filesize=28800000 --fsync=1 --group_reporting"
         );
-        let shared = job(&shape(Kind::Shared), Path::new("/mnt")).join(" ");
+        let shared = job(&shape(StormKind::Shared), Path::new("/mnt")).join(" ");
         assert_eq!(
             shared,
             "--name=fsync-batch --filename=/mnt/one_file --rw=randwrite --ioengine=psync \

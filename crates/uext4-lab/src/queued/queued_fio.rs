@@ -4,19 +4,19 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::fio::{call, latencies, number, only_job};
-use crate::queued::generator::{Job, LastWrites, Outcome};
+use crate::queued::queued_shape::DEPTH;
 use crate::queued::ring::Op;
-use crate::queued::shape::DEPTH;
+use crate::queued::submitter::{LastWrites, QueuedJob, QueuedOutcome};
 
 /// Runs the load on a file of a mount.
 ///
 /// # Errors
 /// fio fails, is stopped, or says something that is not understood.
-pub(crate) fn run(file: &Path, job: &Job<'_>, log: &Path) -> Result<Outcome> {
+pub(crate) fn run(file: &Path, job: &QueuedJob<'_>, log: &Path) -> Result<QueuedOutcome> {
     parse(&call(&words(file, job), log, job.stop)?, job.op)
 }
 
-fn words(file: &Path, job: &Job<'_>) -> Vec<String> {
+fn words(file: &Path, job: &QueuedJob<'_>) -> Vec<String> {
     let kind = if job.op == Op::Read { "randread" } else { "randwrite" };
     vec![
         "--name=aio-dio".into(),
@@ -35,10 +35,10 @@ fn words(file: &Path, job: &Job<'_>) -> Vec<String> {
     ]
 }
 
-fn parse(said: &str, op: Op) -> Result<Outcome> {
+fn parse(said: &str, op: Op) -> Result<QueuedOutcome> {
     let job = only_job(said)?;
     let figures = &job[if op == Op::Read { "read" } else { "write" }];
-    Ok(Outcome {
+    Ok(QueuedOutcome {
         operations: number(&figures["total_ios"])?,
         // fio gives whole milliseconds, 0 for less than one.
         seconds: number(&figures["runtime"])?.max(1) as f64 / 1000.0,

@@ -17,7 +17,7 @@ const SHARED_NAME: &str = "one_file";
 
 /// What the threads of a load write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum StormKind {
     /// E0: each thread to a file of its own that was only allocated.
     Own,
     /// E3: all threads to one file that was written.
@@ -28,16 +28,16 @@ pub(crate) enum Kind {
 
 /// A load at a scale, for a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shape {
-    pub(crate) kind: Kind,
+pub(crate) struct StormShape {
+    pub(crate) kind: StormKind,
     pub(crate) threads: u32,
     pub(crate) journal_mib: u32,
     /// Length of each file, in bytes.
     pub(crate) file_bytes: u64,
 }
 
-impl Shape {
-    pub(crate) fn new(kind: Kind, threads: u32, journal_mib: u32, scale: f64) -> Self {
+impl StormShape {
+    pub(crate) fn new(kind: StormKind, threads: u32, journal_mib: u32, scale: f64) -> Self {
         let block = BLOCK as u64;
         // At least so many blocks that a thread has something to choose from.
         let scaled = |full: u64| match scale < 1.0 {
@@ -45,15 +45,15 @@ impl Shape {
             false => full,
         };
         let file_bytes = match kind {
-            Kind::Own => scaled(OWN_FILE_BYTES),
-            Kind::Shared => SHARED_FILE_BYTES,
-            Kind::Append => scaled(APPENDED_FILE_BYTES),
+            StormKind::Own => scaled(OWN_FILE_BYTES),
+            StormKind::Shared => SHARED_FILE_BYTES,
+            StormKind::Append => scaled(APPENDED_FILE_BYTES),
         };
         Self { kind, threads, journal_mib, file_bytes }
     }
 
     fn is_shared(&self) -> bool {
-        self.kind == Kind::Shared
+        self.kind == StormKind::Shared
     }
 
     /// Whole blocks of a file: the places that are written.
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn full_size_is_that_of_the_report() {
         let load = Load::find("E0").unwrap();
-        let shape = Shape::new(Kind::Own, load.threads[0], JOURNAL_MIB, 1.0);
+        let shape = StormShape::new(StormKind::Own, load.threads[0], JOURNAL_MIB, 1.0);
         assert_eq!(
             (shape.files(), shape.blocks(), shape.data_bytes()),
             (2048, 1757, 58_988_691_456)
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_scale_makes_files_smaller_but_not_fewer() {
-        let shape = Shape::new(Kind::Own, 8, 4, 0.000_1);
+        let shape = StormShape::new(StormKind::Own, 8, 4, 0.000_1);
         assert_eq!((shape.files(), shape.blocks()), (8, 8));
-        let shape = Shape::new(Kind::Shared, 16, 4, 0.1);
+        let shape = StormShape::new(StormKind::Shared, 16, 4, 0.1);
         assert_eq!((shape.files(), shape.blocks(), shape.file_of(5)), (1, 64, 0));
     }
 }

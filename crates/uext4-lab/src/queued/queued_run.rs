@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use uext4_device::{Access, Caching, FileDevice, FileOptions, Submission};
 
 use crate::bench::{
-    self, Bench, Candidate, Counters, Experiment, Figures, FilePlace, Ratio, Setting, Start, known,
+    self, Bench, Candidate, Counters, Experiment, Figures, FilePlace, Ratio, Setting, StartImage,
+    known,
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
@@ -15,10 +16,10 @@ use crate::fio::is_installed;
 use crate::load::{Form, Load};
 use crate::machine;
 use crate::plan::{Event, Plan, TargetRun};
-use crate::queued::fio;
-use crate::queued::generator::{self, Job, Outcome};
+use crate::queued::queued_fio;
+use crate::queued::queued_shape::{self, NAME, QueuedShape, read_stamp};
 use crate::queued::ring::{DeviceRing, LibraryRing, Op};
-use crate::queued::shape::{self, NAME, Shape, read_stamp};
+use crate::queued::submitter::{self, QueuedJob, QueuedOutcome};
 use crate::report::DEFAULT;
 use crate::stage::Medium;
 use crate::target::{self, Opened, Target};
@@ -63,7 +64,7 @@ pub(crate) fn run(
         tell(Event::Note(load, "kernel libaio is left out: fio is not installed".into()));
     }
     let candidates = candidates(plan, targets, is_installed());
-    let shape = Shape::new(plan.scale);
+    let shape = QueuedShape::new(plan.scale);
     let bench = Bench::new(plan, load, shape.image_bytes())?;
     let what = format!("one file of {:.2} GiB", shape.file_bytes as f64 / f64::from(1 << 30));
     bench.require_room(&what, shape.image_bytes(), "use --scale", tell)?;
@@ -79,14 +80,14 @@ pub(crate) fn run(
 
 /// The load, in any form and size of requests.
 struct Queued {
-    shape: Shape,
+    shape: QueuedShape,
     image: PathBuf,
     /// Where the file lies before the first run, and so after each.
     place: FilePlace,
 }
 
 impl Experiment for Queued {
-    type Outcome = Outcome;
+    type Outcome = QueuedOutcome;
 
     const RATIOS: &'static [Ratio] = &[
         Ratio::new((Target::Raw, DEFAULT), ["iops_ratio_raw", "iops_ratio_raw_lower"]),
@@ -94,8 +95,8 @@ impl Experiment for Queued {
         Ratio::new((Target::Kernel, BY_FIO), ["iops_ratio_libaio", "iops_ratio_libaio_lower"]),
     ];
 
-    fn start(&self, _candidate: &Candidate) -> Start<'_> {
-        Start::Itself(&self.image)
+    fn start(&self, _candidate: &Candidate) -> StartImage<'_> {
+        StartImage::Itself(&self.image)
     }
 
     fn perform(
@@ -104,8 +105,8 @@ impl Experiment for Queued {
         candidate: &Candidate,
         run: TargetRun,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
-        let job = Job {
+    ) -> Result<(QueuedOutcome, Figures)> {
+        let job = QueuedJob {
             op: op_of(run),
             bytes: usize::try_from(run.bs).unwrap_or(usize::MAX),
             file_bytes: self.shape.file_bytes,
@@ -128,7 +129,7 @@ impl Experiment for Queued {
         _candidate: &Candidate,
         run: TargetRun,
         image: &Path,
-        outcome: &Outcome,
+        outcome: &QueuedOutcome,
     ) -> Result<Figures> {
         let (bytes, figures) = (u64::from(run.bs), Figures::new());
         let volume = check::clean(image)?;
@@ -159,8 +160,8 @@ impl Experiment for Queued {
 }
 
 impl Queued {
-    fn new(bench: &Bench<'_>, shape: Shape) -> Result<Self> {
-        let image = shape::make_image(bench.plan, &bench.stage, shape)?;
+    fn new(bench: &Bench<'_>, shape: QueuedShape) -> Result<Self> {
+        let image = queued_shape::make_image(bench.plan, &bench.stage, shape)?;
         let volume = target::open(&image, true, "")?;
         let place = FilePlace::of(&volume, NAME)?;
         volume.close()?;
@@ -168,12 +169,12 @@ impl Queued {
     }
 
     /// The device that the library would use, without the library.
-    fn on_raw(&self, job: Job<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
+    fn on_raw(&self, job: QueuedJob<'_>, medium: &Medium) -> Result<(QueuedOutcome, Figures)> {
         let options = FileOptions::auto(Access::ReadWrite);
         let device = FileDevice::open_with(medium.path(), &options).doing("opening the image")?;
-        let memory = generator::memory(job.bytes)?;
+        let memory = submitter::memory(job.bytes)?;
         let mut ring = DeviceRing::new(device, self.place.clone(), &memory)?;
-        measure(|| Counters::of_kernel(None), job, || generator::run(&mut ring, job, memory))
+        measure(|| Counters::of_kernel(None), job, || submitter::run(&mut ring, job, memory))
     }
 }
 
@@ -186,35 +187,39 @@ fn op_of(run: TargetRun) -> Op {
 fn on_kernel(
     bench: &Bench<'_>,
     candidate: &Candidate,
-    job: Job<'_>,
+    job: QueuedJob<'_>,
     medium: &Medium,
-) -> Result<(Outcome, Figures)> {
+) -> Result<(QueuedOutcome, Figures)> {
     let opened = candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
     let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
     let file = mount.dir().join(NAME);
     let count = || Counters::of_kernel(medium.loop_device());
     let measured = if candidate.variant == BY_FIO {
         let log = bench.stage.source("fio.json");
-        measure(count, job, || fio::run(&file, &job, &log))?
+        measure(count, job, || queued_fio::run(&file, &job, &log))?
     } else {
         let device = open_past_cache(&file)?;
         let place = FilePlace::identity(job.file_bytes);
-        let memory = generator::memory(job.bytes)?;
+        let memory = submitter::memory(job.bytes)?;
         let mut ring = DeviceRing::new(device, place, &memory)?;
-        measure(count, job, || generator::run(&mut ring, job, memory))?
+        measure(count, job, || submitter::run(&mut ring, job, memory))?
     };
     opened.end()?;
     Ok(measured)
 }
 
-fn on_library(candidate: &Candidate, job: Job<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
+fn on_library(
+    candidate: &Candidate,
+    job: QueuedJob<'_>,
+    medium: &Medium,
+) -> Result<(QueuedOutcome, Figures)> {
     let volume = target::open(medium.path(), false, &candidate.options)?;
-    let memory = generator::memory(job.bytes)?;
+    let memory = submitter::memory(job.bytes)?;
     let mut ring = LibraryRing::new(&volume, &memory)?;
     let count = || Counters::of_kernel(medium.loop_device()).with_volume(&volume);
     let deferred = || volume.stats().number("direct_completions_deferred").unwrap_or(0);
     let before = deferred();
-    let (outcome, mut figures) = measure(count, job, || generator::run(&mut ring, job, memory))?;
+    let (outcome, mut figures) = measure(count, job, || submitter::run(&mut ring, job, memory))?;
     let share = (deferred() - before) as f64 / outcome.operations as f64;
     figures.push(("deferred_per_op", share));
     drop(ring);
@@ -238,9 +243,9 @@ fn open_past_cache(file: &Path) -> Result<FileDevice> {
 
 fn measure(
     count: impl Fn() -> Counters,
-    job: Job<'_>,
-    work: impl FnOnce() -> Result<Outcome>,
-) -> Result<(Outcome, Figures)> {
+    job: QueuedJob<'_>,
+    work: impl FnOnce() -> Result<QueuedOutcome>,
+) -> Result<(QueuedOutcome, Figures)> {
     let work = || {
         let before = machine::own_context_switches();
         let mut outcome = work()?;

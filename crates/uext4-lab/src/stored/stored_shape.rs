@@ -29,11 +29,11 @@ const LAYOUT_BYTES: usize = 1 << 20;
 
 /// How large things are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct StoredShape {
     pub(crate) file_bytes: u64,
 }
 
-impl Shape {
+impl StoredShape {
     pub(crate) fn new(scale: f64) -> Self {
         let bytes = (FILE_BYTES as f64 * scale) as u64;
         Self { file_bytes: bytes.max(FILE_BYTES_MIN).next_multiple_of(LAYOUT_BYTES as u64) }
@@ -79,7 +79,7 @@ pub(crate) fn files(volume: &Volume) -> Result<Vec<OpenFile>> {
 }
 
 /// Makes the image with the files in it.
-pub(crate) fn make_image(stage: &Stage, shape: Shape) -> Result<PathBuf> {
+pub(crate) fn make_image(stage: &Stage, shape: StoredShape) -> Result<PathBuf> {
     let image = stage.image("run");
     stage::format(&image, shape.image_bytes())?;
     let volume = open(&image, "")?;
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn files_are_whole_blocks_and_fit() {
         for scale in [1.0, 0.3, 0.0001] {
-            let shape = Shape::new(scale);
+            let shape = StoredShape::new(scale);
             assert_eq!(shape.blocks() as u64 * BLOCK as u64, shape.file_bytes);
             assert!(shape.image_bytes() > shape.file_bytes * FILES as u64);
         }

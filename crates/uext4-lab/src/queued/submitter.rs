@@ -13,13 +13,13 @@ use uext4::{IoBuf, IoMemory};
 use crate::bench::stamp::SECTOR;
 use crate::bench::{self, FilePlace, Latencies};
 use crate::error::{Error, Result};
+use crate::queued::queued_shape::{DEPTH, read_stamp, stamp};
 use crate::queued::ring::{Op, Ring};
-use crate::queued::shape::{DEPTH, read_stamp, stamp};
 use crate::tree::Random;
 
 /// What the thread does, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job<'a> {
+pub(crate) struct QueuedJob<'a> {
     pub(crate) op: Op,
     /// Bytes of a request.
     pub(crate) bytes: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Job<'a> {
 }
 
 /// What a run measured: requests and their latency.
-pub(crate) type Outcome = bench::Outcome<LastWrites>;
+pub(crate) type QueuedOutcome = bench::Outcome<LastWrites>;
 
 /// What is known besides.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ pub(crate) fn memory(bytes: usize) -> Result<IoMemory> {
 }
 
 struct Thread<'a, R> {
-    job: Job<'a>,
+    job: QueuedJob<'a>,
     ring: &'a mut R,
     random: Random,
     /// By tag: what is not in flight. Moved as a whole: loads of 16 bytes over stores of 8 wait for
@@ -70,7 +70,11 @@ struct Thread<'a, R> {
 ///
 /// # Errors
 /// The first request that fails, or is not what it must be.
-pub(crate) fn run<R: Ring>(ring: &mut R, job: Job<'_>, memory: IoMemory) -> Result<Outcome> {
+pub(crate) fn run<R: Ring>(
+    ring: &mut R,
+    job: QueuedJob<'_>,
+    memory: IoMemory,
+) -> Result<QueuedOutcome> {
     let blocks = usize::try_from(job.file_bytes / job.bytes as u64).unwrap_or(usize::MAX);
     let began = Instant::now();
     let mut thread = Thread {
@@ -99,7 +103,7 @@ pub(crate) fn run<R: Ring>(ring: &mut R, job: Job<'_>, memory: IoMemory) -> Resu
         now = thread.reap(&mut done, &mut free)?;
     }
     let seconds = (now - began).as_secs_f64();
-    Ok(Outcome {
+    Ok(QueuedOutcome {
         operations: thread.latencies_ns.len() as u64,
         seconds,
         latency: Latencies::of(thread.latencies_ns),

@@ -27,11 +27,11 @@ const LAID_OUT: u64 = 0;
 
 /// How large things are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct QueuedShape {
     pub(crate) file_bytes: u64,
 }
 
-impl Shape {
+impl QueuedShape {
     pub(crate) fn new(scale: f64) -> Self {
         let bytes = (FILE_BYTES as f64 * scale) as u64;
         Self { file_bytes: bytes.max(FILE_BYTES_MIN).next_multiple_of(FILE_UNIT) }
@@ -43,7 +43,7 @@ impl Shape {
 }
 
 /// Makes the image with the file in it.
-pub(crate) fn make_image(plan: &Plan, stage: &Stage, shape: Shape) -> Result<PathBuf> {
+pub(crate) fn make_image(plan: &Plan, stage: &Stage, shape: QueuedShape) -> Result<PathBuf> {
     let image = stage.image("run");
     format(&image, shape.image_bytes())?;
     let fill = |offset: u64, data: &mut [u8]| {
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn files_hold_requests_of_every_size() {
         for scale in [1.0, 0.3, 0.0001] {
-            let shape = Shape::new(scale);
+            let shape = QueuedShape::new(scale);
             assert!([4, 8, 12, 16].iter().all(|kib| shape.file_bytes.is_multiple_of(kib << 10)));
             assert!(shape.image_bytes() > shape.file_bytes);
         }

@@ -11,11 +11,11 @@ use crate::bench::files::{FileSystem, LoadFile};
 use crate::bench::{self, Latencies, Limits, Thread, threads};
 use crate::error::Result;
 use crate::storm::content::{Places, stamp};
-use crate::storm::shape::{BLOCK, Shape};
+use crate::storm::storm_shape::{BLOCK, StormShape};
 use crate::tree::Content;
 
 /// What a run measured: writes that were synced, and the latency of a sync.
-pub(crate) type Outcome = bench::Outcome<Synced>;
+pub(crate) type StormOutcome = bench::Outcome<Synced>;
 
 /// What is known besides.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,11 @@ struct Part {
 ///
 /// # Errors
 /// The first failure of a thread; the others are stopped then.
-pub(crate) fn run(files: &dyn FileSystem, shape: &Shape, limits: Limits<'_>) -> Result<Outcome> {
+pub(crate) fn run(
+    files: &dyn FileSystem,
+    shape: &StormShape,
+    limits: Limits<'_>,
+) -> Result<StormOutcome> {
     let work = |thread: Thread<'_>| write_and_sync(files, shape, thread, limits);
     let ended = threads::run(shape.threads, limits.stop, work, |began| began)?;
     let writes: Vec<u64> = ended.parts.iter().map(|part| part.writes).collect();
@@ -49,7 +53,7 @@ pub(crate) fn run(files: &dyn FileSystem, shape: &Shape, limits: Limits<'_>) -> 
     };
     let total = writes.iter().sum();
     let is_short = |each: u32| writes.iter().any(|&count| count < u64::from(each));
-    Ok(Outcome {
+    Ok(StormOutcome {
         operations: total,
         seconds: (ended.at - ended.meanwhile).as_secs_f64(),
         latency: all(|part| &part.sync_ns),
@@ -64,7 +68,7 @@ pub(crate) fn run(files: &dyn FileSystem, shape: &Shape, limits: Limits<'_>) -> 
 
 fn write_and_sync(
     files: &dyn FileSystem,
-    shape: &Shape,
+    shape: &StormShape,
     thread: Thread<'_>,
     limits: Limits<'_>,
 ) -> Result<Part> {
@@ -108,7 +112,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::storm::shape::Kind;
+    use crate::storm::storm_shape::StormKind;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     /// Counts; fails at one write.
@@ -137,9 +141,9 @@ mod tests {
         }
     }
 
-    fn shape() -> Shape {
+    fn shape() -> StormShape {
         let file_bytes = 20 * BLOCK as u64;
-        Shape { kind: Kind::Own, threads: 5, journal_mib: 4, file_bytes }
+        StormShape { kind: StormKind::Own, threads: 5, journal_mib: 4, file_bytes }
     }
 
     #[test]

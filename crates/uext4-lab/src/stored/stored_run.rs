@@ -8,7 +8,8 @@ use uext4::{OpenFile, Volume};
 use uext4_device::{DaxDevice, DaxMemory};
 
 use crate::bench::{
-    self, Bench, Candidate, Counters, Experiment, Figures, FilePlace, Ratio, Setting, Start, known,
+    self, Bench, Candidate, Counters, Experiment, Figures, FilePlace, Ratio, Setting, StartImage,
+    known,
 };
 use crate::check;
 use crate::error::{Doing, Error, Result};
@@ -16,8 +17,8 @@ use crate::load::Load;
 use crate::plan::{Event, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{self, Loop, Medium};
-use crate::stored::generator::{self, Blocks, Job, Outcome};
-use crate::stored::shape::{self, BLOCK, FILES, Shape, places};
+use crate::stored::overwriters::{self, Blocks, StoredJob, StoredOutcome};
+use crate::stored::stored_shape::{self, BLOCK, FILES, StoredShape, places};
 use crate::target::Target;
 
 /// What uext4 runs beside its default.
@@ -62,7 +63,7 @@ pub(crate) fn run(
         tell(Event::Skipped(Target::Kernel, kernel_obstacle()));
     }
     let candidates = candidates(plan, targets);
-    let shape = Shape::new(plan.scale);
+    let shape = StoredShape::new(plan.scale);
     let bench = Bench::new(plan, load, shape.image_bytes())?;
     let (need, free) = (shape.image_bytes(), stage::room(bench.stage.folder())?);
     let mib = |bytes: u64| bytes >> 20;
@@ -83,20 +84,20 @@ pub(crate) fn run(
 
 /// The load, with any number of threads.
 struct Stored {
-    shape: Shape,
+    shape: StoredShape,
     image: PathBuf,
     /// Where the files lie before the first run, and so after each.
     places: Vec<FilePlace>,
 }
 
 impl Experiment for Stored {
-    type Outcome = Outcome;
+    type Outcome = StoredOutcome;
 
     const RATIOS: &'static [Ratio] =
         &[Ratio::new((Target::Raw, DEFAULT), ["iops_ratio_raw", "iops_ratio_raw_lower"])];
 
-    fn start(&self, _candidate: &Candidate) -> Start<'_> {
-        Start::Itself(&self.image)
+    fn start(&self, _candidate: &Candidate) -> StartImage<'_> {
+        StartImage::Itself(&self.image)
     }
 
     /// The image file, which is memory: there is nothing colder.
@@ -110,8 +111,8 @@ impl Experiment for Stored {
         candidate: &Candidate,
         run: TargetRun,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
-        let job = Job {
+    ) -> Result<(StoredOutcome, Figures)> {
+        let job = StoredJob {
             threads: run.threads,
             shape: self.shape,
             time: bench.plan.duration,
@@ -121,7 +122,8 @@ impl Experiment for Stored {
         if candidate.target != Target::Raw {
             return self.on_library(candidate, job, medium);
         }
-        let blocks = DeviceBlocks { device: shape::map(medium.path())?, places: &self.places };
+        let blocks =
+            DeviceBlocks { device: stored_shape::map(medium.path())?, places: &self.places };
         self.warm_up(&blocks)?;
         measure(&blocks, job)
     }
@@ -133,7 +135,7 @@ impl Experiment for Stored {
         _candidate: &Candidate,
         _run: TargetRun,
         image: &Path,
-        outcome: &Outcome,
+        outcome: &StoredOutcome,
     ) -> Result<Figures> {
         let volume = check::clean(image)?;
         let after = places(&volume);
@@ -152,8 +154,8 @@ impl Experiment for Stored {
             let at = self.places[file].find(offset, BLOCK as u64);
             let at = at.ok_or_else(|| Error::new("a block that lies in pieces"))?;
             image.read_exact_at(&mut data, at).doing("reading back")?;
-            if !generator::holds(&data, place, *last) {
-                let (file, block) = (shape::name(place / blocks), place % blocks);
+            if !overwriters::holds(&data, place, *last) {
+                let (file, block) = (stored_shape::name(place / blocks), place % blocks);
                 return Err(Error::new(format!("{file}: the last write of block {block} is lost")));
             }
         }
@@ -162,9 +164,9 @@ impl Experiment for Stored {
 }
 
 impl Stored {
-    fn new(bench: &Bench<'_>, shape: Shape) -> Result<Self> {
-        let image = shape::make_image(&bench.stage, shape)?;
-        let volume = shape::open(&image, "")?;
+    fn new(bench: &Bench<'_>, shape: StoredShape) -> Result<Self> {
+        let image = stored_shape::make_image(&bench.stage, shape)?;
+        let volume = stored_shape::open(&image, "")?;
         let places = places(&volume)?;
         volume.close()?;
         Ok(Self { shape, image, places })
@@ -182,11 +184,11 @@ impl Stored {
     fn on_library(
         &self,
         candidate: &Candidate,
-        job: Job<'_>,
+        job: StoredJob<'_>,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
-        let volume = shape::open(medium.path(), &candidate.options)?;
-        let target = LibraryBlocks { files: shape::files(&volume)?, volume: volume.clone() };
+    ) -> Result<(StoredOutcome, Figures)> {
+        let volume = stored_shape::open(medium.path(), &candidate.options)?;
+        let target = LibraryBlocks { files: stored_shape::files(&volume)?, volume: volume.clone() };
         self.warm_up(&target)?;
         volume.sync()?;
         let count = |name| volume.stats().number(name).unwrap_or(0);
@@ -244,8 +246,8 @@ impl Blocks for DeviceBlocks<'_> {
     }
 }
 
-fn measure(target: &dyn Blocks, job: Job<'_>) -> Result<(Outcome, Figures)> {
-    let (outcome, usage) = bench::measure(Counters::default, || generator::run(target, job))?;
+fn measure(target: &dyn Blocks, job: StoredJob<'_>) -> Result<(StoredOutcome, Figures)> {
+    let (outcome, usage) = bench::measure(Counters::default, || overwriters::run(target, job))?;
     let (iops, latency) = (outcome.rate(), outcome.latency);
     let figures = [
         ("iops", Some(iops)),

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use uext4::Volume;
 
 use crate::append::age;
-use crate::append::generator::{self, Outcome};
+use crate::append::append_shape::{AppendKind, AppendShape};
+use crate::append::appenders::{self, AppendOutcome};
 use crate::append::layout::{self, Files};
-use crate::append::shape::{Kind, Shape};
 use crate::bench::{
-    self, Bench, Candidate, Counters, Experiment, Figures, Limits, Setting, Start, Usage, files,
-    format, known,
+    self, Bench, Candidate, Counters, Experiment, Figures, Limits, Setting, StartImage, Usage,
+    files, format, known,
 };
 use crate::check;
 use crate::error::{Error, Result};
@@ -25,12 +25,12 @@ use crate::target::{Opened, Target};
 const KERNEL_VARIANT: &str = "mb_optimize_scan=0";
 
 /// The candidates.
-fn candidates(plan: &Plan, shape: &Shape, targets: &[Target]) -> Vec<Candidate> {
+fn candidates(plan: &Plan, shape: &AppendShape, targets: &[Target]) -> Vec<Candidate> {
     Candidate::all(targets, |target| {
         let mut variants = vec![DEFAULT];
         if target.is_own() {
             variants.extend(plan.variants.iter().map(String::as_str));
-        } else if target == Target::Kernel && shape.kind == Kind::Fill {
+        } else if target == Target::Kernel && shape.kind == AppendKind::Fill {
             variants.push(KERNEL_VARIANT);
         }
         variants
@@ -42,7 +42,7 @@ fn candidates(plan: &Plan, shape: &Shape, targets: &[Target]) -> Vec<Candidate> 
 /// # Errors
 /// No room; a target that cannot age its image; an early end. Failures of targets are events.
 pub(crate) fn run(
-    kind: Kind,
+    kind: AppendKind,
     plan: &Plan,
     load: &'static Load,
     targets: &[Target],
@@ -51,7 +51,7 @@ pub(crate) fn run(
     for form in plan.forms_of(load) {
         for threads in plan.threads_of(load) {
             plan.go_on()?;
-            let shape = Shape::new(kind, form, threads, plan.scale);
+            let shape = AppendShape::new(kind, form, threads, plan.scale);
             let candidates = candidates(plan, &shape, targets);
             let bench = Bench::new(plan, load, shape.image_bytes)?;
             let mut append = Append::new(&bench, shape, candidates.len(), tell)?;
@@ -64,7 +64,7 @@ pub(crate) fn run(
 
 /// A load in a form with a number of threads.
 struct Append {
-    shape: Shape,
+    shape: AppendShape,
     /// The empty file system.
     base: PathBuf,
     /// Bytes free on it.
@@ -81,7 +81,7 @@ struct Aged {
 }
 
 impl Experiment for Append {
-    type Outcome = Outcome;
+    type Outcome = AppendOutcome;
 
     fn prepare(&mut self, bench: &Bench<'_>, candidate: &Candidate) -> Result<()> {
         if self.shape.form != Some(Form::Aged) || self.aged_by(candidate).is_some() {
@@ -96,8 +96,8 @@ impl Experiment for Append {
         Ok(())
     }
 
-    fn start(&self, candidate: &Candidate) -> Start<'_> {
-        Start::Copy(self.aged_by(candidate).map_or(&self.base, |aged| &aged.image))
+    fn start(&self, candidate: &Candidate) -> StartImage<'_> {
+        StartImage::Copy(self.aged_by(candidate).map_or(&self.base, |aged| &aged.image))
     }
 
     fn perform(
@@ -106,7 +106,7 @@ impl Experiment for Append {
         candidate: &Candidate,
         _run: TargetRun,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
+    ) -> Result<(AppendOutcome, Figures)> {
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let count = || {
@@ -117,7 +117,7 @@ impl Experiment for Append {
             }
         };
         let limits = Limits { operations: None, time: bench.plan.duration, stop: &bench.plan.stop };
-        let work = || generator::run(&*files::of(&opened), &self.shape, limits);
+        let work = || appenders::run(&*files::of(&opened), &self.shape, limits);
         let (outcome, usage) = bench::measure(count, work)?;
         let peak = match &opened {
             Opened::Library(_) => machine::peak_rss_kib(),
@@ -136,7 +136,7 @@ impl Experiment for Append {
         candidate: &Candidate,
         _run: TargetRun,
         image: &Path,
-        _outcome: &Outcome,
+        _outcome: &AppendOutcome,
     ) -> Result<Figures> {
         let volume = check::clean(image)?;
         let figures = self.layout(&volume);
@@ -151,7 +151,7 @@ impl Append {
     /// Makes the empty file system, which so many candidates start from.
     fn new(
         bench: &Bench<'_>,
-        mut shape: Shape,
+        mut shape: AppendShape,
         candidates: usize,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Self> {
@@ -211,7 +211,7 @@ impl Append {
         Ok(figures)
     }
 
-    fn speed(&self, outcome: &Outcome, usage: &Usage) -> Figures {
+    fn speed(&self, outcome: &AppendOutcome, usage: &Usage) -> Figures {
         let counted = &usage.counted;
         let bytes = (outcome.more.0 * self.shape.append_bytes) as f64;
         let figures = [
@@ -229,20 +229,20 @@ impl Append {
     fn layout(&self, volume: &Volume) -> Result<Figures> {
         let (root, mut files) = (volume.root()?, Files::default());
         for number in 0..self.shape.files() {
-            let name = Shape::name(number);
+            let name = AppendShape::name(number);
             let inode = volume.lookup(&root, name.as_bytes())?;
             let before = files.blocks();
             files.add(volume, &inode)?;
             let size = volume.attr(&inode).size;
             let blocks = files.blocks() - before;
-            let whole = size == self.shape.file_bytes || self.shape.kind == Kind::Recycle;
+            let whole = size == self.shape.file_bytes || self.shape.kind == AppendKind::Recycle;
             let wanted = size.div_ceil(u64::from(volume.layout().block_size));
             if !whole || blocks != wanted {
                 return Err(Error::new(format!("{name} has {size} bytes and {blocks} blocks")));
             }
         }
         let mut figures = vec![("free_extent_mean_kib", layout::free_extent_mean_kib(volume)?)];
-        if self.shape.kind == Kind::Fill {
+        if self.shape.kind == AppendKind::Fill {
             figures.extend([
                 ("extents_per_file", files.extents_per_file()),
                 ("runs_per_file", files.runs_per_file()),
@@ -262,7 +262,7 @@ mod tests {
         let plan = Plan { variants: vec!["mb_reserve=off".into()], ..Plan::default() };
         let targets = [Target::Uext4, Target::Kernel];
         let names = |kind, form| {
-            let all = candidates(&plan, &Shape::new(kind, form, 2, 0.01), &targets);
+            let all = candidates(&plan, &AppendShape::new(kind, form, 2, 0.01), &targets);
             let name = |p: Candidate| (p.target.name(), p.variant, p.options);
             all.into_iter().map(name).collect::<Vec<_>>()
         };
@@ -270,9 +270,9 @@ mod tests {
         let own = [named("uext4", DEFAULT, ""), named("uext4", "mb_reserve=off", "mb_reserve=off")];
         let kernel = named("kernel", DEFAULT, "");
         let mut wanted = vec![own[0].clone(), own[1].clone(), kernel];
-        assert_eq!(names(Kind::Recycle, Some(Form::Own)), wanted);
+        assert_eq!(names(AppendKind::Recycle, Some(Form::Own)), wanted);
         wanted.push(named("kernel", KERNEL_VARIANT, KERNEL_VARIANT));
-        assert_eq!(names(Kind::Fill, None), wanted);
-        assert_eq!(names(Kind::Fill, Some(Form::Aged)), wanted);
+        assert_eq!(names(AppendKind::Fill, None), wanted);
+        assert_eq!(names(AppendKind::Fill, Some(Form::Aged)), wanted);
     }
 }

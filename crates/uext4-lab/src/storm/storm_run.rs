@@ -9,7 +9,8 @@ use uext4_device::{FileDevice, MeteredDevice};
 
 use crate::bench::files::{Directory, Library};
 use crate::bench::{
-    self, Bench, CAUSES, Candidate, Counters, Experiment, Figures, Limits, Setting, Start, known,
+    self, Bench, CAUSES, Candidate, Counters, Experiment, Figures, Limits, Setting, StartImage,
+    known,
 };
 use crate::error::{Doing, Error, Result};
 use crate::fio::is_installed;
@@ -19,11 +20,11 @@ use crate::plan::{Event, Plan, TargetRun};
 use crate::report::DEFAULT;
 use crate::stage::{Loop, Medium, Route};
 use crate::storm::base;
-use crate::storm::fio;
-use crate::storm::generator::{self, Outcome};
 use crate::storm::judge;
 use crate::storm::raw::Raw;
-use crate::storm::shape::{JOURNAL_MIB, Kind, Shape};
+use crate::storm::storm_fio;
+use crate::storm::storm_shape::{JOURNAL_MIB, StormKind, StormShape};
+use crate::storm::syncers::{self, StormOutcome};
 use crate::target::{self, Opened, Target};
 
 /// A candidate with a fixed number of writes that is slower than planned is cut off after this many
@@ -35,12 +36,17 @@ const OWN_OPTIONS: &str = "noatime,nodiratime,data=ordered";
 const KERNEL_VARIANTS: [&str; 2] = [DEFAULT, "dioread_lock"];
 
 /// The candidates, with a journal of that size.
-fn candidates(plan: &Plan, kind: Kind, targets: &[Target], journal_mib: u32) -> Vec<Candidate> {
+fn candidates(
+    plan: &Plan,
+    kind: StormKind,
+    targets: &[Target],
+    journal_mib: u32,
+) -> Vec<Candidate> {
     let variants = |target: Target| {
         let mut variants = vec![DEFAULT];
         if target.is_own() {
             variants.extend(plan.variants.iter().map(String::as_str));
-        } else if target == Target::Kernel && kind == Kind::Own {
+        } else if target == Target::Kernel && kind == StormKind::Own {
             variants = KERNEL_VARIANTS.to_vec();
         }
         variants
@@ -50,8 +56,8 @@ fn candidates(plan: &Plan, kind: Kind, targets: &[Target], journal_mib: u32) -> 
 }
 
 /// Names the journal, and adds what the report of the collapse mounts with.
-fn with_journal(kind: Kind, candidate: Candidate, journal_mib: u32) -> Candidate {
-    let words = [if kind == Kind::Shared { "" } else { OWN_OPTIONS }, &candidate.options];
+fn with_journal(kind: StormKind, candidate: Candidate, journal_mib: u32) -> Candidate {
+    let words = [if kind == StormKind::Shared { "" } else { OWN_OPTIONS }, &candidate.options];
     let used = words.into_iter().filter(|word| !word.is_empty());
     let options = used.collect::<Vec<&str>>().join(",");
     Candidate { variant: variant_name(&candidate.variant, journal_mib), options, ..candidate }
@@ -62,16 +68,16 @@ fn with_journal(kind: Kind, candidate: Candidate, journal_mib: u32) -> Candidate
 /// # Errors
 /// No room; an early end. Failures of targets are events.
 pub(crate) fn run(
-    kind: Kind,
+    kind: StormKind,
     plan: &Plan,
     load: &'static Load,
     targets: &[Target],
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<()> {
-    let journals: &[u32] = if kind == Kind::Shared { &[JOURNAL_MIB] } else { &plan.journals };
+    let journals: &[u32] = if kind == StormKind::Shared { &[JOURNAL_MIB] } else { &plan.journals };
     for threads in plan.threads_of(load) {
         for &journal in journals {
-            let shape = Shape::new(kind, threads, journal, plan.scale);
+            let shape = StormShape::new(kind, threads, journal, plan.scale);
             let bench = Bench::new(plan, load, shape.image_bytes())?;
             let what = format!("{threads} threads, journal {journal} MiB");
             let need = shape.space_bytes(plan.operations);
@@ -89,19 +95,19 @@ pub(crate) fn run(
 
 /// A load with a number of threads and a journal.
 struct Storm {
-    shape: Shape,
+    shape: StormShape,
     base: PathBuf,
     /// Writes of each thread, where every target makes the same number.
     operations: Option<u32>,
 }
 
 impl Experiment for Storm {
-    type Outcome = Outcome;
+    type Outcome = StormOutcome;
 
-    fn start(&self, candidate: &Candidate) -> Start<'_> {
+    fn start(&self, candidate: &Candidate) -> StartImage<'_> {
         match candidate.target {
-            Target::Raw => Start::Empty(self.shape.image_bytes()),
-            _ => Start::Copy(&self.base),
+            Target::Raw => StartImage::Empty(self.shape.image_bytes()),
+            _ => StartImage::Copy(&self.base),
         }
     }
 
@@ -111,7 +117,7 @@ impl Experiment for Storm {
         candidate: &Candidate,
         _run: TargetRun,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
+    ) -> Result<(StormOutcome, Figures)> {
         match candidate.target {
             Target::Raw => self.on_raw(bench, medium),
             Target::Uext4 => self.on_library(bench, candidate, medium),
@@ -126,7 +132,7 @@ impl Experiment for Storm {
         candidate: &Candidate,
         _run: TargetRun,
         image: &Path,
-        outcome: &Outcome,
+        outcome: &StormOutcome,
     ) -> Result<Figures> {
         if candidate.target == Target::Raw {
             judge::raw(&self.shape, image, &outcome.more.writes)?;
@@ -136,7 +142,7 @@ impl Experiment for Storm {
         Ok(Figures::new())
     }
 
-    fn remark(&self, candidate: &Candidate, outcome: &Outcome) -> Option<String> {
+    fn remark(&self, candidate: &Candidate, outcome: &StormOutcome) -> Option<String> {
         let (name, variant) = (candidate.target.name(), &candidate.variant);
         let (done, seconds) = (outcome.operations, outcome.seconds);
         let wanted = u64::from(self.operations.unwrap_or(0)) * u64::from(self.shape.threads);
@@ -159,7 +165,7 @@ impl Storm {
             let text = if direct { "pass the page cache by" } else { "go through the page cache" };
             tell(Event::Note(bench.load, format!("loop devices {text}")));
         }
-        if self.shape.kind == Kind::Shared {
+        if self.shape.kind == StormKind::Shared {
             return Ok(());
         }
         let blocks = self.shape.blocks();
@@ -203,7 +209,7 @@ impl Storm {
         Limits { operations: self.operations, time, stop: &plan.stop }
     }
 
-    fn on_raw(&self, bench: &Bench<'_>, medium: &Medium) -> Result<(Outcome, Figures)> {
+    fn on_raw(&self, bench: &Bench<'_>, medium: &Medium) -> Result<(StormOutcome, Figures)> {
         let raw = Raw::open(medium.path(), &self.shape)?;
         let count = || Counters {
             flushes: Some(raw.flushes()),
@@ -212,7 +218,7 @@ impl Storm {
             ..Counters::of_kernel(None)
         };
         let limits = self.limits(bench.plan);
-        measure(count, || generator::run(&raw, &self.shape, limits), || None)
+        measure(count, || syncers::run(&raw, &self.shape, limits), || None)
     }
 
     fn on_library(
@@ -220,7 +226,7 @@ impl Storm {
         bench: &Bench<'_>,
         candidate: &Candidate,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
+    ) -> Result<(StormOutcome, Figures)> {
         let (options, file) = target::parse_options(&candidate.options)?;
         let device = FileDevice::open_with(medium.path(), &file).doing("opening the image")?;
         let device = Arc::new(device);
@@ -240,7 +246,7 @@ impl Storm {
             counters
         };
         let limits = self.limits(bench.plan);
-        let work = || generator::run(&Library(&volume), &self.shape, limits);
+        let work = || syncers::run(&Library(&volume), &self.shape, limits);
         let measured = measure(count, work, machine::peak_rss_kib)?;
         volume.close()?;
         Ok(measured)
@@ -251,18 +257,18 @@ impl Storm {
         bench: &Bench<'_>,
         candidate: &Candidate,
         medium: &Medium,
-    ) -> Result<(Outcome, Figures)> {
+    ) -> Result<(StormOutcome, Figures)> {
         let opened =
             candidate.target.start(bench.plan, &bench.stage, medium, &candidate.options)?;
         let Opened::Mount(mount) = &opened else { return Err(Error::new("not a mount")) };
         let count = || Counters::of_kernel(medium.loop_device());
         let limits = self.limits(bench.plan);
         let work = || {
-            if is_installed() && self.shape.kind != Kind::Append {
+            if is_installed() && self.shape.kind != StormKind::Append {
                 let log = bench.stage.source("fio.json");
-                return fio::run(&self.shape, mount.dir(), limits, &log);
+                return storm_fio::run(&self.shape, mount.dir(), limits, &log);
             }
-            generator::run(&Directory(mount.dir()), &self.shape, limits)
+            syncers::run(&Directory(mount.dir()), &self.shape, limits)
         };
         let measured = measure(count, work, || opened.peak_rss_kib())?;
         opened.end()?;
@@ -282,9 +288,9 @@ fn variant_name(variant: &str, journal_mib: u32) -> String {
 /// Does the work and forms figures of it.
 fn measure(
     count: impl Fn() -> Counters,
-    work: impl FnOnce() -> Result<Outcome>,
+    work: impl FnOnce() -> Result<StormOutcome>,
     peak_rss_kib: impl FnOnce() -> Option<u64>,
-) -> Result<(Outcome, Figures)> {
+) -> Result<(StormOutcome, Figures)> {
     let (outcome, usage) = bench::measure(count, work)?;
     let counted = usage.counted;
     if outcome.more.syncs == 0 {
@@ -333,7 +339,7 @@ mod tests {
         let plan = Plan { variants: vec!["journal_join=herd".into()], ..Plan::default() };
         let name = |candidate: &Candidate| (candidate.target.name(), candidate.options.clone());
         let targets = [Target::Uext4, Target::Kernel, Target::Raw];
-        let all = candidates(&plan, Kind::Own, &targets, JOURNAL_MIB);
+        let all = candidates(&plan, StormKind::Own, &targets, JOURNAL_MIB);
         let usual = OWN_OPTIONS.to_owned();
         let expected = [
             ("uext4", usual.clone()),
@@ -343,7 +349,7 @@ mod tests {
             ("raw", usual),
         ];
         assert_eq!(all.iter().map(name).collect::<Vec<_>>(), expected);
-        let all = candidates(&plan, Kind::Shared, &[Target::Kernel], JOURNAL_MIB);
+        let all = candidates(&plan, StormKind::Shared, &[Target::Kernel], JOURNAL_MIB);
         assert_eq!(all.iter().map(name).collect::<Vec<_>>(), [("kernel", String::new())]);
     }
 }

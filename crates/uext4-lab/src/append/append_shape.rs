@@ -18,7 +18,7 @@ pub(crate) const SYNC_EVERY: u64 = 1000;
 
 /// What the threads of a load do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum AppendKind {
     /// E1a: files are truncated and grown again for a time.
     Recycle,
     /// E1b: files are filled once.
@@ -27,9 +27,9 @@ pub(crate) enum Kind {
 
 /// A load at a scale, for a number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct AppendShape {
     pub(crate) threads: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: AppendKind,
     /// What is special about the run.
     pub(crate) form: Option<Form>,
     /// Bytes of an append.
@@ -39,10 +39,10 @@ pub(crate) struct Shape {
     pub(crate) image_bytes: u64,
 }
 
-impl Shape {
-    pub(crate) fn new(kind: Kind, form: Option<Form>, threads: u32, scale: f64) -> Self {
+impl AppendShape {
+    pub(crate) fn new(kind: AppendKind, form: Option<Form>, threads: u32, scale: f64) -> Self {
         let scaled = |bytes: u64, least: u64| ((bytes as f64 * scale) as u64).max(least);
-        if kind == Kind::Recycle {
+        if kind == AppendKind::Recycle {
             return Self {
                 threads,
                 kind,
@@ -101,23 +101,23 @@ mod tests {
     #[test]
     fn full_size_is_that_of_the_reports() {
         let load = Load::find("E1b").unwrap();
-        let shape = Shape::new(Kind::Fill, None, load.threads[0], 1.0);
+        let shape = AppendShape::new(AppendKind::Fill, None, load.threads[0], 1.0);
         assert_eq!((shape.files(), shape.file_bytes, shape.append_bytes), (64, 1 << 30, 4096));
-        assert_eq!((shape.image_bytes, Shape::name(7)), (200 << 30, "job1.7.0".into()));
+        assert_eq!((shape.image_bytes, AppendShape::name(7)), (200 << 30, "job1.7.0".into()));
         assert!(shape.space_bytes(1) <= load.space_bytes);
         let load = Load::find("E1a").unwrap();
-        let shape = Shape::new(Kind::Recycle, Some(Form::Foreign), 64, 1.0);
+        let shape = AppendShape::new(AppendKind::Recycle, Some(Form::Foreign), 64, 1.0);
         assert_eq!((shape.files(), shape.file_bytes, shape.append_bytes), (128, 1 << 20, 8192));
         assert!(shape.space_bytes(1) <= load.space_bytes);
     }
 
     #[test]
     fn a_scale_makes_files_and_images_smaller() {
-        let shape = Shape::new(Kind::Fill, None, 8, 0.001);
+        let shape = AppendShape::new(AppendKind::Fill, None, 8, 0.001);
         assert_eq!((shape.files(), shape.file_bytes, shape.image_bytes), (8, 1_077_248, 1 << 30));
         let tight = shape.within(1 << 20);
         assert_eq!(tight.file_bytes, 77_824);
         // E1a recycles files of one size.
-        assert_eq!(Shape::new(Kind::Recycle, None, 8, 0.001).file_bytes, 1 << 20);
+        assert_eq!(AppendShape::new(AppendKind::Recycle, None, 8, 0.001).file_bytes, 1 << 20);
     }
 }

@@ -18,7 +18,7 @@ use crate::failure::Why;
 pub(crate) struct HostSource;
 
 /// A file of the host: a name in an open directory; files and directories are open themselves.
-pub(crate) struct HostNode {
+pub(crate) struct HostSourceNode {
     dir: Arc<OwnedFd>,
     name: CString,
     stat: Stat,
@@ -34,7 +34,7 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 impl HostSource {
     /// The file that `path` names, for its contents, as cp(1) reads it: symbolic links are
     /// followed, fifos and devices are read to their end.
-    pub(crate) fn open_contents(&self, path: &Path) -> Try<HostNode> {
+    pub(crate) fn open_contents(&self, path: &Path) -> Try<HostSourceNode> {
         let kind = kind_of(&rustix::fs::stat(path)?)?;
         let is_stream =
             matches!(kind, FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice);
@@ -49,11 +49,11 @@ impl HostSource {
         let stat = rustix::fs::fstat(&file)?;
         let kind = if is_stream { FileKind::Regular } else { kind_of(&stat)? };
         let (dir, open) = (Arc::clone(&file), Some(file));
-        Ok(HostNode { dir, name: CString::from(c"."), stat, kind, open, is_stream })
+        Ok(HostSourceNode { dir, name: CString::from(c"."), stat, kind, open, is_stream })
     }
 
     /// The file that `path` names, whatever it is: a symbolic link at its end is not followed.
-    pub(crate) fn open(&self, path: &Path) -> Try<HostNode> {
+    pub(crate) fn open(&self, path: &Path) -> Try<HostSourceNode> {
         let (parent, name) = match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) => (parent_or_here(parent), name),
             // `/`, `.` and `..` are directories.
@@ -69,7 +69,7 @@ fn parent_or_here(parent: &Path) -> &Path {
     if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }
 
-fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostNode> {
+fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostSourceNode> {
     let name = CString::new(name).map_err(|_| Why::new("name with a zero byte"))?;
     let mut stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW)?;
     let mut kind = kind_of(&stat)?;
@@ -82,7 +82,7 @@ fn node(dir: &Arc<OwnedFd>, name: &[u8]) -> Try<HostNode> {
         kind = kind_of(&stat)?;
         open = Some(Arc::new(file));
     }
-    Ok(HostNode { dir: Arc::clone(dir), name, stat, kind, open, is_stream: false })
+    Ok(HostSourceNode { dir: Arc::clone(dir), name, stat, kind, open, is_stream: false })
 }
 
 fn kind_of(stat: &Stat) -> Try<FileKind> {
@@ -90,7 +90,7 @@ fn kind_of(stat: &Stat) -> Try<FileKind> {
     FileKind::from_mode(bits).ok_or_else(|| Why::new("unknown kind of file"))
 }
 
-impl HostNode {
+impl HostSourceNode {
     fn file(&self) -> Try<&OwnedFd> {
         self.open.as_deref().ok_or_else(|| Why::new("not open"))
     }
@@ -118,9 +118,9 @@ impl HostNode {
 }
 
 impl Source for HostSource {
-    type Node = HostNode;
+    type Node = HostSourceNode;
 
-    fn meta(&self, node: &HostNode) -> Meta {
+    fn meta(&self, node: &HostSourceNode) -> Meta {
         let stat = &node.stat;
         let time = |secs, nanos: u64| Timestamp { secs, nanos: u32::try_from(nanos).unwrap_or(0) };
         Meta {
@@ -138,7 +138,7 @@ impl Source for HostSource {
         }
     }
 
-    fn names(&self, dir: &HostNode) -> Try<Vec<Vec<u8>>> {
+    fn names(&self, dir: &HostSourceNode) -> Try<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(dir.file()?)? {
             let name = entry?.file_name().to_bytes().to_vec();
@@ -149,17 +149,17 @@ impl Source for HostSource {
         Ok(names)
     }
 
-    fn child(&self, dir: &HostNode, name: &[u8]) -> Try<HostNode> {
+    fn child(&self, dir: &HostSourceNode, name: &[u8]) -> Try<HostSourceNode> {
         let dir = dir.open.as_ref().ok_or_else(|| Why::new("not open"))?;
         node(dir, name)
     }
 
-    fn link_target(&self, node: &HostNode) -> Try<Vec<u8>> {
+    fn link_target(&self, node: &HostSourceNode) -> Try<Vec<u8>> {
         let target = rustix::fs::readlinkat(&node.dir, &node.name, Vec::new())?;
         Ok(target.into_bytes())
     }
 
-    fn xattrs(&self, node: &HostNode) -> Try<Vec<Xattr>> {
+    fn xattrs(&self, node: &HostSourceNode) -> Try<Vec<Xattr>> {
         let mut names = vec![0; XATTR_BYTES_MAX];
         let len = match node.list_xattrs(&mut names) {
             Err(Errno::NOTSUP) => return Ok(Vec::new()),
@@ -181,7 +181,7 @@ impl Source for HostSource {
         Ok(xattrs)
     }
 
-    fn next_data(&self, node: &HostNode, from: u64) -> Try<Option<Range<u64>>> {
+    fn next_data(&self, node: &HostSourceNode, from: u64) -> Try<Option<Range<u64>>> {
         if node.is_stream {
             return Ok(Some(from..u64::MAX));
         }
@@ -200,7 +200,7 @@ impl Source for HostSource {
         Ok(Some(start..end.min(size)))
     }
 
-    fn read(&self, node: &HostNode, offset: u64, buffer: &mut [u8]) -> Try<usize> {
+    fn read(&self, node: &HostSourceNode, offset: u64, buffer: &mut [u8]) -> Try<usize> {
         let file = node.file()?;
         Ok(rustix::io::retry_on_intr(|| match node.is_stream {
             true => rustix::io::read(file, &mut *buffer),

@@ -31,7 +31,7 @@ pub(crate) struct HostTarget {
 }
 
 /// A file made in it.
-pub(crate) struct HostNode {
+pub(crate) struct HostTargetNode {
     dir: Arc<OwnedFd>,
     name: CString,
     /// Files and directories.
@@ -53,8 +53,8 @@ impl HostTarget {
     }
 
     /// The directory itself.
-    pub(crate) fn root(&self) -> HostNode {
-        HostNode {
+    pub(crate) fn root(&self) -> HostTargetNode {
+        HostTargetNode {
             dir: Arc::clone(&self.root),
             name: CString::from(c"."),
             open: Some(Arc::clone(&self.root)),
@@ -124,7 +124,7 @@ fn write_all(file: &OwnedFd, offset: Option<u64>, data: &[u8]) -> Try<()> {
     Ok(())
 }
 
-fn place<'n>(dir: &'n HostNode, name: &[u8]) -> Try<(&'n Arc<OwnedFd>, CString, Vec<u8>)> {
+fn place<'n>(dir: &'n HostTargetNode, name: &[u8]) -> Try<(&'n Arc<OwnedFd>, CString, Vec<u8>)> {
     check_name(name)?;
     let open = dir.open.as_ref().ok_or_else(|| Why::new("not a directory"))?;
     let c_name = CString::new(name).map_err(|_| Why::new("name with a zero byte"))?;
@@ -149,7 +149,7 @@ fn open_beneath(root: &OwnedFd, path: &[u8]) -> Try<OwnedFd> {
     Ok(dir)
 }
 
-impl HostNode {
+impl HostTargetNode {
     /// What was made, or a directory that was there.
     fn new(dir: &Arc<OwnedFd>, name: CString, open: Option<OwnedFd>, path: Vec<u8>) -> Self {
         let (dir, open) = (Arc::clone(dir), open.map(Arc::new));
@@ -188,11 +188,16 @@ impl HostNode {
 }
 
 impl Target for HostTarget {
-    type Node = HostNode;
+    type Node = HostTargetNode;
     /// Path from the root.
     type Saved = Vec<u8>;
 
-    fn in_place(&self, dir: &HostNode, name: &[u8], kind: FileKind) -> Try<Option<HostNode>> {
+    fn in_place(
+        &self,
+        dir: &HostTargetNode,
+        name: &[u8],
+        kind: FileKind,
+    ) -> Try<Option<HostTargetNode>> {
         let (open, name, path) = place(dir, name)?;
         let Some(there) = Self::stat(open, &name)? else { return Ok(None) };
         let there = FileType::from_raw_mode(there.st_mode);
@@ -227,7 +232,7 @@ impl Target for HostTarget {
             rustix::fs::ftruncate(&file, 0)?;
         }
         let is_own = self.is_root || stat.st_uid == rustix::process::geteuid().as_raw();
-        Ok(Some(HostNode {
+        Ok(Some(HostTargetNode {
             dir: Arc::clone(open),
             name,
             open: Some(Arc::new(file)),
@@ -237,12 +242,12 @@ impl Target for HostTarget {
         }))
     }
 
-    fn identity(&self, dir: &HostNode, name: &[u8]) -> Try<Option<Id>> {
+    fn identity(&self, dir: &HostTargetNode, name: &[u8]) -> Try<Option<Id>> {
         let (open, name, _) = place(dir, name)?;
         Ok(Self::stat(open, &name)?.map(|stat| (stat.st_dev, stat.st_ino)))
     }
 
-    fn directory(&self, dir: &HostNode, name: &[u8]) -> Try<HostNode> {
+    fn directory(&self, dir: &HostTargetNode, name: &[u8]) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
         match rustix::fs::mkdirat(open, &name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -255,19 +260,19 @@ impl Target for HostTarget {
             }
             other => other?,
         };
-        Ok(HostNode::new(open, name, Some(made), path))
+        Ok(HostTargetNode::new(open, name, Some(made), path))
     }
 
-    fn file(&self, dir: &HostNode, name: &[u8]) -> Try<HostNode> {
+    fn file(&self, dir: &HostTargetNode, name: &[u8]) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
         Self::clear(open, &name, FileType::RegularFile)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(open, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(HostNode::new(open, name, Some(file), path))
+        Ok(HostTargetNode::new(open, name, Some(file), path))
     }
 
-    fn write(&self, node: &HostNode, offset: u64, data: &[u8]) -> Try<()> {
+    fn write(&self, node: &HostTargetNode, offset: u64, data: &[u8]) -> Try<()> {
         let Some(at) = &node.stream else { return write_all(node.file()?, Some(offset), data) };
         node.zeros_to(at, offset)?;
         write_all(node.file()?, None, data)?;
@@ -275,21 +280,21 @@ impl Target for HostTarget {
         Ok(())
     }
 
-    fn set_len(&self, node: &HostNode, len: u64) -> Try<()> {
+    fn set_len(&self, node: &HostTargetNode, len: u64) -> Try<()> {
         match &node.stream {
             Some(at) => node.zeros_to(at, len),
             None => Ok(rustix::fs::ftruncate(node.file()?, len)?),
         }
     }
 
-    fn symlink(&self, dir: &HostNode, name: &[u8], target: &[u8]) -> Try<HostNode> {
+    fn symlink(&self, dir: &HostTargetNode, name: &[u8], target: &[u8]) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
         Self::clear(open, &name, FileType::Symlink)?;
         rustix::fs::symlinkat(OsStr::from_bytes(target), open, &name)?;
-        Ok(HostNode::new(open, name, None, path))
+        Ok(HostTargetNode::new(open, name, None, path))
     }
 
-    fn special(&self, dir: &HostNode, name: &[u8], meta: &Meta) -> Try<HostNode> {
+    fn special(&self, dir: &HostTargetNode, name: &[u8], meta: &Meta) -> Try<HostTargetNode> {
         let (open, name, path) = place(dir, name)?;
         let kind = file_type(meta.kind);
         Self::clear(open, &name, kind)?;
@@ -299,14 +304,14 @@ impl Target for HostTarget {
         };
         let device = rustix::fs::makedev(device.0, device.1);
         rustix::fs::mknodat(open, &name, kind, Mode::RUSR | Mode::WUSR, device)?;
-        Ok(HostNode::new(open, name, None, path))
+        Ok(HostTargetNode::new(open, name, None, path))
     }
 
-    fn save(&self, node: &HostNode) -> Vec<u8> {
+    fn save(&self, node: &HostTargetNode) -> Vec<u8> {
         node.path.clone()
     }
 
-    fn link(&self, dir: &HostNode, name: &[u8], saved: &Vec<u8>) -> Try<()> {
+    fn link(&self, dir: &HostTargetNode, name: &[u8], saved: &Vec<u8>) -> Try<()> {
         let (open, name, _) = place(dir, name)?;
         Self::clear(open, &name, FileType::RegularFile)?;
         let first = crate::spec::last_part(saved);
@@ -315,7 +320,7 @@ impl Target for HostTarget {
         Ok(rustix::fs::linkat(&above, first, open, &name, AtFlags::empty())?)
     }
 
-    fn set_owner(&self, node: &HostNode, meta: &Meta) -> Try<()> {
+    fn set_owner(&self, node: &HostTargetNode, meta: &Meta) -> Try<()> {
         if node.is_foreign {
             return Ok(());
         }
@@ -335,7 +340,7 @@ impl Target for HostTarget {
         Ok(())
     }
 
-    fn set_xattr(&self, node: &HostNode, xattr: &Xattr) -> Try<()> {
+    fn set_xattr(&self, node: &HostTargetNode, xattr: &Xattr) -> Try<()> {
         if node.is_foreign {
             return Ok(());
         }
@@ -356,7 +361,7 @@ impl Target for HostTarget {
         }
     }
 
-    fn finish(&self, node: &HostNode, meta: &Meta) -> Try<()> {
+    fn finish(&self, node: &HostTargetNode, meta: &Meta) -> Try<()> {
         if node.is_foreign {
             return Ok(());
         }

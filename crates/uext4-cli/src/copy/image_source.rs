@@ -15,7 +15,7 @@ pub(crate) struct ImageSource<'a> {
 }
 
 /// A file of it.
-pub(crate) struct ImageNode {
+pub(crate) struct ImageSourceNode {
     inode: InodeRef,
     file: OnceCell<OpenFile>,
 }
@@ -27,11 +27,11 @@ impl<'a> ImageSource<'a> {
     }
 
     /// The node of an inode.
-    pub(crate) fn node(inode: InodeRef) -> ImageNode {
-        ImageNode { inode, file: OnceCell::new() }
+    pub(crate) fn node(inode: InodeRef) -> ImageSourceNode {
+        ImageSourceNode { inode, file: OnceCell::new() }
     }
 
-    fn file<'n>(&self, node: &'n ImageNode) -> Try<&'n OpenFile> {
+    fn file<'n>(&self, node: &'n ImageSourceNode) -> Try<&'n OpenFile> {
         if let Some(file) = node.file.get() {
             return Ok(file);
         }
@@ -51,9 +51,9 @@ pub(crate) fn id(tag: u64, inode: &InodeRef) -> Id {
 }
 
 impl Source for ImageSource<'_> {
-    type Node = ImageNode;
+    type Node = ImageSourceNode;
 
-    fn meta(&self, node: &ImageNode) -> Meta {
+    fn meta(&self, node: &ImageSourceNode) -> Meta {
         let attr = self.volume.attr(&node.inode);
         Meta {
             kind: attr.kind,
@@ -69,20 +69,20 @@ impl Source for ImageSource<'_> {
         }
     }
 
-    fn names(&self, dir: &ImageNode) -> Try<Vec<Vec<u8>>> {
+    fn names(&self, dir: &ImageSourceNode) -> Try<Vec<Vec<u8>>> {
         let names = image_path::names(self.volume, &dir.inode)?;
         Ok(names.into_iter().map(|listed| listed.name).collect())
     }
 
-    fn child(&self, dir: &ImageNode, name: &[u8]) -> Try<ImageNode> {
+    fn child(&self, dir: &ImageSourceNode, name: &[u8]) -> Try<ImageSourceNode> {
         Ok(Self::node(self.volume.lookup(&dir.inode, name)?))
     }
 
-    fn link_target(&self, node: &ImageNode) -> Try<Vec<u8>> {
+    fn link_target(&self, node: &ImageSourceNode) -> Try<Vec<u8>> {
         Ok(self.volume.read_link(&node.inode)?)
     }
 
-    fn xattrs(&self, node: &ImageNode) -> Try<Vec<Xattr>> {
+    fn xattrs(&self, node: &ImageSourceNode) -> Try<Vec<Xattr>> {
         let names = self.volume.xattr_list(&node.inode)?;
         let get = |name: Vec<u8>| -> Try<Xattr> {
             let value = self.volume.xattr_get(&node.inode, &name)?;
@@ -91,7 +91,7 @@ impl Source for ImageSource<'_> {
         names.into_iter().map(get).collect()
     }
 
-    fn next_data(&self, node: &ImageNode, from: u64) -> Try<Option<Range<u64>>> {
+    fn next_data(&self, node: &ImageSourceNode, from: u64) -> Try<Option<Range<u64>>> {
         let size = self.volume.attr(&node.inode).size;
         if node.inode.kind() != FileKind::Regular || from >= size {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Source for ImageSource<'_> {
         Ok(Some(start..end.min(size)))
     }
 
-    fn read(&self, node: &ImageNode, offset: u64, buffer: &mut [u8]) -> Try<usize> {
+    fn read(&self, node: &ImageSourceNode, offset: u64, buffer: &mut [u8]) -> Try<usize> {
         Ok(self.file(node)?.read_at(offset, buffer)?)
     }
 }

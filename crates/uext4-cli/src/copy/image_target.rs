@@ -16,7 +16,7 @@ pub(crate) struct ImageTarget<'a> {
 }
 
 /// A file of it.
-pub(crate) struct ImageNode {
+pub(crate) struct ImageTargetNode {
     inode: InodeRef,
     file: Option<OpenFile>,
 }
@@ -28,8 +28,8 @@ impl<'a> ImageTarget<'a> {
     }
 
     /// The node of an inode.
-    pub(crate) fn node(inode: InodeRef) -> ImageNode {
-        ImageNode { inode, file: None }
+    pub(crate) fn node(inode: InodeRef) -> ImageTargetNode {
+        ImageTargetNode { inode, file: None }
     }
 
     /// Removes what stands at a name, unless that is a directory.
@@ -70,14 +70,14 @@ impl<'a> ImageTarget<'a> {
 }
 
 impl Target for ImageTarget<'_> {
-    type Node = ImageNode;
+    type Node = ImageTargetNode;
     type Saved = InodeRef;
 
-    fn identity(&self, dir: &ImageNode, name: &[u8]) -> Try<Option<Id>> {
+    fn identity(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<Option<Id>> {
         Ok(self.lookup(&dir.inode, name)?.map(|inode| id(self.tag, &inode)))
     }
 
-    fn directory(&self, dir: &ImageNode, name: &[u8]) -> Try<ImageNode> {
+    fn directory(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<ImageTargetNode> {
         let inode = match self.lookup(&dir.inode, name)? {
             Some(there) if there.kind() == FileKind::Directory => there,
             Some(_) => return Err(Why::new("cannot overwrite a non-directory with a directory")),
@@ -86,14 +86,14 @@ impl Target for ImageTarget<'_> {
         Ok(Self::node(inode))
     }
 
-    fn file(&self, dir: &ImageNode, name: &[u8]) -> Try<ImageNode> {
+    fn file(&self, dir: &ImageTargetNode, name: &[u8]) -> Try<ImageTargetNode> {
         self.clear(&dir.inode, name)?;
         let inode = self.create(&dir.inode, name, FileKind::Regular, (0, 0))?;
         let file = Some(self.volume.open_file(&inode)?);
-        Ok(ImageNode { inode, file })
+        Ok(ImageTargetNode { inode, file })
     }
 
-    fn write(&self, node: &ImageNode, offset: u64, data: &[u8]) -> Try<()> {
+    fn write(&self, node: &ImageTargetNode, offset: u64, data: &[u8]) -> Try<()> {
         let file = node.file.as_ref().ok_or_else(|| Why::new("not a regular file"))?;
         let mut done = 0;
         while done < data.len() {
@@ -107,7 +107,7 @@ impl Target for ImageTarget<'_> {
         Ok(())
     }
 
-    fn set_len(&self, node: &ImageNode, len: u64) -> Try<()> {
+    fn set_len(&self, node: &ImageTargetNode, len: u64) -> Try<()> {
         if self.volume.attr(&node.inode).size != len {
             let change = SetAttr { size: Some(len), ..SetAttr::default() };
             self.volume.set_attr(&node.inode, &change)?;
@@ -115,34 +115,34 @@ impl Target for ImageTarget<'_> {
         Ok(())
     }
 
-    fn symlink(&self, dir: &ImageNode, name: &[u8], target: &[u8]) -> Try<ImageNode> {
+    fn symlink(&self, dir: &ImageTargetNode, name: &[u8], target: &[u8]) -> Try<ImageTargetNode> {
         self.clear(&dir.inode, name)?;
         let owner = Owner { uid: 0, gid: 0 };
         Ok(Self::node(self.volume.symlink(&dir.inode, name, target, owner)?))
     }
 
-    fn special(&self, dir: &ImageNode, name: &[u8], meta: &Meta) -> Try<ImageNode> {
+    fn special(&self, dir: &ImageTargetNode, name: &[u8], meta: &Meta) -> Try<ImageTargetNode> {
         self.clear(&dir.inode, name)?;
         Ok(Self::node(self.create(&dir.inode, name, meta.kind, meta.device)?))
     }
 
-    fn save(&self, node: &ImageNode) -> InodeRef {
+    fn save(&self, node: &ImageTargetNode) -> InodeRef {
         node.inode.clone()
     }
 
-    fn link(&self, dir: &ImageNode, name: &[u8], saved: &InodeRef) -> Try<()> {
+    fn link(&self, dir: &ImageTargetNode, name: &[u8], saved: &InodeRef) -> Try<()> {
         self.clear(&dir.inode, name)?;
         Ok(self.volume.link(saved, &dir.inode, name)?)
     }
 
-    fn set_owner(&self, node: &ImageNode, meta: &Meta) -> Try<()> {
+    fn set_owner(&self, node: &ImageTargetNode, meta: &Meta) -> Try<()> {
         // An image is ours whole: any owner can be given, by any user.
         let change = SetAttr { uid: Some(meta.uid), gid: Some(meta.gid), ..SetAttr::default() };
         self.volume.set_attr(&node.inode, &change)?;
         Ok(())
     }
 
-    fn set_xattr(&self, node: &ImageNode, xattr: &Xattr) -> Try<()> {
+    fn set_xattr(&self, node: &ImageTargetNode, xattr: &Xattr) -> Try<()> {
         match self.volume.xattr_set(&node.inode, &xattr.name, &xattr.value, XattrMode::Any) {
             // A name space that ext4 does not have.
             Err(error) if *error.kind() == ErrorKind::Unsupported => Ok(()),
@@ -154,7 +154,7 @@ impl Target for ImageTarget<'_> {
         }
     }
 
-    fn finish(&self, node: &ImageNode, meta: &Meta) -> Try<()> {
+    fn finish(&self, node: &ImageTargetNode, meta: &Meta) -> Try<()> {
         if let Some(file) = &node.file {
             file.flush()?;
         }

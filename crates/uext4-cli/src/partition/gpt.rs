@@ -19,7 +19,7 @@ const HEADER_LEN: usize = size_of::<GptHeader>();
 const ENTRY_LEN: usize = size_of::<GptEntry>();
 
 /// What stands where a table would.
-pub(super) enum Found {
+pub(super) enum Gpt {
     None,
     /// The mark of a table, but no copy with right checksums.
     Damaged,
@@ -27,15 +27,15 @@ pub(super) enum Found {
 }
 
 /// Looks for a table with sectors of either size: the copy in front first.
-pub(super) fn read(disk: &dyn Device) -> io::Result<Found> {
-    let mut found = Found::None;
+pub(super) fn read(disk: &dyn Device) -> io::Result<Gpt> {
+    let mut found = Gpt::None;
     for is_backup in [false, true] {
         for sector in SECTORS {
             let last = (disk.len() / u64::from(sector)).saturating_sub(1);
             match copy_at(disk, if is_backup { last } else { 1 }, sector)? {
-                Found::Partitions(spans) => return Ok(Found::Partitions(spans)),
-                Found::Damaged => found = Found::Damaged,
-                Found::None => {}
+                Gpt::Partitions(spans) => return Ok(Gpt::Partitions(spans)),
+                Gpt::Damaged => found = Gpt::Damaged,
+                Gpt::None => {}
             }
         }
     }
@@ -43,17 +43,17 @@ pub(super) fn read(disk: &dyn Device) -> io::Result<Found> {
 }
 
 /// The copy whose header is at a sector of the disk.
-fn copy_at(disk: &dyn Device, lba: u64, sector: u32) -> io::Result<Found> {
+fn copy_at(disk: &dyn Device, lba: u64, sector: u32) -> io::Result<Gpt> {
     let at = lba.checked_mul(sector.into());
-    let Some(bytes) = bytes_at(disk, at, HEADER_LEN)? else { return Ok(Found::None) };
+    let Some(bytes) = bytes_at(disk, at, HEADER_LEN)? else { return Ok(Gpt::None) };
     let header = GptHeader::read_from_bytes(&bytes).ok();
     let header = header.filter(|header| header.signature == GptHeader::SIGNATURE);
-    let Some(header) = header else { return Ok(Found::None) };
+    let Some(header) = header else { return Ok(Gpt::None) };
     let is_whole = header.header_size.get() as usize == HEADER_LEN
         && header.header_crc32.get() == header.checksum()
         && header.my_lba.get() == lba;
     let spans = if is_whole { spans(disk, &header, sector)? } else { None };
-    Ok(spans.map_or(Found::Damaged, Found::Partitions))
+    Ok(spans.map_or(Gpt::Damaged, Gpt::Partitions))
 }
 
 /// The partitions, and what lies outside of the usable sectors; `None` where it makes no sense.

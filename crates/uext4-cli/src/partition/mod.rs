@@ -74,9 +74,9 @@ pub(crate) fn read(disk: &dyn Device, sector: Option<u64>) -> Result<Option<Tabl
         // As the kernel does: a GPT behind a record with partitions of its own is a left-over.
         mbr::Record::Partitions(spans) => ("MBR", spans),
         mbr::Record::Protective | mbr::Record::None => match gpt::read(disk)? {
-            gpt::Found::Partitions(spans) => ("GPT", spans),
-            gpt::Found::None if matches!(record, mbr::Record::None) => return Ok(None),
-            gpt::Found::None | gpt::Found::Damaged => {
+            gpt::Gpt::Partitions(spans) => ("GPT", spans),
+            gpt::Gpt::None if matches!(record, mbr::Record::None) => return Ok(None),
+            gpt::Gpt::None | gpt::Gpt::Damaged => {
                 return Err(Why::new("has a GPT partition table that is damaged (both copies)"));
             }
         },

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     outcome.finish()
 }
 
-fn look(path: &ImagePath) -> Result<Listing> {
+fn look(path: &ImagePath) -> Result<FileLayout> {
     let volume = image::volume("extents", &path.image, Access::Read)?;
     let found = resolve(&volume, &path.path, Last::Follow).at("extents", path)?;
     let inode = found.inode();
@@ -69,7 +69,7 @@ fn look(path: &ImagePath) -> Result<Listing> {
         return Err(Why::new("is a special file without blocks").at("extents", path));
     }
     let attr = volume.attr(inode);
-    Ok(Listing {
+    Ok(FileLayout {
         name: path.path.clone(),
         size: attr.size,
         block_size: u64::from(volume.layout().block_size),
@@ -80,7 +80,7 @@ fn look(path: &ImagePath) -> Result<Listing> {
 }
 
 /// Where one file lies.
-struct Listing {
+struct FileLayout {
     name: Vec<u8>,
     /// In bytes.
     size: u64,
@@ -93,16 +93,16 @@ struct Listing {
 }
 
 #[derive(Serialize)]
-struct Shape {
+struct FileLayoutShape {
     path: String,
     size: u64,
     block_size: u64,
     extents_found: u64,
-    extents: Vec<RowShape>,
+    extents: Vec<RunShape>,
 }
 
 #[derive(Serialize)]
-struct RowShape {
+struct RunShape {
     logical: u64,
     physical: u64,
     length: u64,
@@ -111,7 +111,7 @@ struct RowShape {
     flags: Vec<&'static str>,
 }
 
-impl Listing {
+impl FileLayout {
     /// Where a run would lie that did not break with the one before: as far behind it on the device
     /// as in the file. `None` if it lies there, or begins the file, or follows the run before on
     /// the device although not in the file: that needs no seek either.
@@ -187,15 +187,15 @@ impl Listing {
         line.trim_end().to_owned()
     }
 
-    fn shape(&self) -> Shape {
-        let row = |index: usize| RowShape {
+    fn shape(&self) -> FileLayoutShape {
+        let row = |index: usize| RunShape {
             logical: self.runs[index].logical,
             physical: self.runs[index].physical,
             length: self.runs[index].len,
             expected: self.expected(index),
             flags: self.flags(index),
         };
-        Shape {
+        FileLayoutShape {
             path: spec::show(&self.name),
             size: self.size,
             block_size: self.block_size,
@@ -205,7 +205,7 @@ impl Listing {
     }
 }
 
-fn print_extents(listing: &Listing, output: &mut Output) -> Result<()> {
+fn print_extents(listing: &FileLayout, output: &mut Output) -> Result<()> {
     output.bytes(b"File size of ")?;
     output.name(&listing.name)?;
     let blocks = count_words(listing.size.div_ceil(listing.block_size), "block");
@@ -227,14 +227,14 @@ fn count_words(count: u64, noun: &str) -> String {
 mod tests {
     use super::*;
 
-    fn listing(size: u64, runs: &[(u64, u64, u64, bool)]) -> Listing {
+    fn listing(size: u64, runs: &[(u64, u64, u64, bool)]) -> FileLayout {
         let run = |&(logical, physical, len, unwritten): &(u64, u64, u64, bool)| Run {
             logical,
             physical,
             len,
             unwritten,
         };
-        Listing {
+        FileLayout {
             name: b"/f".to_vec(),
             size,
             block_size: 4096,

@@ -67,7 +67,7 @@ fn one_file(args: &Args, volume: &Volume, path: &ImagePath, inode: &InodeRef) ->
     runs.iter().for_each(|run| figures.count(run));
     figures.close(flex_group_blocks(volume));
     let block_size = u64::from(volume.layout().block_size);
-    let file = Row { name: path.path.clone(), figures };
+    let file = FileRow { name: path.path.clone(), figures };
     let mut output = Output::new();
     if args.json {
         let total = figures.shape(block_size);
@@ -171,13 +171,13 @@ impl Figures {
 }
 
 /// One file of a list.
-struct Row {
+struct FileRow {
     name: Vec<u8>,
     figures: Figures,
 }
 
 #[derive(Serialize)]
-struct RowShape {
+struct FileRowShape {
     path: String,
     #[serde(flatten)]
     figures: FiguresShape,
@@ -187,12 +187,12 @@ struct RowShape {
 struct SurveyShape {
     files: u64,
     total: FiguresShape,
-    worst: Vec<RowShape>,
+    worst: Vec<FileRowShape>,
 }
 
-impl Row {
-    fn shape(&self, block_size: u64) -> RowShape {
-        RowShape { path: spec::show(&self.name), figures: self.figures.shape(block_size) }
+impl FileRow {
+    fn shape(&self, block_size: u64) -> FileRowShape {
+        FileRowShape { path: spec::show(&self.name), figures: self.figures.shape(block_size) }
     }
 }
 
@@ -201,7 +201,7 @@ struct Survey {
     block_size: u64,
     files: u64,
     total: Figures,
-    rows: Vec<Row>,
+    rows: Vec<FileRow>,
     /// Rows that are wanted, the worst ones.
     most: usize,
 }
@@ -255,7 +255,7 @@ impl Survey {
                     }
                     FileKind::Regular => {
                         match figures(volume, &inode, best_len, &mut known).at("frag", at()) {
-                            Ok(figures) => survey.add(Row { name, figures }),
+                            Ok(figures) => survey.add(FileRow { name, figures }),
                             Err(failure) => outcome.note(failure),
                         }
                     }
@@ -267,7 +267,7 @@ impl Survey {
         Ok(survey)
     }
 
-    fn add(&mut self, row: Row) {
+    fn add(&mut self, row: FileRow) {
         if row.figures.now == 0 {
             return;
         }
@@ -341,7 +341,7 @@ fn title(what: &str) -> String {
 /// Columns of a name before the figures.
 const NAME_WIDTH: usize = 40;
 
-fn print_row(lead: &[u8], row: &Row, block_size: u64, output: &mut Output) -> Result<()> {
+fn print_row(lead: &[u8], row: &FileRow, block_size: u64, output: &mut Output) -> Result<()> {
     let Figures { now, best, .. } = row.figures;
     output.bytes(lead)?;
     output.name(&row.name)?;

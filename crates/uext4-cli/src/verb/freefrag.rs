@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         chunk => chunk,
     };
-    let mut survey = Survey::new(blocks, block_size, chunk_blocks);
+    let mut survey = FreeSpace::new(blocks, block_size, chunk_blocks);
     scan(&volume, &mut survey).at("freefrag", &image)?;
     let mut output = Output::new();
     if args.json {
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Feeds the survey with all free runs, those that go on over the end of a group as one.
-fn scan(volume: &Volume, survey: &mut Survey) -> std::result::Result<(), Why> {
+fn scan(volume: &Volume, survey: &mut FreeSpace) -> std::result::Result<(), Why> {
     let mut open: Option<(u64, u64)> = None;
     for group in 0..volume.layout().group_count {
         for run in volume.free_runs(GroupNo(group))? {
@@ -84,7 +84,7 @@ fn scan(volume: &Volume, survey: &mut Survey) -> std::result::Result<(), Why> {
 const CLASSES: usize = 32;
 
 /// What is told of free space.
-struct Survey {
+struct FreeSpace {
     blocks: u64,
     block_size: u64,
     chunk_blocks: Option<u64>,
@@ -98,7 +98,7 @@ struct Survey {
 }
 
 #[derive(Serialize)]
-struct Shape {
+struct FreeSpaceShape {
     device: String,
     block_size: u64,
     total_blocks: u64,
@@ -129,7 +129,7 @@ struct Class {
     percent: f64,
 }
 
-impl Survey {
+impl FreeSpace {
     fn new(blocks: u64, block_size: u64, chunk_blocks: Option<u64>) -> Self {
         Self {
             blocks,
@@ -226,8 +226,8 @@ impl Survey {
         lines
     }
 
-    fn shape(&self, device: &str) -> Shape {
-        Shape {
+    fn shape(&self, device: &str) -> FreeSpaceShape {
+        FreeSpaceShape {
             device: device.to_owned(),
             block_size: self.block_size,
             total_blocks: self.blocks,
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_e2freefrag() {
-        let mut survey = Survey::new(40_000, 4096, Some(16));
+        let mut survey = FreeSpace::new(40_000, 4096, Some(16));
         for (start, end) in [(15, 33), (40, 41), (100, 101), (200, 3000), (9000, 39_999)] {
             survey.add(start, end);
         }
@@ -288,7 +288,7 @@ Extent Size Range :  Free extents   Free Blocks  Percent
 
     #[test]
     fn a_full_volume_has_no_division_by_zero() {
-        let survey = Survey::new(100, 1024, None);
+        let survey = FreeSpace::new(100, 1024, None);
         let lines = survey.lines("full");
         assert!(lines.contains(&"Free blocks: 0 (0.0%)".to_owned()));
         assert!(lines.contains(&"Avg. free extent: 0 KB".to_owned()));

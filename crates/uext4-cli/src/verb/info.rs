@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 groups.push(Group::new(&inspected.layout, GroupNo(group), &desc));
             }
         }
-        let shape = Shape {
+        let shape = InfoShape {
             superblock: superblock_json(&inspected.superblock, &inspected.layout),
             journal: journal.as_ref().map(journal_json),
             groups: (!args.header).then_some(groups),
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 #[derive(Serialize)]
-struct Shape {
+struct InfoShape {
     superblock: Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     journal: Option<Value>,

@@ -59,7 +59,7 @@ fn remove(args: &Args, volume: &Volume, path: &ImagePath) -> std::result::Result
 }
 
 /// A directory being emptied: what is left in it, and how it is removed in the end.
-struct Level {
+struct Emptying {
     dir: InodeRef,
     name: Vec<u8>,
     left: Vec<Vec<u8>>,
@@ -97,7 +97,7 @@ fn remove_tree(
     Ok(())
 }
 
-fn level(volume: &Volume, dir: InodeRef, name: &[u8]) -> std::result::Result<Level, Why> {
+fn level(volume: &Volume, dir: InodeRef, name: &[u8]) -> std::result::Result<Emptying, Why> {
     let left = names(volume, &dir)?.into_iter().map(|listed| listed.name).collect();
-    Ok(Level { dir, name: name.to_vec(), left })
+    Ok(Emptying { dir, name: name.to_vec(), left })
 }

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     paths: Vec<OsString>,
 }
 
-struct Found {
+struct FoundFile {
     path: ImagePath,
     attr: Attr,
     target: Option<Vec<u8>>,
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     outcome.finish()
 }
 
-fn look(args: &Args, path: ImagePath) -> Result<Found> {
+fn look(args: &Args, path: ImagePath) -> Result<FoundFile> {
     let volume = image::volume("stat", &path.image, Access::Read)?;
     let last = if args.dereference { Last::Follow } else { Last::Keep };
     let resolved = resolve(&volume, &path.path, last).at("stat", &path)?;
@@ -83,10 +83,10 @@ fn look(args: &Args, path: ImagePath) -> Result<Found> {
         _ => None,
     };
     let xattrs = volume.xattr_list(inode).at("stat", &path)?;
-    Ok(Found { path, attr, target, xattrs })
+    Ok(FoundFile { path, attr, target, xattrs })
 }
 
-fn print(found: &Found, output: &mut Output) -> Result<()> {
+fn print(found: &FoundFile, output: &mut Output) -> Result<()> {
     let attr = &found.attr;
     output.bytes(b"  File: ")?;
     output.name(&found.path.path)?;

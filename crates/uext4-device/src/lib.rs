@@ -58,8 +58,8 @@ mod queue;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
 mod queue_table;
 pub mod reader_slot;
-mod record;
 mod recording;
+mod recording_device;
 #[allow(unsafe_code, reason = "the kernel is given addresses of memory to register")]
 mod ring;
 #[allow(unsafe_code, reason = "the kernel is given addresses of buffers")]
@@ -90,7 +90,7 @@ pub use options::{Access, Caching, FileOptions, MOUNT_OPTIONS, Submission};
 pub use overlay::OverlayDevice;
 pub use published::Published;
 pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
-pub use record::RecordingDevice;
 pub use recording::{Cut, CutKind, Event, Recording, State, States};
+pub use recording_device::RecordingDevice;
 pub use room::{Room, RoomEvent, RoomReading};
 pub use sleep::{SleepHook, about_to_sleep, on_sleep};

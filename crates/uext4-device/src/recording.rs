@@ -1,7 +1,8 @@
 //! A finished recording, and the states that it allows.
 //!
 //! # What
-//! A finished log over a base image. `record` states the fault model; this module applies it.
+//! A finished log over a base image. `recording_device` states the fault model; this module
+//! applies it.
 //!
 //! # Invariants
 //! - A [`State`] of [`Recording::states`] holds every event before its position and none after.
@@ -266,7 +267,7 @@ fn apply(event: &Event, device: &MemoryDevice) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::RecordingDevice;
+    use crate::recording_device::RecordingDevice;
 
     fn bytes(device: &MemoryDevice) -> Vec<u8> {
         let mut all = vec![0; 4];

@@ -15,7 +15,7 @@ use uext4_ondisk::{
     BlockNo, Compat, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, RawSuperblock,
     RoCompat, bitmap,
 };
-use uext4_sim::anatomy::{Anatomy, Seal, Target, bytes};
+use uext4_sim::anatomy::{Anatomy, Seal, Structure, bytes};
 use uext4_sim::shape;
 use uext4_sim::structure_damage::Mutator;
 
@@ -52,11 +52,11 @@ struct Faulty<'a> {
 type Fault = fn(&Faulty<'_>);
 
 impl Faulty<'_> {
-    fn target(&self, wanted: impl Fn(Seal) -> bool) -> &Target {
+    fn target(&self, wanted: impl Fn(Seal) -> bool) -> &Structure {
         self.anatomy.targets.iter().find(|t| wanted(t.seal)).expect("target")
     }
 
-    fn edit_unsealed(&self, target: &Target, edit: impl FnOnce(&mut [u8])) {
+    fn edit_unsealed(&self, target: &Structure, edit: impl FnOnce(&mut [u8])) {
         let mut image = bytes(&self.device, target.at, target.len);
         edit(&mut image);
         self.device.write_at(target.at, &image).expect("memory");
@@ -136,7 +136,7 @@ impl Faulty<'_> {
 
     /// A leaf of the directory with files of their own.
     fn leaf_of_files(&self, edit: impl FnOnce(&mut [u8])) {
-        let is_leaf = |t: &&Target| matches!(t.seal, Seal::DirLeaf(_));
+        let is_leaf = |t: &&Structure| matches!(t.seal, Seal::DirLeaf(_));
         let mut leaves = self.anatomy.targets.iter().filter(is_leaf);
         let target = leaves.find(|t| bytes(&self.device, t.at + 8, 4) == b"file").expect("leaf");
         self.edit_unsealed(target, edit);

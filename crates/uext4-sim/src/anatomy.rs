@@ -49,7 +49,7 @@ pub enum Seal {
 
 /// A structure on the device.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct Structure {
     /// Byte on the device.
     pub at: u64,
     /// Bytes.
@@ -68,7 +68,7 @@ pub struct Anatomy {
     /// Geometry.
     pub layout: Layout,
     /// Every structure.
-    pub targets: Vec<Target>,
+    pub targets: Vec<Structure>,
     /// Inodes in use.
     pub inodes: Vec<Ino>,
     journal: JournalFormat,
@@ -98,7 +98,7 @@ impl Anatomy {
     }
 
     fn add(&mut self, at: u64, len: usize, used: usize, seal: Seal) {
-        self.targets.push(Target { at, len, used: used.min(len), seal, owner: None });
+        self.targets.push(Structure { at, len, used: used.min(len), seal, owner: None });
     }
 
     fn add_block(&mut self, block: BlockNo, seal: Seal) {
@@ -268,7 +268,7 @@ impl Anatomy {
     ///
     /// # Panics
     /// The device cannot be read or written.
-    pub fn seal(&self, device: &MemoryDevice, target: &Target) {
+    pub fn seal(&self, device: &MemoryDevice, target: &Structure) {
         let checksums = &self.layout.checksums;
         let mut image = bytes(device, target.at, target.len);
         match target.seal {
@@ -341,7 +341,7 @@ impl Anatomy {
         }
     }
 
-    fn seal_log_image(&self, device: &MemoryDevice, target: &Target, image: &[u8], tag: u64) {
+    fn seal_log_image(&self, device: &MemoryDevice, target: &Structure, image: &[u8], tag: u64) {
         if self.journal.checksum != JournalChecksum::V3 {
             return;
         }

@@ -39,7 +39,7 @@ const OUTER_MIB: u64 = 400;
 
 /// What came of one round.
 #[derive(Debug)]
-pub struct Round {
+pub struct FreezeRound {
     /// The file system and the moment of the freeze.
     pub what: String,
     /// Whether the copy had transactions to replay.
@@ -80,7 +80,7 @@ impl Drop for Frozen<'_> {
 ///
 /// # Errors
 /// The machinery failed.
-pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, String> {
+pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<FreezeRound, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xf4ee_2e00);
     let block_size = [1024, 4096][rng.random_range(0..2)];
     let features = ["", "orphan_file,metadata_csum_seed"][rng.random_range(0..2)];
@@ -152,7 +152,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
         history.len(),
         marks.len()
     );
-    Ok(Round { what, replayed, faults })
+    Ok(FreezeRound { what, replayed, faults })
 }
 
 fn make(image: &Path, mib: u64, options: &[&str]) -> Result<(), String> {

@@ -27,7 +27,7 @@ const HISTORY: usize = 40;
 
 /// A file system, a mount and a file.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct FsxShape {
     /// What it is called in reports.
     pub name: &'static str,
     /// Bytes per block.
@@ -47,20 +47,25 @@ pub struct Shape {
 }
 
 /// The shapes that a run goes through.
-pub const SHAPES: [Shape; 7] = [
-    Shape { name: "4 KiB blocks", ..PLAIN },
-    Shape { name: "1 KiB blocks, eager write-back", block_size: 1024, dirty_expire_ms: 1, ..PLAIN },
-    Shape { name: "no delayed allocation", delalloc: false, ..PLAIN },
-    Shape {
+pub const SHAPES: [FsxShape; 7] = [
+    FsxShape { name: "4 KiB blocks", ..PLAIN },
+    FsxShape {
+        name: "1 KiB blocks, eager write-back",
+        block_size: 1024,
+        dirty_expire_ms: 1,
+        ..PLAIN
+    },
+    FsxShape { name: "no delayed allocation", delalloc: false, ..PLAIN },
+    FsxShape {
         name: "a long sparse file",
         block_size: 1024,
         file_max: 6 << 20,
         operation_max: 300_000,
         ..PLAIN
     },
-    Shape { name: "whole blocks", align: 4096, dirty_expire_ms: 5, ..PLAIN },
-    Shape { name: "journaled data", data_mode: DataMode::Journal, ..PLAIN },
-    Shape {
+    FsxShape { name: "whole blocks", align: 4096, dirty_expire_ms: 5, ..PLAIN },
+    FsxShape { name: "journaled data", data_mode: DataMode::Journal, ..PLAIN },
+    FsxShape {
         name: "journaled data, a long sparse file",
         data_mode: DataMode::Journal,
         block_size: 1024,
@@ -70,7 +75,7 @@ pub const SHAPES: [Shape; 7] = [
     },
 ];
 
-const PLAIN: Shape = Shape {
+const PLAIN: FsxShape = FsxShape {
     name: "",
     block_size: 4096,
     delalloc: true,
@@ -83,14 +88,14 @@ const PLAIN: Shape = Shape {
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct FsxTally {
     operations: u64,
     bytes_compared: u64,
     reopened: u64,
     crashes: u64,
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FsxTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -105,7 +110,7 @@ impl fmt::Display for Tally {
 
 /// One operation, with what it needs.
 #[derive(Clone, Copy, Debug)]
-enum Operation {
+enum FsxOperation {
     Read { at: u64, len: u64 },
     Write { at: u64, len: u64, fill: u8 },
     Append { len: u64, fill: u8 },
@@ -126,7 +131,7 @@ enum Operation {
 ///
 /// # Errors
 /// The first fault, with the operations before it.
-pub fn run(shape: &Shape, seed: u64, operations: u64) -> Result<Tally, String> {
+pub fn run(shape: &FsxShape, seed: u64, operations: u64) -> Result<FsxTally, String> {
     exercise(shape, seed, operations, false)
 }
 
@@ -134,11 +139,20 @@ pub fn run(shape: &Shape, seed: u64, operations: u64) -> Result<Tally, String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with_injected_fault(shape: &Shape, seed: u64, operations: u64) -> Result<Tally, String> {
+pub fn run_with_injected_fault(
+    shape: &FsxShape,
+    seed: u64,
+    operations: u64,
+) -> Result<FsxTally, String> {
     exercise(shape, seed, operations, true)
 }
 
-fn exercise(shape: &Shape, seed: u64, operations: u64, forgets: bool) -> Result<Tally, String> {
+fn exercise(
+    shape: &FsxShape,
+    seed: u64,
+    operations: u64,
+    forgets: bool,
+) -> Result<FsxTally, String> {
     let mut harness = Harness::new(shape, seed)?;
     let mut rng = StdRng::seed_from_u64(seed);
     let mut history: Vec<String> = Vec::new();
@@ -160,7 +174,7 @@ fn exercise(shape: &Shape, seed: u64, operations: u64, forgets: bool) -> Result<
     harness.finish()
 }
 
-fn pick(shape: &Shape, size: u64, rng: &mut StdRng) -> Operation {
+fn pick(shape: &FsxShape, size: u64, rng: &mut StdRng) -> FsxOperation {
     let aligned = |n: u64| n / shape.align * shape.align;
     // Some that are refused, too.
     let block = if rng.random_bool(0.9) { u64::from(shape.block_size) } else { shape.align };
@@ -174,22 +188,24 @@ fn pick(shape: &Shape, size: u64, rng: &mut StdRng) -> Operation {
     let fill = rng.random_range(1..=255);
     let keep_size = rng.random();
     match rng.random_range(0..1000) {
-        0..240 => Operation::Read { at: inside, len },
-        240..480 => Operation::Write { at, len, fill },
-        480..530 if size + shape.operation_max < shape.file_max => Operation::Append { len, fill },
-        480..600 => Operation::Copy { from: inside, to: at, len },
-        600..700 => Operation::Truncate { to: at },
-        700..780 => Operation::Punch { at: inside, len },
-        780..850 => Operation::Allocate { at, len, keep_size },
-        890..905 => Operation::Collapse { at: blocks(inside), len: blocks(len) },
-        905..920 if size + len < shape.file_max => {
-            Operation::Insert { at: blocks(inside), len: blocks(len) }
+        0..240 => FsxOperation::Read { at: inside, len },
+        240..480 => FsxOperation::Write { at, len, fill },
+        480..530 if size + shape.operation_max < shape.file_max => {
+            FsxOperation::Append { len, fill }
         }
-        850..920 => Operation::Zero { at, len, keep_size },
-        920..960 => Operation::Seek { at: inside },
-        960..980 => Operation::Sync { data_only: rng.random() },
-        980..994 => Operation::Reopen,
-        994..998 => Operation::Remount { crash: false },
-        _ => Operation::Remount { crash: true },
+        480..600 => FsxOperation::Copy { from: inside, to: at, len },
+        600..700 => FsxOperation::Truncate { to: at },
+        700..780 => FsxOperation::Punch { at: inside, len },
+        780..850 => FsxOperation::Allocate { at, len, keep_size },
+        890..905 => FsxOperation::Collapse { at: blocks(inside), len: blocks(len) },
+        905..920 if size + len < shape.file_max => {
+            FsxOperation::Insert { at: blocks(inside), len: blocks(len) }
+        }
+        850..920 => FsxOperation::Zero { at, len, keep_size },
+        920..960 => FsxOperation::Seek { at: inside },
+        960..980 => FsxOperation::Sync { data_only: rng.random() },
+        980..994 => FsxOperation::Reopen,
+        994..998 => FsxOperation::Remount { crash: false },
+        _ => FsxOperation::Remount { crash: true },
     }
 }

@@ -26,7 +26,7 @@ use uext4_device::MemoryDevice;
 
 /// What came of one round.
 #[derive(Debug)]
-pub struct Round {
+pub struct KillRound {
     /// The file system and the moment of the kill.
     pub what: String,
     /// Operations that the load had begun.
@@ -45,7 +45,7 @@ const THREADS: u32 = 4;
 ///
 /// # Errors
 /// The machinery failed, or an operation before the kill.
-pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, String> {
+pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<KillRound, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0111_9999);
     let block_size = [1024, 2048, 4096, 4096][rng.random_range(0..4)];
     let journal_mib = [4, 4, 16][rng.random_range(0..3)];
@@ -86,7 +86,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<Round, Str
         if features.is_empty() { "default features" } else { features },
         delay.as_millis()
     );
-    Ok(Round { what, operations: history.len(), syncs, faults })
+    Ok(KillRound { what, operations: history.len(), syncs, faults })
 }
 
 /// A fresh file system with junk in its free blocks and the load's directories, in a file.

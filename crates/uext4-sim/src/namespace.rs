@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// What stands behind a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NamedNode {
     /// Type.
     pub kind: Kind,
     /// Permission bits.
@@ -37,7 +37,7 @@ pub struct Namespace {
     thread: u32,
     /// Whether new inodes get their owner at once.
     identifies: bool,
-    nodes: BTreeMap<Id, Node>,
+    nodes: BTreeMap<Id, NamedNode>,
     entries: BTreeMap<Place, Id>,
 }
 
@@ -63,12 +63,12 @@ impl Namespace {
 
     /// What stands behind `id`; `None` when its last name has gone.
     #[must_use]
-    pub fn node(&self, id: Id) -> Option<&Node> {
+    pub fn node(&self, id: Id) -> Option<&NamedNode> {
         self.nodes.get(&id)
     }
 
     /// Every node with a name.
-    pub fn nodes(&self) -> impl Iterator<Item = (Id, &Node)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (Id, &NamedNode)> {
         self.nodes.iter().map(|(&id, node)| (id, node))
     }
 
@@ -176,12 +176,12 @@ impl Namespace {
         }
     }
 
-    fn change(&mut self, id: Id, change: impl FnOnce(&mut Node)) {
+    fn change(&mut self, id: Id, change: impl FnOnce(&mut NamedNode)) {
         change(self.nodes.get_mut(&id).expect("a node with a name"));
     }
 
     fn make(&mut self, id: Id, at: &Place, kind: Kind, mode: u16, target: &[u8]) {
-        let node = Node {
+        let node = NamedNode {
             kind,
             mode,
             gid: 0,

@@ -9,22 +9,22 @@
 //! A seed repeats the operations of each thread, not how the threads interleave: a fault that needs
 //! a schedule may take several tries. A plan with one thread comes close to exact.
 
-mod load;
+mod threads;
 
 use crate::broken_syncs::{BrokenSyncs, FlushDropper};
 use crate::category::Category;
 use crate::model::History;
 use crate::oracle::JUNK;
 use crate::volume_target;
-#[cfg(not(feature = "simulate"))]
-use load::fill;
-use load::{Around, Load};
-#[cfg(feature = "simulate")]
-pub(crate) use load::{FILL, fill};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fmt;
 use std::sync::Arc;
+#[cfg(not(feature = "simulate"))]
+use threads::fill;
+#[cfg(feature = "simulate")]
+pub(crate) use threads::{FILL, fill};
+use threads::{Load, Surroundings};
 use uext4::config::{DataMode, DaxMode};
 use uext4::{MountOptions, Volume};
 use uext4_device::{
@@ -242,7 +242,7 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
         _ => recorder.clone(),
     };
     let volume = open(plan.addressed(device), plan.options.clone())?;
-    let around = Around {
+    let around = Surroundings {
         skips_syncs: syncs == BrokenSyncs::SkippedSyncs,
         synced: &|mark| recorder.mark(mark.number()),
         faulty: None,
@@ -317,7 +317,7 @@ pub fn run_failing(plan: &Plan, fault: FaultPlan) -> Result<FailedRun, String> {
         Err(_) => told = true,
         Ok(volume) => {
             let faulty = Some(device.clone());
-            let around = Around { skips_syncs: false, synced: &|_| (), faulty };
+            let around = Surroundings { skips_syncs: false, synced: &|_| (), faulty };
             load.run(&volume, &around)?;
             let aborted = volume.space().journal().is_aborted();
             writable_after_abort = aborted && volume.read_only_reason().is_none();

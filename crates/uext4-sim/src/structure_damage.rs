@@ -12,7 +12,7 @@ use uext4_device::{Device, MemoryDevice};
 use uext4_ondisk::dir_entry::DirBlock;
 use zerocopy::little_endian::U32;
 
-use crate::anatomy::{Anatomy, Seal, Target, bytes};
+use crate::anatomy::{Anatomy, Seal, Structure, bytes};
 
 /// A source of damage; the same seed does the same.
 #[derive(Debug)]
@@ -64,18 +64,18 @@ impl Mutator {
     }
 
     /// Every sort of structure is as likely as every other, however many there are of it.
-    fn choose<'a>(&mut self, anatomy: &'a Anatomy) -> &'a Target {
-        let mut sorts: BTreeMap<u8, Vec<&Target>> = BTreeMap::new();
+    fn choose<'a>(&mut self, anatomy: &'a Anatomy) -> &'a Structure {
+        let mut sorts: BTreeMap<u8, Vec<&Structure>> = BTreeMap::new();
         for target in &anatomy.targets {
             sorts.entry(sort_of(target.seal)).or_default().push(target);
         }
-        let sorts: Vec<Vec<&Target>> = sorts.into_values().collect();
+        let sorts: Vec<Vec<&Structure>> = sorts.into_values().collect();
         let sort = self.pick(&sorts);
-        self.pick::<&Target>(sort)
+        self.pick::<&Structure>(sort)
     }
 
     /// Gives fields of one to four bytes values that are often just wrong enough.
-    fn change_fields(&mut self, device: &MemoryDevice, anatomy: &Anatomy, target: &Target) {
+    fn change_fields(&mut self, device: &MemoryDevice, anatomy: &Anatomy, target: &Structure) {
         let blocks = anatomy.layout.blocks_count;
         let count = if self.one_in(2) { 1 } else { 1 + self.below(4) };
         for _ in 0..count {
@@ -107,10 +107,10 @@ impl Mutator {
     }
 
     /// Copies a part of another structure of the same sort: blocks and names with two owners.
-    fn transplant(&mut self, device: &MemoryDevice, anatomy: &Anatomy, target: &Target) {
+    fn transplant(&mut self, device: &MemoryDevice, anatomy: &Anatomy, target: &Structure) {
         let sort = sort_of(target.seal);
-        let fits = |t: &&Target| sort_of(t.seal) == sort && t.len == target.len;
-        let others: Vec<&Target> = anatomy.targets.iter().filter(fits).collect();
+        let fits = |t: &&Structure| sort_of(t.seal) == sort && t.len == target.len;
+        let others: Vec<&Structure> = anatomy.targets.iter().filter(fits).collect();
         let other = *self.pick(&others);
         let ranges = [(40, 60), (0, 128), (0, target.len), (12, 12), (100, 4), (0, 40)];
         let (from, len) = *self.pick(&ranges);
@@ -121,7 +121,7 @@ impl Mutator {
     }
 
     /// Points a name to another inode: loops, hard links to directories, reserved and free inodes.
-    fn redirect(&mut self, device: &MemoryDevice, anatomy: &Anatomy, target: &Target) {
+    fn redirect(&mut self, device: &MemoryDevice, anatomy: &Anatomy, target: &Structure) {
         let block = bytes(device, target.at, target.len);
         let offsets: Vec<u32> =
             DirBlock::new(&block).live().map_while(|entry| entry.ok().map(|e| e.offset)).collect();

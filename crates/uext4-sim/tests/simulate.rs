@@ -14,15 +14,22 @@ use uext4::{MountOptions, Volume};
 use uext4_device::MemoryDevice;
 use uext4_schedule::{Order, Policy, Settings};
 use uext4_sim::simulate::Case;
-use uext4_sim::simulate::campaign::{Campaign, Workers};
+use uext4_sim::simulate::seed_campaign::{SeedCampaign, Workers};
 
 fn workers() -> Workers {
     Workers { program: PathBuf::from(env!("CARGO_BIN_EXE_uext4-sim")) }
 }
 
-fn campaign(case: Case, seeds: u64) -> Campaign {
+fn campaign(case: Case, seeds: u64) -> SeedCampaign {
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    Campaign { workers: workers(), case, seeds: Some(seeds), time: None, operations: None, jobs }
+    SeedCampaign {
+        workers: workers(),
+        case,
+        seeds: Some(seeds),
+        time: None,
+        operations: None,
+        jobs,
+    }
 }
 
 /// The same seed in three processes: one hash of every decision and every request.
@@ -70,7 +77,7 @@ fn injected_faults_are_found_and_replayed() {
     for &(fault, seeds) in INJECTED {
         let case = Case { seed: 1, fault: Some(fault), ..Case::default() };
         let time = Some(Duration::from_secs(600));
-        let totals = Campaign { time, ..campaign(case, seeds) }.run().unwrap();
+        let totals = SeedCampaign { time, ..campaign(case, seeds) }.run().unwrap();
         let Some((case, faults)) = totals.fault else {
             panic!("{fault:?} was not found in {} seeds", totals.seeds)
         };

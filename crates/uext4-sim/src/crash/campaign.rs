@@ -67,7 +67,7 @@ pub struct Summary {
 }
 
 /// What the workers share.
-struct Progress {
+struct CampaignProgress {
     summary: Summary,
     views: HashSet<u64>,
     /// Jobs begun, by category.
@@ -116,7 +116,7 @@ impl Campaign {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             workers => workers,
         };
-        let progress = Mutex::new(Progress {
+        let progress = Mutex::new(CampaignProgress {
             summary: Summary::default(),
             views: HashSet::new(),
             begun: self.categories.iter().map(|&category| (category, 0)).collect(),
@@ -134,7 +134,7 @@ impl Campaign {
         Ok(Summary { seconds: start.elapsed().as_secs_f64(), ..progress.summary })
     }
 
-    fn work(&self, progress: &Mutex<Progress>) -> Result<(), String> {
+    fn work(&self, progress: &Mutex<CampaignProgress>) -> Result<(), String> {
         loop {
             let is_late = self.effort.until.is_some_and(|until| Instant::now() >= until);
             let Some((category, seed)) = lock(progress).next(self).filter(|_| !is_late) else {
@@ -183,11 +183,11 @@ impl Campaign {
     }
 }
 
-fn lock(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
+fn lock(progress: &Mutex<CampaignProgress>) -> std::sync::MutexGuard<'_, CampaignProgress> {
     progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-impl Progress {
+impl CampaignProgress {
     /// The next job: category and seed.
     fn next(&mut self, campaign: &Campaign) -> Option<(Category, u64)> {
         let states = |category: &Category| {

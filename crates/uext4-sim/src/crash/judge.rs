@@ -113,7 +113,7 @@ pub(super) struct RunJudge<'a> {
 }
 
 /// A volume after its recovery.
-struct Recovered {
+struct RecoveredState {
     device: Arc<MemoryDevice>,
     digest: u128,
 }
@@ -271,12 +271,12 @@ fn open(device: SharedDevice) -> Result<Volume, String> {
 }
 
 /// Opens and closes; `memory` is what `device` stands on.
-fn recover(device: SharedDevice, memory: Arc<MemoryDevice>) -> Result<Recovered, String> {
+fn recover(device: SharedDevice, memory: Arc<MemoryDevice>) -> Result<RecoveredState, String> {
     let volume = open(device)?;
     let closed = volume.clone();
     volume.close().map_err(|error| format!("close: {error}"))?;
     let digest = digest::of_used(&memory, &Used::of(&closed, &memory)?);
-    Ok(Recovered { device: memory, digest })
+    Ok(RecoveredState { device: memory, digest })
 }
 
 /// What a volume at rest shows, and the digest of that.

@@ -18,7 +18,7 @@ use uext4_device::{Access, Device, FileDevice, MemoryDevice, SharedDevice};
 use uext4_ondisk::Ino;
 
 /// A state to judge.
-struct Case {
+struct StateCase {
     device: MemoryDevice,
     marks: Vec<Mark>,
 }
@@ -33,11 +33,11 @@ pub fn judge_image(
     marks: Vec<Mark>,
 ) -> Result<Vec<String>, String> {
     let oracle = Oracle::new().map_err(|error| format!("no folder for images: {error}"))?;
-    let case = Case { device, marks };
+    let case = StateCase { device, marks };
     judge_case(&oracle, history, &case)
 }
 
-fn judge_case(oracle: &Oracle, history: &History, case: &Case) -> Result<Vec<String>, String> {
+fn judge_case(oracle: &Oracle, history: &History, case: &StateCase) -> Result<Vec<String>, String> {
     let put = |device: &MemoryDevice, name| {
         oracle.put(device, name).map_err(|error| format!("cannot put an image down: {error}"))
     };

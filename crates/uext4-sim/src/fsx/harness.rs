@@ -1,6 +1,6 @@
 //! The file beside its model: each operation is done to both.
 
-use super::{NAME, Operation, Shape, Tally};
+use super::{FsxOperation, FsxShape, FsxTally, NAME};
 use crate::oracle::{JUNK, Oracle};
 use std::sync::Arc;
 use uext4::{
@@ -16,11 +16,11 @@ pub(super) struct Harness {
     open: Option<(Volume, OpenFile)>,
     pub(super) model: Vec<u8>,
     block_size: u32,
-    pub(super) tally: Tally,
+    pub(super) tally: FsxTally,
 }
 
 impl Harness {
-    pub(super) fn new(shape: &Shape, seed: u64) -> Result<Harness, String> {
+    pub(super) fn new(shape: &FsxShape, seed: u64) -> Result<Harness, String> {
         // Free blocks hold junk: what is shown without having been written is seen.
         let device = MemoryDevice::new(32 << 20);
         let junk = vec![JUNK; 1 << 20];
@@ -48,7 +48,7 @@ impl Harness {
             open: None,
             model: Vec::new(),
             block_size: shape.block_size,
-            tally: Tally::default(),
+            tally: FsxTally::default(),
         };
         let volume = harness.volume()?;
         let root = volume.root().map_err(say)?;
@@ -73,11 +73,11 @@ impl Harness {
         self.open.as_ref().map(|(_, file)| file).ok_or_else(|| "no volume".to_owned())
     }
 
-    pub(super) fn act(&mut self, operation: Operation) -> Result<(), String> {
+    pub(super) fn act(&mut self, operation: FsxOperation) -> Result<(), String> {
         match operation {
-            Operation::Read { at, len } => return self.compare(at, len),
-            Operation::Write { at, len, fill } => self.write(at, &pattern(len, fill))?,
-            Operation::Append { len, fill } => {
+            FsxOperation::Read { at, len } => return self.compare(at, len),
+            FsxOperation::Write { at, len, fill } => self.write(at, &pattern(len, fill))?,
+            FsxOperation::Append { len, fill } => {
                 let bytes = pattern(len, fill);
                 let (at, written) = self.file()?.append(&bytes).map_err(say)?;
                 if (at, written) != (self.model.len() as u64, bytes.len()) {
@@ -85,55 +85,55 @@ impl Harness {
                 }
                 self.model.extend_from_slice(&bytes);
             }
-            Operation::Copy { from, to, len } => {
+            FsxOperation::Copy { from, to, len } => {
                 let mut bytes = vec![0; len as usize];
                 let read = self.file()?.read_at(from, &mut bytes).map_err(say)?;
                 bytes.truncate(read);
                 self.write(to, &bytes)?;
             }
-            Operation::Truncate { to } => {
+            FsxOperation::Truncate { to } => {
                 let (volume, file) = self.open.as_ref().ok_or("no volume")?;
                 let change = SetAttr { size: Some(to), ..SetAttr::default() };
                 volume.set_attr(file.inode(), &change).map_err(say)?;
                 self.model.resize(to as usize, 0);
             }
-            Operation::Punch { at, len } => {
+            FsxOperation::Punch { at, len } => {
                 self.file()?.allocate(AllocateMode::PunchHole, at, len).map_err(say)?;
                 self.clear(at, len);
             }
-            Operation::Allocate { at, len, keep_size } => {
+            FsxOperation::Allocate { at, len, keep_size } => {
                 let mode = AllocateMode::Allocate { keep_size };
                 self.file()?.allocate(mode, at, len).map_err(say)?;
                 self.extend(at + len, keep_size);
             }
-            Operation::Zero { at, len, keep_size } => {
+            FsxOperation::Zero { at, len, keep_size } => {
                 let mode = AllocateMode::ZeroRange { keep_size };
                 self.file()?.allocate(mode, at, len).map_err(say)?;
                 self.extend(at + len, keep_size);
                 self.clear(at, len);
             }
-            Operation::Collapse { at, len } => {
+            FsxOperation::Collapse { at, len } => {
                 let size = self.model.len() as u64;
                 if self.shift(AllocateMode::CollapseRange, at, len, at + len < size)? {
                     self.model.drain(at as usize..(at + len) as usize);
                 }
             }
-            Operation::Insert { at, len } => {
+            FsxOperation::Insert { at, len } => {
                 let size = self.model.len() as u64;
                 if self.shift(AllocateMode::InsertRange, at, len, at < size)? {
                     let at = at as usize;
                     self.model.splice(at..at, std::iter::repeat_n(0, len as usize));
                 }
             }
-            Operation::Seek { at } => return self.seek(at),
-            Operation::Sync { data_only } => self.file()?.sync(data_only).map_err(say)?,
-            Operation::Reopen => {
+            FsxOperation::Seek { at } => return self.seek(at),
+            FsxOperation::Sync { data_only } => self.file()?.sync(data_only).map_err(say)?,
+            FsxOperation::Reopen => {
                 let (volume, file) = self.open.take().ok_or("no volume")?;
                 file.flush().map_err(say)?;
                 drop(file);
                 self.find(volume)?;
             }
-            Operation::Remount { crash } => self.remount(crash)?,
+            FsxOperation::Remount { crash } => self.remount(crash)?,
         }
         self.check_size()
     }
@@ -250,7 +250,7 @@ impl Harness {
     }
 
     /// Compares the whole file once more, closes, and asks e2fsck where there is one.
-    pub(super) fn finish(mut self) -> Result<Tally, String> {
+    pub(super) fn finish(mut self) -> Result<FsxTally, String> {
         self.remount(false)?;
         if let Some((volume, file)) = self.open.take() {
             drop(file);

@@ -2,7 +2,7 @@
 
 use super::{Floor, Rules, ThreadHistory};
 use crate::content::{self, Content, Effect};
-use crate::namespace::{Namespace, Node};
+use crate::namespace::{NamedNode, Namespace};
 use crate::operation::{How, Id, Kind, Operation, Place, THREAD_SHIFT, thread_of};
 use crate::view::{Seen, View};
 use std::collections::BTreeMap;
@@ -173,7 +173,7 @@ fn compare(names: &Namespace, found: &BTreeMap<&Place, &Seen>, most: usize) -> V
     differences
 }
 
-fn compare_node(id: Id, node: &Node, seen: &Seen) -> Option<String> {
+fn compare_node(id: Id, node: &NamedNode, seen: &Seen) -> Option<String> {
     // Until it is identified a node has the owner and the group of its maker.
     let is_own = if node.identified { seen.uid == id } else { seen.uid >> THREAD_SHIFT == 0 };
     if !is_own {

@@ -1,8 +1,8 @@
 //! What the threads of a life share.
 
-use super::judge::Moment;
+use super::life_judge::Moment;
 use super::medium::Medium;
-use super::plan::{End, LifePlan, Plan};
+use super::plan::{End, LifePlan, SeedPlan};
 use super::tenant::Meeting;
 use super::{Coverage, Report};
 use crate::operation::Operation;
@@ -51,7 +51,7 @@ impl Progress {
 /// What the threads of a life share. None of it is a point of the schedule.
 #[derive(Debug)]
 pub(super) struct Around {
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<SeedPlan>,
     pub(super) life: LifePlan,
     pub(super) number: usize,
     /// Numbers of the callers.

@@ -18,7 +18,7 @@ use std::time::Duration;
 use uext4_schedule::thread;
 
 /// A caller before it starts.
-pub(super) struct Caller {
+pub(super) struct LifeCaller {
     around: Arc<Around>,
     rng: StdRng,
     generator: Generator,
@@ -33,8 +33,8 @@ enum After {
     End,
 }
 
-impl Caller {
-    pub(super) fn new(around: &Arc<Around>, thread: u32) -> Caller {
+impl LifeCaller {
+    pub(super) fn new(around: &Arc<Around>, thread: u32) -> LifeCaller {
         let life = &around.life;
         let seed = around.plan.case.seed;
         let limits = life.limits(around.volume.layout().block_size);
@@ -42,7 +42,7 @@ impl Caller {
         if let Some(scene) = &life.scene {
             generator = generator.of_kinds(&scene.kinds);
         }
-        Caller {
+        LifeCaller {
             around: Arc::clone(around),
             rng: StdRng::seed_from_u64(seed ^ u64::from(thread) << 40 ^ 0xca11),
             generator,

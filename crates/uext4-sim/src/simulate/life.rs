@@ -5,12 +5,12 @@
 //! earlier lives left is part of the volume and must stay as it is, until it is removed.
 
 use super::around::{Around, Moments, Progress};
-use super::caller::Caller;
-use super::judge::Moment;
-use super::judge::{self, Remains};
+use super::caller::LifeCaller;
+use super::life_judge::Moment;
+use super::life_judge::{self, Remains};
 use super::medium::Medium;
 use super::part::Part;
-use super::plan::{End, LifePlan, Plan};
+use super::plan::{End, LifePlan, SeedPlan};
 use super::racer::{ANCHOR, PLAIN, SHARED_FILES, SHARED_FILES_NAME};
 use super::tenant::Meeting;
 use super::{neighbour, tenant};
@@ -30,7 +30,7 @@ use uext4_device::{AddressableDevice, MemoryDevice, SharedDevice};
 use uext4_schedule::thread;
 
 /// All lives of a plan.
-pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<String>> {
+pub(super) fn run(plan: &Arc<SeedPlan>, progress: &Progress) -> Result<(), Vec<String>> {
     let one = |fault: String| vec![fault];
     let mut image = plan.make().map_err(one)?;
     let mut remains = Remains::default();
@@ -40,7 +40,7 @@ pub(super) fn run(plan: &Arc<Plan>, progress: &Progress) -> Result<(), Vec<Strin
         };
         let ended = live(plan, number, &image, &mut remains, progress).map_err(what)?;
         let Some(ended) = ended else { break };
-        let next = judge::judge(plan, number, ended, &mut remains, progress).map_err(what)?;
+        let next = life_judge::judge(plan, number, ended, &mut remains, progress).map_err(what)?;
         progress.change(|report| report.lives += 1);
         match next {
             Some(next) => image = next,
@@ -62,7 +62,7 @@ pub(super) struct Ended {
 }
 
 fn live(
-    plan: &Arc<Plan>,
+    plan: &Arc<SeedPlan>,
     number: usize,
     image: &MemoryDevice,
     remains: &mut Remains,
@@ -109,7 +109,7 @@ fn live(
     let callers: Vec<_> = threads
         .iter()
         .map(|&number| {
-            let caller = Caller::new(&around, number);
+            let caller = LifeCaller::new(&around, number);
             thread::spawn(&format!("caller {number}"), move || caller.run())
         })
         .collect();
@@ -250,7 +250,7 @@ fn directory(owner: u32) -> NewInode {
 
 /// The directories of the callers; what earlier lives left goes, or a part of it.
 fn set_up(
-    plan: &Plan,
+    plan: &SeedPlan,
     number: usize,
     volume: &Volume,
     threads: &[u32],

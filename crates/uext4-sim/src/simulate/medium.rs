@@ -103,7 +103,7 @@ struct Pending {
 const UNDER_WAY: u64 = 1 << 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Read,
     Write,
     Flush,
@@ -275,7 +275,7 @@ impl Medium {
     }
 
     /// A request begins: whether it fails, and how long it takes.
-    fn begin(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
+    fn begin(&self, kind: RequestKind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
         let begun = self.draw(kind, offset, bytes);
         if self.tells {
             let (name, len) = (std::thread::current(), bytes.map_or(0, <[u8]>::len));
@@ -285,7 +285,7 @@ impl Medium {
         begun
     }
 
-    fn draw(&self, kind: Kind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
+    fn draw(&self, kind: RequestKind, offset: u64, bytes: Option<&[u8]>) -> io::Result<Takes> {
         witness(kind as u64 ^ offset << 2);
         bytes.into_iter().for_each(|bytes| witness(hash(bytes)));
         let mut state = self.state.lock();
@@ -306,14 +306,16 @@ impl Medium {
             Some(left) if *left != u32::MAX => *left -= 1,
             _ => {}
         }
-        state.flushes += u64::from(kind == Kind::Flush);
+        state.flushes += u64::from(kind == RequestKind::Flush);
         let (requests, flushes) = (state.requests, state.flushes);
         let is_in = |stretch| match stretch {
             Stretch::Time(begin, end) => (begin..end).contains(&Instant::now()),
             Stretch::Requests(first, end) => (first..end).contains(&requests),
-            Stretch::Flushes(first, end) => kind == Kind::Flush && (first..end).contains(&flushes),
+            Stretch::Flushes(first, end) => {
+                kind == RequestKind::Flush && (first..end).contains(&flushes)
+            }
         };
-        if kind != Kind::Read
+        if kind != RequestKind::Read
             && let Some((stretch, for_space)) = state.failing
             && is_in(stretch)
         {
@@ -321,7 +323,7 @@ impl Medium {
             let error = if for_space { rustix::io::Errno::NOSPC } else { rustix::io::Errno::IO };
             return Err(io::Error::from_raw_os_error(error.raw_os_error()));
         }
-        let most = if kind == Kind::Flush { self.speed.flush } else { self.speed.request };
+        let most = if kind == RequestKind::Flush { self.speed.flush } else { self.speed.request };
         let most = most.as_nanos() as u64;
         let is_slow = state.rng.random_range(0..100) < self.speed.slow_percent;
         let slow = if is_slow { [8, 8, 100][state.rng.random_range(0..3)] } else { 1 };
@@ -392,7 +394,7 @@ impl Medium {
 
     fn write(&self, offset: u64, bytes: Vec<u8>) -> io::Result<u64> {
         self.check(offset, bytes.len() as u64)?;
-        let takes = self.begin(Kind::Write, offset, Some(&bytes))?;
+        let takes = self.begin(RequestKind::Write, offset, Some(&bytes))?;
         let number = self.launch(offset, bytes);
         self.pass(takes)?;
         self.land(number)
@@ -409,7 +411,7 @@ impl Device for Medium {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let takes = self.begin(Kind::Read, offset, None)?;
+        let takes = self.begin(RequestKind::Read, offset, None)?;
         if takes.is_old {
             self.now.read_at(offset, buf)?;
         }
@@ -432,7 +434,7 @@ impl Device for Medium {
         for run in writes {
             let bytes = run.bufs.concat();
             self.check(run.offset, bytes.len() as u64)?;
-            match self.begin(Kind::Write, run.offset, Some(&bytes)) {
+            match self.begin(RequestKind::Write, run.offset, Some(&bytes)) {
                 Ok(takes) => {
                     longest.time = longest.time.max(takes.time);
                     longest.iterations = longest.iterations.max(takes.iterations);
@@ -449,7 +451,7 @@ impl Device for Medium {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let takes = self.begin(Kind::Flush, 0, None)?;
+        let takes = self.begin(RequestKind::Flush, 0, None)?;
         let ended: Vec<u64> = {
             let state = self.state.lock();
             state.pending.iter().filter(|(_, write)| write.has_ended).map(|(n, _)| *n).collect()
@@ -472,7 +474,7 @@ impl Device for Medium {
         if !self.discards {
             return Ok(false);
         }
-        let takes = self.begin(Kind::Discard, offset, None)?;
+        let takes = self.begin(RequestKind::Discard, offset, None)?;
         self.pass(takes)?;
         // It reads as anything until it is written again: as junk, but for the middle of much.
         let part = len.min(SCRIBBLED);

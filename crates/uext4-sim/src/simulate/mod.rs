@@ -23,12 +23,11 @@
 
 mod around;
 mod caller;
-pub mod campaign;
 mod case;
 pub mod coverage;
 mod fault;
-mod judge;
 mod life;
+mod life_judge;
 mod medium;
 mod memory;
 mod neighbour;
@@ -38,13 +37,14 @@ mod plan;
 mod racer;
 mod refuse;
 mod scene;
+pub mod seed_campaign;
 mod tenant;
 
 pub use case::Case;
 pub use coverage::Coverage;
 pub use medium::Medium;
 pub use part::{Part, Parts};
-pub use plan::Plan;
+pub use plan::SeedPlan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn busy(waits: &BTreeMap<Waited, u64>) -> Option<String> {
 #[must_use]
 pub fn run(case: &Case) -> Report {
     uext4::injected_faults::inject(case.fault);
-    let plan = Arc::new(Plan::draw(case));
+    let plan = Arc::new(SeedPlan::draw(case));
     let settings = Settings {
         seed: case.seed ^ 0x5c4e_d01e,
         policy: plan.policy,

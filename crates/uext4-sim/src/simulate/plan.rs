@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::part::{Part, Parts};
-use super::scene::{Failing, Moments, Scene};
+use super::scene::{DrawnMoments, Failing, Scene};
 use super::tenant::Tenancy;
 use crate::category::{CATEGORIES, Category};
 use crate::oracle::JUNK;
@@ -54,7 +54,7 @@ pub(super) struct LifePlan {
     pub(super) recovery_cut: Option<u64>,
     /// When writes fail, and whether for want of space.
     pub(super) failing: Option<(Failing, bool)>,
-    pub(super) moments: Moments,
+    pub(super) moments: DrawnMoments,
 }
 
 /// Speed of the device.
@@ -84,7 +84,7 @@ impl Speed {
 
 /// Everything that a seed draws.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SeedPlan {
     pub(super) case: Case,
     /// Few parts, few files, few kinds of operation, again and again.
     pub(super) is_narrow: bool,
@@ -110,13 +110,13 @@ const FEATURES: &[&str] = &[
     "^metadata_csum,orphan_file",
 ];
 
-impl Plan {
+impl SeedPlan {
     /// The plan of a case. What the case leaves out changes nothing of the rest.
     ///
     /// # Panics
     /// If an ablation is no mount option.
     #[must_use]
-    pub fn draw(case: &Case) -> Plan {
+    pub fn draw(case: &Case) -> SeedPlan {
         let mut rng = StdRng::seed_from_u64(case.seed);
         let is_narrow = rng.random_ratio(3, 5);
         let parts = if is_narrow { Parts::draw_few(&mut rng) } else { Parts::draw(&mut rng) };
@@ -152,7 +152,7 @@ impl Plan {
             })
             .collect();
         let case = case.clone();
-        Plan {
+        SeedPlan {
             case,
             is_narrow,
             parts,
@@ -302,7 +302,7 @@ fn draw_life(
     };
     let failing = (failing, rng.random_bool(0.5));
     let failing = parts.has(Part::WriteErrors).then_some(failing);
-    let moments = Moments::draw(rng);
+    let moments = DrawnMoments::draw(rng);
     LifePlan {
         options,
         ablation,
@@ -324,7 +324,7 @@ fn draw_request(rng: &mut StdRng, block_size: u32) -> u64 {
     rng.random_range(1..most)
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for SeedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let features = if self.format.features.is_empty() { "-" } else { &self.format.features };
         write!(

@@ -10,7 +10,7 @@ use uext4::{
 };
 
 /// What the calls are made on: a directory, and in it an empty one and an empty file.
-struct At<'a> {
+struct Places<'a> {
     volume: &'a Volume,
     root: InodeRef,
     dir: InodeRef,
@@ -18,7 +18,7 @@ struct At<'a> {
     plain: InodeRef,
 }
 
-type Call = fn(&At<'_>) -> Result<(), Error>;
+type RefusedCall = fn(&Places<'_>) -> Result<(), Error>;
 
 const OWNER: Owner = Owner { uid: 0, gid: 0 };
 
@@ -28,7 +28,7 @@ pub(super) fn be_refused(around: &Around, rng: &mut StdRng) -> Result<(), Error>
     let root = volume.root()?;
     let dir = volume.lookup(&root, SHARED_FILES_NAME)?;
     let (anchor, plain) = (volume.lookup(&dir, ANCHOR)?, volume.lookup(&dir, PLAIN)?);
-    let at = At { volume, root, dir, anchor, plain };
+    let at = Places { volume, root, dir, anchor, plain };
     for _ in 0..rng.random_range(1..8) {
         let number = rng.random_range(0..CALLS.len());
         match CALLS[number](&at) {
@@ -46,26 +46,26 @@ fn is_failure(error: &Error) -> bool {
     matches!(error.kind(), Io | Aborted | ReadOnly | Corrupt(_) | Internal | NoSpace)
 }
 
-fn rename(at: &At<'_>, from: &[u8], to: &[u8], mode: RenameMode) -> Result<(), Error> {
+fn rename(at: &Places<'_>, from: &[u8], to: &[u8], mode: RenameMode) -> Result<(), Error> {
     at.volume.rename(&at.dir, from, &at.dir, to, mode)
 }
 
-fn create(at: &At<'_>, name: &[u8], kind: FileKind) -> Result<(), Error> {
+fn create(at: &Places<'_>, name: &[u8], kind: FileKind) -> Result<(), Error> {
     let new = NewInode { kind, mode: 0o600, owner: OWNER, rdev: Default::default() };
     at.volume.create(&at.dir, name, &new).map(drop)
 }
 
-fn allocate(at: &At<'_>, mode: AllocateMode, offset: u64, len: u64) -> Result<(), Error> {
+fn allocate(at: &Places<'_>, mode: AllocateMode, offset: u64, len: u64) -> Result<(), Error> {
     at.volume.open_file(&at.plain)?.allocate(mode, offset, len)
 }
 
-fn set_size(at: &At<'_>, inode: &InodeRef, size: u64) -> Result<(), Error> {
+fn set_size(at: &Places<'_>, inode: &InodeRef, size: u64) -> Result<(), Error> {
     at.volume.set_attr(inode, &SetAttr { size: Some(size), ..SetAttr::default() }).map(drop)
 }
 
 const PREALLOCATE: AllocateMode = AllocateMode::Allocate { keep_size: false };
 
-const CALLS: &[Call] = &[
+const CALLS: &[RefusedCall] = &[
     |at| rename(at, PLAIN, ANCHOR, RenameMode::NoReplace),
     |at| rename(at, PLAIN, ANCHOR, RenameMode::Replace),
     |at| rename(at, ANCHOR, PLAIN, RenameMode::Replace),

@@ -42,7 +42,7 @@ impl Scene {
 /// Moments of a life, right after an operation of a caller, at which the power might have failed:
 /// it goes on, and each image is judged as that of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moments {
+pub(super) struct DrawnMoments {
     /// Behind one of so many operations,
     pub(super) one_of: u32,
     /// of syncs or of all.
@@ -50,11 +50,11 @@ pub(super) struct Moments {
     pub(super) most: usize,
 }
 
-impl Moments {
-    pub(super) fn draw(rng: &mut StdRng) -> Moments {
+impl DrawnMoments {
+    pub(super) fn draw(rng: &mut StdRng) -> DrawnMoments {
         let one_of = [1, 3, 10, 25][rng.random_range(0..4)];
         let most = [0, 2, 4, 8][rng.random_range(0..4)];
-        Moments { one_of, of_syncs: rng.random_ratio(3, 4), most }
+        DrawnMoments { one_of, of_syncs: rng.random_ratio(3, 4), most }
     }
 }
 

@@ -32,12 +32,12 @@ pub struct Scope {
 pub fn trees(one: &Path, other: &Path, scope: Scope) -> Result<Vec<String>, String> {
     let roots = [one.to_owned(), other.to_owned()];
     let (links, differences) = (HashMap::new(), Vec::new());
-    let mut comparison = Comparison { scope, roots, links, differences };
+    let mut comparison = TreeComparison { scope, roots, links, differences };
     comparison.directory(one, other, 0)?;
     Ok(comparison.differences)
 }
 
-struct Comparison {
+struct TreeComparison {
     scope: Scope,
     roots: [PathBuf; 2],
     /// Device and inode of files with several names, to those of the other tree.
@@ -45,7 +45,7 @@ struct Comparison {
     differences: Vec<String>,
 }
 
-impl Comparison {
+impl TreeComparison {
     fn is_full(&self) -> bool {
         self.differences.len() >= DIFFERENCES_MAX
     }

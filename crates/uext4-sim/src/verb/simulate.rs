@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 use uext4::injected_faults::Fault;
-use uext4_sim::simulate::campaign::{Campaign, Workers, work};
-use uext4_sim::simulate::{Case, Parts, Plan};
+use uext4_sim::simulate::seed_campaign::{SeedCampaign, Workers, work};
+use uext4_sim::simulate::{Case, Parts, SeedPlan};
 
 /// Run the whole engine from one seed, and judge what comes of it
 ///
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         jobs => jobs,
     };
     let time = args.seconds.map(Duration::from_secs);
-    let campaign = Campaign {
+    let campaign = SeedCampaign {
         workers: workers.clone(),
         case,
         seeds: args.seeds,
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
 
 /// Runs one case three times, and compares.
 fn replay(workers: &Workers, case: &Case) -> Result<(), String> {
-    println!("{}", Plan::draw(case));
+    println!("{}", SeedPlan::draw(case));
     let first = workers.attempt(case)?;
     println!("trace {:016x}", first.trace);
     for _ in 0..2 {

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use uext4::{MountOptions, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::Ino;
-use uext4_sim::anatomy::{Anatomy, Seal, Target, bytes};
+use uext4_sim::anatomy::{Anatomy, Seal, Structure, bytes};
 
 /// Name of a target and which structures it changes.
 type FuzzTarget = (&'static str, fn(Seal) -> bool);
@@ -46,7 +46,7 @@ const CHANGE_BYTES: usize = 9;
 pub(crate) struct Image {
     base: &'static Base,
     anatomy: &'static Anatomy,
-    wanted: Vec<Target>,
+    wanted: Vec<Structure>,
 }
 
 /// The images of a target: those that have such structures.

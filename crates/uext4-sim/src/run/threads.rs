@@ -36,7 +36,7 @@ pub(crate) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
 }
 
 /// What stands around the threads of a run.
-pub(super) struct Around<'a> {
+pub(super) struct Surroundings<'a> {
     pub(super) skips_syncs: bool,
     /// Told of each sync that has returned.
     pub(super) synced: &'a (dyn Fn(Mark) + Sync),
@@ -107,7 +107,7 @@ impl<'a> Load<'a> {
         recorder.mark(mark.number());
     }
 
-    pub(super) fn run(&mut self, volume: &Volume, around: &Around<'_>) -> Result<(), String> {
+    pub(super) fn run(&mut self, volume: &Volume, around: &Surroundings<'_>) -> Result<(), String> {
         let (plan, clock) = (self.plan, &self.clock);
         let results: Vec<Result<(), String>> = std::thread::scope(|scope| {
             let workers: Vec<_> = self

@@ -3,7 +3,7 @@
 use super::around::Progress;
 use super::life::Ended;
 use super::medium::Medium;
-use super::plan::{LifePlan, Plan, Speed};
+use super::plan::{LifePlan, SeedPlan, Speed};
 use super::racer::{self, SHARED_FILES};
 use crate::crash::{Checker, CheckerAfterErrors, Judge};
 use crate::model::{History, Mark};
@@ -39,7 +39,7 @@ pub(super) struct Moment {
 /// Recovers the image that a life has left and judges it; the image afterwards, if a next life can
 /// go on with it.
 pub(super) fn judge(
-    plan: &Plan,
+    plan: &SeedPlan,
     number: usize,
     ended: Ended,
     remains: &mut Remains,
@@ -120,7 +120,7 @@ fn is_callers(place: &Place) -> bool {
 }
 
 /// Recovers an image and judges it; `earlier` is what lives before left.
-fn examine(plan: &Plan, number: usize, left: Left, earlier: &View, seed: u64) -> Examined {
+fn examine(plan: &SeedPlan, number: usize, left: Left, earlier: &View, seed: u64) -> Examined {
     let life = &plan.lives[number];
     let medium = Arc::new(Medium::new(&left.image, seed, Speed::AT_ONCE, false));
     let Recovered { view, problems, closed } = match recover(medium.clone(), life) {
@@ -149,7 +149,7 @@ fn examine(plan: &Plan, number: usize, left: Left, earlier: &View, seed: u64) ->
 }
 
 /// One image in [`E2FSCK_EVERY`], or with `--e2fsck` all.
-fn is_for_e2fsck(plan: &Plan, number: usize) -> bool {
+fn is_for_e2fsck(plan: &SeedPlan, number: usize) -> bool {
     plan.case.e2fsck || (plan.case.seed + number as u64).is_multiple_of(E2FSCK_EVERY)
 }
 

@@ -10,7 +10,7 @@ use super::case::Case;
 use super::coverage::Coverage;
 use super::fault::is_alike;
 use super::part::Parts;
-use super::plan::Plan;
+use super::plan::SeedPlan;
 use super::run;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub struct Workers {
 
 /// How far a campaign goes.
 #[derive(Clone, Debug)]
-pub struct Campaign {
+pub struct SeedCampaign {
     /// The program.
     pub workers: Workers,
     /// What all runs have in common; its seed is the first.
@@ -71,7 +71,7 @@ pub struct Totals {
 
 /// One run in a process of its own.
 #[derive(Clone, Debug, Default)]
-pub struct Verdict {
+pub struct RunVerdict {
     /// As [`super::Report`] has it; 0 if the process was ended.
     pub trace: u64,
     /// Preemptions of the schedule.
@@ -89,7 +89,7 @@ pub fn work(case: &Case, seeds: u64) -> Result<(), String> {
     for seed in case.seed..case.seed + seeds {
         let case = Case { seed, ..case.clone() };
         if case.verbose {
-            println!("{}", Plan::draw(&case));
+            println!("{}", SeedPlan::draw(&case));
         }
         let report = run(&case);
         coverage.add(&report.coverage);
@@ -114,9 +114,9 @@ impl Workers {
     ///
     /// # Errors
     /// The process cannot be started.
-    pub fn attempt(&self, case: &Case) -> Result<Verdict, String> {
+    pub fn attempt(&self, case: &Case) -> Result<RunVerdict, String> {
         let mut worker = self.start(case, 1, 0)?;
-        let mut verdict = Verdict::default();
+        let mut verdict = RunVerdict::default();
         while let Some(line) = worker.next() {
             match line {
                 Line::Fault(fault) => verdict.faults.push(fault),
@@ -150,7 +150,7 @@ impl Workers {
             }
             Ok(fails)
         };
-        let plan = Plan::draw(case);
+        let plan = SeedPlan::draw(case);
         for lives in 1..plan.lives() {
             let smaller = Case { lives: Some(lives), ..least.clone() };
             if try_case(&mut least, smaller)? {
@@ -223,7 +223,7 @@ fn bisect(
     Ok(())
 }
 
-impl Campaign {
+impl SeedCampaign {
     /// Runs it, to its end or to the first fault.
     ///
     /// # Errors
@@ -360,7 +360,7 @@ impl Drop for Worker {
 }
 
 /// Parts of a case's run, for its shrinking.
-impl Plan {
+impl SeedPlan {
     fn lives(&self) -> usize {
         self.lives.len()
     }

@@ -73,7 +73,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 
 #[derive(Debug)]
 pub(super) struct RwLock<T: ?Sized>(explored::RwLock<T>);
-pub use explored::{RwLockReadGuard, RwLockWriteGuard};
+pub(super) use explored::{RwLockReadGuard, RwLockWriteGuard};
 
 impl<T> RwLock<T> {
     pub(super) const fn new(value: T) -> Self {

@@ -332,9 +332,9 @@ const GROUPS_MAX: usize = 256;
 pub(crate) fn encode(volume: &Volume, nodes: u64) -> Answer<Vec<u8>> {
     let mut snapshot = Snapshot::from(&volume.stats());
     snapshot.levels.0.push(("fuse_nodes".to_owned(), nodes));
-    let groups = volume.group_stats();
+    let groups = volume.space().group_stats();
     snapshot.mb_groups = groups.filter_map(|g| MbGroup::new(&g)).take(GROUPS_MAX).collect();
-    let loaded = usize::try_from(volume.alloc_stats().groups_loaded).unwrap_or(usize::MAX);
+    let loaded = usize::try_from(volume.space().alloc_stats().groups_loaded).unwrap_or(usize::MAX);
     snapshot.mb_groups_left_out = loaded.saturating_sub(snapshot.mb_groups.len());
     snapshot.to_json(BYTES_MAX).map_err(|_| fuser::Errno::EIO.into())
 }

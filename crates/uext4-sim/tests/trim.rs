@@ -208,7 +208,7 @@ fn crash_after_unlink() -> Result<usize, String> {
     volume.sync().unwrap();
     // Waits for the release of what was freed.
     volume.space().journal().commit_all().unwrap();
-    let stats = volume.discard_stats();
+    let stats = volume.space().discards().stats();
     let recording = device.recording();
     volume.abandon();
     let mut with_file = 0;

@@ -3,7 +3,6 @@
 mod ablation;
 mod alloc;
 mod mode;
-mod parse;
 mod table;
 
 pub use ablation::{
@@ -13,6 +12,8 @@ pub use alloc::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
 pub use mode::{Atime, DataMode, DaxMode, OnError};
 pub use table::{ABLATION, OPTIONS};
 pub use uext4_options::OptionError;
+
+use uext4_options::apply;
 
 /// Options of a mount. [`MountOptions::parse`] takes them one word at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +116,18 @@ impl MountOptions {
     /// Smallest cache that the engine can work with, in bytes.
     pub const CACHE_BYTES_MIN: u64 = 8 << 20;
 
+    /// Takes one word of `-o`, as mount(8) and ext4(5) spell it.
+    ///
+    /// # Errors
+    /// An unknown word, a word without its value, or a value out of range.
+    pub fn parse(&mut self, word: &str) -> Result<(), OptionError> {
+        // Access lists are kept in any case; a mount enforces them.
+        if word == "acl" || apply(OPTIONS, self, word)? || apply(ABLATION, self, word)? {
+            return Ok(());
+        }
+        Err(OptionError::unknown(word))
+    }
+
     /// Checks that the options are compatible with each other.
     ///
     /// # Errors
@@ -134,3 +147,6 @@ impl MountOptions {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

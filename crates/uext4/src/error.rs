@@ -97,13 +97,6 @@ impl Error {
         Self { kind, context: context.into(), source: Some(Arc::new(source)) }
     }
 
-    /// A corrupt structure.
-    #[must_use]
-    #[cfg_attr(feature = "simulate", track_caller)]
-    pub fn corrupt(kind: Corrupt) -> Self {
-        Self::new(ErrorKind::Corrupt(Box::new(kind)), String::new())
-    }
-
     /// The kind to match on.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
@@ -190,8 +183,9 @@ impl From<ErrorKind> for Error {
 }
 
 impl From<Corrupt> for Error {
+    #[cfg_attr(feature = "simulate", track_caller)]
     fn from(corrupt: Corrupt) -> Self {
-        Self::corrupt(corrupt)
+        Self::new(ErrorKind::Corrupt(Box::new(corrupt)), String::new())
     }
 }
 

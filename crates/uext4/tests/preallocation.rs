@@ -87,7 +87,7 @@ fn random_writes(size: u64, unit: u64, per_sync: usize, handles: usize) -> (usiz
     let used = before - volume.stat_fs().blocks_free;
     assert!((size / 4096..size / 4096 + 64).contains(&used), "{used} blocks");
     drop((all, file));
-    assert_eq!(volume.preallocation_stats().held, 0, "closed files hold nothing");
+    assert_eq!(volume.space().preallocation_stats().held, 0, "closed files hold nothing");
     finish(volume, &device);
     (extents, pieces)
 }
@@ -163,7 +163,7 @@ fn pieces_are_discarded_when_they_are_needed() {
             file.write_at((n * 7 % 100) * 40_960, &[1; 4096]).unwrap();
             file.sync(true).unwrap();
         }
-        let stats = volume.preallocation_stats();
+        let stats = volume.space().preallocation_stats();
         assert_eq!(stats.held, 6, "each holds blocks around what was written");
         assert_eq!(volume.stat_fs().blocks_free, before - 6, "held blocks are free");
         let full = create(&volume, "full");
@@ -179,7 +179,7 @@ fn pieces_are_discarded_when_they_are_needed() {
             }
         };
         assert_eq!(*error.kind(), ErrorKind::NoSpace);
-        assert!(volume.preallocation_stats().discarded >= 6);
+        assert!(volume.space().preallocation_stats().discarded >= 6);
         // A page that is written reserves itself and five nodes of its tree.
         let left = volume.stat_fs().blocks_available;
         assert!(left <= if allocated { 0 } else { 5 }, "{left} blocks were left unused");
@@ -191,7 +191,11 @@ fn pieces_are_discarded_when_they_are_needed() {
             set_size(&volume, file, 1 << 20);
         }
         drop(full);
-        assert_eq!(volume.preallocation_stats().held, 0, "a file that was cut holds nothing ahead");
+        assert_eq!(
+            volume.space().preallocation_stats().held,
+            0,
+            "a file that was cut holds nothing ahead"
+        );
         drop(holders);
         finish(volume, &device);
     }

@@ -74,7 +74,7 @@ fn side_by_side(words: &str, append: impl Fn(&OpenFile, u64)) -> usize {
     let most = files.iter().map(|file| pieces(&volume, file.inode())).max().unwrap();
     drop((files, root));
     // But for what small files of the two groups share.
-    assert!(volume.preallocation_stats().held <= 2, "closed files hold nothing");
+    assert!(volume.space().preallocation_stats().held <= 2, "closed files hold nothing");
     finish(volume, &device);
     most
 }
@@ -115,7 +115,7 @@ fn preallocations_are_discarded_before_an_allocation_fails() {
         for (n, holder) in (0..).zip(&holders) {
             (0..4).for_each(|i| holder.allocate(GROW, i * 20 * 1024, 20 * 1024).unwrap());
             assert!(
-                volume.preallocation_stats().held > n,
+                volume.space().preallocation_stats().held > n,
                 "an open file that grows holds a preallocation"
             );
         }
@@ -136,7 +136,7 @@ fn preallocations_are_discarded_before_an_allocation_fails() {
         // nodes is not available.
         let left = volume.stat_fs().blocks_available;
         assert!(left <= if written { 5 } else { 0 }, "{left} blocks were left unused");
-        assert!(volume.preallocation_stats().discarded > 0);
+        assert!(volume.space().preallocation_stats().discarded > 0);
         full.sync(false).unwrap();
         // Nobody took what others have: they go on once there is space.
         cut(&volume, &full);
@@ -160,18 +160,18 @@ fn statfs_counts_preallocated_blocks_as_free() {
         file.allocate(GROW, n * 4096, 4096).unwrap();
         assert_eq!(free_blocks(&volume), before - n - 1);
     }
-    assert_eq!(volume.preallocation_stats().held, 1);
+    assert_eq!(volume.space().preallocation_stats().held, 1);
     let second = volume.open_file(file.inode()).unwrap();
     drop(file);
-    assert_eq!(volume.preallocation_stats().held, 1, "it is still open");
+    assert_eq!(volume.space().preallocation_stats().held, 1, "it is still open");
     drop(second);
-    assert_eq!((volume.preallocation_stats().held, free_blocks(&volume)), (0, before - 10));
+    assert_eq!((volume.space().preallocation_stats().held, free_blocks(&volume)), (0, before - 10));
     // What is written back after the last close holds nothing.
     let late = create(&volume, &root, "late");
     late.write_at(0, &[1; 100 << 10]).unwrap();
     drop(late);
     volume.sync().unwrap();
-    assert_eq!(volume.preallocation_stats().held, 0);
+    assert_eq!(volume.space().preallocation_stats().held, 0);
     drop(root);
     finish(volume, &device);
 }
@@ -247,7 +247,7 @@ fn append_and_truncate_reuse_the_same_blocks() {
             cut(&volume, file);
             assert_eq!(free_blocks(&volume), before);
         }
-        let recycled = volume.preallocation_stats().recycled_blocks;
+        let recycled = volume.space().preallocation_stats().recycled_blocks;
         assert!(recycled > 440_000, "only {recycled} of 460,800 blocks went round");
         drop((files, root));
         finish(volume, &device);
@@ -299,7 +299,7 @@ fn recycled_blocks_keep_their_place_in_the_file() {
     file.allocate(GROW, blocks(6), blocks(12)).unwrap();
     assert_eq!(pieces(&volume, file.inode()), 1);
     drop((file, punched));
-    assert_eq!(volume.preallocation_stats().held, 0, "recycled blocks are released");
+    assert_eq!(volume.space().preallocation_stats().held, 0, "recycled blocks are released");
     drop(root);
     finish(volume, &device);
 }

@@ -9,7 +9,7 @@ use super::source::Source;
 
 const OPTION_TABLES: &[&str] = &[
     "crates/uext4/src/config/table.rs",
-    "crates/uext4/src/config/parse.rs",
+    "crates/uext4/src/config.rs",
     "crates/uext4-fuse/src/options.rs",
     "crates/uext4-device/src/options.rs",
 ];

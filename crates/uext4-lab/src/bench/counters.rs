@@ -79,7 +79,7 @@ impl Counters {
             handles: stats.number("handles"),
             commit_us: stats.histogram("commit").map(us),
             log_space_wait_us: (!waits.is_empty()).then(|| waits.iter().sum()),
-            contended: Some(volume.alloc_stats().contended),
+            contended: Some(volume.space().alloc_stats().contended),
             causes: CAUSES.map(|name| stats.number(name)),
             reserved_high_water: stats.number("credits_reserved_high_water"),
             ..self

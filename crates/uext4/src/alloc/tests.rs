@@ -8,9 +8,10 @@ use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
 use super::{AllocStats, Allocation, Criterion, Need, Preallocation, Reservation, Space, as_user};
 use crate::cache::Cache;
+use crate::config::MountOptions;
 use crate::config::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
 use crate::error::Result;
-use crate::journal::{Handle, Journal, JournalConfig, LeftLog, LogLocation, recover};
+use crate::journal::{Handle, Journal, LeftLog, LogLocation, recover};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::process::Command;
@@ -63,7 +64,7 @@ fn harness(options: AllocOptions) -> Option<Harness> {
     let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
     let recovered = recover(&shared, &layout, location, LeftLog::Wipe).unwrap();
     let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
-    let journal = recovered.prepare(&cache, JournalConfig::default()).unwrap();
+    let journal = recovered.prepare(&cache, &MountOptions::default(), 4096).unwrap();
     journal.begin().unwrap();
     let space = Space::open(cache, Arc::clone(&journal), &superblock, &runs, options).unwrap();
     Some(Harness { space, journal, device, superblock })

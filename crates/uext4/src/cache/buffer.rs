@@ -9,13 +9,13 @@
 //! structure has found all of these bytes well formed. Any change resets it, except through
 //! [`BufferState::edit_checked`].
 
-use super::seal::{self, BlockKind};
+use super::seal::BlockKind;
 use crate::error::Result;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{LockRank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use uext4_ondisk::{BlockNo, Tid};
+use uext4_ondisk::{BlockNo, CorruptKind, Place, Tid};
 
 /// A metadata block in memory, shared by all its users.
 #[derive(Debug)]
@@ -125,7 +125,8 @@ impl Buffer {
         if found.is_same_structure(kind) {
             return Ok(());
         }
-        Err(seal::shared_by_kinds(self.block).into())
+        let why = "is claimed by two structures";
+        Err(CorruptKind::Rule { what: "metadata block", why }.at(Place::Block(self.block)).into())
     }
 
     pub(super) fn touch(&self) {

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_marked_inode_is_listed_once_until_it_is_taken() {
-        let budget = Arc::new(PageBudget::new(1 << 20, 4096));
+        let budget = Arc::new(PageBudget::new(1 << 20, 4096, &Arc::default()));
         let mark = |ino| DirtyMark::new(Ino(ino), Arc::clone(&budget));
         let (nine, five) = (mark(9), mark(5));
         for mark in [&nine, &five, &nine] {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_oldest_leave_first() {
-        let budget = Arc::new(PageBudget::new(1 << 20, 4096));
+        let budget = Arc::new(PageBudget::new(1 << 20, 4096, &Arc::default()));
         for ino in [9, 5, 7] {
             DirtyMark::new(Ino(ino), Arc::clone(&budget)).set();
         }

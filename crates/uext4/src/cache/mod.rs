@@ -25,7 +25,7 @@ pub use dirty::{DirtyInodes, DirtyMark, Drain};
 pub(crate) use logged::{CheckpointImage, LoggedImages};
 pub use pages::{Page, PageBudget, PageImage, PageMap};
 pub use seal::{BlockKind, Sealer};
-pub use throttle::{FlusherWork, Paced, Throttle};
+pub use throttle::{Paced, Throttle};
 
 use crate::error::{Error, Result};
 use crate::injected_faults::Fault;

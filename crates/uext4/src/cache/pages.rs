@@ -310,14 +310,15 @@ pub struct PageBudget {
     pages_max: usize,
     dirty_inodes: DirtyInodes,
     throttle: Throttle,
-    spare: SparePages,
+    /// Memory for pages.
+    pub(crate) spare: SparePages,
     invariants: Arc<Invariants>,
 }
 
 impl PageBudget {
     /// A budget of `bytes` in pages of `block_size` bytes.
     #[must_use]
-    pub fn new(bytes: u64, block_size: u32) -> Self {
+    pub fn new(bytes: u64, block_size: u32, invariants: &Arc<Invariants>) -> Self {
         let pages = usize::try_from(bytes / u64::from(block_size)).unwrap_or(usize::MAX).max(64);
         Self {
             pages: AtomicUsize::new(0),
@@ -327,14 +328,8 @@ impl PageBudget {
             dirty_inodes: DirtyInodes::default(),
             throttle: Throttle::new(pages / 32),
             spare: SparePages::new(),
-            invariants: Arc::default(),
+            invariants: Arc::clone(invariants),
         }
-    }
-
-    /// The budget with the volume's reaction to broken invariants.
-    #[must_use]
-    pub fn with_invariants(self, invariants: &Arc<Invariants>) -> Self {
-        Self { invariants: Arc::clone(invariants), ..self }
     }
 
     /// Inodes with something to write back.
@@ -355,29 +350,11 @@ impl PageBudget {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// A page with these bytes, in the memory of an evicted page if there is one.
-    #[must_use]
-    pub fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
-        self.spare.page_of(bytes)
-    }
-
-    /// A page of zeroes, in the memory of an evicted page if there is one.
-    #[must_use]
-    pub fn zeroes(&self, len: usize) -> Arc<[u8]> {
-        self.spare.zeroes(len)
-    }
-
     /// Keeps the memory of a dropped page for the next one, within the budget.
     fn keep_memory(&self, data: Arc<[u8]>) {
         // During eviction the budget is used up, so a sixteenth of it is kept all the same.
         let most = self.pages_max.saturating_sub(self.pages()).max(self.pages_max / 16);
         self.spare.put(data, most);
-    }
-
-    /// Returns memory to the allocator that no page needed for a while. To be called every few
-    /// seconds.
-    pub fn release_unused(&self) {
-        self.spare.release_unused();
     }
 
     /// Pages above the budget.
@@ -447,7 +424,7 @@ mod tests {
     use super::*;
 
     fn map() -> PageMap {
-        let budget = Arc::new(PageBudget::new(64 * 4, 4));
+        let budget = Arc::new(PageBudget::new(64 * 4, 4, &Arc::default()));
         PageMap::new(Arc::new(DirtyMark::new(uext4_ondisk::Ino(12), budget)))
     }
 

@@ -282,8 +282,3 @@ pub(super) fn out_of_range(block: BlockNo, kind: BlockKind) -> Corrupt {
     };
     CorruptKind::Rule { what, why: "lies outside the file system" }.at(Place::Block(block))
 }
-
-pub(super) fn shared_by_kinds(block: BlockNo) -> Corrupt {
-    CorruptKind::Rule { what: "metadata block", why: "is claimed by two structures" }
-        .at(Place::Block(block))
-}

@@ -16,7 +16,7 @@ const RELEASED_SHARE: usize = 4;
 
 /// The pool.
 #[derive(Debug)]
-pub(super) struct SparePages(Mutex<Pool>);
+pub(crate) struct SparePages(Mutex<Pool>);
 
 #[derive(Debug, Default)]
 struct Pool {
@@ -41,13 +41,13 @@ impl SparePages {
     }
 
     /// A page of zeroes.
-    pub(super) fn zeroes(&self, len: usize) -> Arc<[u8]> {
+    pub(crate) fn zeroes(&self, len: usize) -> Arc<[u8]> {
         let spare = self.reuse(len, |room| room.fill(0));
         spare.unwrap_or_else(|| std::iter::repeat_n(0, len).collect())
     }
 
     /// A page with these bytes.
-    pub(super) fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
+    pub(crate) fn page_of(&self, bytes: &[u8]) -> Arc<[u8]> {
         let spare = self.reuse(bytes.len(), |room| room.copy_from_slice(bytes));
         spare.unwrap_or_else(|| bytes.into())
     }
@@ -60,7 +60,7 @@ impl SparePages {
     }
 
     /// Returns a part of the pages that were not needed since the last call to the allocator.
-    pub(super) fn release_unused(&self) {
+    pub(crate) fn release_unused(&self) {
         let unused: Vec<Arc<[u8]>> = {
             let mut pool = self.0.lock();
             let count = pool.fewest.div_ceil(RELEASED_SHARE);

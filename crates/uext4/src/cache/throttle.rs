@@ -66,17 +66,6 @@ struct Waiter {
     wake: Condvar,
 }
 
-/// The reason for which the writeback thread wakes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlusherWork {
-    /// Too much is dirty.
-    Requested,
-    /// The period is over.
-    Period,
-    /// The volume is being closed.
-    End,
-}
-
 impl Throttle {
     /// A throttle that lets `burst_pages` become dirty ahead of what is cleaned.
     #[must_use]
@@ -155,21 +144,15 @@ impl Throttle {
     }
 
     /// Sleeps until writeback is requested, at most `limit`. If writeback is stalled, at most until
-    /// it should be tried again.
-    pub fn wait_for_work(&self, limit: Duration) -> FlusherWork {
+    /// it should be tried again. False if the volume is being closed.
+    pub fn wait_for_work(&self, limit: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.requested && !state.ended {
             let limit = if state.stalled { limit.min(RETRY) } else { limit };
             self.work.wait_for(&mut state, limit);
         }
-        if state.ended {
-            return FlusherWork::End;
-        }
-        if std::mem::take(&mut state.requested) {
-            FlusherWork::Requested
-        } else {
-            FlusherWork::Period
-        }
+        state.requested = false;
+        !state.ended
     }
 
     /// Ends writeback and releases all writers.
@@ -242,7 +225,8 @@ mod tests {
             while throttle.state.lock().waiters.len() < 3 {
                 std::thread::yield_now();
             }
-            assert_eq!(throttle.wait_for_work(LONG), FlusherWork::Requested);
+            let begun = std::time::Instant::now();
+            assert!(throttle.wait_for_work(LONG) && begun.elapsed() < LONG);
             throttle.cleaned(599);
             while throttle.state.lock().waiters.len() > 1 {
                 std::thread::yield_now();
@@ -280,6 +264,6 @@ mod tests {
         throttle.end();
         throttle.cleaned(1);
         assert_eq!(throttle.pace(4096, 1.0, 0, LONG), Paced::Stalled);
-        assert_eq!(throttle.wait_for_work(LONG), FlusherWork::End);
+        assert!(!throttle.wait_for_work(LONG));
     }
 }

@@ -159,12 +159,12 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
             one_of(
                 &["dax"],
                 &[
-                    ("always", |o| o.set_dax(DaxMode::Always)),
-                    ("inode", |o| o.set_dax(DaxMode::Inode)),
-                    ("never", |o| o.set_dax(DaxMode::Never)),
+                    ("always", |o| (o.dax, o.dax_given) = (DaxMode::Always, true)),
+                    ("inode", |o| (o.dax, o.dax_given) = (DaxMode::Inode, true)),
+                    ("never", |o| (o.dax, o.dax_given) = (DaxMode::Never, true)),
                 ],
             ),
-            flag(&["dax"], |o| o.set_dax(DaxMode::Always)),
+            flag(&["dax"], |o| (o.dax, o.dax_given) = (DaxMode::Always, true)),
         ],
         default: "inode",
         help: "which files are used without the page cache",

@@ -5,12 +5,10 @@
 
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
-use crate::config::{AllocOptions, DaxMode};
+use crate::config::{AllocOptions, DaxMode, MountOptions};
 use crate::error::Result;
 use crate::inode::{InodeContext, InodeRef, InodeTable};
-use crate::journal::{
-    FreeSpaceHooks, Handle, Journal, JournalConfig, LeftLog, LogLocation, recover,
-};
+use crate::journal::{FreeSpaceHooks, Handle, Journal, LeftLog, LogLocation, recover};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -107,13 +105,12 @@ impl Harness {
         let runs: Vec<_> = location.runs.iter().map(|&(_, start, len)| (start, len)).collect();
         let recovered = recover(&shared, &layout, location, LeftLog::Wipe).unwrap();
         let cache = Arc::new(Cache::new(shared, Arc::clone(&layout), 64 << 20));
-        let config = JournalConfig::default();
-        let journal = recovered.prepare(&cache, config).unwrap();
+        let journal = recovered.prepare(&cache, &MountOptions::default(), 4096).unwrap();
         journal.begin().unwrap();
         let options = AllocOptions::default();
         let shared = Arc::clone(&cache);
         let space = Space::open(shared, Arc::clone(&journal), &superblock, &runs, options).unwrap();
-        let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size));
+        let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size, &Arc::default()));
         let (space_of, dax) = (Arc::clone(&space), DaxMode::Never);
         let context = InodeContext { cache, space: space_of, budget, dax };
         let inodes = InodeTable::new(context, 1000);

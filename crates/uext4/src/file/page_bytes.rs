@@ -10,9 +10,9 @@ impl FileContext {
     pub(super) fn new_page(&self, at: FileBlock, offset: u64, buf: &[u8]) -> Arc<[u8]> {
         let (bytes, block_size) = (self.overlap(at, at.plus(1), offset, buf), self.block_size());
         if bytes.end - bytes.start == block_size {
-            return self.table.budget().page_of(&buf[within(&bytes, offset)]);
+            return self.table.budget().spare.page_of(&buf[within(&bytes, offset)]);
         }
-        let mut page = self.table.budget().zeroes(block_size as usize);
+        let mut page = self.table.budget().spare.zeroes(block_size as usize);
         self.copy_in(at, Arc::make_mut(&mut page), offset, buf);
         page
     }

@@ -222,7 +222,7 @@ impl PageReader {
             .read_at(start.get() * self.context.block_size(), &mut bytes)
             .map_err(|e| Error::io(format!("reading block {start}"), e))?;
         let (budget, chunks) = (self.context.table.budget(), bytes.chunks_exact(block_size));
-        let mut images: Vec<Arc<[u8]>> = chunks.map(|page| budget.page_of(page)).collect();
+        let mut images: Vec<Arc<[u8]>> = chunks.map(|page| budget.spare.page_of(page)).collect();
         for (at, image) in newer {
             images[at as usize] = image;
         }
@@ -239,7 +239,7 @@ impl PageReader {
         let image = match lookup(inode, at)?.state {
             State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => {
-                self.context.table.budget().zeroes(self.context.block_size() as usize)
+                self.context.table.budget().spare.zeroes(self.context.block_size() as usize)
             }
         };
         inode.pages().map.insert_clean(at, image);

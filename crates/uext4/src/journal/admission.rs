@@ -41,9 +41,7 @@ impl Journal {
     pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
         let rank = RankGuard::enter(LockRank::Handle);
         let need = self.need(credits, self.credits_max)?;
-        if self.is_aborted() {
-            return Err(self.aborted_error());
-        }
+        self.check_not_aborted()?;
         let joined = match self.running_state.join(need, self.credits_max) {
             Ok(joined) => joined,
             Err(_) => {
@@ -68,9 +66,7 @@ impl Journal {
         // Asserts that the thread has no open handle.
         let _rank = RankGuard::enter(LockRank::Handle);
         let need = self.need(credits, self.reserved_max())?;
-        if self.is_aborted() {
-            return Err(self.aborted_error());
-        }
+        self.check_not_aborted()?;
         match self.submit(Request { kind: RequestKind::Reserve, credits: need })? {
             Grant::Reserved => Ok(Reserved { journal: self, credits: need }),
             _ => Err(self.aborted_error()),
@@ -89,7 +85,7 @@ impl Journal {
             let context = format!("a handle of {credits} blocks, at most {most}");
             return Err(Error::new(ErrorKind::Internal, context));
         }
-        Ok(self.config.credits.need(credits, most))
+        Ok(self.config.journal_credits.need(credits, most))
     }
 
     fn note_joined(&self, joined: &RunningState) {
@@ -148,7 +144,7 @@ impl Journal {
 
     /// Ends a handle with `unused` credits.
     pub(super) fn stop(&self, unused: u32) {
-        let returned = self.config.credits.returned(unused);
+        let returned = self.config.journal_credits.returned(unused);
         if Fault::SecondStop.is_injected() {
             self.running_state.leave(0);
         }
@@ -183,9 +179,7 @@ impl<'j> Reserved<'j> {
     pub fn start(mut self) -> Result<Handle<'j>> {
         let rank = RankGuard::enter(LockRank::Handle);
         let journal = self.journal;
-        if journal.is_aborted() {
-            return Err(journal.aborted_error());
-        }
+        journal.check_not_aborted()?;
         let joined = journal.join_queued(RequestKind::StartReserved, self.credits)?;
         journal.note_joined(&joined);
         let credits = std::mem::take(&mut self.credits);
@@ -206,7 +200,7 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if self.credits > 0 {
             let journal = self.journal;
-            let returned = journal.config.credits.returned(self.credits);
+            let returned = journal.config.journal_credits.returned(self.credits);
             let queue = &journal.queue;
             let commit = queue.unreserve(&journal.running_state, self.credits, returned);
             journal.request_commit_of(commit);

@@ -136,9 +136,16 @@ impl WaitBackoff {
 }
 
 impl Journal {
+    /// Least time that a commit for syncs waits for more of them, and the longest; zero: it never
+    /// waits.
+    pub(super) fn batch_times(&self) -> (Duration, Duration) {
+        let time = |us: u32| Duration::from_micros(us.into());
+        (time(self.config.min_batch_time_us), time(self.config.max_batch_time_us))
+    }
+
     /// Waits until enough syncs wait for the commit of `tid`, which syncs requested.
     pub(super) fn gather(&self, batch: &mut CommitBatching, tid: Tid) {
-        let (min, max) = (self.config.min_batch_time, self.config.max_batch_time);
+        let (min, max) = self.batch_times();
         let mut state = self.state.lock();
         if max.is_zero() || !state.is_requested() || !batch.is_worth_it(state.requester, min) {
             return;

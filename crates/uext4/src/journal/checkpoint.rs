@@ -11,8 +11,8 @@
 //! Locking: the checkpoint lock is held for a batch.
 //! Kernel counterpart: `fs/jbd2/checkpoint.c`, which has no thread of its own.
 
-use super::log::Tail;
-use super::{Journal, State};
+use super::log::LogTail;
+use super::{Journal, JournalState};
 use crate::cache::{Cache, CheckpointImage};
 use crate::config::CheckpointMode;
 use crate::error::{Error, Result};
@@ -20,22 +20,13 @@ use crate::sync::atomic::Ordering;
 use crate::sync::stage;
 use crate::sync::time::Instant;
 use uext4_device::WriteRun;
-use uext4_ondisk::Tid;
 
 /// Most blocks in one write of neighbouring blocks.
 const RUN_BLOCKS_MAX: usize = 256;
 
-/// How much one checkpoint writes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CheckpointSize {
-    /// Blocks of a batch, about, because a batch is whole transactions.
-    pub(super) batch_blocks: usize,
-    /// Most blocks that one call gives to the device.
-    pub(super) write_blocks: usize,
-}
-
-/// Large enough to sort and merge, small enough that the tail moves often.
-const SIZE: CheckpointSize = CheckpointSize { batch_blocks: 4096, write_blocks: usize::MAX };
+/// Blocks of a batch, about, because a batch is whole transactions. Large enough to sort and merge,
+/// small enough that the tail moves often.
+const BATCH_BLOCKS: usize = 4096;
 
 impl Journal {
     /// Body of the checkpointer thread.
@@ -66,18 +57,18 @@ impl Journal {
 
     /// Whether enough of the log, or of the memory for images, is in use for the checkpointer to
     /// start.
-    pub(super) fn is_checkpoint_due(&self, state: &State) -> bool {
+    pub(super) fn is_checkpoint_due(&self, state: &JournalState) -> bool {
         self.config.checkpoint == CheckpointMode::Background
             && (self.log_blocks_used(state) > self.map.len() / 4
-                || self.cache.logged().len() > self.config.images_max)
+                || self.cache.logged().len() > self.images_max)
     }
 
-    fn is_at_low_water(&self, state: &State) -> bool {
+    fn is_at_low_water(&self, state: &JournalState) -> bool {
         self.log_blocks_used(state) <= self.map.len() / 8
-            && self.cache.logged().len() <= self.config.images_max / 2
+            && self.cache.logged().len() <= self.images_max / 2
     }
 
-    fn log_blocks_used(&self, state: &State) -> u32 {
+    fn log_blocks_used(&self, state: &JournalState) -> u32 {
         self.map.len() - state.ring.free
     }
 
@@ -111,18 +102,22 @@ impl Journal {
     /// The device failed. The images and the tail stay as they are.
     fn checkpoint(&self) -> Result<usize> {
         let _one = self.checkpoint_lock.lock();
-        let done = self.checkpoint_locked(SIZE);
+        let done = self.checkpoint_locked(BATCH_BLOCKS, usize::MAX);
         stage("");
         done
     }
 
     /// Makes one checkpoint. The caller holds the checkpoint lock.
-    pub(super) fn checkpoint_locked(&self, size: CheckpointSize) -> Result<usize> {
+    pub(super) fn checkpoint_locked(
+        &self,
+        batch_blocks: usize,
+        write_blocks: usize,
+    ) -> Result<usize> {
         let began = Instant::now();
         let logged = self.cache.logged();
-        let batch = logged.begin_batch(size.batch_blocks);
+        let batch = logged.begin_batch(batch_blocks);
         stage("checkpoint: write");
-        let mut parts = batch.chunks(size.write_blocks);
+        let mut parts = batch.chunks(write_blocks);
         let written = parts.try_for_each(|part| write_in_place(&self.cache, part));
         logged.batch_written();
         stage("checkpoint: flush");
@@ -157,21 +152,8 @@ impl Journal {
         Ok(batch.len())
     }
 
-    /// Opens `tid` when the checkpointer has made room for its commit: the log had none when the
-    /// transaction before it was closed.
-    ///
-    /// # Errors
-    /// The journal is aborted before that.
-    pub(super) fn open_when_room(&self, tid: Tid) -> Result<()> {
-        if !self.delegates_opening(tid) {
-            self.wait_for_room()?;
-            self.open_next(tid);
-        }
-        Ok(())
-    }
-
     /// Records the tail in the journal superblock, durably.
-    fn write_tail(&self, tail: Tail) -> Result<()> {
+    fn write_tail(&self, tail: LogTail) -> Result<()> {
         let mut superblock = self.superblock.lock();
         superblock.s_sequence.set(tail.tid.get());
         superblock.s_start.set(tail.start);

@@ -12,10 +12,10 @@
 //! Kernel counterpart: `fs/jbd2/commit.c`.
 
 use super::batching::CommitBatching;
-use super::log::Tail;
+use super::log::LogTail;
 use super::recovery::AbortOnPanic;
 use super::transaction::Transaction;
-use super::{FreeSpaceHooks, Journal, State, later};
+use super::{FreeSpaceHooks, Journal, JournalState, later};
 use crate::cache::{BlockKind, Snapshot};
 use crate::error::Result;
 use crate::injected_faults::Fault;
@@ -24,6 +24,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::stage;
 use crate::sync::time::Instant;
 use std::sync::Arc;
+use std::time::Duration;
 use uext4_ondisk::{RawSuperblock, Tid};
 
 /// A closed transaction on its way to the log. It holds its buffers (in `contents`) until their
@@ -101,7 +102,7 @@ impl Journal {
         // With `checkpoint=inline` the lock is free while `tid` is closed and durable and joiners
         // make room for the next transaction. To commit it again would open it again.
         let is_running = running.tid == tid && !running.closed;
-        let may = batch.is_alone(self.config.min_batch_time) && is_running;
+        let may = batch.is_alone(self.batch_times().0) && is_running;
         if !may || self.is_aborted() {
             return false;
         }
@@ -129,7 +130,8 @@ impl Journal {
 
     /// Waits until the running transaction must be committed. `None` at shutdown.
     fn wait_for_commit_work(&self) -> Option<Cause> {
-        let mut deadline = Instant::now() + self.config.commit_interval;
+        let interval = Duration::from_millis(self.config.commit_interval_ms);
+        let mut deadline = Instant::now() + interval;
         let mut state = self.state.lock();
         loop {
             if state.abort_cause.is_some() || state.shutdown {
@@ -145,7 +147,7 @@ impl Journal {
                 if !self.transaction(tid).lock().is_empty() {
                     return Some(Cause::Timer);
                 }
-                deadline = now + self.config.commit_interval;
+                deadline = now + interval;
                 state = self.state.lock();
                 continue;
             }
@@ -183,7 +185,7 @@ impl Journal {
             self.reopen_empty(tid, contents);
             return Ok(None);
         }
-        self.stats.note_close(self.times(tid).take(closed_ns), self.running_state.load().credits);
+        self.stats.note_close(self.times(tid), closed_ns, self.running_state.load().credits);
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let follows = state.durable.next() == tid;
@@ -256,7 +258,7 @@ impl Journal {
         self.transaction(tid).lock().freed.extend(contents.freed);
         self.times(tid).forget_request();
         // Before the transaction opens again, because a later change needs a request of its own.
-        self.state.lock().forget_requests(&self.sync_waiters);
+        self.forget_requests();
         self.open_next(tid);
         self.sync_waiters.wake(tid);
         if !self.queue.is_empty() {
@@ -287,10 +289,8 @@ impl Journal {
 
     /// Writes the transaction to the log. It is durable when this returns.
     fn write_out(&self, closed: &mut Closed) -> Result<()> {
-        if self.is_aborted() {
-            // The transaction may hold half an operation.
-            return Err(self.aborted_error());
-        }
+        // The transaction may hold half an operation.
+        self.check_not_aborted()?;
         let mut phases = Phases(Instant::now());
         if let Some(data) = self.ordered_data.get().and_then(std::sync::Weak::upgrade) {
             stage("ordered data");
@@ -310,7 +310,7 @@ impl Journal {
         self.stats.log_blocks.fetch_add(blocks.len() as u64, Ordering::Relaxed);
         let commit = self.format.commit_block(closed.tid);
         let mut views: Vec<&[u8]> = blocks.iter().map(|block| &**block).collect();
-        if self.config.async_commit {
+        if self.config.journal_async_commit {
             // Checksums tell a replay whether the whole transaction arrived. The flush comes before
             // any thread is told that the transaction is durable.
             views.push(&commit);
@@ -318,17 +318,15 @@ impl Journal {
         let at = self.map.write(closed.start, &views)?;
         phases.end(&self.stats.log_write);
         stage("log flush");
-        if self.config.async_commit || !Fault::SkippedBarrier.is_injected() {
+        if self.config.journal_async_commit || !Fault::SkippedBarrier.is_injected() {
             self.flush.cover(self.flush.epoch())?;
         }
         phases.end(&self.stats.log_flush);
-        if self.config.async_commit {
+        if self.config.journal_async_commit {
             return Ok(());
         }
-        if self.is_aborted() {
-            // What was found broken meanwhile may be in this transaction.
-            return Err(self.aborted_error());
-        }
+        // What was found broken meanwhile may be in this transaction.
+        self.check_not_aborted()?;
         stage("commit block");
         self.map.write_block(at, &commit, self.config.barrier)?;
         phases.end(&self.stats.commit_block);
@@ -369,17 +367,21 @@ impl Journal {
             self.state.lock().checkpoint_requested = true;
             self.checkpointer_wake.notify_one();
         }
-        if opened_next { Ok(()) } else { self.open_when_room(tid.next()) }
+        if !opened_next && !self.delegates_opening(tid.next()) {
+            self.wait_for_room()?;
+            self.open_next(tid.next());
+        }
+        Ok(())
     }
 
     /// Whether the largest commit fits into the log, and its images into memory.
-    pub(super) fn has_room(&self, state: &State) -> bool {
+    pub(super) fn has_room(&self, state: &JournalState) -> bool {
         let tiny = Fault::TinyLog.is_injected() || Fault::UnsentJoiner.is_injected();
         if tiny && state.ring.free + 1 < self.map.len() {
             return false;
         }
-        let images_limit = 2 * self.config.images_max.max(self.credits_max as usize);
-        state.ring.has_room(self.commit_blocks_max) && self.cache.logged().len() <= images_limit
+        let images_limit = 2 * self.images_max.max(self.credits_max as usize);
+        state.ring.free >= self.commit_blocks_max && self.cache.logged().len() <= images_limit
     }
 
     /// Waits for the checkpointer until there is room.
@@ -397,10 +399,10 @@ impl Journal {
     }
 
     /// Frees the log blocks before a tail that is durable now.
-    pub(super) fn tail_moved(&self, mut tail: Tail) {
+    pub(super) fn tail_moved(&self, mut tail: LogTail) {
         tail.gained += u32::from(Fault::ExtraLogBlock.is_injected());
         self.data.tail_moved(tail.tid);
-        self.state.lock().ring.release(tail.gained);
+        self.state.lock().ring.free += tail.gained;
         self.commit_wake.notify_all();
     }
 }

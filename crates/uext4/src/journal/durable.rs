@@ -9,8 +9,8 @@
 //! falls asleep.
 //! Locking: the lock of the waiters is a leaf, held only to read the event and to fall asleep.
 
-use super::{Journal, State, aborted, later, slot};
-use crate::error::Result;
+use super::{Journal, JournalState, aborted, later, slot};
+use crate::error::{Error, ErrorKind, Result};
 use crate::injected_faults::Fault;
 use crate::stats::WaitFor;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct SyncWaiters {
     waiting: [AtomicU32; 2],
     /// Number of waiting syncs that wakes the committer; 0: none does.
     goal: AtomicU32,
-    /// Copy of `State::requested`.
+    /// Copy of `JournalState::requested`.
     requested: AtomicU32,
     /// Number of times that a transaction was closed, found empty and opened again.
     empty_closes: AtomicU64,
@@ -75,15 +75,6 @@ impl SyncWaiters {
         let waiting = self.waiting[slot(tid)].fetch_add(count, Ordering::SeqCst) + count;
         let goal = self.goal.load(Ordering::SeqCst);
         goal != 0 && waiting >= goal && self.goal.swap(0, Ordering::SeqCst) != 0
-    }
-}
-
-impl State {
-    /// Drops all requests for a commit.
-    pub(super) fn forget_requests(&mut self, syncs: &SyncWaiters) {
-        self.requested = self.durable;
-        syncs.requested.store(self.requested.get(), Ordering::SeqCst);
-        syncs.empty_closes.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -139,6 +130,14 @@ impl Journal {
         Err(self.aborted_error())
     }
 
+    /// Drops all requests for a commit.
+    pub(super) fn forget_requests(&self) {
+        let mut state = self.state.lock();
+        state.requested = state.durable;
+        self.sync_waiters.requested.store(state.requested.get(), Ordering::SeqCst);
+        self.sync_waiters.empty_closes.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Makes all changes so far durable.
     ///
     /// # Errors
@@ -167,7 +166,7 @@ impl Journal {
     }
 
     /// Records that the commit of `tid` is requested.
-    pub(super) fn note_request(&self, state: &mut State, tid: Tid) {
+    pub(super) fn note_request(&self, state: &mut JournalState, tid: Tid) {
         if tid.is_after(state.requested) {
             state.requested = tid;
             state.requester = Some(std::thread::current().id());
@@ -178,11 +177,9 @@ impl Journal {
 
     /// The first cause of the abort, as an error for the current caller.
     #[must_use]
-    pub fn aborted_error(&self) -> crate::error::Error {
-        match &self.state.lock().abort_cause {
-            Some(cause) => aborted(cause),
-            None => crate::error::Error::new(crate::error::ErrorKind::Aborted, String::new()),
-        }
+    pub fn aborted_error(&self) -> Error {
+        let state = self.state.lock();
+        state.abort_cause.as_ref().map_or_else(|| ErrorKind::Aborted.into(), aborted)
     }
 }
 

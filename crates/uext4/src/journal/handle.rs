@@ -32,7 +32,7 @@ pub struct Handle<'j> {
     journal: &'j Journal,
     tid: Tid,
     credits: u32,
-    changed: bool,
+    pub(super) changed: bool,
     _rank: RankGuard,
 }
 
@@ -45,12 +45,6 @@ impl<'j> Handle<'j> {
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.tid
-    }
-
-    /// Whether the handle has changed anything.
-    #[must_use]
-    pub fn has_changed(&self) -> bool {
-        self.changed
     }
 
     /// Takes more credits, so that `credits` are left. False if the transaction has no room for
@@ -153,9 +147,7 @@ impl<'j> Handle<'j> {
     }
 
     fn take_credit(&mut self) -> Result<()> {
-        if self.journal.is_aborted() {
-            return Err(self.journal.aborted_error());
-        }
+        self.journal.check_not_aborted()?;
         if self.credits == 0 && !self.extend_to(1) {
             return Err(self.journal.broken("a handle has credits for its blocks"));
         }

@@ -22,13 +22,12 @@ mod request;
 pub(super) use request::{CommitRequest, Grant, Outcome, Request, RequestKind, Waiter};
 
 use super::ablation::{Delegation, Herd};
-use super::counters::AdmissionStats;
+use super::admission_stats::AdmissionStats;
 use super::packed_state::{PackedState, Refusal};
 use crate::config::JoinMode;
 use crate::stats::{WaitFor, Waits};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{LockRank, Mutex};
-use request::SERVING_ORDER;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use uext4_ondisk::Tid;
@@ -38,14 +37,14 @@ pub(super) struct JoinQueue {
     /// `journal_join=herd`: how joiners wait instead.
     herd: Option<Herd>,
     credits_max: u32,
-    pub(super) inner: Mutex<Inner>,
+    pub(super) inner: Mutex<JoinState>,
     /// Number of waiters. An ending handle reads it to see without the lock that there are none.
     pub(super) len: AtomicUsize,
     pub(super) stats: Arc<AdmissionStats>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct JoinState {
     /// Waiters by [`RequestKind`], oldest first.
     pub(super) queues: [VecDeque<Arc<Waiter>>; 3],
     pub(super) admission: AdmissionState,
@@ -75,7 +74,7 @@ impl JoinQueue {
         stats: Arc<AdmissionStats>,
     ) -> Self {
         let admission = AdmissionState::default();
-        let inner = Inner { queues: Default::default(), admission, delegation: None };
+        let inner = JoinState { queues: Default::default(), admission, delegation: None };
         Self {
             herd: (mode == JoinMode::Herd).then(|| Herd::new(Arc::clone(waits))),
             credits_max,
@@ -137,19 +136,19 @@ impl JoinQueue {
 
     /// Credits came back, a handle ended, or a transaction opened: grants from the heads of the
     /// queues while they fit.
-    pub(super) fn serve(&self, inner: &mut Inner, running: &PackedState) -> CommitRequest {
+    pub(super) fn serve(&self, inner: &mut JoinState, running: &PackedState) -> CommitRequest {
         if let Some(herd) = &self.herd {
             herd.wake();
             return None;
         }
         let mut commit = None;
-        for kind in SERVING_ORDER {
+        for queue in 0..inner.queues.len() {
             let mut at = 0;
-            while let Some(waiter) = inner.queues[kind as usize].get(at) {
+            while let Some(waiter) = inner.queues[queue].get(at) {
                 match self.attempt(&mut inner.admission, running, waiter.request) {
                     Ok(grant) => {
                         waiter.grant(grant);
-                        inner.queues[kind as usize].remove(at);
+                        inner.queues[queue].remove(at);
                     }
                     Err(_) if !self.blocks_others(&inner.admission, waiter.request) => at += 1,
                     Err(cause) => {
@@ -213,7 +212,7 @@ impl JoinQueue {
     }
 
     /// Publishes the number of queued requests.
-    pub(super) fn update_len(&self, inner: &Inner) {
+    pub(super) fn update_len(&self, inner: &JoinState) {
         let len = inner.queues.iter().map(VecDeque::len).sum();
         self.len.store(len, Ordering::Release);
     }
@@ -272,7 +271,7 @@ impl JoinQueue {
     }
 }
 
-impl Inner {
+impl JoinState {
     /// Opens transaction `tid` without serving the queue.
     pub(super) fn open(&mut self, running: &PackedState, tid: Tid) {
         running.open(tid, self.admission.reserved);

@@ -3,7 +3,7 @@
 //! On disk: blocks `first .. end` of the journal inode. The block before `first` holds the journal
 //! superblock.
 //! Invariants: the largest transaction always fits, because the next transaction opens only when
-//! [`Ring::has_room`] says so. Blocks become free only when the tail has durably moved past them.
+//! `Journal::has_room` says so. Blocks become free only when the tail has durably moved past them.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -113,7 +113,7 @@ fn unmapped(at: u32) -> Error {
 
 /// Which blocks of the ring are in use.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct LogRing {
     /// Next block to write.
     pub(super) head: u32,
     /// Blocks not in use.
@@ -125,21 +125,17 @@ pub(super) struct Ring {
 
 /// The start of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tail {
+pub(super) struct LogTail {
     pub(super) tid: Tid,
     pub(super) start: u32,
     /// Blocks that become free when the tail is durably here.
     pub(super) gained: u32,
 }
 
-impl Ring {
+impl LogRing {
     pub(super) fn empty(map: &LogMap) -> Self {
         // One block is never used, so that a full ring differs from an empty one.
         Self { head: map.first, free: map.len() - 1, entries: VecDeque::new() }
-    }
-
-    pub(super) fn has_room(&self, blocks: u32) -> bool {
-        self.free >= blocks
     }
 
     /// Takes blocks for transaction `tid`. Returns the first one; `None` if the ring does not end
@@ -160,7 +156,7 @@ impl Ring {
 
     /// Drops the transactions before `oldest`, or all up to `durable` if there is none, and returns
     /// the new tail. `next` is the id of the transaction that will be written at `head`.
-    pub(super) fn advance(&mut self, oldest: Option<Tid>, durable: Tid, next: Tid) -> Tail {
+    pub(super) fn advance(&mut self, oldest: Option<Tid>, durable: Tid, next: Tid) -> LogTail {
         let mut gained = 0;
         while let Some(&(tid, _, blocks)) = self.entries.front() {
             let needed = match oldest {
@@ -174,7 +170,7 @@ impl Ring {
             self.entries.pop_front();
         }
         let (tid, start) = self.entries.front().map_or((next, self.head), |&(t, s, _)| (t, s));
-        Tail { tid, start, gained }
+        LogTail { tid, start, gained }
     }
 
     /// The oldest transaction in the log that is not fully checkpointed, and its first block.
@@ -183,14 +179,9 @@ impl Ring {
     }
 
     /// Whether the blocks from `tail` to the head are those in use.
-    pub(super) fn holds(&self, map: &LogMap, tail: Tail) -> bool {
+    pub(super) fn holds(&self, map: &LogMap, tail: LogTail) -> bool {
         let used = map.len().checked_sub(1 + self.free + tail.gained);
         used.is_some_and(|used| map.after(tail.start, used) == self.head)
-    }
-
-    /// Frees the blocks before a tail that is durable now.
-    pub(super) fn release(&mut self, gained: u32) {
-        self.free += gained;
     }
 }
 
@@ -223,36 +214,36 @@ mod tests {
     fn a_ring_that_was_damaged_is_noticed() {
         let map = map();
         let ring = || {
-            let mut ring = Ring::empty(&map);
+            let mut ring = LogRing::empty(&map);
             assert_eq!(ring.reserve(&map, Tid(7), 3), Some(1));
             ring
         };
-        let tail = Tail { tid: Tid(7), start: 1, gained: 0 };
+        let tail = LogTail { tid: Tid(7), start: 1, gained: 0 };
         assert!(ring().holds(&map, tail));
         assert_eq!(ring().reserve(&map, Tid(9), 1), None, "a transaction is missing");
         assert_eq!(ring().reserve(&map, Tid(8), 8), None, "there is no room");
-        let head = Ring { head: 5, ..ring() };
+        let head = LogRing { head: 5, ..ring() };
         assert!(!head.holds(&map, tail));
         let mut head = head;
         assert_eq!(head.reserve(&map, Tid(8), 1), None, "the head is elsewhere");
-        let free = |free| Ring { free, ..ring() }.holds(&map, tail);
+        let free = |free| LogRing { free, ..ring() }.holds(&map, tail);
         assert!(!free(8) && !free(6) && !free(11) && free(7));
-        assert!(!ring().holds(&map, Tail { gained: 1, ..tail }));
+        assert!(!ring().holds(&map, LogTail { gained: 1, ..tail }));
     }
 
     #[test]
     fn the_tail_moves_to_the_oldest_transaction_that_is_needed() {
         let map = map();
-        let mut ring = Ring::empty(&map);
+        let mut ring = LogRing::empty(&map);
         assert_eq!(ring.reserve(&map, Tid(7), 3), Some(1));
         assert_eq!(ring.reserve(&map, Tid(8), 2), Some(4));
         assert_eq!(ring.reserve(&map, Tid(9), 2), Some(6));
         let tail = ring.advance(Some(Tid(8)), Tid(9), Tid(10));
-        assert_eq!(tail, Tail { tid: Tid(8), start: 4, gained: 3 });
+        assert_eq!(tail, LogTail { tid: Tid(8), start: 4, gained: 3 });
         // No transaction is needed, but 9 is not durable yet.
         let tail = ring.advance(None, Tid(8), Tid(10));
-        assert_eq!(tail, Tail { tid: Tid(9), start: 6, gained: 2 });
+        assert_eq!(tail, LogTail { tid: Tid(9), start: 6, gained: 2 });
         let tail = ring.advance(None, Tid(9), Tid(10));
-        assert_eq!(tail, Tail { tid: Tid(10), start: 8, gained: 2 });
+        assert_eq!(tail, LogTail { tid: Tid(10), start: 8, gained: 2 });
     }
 }

@@ -14,10 +14,10 @@
 
 mod ablation;
 mod admission;
+mod admission_stats;
 mod batching;
 mod checkpoint;
 mod commit;
-mod counters;
 mod data;
 mod durable;
 mod flush;
@@ -33,7 +33,7 @@ mod stats;
 mod transaction;
 
 pub use admission::Reserved;
-pub use counters::{AdmissionStats, ByCause};
+pub use admission_stats::{AdmissionStats, ByCause};
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;
@@ -42,7 +42,7 @@ pub use recovery::{LeftLog, Recovered, recover};
 pub use stats::{JournalInfo, JournalStats};
 
 use crate::cache::Cache;
-use crate::config::{CheckpointMode, CreditMode, JoinMode, MountOptions};
+use crate::config::MountOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -52,13 +52,12 @@ use batching::CommitBatching;
 use data::LoggedData;
 use durable::SyncWaiters;
 use join::JoinQueue;
-use log::{LogMap, Ring};
+use log::{LogMap, LogRing};
 use packed_state::PackedState;
 use record::RecordFormat;
 use stats::{Clock, TransactionTimes};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
-use std::time::Duration;
 use transaction::Transaction;
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use uext4_ondisk::{BlockNo, GroupNo, Tid};
@@ -101,59 +100,14 @@ impl std::fmt::Debug for AbortObserver {
     }
 }
 
-/// Settings of the journal.
-#[derive(Clone, Copy, Debug)]
-pub struct JournalConfig {
-    /// Age at which a transaction with changes is committed.
-    pub commit_interval: Duration,
-    /// Number of images awaiting checkpoint above which a checkpoint starts, in blocks.
-    pub images_max: usize,
-    /// Least time that a commit for syncs waits for more of them.
-    pub min_batch_time: Duration,
-    /// Longest time that it waits; zero: it never waits.
-    pub max_batch_time: Duration,
-    /// Flush the device where the format needs it.
-    pub barrier: bool,
-    /// Write the commit block together with the rest of the transaction. Ignored if the tags of the
-    /// journal have no checksums.
-    pub async_commit: bool,
-    /// How handles wait to join.
-    pub join: JoinMode,
-    /// How handles count credits.
-    pub credits: CreditMode,
-    /// Which threads free log space.
-    pub checkpoint: CheckpointMode,
-}
-
-impl JournalConfig {
-    /// The settings that mount options ask for.
-    #[must_use]
-    pub fn new(options: &MountOptions, images_max: usize) -> Self {
-        Self {
-            commit_interval: Duration::from_millis(options.commit_interval_ms),
-            images_max,
-            min_batch_time: Duration::from_micros(options.min_batch_time_us.into()),
-            max_batch_time: Duration::from_micros(options.max_batch_time_us.into()),
-            barrier: options.barrier,
-            async_commit: options.journal_async_commit,
-            join: options.journal_join,
-            credits: options.journal_credits,
-            checkpoint: options.checkpoint,
-        }
-    }
-}
-
-impl Default for JournalConfig {
-    fn default() -> Self {
-        Self::new(&MountOptions::default(), 4096)
-    }
-}
-
 /// The journal of a mounted volume.
 #[derive(Debug)]
 pub struct Journal {
     cache: Arc<Cache>,
-    config: JournalConfig,
+    /// Of these, `journal_async_commit` is ignored if the tags of the journal have no checksums.
+    config: MountOptions,
+    /// Number of images awaiting checkpoint above which a checkpoint starts, in blocks.
+    images_max: usize,
     running_state: PackedState,
     queue: JoinQueue,
     /// File data that a replay of the log may write.
@@ -169,7 +123,7 @@ pub struct Journal {
     /// Serialises checkpoints.
     checkpoint_lock: Mutex<()>,
     flush: FlushGate,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// Copy of `state.durable` for readers without the lock.
     durable: AtomicU32,
     aborted: AtomicBool,
@@ -193,8 +147,8 @@ pub struct Journal {
 }
 
 #[derive(Debug)]
-struct State {
-    ring: Ring,
+struct JournalState {
+    ring: LogRing,
     /// Latest durable transaction.
     durable: Tid,
     /// Latest transaction whose commit is requested.
@@ -208,7 +162,7 @@ struct State {
     abort_cause: Option<Error>,
 }
 
-impl State {
+impl JournalState {
     /// Whether a requested commit is not done yet.
     fn is_requested(&self) -> bool {
         self.requested.is_after(self.durable)
@@ -236,7 +190,7 @@ impl Journal {
     ) -> Result<T> {
         let result = operation(&mut handle);
         if let Err(error) = &result
-            && handle.has_changed()
+            && handle.changed
         {
             self.abort(error.clone());
         }
@@ -362,6 +316,11 @@ impl Journal {
             return self.aborted_error();
         }
         self.cache.invariants().broken(what)
+    }
+
+    /// Fails if the journal is aborted.
+    fn check_not_aborted(&self) -> Result<()> {
+        if self.is_aborted() { Err(self.aborted_error()) } else { Ok(()) }
     }
 
     /// Wakes the journal's threads to look at the state again.

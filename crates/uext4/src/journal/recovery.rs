@@ -12,13 +12,14 @@ use super::data::LoggedData;
 use super::durable::SyncWaiters;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
-use super::log::{LogMap, Ring};
+use super::log::{LogMap, LogRing};
 use super::packed_state::{CREDITS_MAX, PackedState};
 use super::record::RecordFormat;
 use super::stats::{Clock, JournalStats};
 use super::transaction::Transaction;
-use super::{FlushGate, Journal, JournalConfig, State};
+use super::{FlushGate, Journal, JournalState};
 use crate::cache::Cache;
+use crate::config::MountOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Waits;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -191,7 +192,12 @@ impl Recovered {
     ///
     /// # Errors
     /// A journal that is too small.
-    pub fn prepare(self, cache: &Arc<Cache>, config: JournalConfig) -> Result<Arc<Journal>> {
+    pub fn prepare(
+        self,
+        cache: &Arc<Cache>,
+        options: &MountOptions,
+        images_max: usize,
+    ) -> Result<Arc<Journal>> {
         let Self { location, mut superblock, next_tid, last_commit_secs, .. } = self;
         let layout = cache.layout();
         let (first, end) = (superblock.s_first.get(), superblock.s_maxlen.get());
@@ -200,18 +206,16 @@ impl Recovered {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         // Only the checksums of the tags tell a torn transaction from a whole one.
-        let config = JournalConfig {
-            async_commit: config.async_commit && layout.has_metadata_csum(),
-            ..config
-        };
-        set_features(&mut superblock, layout, config.async_commit);
+        let mut config = options.clone();
+        config.journal_async_commit &= layout.has_metadata_csum();
+        set_features(&mut superblock, layout, config.journal_async_commit);
         superblock.s_start.set(first);
         superblock.s_sequence.set(next_tid.get());
         superblock.s_errno.set(0);
         let block_size = layout.block_size as usize;
         let map = LogMap::new(cache.device().clone(), block_size, location.runs, first, end);
         let format = RecordFormat::new(superblock.format(), last_commit_secs);
-        Ok(Journal::assemble(cache, config, map, format, superblock, next_tid))
+        Ok(Journal::assemble(cache, config, images_max, map, format, superblock, next_tid))
     }
 }
 
@@ -237,8 +241,8 @@ impl Journal {
         let map = LogMap::new(cache.device().clone(), block_size, Vec::new(), 0, LOG_BLOCKS_MIN);
         let superblock = RawJournalSuperblock::zeroed();
         let format = RecordFormat::new(superblock.format(), 0);
-        let config = JournalConfig { images_max: 0, ..JournalConfig::default() };
-        let journal = Self::assemble(cache, config, map, format, superblock, Tid(1));
+        let config = MountOptions::default();
+        let journal = Self::assemble(cache, config, 0, map, format, superblock, Tid(1));
         journal.aborted.store(true, Ordering::SeqCst);
         journal.state.lock().abort_cause = Some(Error::new(ErrorKind::ReadOnly, String::new()));
         journal
@@ -246,22 +250,23 @@ impl Journal {
 
     fn assemble(
         cache: &Arc<Cache>,
-        config: JournalConfig,
+        config: MountOptions,
+        images_max: usize,
         map: LogMap,
         format: RecordFormat,
         superblock: RawJournalSuperblock,
         tid: Tid,
     ) -> Arc<Self> {
         // A transaction is in memory as a whole.
-        let in_memory = u32::try_from(config.images_max).unwrap_or(u32::MAX);
+        let in_memory = u32::try_from(images_max).unwrap_or(u32::MAX);
         let credits_max = (map.len() / TRANSACTION_SHARE)
             .min(CREDITS_MAX / 2)
             .min(in_memory.max(CREDITS_IN_MEMORY_MIN));
         // Every credit may become an image or a revoke record. The superblock takes no credit.
         let most = credits_max as usize + 1;
         let durable = Tid(tid.get().wrapping_sub(1));
-        let state = State {
-            ring: Ring::empty(&map),
+        let state = JournalState {
+            ring: LogRing::empty(&map),
             durable,
             requested: durable,
             requester: None,
@@ -274,9 +279,9 @@ impl Journal {
         let admission = Arc::clone(&stats.admission);
         let journal = Arc::new(Self {
             cache: Arc::clone(cache),
-            config,
+            images_max,
             running_state: PackedState::new(tid),
-            queue: JoinQueue::new(config.join, &waits, credits_max, admission),
+            queue: JoinQueue::new(config.journal_join, &waits, credits_max, admission),
             data: LoggedData::default(),
             transactions: [(), ()]
                 .map(|()| Mutex::new(LockRank::Transaction, Transaction::default())),
@@ -292,6 +297,7 @@ impl Journal {
                 Arc::clone(&stats),
                 Arc::clone(&waits),
             ),
+            config,
             map,
             format,
             superblock: Mutex::new(LockRank::Journal, superblock),
@@ -397,9 +403,7 @@ impl Journal {
     }
 
     fn empty_log(&self) -> Result<()> {
-        if self.is_aborted() {
-            return Err(self.aborted_error());
-        }
+        self.check_not_aborted()?;
         self.commit_all()?;
         let balanced = self.free_space_hooks().is_none_or(|space| space.is_balanced());
         self.check(balanced, "reserved and allocated blocks fit into the free ones")?;

@@ -6,7 +6,7 @@
 //! Invariants: the engine depends on none of these values, except that the length of a commit's
 //! wait depends on [`JournalStats::average_commit`].
 
-use super::counters::AdmissionStats;
+use super::admission_stats::AdmissionStats;
 use crate::stats::Histogram;
 use crate::sync::time::Instant;
 use std::sync::Arc;
@@ -131,16 +131,18 @@ impl JournalStats {
         self.average_commit_ns.store(average, Ordering::Relaxed);
     }
 
-    /// Records the close of a transaction that has something to log.
-    pub(super) fn note_close(&self, ran: RunTimes, credits: u32) {
+    /// Records the close, at `closed`, of a transaction that has something to log. Resets its
+    /// times.
+    pub(super) fn note_close(&self, times: &TransactionTimes, closed: u64, credits: u32) {
         let add = |counter: &AtomicU64, value: u64| counter.fetch_add(value, Ordering::Relaxed);
+        let take = |time: &AtomicU64| time.swap(0, Ordering::Relaxed);
+        let since = |at: u64| if at == 0 { 0 } else { closed.saturating_sub(at) };
         add(&self.blocks, u64::from(credits));
-        add(&self.running_ns, nanos(ran.running));
-        add(&self.waiting_ns, nanos(ran.longest_wait));
-        if let Some(delay) = ran.request_delay {
-            add(&self.requested, 1);
-            add(&self.request_delay_ns, nanos(delay));
-        }
+        add(&self.running_ns, since(take(&times.started)));
+        add(&self.waiting_ns, take(&times.longest_wait_ns));
+        let requested = take(&times.requested);
+        add(&self.requested, u64::from(requested != 0));
+        add(&self.request_delay_ns, since(requested));
     }
 
     /// The averages. `blocks_max` is the size of the largest transaction.
@@ -181,14 +183,6 @@ pub(super) struct TransactionTimes {
     longest_wait_ns: AtomicU64,
 }
 
-/// The durations of a transaction, taken when it closes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RunTimes {
-    pub(super) running: Duration,
-    pub(super) request_delay: Option<Duration>,
-    pub(super) longest_wait: Duration,
-}
-
 impl TransactionTimes {
     /// Records that a handle joins.
     pub(super) fn note_start(&self, clock: &Clock) {
@@ -219,16 +213,6 @@ impl TransactionTimes {
     /// Forgets the request, because the transaction was found empty and opens again.
     pub(super) fn forget_request(&self) {
         self.requested.store(0, Ordering::Relaxed);
-    }
-
-    /// Takes the durations of the transaction, which was closed at `now`, and resets the times.
-    pub(super) fn take(&self, now: u64) -> RunTimes {
-        let since = |at: u64| (at != 0).then(|| Duration::from_nanos(now.saturating_sub(at)));
-        RunTimes {
-            running: since(self.started.swap(0, Ordering::Relaxed)).unwrap_or_default(),
-            request_delay: since(self.requested.swap(0, Ordering::Relaxed)),
-            longest_wait: Duration::from_nanos(self.longest_wait_ns.swap(0, Ordering::Relaxed)),
-        }
     }
 }
 
@@ -276,16 +260,23 @@ mod tests {
 
     #[test]
     fn times_start_again_with_each_transaction() {
-        let times = TransactionTimes::default();
+        let (times, stats) = (TransactionTimes::default(), JournalStats::default());
         let clock = Clock::new();
+        let counted = || {
+            [&stats.running_ns, &stats.waiting_ns, &stats.requested]
+                .map(|counter| counter.load(Ordering::Relaxed))
+        };
         times.note_request(&clock);
-        assert_eq!(times.take(clock.now()).running, Duration::ZERO);
+        stats.note_close(&times, clock.now(), 0);
+        assert_eq!(counted(), [0, 0, 1]);
+        let delay = stats.request_delay_ns.load(Ordering::Relaxed);
         times.note_start(&clock);
         times.note_wait(Duration::from_nanos(7));
         let started = times.started().unwrap();
-        let ran = times.take(started + 90);
-        assert_eq!(ran.running, Duration::from_nanos(90));
-        assert_eq!((ran.request_delay, ran.longest_wait), (None, Duration::from_nanos(7)));
-        assert_eq!(times.take(started).longest_wait, Duration::ZERO);
+        stats.note_close(&times, started + 90, 0);
+        assert_eq!(counted(), [90, 7, 1]);
+        stats.note_close(&times, started, 0);
+        assert_eq!(counted(), [90, 7, 1]);
+        assert_eq!(stats.request_delay_ns.load(Ordering::Relaxed), delay);
     }
 }

@@ -137,15 +137,6 @@ pub struct SampledReading {
     pub timed: Reading,
 }
 
-impl SampledReading {
-    /// The values of a histogram that has all calls.
-    #[must_use]
-    pub fn of_all(histogram: &Histogram) -> Self {
-        let timed = histogram.read();
-        Self { calls: timed.count, timed }
-    }
-}
-
 /// The calls on files of a volume.
 #[derive(Debug, Default)]
 pub struct Calls {

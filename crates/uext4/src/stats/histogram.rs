@@ -116,7 +116,7 @@ impl Reading {
         for (index, count) in self.counts.iter().enumerate() {
             below += count;
             if below >= rank {
-                return upper(index) - 1;
+                return lower(index + 1) - 1;
             }
         }
         0
@@ -167,13 +167,9 @@ impl Reading {
     /// The values added after `earlier` was read.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let earlier_counts = earlier.counts.iter().chain(std::iter::repeat(&0));
-        let counts: Vec<u64> = self
-            .counts
-            .iter()
-            .zip(earlier_counts)
-            .map(|(now, then)| now.saturating_sub(*then))
-            .collect();
+        let before = |at: usize| earlier.counts.get(at).copied().unwrap_or(0);
+        let numbered = self.counts.iter().enumerate();
+        let counts: Vec<u64> = numbered.map(|(at, now)| now.saturating_sub(before(at))).collect();
         let count = counts.iter().sum();
         Self { counts, count, sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns) }
     }
@@ -204,10 +200,6 @@ fn lower(index: usize) -> u64 {
     (STEPS + index % STEPS) << shift
 }
 
-fn upper(index: usize) -> u64 {
-    lower(index + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +208,7 @@ mod tests {
     fn buckets_have_no_gaps() {
         for index in 0..BUCKETS {
             assert_eq!(bucket(lower(index)), index);
-            assert_eq!(bucket(upper(index) - 1), index);
+            assert_eq!(bucket(lower(index + 1) - 1), index);
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }

@@ -17,10 +17,8 @@ type Job = Box<dyn FnOnce(&dyn Fn()) + Send>;
 static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(LockRank::Leaf, Vec::new());
 
 /// See [`std::thread::Builder`].
-#[derive(Debug, Default)]
-pub(crate) struct Builder {
-    name: Option<String>,
-}
+#[derive(Debug)]
+pub(crate) struct Builder(std::thread::Builder);
 
 /// See [`std::thread::JoinHandle`].
 #[derive(Debug)]
@@ -28,12 +26,12 @@ pub(crate) struct JoinHandle<T>(Mutex<Receiver<std::thread::Result<T>>>);
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self(std::thread::Builder::new())
     }
 
     /// The name of the thread if a new one starts. A kept thread keeps its name.
     pub(crate) fn name(self, name: String) -> Self {
-        Self { name: Some(name) }
+        Self(self.0.name(name))
     }
 
     /// Runs `body` on an idle thread, or on a new one.
@@ -60,11 +58,7 @@ impl Builder {
     fn start(self) -> io::Result<Sender<Job>> {
         let (jobs, waiting) = channel::<Job>();
         let own = jobs.clone();
-        let mut builder = std::thread::Builder::new();
-        if let Some(name) = self.name {
-            builder = builder.name(name);
-        }
-        builder.spawn(move || {
+        self.0.spawn(move || {
             for job in waiting {
                 job(&|| IDLE.lock().push(own.clone()));
             }

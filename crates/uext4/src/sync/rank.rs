@@ -128,13 +128,6 @@ mod held {
     }
 }
 
-/// Tells the simulation which lock the thread may wait for now.
-fn note_wait(rank: LockRank) {
-    #[cfg(feature = "simulate")]
-    uext4_schedule::about(rank.name());
-    let _ = rank;
-}
-
 /// Tells the simulation that the thread waits for a condition.
 pub(super) fn note_condition_wait() {
     #[cfg(feature = "simulate")]
@@ -166,7 +159,8 @@ impl RankGuard {
     #[must_use]
     pub fn enter(rank: LockRank) -> Self {
         let guard = Self::push(rank, true);
-        note_wait(rank);
+        #[cfg(feature = "simulate")]
+        uext4_schedule::about(rank.name());
         guard
     }
 

@@ -1,13 +1,17 @@
 //! Threads of the engine.
 
+#[cfg(feature = "shuttle")]
+use shuttle::thread as imp;
+#[cfg(not(any(feature = "shuttle", feature = "simulate")))]
+use std::thread as imp;
+#[cfg(feature = "simulate")]
+use uext4_schedule::thread as imp;
+
 #[cfg(all(feature = "kept-threads", not(any(feature = "shuttle", feature = "simulate"))))]
 pub(crate) use super::kept_threads::{Builder, JoinHandle};
-#[cfg(feature = "shuttle")]
-pub(crate) use shuttle::thread::{Builder, JoinHandle};
-#[cfg(not(any(feature = "shuttle", feature = "simulate", feature = "kept-threads")))]
-pub(crate) use std::thread::{Builder, JoinHandle};
-#[cfg(feature = "simulate")]
-pub(crate) use uext4_schedule::thread::{Builder, JoinHandle};
+pub(crate) use imp::yield_now;
+#[cfg(any(feature = "shuttle", feature = "simulate", not(feature = "kept-threads")))]
+pub(crate) use imp::{Builder, JoinHandle};
 
 /// Number of processors that this process may use. Cached, because asking the system takes as long
 /// as reading some files.
@@ -54,23 +58,8 @@ pub(crate) fn slot() -> usize {
     }
 }
 
-/// Yields the processor to other threads.
-pub(crate) fn yield_now() {
-    #[cfg(feature = "shuttle")]
-    shuttle::thread::yield_now();
-    #[cfg(feature = "simulate")]
-    uext4_schedule::thread::yield_now();
-    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
-    std::thread::yield_now();
-}
-
 /// Sleeps for about a millisecond, so that other threads can run.
 pub(crate) fn pause() {
     uext4_device::about_to_sleep();
-    #[cfg(feature = "shuttle")]
-    shuttle::thread::yield_now();
-    #[cfg(feature = "simulate")]
-    uext4_schedule::thread::sleep(std::time::Duration::from_millis(1));
-    #[cfg(not(any(feature = "shuttle", feature = "simulate")))]
-    std::thread::sleep(std::time::Duration::from_millis(1));
+    imp::sleep(std::time::Duration::from_millis(1));
 }

@@ -26,19 +26,15 @@ pub(super) enum Done {
 /// One attempt at an operation that locks a second directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt<'a> {
+    /// With the rename lock no other thread moves a directory.
     rename: Option<&'a MutexGuard<'a, ()>>,
 }
 
 impl Attempt<'_> {
-    /// Whether this thread has the rename lock, so that no other thread moves a directory.
-    pub(super) fn is_exclusive(self) -> bool {
-        self.rename.is_some()
-    }
-
     /// Locks an inode that this thread has not locked. `None` if it is a directory and busy, and
     /// this thread must not wait.
     pub(super) fn lock<'i>(self, inode: &'i Inode) -> Option<ContentLock<'i>> {
-        if self.is_exclusive() || inode.kind() != uext4_ondisk::FileKind::Directory {
+        if self.rename.is_some() || inode.kind() != uext4_ondisk::FileKind::Directory {
             return Some(inode.lock().write());
         }
         inode.lock().try_write()

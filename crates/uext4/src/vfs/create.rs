@@ -96,19 +96,7 @@ impl Vfs {
             true => self.allocate_child(dir, new.kind).ok(),
             false => None,
         };
-        let created = self.create_locked(dir, name, new, early)?;
-        self.files.syncs.honour_dirsync_flags(&[dir])?;
-        Ok(created)
-    }
-
-    fn create_locked(
-        &self,
-        dir: &InodeRef,
-        name: &[u8],
-        new: &NewInode,
-        early: Option<AllocatedInode>,
-    ) -> Result<InodeRef> {
-        let _exclusive = dir.lock().write_adaptive();
+        let exclusive = dir.lock().write_adaptive();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
         let default = Self::acl(dir, ACL_DEFAULT)?;
@@ -131,10 +119,13 @@ impl Vfs {
         let access = inherited.and_then(|inherited| inherited.access);
         let default = default.filter(|_| is_directory);
         let lists = Self::plan_acls(&inode, access.as_ref(), default.as_ref())?;
-        self.link_new(dir, insertion, prepared, lists, |handle, inode, growth| match growth {
-            Some(growth) => dir::init(handle, inode, growth, dir.ino()),
-            None => Ok(()),
-        })
+        let fill = |handle: &mut Handle<'_>, inode: &Inode, growth: Option<&mut Growth>| {
+            growth.map_or(Ok(()), |growth| dir::init(handle, inode, growth, dir.ino()))
+        };
+        let created = self.link_new(dir, insertion, prepared, lists, fill)?;
+        drop(exclusive);
+        self.files.syncs.honour_dirsync_flags(&[dir])?;
+        Ok(created)
     }
 
     /// The access control list of an inode in the attribute `name`.

@@ -41,10 +41,10 @@ use uext4_ondisk::{CorruptKind, FileKind, Ino, Place, RoCompat};
 /// Operations by inode.
 #[derive(Debug)]
 pub struct Vfs {
-    files: Arc<Files>,
+    pub(crate) files: Arc<Files>,
     /// Held while an entry moves between directories, so that the shape of the tree is stable.
     rename: Mutex<()>,
-    calls: Calls,
+    pub(crate) calls: Calls,
 }
 
 impl Vfs {
@@ -52,18 +52,6 @@ impl Vfs {
     #[must_use]
     pub fn new(files: Arc<Files>) -> Self {
         Self { files, rename: Mutex::new(LockRank::Rename, ()), calls: Calls::default() }
-    }
-
-    /// Latencies of calls on files.
-    #[must_use]
-    pub fn calls(&self) -> &Calls {
-        &self.calls
-    }
-
-    /// Operations on content.
-    #[must_use]
-    pub fn files(&self) -> &Arc<Files> {
-        &self.files
     }
 
     /// An inode by number.
@@ -126,10 +114,8 @@ impl Vfs {
             _ => {}
         }
         let _shared = dir.lock().read();
-        match dir::lookup(dir, name)? {
-            Some(entry) => self.linked(dir, entry.ino),
-            None => Err(ErrorKind::NotFound.into()),
-        }
+        let entry = dir::lookup(dir, name)?.ok_or(ErrorKind::NotFound)?;
+        self.linked(dir, entry.ino)
     }
 
     /// The parent of a directory. The root is its own parent.

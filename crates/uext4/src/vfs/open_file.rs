@@ -27,7 +27,7 @@ impl OpenFile {
         }
         let open = Self { errors: inode.errors.cursor(), inode: inode.clone(), vfs };
         open.inode.preallocation.open();
-        open.vfs.calls().open.add_since(start);
+        open.vfs.calls.open.add_since(start);
         Ok(open)
     }
 
@@ -43,7 +43,7 @@ impl OpenFile {
     /// `IsADirectory`; a corrupt tree; a device failure.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
-        let _call = self.vfs.calls().read.begin();
+        let _call = self.vfs.calls.read.begin();
         self.watch(|files| files.read(&self.inode, offset, buf))
     }
 
@@ -54,9 +54,9 @@ impl OpenFile {
     /// `NoSpace`, `FileTooBig`, `ReadOnly`; a device failure.
     pub fn write_at(&self, offset: u64, buf: &[u8]) -> Result<usize> {
         self.expect_file()?;
-        let _call = self.vfs.calls().write.begin();
+        let _call = self.vfs.calls.write.begin();
         self.before_change()?;
-        if self.vfs.files().direct.overwrite_dax(&self.inode, offset, buf) {
+        if self.vfs.files.direct.overwrite_dax(&self.inode, offset, buf) {
             return Ok(buf.len());
         }
         self.change(|files| files.write(&self.inode, offset, buf))
@@ -88,7 +88,7 @@ impl OpenFile {
     /// failure.
     pub fn read_direct_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect_file()?;
-        let _call = self.vfs.calls().read.begin();
+        let _call = self.vfs.calls.read.begin();
         self.watch(|files| files.direct.read(&self.inode, offset, buf))
     }
 
@@ -118,12 +118,12 @@ impl OpenFile {
     /// journal.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let start = Instant::now();
-        let files = self.vfs.files();
+        let files = &self.vfs.files;
         let Some(_call) = files.context.begin_sync_call()? else {
             return self.inode.errors.check(&self.errors).map_or(Ok(()), Err);
         };
         let synced = files.context.watch(files.syncs.sync(&self.inode, data_only));
-        self.vfs.calls().fsync.add_since(start);
+        self.vfs.calls.fsync.add_since(start);
         match self.inode.errors.check(&self.errors) {
             Some(error) => Err(error),
             None => synced,
@@ -166,7 +166,7 @@ impl OpenFile {
     /// A writeback failure that this open file has not reported yet.
     pub fn flush(&self) -> Result<()> {
         if self.inode.flush_on_close.swap(false, Ordering::Relaxed)
-            && self.vfs.files().context.options.auto_da_alloc
+            && self.vfs.files.context.options.auto_da_alloc
         {
             // A failure is recorded with the inode, and so reported below. Closing the volume
             // writes the file back as well.
@@ -178,7 +178,7 @@ impl OpenFile {
     /// Runs a write.
     fn write<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
         self.expect_file()?;
-        let _call = self.vfs.calls().write.begin();
+        let _call = self.vfs.calls.write.begin();
         self.before_change()?;
         self.change(operation)
     }
@@ -186,7 +186,7 @@ impl OpenFile {
     /// Runs an operation that may change the volume, unless that is being closed. Damage that it
     /// meets has the consequences of `errors=`.
     fn change<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
-        let _call = self.vfs.files().context.begin_call()?;
+        let _call = self.vfs.files.context.begin_call()?;
         self.watch(operation)
     }
 
@@ -197,7 +197,7 @@ impl OpenFile {
 
     /// Runs an operation. Damage that it meets has the consequences of `errors=`.
     fn watch<T>(&self, operation: impl FnOnce(&Files) -> Result<T>) -> Result<T> {
-        let files = self.vfs.files();
+        let files = &self.vfs.files;
         files.context.watch(operation(files))
     }
 
@@ -213,6 +213,6 @@ impl Drop for OpenFile {
     /// The last close of a file releases its preallocation. No lock of the engine is held, because
     /// allocations are dropped.
     fn drop(&mut self) {
-        self.inode.preallocation.close(&self.vfs.files().context.space);
+        self.inode.preallocation.close(&self.vfs.files.context.space);
     }
 }

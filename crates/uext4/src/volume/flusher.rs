@@ -1,7 +1,7 @@
 //! The flusher: a thread that writes dirty data back when it is old or when there is too much of
 //! it.
 
-use crate::cache::{FlusherWork, Throttle};
+use crate::cache::Throttle;
 use crate::error::{Error, Result};
 use crate::file::Files;
 use crate::sync::thread::JoinHandle;
@@ -46,7 +46,7 @@ fn run(files: &Files) {
     let mut next_period = Instant::now() + PERIOD;
     loop {
         let left = next_period.saturating_duration_since(Instant::now());
-        if throttle.wait_for_work(left) == FlusherWork::End {
+        if !throttle.wait_for_work(left) {
             return;
         }
         if files.context.is_read_only() {
@@ -58,7 +58,7 @@ fn run(files: &Files) {
         }
         if Instant::now() >= next_period {
             files.syncs.write_back_expired();
-            files.context.table.budget().release_unused();
+            files.context.table.budget().spare.release_unused();
             next_period = Instant::now() + PERIOD;
         }
         files.syncs.write_back_background();

@@ -13,7 +13,7 @@ mod operations;
 mod stats;
 mod superblock;
 
-use crate::alloc::{DiscardStats, FreeRun, PreallocationStats, Space};
+use crate::alloc::{FreeRun, Space};
 use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::error::{Error, ErrorKind, Result};
@@ -128,7 +128,7 @@ impl Volume {
     /// Forgets the volume as a crash would: nothing more is written, the image needs recovery.
     pub fn abandon(self) {
         self.inner.end.lock().get_or_insert(Ok(()));
-        self.inner.vfs.files().context.set_read_only();
+        self.inner.vfs.files.context.set_read_only();
         self.inner.stop_flusher();
         let cause = Error::new(ErrorKind::ReadOnly, "the volume was abandoned");
         self.space().journal().stop_threads(cause);
@@ -139,7 +139,7 @@ impl Volume {
     /// # Errors
     /// The first writeback failure; a failed flush; an aborted journal.
     pub fn sync(&self) -> Result<()> {
-        let files = self.inner.vfs.files();
+        let files = &self.inner.vfs.files;
         let Some(_call) = files.context.begin_sync_call()? else { return Ok(()) };
         self.watch(files.syncs.sync_all())
     }
@@ -203,28 +203,16 @@ impl Volume {
     /// # Errors
     /// `ReadOnly`; those of [`Space::trim`].
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
-        let files = self.inner.vfs.files();
+        let files = &self.inner.vfs.files;
         let _call = files.context.begin_call()?;
         files.context.check_writable()?;
         self.watch(self.space().trim(start, len, min_len))
-    }
-
-    /// Statistics of discards, by [`Volume::trim`] and with `-o discard`.
-    #[must_use]
-    pub fn discard_stats(&self) -> DiscardStats {
-        self.space().discards().stats()
     }
 
     /// Sets a hook that is called with the reason when a discard fails for the first time, on any
     /// thread. It must not use the volume. The first hook stays.
     pub fn set_discard_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         self.space().discards().set_hook(Box::new(hook));
-    }
-
-    /// Counts of the preallocations that streams hold.
-    #[must_use]
-    pub fn preallocation_stats(&self) -> PreallocationStats {
-        self.space().preallocation_stats()
     }
 
     /// Calls `visit` with each extent of an inode from block `from` on, in ascending order, until
@@ -245,7 +233,7 @@ impl Volume {
     /// Whether changes are refused.
     #[must_use]
     pub fn read_only(&self) -> bool {
-        self.inner.vfs.files().context.is_read_only()
+        self.inner.vfs.files.context.is_read_only()
     }
 
     /// The reason why the volume is read-only although it was not asked to be.
@@ -274,13 +262,13 @@ impl Volume {
     /// The volume's space, for measurements.
     #[must_use]
     pub fn space(&self) -> &Arc<Space> {
-        &self.inner.vfs.files().context.space
+        &self.inner.vfs.files.context.space
     }
 
     /// Cached pages and their limits, for measurements.
     #[must_use]
     pub fn page_budget(&self) -> &PageBudget {
-        self.inner.vfs.files().context.table.budget()
+        self.inner.vfs.files.context.table.budget()
     }
 
     /// Sets the hook that `errors=panic` calls when damage is found or the journal is aborted. It
@@ -289,19 +277,19 @@ impl Volume {
     ///
     /// The hook runs on any thread of the volume, with locks held: it must not use the volume.
     pub fn set_panic_hook(&self, hook: impl Fn(&Error) + Send + Sync + 'static) {
-        self.inner.vfs.files().context.damage.set_panic_hook(Box::new(hook));
+        self.inner.vfs.files.context.damage.set_panic_hook(Box::new(hook));
     }
 
     /// Returns the result. Damage that it names has the consequences of `errors=` first.
     fn watch<T>(&self, result: Result<T>) -> Result<T> {
-        self.inner.vfs.files().context.watch(result)
+        self.inner.vfs.files.context.watch(result)
     }
 
     /// Runs an operation that may change the volume, unless that is being closed. Damage that it
     /// meets has the consequences of `errors=`.
     fn change<T>(&self, operation: impl FnOnce(&Vfs) -> Result<T>) -> Result<T> {
         let vfs = &self.inner.vfs;
-        let _call = vfs.files().context.begin_call()?;
+        let _call = vfs.files.context.begin_call()?;
         self.watch(operation(vfs))
     }
 }
@@ -326,7 +314,7 @@ impl Inner {
     }
 
     fn end_once(&self, nameless: FilesWithoutName) -> Result<()> {
-        let files = self.vfs.files();
+        let files = &self.vfs.files;
         let stopped = files.context.stop_calls();
         self.stop_flusher();
         let journal = files.context.space.journal();

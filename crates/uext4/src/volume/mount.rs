@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, Files, FoundOrphans, Orphans};
 use crate::injected_faults::Fault;
 use crate::inode::{InodeContext, InodeTable};
-use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, Recovered, recover};
+use crate::journal::{Journal, LeftLog, LogLocation, Recovered, recover};
 use crate::sync::state::AtomicBool;
 use crate::sync::time::Instant;
 use crate::sync::{LockRank, Mutex};
@@ -135,8 +135,7 @@ fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;
     let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes - map_bytes;
-    let budget = PageBudget::new(page_bytes, layout.block_size);
-    let budget = Arc::new(budget.with_invariants(cache.invariants()));
+    let budget = Arc::new(PageBudget::new(page_bytes, layout.block_size, cache.invariants()));
     let inodes = usize::try_from(inode_bytes / INODE_BYTES).unwrap_or(usize::MAX);
     let context = InodeContext {
         dax: dax_mode(&cache, &options),
@@ -215,7 +214,7 @@ fn prepare_journal(
     let metadata_blocks =
         options.cache_bytes / METADATA_SHARE / u64::from(cache.layout().block_size);
     let images_max = usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX);
-    recovered.prepare(cache, JournalConfig::new(options, images_max))
+    recovered.prepare(cache, options, images_max)
 }
 
 fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {

@@ -173,7 +173,7 @@ impl Volume {
     /// # Errors
     /// `Io` for an invalid depth, or an error of the system.
     pub fn direct_queue(&self, options: DirectOptions) -> Result<DirectQueue> {
-        DirectQueue::new(&self.inner.vfs.files().direct, options)
+        DirectQueue::new(&self.inner.vfs.files.direct, options)
     }
 
     /// Value of an extended attribute, by its full name.
@@ -218,13 +218,13 @@ impl Volume {
     /// no space may try again when these numbers have changed.
     #[must_use]
     pub fn unlinked(&self) -> Unlinked {
-        self.inner.vfs.files().deletion.unlinked()
+        self.inner.vfs.files.deletion.unlinked()
     }
 
     /// [`Unlinked::deleted`] alone, without a lock.
     #[must_use]
     pub fn deletions(&self) -> u64 {
-        self.inner.vfs.files().deletion.deletions()
+        self.inner.vfs.files.deletion.deletions()
     }
 
     /// Deletes the unlinked inodes that are no longer in use. Callers that drop references of their
@@ -234,7 +234,7 @@ impl Volume {
     /// The first failure. An inode that could not be deleted is an orphan, which the next mount
     /// deletes.
     pub fn delete_unlinked(&self) -> Result<()> {
-        let files = self.inner.vfs.files();
+        let files = &self.inner.vfs.files;
         // Closing the volume deletes them as well.
         let Ok(_call) = files.context.begin_call() else { return Ok(()) };
         self.watch(files.deletion.delete_unlinked())

@@ -6,7 +6,7 @@
 //! even while all other threads wait.
 
 use super::Volume;
-use crate::alloc::{AllocStats, GroupStats};
+use crate::alloc::AllocStats;
 use crate::journal::{Journal, JournalInfo, LogSpace};
 use crate::stats::{Blocked, Histogram, Reading, SampledReading};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -62,21 +62,9 @@ impl Volume {
             counters: self.counters(journal),
             levels: self.levels(journal),
             histograms: self.histograms(journal),
-            alloc: self.alloc_stats(),
+            alloc: self.space().alloc_stats(),
             blocked: journal.waits().blocked(),
         }
-    }
-
-    /// Figures of the block allocator, as in `/proc/fs/ext4/*/mb_stats`. Waits for no other thread.
-    #[must_use]
-    pub fn alloc_stats(&self) -> AllocStats {
-        self.space().alloc_stats()
-    }
-
-    /// Figures of each group, as in `mb_groups`. Waits for no other thread: for a group that is
-    /// busy or not in memory they are its free blocks only.
-    pub fn group_stats(&self) -> impl Iterator<Item = GroupStats> + '_ {
-        self.space().group_stats()
     }
 
     fn counters(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
@@ -84,7 +72,7 @@ impl Volume {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let joins = &stats.admission;
         let (_, metadata_misses) = journal.cache().occupancy();
-        let discards = self.discard_stats();
+        let discards = self.space().discards().stats();
         let room = self.room();
         let mut counters = vec![
             ("transactions", load(&stats.commits)),
@@ -115,7 +103,7 @@ impl Volume {
             ("room_waits", room.waits),
             ("room_failures", room.failures),
         ];
-        counters.extend(self.inner.vfs.files().direct.stats.counters());
+        counters.extend(self.inner.vfs.files.direct.stats.counters());
         counters
     }
 
@@ -125,7 +113,7 @@ impl Volume {
     }
 
     fn levels(&self, journal: &Journal) -> Vec<(&'static str, u64)> {
-        let files = self.inner.vfs.files();
+        let files = &self.inner.vfs.files;
         let (pages, (metadata, _)) = (files.context.table.budget(), journal.cache().occupancy());
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let joins = &journal.stats().admission;
@@ -151,7 +139,7 @@ impl Volume {
     }
 
     fn histograms(&self, journal: &Journal) -> Vec<(&'static str, SampledReading)> {
-        let calls = self.inner.vfs.calls();
+        let calls = &self.inner.vfs.calls;
         let stats = journal.stats();
         let mut histograms = vec![
             ("open", calls.open.read()),
@@ -178,7 +166,10 @@ impl Volume {
             ("flush", &stats.flush),
             ("checkpoint", &stats.checkpoint),
         ];
-        histograms.extend(all.map(|(name, histogram)| (name, SampledReading::of_all(histogram))));
+        histograms.extend(all.map(|(name, histogram)| {
+            let timed = histogram.read();
+            (name, SampledReading { calls: timed.count, timed })
+        }));
         histograms
     }
 }

@@ -3,7 +3,7 @@
 //! What: all joiners that do not fit sleep on one condition. Each opening of a transaction and each
 //! handle that returns credits wakes all of them, and each repeats its whole attempt, as in jbd2.
 
-use crate::journal::counters::AdmissionStats;
+use crate::journal::admission_stats::AdmissionStats;
 use crate::journal::join::{
     AdmissionState, CommitRequest, Grant, JoinQueue, Outcome, Request, RequestKind,
 };

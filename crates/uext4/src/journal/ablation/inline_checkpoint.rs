@@ -9,7 +9,6 @@ use crate::config::CheckpointMode;
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::journal::Journal;
-use crate::journal::checkpoint::CheckpointSize;
 use crate::journal::join::{CommitRequest, Grant, JoinQueue, Request};
 use crate::journal::packed_state::PackedState;
 use crate::journal::recovery::AbortOnPanic;
@@ -20,7 +19,8 @@ use std::collections::VecDeque;
 use uext4_ondisk::Tid;
 
 /// One transaction per checkpoint, 64 blocks per write, as in jbd2.
-const SIZE: CheckpointSize = CheckpointSize { batch_blocks: 1, write_blocks: 64 };
+const BATCH_BLOCKS: usize = 1;
+const WRITE_BLOCKS: usize = 64;
 
 /// The opening of the next transaction is left to joiners, because the log has no room for it.
 #[derive(Debug)]
@@ -110,7 +110,10 @@ impl Journal {
                 self.request_commit_of(commit);
                 break Ok(granted);
             }
-            let round = self.checkpoint_by_joiner();
+            let checkpoints = || self.stats.checkpoints.load(Ordering::Relaxed);
+            let before = checkpoints();
+            let round = self.checkpoint_locked(BATCH_BLOCKS, WRITE_BLOCKS);
+            self.stats.checkpoints_forced.fetch_add(checkpoints() - before, Ordering::Relaxed);
             drop(one);
             match round {
                 // Other threads must go on before there is an image to write.
@@ -124,14 +127,5 @@ impl Journal {
         };
         self.stats.admission.waited.log_space.add_since(began);
         made
-    }
-
-    /// Makes one checkpoint under the checkpoint lock, which the caller holds.
-    fn checkpoint_by_joiner(&self) -> Result<usize> {
-        let checkpoints = || self.stats.checkpoints.load(Ordering::Relaxed);
-        let before = checkpoints();
-        let written = self.checkpoint_locked(SIZE);
-        self.stats.checkpoints_forced.fetch_add(checkpoints() - before, Ordering::Relaxed);
-        written
     }
 }

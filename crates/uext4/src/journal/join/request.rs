@@ -13,7 +13,7 @@ pub(in crate::journal) struct Request {
     pub(in crate::journal) credits: u32,
 }
 
-/// The kinds of requests. Each has a queue of its own.
+/// The kinds of requests. Each has a queue of its own; the queues are served in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::journal) enum RequestKind {
     /// Start a handle whose credits are reserved.
@@ -23,10 +23,6 @@ pub(in crate::journal) enum RequestKind {
     /// Start a handle.
     Join,
 }
-
-/// The order in which the queues are served.
-pub(super) const SERVING_ORDER: [RequestKind; 3] =
-    [RequestKind::StartReserved, RequestKind::Reserve, RequestKind::Join];
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The queue by itself. The largest transaction has 100 credits, of which 50 can be reserved.
 
 use super::*;
-use crate::journal::counters::ByCause;
+use crate::journal::admission_stats::ByCause;
 
 pub(in crate::journal) const JOIN: RequestKind = RequestKind::Join;
 const RESERVE: RequestKind = RequestKind::Reserve;

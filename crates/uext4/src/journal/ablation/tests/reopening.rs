@@ -1,9 +1,9 @@
 //! `checkpoint=inline`: what is durable stays so.
 
 use crate::cache::Cache;
-use crate::config::CheckpointMode;
+use crate::config::{CheckpointMode, MountOptions};
 use crate::journal::commit::Cause;
-use crate::journal::{Journal, JournalConfig, LeftLog, LogLocation, recover};
+use crate::journal::{Journal, LeftLog, LogLocation, recover};
 use std::process::Command;
 use std::sync::Arc;
 use uext4_device::{MemoryDevice, SharedDevice};
@@ -32,8 +32,8 @@ fn journal() -> Option<(Arc<Cache>, Arc<Journal>)> {
     let location = LogLocation::find(&*device, &layout, &superblock).unwrap();
     let recovered = recover(&device, &layout, location, LeftLog::Wipe).unwrap();
     let cache = Arc::new(Cache::new(device, layout, 8 << 20));
-    let config = JournalConfig { checkpoint: CheckpointMode::Inline, ..JournalConfig::default() };
-    let journal = recovered.prepare(&cache, config).unwrap();
+    let config = MountOptions { checkpoint: CheckpointMode::Inline, ..MountOptions::default() };
+    let journal = recovered.prepare(&cache, &config, 4096).unwrap();
     journal.begin().unwrap();
     Some((cache, journal))
 }

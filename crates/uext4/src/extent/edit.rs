@@ -8,14 +8,16 @@
 //! bitmaps that change are read and pinned ([`NodeAllocations`]). Therefore an edit in a handle
 //! cannot fail because the device is full or broken, or because the tree cannot grow.
 
-use super::path::{Level, Path, capacity, node_kind, read_node, too_deep};
+use super::tree_path::{Level, TreePath, capacity, check_fit, node_kind, read_node, too_deep};
 use crate::alloc::{Allocation, Space};
 use crate::cache::Buffer;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::inode::{ExtentRoot, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::extent::{Extent, ExtentIndex, MAX_DEPTH, write_index, write_leaf};
+use uext4_ondisk::extent::{
+    Extent, ExtentIndex, MAX_DEPTH, RawExtentHeader, write_index, write_leaf,
+};
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// A change of the mapping of `first .. end`.
@@ -61,14 +63,11 @@ pub enum NodeSource {
 /// that of the root plus one.
 #[must_use]
 pub fn edit_credits(inode: &Inode) -> u32 {
-    let depth = u32::from(root_depth(&inode.tree().read()));
+    let root = inode.tree().read();
+    let header = RawExtentHeader::ref_from_prefix(&root.bytes);
+    let depth = header.map_or(0, |header| u32::from(header.eh_depth.get().min(MAX_DEPTH)));
     // Nodes on the path; new nodes and freed nodes, each with bitmap and descriptor.
     (depth + 1) + 3 * (depth + 2) + 3 * depth + 1
-}
-
-fn root_depth(root: &ExtentRoot) -> u16 {
-    uext4_ondisk::extent::RawExtentHeader::ref_from_prefix(&root.bytes)
-        .map_or(0, |header| header.eh_depth.get().min(MAX_DEPTH))
 }
 
 impl NodeAllocations {
@@ -90,16 +89,13 @@ impl NodeAllocations {
             }
             nodes_needed(inode, &paths)?
         };
-        let mut allocations = Vec::with_capacity(count);
-        for _ in 0..count {
-            let goal = inode.goal();
-            allocations.push(match source {
-                NodeSource::Reserved => space.allocate_reserved(goal, 1)?,
-                NodeSource::Pool => space.allocate_node(goal)?,
-                NodeSource::Free => space.allocate(goal, 1)?,
-            });
-        }
-        Ok(Self { allocations, pins })
+        let goal = inode.goal();
+        let allocate = |_| match source {
+            NodeSource::Reserved => space.allocate_reserved(goal, 1),
+            NodeSource::Pool => space.allocate_node(goal),
+            NodeSource::Free => space.allocate(goal, 1),
+        };
+        Ok(Self { allocations: (0..count).map(allocate).collect::<Result<_>>()?, pins })
     }
 
     /// Allocates and reads what edits at `places` may need that remove blocks, and thereby free
@@ -134,15 +130,17 @@ impl NodeAllocations {
     }
 
     fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
-        let mut allocation = self.allocations.pop().ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "an extent edit needs more nodes than were allocated")
-        })?;
+        let journal = space.journal();
+        let mut allocation = self
+            .allocations
+            .pop()
+            .ok_or_else(|| journal.broken("the nodes that an extent edit adds are allocated"))?;
         space.mark_used(handle, &mut allocation, 1)
     }
 }
 
-fn paths_to(inode: &Inode, root: &ExtentRoot, places: &[FileBlock]) -> Result<Vec<Path>> {
-    places.iter().map(|&at| Path::to(inode, root, at)).collect()
+fn paths_to(inode: &Inode, root: &ExtentRoot, places: &[FileBlock]) -> Result<Vec<TreePath>> {
+    places.iter().map(|&at| TreePath::to(inode, root, at)).collect()
 }
 
 /// Nodes that the edits at `paths`, which ascend, can add. Each edit adds at most two entries to
@@ -150,7 +148,7 @@ fn paths_to(inode: &Inode, root: &ExtentRoot, places: &[FileBlock]) -> Result<Ve
 /// full. A split in the middle leaves two nodes half full. A split at the end of a file leaves a
 /// full node, but the edits that follow are behind it. Therefore another split needs half a node of
 /// further entries.
-fn nodes_needed(inode: &Inode, paths: &[Path]) -> Result<usize> {
+fn nodes_needed(inode: &Inode, paths: &[TreePath]) -> Result<usize> {
     let room = capacity(inode, Some(BlockNo(0)));
     let splits = |entries: usize| 1 + entries / (room / 2 - 2);
     let mut full_leaves = Vec::new();
@@ -198,7 +196,7 @@ impl Edit {
         nodes: &mut NodeAllocations,
     ) -> Result<Removed> {
         let mut root = inode.tree().write();
-        let path = Path::to(inode, &root, self.first)?;
+        let path = TreePath::to(inode, &root, self.first)?;
         let mut removed =
             Removed { runs: Vec::new(), next: path.next_leaf.filter(|&next| next < self.end) };
         let old_first = path.extents.first().map(|extent| extent.first);
@@ -206,11 +204,11 @@ impl Edit {
         let is_end = |new: Extent| extents.last().is_some_and(|last| last.end() == new.end());
         let appends = path.next_leaf.is_none() && self.new.is_some_and(is_end);
         let root = &mut root;
-        let mut change = Change { handle, inode, nodes, root, blocks: 0, path, appends };
-        change.write(extents, old_first)?;
+        let mut update = TreeUpdate { handle, inode, nodes, root, blocks: 0, path, appends };
+        update.write(extents, old_first)?;
         let unmapped: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
         let mapped = self.new.map_or(0, |extent| extent.len);
-        let blocks = change.blocks + i64::from(mapped) - i64::from(unmapped);
+        let blocks = update.blocks + i64::from(mapped) - i64::from(unmapped);
         inode.update_root(handle, root, blocks)?;
         Ok(removed)
     }
@@ -275,38 +273,39 @@ fn push_merged(extents: &mut Vec<Extent>, extent: Extent) {
 }
 
 /// An edit that is being applied.
-struct Change<'a, 'j> {
+struct TreeUpdate<'a, 'j> {
     handle: &'a mut Handle<'j>,
     inode: &'a Inode,
     nodes: &'a mut NodeAllocations,
     root: &'a mut ExtentRoot,
     /// Nodes that the tree gets, less those that it loses.
     blocks: i64,
-    path: Path,
+    path: TreePath,
     /// The edit adds to the end of the file.
     appends: bool,
 }
 
-impl Change<'_, '_> {
+impl TreeUpdate<'_, '_> {
     /// Writes the leaf's new extents. Splits or frees the leaf and corrects keys as needed.
     fn write(&mut self, extents: Vec<Extent>, old_first: Option<FileBlock>) -> Result<()> {
         let fits = extents.len() <= capacity(self.inode, self.path.leaf_block);
         match self.path.leaf_block {
-            None if fits => {
-                assert!(write_leaf(&mut self.root.bytes, &extents));
-                Ok(())
-            }
+            None if fits => self.write_leaf(None, &extents),
             None => self.push_root_leaf_down(extents),
             Some(block) if extents.is_empty() => self.free_leaf(block),
             Some(block) => {
                 let first = extents[0].first;
                 let at = if fits { extents.len() } else { self.split_point(extents.len()) };
                 let (lower, upper) = extents.split_at(at);
-                self.write_leaf_block(block, lower)?;
+                self.write_leaf(Some(block), lower)?;
                 if old_first != Some(first) {
                     self.correct_keys(first)?;
                 }
-                if upper.is_empty() { Ok(()) } else { self.add_leaf(upper) }
+                let Some(first) = upper.first().map(|extent| extent.first) else { return Ok(()) };
+                let block = self.new_node()?;
+                self.write_leaf(Some(block), upper)?;
+                let lowest = self.path.levels.len() - 1;
+                self.add_child(lowest, ExtentIndex { first, child: block })
             }
         }
     }
@@ -321,17 +320,8 @@ impl Change<'_, '_> {
     fn push_root_leaf_down(&mut self, extents: Vec<Extent>) -> Result<()> {
         let block = self.new_node()?;
         let first = extents[0].first;
-        self.write_leaf_block(block, &extents)?;
-        let child = ExtentIndex { first, child: block };
-        assert!(write_index(&mut self.root.bytes, 1, &[child]));
-        Ok(())
-    }
-
-    fn add_leaf(&mut self, extents: &[Extent]) -> Result<()> {
-        let block = self.new_node()?;
-        self.write_leaf_block(block, extents)?;
-        let lowest = self.path.levels.len() - 1;
-        self.add_child(lowest, ExtentIndex { first: extents[0].first, child: block })
+        self.write_leaf(Some(block), &extents)?;
+        self.write_index(None, 1, &[ExtentIndex { first, child: block }])
     }
 
     /// Inserts a child behind the child on the path.
@@ -346,18 +336,20 @@ impl Change<'_, '_> {
         let node = &mut self.path.levels[level];
         if node.block.is_none() {
             // The plan has checked this.
-            assert!(depth < MAX_DEPTH, "an extent tree grows beyond {MAX_DEPTH} levels");
+            let journal = self.inode.space().journal();
+            journal.check(
+                depth < MAX_DEPTH,
+                "an extent tree has at most five levels of index nodes",
+            )?;
             // The root moves down and points to its former content.
             let children = std::mem::take(&mut node.children);
             let first = children[0].first;
-            self.write_index_block(new, depth, &children)?;
-            let only = ExtentIndex { first, child: new };
-            assert!(write_index(&mut self.root.bytes, depth + 1, &[only]));
-            return Ok(());
+            self.write_index(Some(new), depth, &children)?;
+            return self.write_index(None, depth + 1, &[ExtentIndex { first, child: new }]);
         }
         let upper = node.children.split_off(node.children.len() / 2);
         let first = upper[0].first;
-        self.write_index_block(new, depth, &upper)?;
+        self.write_index(Some(new), depth, &upper)?;
         self.write_level(level)?;
         self.add_child(level - 1, ExtentIndex { first, child: new })
     }
@@ -380,7 +372,7 @@ impl Change<'_, '_> {
             }
             match node.block {
                 Some(block) => empty = block,
-                None => assert!(write_leaf(&mut self.root.bytes, &[])),
+                None => self.write_leaf(None, &[])?,
             }
         }
         Ok(())
@@ -408,33 +400,34 @@ impl Change<'_, '_> {
     fn write_level(&mut self, level: usize) -> Result<()> {
         let depth = self.depth_of(level);
         let Level { block, children, .. } = &self.path.levels[level];
-        match *block {
-            None => {
-                assert!(write_index(&mut self.root.bytes, depth, children));
-                Ok(())
-            }
-            Some(block) => {
-                let children = children.clone();
-                self.write_index_block(block, depth, &children)
-            }
-        }
+        let (block, children) = (*block, children.clone());
+        self.write_index(block, depth, &children)
     }
 
-    fn write_leaf_block(&mut self, block: BlockNo, extents: &[Extent]) -> Result<()> {
-        let buffer = read_node(self.inode, block)?;
-        assert!(write_leaf(&mut self.handle.write(&buffer)?, extents));
-        Ok(())
+    fn write_leaf(&mut self, block: Option<BlockNo>, extents: &[Extent]) -> Result<()> {
+        self.write_node(block, |bytes| write_leaf(bytes, extents))
     }
 
-    fn write_index_block(
+    fn write_index(
         &mut self,
-        block: BlockNo,
+        block: Option<BlockNo>,
         depth: u16,
         children: &[ExtentIndex],
     ) -> Result<()> {
-        let buffer = read_node(self.inode, block)?;
-        assert!(write_index(&mut self.handle.write(&buffer)?, depth, children));
-        Ok(())
+        self.write_node(block, |bytes| write_index(bytes, depth, children))
+    }
+
+    /// Writes the root (`None`) or the node in a block.
+    fn write_node(
+        &mut self,
+        block: Option<BlockNo>,
+        write: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<()> {
+        let fits = match block {
+            None => write(&mut self.root.bytes),
+            Some(block) => write(&mut self.handle.write(&read_node(self.inode, block)?)?),
+        };
+        check_fit(self.inode, fits)
     }
 
     fn new_node(&mut self) -> Result<BlockNo> {

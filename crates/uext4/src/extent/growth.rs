@@ -59,7 +59,11 @@ pub fn grow(
     growth: &mut Growth,
     at: FileBlock,
 ) -> Result<BlockNo> {
-    let mut allocation = growth.blocks.pop().expect("at most as many blocks as were allocated");
+    let journal = inode.space().journal();
+    let mut allocation = growth
+        .blocks
+        .pop()
+        .ok_or_else(|| journal.broken("the blocks by which a directory grows are allocated"))?;
     let start = inode.space().mark_used(handle, &mut allocation, 1)?;
     let new = Extent { first: at, len: 1, start, unwritten: false };
     let edit = Edit { first: at, end: at.plus(1), new: Some(new) };

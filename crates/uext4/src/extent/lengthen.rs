@@ -49,17 +49,22 @@ impl Spot {
         len: u32,
         change: impl FnOnce(&mut Attributes),
     ) -> Result<()> {
-        let (index, before) =
-            self.before.expect("the caller has checked that an extent precedes the block");
-        assert!(before.end() == self.mapping.first, "the extent does not end at the spot");
+        let fits = |before: &Extent| {
+            before.end() == self.mapping.first
+                && before.len.saturating_add(len) <= Extent::max_len(before.unwritten)
+        };
+        let journal = inode.space().journal();
+        let (index, before) = self
+            .before
+            .filter(|(_, before)| fits(before))
+            .ok_or_else(|| journal.broken("an extent that is lengthened ends at its spot"))?;
         let longer = Extent { len: before.len + len, ..before };
-        assert!(longer.len <= Extent::max_len(longer.unwritten), "an extent of {}", longer.len);
         let mut root = inode.tree().write();
-        if let Some(leaf) = &self.leaf {
-            assert!(write_extent(&mut handle.write(leaf)?, index, &longer));
-        } else {
-            assert!(write_extent(&mut root.bytes, index, &longer));
-        }
+        let is_there = match &self.leaf {
+            Some(leaf) => write_extent(&mut handle.write(leaf)?, index, &longer),
+            None => write_extent(&mut root.bytes, index, &longer),
+        };
+        journal.check(is_there, "an extent that is lengthened is in its node")?;
         inode.note_data_change(handle);
         inode.update_in(handle, table, |attributes| {
             attributes.block_map = root.bytes;

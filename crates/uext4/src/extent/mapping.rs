@@ -7,7 +7,7 @@
 //! [`Form`]: a variant, and an arm in each function below. What changes mappings is
 //! [`super::Edit`], [`super::Spot::lengthen`] and [`super::Shift`], for trees alone.
 
-use super::{Spot, block_map, list as tree_list, tree, written};
+use super::{Spot, block_map, tree};
 use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
 use uext4_ondisk::extent::Extent;
@@ -127,7 +127,7 @@ pub fn list(inode: &Inode, from: FileBlock, visit: &mut dyn FnMut(Extent) -> boo
         return Ok(());
     }
     match form(inode) {
-        Form::Tree => tree_list::list(inode, from, visit),
+        Form::Tree => tree::list(inode, from, visit),
         Form::BlockMap => block_map::list(inode, from, visit),
     }
 }
@@ -139,7 +139,7 @@ pub fn list(inode: &Inode, from: FileBlock, visit: &mut dyn FnMut(Extent) -> boo
 /// The errors of [`lookup`].
 pub(crate) fn written_leaf(inode: &Inode, at: FileBlock) -> Result<Option<WrittenLeaf>> {
     match form(inode) {
-        Form::Tree if inode.has_blocks() => written::leaf(inode, at),
+        Form::Tree if inode.has_blocks() => tree::written_leaf(inode, at),
         Form::Tree | Form::BlockMap => Ok(None),
     }
 }

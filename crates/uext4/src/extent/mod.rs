@@ -18,19 +18,18 @@ mod block_map;
 mod edit;
 mod growth;
 mod lengthen;
-mod list;
 mod mapping;
-mod path;
 mod shift;
 mod tree;
-mod written;
+mod tree_path;
 
 pub use edit::{Edit, NodeAllocations, NodeSource, Removed, edit_credits};
 pub use growth::{Growth, allocate_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub(crate) use mapping::written_leaf;
 pub use mapping::{Mapping, State, block_of, find, list, lookup, lookup_extent};
-pub use shift::{Distance, Shift, ShiftPins, leaves_from};
+pub use shift::{Distance, Shift, ShiftPins};
+pub use tree::leaves_from;
 
 #[cfg(test)]
 pub(crate) mod harness;

@@ -7,14 +7,14 @@
 //! crosses the start of the range, and its end is the end of the file or the start of a leaf.
 //! Kernel counterpart: `ext4_ext_shift_extents`.
 
-use super::path::{Path, read_node};
+use super::tree_path::{TreePath, check_fit, parse_node, read_child, read_node};
 use crate::cache::Buffer;
 use crate::error::Result;
-use crate::inode::{ExtentRoot, Inode};
+use crate::inode::Inode;
 use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentIndex, ExtentNode, write_index, write_leaf};
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
+use uext4_ondisk::{BlockNo, FileBlock};
 
 /// How far extents move, in blocks, and in which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +44,6 @@ pub struct ShiftPins {
     pub credits: u32,
 }
 
-/// The starts of the leaves for blocks from `from` on: `from` itself, then the key of each leaf
-/// behind it. The caller holds the lock under which the tree changes.
-///
-/// # Errors
-/// A corrupt tree; a device failure.
-pub fn leaves_from(inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
-    let mut leaves = Vec::new();
-    let mut next = Some(from);
-    while let Some(at) = next {
-        leaves.push(at);
-        let root = inode.tree().read();
-        next = Path::to(inode, &root, at)?.next_leaf.filter(|&leaf| leaf > at);
-    }
-    Ok(leaves)
-}
-
 impl ShiftPins {
     /// Reads the nodes on the paths to `places`, one place in each leaf that changes, and the
     /// inode's block. No handle may be open.
@@ -70,7 +54,7 @@ impl ShiftPins {
         let root = inode.tree().read();
         let mut nodes = Vec::new();
         for at in places {
-            nodes.extend(Path::to(inode, &root, at)?.nodes());
+            nodes.extend(TreePath::to(inode, &root, at)?.nodes());
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -96,23 +80,12 @@ impl Shift {
     /// The journal is aborted; the tree is corrupt.
     pub fn apply(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let mut root = inode.tree().write();
-        let mut entries = {
-            let blocks = 0..inode.space().layout().blocks_count;
-            let node = ExtentNode::parse(&root.bytes, None, blocks)
-                .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
-            Entries::of(&node)
-        };
-        let mut work = Work { shift: self, handle, inode };
-        if work.shift_entries(&mut entries, FileBlock::END)? {
-            entries.write(&mut root.bytes);
-            let root: &ExtentRoot = &root;
-            inode.update_root(work.handle, root, 0)?;
+        let mut entries = Entries::of(&parse_node(inode, None, &root.bytes, None)?);
+        if !self.shift_entries(handle, inode, &mut entries, FileBlock::END)? {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn is_moved(&self, at: FileBlock) -> bool {
-        self.from <= at && at < self.end
+        check_fit(inode, entries.write(&mut root.bytes))?;
+        inode.update_root(handle, &root, 0)
     }
 
     fn moved(&self, at: FileBlock) -> FileBlock {
@@ -139,12 +112,11 @@ impl Entries {
     }
 
     /// Writes the entries into their node, which has room because there are no more than before.
-    fn write(&self, bytes: &mut [u8]) {
-        let fits = match self {
+    fn write(&self, bytes: &mut [u8]) -> bool {
+        match self {
             Self::Leaf(extents) => write_leaf(bytes, extents),
             Self::Index(depth, children) => write_index(bytes, *depth, children),
-        };
-        assert!(fits, "a shift adds no entries");
+        }
     }
 
     fn first(&self) -> Option<FileBlock> {
@@ -155,20 +127,21 @@ impl Entries {
     }
 }
 
-struct Work<'a, 'j> {
-    shift: &'a Shift,
-    handle: &'a mut Handle<'j>,
-    inode: &'a Inode,
-}
-
-impl Work<'_, '_> {
+impl Shift {
     /// Shifts the subtree of a node that ends before `bound`. True if an entry of the node changed.
-    fn shift_entries(&mut self, entries: &mut Entries, bound: FileBlock) -> Result<bool> {
+    fn shift_entries(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        entries: &mut Entries,
+        bound: FileBlock,
+    ) -> Result<bool> {
         let mut is_changed = false;
         match entries {
             Entries::Leaf(extents) => {
-                for extent in extents.iter_mut().filter(|e| self.shift.is_moved(e.first)) {
-                    extent.first = self.shift.moved(extent.first);
+                let moving = self.from..self.end;
+                for extent in extents.iter_mut().filter(|e| moving.contains(&e.first)) {
+                    extent.first = self.moved(extent.first);
                     is_changed = true;
                 }
             }
@@ -176,10 +149,10 @@ impl Work<'_, '_> {
                 for index in 0..children.len() {
                     let end = children.get(index + 1).map_or(bound, |next| next.first);
                     let child = &mut children[index];
-                    if end <= self.shift.from || child.first >= self.shift.end {
+                    if end <= self.from || child.first >= self.end {
                         continue;
                     }
-                    let first = self.shift_node(child.child, *depth - 1, end)?;
+                    let first = self.shift_node(handle, inode, child.child, *depth - 1, end)?;
                     is_changed |= first.is_some_and(|first| first != child.first);
                     child.first = first.unwrap_or(child.first);
                 }
@@ -190,21 +163,19 @@ impl Work<'_, '_> {
 
     /// Shifts the subtree of a node in block `block`. Returns its first block afterwards.
     fn shift_node(
-        &mut self,
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
         block: BlockNo,
         depth: u16,
         bound: FileBlock,
     ) -> Result<Option<FileBlock>> {
-        self.inode.space().check_run(block, 1)?;
-        let buffer = read_node(self.inode, block)?;
-        let mut entries = {
-            let here = |kind: CorruptKind| kind.at(Place::InodeBlock(self.inode.ino(), block));
-            let blocks = 0..self.inode.space().layout().blocks_count;
-            let bytes = buffer.read();
-            Entries::of(&ExtentNode::parse(&bytes, Some(depth), blocks).map_err(here)?)
-        };
-        if self.shift_entries(&mut entries, bound)? {
-            entries.write(&mut self.handle.write(&buffer)?);
+        let buffer = read_child(inode, block)?;
+        let node = Some(block);
+        let mut entries = Entries::of(&parse_node(inode, node, &buffer.read(), Some(depth))?);
+        if self.shift_entries(handle, inode, &mut entries, bound)? {
+            let fits = entries.write(&mut handle.write(&buffer)?);
+            check_fit(inode, fits)?;
         }
         Ok(entries.first())
     }

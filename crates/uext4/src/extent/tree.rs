@@ -1,41 +1,35 @@
-//! Looking a block up in an extent tree.
+//! Reading an extent tree: a block, all extents in order, and the written blocks of a leaf.
 
 use super::lengthen::Spot;
 use super::mapping::{Mapping, State};
-use super::path;
+use super::tree_path::{TreePath, parse_child, parse_node, read_child};
 use crate::alloc::Space;
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{Inode, WrittenLeaf};
+use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::{Extent, ExtentEntries, ExtentIndex, ExtentNode};
-use uext4_ondisk::{CorruptKind, FileBlock, Place};
 
 /// The mapping of block `at`, and its place in the tree.
 pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
-    let space = inode.space();
     let root = inode.tree().read();
     let mut bound = FileBlock::END;
-    let at_inode = |kind: CorruptKind| kind.at(Place::Inode(inode.ino()));
-    let blocks = 0..space.layout().blocks_count;
-    let node = ExtentNode::parse(&root.bytes, None, blocks.clone()).map_err(at_inode)?;
+    let node = parse_node(inode, None, &root.bytes, None)?;
     let mut step = step_down(&node, at, &mut bound);
     let mut depth = node.depth;
     let mut leaf = None;
     loop {
         let child = match step {
             Step::Mapping(mapping, before) => {
-                check(space, &mapping)?;
+                check(inode.space(), &mapping)?;
                 return Ok(Spot { mapping, before, leaf });
             }
             Step::Down(child) => child,
         };
         depth -= 1;
-        space.check_run(child.child, 1)?;
-        let buffer = path::read_node(inode, child.child)?;
+        let buffer = read_child(inode, child.child)?;
         step = {
             let bytes = buffer.read();
-            let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
-            let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
-            node.check_place(child.first, bound).map_err(here)?;
+            let node = parse_child(inode, &child, &bytes, depth, bound)?;
             step_down(&node, at, &mut bound)
         };
         leaf = Some(buffer);
@@ -93,4 +87,61 @@ fn check(space: &Space, mapping: &Mapping) -> Result<()> {
             Ok(space.check_run(block, u64::from(mapping.len))?)
         }
     }
+}
+
+/// The path to the leaf where block `at` is or would be, read under the tree's lock.
+fn path_to(inode: &Inode, at: FileBlock) -> Result<TreePath> {
+    TreePath::to(inode, &inode.tree().read(), at)
+}
+
+/// The tree part of [`super::list`].
+pub(super) fn list(
+    inode: &Inode,
+    from: FileBlock,
+    visit: &mut dyn FnMut(Extent) -> bool,
+) -> Result<()> {
+    let mut listed_to = None;
+    let mut next = Some(from);
+    while let Some(at) = next {
+        let path = path_to(inode, at)?;
+        for &extent in &path.extents {
+            let is_new = listed_to.is_none_or(|end| extent.first >= end);
+            if extent.end() <= from || !is_new {
+                continue;
+            }
+            inode.space().check_run(extent.start, u64::from(extent.len))?;
+            listed_to = Some(extent.end());
+            if !visit(extent) {
+                return Ok(());
+            }
+        }
+        next = path.next_leaf;
+    }
+    Ok(())
+}
+
+/// The tree part of [`super::written_leaf`].
+pub(super) fn written_leaf(inode: &Inode, at: FileBlock) -> Result<Option<WrittenLeaf>> {
+    let path = path_to(inode, at)?;
+    let Some(first) = path.extents.first() else { return Ok(None) };
+    for extent in &path.extents {
+        inode.space().check_run(extent.start, u64::from(extent.len))?;
+    }
+    let end = path.next_leaf.unwrap_or(FileBlock::END);
+    Ok(Some(WrittenLeaf::new(first.first, end, &path.extents)))
+}
+
+/// The starts of the leaves for blocks from `from` on: `from` itself, then the key of each leaf
+/// behind it. The caller holds the lock under which the tree changes.
+///
+/// # Errors
+/// A corrupt tree; a device failure.
+pub fn leaves_from(inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
+    let mut leaves = Vec::new();
+    let mut next = Some(from);
+    while let Some(at) = next {
+        leaves.push(at);
+        next = path_to(inode, at)?.next_leaf.filter(|&leaf| leaf > at);
+    }
+    Ok(leaves)
 }

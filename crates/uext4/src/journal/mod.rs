@@ -311,7 +311,7 @@ impl Journal {
     }
 
     #[cold]
-    fn broken(&self, what: &'static str) -> Error {
+    pub(crate) fn broken(&self, what: &'static str) -> Error {
         if self.is_aborted() {
             return self.aborted_error();
         }

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{ExtentRoot, Inode};
 use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, ExtentIndex, ExtentNode, ROOT_ENTRIES, max_entries};
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
+use uext4_ondisk::{BlockNo, FileBlock, Place};
 
 /// An index node on the path.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Level {
 
 /// Index nodes from the root down, then a leaf.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct TreePath {
     pub(super) levels: Vec<Level>,
     /// Levels of index nodes in the tree. A change may shorten `levels`.
     pub(super) depth: u16,
@@ -30,13 +30,10 @@ pub(super) struct Path {
     pub(super) next_leaf: Option<FileBlock>,
 }
 
-impl Path {
+impl TreePath {
     /// The path to the leaf where block `at` is or would be.
     pub(super) fn to(inode: &Inode, root: &ExtentRoot, at: FileBlock) -> Result<Self> {
-        let space = inode.space();
-        let blocks = 0..space.layout().blocks_count;
-        let node = ExtentNode::parse(&root.bytes, None, blocks.clone())
-            .map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
+        let node = parse_node(inode, None, &root.bytes, None)?;
         let mut path = Self {
             levels: Vec::with_capacity(usize::from(node.depth)),
             depth: node.depth,
@@ -48,13 +45,10 @@ impl Path {
         let mut down = path.descend(None, &node, at);
         while let Some(child) = down {
             depth -= 1;
-            space.check_run(child.child, 1)?;
-            let buffer = read_node(inode, child.child)?;
+            let buffer = read_child(inode, child.child)?;
             let bytes = buffer.read();
-            let here = |kind: CorruptKind| kind.at(Place::InodeBlock(inode.ino(), child.child));
-            let node = ExtentNode::parse(&bytes, Some(depth), blocks.clone()).map_err(here)?;
-            node.check_place(child.first, path.next_leaf.unwrap_or(FileBlock::END))
-                .map_err(here)?;
+            let bound = path.next_leaf.unwrap_or(FileBlock::END);
+            let node = parse_child(inode, &child, &bytes, depth, bound)?;
             if depth == 0 {
                 path.leaf_block = Some(child.child);
                 path.extents = node.extents().collect();
@@ -99,12 +93,55 @@ pub(super) fn read_node(inode: &Inode, block: BlockNo) -> Result<Arc<Buffer>> {
     inode.cache().read(block, node_kind(inode))
 }
 
+/// Reads a node that an index entry leads to.
+pub(super) fn read_child(inode: &Inode, block: BlockNo) -> Result<Arc<Buffer>> {
+    inode.space().check_run(block, 1)?;
+    read_node(inode, block)
+}
+
+/// The node with these bytes: the root (`None`), or the one in a block. `depth` is its depth, if
+/// that is known.
+pub(super) fn parse_node<'b>(
+    inode: &Inode,
+    block: Option<BlockNo>,
+    bytes: &'b [u8],
+    depth: Option<u16>,
+) -> Result<ExtentNode<'b>> {
+    let blocks = 0..inode.space().layout().blocks_count;
+    let node = ExtentNode::parse(bytes, depth, blocks);
+    Ok(node.map_err(|kind| kind.at(node_place(inode, block)))?)
+}
+
+/// The node with these bytes that `child` leads to. Its subtree ends before `bound`.
+pub(super) fn parse_child<'b>(
+    inode: &Inode,
+    child: &ExtentIndex,
+    bytes: &'b [u8],
+    depth: u16,
+    bound: FileBlock,
+) -> Result<ExtentNode<'b>> {
+    let block = Some(child.child);
+    let node = parse_node(inode, block, bytes, Some(depth))?;
+    let checked = node.check_place(child.first, bound);
+    checked.map_err(|kind| kind.at(node_place(inode, block)))?;
+    Ok(node)
+}
+
+fn node_place(inode: &Inode, block: Option<BlockNo>) -> Place {
+    block.map_or(Place::Inode(inode.ino()), |block| Place::InodeBlock(inode.ino(), block))
+}
+
 /// Entries that a node can have.
 pub(super) fn capacity(inode: &Inode, block: Option<BlockNo>) -> usize {
     match block {
         None => usize::from(ROOT_ENTRIES),
         Some(_) => usize::from(max_entries(inode.space().layout().block_size as usize)),
     }
+}
+
+/// Fails if entries did not fit into their node, which they always do: they are counted before.
+pub(super) fn check_fit(inode: &Inode, fits: bool) -> Result<()> {
+    inode.space().journal().check(fits, "the entries of an extent node fit into it")
 }
 
 /// The tree cannot grow because it is as deep as the format allows.

@@ -136,18 +136,11 @@ pub fn block_entries(
     Ok(entries(block, BLOCK_HEADER_SIZE))
 }
 
-/// The attributes in a slot of the inode table; none when the slot holds none.
-pub fn inode_entries(slot: &[u8]) -> impl Iterator<Item = Result<XattrEntry<'_>, CorruptKind>> {
-    entries(ibody_area(slot).unwrap_or_default(), 0)
-}
-
-/// Bytes after the attribute header of a slot; `None` when there is no such header.
-fn ibody_area(slot: &[u8]) -> Option<&[u8]> {
-    let at = crate::inode::xattr_offset(slot)?;
-    if le32_at(slot, at) != XATTR_MAGIC {
-        return None;
-    }
-    slot.get(at.saturating_add(IBODY_HEADER_SIZE)..)
+/// The attributes behind the extra fields of an inode; none when that area has no header of them.
+pub fn area_entries(area: &[u8]) -> impl Iterator<Item = Result<XattrEntry<'_>, CorruptKind>> {
+    let has_header = le32_at(area, 0) == XATTR_MAGIC;
+    let body = area.get(IBODY_HEADER_SIZE..).filter(|_| has_header);
+    entries(body.unwrap_or_default(), 0)
 }
 
 /// Bytes of an entry with a name of `name_len` bytes.
@@ -313,28 +306,18 @@ pub fn write_block(block: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
     true
 }
 
-/// Bytes that attributes may take in a slot of the inode table ([`space_needed`]); `None` when the
-/// slot has no room for any.
-#[must_use]
-pub fn inode_space(slot: &[u8]) -> Option<usize> {
-    let at = crate::inode::xattr_offset(slot)?;
-    slot.len().checked_sub(at)?.checked_sub(IBODY_HEADER_SIZE)
-}
-
-/// Replaces the attributes in a slot of the inode table, whose `i_extra_isize` is set. No
-/// attributes: no header either. Returns false, having changed nothing, when they do not fit.
-pub fn write_inode(slot: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
-    let Some(at) = crate::inode::xattr_offset(slot) else { return attributes.is_empty() };
-    if inode_space(slot).is_none_or(|space| space_needed(attributes) > space) {
-        return attributes.is_empty();
+/// Replaces the attributes in the area behind the extra fields of an inode. No attributes: no
+/// header either. Returns false, having changed nothing, when they do not fit.
+pub fn write_area(area: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
+    let room = area.len().checked_sub(IBODY_HEADER_SIZE);
+    if !attributes.is_empty() && room.is_none_or(|room| space_needed(attributes) > room) {
+        return false;
     }
-    slot.get_mut(at..).unwrap_or_default().fill(0);
-    if attributes.is_empty() {
-        return true;
+    area.fill(0);
+    if !attributes.is_empty() {
+        put(area, 0, &XATTR_MAGIC.to_le_bytes());
+        write_entries(area.get_mut(IBODY_HEADER_SIZE..).unwrap_or_default(), 0, attributes, &[]);
     }
-    put(slot, at, &XATTR_MAGIC.to_le_bytes());
-    let area = slot.get_mut(at.saturating_add(IBODY_HEADER_SIZE)..).unwrap_or_default();
-    write_entries(area, 0, attributes, &[]);
     true
 }
 
@@ -419,21 +402,20 @@ mod tests {
     }
 
     #[test]
-    fn slots_round_trip() {
-        let mut slot = vec![0xff_u8; 256];
-        put(&mut slot, 128, &32_u16.to_le_bytes());
-        assert_eq!(inode_entries(&slot).count(), 0);
-        assert!(write_inode(&mut slot, SAMPLE));
-        let found: Vec<_> = inode_entries(&slot).map(Result::unwrap).collect();
+    fn areas_round_trip() {
+        let mut area = vec![0xff_u8; 96];
+        assert_eq!(area_entries(&area).count(), 0);
+        assert!(write_area(&mut area, SAMPLE));
+        let found: Vec<_> = area_entries(&area).map(Result::unwrap).collect();
         assert_eq!(found.len(), 3);
         assert_eq!(
             (found[0].name, found[0].value, found[0].hash),
             (&b"selinux"[..], &b"label"[..], 0)
         );
-        assert!(!write_inode(&mut slot, &[Xattr { index: 1, name: b"x", value: &[0; 80] }]));
-        assert!(write_inode(&mut slot, &[]));
-        assert_eq!(inode_entries(&slot).count(), 0);
-        assert!(!write_inode(&mut [0; 128], SAMPLE));
+        assert!(!write_area(&mut area, &[Xattr { index: 1, name: b"x", value: &[0; 80] }]));
+        assert!(write_area(&mut area, &[]));
+        assert_eq!(area_entries(&area).count(), 0);
+        assert!(!write_area(&mut [], SAMPLE) && write_area(&mut [], &[]));
     }
 
     #[test]

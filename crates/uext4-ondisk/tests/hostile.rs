@@ -121,12 +121,12 @@ fn read_everything(bytes: &[u8], random: &mut Random) {
     }
     _ = inode::verify_inode(bytes, seed);
     inode::seal_inode(&mut copy, seed);
-    xattr::inode_entries(bytes).for_each(|entry| _ = entry.map(|e| xattr::verify_entry_hash(&e)));
+    xattr::area_entries(bytes).for_each(|entry| _ = entry.map(|e| xattr::verify_entry_hash(&e)));
     if let Ok(entries) = xattr::block_entries(bytes) {
         entries.for_each(|entry| _ = entry.map(|e| xattr::verify_entry_hash(&e)));
     }
     _ = xattr::verify_xattr_block(bytes, &SUMS, BlockNo(3));
-    _ = xattr::write_inode(&mut copy, &[Xattr { index: 1, name: b"n", value: b"v" }]);
+    _ = xattr::write_area(&mut copy, &[Xattr { index: 1, name: b"n", value: b"v" }]);
 
     _ = orphan::verify_orphan_block(bytes, seed, BlockNo(9));
     _ = orphan::entries(bytes).count();
@@ -192,10 +192,7 @@ fn sound_blocks() -> Vec<Vec<u8>> {
     let attributes: Vec<Xattr<'_>> =
         [b"a", b"b", b"c"].map(|name| Xattr { index: 1, name, value: &[7; 90] }).to_vec();
     add(&|b| _ = xattr::write_block(b, &attributes));
-    add(&|b| {
-        b[128] = 32;
-        _ = xattr::write_inode(b, &attributes);
-    });
+    add(&|b| _ = xattr::write_area(b, &attributes));
     add(&orphan::init_block);
     let format = JournalFormat {
         block_size: 1024,

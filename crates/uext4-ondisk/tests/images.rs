@@ -227,7 +227,8 @@ impl Image {
     fn check_attributes(&self, ino: Ino) -> Vec<(String, Vec<u8>)> {
         let (raw, _) = self.inode(ino);
         let slot = self.slot(ino);
-        let mut all: Vec<_> = xattr::inode_entries(&slot).map(Result::unwrap).collect();
+        let area = uext4_ondisk::inode::xattr_offset(&slot).map_or(&[][..], |at| &slot[at..]);
+        let mut all: Vec<_> = xattr::area_entries(area).map(Result::unwrap).collect();
         let block;
         if raw.file_acl() != 0 {
             let at = BlockNo(raw.file_acl());

@@ -141,12 +141,15 @@ impl Deletion {
                 self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
         }
         let _pins = (inode.table_block()?, self.context.space.pin_inode(inode.ino())?);
-        let attributes = xattr::Release::plan(inode)?;
-        let credits = removal.credits + attributes.credits() + ORPHAN_CREDITS + INODE_CREDITS + 1;
+        let attributes = xattr::AttributeChange::plan_release(inode)?;
+        let block_credits = attributes.as_ref().map_or(0, xattr::AttributeChange::credits);
+        let credits = removal.credits + block_credits + ORPHAN_CREDITS + INODE_CREDITS + 1;
         let is_directory = inode.kind() == FileKind::Directory;
         self.context.journal().run(credits, |handle| {
             self.truncation.remove_planned(handle, inode, &mut removal)?;
-            attributes.apply(handle)?;
+            if let Some(attributes) = attributes {
+                attributes.apply(handle)?;
+            }
             self.context.orphans.remove(handle, inode)?;
             let now = u32::try_from(crate::inode::now().secs).unwrap_or(u32::MAX);
             inode.update(handle, |attributes| {

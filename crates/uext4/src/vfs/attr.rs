@@ -168,7 +168,7 @@ impl Vfs {
         let space = &self.files.context.space;
         let _pin = inode.table_block()?;
         let acl = change.mode.map_or(Ok(None), |mode| Self::plan_acl_mode(inode, mode))?;
-        let credits = 1 + acl.as_ref().map_or(0, xattr::Change::credits);
+        let credits = 1 + acl.as_ref().map_or(0, xattr::AttributeChange::credits);
         space.journal().run(credits, |handle| {
             if let Some(acl) = acl {
                 acl.apply(handle)?;
@@ -217,9 +217,9 @@ impl Vfs {
     }
 
     /// Plans the change of the access list by chmod(2), if the file has a list.
-    fn plan_acl_mode(inode: &InodeRef, mode: u16) -> Result<Option<xattr::Change<'_>>> {
+    fn plan_acl_mode(inode: &InodeRef, mode: u16) -> Result<Option<xattr::AttributeChange<'_>>> {
         let Some(acl) = Self::acl(inode, ACL_ACCESS)? else { return Ok(None) };
         let value = acl.with_mode(mode).to_caller();
-        xattr::Change::plan(inode, ACL_ACCESS, Some(&value), xattr::Mode::Any).map(Some)
+        xattr::AttributeChange::plan(inode, ACL_ACCESS, Some(&value), xattr::Mode::Any).map(Some)
     }
 }

@@ -144,7 +144,7 @@ impl Vfs {
         inode: &'a Inode,
         access: Option<&Acl>,
         default: Option<&Acl>,
-    ) -> Result<Option<xattr::Change<'a>>> {
+    ) -> Result<Option<xattr::AttributeChange<'a>>> {
         let lists: Vec<(&[u8], Vec<u8>)> = [(ACL_ACCESS, access), (ACL_DEFAULT, default)]
             .into_iter()
             .filter_map(|(name, acl)| acl.map(|acl| (name, acl.to_caller())))
@@ -153,11 +153,11 @@ impl Vfs {
             return Ok(None);
         }
         let mode = xattr::Mode::Any;
-        let edits: Vec<xattr::Edit<'_>> = lists
+        let edits: Vec<xattr::AttributeEdit<'_>> = lists
             .iter()
-            .map(|(name, value)| xattr::Edit { name, value: Some(value), mode })
+            .map(|(name, value)| xattr::AttributeEdit { name, value: Some(value), mode })
             .collect();
-        xattr::Change::plan_all(inode, &edits).map(Some)
+        xattr::AttributeChange::plan_all(inode, &edits).map(Some)
     }
 
     /// Attributes of a new child of `dir`.
@@ -220,7 +220,7 @@ impl Vfs {
         dir: &InodeRef,
         insertion: Insertion<'_>,
         prepared: Prepared,
-        lists: Option<xattr::Change<'_>>,
+        lists: Option<xattr::AttributeChange<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
         let Prepared { inode, mut growth, allocated } = prepared;
@@ -232,7 +232,7 @@ impl Vfs {
         let is_directory = inode.kind() == FileKind::Directory;
         let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
         // The inode and its parent.
-        let list_credits = lists.as_ref().map_or(0, xattr::Change::credits);
+        let list_credits = lists.as_ref().map_or(0, xattr::AttributeChange::credits);
         let credits = insertion.credits() + allocation.credits() + fill_credits + list_credits + 2;
         space.journal().run(credits, |handle| {
             space.mark_inode_used(handle, &mut allocation, is_directory)?;

@@ -176,7 +176,7 @@ impl Vfs {
     ///
     /// # Errors
     /// `Exists`, `NoXattr` by `mode`; `NotPermitted` for an immutable or append-only inode;
-    /// `NoSpace`; `ReadOnly`; see [`xattr::Change::plan`].
+    /// `NoSpace`; `ReadOnly`; see [`xattr::AttributeChange::plan`].
     pub fn xattr_change(
         &self,
         inode: &InodeRef,
@@ -191,7 +191,7 @@ impl Vfs {
             inode.set_no_capabilities(false);
         }
         let space = &self.files.context.space;
-        let change = xattr::Change::plan(inode, name, value, mode)?;
+        let change = xattr::AttributeChange::plan(inode, name, value, mode)?;
         let acl_mode = match (name, value) {
             (create::ACL_ACCESS, Some(value)) => {
                 xattr::acl::Acl::from_caller(value)?.map(|acl| acl.mode())

@@ -126,9 +126,9 @@ impl Vfs {
         let _exclusive = inode.lock().write();
         let _pin = inode.table_block()?;
         let space = &self.files.context.space;
-        let plan = |_| xattr::Change::plan(inode, CAPABILITY, None, xattr::Mode::Any);
+        let plan = |_| xattr::AttributeChange::plan(inode, CAPABILITY, None, xattr::Mode::Any);
         let capability = xattr::get(inode, CAPABILITY).ok().map(plan).transpose()?;
-        let credits = 1 + capability.as_ref().map_or(0, xattr::Change::credits);
+        let credits = 1 + capability.as_ref().map_or(0, xattr::AttributeChange::credits);
         space.journal().run(credits, |handle| {
             if let Some(capability) = capability {
                 capability.apply(handle)?;

@@ -26,7 +26,7 @@ pub enum Mode {
 
 /// One attribute to set or to remove.
 #[derive(Clone, Copy, Debug)]
-pub struct Edit<'e> {
+pub struct AttributeEdit<'e> {
     /// Full name.
     pub name: &'e [u8],
     /// New value; `None` removes.
@@ -39,11 +39,10 @@ pub struct Edit<'e> {
 ///
 /// Dropping it unused releases the space.
 #[derive(Debug)]
-pub struct Change<'a> {
+pub struct AttributeChange<'a> {
     inode: &'a Inode,
     area: Option<Vec<u8>>,
     block: BlockChange,
-    credits: u32,
     _fields: FieldsHeld<'a>,
     /// The inode's table block, and the bitmap of a block that may be freed.
     _pins: Vec<Arc<Buffer>>,
@@ -67,7 +66,7 @@ const DETACH_CREDITS: u32 = 4;
 /// Credits for a new block: bitmap, descriptor, the block.
 const TAKE_CREDITS: u32 = 3;
 
-impl<'a> Change<'a> {
+impl<'a> AttributeChange<'a> {
     /// Plans to set attribute `name` of `inode` to `value`, or to remove it (`None`).
     ///
     /// An access list that says no more than permission bits is removed rather than set. The caller
@@ -79,17 +78,16 @@ impl<'a> Change<'a> {
     /// `Unsupported` for names and lists that ext4 does not store; `NotPermitted` for a default
     /// list of anything but a directory; `Corrupt`; a device failure.
     pub fn plan(inode: &'a Inode, name: &[u8], value: Option<&[u8]>, mode: Mode) -> Result<Self> {
-        Self::plan_all(inode, &[Edit { name, value, mode }])
+        Self::plan_all(inode, &[AttributeEdit { name, value, mode }])
     }
 
     /// Plans several edits, one after the other. All are applied or none.
     ///
     /// # Errors
-    /// The errors of [`Change::plan`].
-    pub fn plan_all(inode: &'a Inode, edits: &[Edit<'_>]) -> Result<Self> {
+    /// The errors of [`AttributeChange::plan`].
+    pub fn plan_all(inode: &'a Inode, edits: &[AttributeEdit<'_>]) -> Result<Self> {
         let space = inode.space();
         let block_size = space.layout().block_size as usize;
-        let mut pins = vec![inode.table_block()?];
         let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(inode)?;
@@ -129,25 +127,43 @@ impl<'a> Change<'a> {
                 BlockChange::Rewrite(image, buffer, allocation)
             }
         };
+        Self::with_pins(inode, new_area, block, fields)
+    }
+
+    /// Plans to free the attribute block of an inode that is deleted, or to drop the reference to
+    /// it if other inodes share it. The attributes in the inode stay. `None`: it has no block.
+    ///
+    /// # Errors
+    /// `Corrupt`; a device failure. The block is then left to e2fsck(8).
+    pub fn plan_release(inode: &'a Inode) -> Result<Option<Self>> {
+        let Some(buffer) = block_of(inode)? else { return Ok(None) };
+        reference_count(&buffer)?;
+        Self::with_pins(inode, None, BlockChange::Drop(buffer), inode.hold_fields()).map(Some)
+    }
+
+    fn with_pins(
+        inode: &'a Inode,
+        area: Option<Vec<u8>>,
+        block: BlockChange,
+        fields: FieldsHeld<'a>,
+    ) -> Result<Self> {
+        let mut pins = vec![inode.table_block()?];
         if let BlockChange::Drop(buffer) = &block {
-            pins.extend(space.pin_run(buffer.block(), 1)?);
+            pins.extend(inode.space().pin_run(buffer.block(), 1)?);
         }
-        let block_credits = match &block {
+        Ok(Self { inode, area, block, _fields: fields, _pins: pins })
+    }
+
+    /// Credits of [`AttributeChange::apply`], the inode included.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        1 + match &self.block {
             BlockChange::Keep => 0,
             BlockChange::New(..) => TAKE_CREDITS,
             BlockChange::Rewrite(_, _, None) => 1,
             BlockChange::Rewrite(_, _, Some(_)) => 1 + TAKE_CREDITS,
             BlockChange::Drop(_) => DETACH_CREDITS,
-        };
-        let credits = 1 + block_credits;
-        let area = new_area;
-        Ok(Self { inode, area, block, credits, _fields: fields, _pins: pins })
-    }
-
-    /// Credits of [`Change::apply`], the inode included.
-    #[must_use]
-    pub fn credits(&self) -> u32 {
-        self.credits
+        }
     }
 
     /// Whether the attributes are already as wanted.
@@ -196,52 +212,8 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The attribute block of an inode that is deleted.
-#[derive(Debug)]
-pub struct Release<'a> {
-    inode: &'a Inode,
-    buffer: Option<Arc<Buffer>>,
-    _pins: Vec<Arc<Buffer>>,
-}
-
-impl<'a> Release<'a> {
-    /// Reads what a release changes.
-    ///
-    /// # Errors
-    /// `Corrupt`; a device failure. The block is then left to e2fsck(8).
-    pub fn plan(inode: &'a Inode) -> Result<Self> {
-        let buffer = block_of(inode)?;
-        let mut pins = vec![inode.table_block()?];
-        if let Some(buffer) = &buffer {
-            reference_count(buffer)?;
-            pins.extend(inode.space().pin_run(buffer.block(), 1)?);
-        }
-        Ok(Self { inode, buffer, _pins: pins })
-    }
-
-    /// Credits of [`Release::apply`], the inode included.
-    #[must_use]
-    pub fn credits(&self) -> u32 {
-        if self.buffer.is_some() { DETACH_CREDITS + 1 } else { 0 }
-    }
-
-    /// Frees the block, or drops the reference to it if other inodes share it.
-    ///
-    /// # Errors
-    /// The journal is aborted.
-    pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
-        let Some(buffer) = self.buffer else { return Ok(()) };
-        let _lock = self.inode.xattr_lock().write();
-        detach(self.inode.space(), handle, &buffer)?;
-        self.inode.update(handle, |attributes| {
-            attributes.file_acl = 0;
-            attributes.add_blocks(self.inode.space().layout(), -1);
-        })
-    }
-}
-
 /// One edit on the lists.
-fn apply_edit(stored: &mut Stored, inode: &Inode, edit: &Edit<'_>) -> Result<()> {
+fn apply_edit(stored: &mut Stored, inode: &Inode, edit: &AttributeEdit<'_>) -> Result<()> {
     let key = key_of(edit.name)?;
     if edit.value.is_some_and(|value| value.len() > VALUE_MAX) {
         return Err(Error::new(ErrorKind::TooBig, String::from_utf8_lossy(edit.name)));

@@ -1,6 +1,6 @@
 //! Extended attributes, in the inode and in a block beside it.
 //!
-//! What: [`get`] and [`list`] read attributes, [`Change`] sets and removes them, [`Release`] frees
+//! What: [`get`] and [`list`] read attributes. [`AttributeChange`] sets and removes them, and frees
 //! the block of a deleted inode. Names are full names (`user.x`). Access control lists have the
 //! form of xattr(7). The caller checks permissions: the owner of the file may use `user.`, the
 //! administrator `trusted.`.
@@ -19,7 +19,7 @@ mod change;
 mod read;
 mod stored;
 
-pub use change::{Change, Edit, Mode, Release};
+pub use change::{AttributeChange, AttributeEdit, Mode};
 pub use read::{get, list};
 pub use uext4_ondisk::acl;
 

@@ -24,9 +24,7 @@ const USABLE: &[u8] = &[1, ACL_ACCESS, ACL_DEFAULT, 4, 6];
 pub fn get(inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     let key = key_of(name)?;
     let no_xattr = || Error::new(ErrorKind::NoXattr, String::from_utf8_lossy(name));
-    let find = |list: Vec<Attribute>| {
-        list.into_iter().find(|a| a.index == key.index && a.name == key.name)
-    };
+    let find = |list: Vec<Attribute>| list.into_iter().find(|a| a.has_key(key));
     let _lock = inode.xattr_lock().read();
     let found = match find(in_inode(inode)?) {
         Some(attribute) => attribute,

@@ -7,10 +7,7 @@
 use super::change::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use uext4_ondisk::CorruptKind;
-use uext4_ondisk::xattr::{
-    self, BLOCK_HEADER_SIZE, ENTRY_SIZE, IBODY_HEADER_SIZE, RawXattrEntry, RawXattrIbodyHeader,
-    XATTR_MAGIC, Xattr,
-};
+use uext4_ondisk::xattr::{self, BLOCK_HEADER_SIZE, IBODY_HEADER_SIZE, Xattr};
 
 /// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +28,7 @@ pub(super) struct Key<'n> {
 }
 
 impl Attribute {
-    fn has_key(&self, key: Key<'_>) -> bool {
+    pub(super) fn has_key(&self, key: Key<'_>) -> bool {
         self.index == key.index && self.name == key.name
     }
 }
@@ -107,7 +104,7 @@ impl Stored {
     /// The bytes behind the extra fields of the inode, `len` of them.
     pub(super) fn write_area(&self, len: usize) -> Result<Vec<u8>> {
         let mut area = vec![0; len];
-        let fits = self.inode.is_empty() || write_area(&mut area, &borrowed(&self.inode)?);
+        let fits = xattr::write_area(&mut area, &borrowed(&self.inode)?);
         if fits { Ok(area) } else { Err(error(ErrorKind::Internal)) }
     }
 
@@ -121,12 +118,7 @@ impl Stored {
 
 /// The attributes behind the extra fields of an inode.
 pub(super) fn in_area(area: &[u8]) -> Result<Vec<Attribute>, CorruptKind> {
-    match RawXattrIbodyHeader::from_prefix(area) {
-        Some(header) if header.h_magic.get() == XATTR_MAGIC => {
-            collect(xattr::entries(&area[IBODY_HEADER_SIZE..], 0))
-        }
-        _ => Ok(Vec::new()),
-    }
+    collect(xattr::area_entries(area))
 }
 
 /// The attributes of a block.
@@ -166,46 +158,12 @@ fn space_needed(list: &[Attribute]) -> usize {
     list.iter().map(one).sum::<usize>() + 4
 }
 
-fn borrowed(list: &[Attribute]) -> Result<Vec<Xattr<'_>>> {
-    let one = |attribute: &'_ Attribute| match &attribute.value {
-        Some(_) => Ok(()),
-        None => Err(Error::new(ErrorKind::Unsupported, "an attribute value in its own inode")),
+fn borrowed<'l>(list: &'l [Attribute]) -> Result<Vec<Xattr<'l>>> {
+    let elsewhere = || Error::new(ErrorKind::Unsupported, "an attribute value in its own inode");
+    let borrow = |Attribute { index, name, value }: &'l Attribute| {
+        Ok(Xattr { index: *index, name, value: value.as_deref().ok_or_else(elsewhere)? })
     };
-    list.iter().try_for_each(one)?;
-    Ok(list
-        .iter()
-        .map(|a| Xattr { index: a.index, name: &a.name, value: a.value.as_deref().unwrap_or(&[]) })
-        .collect())
-}
-
-/// Writes header, entries and values into an area of zeroes. False when they do not fit. Entries in
-/// an inode have no hash.
-fn write_area(area: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
-    let Some((head, body)) = area.split_at_mut_checked(IBODY_HEADER_SIZE) else { return false };
-    if xattr::space_needed(attributes) > body.len() {
-        return false;
-    }
-    if let Some(header) = RawXattrIbodyHeader::mut_from_prefix(head) {
-        header.h_magic.set(XATTR_MAGIC);
-    }
-    let mut at = 0;
-    let mut value_at = body.len() & !3;
-    for attribute in attributes {
-        let (name, value) = (attribute.name, attribute.value);
-        value_at -= xattr::value_len(value.len());
-        let mut raw = RawXattrEntry::zeroed();
-        raw.e_name_len = u8::try_from(name.len()).unwrap_or(u8::MAX);
-        raw.e_name_index = attribute.index;
-        if !value.is_empty() {
-            raw.e_value_offs.set(u16::try_from(value_at).unwrap_or(u16::MAX));
-        }
-        raw.e_value_size.set(u32::try_from(value.len()).unwrap_or(u32::MAX));
-        body[at..at + ENTRY_SIZE].copy_from_slice(raw.bytes());
-        body[at + ENTRY_SIZE..at + ENTRY_SIZE + name.len()].copy_from_slice(name);
-        body[value_at..value_at + value.len()].copy_from_slice(value);
-        at += xattr::entry_len(name.len());
-    }
-    true
+    list.iter().map(borrow).collect()
 }
 
 fn error(kind: ErrorKind) -> Error {

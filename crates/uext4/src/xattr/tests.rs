@@ -6,7 +6,7 @@
 
 mod hostile;
 
-use super::{Change, Edit, Mode, Release, get, list};
+use super::{AttributeChange, AttributeEdit, Mode, get, list};
 use crate::error::{ErrorKind, Result};
 use crate::extent::harness::{FILES, Folder, Harness, Mount, make_image, must, tool};
 use crate::inode::Inode;
@@ -23,7 +23,7 @@ fn set(
     value: Option<&[u8]>,
     mode: Mode,
 ) -> Result<()> {
-    let change = Change::plan(inode, name, value, mode)?;
+    let change = AttributeChange::plan(inode, name, value, mode)?;
     harness.run(change.credits(), |handle| change.apply(handle))
 }
 
@@ -144,7 +144,7 @@ fn attributes_that_the_kernel_set_are_read_and_changed() {
     set(&harness, &harness.inode("file0"), b"user.long", Some(&[1; 3_000]), Mode::Replace).unwrap();
     set(&harness, &harness.inode("file1"), b"user.long", None, Mode::Any).unwrap();
     let released = harness.inode("file2");
-    let release = Release::plan(&released).unwrap();
+    let release = AttributeChange::plan_release(&released).unwrap().unwrap();
     harness.run(release.credits(), |handle| release.apply(handle)).unwrap();
     assert_eq!(released.attributes().file_acl, 0);
     let third = harness.inode("file3");
@@ -177,7 +177,7 @@ fn the_last_of_a_shared_block_changes_it_in_place() {
     let shared = one.attributes().file_acl;
     assert_eq!(shared, other.attributes().file_acl, "the kernel shares equal blocks");
     // Both are planned while the block is shared; the second finds itself alone.
-    let plan = |inode| Change::plan(inode, b"user.long", Some(&[2; 600]), Mode::Any);
+    let plan = |inode| AttributeChange::plan(inode, b"user.long", Some(&[2; 600]), Mode::Any);
     let (first, second) = (plan(&one).unwrap(), plan(&other).unwrap());
     harness.run(first.credits(), |handle| first.apply(handle)).unwrap();
     harness.run(second.credits(), |handle| second.apply(handle)).unwrap();
@@ -240,21 +240,21 @@ fn several_edits_are_one_change() {
     let Some(image) = make_image(&folder, "16M", &["-b", "1024"]) else { return };
     let harness = Harness::open(&image);
     let file = harness.inode("file0");
-    let edit = |name, value| Edit { name, value, mode: Mode::Create };
+    let edit = |name, value| AttributeEdit { name, value, mode: Mode::Create };
     let edits = [
         edit(&b"user.a"[..], Some(&b"1"[..])),
         edit(b"user.b", Some(&[2; 400])),
         edit(b"security.c", Some(b"3")),
     ];
-    let change = Change::plan_all(&file, &edits).unwrap();
+    let change = AttributeChange::plan_all(&file, &edits).unwrap();
     assert!(!change.is_empty());
     harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     assert_eq!(all(&file).len(), 3);
-    let again = Change::plan(&file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    let again = AttributeChange::plan(&file, b"user.a", Some(b"1"), Mode::Any).unwrap();
     assert!(again.is_empty());
     drop(again);
     let failing = [edit(b"user.d", Some(b"4")), edit(b"user.a", Some(b"5"))];
-    let error = Change::plan_all(&file, &failing).unwrap_err();
+    let error = AttributeChange::plan_all(&file, &failing).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Exists);
     assert_eq!(all(&file).len(), 3);
     drop(file);
@@ -270,7 +270,7 @@ fn extra_fields_keep_their_length_while_attributes_are_planned() {
     must("debugfs", &["-w", "-R", "sif file0 extra_isize 16", image.to_str().unwrap()]);
     let harness = Harness::open(&image);
     let file = harness.inode("file0");
-    let change = Change::plan(&file, b"user.a", Some(b"1"), Mode::Any).unwrap();
+    let change = AttributeChange::plan(&file, b"user.a", Some(b"1"), Mode::Any).unwrap();
     harness.run(1, |handle| file.update(handle, |attributes| attributes.touch())).unwrap();
     harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     drop(file);

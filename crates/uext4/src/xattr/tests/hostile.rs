@@ -4,7 +4,7 @@
 //! an image without checksums, which would catch most of it.
 
 use crate::extent::harness::{Folder, Harness, make_image};
-use crate::xattr::{Change, Mode, Release, get, list};
+use crate::xattr::{AttributeChange, Mode, get, list};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use uext4_device::{Device, MemoryDevice};
@@ -19,7 +19,7 @@ fn damaged_attributes_are_survived() {
     let file = harness.inode("file0");
     for (name, len) in [("user.a", 20), ("trusted.b", 10), ("user.c", 300), ("security.d", 200)] {
         let value = vec![7; len];
-        let change = Change::plan(&file, name.as_bytes(), Some(&value), Mode::Any);
+        let change = AttributeChange::plan(&file, name.as_bytes(), Some(&value), Mode::Any);
         let change = change.unwrap();
         harness.run(change.credits(), |handle| change.apply(handle)).unwrap();
     }
@@ -47,11 +47,11 @@ fn damaged_attributes_are_survived() {
             let _ = get(&file, &name);
         }
         for (name, value) in [(&b"user.a"[..], Some(&b"x"[..])), (b"user.c", None)] {
-            if let Ok(change) = Change::plan(&file, name, value, Mode::Any) {
+            if let Ok(change) = AttributeChange::plan(&file, name, value, Mode::Any) {
                 let _ = harness.run(change.credits(), |handle| change.apply(handle));
             }
         }
-        if let Ok(release) = Release::plan(&file) {
+        if let Ok(Some(release)) = AttributeChange::plan_release(&file) {
             let _ = harness.run(release.credits(), |handle| release.apply(handle));
         }
         drop(file);

@@ -7,8 +7,9 @@
 mod new_entry;
 mod plan;
 
+use super::hash_path::{Frame, with_node};
 use super::leaf::{self, Halves};
-use super::path::{Frame, with_node};
+use super::lookup::dots;
 use super::view::{View, check_name};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,17 +46,21 @@ enum Target {
     /// A new block at the end of a linear directory.
     Append,
     /// The only block becomes the root of a hash tree with two leaves.
-    Tree(Arc<Buffer>, DirHasher, PlannedHalves),
+    Tree(LeafSplit),
     /// A full leaf is split.
-    Split(Split),
+    Split(LeafSplit),
 }
 
+/// A full block that is split.
 #[derive(Debug)]
-struct Split {
+struct LeafSplit {
     leaf: Arc<Buffer>,
     hasher: DirHasher,
-    halves: PlannedHalves,
-    hash: u32,
+    /// What the block is split into.
+    halves: Halves,
+    /// The version of the block that the halves are of.
+    version: u64,
+    /// The index above the leaf. Empty: the leaf is the only block of a linear directory.
     frames: Vec<Frame>,
 }
 
@@ -66,17 +71,22 @@ struct Gap {
     version: u64,
 }
 
-/// What a block is split into, and the version of the block that was split.
-#[derive(Debug)]
-struct PlannedHalves {
-    halves: Halves,
-    version: u64,
-}
-
-impl PlannedHalves {
-    /// The halves, unless the block has changed since.
-    fn of(self, block: &Buffer) -> Option<Halves> {
-        (block.read().version() == self.version).then_some(self.halves)
+impl LeafSplit {
+    /// Puts the new name into its half. If the block has changed since the plan, it is split again.
+    /// False: a removal in the same handle has made room, and the name is in the block now.
+    fn put(&mut self, handle: &mut Handle<'_>, new: &NewEntry<'_>) -> Result<bool> {
+        let here = in_block(&self.leaf);
+        if self.leaf.read().version() != self.version {
+            if new.put_in_place(handle, &self.leaf)? {
+                return Ok(false);
+            }
+            let is_first = self.frames.is_empty();
+            let halves = leaf::split(&self.leaf.read(), &self.hasher, new.has_csum, is_first);
+            self.halves = halves.map_err(here)?;
+        }
+        let half = self.halves.half_for(self.hasher.hash(new.name).0);
+        demand(new.put(half).map_err(here)?)?;
+        Ok(true)
     }
 }
 
@@ -157,14 +167,12 @@ impl<'a> Insertion<'a> {
                 if put { Ok(()) } else { demand(new.put_or_pack(&mut bytes).map_err(here)?) }
             }
             Target::Append => {
-                let (_, block) = self.grow(handle, BlockRole::Leaf)?;
+                let (_, block) = self.grow(handle, self.leaf_kind())?;
                 let mut bytes = handle.write(&block)?;
                 dir_entry::init_block(&mut bytes, new.has_csum);
                 demand(new.put(&mut bytes).map_err(in_block(&block))?)
             }
-            Target::Tree(block, hasher, planned) => {
-                self.make_tree(handle, &block, &hasher, planned, &new)
-            }
+            Target::Tree(split) => self.make_tree(handle, split, &new),
             Target::Split(split) => self.split_leaf(handle, split, &new),
         }
     }
@@ -173,39 +181,29 @@ impl<'a> Insertion<'a> {
     fn make_tree(
         &mut self,
         handle: &mut Handle<'_>,
-        block: &Arc<Buffer>,
-        hasher: &DirHasher,
-        planned: PlannedHalves,
+        mut split: LeafSplit,
         new: &NewEntry<'_>,
     ) -> Result<()> {
-        let planned = planned.of(block);
-        // A removal in the same handle may have made room since the plan.
-        if planned.is_none() && new.put_in_place(handle, block)? {
+        if !split.put(handle, new)? {
             return Ok(());
         }
-        let (lower_at, lower) = self.grow(handle, BlockRole::Leaf)?;
-        let (upper_at, upper) = self.grow(handle, BlockRole::Leaf)?;
-        let index_kind = BlockKind::DirIndex { seed: self.dir.seed() };
-        let mut halves = {
-            let mut bytes = handle.write(block)?;
-            let halves = match planned {
-                Some(halves) => halves,
-                None => leaf::split(&bytes, hasher, new.has_csum, true).map_err(in_block(block))?,
-            };
-            let (own, parent) = dot_inodes(&bytes)?;
-            let root = DxRoot { hash: hasher.version, levels: 0, own, parent };
+        let (lower_at, lower) = self.grow(handle, self.leaf_kind())?;
+        let (upper_at, upper) = self.grow(handle, self.leaf_kind())?;
+        let view = View::of(self.dir)?;
+        {
+            let mut bytes = handle.write(&split.leaf)?;
+            let (own, parent) = dots(&view, &bytes)?;
+            let (own, parent) = (own.ino, parent.ino);
+            let root = DxRoot { hash: split.hasher.version, levels: 0, own, parent };
             let entries = [
                 DxEntry { hash: 0, block: lower_at },
-                DxEntry { hash: halves.index_hash(), block: upper_at },
+                DxEntry { hash: split.halves.index_hash(), block: upper_at },
             ];
             demand(htree::write_root(&mut bytes, &root, new.has_filetype, new.has_csum, &entries))?;
-            bytes.set_kind(index_kind);
-            halves
-        };
-        let half = halves.half_for(hasher.hash(new.name).0);
-        demand(new.put(half).map_err(in_block(block))?)?;
-        handle.write(&lower)?.copy_from_slice(&halves.lower);
-        handle.write(&upper)?.copy_from_slice(&halves.upper);
+            bytes.set_kind(self.index_kind());
+        }
+        handle.write(&lower)?.copy_from_slice(&split.halves.lower);
+        handle.write(&upper)?.copy_from_slice(&split.halves.upper);
         self.dir.update(handle, |a| a.flags.insert(InodeFlags::INDEX))
     }
 
@@ -213,28 +211,16 @@ impl<'a> Insertion<'a> {
     fn split_leaf(
         &mut self,
         handle: &mut Handle<'_>,
-        split: Split,
+        mut split: LeafSplit,
         new: &NewEntry<'_>,
     ) -> Result<()> {
-        let planned = split.halves.of(&split.leaf);
-        if planned.is_none() && new.put_in_place(handle, &split.leaf)? {
+        if !split.put(handle, new)? {
             return Ok(());
         }
-        let (upper_at, upper) = self.grow(handle, BlockRole::Leaf)?;
-        let index_hash = {
-            let mut bytes = handle.write(&split.leaf)?;
-            let here = in_block(&split.leaf);
-            let mut halves = match planned {
-                Some(halves) => halves,
-                None => leaf::split(&bytes, &split.hasher, new.has_csum, false).map_err(here)?,
-            };
-            demand(new.put(halves.half_for(split.hash)).map_err(here)?)?;
-            bytes.copy_from_slice(&halves.lower);
-            drop(bytes);
-            handle.write(&upper)?.copy_from_slice(&halves.upper);
-            halves.index_hash()
-        };
-        let entry = DxEntry { hash: index_hash, block: upper_at };
+        let (upper_at, upper) = self.grow(handle, self.leaf_kind())?;
+        handle.write(&split.leaf)?.copy_from_slice(&split.halves.lower);
+        handle.write(&upper)?.copy_from_slice(&split.halves.upper);
+        let entry = DxEntry { hash: split.halves.index_hash(), block: upper_at };
         self.insert_in_index(handle, &split.frames, entry, new)
     }
 
@@ -258,7 +244,7 @@ impl<'a> Insertion<'a> {
                 let mut bytes = handle.write(&frame.buffer)?;
                 return demand(htree::write_entries(&mut bytes, offset, new.has_csum, &entries));
             }
-            let (at, node) = self.grow(handle, BlockRole::Index)?;
+            let (at, node) = self.grow(handle, self.index_kind())?;
             if depth == 0 {
                 // The tree gets one more level. All entries fit, because a node holds more than the
                 // root.
@@ -271,36 +257,33 @@ impl<'a> Insertion<'a> {
             demand(htree::write_entries(&mut bytes, offset, new.has_csum, &entries))?;
             entry = DxEntry { hash: upper[0].hash, block: at };
         }
-        unreachable!("the root takes the entry or is pushed down")
+        // Not reached: the root takes the entry or is pushed down.
+        Err(out_of_plan())
+    }
+
+    fn leaf_kind(&self) -> BlockKind {
+        BlockKind::DirLeaf { seed: self.dir.seed() }
+    }
+
+    fn index_kind(&self) -> BlockKind {
+        BlockKind::DirIndex { seed: self.dir.seed() }
     }
 
     /// Adds a block at the end of the directory.
     fn grow(
         &mut self,
         handle: &mut Handle<'_>,
-        role: BlockRole,
+        kind: BlockKind,
     ) -> Result<(FileBlock, Arc<Buffer>)> {
         let growth = self.growth.as_mut().ok_or_else(out_of_plan)?;
         let block_size = u64::from(self.dir.space().layout().block_size);
         let size = self.dir.attributes().size;
         let at = FileBlock(u32::try_from(size / block_size).map_err(|_| out_of_plan())?);
         let block = extent::grow(handle, self.dir, growth, at)?;
-        let seed = self.dir.seed();
-        let kind = match role {
-            BlockRole::Leaf => BlockKind::DirLeaf { seed },
-            BlockRole::Index => BlockKind::DirIndex { seed },
-        };
         let buffer = handle.create(block, kind)?;
         self.dir.update(handle, |attributes| attributes.set_size(size + block_size))?;
         Ok((at, buffer))
     }
-}
-
-/// What a new block is for.
-#[derive(Clone, Copy, Debug)]
-enum BlockRole {
-    Leaf,
-    Index,
 }
 
 /// Makes `child`, which now has the root's entries, the root's only child.
@@ -317,15 +300,6 @@ fn push_root_down(
     root.levels += 1;
     let entries = [DxEntry { hash: 0, block: child }];
     demand(htree::write_root(&mut bytes, &root, new.has_filetype, new.has_csum, &entries))
-}
-
-/// The inodes of `.` and `..`, in a block that the plan has checked.
-fn dot_inodes(block: &[u8]) -> Result<(Ino, Ino)> {
-    let mut records = dir_entry::DirBlock::new(block);
-    match (records.next(), records.next()) {
-        (Some(Ok(own)), Some(Ok(parent))) => Ok((own.ino, parent.ino)),
-        _ => Err(out_of_plan()),
-    }
 }
 
 /// Adds the place of a damaged structure.

@@ -1,7 +1,7 @@
 //! Finding, changing and removing entries, and the first block of a new directory.
 
+use super::hash_path::HashPath;
 use super::leaf;
-use super::path::Path;
 use super::view::{Shape, View, check_name};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
@@ -16,7 +16,7 @@ use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Incompat, Ino, Place};
 /// A directory entry that was found. It is valid until the directory is changed by other means than
 /// this entry.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct FoundEntry {
     /// Inode that the entry names.
     pub ino: Ino,
     /// Type of the file; `None` in file systems without the filetype feature.
@@ -30,7 +30,7 @@ pub struct Entry {
 /// # Errors
 /// `NotADirectory`; `InvalidArgument` for `.`, `..` and invalid names; `NameTooLong`; `Corrupt`,
 /// also for an invalid hash tree, because the name is then not searched elsewhere.
-pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
+pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
     check_name(name)?;
     let view = View::of(dir)?;
     if view.shape == Shape::Linear {
@@ -41,9 +41,9 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         }
         return Ok(None);
     }
-    let (mut path, hash) = Path::to_name(&view, name)?;
+    let (mut path, hash) = HashPath::to_name(&view, name)?;
     loop {
-        if let Some(entry) = find(&view, path.leaf(), name)? {
+        if let Some(entry) = find(&view, path.leaf, name)? {
             return Ok(Some(entry));
         }
         if !path.advance_within(hash)? {
@@ -53,7 +53,7 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
 }
 
 /// The entry `name` of one block.
-pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option<Entry>> {
+pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option<FoundEntry>> {
     let buffer = view.leaf(at)?;
     let found = {
         let bytes = buffer.read();
@@ -68,14 +68,14 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
             None => None,
         }
     };
-    Ok(found.map(|(ino, kind, offset)| Entry { ino, kind, buffer, offset }))
+    Ok(found.map(|(ino, kind, offset)| FoundEntry { ino, kind, buffer, offset }))
 }
 
 /// The entry `..` of directory `dir`.
 ///
 /// # Errors
 /// The errors of [`lookup`]; `Corrupt` when the directory does not begin with `.` and `..`.
-pub fn parent_entry(dir: &Inode) -> Result<Entry> {
+pub fn parent_entry(dir: &Inode) -> Result<FoundEntry> {
     let view = View::of(dir)?;
     let buffer = view.first_block()?;
     let (ino, kind, offset) = {
@@ -83,7 +83,7 @@ pub fn parent_entry(dir: &Inode) -> Result<Entry> {
         let (_, parent) = dots(&view, &bytes)?;
         (parent.ino, parent.kind(), parent.offset)
     };
-    Ok(Entry { ino, kind, buffer, offset })
+    Ok(FoundEntry { ino, kind, buffer, offset })
 }
 
 /// The records `.` and `..` at the start of block 0.
@@ -130,9 +130,9 @@ pub fn is_empty(dir: &Inode) -> Result<bool> {
         }
         return Ok(true);
     }
-    let mut path = Path::to_hash(&view, 0)?;
+    let mut path = HashPath::to_hash(&view, 0)?;
     loop {
-        if !is_unused(path.leaf(), 0)? {
+        if !is_unused(path.leaf, 0)? {
             return Ok(false);
         }
         if !path.advance()? {
@@ -141,7 +141,7 @@ pub fn is_empty(dir: &Inode) -> Result<bool> {
     }
 }
 
-impl Entry {
+impl FoundEntry {
     /// Removes the entry. Costs one credit. In a handle that also adds a name to the same directory
     /// the removal must come first, because [`super::Insertion::apply`] may move entries.
     ///
@@ -158,7 +158,7 @@ impl Entry {
     /// Points the entry to another inode of type `kind`. Costs one credit.
     ///
     /// # Errors
-    /// The errors of [`Entry::remove`].
+    /// The errors of [`FoundEntry::remove`].
     pub fn set_ino(
         &self,
         space: &Space,

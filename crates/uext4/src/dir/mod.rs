@@ -1,8 +1,9 @@
 //! Directories: from names to inodes, in plain blocks and in hash trees.
 //!
-//! What: [`lookup`] finds a name, [`Insertion`] adds one, [`Entry::remove`] and [`Entry::set_ino`]
-//! change one, [`read`] lists a directory from a cursor, [`init`] creates the first block of a new
-//! one. The caller updates times, link counts and change counters of the inodes.
+//! What: [`lookup`] finds a name, [`Insertion`] adds one, [`FoundEntry::remove`] and
+//! [`FoundEntry::set_ino`] change one, [`read`] lists a directory from a cursor, [`init`] creates
+//! the first block of a new one. The caller updates times, link counts and change counters of the
+//! inodes.
 //! On disk: blocks of records. With the dir_index feature a directory that outgrows its first block
 //! becomes a hash tree, and that block becomes its root (directory.rst).
 //! Invariants: a directory never shrinks and its blocks never move, so a buffer found under the
@@ -12,16 +13,16 @@
 //! read, exclusive from the plan of a change to its end. No buffer is locked while a visitor runs.
 //! Kernel counterpart: `fs/ext4/namei.c`, `fs/ext4/dir.c`.
 
+mod hash_path;
 mod insert;
 mod leaf;
+mod listing;
 mod lookup;
-mod path;
-mod read;
 mod view;
 
 pub use insert::Insertion;
-pub use lookup::{Entry, init, init_credits, is_empty, lookup, parent_entry};
-pub use read::{DirEntry, read};
+pub use listing::{DirEntry, read};
+pub use lookup::{FoundEntry, init, init_credits, is_empty, lookup, parent_entry};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 
 use super::attempt::{Attempt, ContentLock, Done};
 use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
-use crate::dir::{self, Entry, Insertion};
+use crate::dir::{self, FoundEntry, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::ORPHAN_CREDITS;
 use crate::inode::{Attributes, Inode, InodeRef};
@@ -27,7 +27,7 @@ pub enum RenameMode {
 /// One side of a rename.
 struct Side<'a> {
     dir: &'a InodeRef,
-    entry: Entry,
+    entry: FoundEntry,
     inode: InodeRef,
 }
 

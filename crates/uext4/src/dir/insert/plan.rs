@@ -1,12 +1,13 @@
 //! Where a name can be added: the blocks are read, searched and perhaps split, in memory.
 
-use super::{Gap, PlannedHalves, Split, Target};
+use super::{Gap, LeafSplit, Target};
 use crate::cache::Buffer;
+use crate::dir::hash_path::{Frame, HashPath};
 use crate::dir::leaf;
 use crate::dir::lookup::{self, find};
-use crate::dir::path::{Frame, Path};
 use crate::dir::view::{Shape, View};
 use crate::error::{Error, ErrorKind, Result};
+use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::dir_entry::{self, Scan};
 use uext4_ondisk::hash::DirHasher;
@@ -49,33 +50,32 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
     if scan(view, first, &block, name)?.0.has_room {
         return Ok(Target::Room(block, None));
     }
-    let halves = plan_split(view, first, &block, &hasher)?;
-    Ok(Target::Tree(block, hasher, halves))
+    plan_split(view, first, block, hasher, Vec::new()).map(Target::Tree)
 }
 
 /// Descends the tree, looks for the name in all leaves that may hold it, and plans the change of
 /// the first one.
 fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
-    let (mut path, hash) = Path::to_name(view, name)?;
-    let at = path.leaf();
+    let (mut path, hash) = HashPath::to_name(view, name)?;
+    let at = path.leaf;
     let leaf = view.leaf(at)?;
     let (seen, gap) = scan(view, at, &leaf, name)?;
     let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
     while path.advance_within(hash)? {
-        if find(view, path.leaf(), name)?.is_some() {
+        if find(view, path.leaf, name)?.is_some() {
             return Err(exists(name));
         }
     }
     if seen.has_room {
         return Ok(Target::Room(leaf, gap));
     }
-    let halves = plan_split(view, at, &leaf, &path.hasher)?;
-    let levels = frames.len() - 1;
-    if frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
+    let split = plan_split(view, at, leaf, path.hasher, frames)?;
+    let levels = split.frames.len() - 1;
+    if split.frames.iter().all(Frame::is_full) && levels >= usize::from(view.levels_max()) {
         let context = format!("the index of directory inode {} is full", view.inode.ino());
         return Err(Error::new(ErrorKind::NoSpace, context));
     }
-    Ok(Target::Split(Split { leaf, hasher: path.hasher, halves, hash, frames }))
+    Ok(Target::Split(split))
 }
 
 /// Scans a block for a name that must not be there, and for room.
@@ -105,14 +105,16 @@ fn scan(
 fn plan_split(
     view: &View<'_>,
     at: FileBlock,
-    block: &Buffer,
-    hasher: &DirHasher,
-) -> Result<PlannedHalves> {
-    let is_first = view.shape == Shape::Linear;
-    let bytes = block.read();
-    let split = leaf::split(&bytes, hasher, view.has_csum(), is_first);
-    let halves = split.map_err(|kind| view.corrupt(at, kind))?;
-    Ok(PlannedHalves { halves, version: bytes.version() })
+    leaf: Arc<Buffer>,
+    hasher: DirHasher,
+    frames: Vec<Frame>,
+) -> Result<LeafSplit> {
+    let (halves, version) = {
+        let bytes = leaf.read();
+        let split = leaf::split(&bytes, &hasher, view.has_csum(), frames.is_empty());
+        (split.map_err(|kind| view.corrupt(at, kind))?, bytes.version())
+    };
+    Ok(LeafSplit { leaf, hasher, halves, version, frames })
 }
 
 /// Checks that the directory does not outgrow its size field and its index.

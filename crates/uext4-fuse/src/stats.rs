@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use uext4::alloc::{AllocStats, Criterion, GroupStats};
+use uext4::alloc::{AllocStats, Count, Criterion, GroupStats};
 use uext4::stats::{Reading, SampledReading};
 use uext4::{Volume, VolumeStats};
 
@@ -214,24 +214,25 @@ impl From<&VolumeStats> for Snapshot {
 
 /// By the names of the kernel, as far as it has the figure.
 fn mb_stats(stats: &AllocStats) -> Named<u64> {
-    let mut all = vec![("reqs".to_owned(), stats.requests + stats.goal_hits)];
+    let count = |count: Count| stats.count(count);
+    let mut all = vec![("reqs".to_owned(), count(Count::Requests) + count(Count::GoalHits))];
     let mut add = |name: &str, value: u64| all.push((name.to_owned(), value));
-    add("success", stats.successes + stats.goal_hits);
-    for (criterion, figures) in Criterion::ALL.iter().zip(&stats.criteria) {
-        let name = criterion.name();
+    add("success", count(Count::Successes) + count(Count::GoalHits));
+    for criterion in Criterion::ALL {
+        let (name, figures) = (criterion.name(), stats.criterion(criterion));
         add(&format!("{name}_hits"), figures.hits);
         add(&format!("{name}_groups_considered"), figures.groups_considered);
         add(&format!("{name}_useless_loops"), figures.useless_loops);
     }
-    add("extents_scanned", stats.extents_scanned);
-    add("goal_hits", stats.goal_hits);
-    add("len_goal_hits", stats.length_hits);
-    add("busy_skips", stats.busy_skips);
-    add("contended", stats.contended);
-    add("prefetched", stats.prefetched);
-    add("preallocation_hits", stats.preallocation_hits);
-    add("preallocations_discarded", stats.preallocations_discarded);
-    add("buddies_generated", stats.groups_loaded);
+    add("extents_scanned", count(Count::ExtentsScanned));
+    add("goal_hits", count(Count::GoalHits));
+    add("len_goal_hits", count(Count::LengthHits));
+    add("busy_skips", count(Count::BusySkips));
+    add("contended", count(Count::Contended));
+    add("prefetched", count(Count::Prefetched));
+    add("preallocation_hits", count(Count::PreallocationHits));
+    add("preallocations_discarded", count(Count::PreallocationsDiscarded));
+    add("buddies_generated", count(Count::Loaded));
     add("groups", stats.groups);
     Named(all)
 }
@@ -334,7 +335,8 @@ pub(crate) fn encode(volume: &Volume, nodes: u64) -> Answer<Vec<u8>> {
     snapshot.levels.0.push(("fuse_nodes".to_owned(), nodes));
     let groups = volume.space().group_stats();
     snapshot.mb_groups = groups.filter_map(|g| MbGroup::new(&g)).take(GROUPS_MAX).collect();
-    let loaded = usize::try_from(volume.space().alloc_stats().groups_loaded).unwrap_or(usize::MAX);
+    let loaded =
+        usize::try_from(volume.space().alloc_stats().count(Count::Loaded)).unwrap_or(usize::MAX);
     snapshot.mb_groups_left_out = loaded.saturating_sub(snapshot.mb_groups.len());
     snapshot.to_json(BYTES_MAX).map_err(|_| fuser::Errno::EIO.into())
 }

@@ -9,6 +9,7 @@ mod common;
 
 use common::{assert_clean, have, mke2fs, mount_with, new};
 use std::sync::Arc;
+use uext4::alloc::Count;
 use uext4::{ErrorKind, InodeRef, MountOptions, Volume};
 use uext4_ondisk::FileKind;
 
@@ -82,7 +83,7 @@ fn maps_of_many_groups_stay_within_the_budget() {
         volume.sync().unwrap();
         volume.trim(0, u64::MAX, 0).unwrap();
         let (count, _) = volume.space().group_maps();
-        let loaded = volume.space().alloc_stats().groups_loaded;
+        let loaded = volume.space().alloc_stats().count(Count::Loaded);
         println!("{count} maps of at most {max}, {loaded} were made");
         assert!(count <= max, "{count} maps, {max} may be");
         assert!(loaded as usize > GROUPS, "no group was needed twice");

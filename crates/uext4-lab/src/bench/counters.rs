@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use uext4::Volume;
+use uext4::alloc::Count;
 use uext4::stats::Reading;
 
 /// Why threads waited in the engine, as `uext4 stats` names it: how often joins of a transaction
@@ -79,7 +80,7 @@ impl Counters {
             handles: stats.number("handles"),
             commit_us: stats.histogram("commit").map(us),
             log_space_wait_us: (!waits.is_empty()).then(|| waits.iter().sum()),
-            contended: Some(volume.space().alloc_stats().contended),
+            contended: Some(volume.space().alloc_stats().count(Count::Contended)),
             causes: CAUSES.map(|name| stats.number(name)),
             reserved_high_water: stats.number("credits_reserved_high_water"),
             ..self

@@ -23,6 +23,7 @@ use super::privilege::may_use_root_reserve;
 use crate::injected_faults::Fault;
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{LockRank, Mutex, thread};
+use uext4_ondisk::GroupNo;
 
 /// Most blocks of a lease.
 const LEASE: i64 = 4096;
@@ -47,9 +48,10 @@ impl ShardedCounter {
         Self { cells }
     }
 
-    /// Adds to the cell of `slot`.
-    pub(super) fn add(&self, slot: usize, value: i64) {
-        self.cells[slot % self.cells.len()].0.fetch_add(value, Ordering::AcqRel);
+    /// Adds to the cell of a group.
+    pub(super) fn add(&self, group: GroupNo, value: i64) {
+        let cell = group.get() as usize % self.cells.len();
+        self.cells[cell].0.fetch_add(value, Ordering::AcqRel);
     }
 
     /// The sum; exact while no thread adds.

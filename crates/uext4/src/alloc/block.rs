@@ -16,26 +16,16 @@ use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 /// thread can get them. Dropping the allocation releases them.
 #[derive(Debug)]
 pub struct Allocation {
-    group: Arc<Group>,
-    start: BlockNo,
+    pub(super) group: Arc<Group>,
+    pub(super) start: BlockNo,
     /// Index of the first block in its group.
-    bit: u32,
-    len: u32,
+    pub(super) bit: u32,
+    pub(super) len: u32,
     /// Keeps the bitmap in memory, so that marking the blocks used reads nothing.
-    bitmap: Option<Arc<Buffer>>,
+    pub(super) bitmap: Option<Arc<Buffer>>,
 }
 
 impl Allocation {
-    pub(super) fn new(
-        group: Arc<Group>,
-        start: BlockNo,
-        bit: u32,
-        len: u32,
-        bitmap: Option<Arc<Buffer>>,
-    ) -> Self {
-        Self { group, start, bit, len, bitmap }
-    }
-
     /// First block.
     #[must_use]
     pub fn start(&self) -> BlockNo {
@@ -200,7 +190,7 @@ impl Space {
         len: u32,
     ) -> Result<BlockNo> {
         let left = allocation.len;
-        let journal = &self.journal;
+        let journal = self.journal();
         journal.check(len > 0 && len <= left, "blocks to mark used are in an allocation")?;
         let start = allocation.start;
         let group = &allocation.group;
@@ -221,7 +211,7 @@ impl Space {
         bitmap::set_range(&mut bytes, allocation.bit, len);
         drop(bytes);
         state.desc.set_free_blocks(free.unwrap_or(0));
-        self.note_journaled(group.number, -i64::from(len));
+        self.shared.journaled_blocks.add(group.number, -i64::from(len));
         self.write_desc(handle, group.number, &state.desc)?;
         drop(state);
         if Fault::LostBits.is_injected() {
@@ -232,12 +222,6 @@ impl Space {
         Ok(start)
     }
 
-    /// Counts a change of the free blocks in the journaled bitmap of a group, whose lock the caller
-    /// holds.
-    fn note_journaled(&self, number: GroupNo, blocks: i64) {
-        self.shared.journaled_blocks.add(number.get() as usize, blocks);
-    }
-
     /// Frees blocks of a file. They stay allocated in memory until the transaction is durable.
     /// Costs two credits for each group that the run touches.
     ///
@@ -245,15 +229,12 @@ impl Space {
     /// `Corrupt` if they are not all in use, or hold the file system's own metadata.
     pub fn free(&self, handle: &mut Handle<'_>, start: BlockNo, len: u32) -> Result<()> {
         self.check_run(start, u64::from(len))?;
-        let mut at = start;
-        let mut left = len;
-        while left > 0 {
-            let (number, bit) = self.locate(at)?;
-            let here = left.min(self.layout.bits_in_group(number) - bit);
+        for part in self.group_parts(start, len) {
+            let (number, bit, at, here) = part?;
             let _frees = self.shared.policy.lock_frees();
             self.free_in_group(handle, number, bit, here)?;
             let freed = Freed { start: at, len: here };
-            self.shared.pending_blocks.add(number.get() as usize, i64::from(here));
+            self.shared.pending_blocks.add(number, i64::from(here));
             if Fault::EarlyDiscard.is_injected() {
                 self.discard_freed(&[freed]);
             }
@@ -262,8 +243,6 @@ impl Space {
             } else {
                 handle.freed(freed);
             }
-            at = at.plus(u64::from(here));
-            left -= here;
         }
         Ok(())
     }
@@ -278,9 +257,9 @@ impl Space {
     ) -> Result<Allocation> {
         let (number, bit) = self.locate(start)?;
         self.free_in_group(handle, number, bit, len)?;
-        let group = &self.groups[number.get() as usize];
+        let group = Arc::clone(&self.groups[number.get() as usize]);
         let bitmap = group.lock().block_bitmap(&self.cache, number)?;
-        Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
+        Ok(Allocation { group, start, bit, len, bitmap })
     }
 
     /// Reads what [`Space::free`] of a run changes. While the pins live, freeing it reads nothing.
@@ -291,10 +270,8 @@ impl Space {
     pub fn pin_run(&self, start: BlockNo, len: u32) -> Result<Vec<Arc<Buffer>>> {
         self.check_run(start, u64::from(len))?;
         let mut pins = Vec::new();
-        let (mut at, mut left) = (start, len);
-        while left > 0 {
-            let (number, bit) = self.locate(at)?;
-            let here = left.min(self.layout.bits_in_group(number) - bit);
+        for part in self.group_parts(start, len) {
+            let (number, bit, _, here) = part?;
             let group = &self.groups[number.get() as usize];
             let mut state = group.lock();
             let map = group.map(&mut state, &self.cache)?;
@@ -304,8 +281,6 @@ impl Space {
                 return Err(free_already(number));
             }
             pins.extend(buffer);
-            at = at.plus(u64::from(here));
-            left -= here;
         }
         self.evict_maps();
         Ok(pins)
@@ -328,7 +303,7 @@ impl Space {
         bitmap::clear_range(&mut handle.write(&buffer)?, bit, len);
         let free = state.desc.free_blocks() + len;
         state.desc.set_free_blocks(free);
-        self.note_journaled(number, i64::from(len));
+        self.shared.journaled_blocks.add(number, i64::from(len));
         self.write_desc(handle, number, &state.desc)
     }
 
@@ -352,7 +327,24 @@ impl Space {
         self.shared.available.release(blocks);
         // In this order: a thread that finds nothing pending sees that there was a release.
         self.releases.fetch_add(1, Ordering::AcqRel);
-        self.shared.pending_blocks.add(number.get() as usize, -blocks);
+        self.shared.pending_blocks.add(number, -blocks);
+    }
+
+    /// The parts of a run by group: the group, the first bit, the first block and the length.
+    pub(super) fn group_parts(
+        &self,
+        start: BlockNo,
+        len: u32,
+    ) -> impl Iterator<Item = Result<(GroupNo, u32, BlockNo, u32)>> {
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let at = start.plus(u64::from(done));
+            let part = (done < len).then(|| self.locate(at))?.map(|(number, bit)| {
+                (number, bit, at, (len - done).min(self.layout.bits_in_group(number) - bit))
+            });
+            done = part.as_ref().map_or(len, |part| done + part.3);
+            Some(part)
+        })
     }
 
     pub(super) fn locate(&self, block: BlockNo) -> Result<(GroupNo, u32)> {

@@ -75,11 +75,15 @@ pub enum Count {
     Loaded,
     /// Requests that a preallocation served.
     PreallocationHits,
+    /// Preallocations filled.
+    PreallocationsFilled,
     /// Preallocations discarded before they were used up.
     PreallocationsDiscarded,
+    /// Blocks that returned to a preallocation in the transaction that had allocated them.
+    RecycledBlocks,
 }
 
-const COUNTS: usize = Count::PreallocationsDiscarded as usize + 1;
+const COUNTS: usize = Count::RecycledBlocks as usize + 1;
 
 /// The allocator's counters.
 #[derive(Debug)]
@@ -113,6 +117,11 @@ impl Counters {
         self.add_at(if found { at + 1 } else { at + 2 }, 1);
     }
 
+    /// The sum of all cells.
+    pub(super) fn get(&self, count: Count) -> u64 {
+        self.sum(count as usize)
+    }
+
     fn sum(&self, index: usize) -> u64 {
         self.cells.iter().map(|cell| cell.0[index].load(Ordering::Relaxed)).sum()
     }
@@ -130,34 +139,27 @@ pub struct CriterionStats {
 }
 
 /// Statistics of the allocator since the volume was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocStats {
-    /// Searches for blocks.
-    pub requests: u64,
-    /// Searches that found some.
-    pub successes: u64,
-    /// By [`Criterion`].
-    pub criteria: [CriterionStats; CRITERIA],
-    /// Free runs that were looked at one after the other.
-    pub extents_scanned: u64,
-    /// Searches that got blocks at their goal.
-    pub goal_hits: u64,
-    /// Searches that got all that they wanted.
-    pub length_hits: u64,
-    /// Groups that were skipped because their lock was held.
-    pub busy_skips: u64,
-    /// Acquisitions of a group's lock that had to wait.
-    pub contended: u64,
-    /// Bitmaps read ahead of a search.
-    pub prefetched: u64,
-    /// Maps built in memory.
-    pub groups_loaded: u64,
+    counts: [u64; COUNTS],
     /// All groups.
     pub groups: u64,
-    /// Requests that a preallocation served.
-    pub preallocation_hits: u64,
-    /// Preallocations discarded before they were used up.
-    pub preallocations_discarded: u64,
+}
+
+impl AllocStats {
+    /// How many of `count` there were.
+    #[must_use]
+    pub fn count(&self, count: Count) -> u64 {
+        self.counts[count as usize]
+    }
+
+    /// Statistics of one criterion.
+    #[must_use]
+    pub fn criterion(&self, criterion: Criterion) -> CriterionStats {
+        let at = 3 * criterion as usize;
+        let [groups_considered, hits, useless_loops] = [at, at + 1, at + 2].map(|i| self.counts[i]);
+        CriterionStats { hits, groups_considered, useless_loops }
+    }
 }
 
 /// A line of `mb_groups`. Blocks are file-system blocks.
@@ -194,30 +196,8 @@ impl Space {
     /// Statistics of the allocator. Never waits.
     #[must_use]
     pub fn alloc_stats(&self) -> AllocStats {
-        let counters = self.counters();
-        let sum = |count: Count| counters.sum(count as usize);
-        AllocStats {
-            requests: sum(Count::Requests),
-            successes: sum(Count::Successes),
-            criteria: Criterion::ALL.map(|criterion| {
-                let at = 3 * criterion as usize;
-                CriterionStats {
-                    groups_considered: counters.sum(at),
-                    hits: counters.sum(at + 1),
-                    useless_loops: counters.sum(at + 2),
-                }
-            }),
-            extents_scanned: sum(Count::ExtentsScanned),
-            goal_hits: sum(Count::GoalHits),
-            length_hits: sum(Count::LengthHits),
-            busy_skips: sum(Count::BusySkips),
-            contended: sum(Count::Contended),
-            prefetched: sum(Count::Prefetched),
-            groups_loaded: sum(Count::Loaded),
-            groups: self.layout.group_count.into(),
-            preallocation_hits: sum(Count::PreallocationHits),
-            preallocations_discarded: sum(Count::PreallocationsDiscarded),
-        }
+        let counts = std::array::from_fn(|index| self.counters().sum(index));
+        AllocStats { counts, groups: self.layout.group_count.into() }
     }
 
     /// Statistics of each group. Never waits: of a group whose lock is held only the free blocks

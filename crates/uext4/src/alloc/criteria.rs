@@ -19,7 +19,7 @@ use std::sync::Arc;
 use uext4_ondisk::{BlockNo, GroupNo, bitmap};
 
 /// One search by the criteria.
-struct Search<'s> {
+struct GroupSearch<'s> {
     space: &'s Space,
     want: u32,
     /// Where it begins.
@@ -102,7 +102,7 @@ impl Space {
         group.allocate(&mut state, bit, len, bitmap.as_deref())?;
         drop(state);
         let start = self.layout.block_of_bit(group.number, bit);
-        Ok(Allocation::new(Arc::clone(group), start, bit, len, bitmap))
+        Ok(Allocation { group: Arc::clone(group), start, bit, len, bitmap })
     }
 
     fn by_criteria(&self, group: GroupNo, bit: u32, want: u32) -> Result<Option<Allocation>> {
@@ -110,10 +110,10 @@ impl Space {
         counters.add(Count::Requests, 1);
         let (group, bit) = policy.search_start((group, bit), want);
         let groups = self.layout.group_count;
-        let (considered, scanned) = (0, 0);
         let group = group.get();
-        let mut search = Search { space: self, want, group, bit, groups, considered, scanned };
-        for &criterion in policy.criteria() {
+        let mut search =
+            GroupSearch { space: self, want, group, bit, groups, considered: 0, scanned: 0 };
+        for criterion in Criterion::ALL {
             if !search.applies(criterion) {
                 continue;
             }
@@ -131,14 +131,22 @@ impl Space {
     }
 }
 
-impl Search<'_> {
+/// The first blocks that `find` returns for one of the `places`, which are tried in order.
+fn first_found<T>(
+    places: impl IntoIterator<Item = T>,
+    mut find: impl FnMut(T) -> Result<Option<Allocation>>,
+) -> Result<Option<Allocation>> {
+    places.into_iter().find_map(|place| find(place).transpose()).transpose()
+}
+
+impl GroupSearch<'_> {
     fn applies(&self, criterion: Criterion) -> bool {
         match criterion {
             Criterion::PowerOfTwoAligned => {
                 let least = self.space.shared.options.order2_req;
                 self.want.is_power_of_two() && order_of(self.want) >= least
             }
-            Criterion::BestAvailable => self.want > 1,
+            Criterion::BestAvailable => self.want > 1 && self.space.shared.policy.has_indexes(),
             _ => true,
         }
     }
@@ -165,15 +173,11 @@ impl Search<'_> {
         if found.is_some() {
             return Ok(found);
         }
-        let space = self.space;
-        for order in order_of(want)..ORDERS as u32 {
-            let misses = if order == order_of(want) { UNALIGNED_MAX } else { u32::MAX };
-            let found = self.at_order(&space.shared.by_longest, order, Wanted::Aligned, misses)?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
+        let (index, own) = (&self.space.shared.by_longest, order_of(want));
+        first_found(own..ORDERS as u32, |order| {
+            let misses = if order == own { UNALIGNED_MAX } else { u32::MAX };
+            self.at_order(index, order, Wanted::Aligned, misses)
+        })
     }
 
     fn goal_length_fast(&mut self) -> Result<Option<Allocation>> {
@@ -187,38 +191,29 @@ impl Search<'_> {
         // Groups that have long runs only come first. Groups that have short runs too keep their
         // long ones until there is nothing else.
         let shared = &self.space.shared;
-        for index in [&shared.by_average, &shared.by_longest] {
-            for order in order_of(want)..ORDERS as u32 {
-                let found = self.at_order(index, order, Wanted::Whole, u32::MAX)?;
-                if found.is_some() {
-                    return Ok(found);
-                }
-            }
-        }
-        Ok(None)
+        first_found([&shared.by_average, &shared.by_longest], |index| {
+            let orders = order_of(want)..ORDERS as u32;
+            first_found(orders, |order| self.at_order(index, order, Wanted::Whole, u32::MAX))
+        })
     }
 
     fn best_available(&mut self) -> Result<Option<Allocation>> {
         let shared = &self.space.shared;
         let order = order_of(self.want);
         let least = order.saturating_sub(shared.options.best_avail_max_trim_order);
-        for order in (least..=order).rev() {
+        first_found((least..=order).rev(), |order| {
             let wanted = Wanted::Longest(1 << order);
-            let found = self.at_order(&shared.by_longest, order, wanted, u32::MAX)?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
+            self.at_order(&shared.by_longest, order, wanted, u32::MAX)
+        })
     }
 
     fn any_free(&mut self) -> Result<Option<Allocation>> {
-        let shared = &self.space.shared;
-        for order in (0..ORDERS as u32).rev() {
-            let found = self.at_order(&shared.by_longest, order, Wanted::Longest(1), u32::MAX)?;
-            if found.is_some() {
-                return Ok(found);
-            }
+        let index = &self.space.shared.by_longest;
+        let found = first_found((0..ORDERS as u32).rev(), |order| {
+            self.at_order(index, order, Wanted::Longest(1), u32::MAX)
+        })?;
+        if found.is_some() {
+            return Ok(found);
         }
         let is_good = |group: &Group| group.free_blocks() > 0;
         self.linear(self.groups, is_good, Wanted::Longest(1), IfLocked::Wait)
@@ -226,7 +221,11 @@ impl Search<'_> {
 
     /// Groups that a criterion scans before it asks an index.
     fn linear_groups(&self) -> u32 {
-        self.space.shared.options.max_linear_groups.min(self.groups)
+        let shared = &self.space.shared;
+        match shared.policy.has_indexes() {
+            true => shared.options.max_linear_groups.min(self.groups),
+            false => self.groups,
+        }
     }
 
     /// Scans `count` groups, from the goal's on.
@@ -266,10 +265,12 @@ impl Search<'_> {
         wanted: Wanted,
         misses_max: u32,
     ) -> Result<Option<Allocation>> {
-        let policy = &self.space.shared.policy;
+        if !self.space.shared.policy.has_indexes() {
+            return Ok(None);
+        }
         let mut misses = 0;
         for (mut from, to) in [(self.group, self.groups), (0, self.group)] {
-            while let Some(number) = policy.next_group(index, order, from, to) {
+            while let Some(number) = index.next(order, from, to) {
                 self.considered += 1;
                 from = number + 1;
                 let least = if let Wanted::Longest(least) = wanted { least } else { self.want };

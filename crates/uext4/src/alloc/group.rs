@@ -28,9 +28,9 @@ use uext4_ondisk::{
 
 /// What all groups of a volume share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct GroupContext {
     pub(super) options: AllocOptions,
-    pub(super) policy: Box<dyn Policy>,
+    pub(super) policy: Policy,
     /// Groups by the power of two of their longest free run.
     pub(super) by_longest: OrderIndex,
     /// Groups by the power of two of their average free run.
@@ -53,7 +53,7 @@ pub(super) struct Group {
     pub(super) number: GroupNo,
     /// First block of the inode table; never changes.
     pub(super) inode_table: BlockNo,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<GroupContext>,
     /// Free blocks in the in-memory bitmap.
     free_blocks: AtomicU32,
     free_inodes: AtomicU32,
@@ -82,7 +82,7 @@ pub(super) struct GroupState {
 }
 
 impl Group {
-    pub(super) fn new(number: GroupNo, desc: RawGroupDesc, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(number: GroupNo, desc: RawGroupDesc, shared: &Arc<GroupContext>) -> Self {
         let group = Self {
             number,
             inode_table: desc.inode_table(),
@@ -244,19 +244,19 @@ impl GroupState {
     /// A copy of the journaled block bitmap, checked against the descriptor.
     pub(super) fn read_block_bitmap(&self, cache: &Cache, group: GroupNo) -> Result<Box<[u8]>> {
         let layout = cache.layout();
-        let bits = layout.bits_in_group(group);
-        if self.desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
-            let bytes = initial_block_bitmap(layout, group, &self.desc);
-            let free = bitmap::count_zeros(&bytes, bits);
-            check_count("block bitmap", group, free, self.desc.free_blocks())?;
-            return Ok(bytes);
-        }
-        let buffer = cache.read(self.desc.block_bitmap(), BlockKind::BlockBitmap(group))?;
-        let mut bytes: Box<[u8]> = buffer.read()[..].into();
-        let free = bitmap::count_zeros(&bytes, bits);
+        let is_initial = self.desc.flags().contains(GroupFlags::BLOCK_UNINIT);
+        let mut bytes: Box<[u8]> = if is_initial {
+            initial_block_bitmap(layout, group, &self.desc)
+        } else {
+            let block = self.desc.block_bitmap();
+            cache.read(block, BlockKind::BlockBitmap(group))?.read()[..].into()
+        };
+        let free = bitmap::count_zeros(&bytes, layout.bits_in_group(group));
         check_count("block bitmap", group, free, self.desc.free_blocks())?;
-        // A hostile bitmap may call the group's own metadata free.
-        mark_metadata(layout, group, &self.desc, &mut bytes);
+        if !is_initial {
+            // A hostile bitmap may call the group's own metadata free.
+            mark_metadata(layout, group, &self.desc, &mut bytes);
+        }
         Ok(bytes)
     }
 
@@ -318,12 +318,11 @@ impl GroupState {
         cache: &Cache,
         group: GroupNo,
     ) -> Result<Arc<Buffer>> {
-        let block = self.desc.inode_bitmap();
-        let kind = BlockKind::InodeBitmap(group);
-        if !self.desc.flags().contains(GroupFlags::INODE_UNINIT) {
-            return cache.read(block, kind);
+        if let Some(buffer) = self.inode_bitmap(cache, group)? {
+            return Ok(buffer);
         }
-        let buffer = handle.create(block, kind)?;
+        let block = self.desc.inode_bitmap();
+        let buffer = handle.create(block, BlockKind::InodeBitmap(group))?;
         handle.write(&buffer)?.copy_from_slice(&initial_inode_bitmap(cache.layout()));
         self.desc.set_flags(self.desc.flags() - GroupFlags::INODE_UNINIT);
         self.created[1] = Some(Arc::clone(&buffer));

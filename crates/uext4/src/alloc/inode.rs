@@ -6,8 +6,7 @@
 //! lock is taken within the handle, for the journaled bitmap and the descriptor.
 
 use super::Space;
-use super::inode_map::AllocatedNumber;
-use crate::cache::Buffer;
+use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::injected_faults::Fault;
 use crate::journal::Handle;
@@ -98,25 +97,48 @@ impl Space {
             if self.groups[group.get() as usize].free_inodes() == 0 {
                 continue;
             }
-            if let Some(AllocatedNumber { index, bitmap, skipped, written }) =
-                self.allocate_number(group)?
-            {
-                let space = self.to_arc();
-                let data_group = if child == Child::File { near } else { group };
-                let (is_used, _bitmap) = (false, bitmap);
-                return Ok(InodeAllocation {
-                    space,
-                    group,
-                    data_group,
-                    index,
-                    is_used,
-                    _bitmap,
-                    skipped,
-                    written,
-                });
+            let data_group = if child == Child::File { near } else { group };
+            if let Some(allocation) = self.allocate_number(group, data_group)? {
+                return Ok(allocation);
             }
         }
         Err(Error::new(ErrorKind::NoSpace, "no free inode"))
+    }
+
+    /// Allocates the lowest free number of a group, and pins in memory what
+    /// [`Space::mark_inode_used`] will change. `None`: no number is free.
+    fn allocate_number(
+        &self,
+        group: GroupNo,
+        data_group: GroupNo,
+    ) -> Result<Option<InodeAllocation>> {
+        let per_group = self.layout.inodes_per_group;
+        // Inodes below the first ordinary one are reserved, whatever the bitmap says.
+        let reserved = self.layout.first_ino.get().saturating_sub(1);
+        let from = if group.get() == 0 { reserved.min(per_group) } else { 0 };
+        let allocated = self.with_inode_map(group, |map| {
+            let index = map.allocate(from, per_group)?;
+            if Fault::LooseNumber.is_injected() {
+                map.release(index);
+            }
+            Some((index, map.block, map.written))
+        })?;
+        let Some((index, mut block, written)) = allocated else { return Ok(None) };
+        if Fault::LooseNumber.is_injected() {
+            self.with_loaded_inode_map(group, |map| map.set_used(index));
+        }
+        let space = self.to_arc();
+        let (is_used, _bitmap, skipped) = (false, None, Vec::new());
+        let mut allocation =
+            InodeAllocation { space, group, data_group, index, is_used, _bitmap, skipped, written };
+        self.zero_ahead(group, written..index)?;
+        self.with_loaded_inode_map(group, |map| {
+            (block, allocation.written) = (map.block, map.written);
+        });
+        let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
+        allocation._bitmap = block.map(read).transpose()?;
+        allocation.skipped = self.read_slots(group, allocation.written..index)?;
+        Ok(Some(allocation))
     }
 
     /// Whether so many inodes are free that one more allocation cannot take the last one.
@@ -140,7 +162,9 @@ impl Space {
         let buffer = state.inode_bitmap_for_change(handle, &self.cache, allocation.group)?;
         bitmap::set(&mut handle.write(&buffer)?, allocation.index);
         let written = self.written_slots(&state.desc).max(allocation.written);
-        self.zero_skipped_slots(handle, allocation, written)?;
+        // The slots before it that were never written.
+        let slots = written..allocation.index;
+        self.zero_slots(handle, allocation.group, &allocation.skipped, slots)?;
         let per_group = self.layout.inodes_per_group;
         let desc = &mut state.desc;
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
@@ -160,7 +184,7 @@ impl Space {
             map.note_used(desc.inode_bitmap(), written);
         });
         if is_directory {
-            self.inode_maps.count_directory(true);
+            self.inode_maps.add_directories(1);
         }
         allocation.is_used = true;
         Ok(())
@@ -206,7 +230,7 @@ impl Space {
         self.write_desc(handle, number, &desc)?;
         self.with_loaded_inode_map(number, |map| map.release(index));
         if is_directory {
-            self.inode_maps.count_directory(false);
+            self.inode_maps.add_directories(-1);
         }
         group.publish_inodes(&state);
         Ok(())

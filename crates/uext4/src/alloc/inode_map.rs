@@ -9,12 +9,9 @@
 //! own lock may be held above it; that lock orders the first use and the frees.
 
 use super::Space;
-use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
-use crate::injected_faults::Fault;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{LockRank, Mutex};
-use std::sync::Arc;
 use uext4_ondisk::{BlockNo, GroupFlags, GroupNo, bitmap};
 
 /// The in-memory bitmaps of all groups.
@@ -22,7 +19,7 @@ use uext4_ondisk::{BlockNo, GroupFlags, GroupNo, bitmap};
 pub(super) struct InodeMaps {
     groups: Box<[Mutex<Option<InodeMap>>]>,
     /// Directories of the volume.
-    directories: AtomicU64,
+    directories: AtomicI64,
 }
 
 /// The in-memory bitmap of a group.
@@ -31,28 +28,24 @@ pub(super) struct InodeMap {
     bits: Box<[u8]>,
     first_free: u32,
     /// Block of the journaled bitmap. `None`: the group was never used.
-    block: Option<BlockNo>,
+    pub(super) block: Option<BlockNo>,
     /// At least this many slots at the start of the table were written. The others may hold
     /// anything.
-    written: u32,
+    pub(super) written: u32,
 }
 
 impl InodeMaps {
-    pub(super) fn new(groups: u32, directories: u64) -> Self {
+    pub(super) fn new(groups: u32, directories: i64) -> Self {
         let group = |_| Mutex::new(LockRank::Leaf, None);
-        Self { groups: (0..groups).map(group).collect(), directories: AtomicU64::new(directories) }
+        Self { groups: (0..groups).map(group).collect(), directories: AtomicI64::new(directories) }
     }
 
     pub(super) fn directories(&self) -> u64 {
-        self.directories.load(Ordering::Relaxed)
+        u64::try_from(self.directories.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    pub(super) fn count_directory(&self, made: bool) {
-        if made {
-            self.directories.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.directories.fetch_sub(1, Ordering::Relaxed);
-        }
+    pub(super) fn add_directories(&self, number: i64) {
+        self.directories.fetch_add(number, Ordering::Relaxed);
     }
 }
 
@@ -62,14 +55,18 @@ impl InodeMap {
     }
 
     /// Allocates the lowest free number from `from` on.
-    fn allocate(&mut self, from: u32, per_group: u32) -> Option<u32> {
+    pub(super) fn allocate(&mut self, from: u32, per_group: u32) -> Option<u32> {
         let found = bitmap::find_next_zero(&self.bits, self.first_free.max(from), per_group);
         if let Some(index) = found {
-            bitmap::set(&mut self.bits, index);
+            self.set_used(index);
         }
         // Free numbers below `from` are reserved.
         self.first_free = found.map_or(per_group, |index| index.saturating_add(1));
         found
+    }
+
+    pub(super) fn set_used(&mut self, index: u32) {
+        bitmap::set(&mut self.bits, index);
     }
 
     pub(super) fn release(&mut self, index: u32) {
@@ -118,59 +115,6 @@ impl Space {
             work(map);
         }
     }
-
-    /// Allocates the lowest free number of a group, and pins in memory what
-    /// [`Space::mark_inode_used`] will change. `None`: no number is free.
-    pub(super) fn allocate_number(&self, group: GroupNo) -> Result<Option<AllocatedNumber>> {
-        let per_group = self.layout.inodes_per_group;
-        // Inodes below the first ordinary one are reserved, whatever the bitmap says.
-        let reserved = self.layout.first_ino.get().saturating_sub(1);
-        let from = if group.get() == 0 { reserved.min(per_group) } else { 0 };
-        let allocated = self.with_inode_map(group, |map| {
-            let index = map.allocate(from, per_group)?;
-            if Fault::LooseNumber.is_injected() {
-                map.release(index);
-            }
-            Some((index, map.block, map.written))
-        })?;
-        if let (Some((index, ..)), true) = (allocated, Fault::LooseNumber.is_injected()) {
-            self.with_loaded_inode_map(group, |map| {
-                bitmap::set(&mut map.bits, index);
-            });
-        }
-        let Some((index, block, written)) = allocated else { return Ok(None) };
-        let pinned = self.pin_number(group, index, block, written);
-        if pinned.is_err() {
-            self.with_loaded_inode_map(group, |map| map.release(index));
-        }
-        pinned.map(Some)
-    }
-
-    fn pin_number(
-        &self,
-        group: GroupNo,
-        index: u32,
-        mut block: Option<BlockNo>,
-        mut written: u32,
-    ) -> Result<AllocatedNumber> {
-        self.zero_ahead(group, written..index)?;
-        self.with_loaded_inode_map(group, |map| (block, written) = (map.block, map.written));
-        let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
-        let bitmap = block.map(read).transpose()?;
-        let skipped = self.read_slots(group, written..index)?;
-        Ok(AllocatedNumber { index, bitmap, skipped, written })
-    }
-}
-
-/// An allocated number, as the index in its group.
-pub(super) struct AllocatedNumber {
-    pub(super) index: u32,
-    /// The journaled bitmap, if the group has one yet.
-    pub(super) bitmap: Option<Arc<Buffer>>,
-    /// At least this many slots of the table were written.
-    pub(super) written: u32,
-    /// Blocks of the inode table with slots before this one that were never written.
-    pub(super) skipped: Vec<Arc<Buffer>>,
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ const LOOKS_MAX: usize = 64;
 pub(super) struct Maps {
     queue: Mutex<VecDeque<GroupNo>>,
     count: AtomicUsize,
-    max: AtomicUsize,
+    /// How many there may be.
+    pub(super) max: AtomicUsize,
     /// Groups considered since the last eviction.
     misses: AtomicUsize,
 }
@@ -47,11 +48,6 @@ impl Maps {
     pub(super) fn note_built(&self, group: GroupNo) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.queue.lock().push_back(group);
-    }
-
-    /// Sets how many maps there may be.
-    pub(super) fn limit(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
     }
 
     fn is_over_limit(&self) -> bool {
@@ -80,7 +76,7 @@ impl Space {
         let layout = &self.layout;
         let one = FreeMap::bytes(layout.block_size as usize, layout.clusters_per_group);
         let max = usize::try_from(bytes).unwrap_or(usize::MAX) / one;
-        self.shared.maps.limit(max.max(MAPS_MIN));
+        self.shared.maps.max.store(max.max(MAPS_MIN), Ordering::Relaxed);
     }
 
     /// Groups whose map is in memory, and the limit. Maps that know more than the journaled bitmap

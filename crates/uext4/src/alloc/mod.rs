@@ -13,7 +13,6 @@
 //! under it.
 //! Kernel counterpart: `fs/ext4/mballoc.c`, `fs/ext4/ialloc.c`.
 
-mod ablation;
 mod available;
 mod block;
 mod counters;
@@ -55,10 +54,11 @@ use crate::journal::{FreeSpaceHooks, Freed, Handle, Journal};
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use available::{Available, ShardedCounter};
 use free_map::FreeMap;
-use group::{Group, Shared};
+use group::{Group, GroupContext};
 use inode_map::InodeMaps;
 use maps::Maps;
 use order_index::OrderIndex;
+use policy::Policy;
 use preallocation::Preallocations;
 use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
@@ -77,11 +77,10 @@ pub struct Space {
     /// Itself, for inode allocations, which release what they hold.
     this: Weak<Space>,
     cache: Arc<Cache>,
-    journal: Arc<Journal>,
     layout: Arc<Layout>,
     groups: Box<[Arc<Group>]>,
-    shared: Arc<Shared>,
-    desc_buffers: Box<[Arc<Buffer>]>,
+    shared: Arc<GroupContext>,
+    desc_buffers: Vec<Arc<Buffer>>,
     zone: SystemZone,
     /// Inodes of the file system's own files above the reserved ones; 0 where there is none.
     own_inodes: [Ino; 3],
@@ -118,18 +117,17 @@ impl Space {
         options: AllocOptions,
     ) -> Result<Arc<Self>> {
         let layout = Arc::clone(cache.layout());
-        let descs = read_descs(&cache)?;
-        let zone = SystemZone::new(&layout, &descs.groups, journal_runs)?;
-        let free_blocks = descs.groups.iter().map(|d| i64::from(d.free_blocks())).sum();
+        let (descs, desc_buffers) = read_descs(&cache)?;
+        let zone = SystemZone::new(&layout, &descs, journal_runs)?;
+        let free_blocks = descs.iter().map(|d| i64::from(d.free_blocks())).sum();
         let root_reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
         let node_pool = node_pool_blocks(&layout, &options);
-        let free_inodes = descs.groups.iter().map(|d| i64::from(d.free_inodes())).sum();
-        let directories = descs.groups.iter().map(|d| u64::from(d.used_dirs())).sum();
+        let free_inodes = descs.iter().map(|d| i64::from(d.free_inodes())).sum();
+        let directories = descs.iter().map(|d| i64::from(d.used_dirs())).sum();
         let inode_maps = InodeMaps::new(layout.group_count, directories);
-        let (policy, options) = ablation::choose(options, &layout);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GroupContext {
+            policy: Policy::new(&options, &layout),
             options,
-            policy,
             by_longest: OrderIndex::new(layout.group_count),
             by_average: OrderIndex::new(layout.group_count),
             available: Available::new(free_blocks, root_reserve, node_pool),
@@ -137,9 +135,9 @@ impl Space {
             pending_blocks: ShardedCounter::new(0),
             counters: Counters::new(),
             maps: Maps::new(),
-            journal: Arc::clone(&journal),
+            journal,
         });
-        let groups = (0..).map(GroupNo).zip(descs.groups);
+        let groups = (0..).map(GroupNo).zip(descs);
         let groups = groups.map(|(number, desc)| Arc::new(Group::new(number, desc, &shared)));
         let groups = groups.collect();
         let own_inodes = own_inodes(&layout, superblock);
@@ -149,7 +147,7 @@ impl Space {
             layout,
             groups,
             shared,
-            desc_buffers: descs.buffers,
+            desc_buffers,
             zone,
             own_inodes,
             journaled_inodes: AtomicI64::new(free_inodes),
@@ -158,9 +156,8 @@ impl Space {
             preallocations: Preallocations::new(),
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
-            journal: Arc::clone(&journal),
         });
-        journal.set_free_space_hooks(&space);
+        space.journal().set_free_space_hooks(&space);
         Ok(space)
     }
 
@@ -171,7 +168,7 @@ impl Space {
     /// The journal.
     #[must_use]
     pub fn journal(&self) -> &Arc<Journal> {
-        &self.journal
+        &self.shared.journal
     }
 
     /// Geometry of the volume.
@@ -251,7 +248,7 @@ impl Space {
             return Ok(self.releases() != releases && !Fault::OverlookedRelease.is_injected());
         }
         self.discards.wait();
-        self.journal.commit_all()?;
+        self.journal().commit_all()?;
         Ok(true)
     }
 
@@ -314,12 +311,8 @@ fn own_inodes(layout: &Layout, superblock: &RawSuperblock) -> [Ino; 3] {
     ]
 }
 
-struct Descs {
-    buffers: Box<[Arc<Buffer>]>,
-    groups: Vec<RawGroupDesc>,
-}
-
-fn read_descs(cache: &Cache) -> Result<Descs> {
+/// The descriptors of all groups, and the blocks that they lie in.
+fn read_descs(cache: &Cache) -> Result<(Vec<RawGroupDesc>, Vec<Arc<Buffer>>)> {
     let layout = cache.layout();
     let size = usize::from(layout.desc_size);
     let mut buffers = Vec::new();
@@ -346,29 +339,24 @@ fn read_descs(cache: &Cache) -> Result<Descs> {
         buffers.push(buffer);
     }
     cache.sealer().note_groups(&groups);
-    Ok(Descs { buffers: buffers.into(), groups })
+    Ok((groups, buffers))
 }
 
 fn check_desc(layout: &Layout, group: GroupNo, desc: &RawGroupDesc) -> Result<(), Corrupt> {
-    let rule = |why| CorruptKind::Rule { what: "group descriptor", why }.at(Place::Group(group));
-    let table_blocks = u64::from(layout.inode_table_blocks());
-    if !layout.is_valid_run(desc.block_bitmap(), 1) || !layout.is_valid_run(desc.inode_bitmap(), 1)
-    {
-        return Err(rule("a bitmap lies outside the file system"));
-    }
-    if !layout.is_valid_run(desc.inode_table(), table_blocks) {
-        return Err(rule("the inode table lies outside the file system"));
-    }
-    if desc.free_blocks() > layout.bits_in_group(group) {
-        return Err(rule("more free blocks than blocks"));
-    }
-    if desc.free_inodes() > layout.inodes_per_group
-        || desc.itable_unused() > layout.inodes_per_group
-    {
-        return Err(rule("more free inodes than inodes"));
-    }
-    if desc.used_dirs() > layout.inodes_per_group {
-        return Err(rule("more directories than inodes"));
-    }
-    Ok(())
+    let is_inside = |start, len: u32| layout.is_valid_run(start, u64::from(len));
+    let inodes = layout.inodes_per_group;
+    let why = if !is_inside(desc.block_bitmap(), 1) || !is_inside(desc.inode_bitmap(), 1) {
+        "a bitmap lies outside the file system"
+    } else if !is_inside(desc.inode_table(), layout.inode_table_blocks()) {
+        "the inode table lies outside the file system"
+    } else if desc.free_blocks() > layout.bits_in_group(group) {
+        "more free blocks than blocks"
+    } else if desc.free_inodes() > inodes || desc.itable_unused() > inodes {
+        "more free inodes than inodes"
+    } else if desc.used_dirs() > inodes {
+        "more directories than inodes"
+    } else {
+        return Ok(());
+    };
+    Err(CorruptKind::Rule { what: "group descriptor", why }.at(Place::Group(group)))
 }

@@ -13,6 +13,7 @@ use super::{Group, Space};
 use crate::journal::FreeSpaceHooks;
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 use uext4_ondisk::GroupNo;
 
 /// Flex groups with room that are compared for a top directory.
@@ -27,18 +28,15 @@ struct Load {
 }
 
 impl Load {
-    fn of(groups: &[impl AsRef<Group>]) -> Self {
-        groups.iter().fold(Self::default(), |sum, group| {
-            let group = group.as_ref();
-            Self {
-                inodes: sum.inodes.saturating_add(u64::from(group.free_inodes())),
-                blocks: sum.blocks.saturating_add(u64::from(group.free_blocks())),
-                directories: sum.directories.saturating_add(u64::from(group.used_dirs())),
-            }
+    fn of(groups: &[Arc<Group>]) -> Self {
+        groups.iter().fold(Self::default(), |sum, group| Self {
+            inodes: sum.inodes.saturating_add(u64::from(group.free_inodes())),
+            blocks: sum.blocks.saturating_add(u64::from(group.free_blocks())),
+            directories: sum.directories.saturating_add(u64::from(group.used_dirs())),
         })
     }
 
-    fn of_one(group: &impl AsRef<Group>) -> Self {
+    fn of_one(group: &Arc<Group>) -> Self {
         Self::of(std::slice::from_ref(group))
     }
 
@@ -49,12 +47,6 @@ impl Load {
             blocks: part(self.blocks),
             directories: part(self.directories),
         }
-    }
-}
-
-impl AsRef<Group> for Group {
-    fn as_ref(&self) -> &Group {
-        self
     }
 }
 

@@ -6,7 +6,7 @@
 //! locality group). A tail that is used up is followed by one four times its size, up to one
 //! maximal extent and a share of the free blocks, so that concurrent streams get few long extents
 //! each. For writes in the middle of a file it holds further allocations, the *pieces*, see
-//! `pieces.rs`.
+//! `held_pieces.rs`.
 //! Invariants: preallocated blocks are allocated in memory only, and set in no bitmap that is
 //! written. A crash loses nothing. Only a preallocation with users ([`Preallocation::open`]) holds
 //! blocks. All are discarded before an allocation fails or waits for a commit, and statfs(2) counts
@@ -17,8 +17,8 @@
 //! borrows the tail ([`Space::borrow_preallocation`]) and returns the rest.
 //! Kernel counterpart: preallocation in `fs/ext4/mballoc.c`.
 
+mod held_pieces;
 mod list;
-mod pieces;
 mod recycle;
 
 pub use list::PreallocationStats;
@@ -30,7 +30,7 @@ use crate::error::Result;
 use crate::journal::Handle;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{LockRank, Mutex};
-use pieces::Pieces;
+use held_pieces::HeldPieces;
 use recycle::RecentRuns;
 use std::sync::Arc;
 use uext4_ondisk::extent::MAX_UNWRITTEN_LEN;
@@ -46,34 +46,48 @@ const SHARE: i64 = 32;
 /// Blocks held for a stream, or for the small files of a block group.
 #[derive(Debug)]
 pub struct Preallocation {
-    inner: Mutex<Inner>,
+    state: Mutex<PreallocationState>,
     /// Whether the list of the space has it.
     listed: AtomicBool,
 }
 
-#[derive(Debug)]
-struct Inner {
-    tail: Tail,
+#[derive(Debug, Default)]
+struct PreallocationState {
+    tail: StreamTail,
     /// Where the stream continues: a block of the file; the group, for a locality group.
     key: u32,
     /// Blocks of the last tail.
     size: u32,
     users: u32,
     /// Blocks held around writes in the middle of the file.
-    pieces: Pieces,
+    pieces: HeldPieces,
     /// Blocks that the running transaction has allocated for the file; see
     /// [`Space::free_or_recycle`].
     recent: RecentRuns,
 }
 
-#[derive(Debug)]
-enum Tail {
+#[derive(Debug, Default)]
+enum StreamTail {
+    #[default]
     Empty,
     Held(Allocation),
     /// A caller allocates from it in a handle.
     Borrowed,
     /// A caller allocates from it in a handle, and then discards the rest.
     DiscardOnReturn,
+}
+
+impl StreamTail {
+    /// Takes the blocks, if they are held. The tail is then `left`.
+    fn take(&mut self, left: Self) -> Option<Allocation> {
+        match std::mem::replace(self, left) {
+            Self::Held(tail) => Some(tail),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 /// What a stream asks for.
@@ -92,75 +106,76 @@ pub struct Need {
 }
 
 impl Default for Preallocation {
+    /// Without blocks and users.
     fn default() -> Self {
-        Self::new()
+        let state = Mutex::new(LockRank::Leaf, PreallocationState::default());
+        Self { state, listed: AtomicBool::new(false) }
     }
 }
 
 impl Preallocation {
-    /// Without blocks and users.
-    #[must_use]
-    pub fn new() -> Self {
-        let inner = Inner {
-            tail: Tail::Empty,
-            key: 0,
-            size: 0,
-            users: 0,
-            pieces: Pieces::default(),
-            recent: RecentRuns::default(),
-        };
-        Self { inner: Mutex::new(LockRank::Leaf, inner), listed: AtomicBool::new(false) }
-    }
-
     /// Adds a user. With the first one it may hold blocks.
     pub fn open(&self) {
-        self.inner.lock().users += 1;
+        self.state.lock().users += 1;
+    }
+
+    /// Changes the state, and counts in the space what holds blocks afterwards. What `change`
+    /// takes out is dropped by the caller, because that takes the locks of groups.
+    fn change<T>(&self, space: &Space, change: impl FnOnce(&mut PreallocationState) -> T) -> T {
+        let mut state = self.state.lock();
+        let before = state.held();
+        let result = change(&mut state);
+        let after = state.held();
+        if after != before {
+            let more = after.wrapping_sub(before);
+            space.preallocations.held.fetch_add(more, Ordering::AcqRel);
+        }
+        result
     }
 
     /// Removes a user. With the last one the blocks are discarded.
     pub fn close(&self, space: &Space) {
-        let (tail, pieces) = {
-            let mut inner = self.inner.lock();
-            inner.users = inner.users.saturating_sub(1);
-            if inner.users > 0 {
-                return;
-            }
-            inner.size = 0;
-            (inner.take_tail(), std::mem::take(&mut inner.pieces))
-        };
-        space.discard_tail(tail);
-        space.discard_pieces(pieces);
+        let _discarded = self.change(space, |state| {
+            state.users = state.users.saturating_sub(1);
+            (state.users == 0).then(|| {
+                state.size = 0;
+                (state.take_tail(), std::mem::take(&mut state.pieces))
+            })
+        });
     }
 
     /// Blocks held now, without a borrowed tail.
     #[must_use]
     pub fn blocks(&self) -> u32 {
-        let inner = self.inner.lock();
-        let tail = match &inner.tail {
-            Tail::Held(tail) => tail.len(),
-            Tail::Empty | Tail::Borrowed | Tail::DiscardOnReturn => 0,
-        };
-        tail + inner.pieces.blocks()
+        let state = self.state.lock();
+        let tail = if let StreamTail::Held(tail) = &state.tail { tail.len() } else { 0 };
+        tail + state.pieces.blocks()
     }
 
     /// The transaction of `handle` has allocated a run for the file of this preallocation, and no
     /// data is under way to it.
     pub fn note_used(&self, handle: &Handle<'_>, start: BlockNo, len: u32) {
-        self.inner.lock().recent.note(handle.tid(), start, len);
+        self.state.lock().recent.note(handle.tid(), start, len);
     }
 }
 
-impl Inner {
+impl PreallocationState {
+    /// How many hold blocks, of the tail and the pieces. A borrowed tail does.
+    fn held(&self) -> usize {
+        usize::from(!matches!(self.tail, StreamTail::Empty)) + usize::from(!self.pieces.is_empty())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        matches!(self.tail, StreamTail::Borrowed | StreamTail::DiscardOnReturn)
+    }
+
     /// Removes the tail. The borrower of a tail discards it when it returns it.
     fn take_tail(&mut self) -> Option<Allocation> {
-        match std::mem::replace(&mut self.tail, Tail::Empty) {
-            Tail::Held(tail) => Some(tail),
-            Tail::Empty => None,
-            Tail::Borrowed | Tail::DiscardOnReturn => {
-                self.tail = Tail::DiscardOnReturn;
-                None
-            }
+        let tail = self.tail.take(StreamTail::Empty);
+        if matches!(self.tail, StreamTail::Borrowed) {
+            self.tail = StreamTail::DiscardOnReturn;
         }
+        tail
     }
 }
 
@@ -205,20 +220,15 @@ impl BorrowedPreallocation<'_> {
 impl Drop for BorrowedPreallocation<'_> {
     fn drop(&mut self) {
         let mut rest = self.tail.take();
-        let is_empty = {
-            let mut inner = self.preallocation.inner.lock();
-            inner.key += self.used;
+        self.preallocation.change(self.space, |state| {
+            state.key += self.used;
             if let Some((tid, start)) = self.first_used {
-                inner.recent.note(tid, start, self.used);
+                state.recent.note(tid, start, self.used);
             }
-            let is_wanted = matches!(inner.tail, Tail::Borrowed) && inner.users > 0;
+            let is_wanted = matches!(state.tail, StreamTail::Borrowed) && state.users > 0;
             let kept = rest.take_if(|rest| is_wanted && rest.len() > 0);
-            inner.tail = kept.map_or(Tail::Empty, Tail::Held);
-            matches!(inner.tail, Tail::Empty)
-        };
-        if is_empty {
-            self.space.preallocations.held.fetch_sub(1, Ordering::AcqRel);
-        }
+            state.tail = kept.map_or(StreamTail::Empty, StreamTail::Held);
+        });
         drop(rest);
     }
 }
@@ -236,35 +246,36 @@ impl Space {
         need: Need,
         moves: bool,
     ) -> Result<Allocation> {
-        let (size, stale) = {
-            let mut inner = preallocation.inner.lock();
-            if moves && let Some(taken) = self.take_piece(&mut inner.pieces, need.key, need.want) {
-                drop(inner);
-                return Ok(taken.0);
+        let found = preallocation.change(self, |state| {
+            if moves && let Some(taken) = self.take_piece(&mut state.pieces, need.key, need.want) {
+                return Ok(taken);
             }
-            let continues = inner.key == need.key;
-            if let Tail::Held(tail) = &mut inner.tail
+            let continues = state.key == need.key;
+            if let StreamTail::Held(tail) = &mut state.tail
                 && continues
             {
                 let front = tail.split_front(need.want);
                 if tail.len() == 0 {
-                    inner.tail = Tail::Empty;
-                    self.preallocations.held.fetch_sub(1, Ordering::AcqRel);
+                    state.tail = StreamTail::Empty;
                 }
-                inner.key += if moves { front.len() } else { 0 };
+                state.key += if moves { front.len() } else { 0 };
                 self.shared.counters.add(Count::PreallocationHits, 1);
-                return Ok(front);
+                return Ok((front, None));
             }
-            let size = match inner.size {
-                _ if inner.users == 0 || !self.shared.policy.preallocates() => 0,
+            let size = match state.size {
+                _ if state.users == 0 || !self.shared.policy.preallocates() => 0,
                 _ if need.ahead > 0 => need.ahead,
                 0 => FIRST_BLOCKS,
                 size if continues => (size * GROWTH).min(MAX_UNWRITTEN_LEN),
                 size => size,
             };
-            (size, inner.take_tail())
+            Err((size, state.take_tail()))
+        });
+        let (size, stale) = match found {
+            Ok((front, _rest)) => return Ok(front),
+            Err(missing) => missing,
         };
-        self.discard_tail(stale);
+        drop(stale);
         let mut allocation = self.allocate_ahead(need, size, SHARE)?;
         let front = allocation.split_front(need.want);
         if size > 0 {
@@ -303,16 +314,15 @@ impl Space {
         if rest.is_some() {
             self.preallocations.list(preallocation);
         }
-        let mut inner = preallocation.inner.lock();
-        if inner.users > 0 && matches!(inner.tail, Tail::Empty) {
-            (inner.key, inner.size) = (key, size);
-            if let Some(tail) = rest.take() {
-                inner.tail = Tail::Held(tail);
-                self.preallocations.held.fetch_add(1, Ordering::AcqRel);
-                self.preallocations.filled.fetch_add(1, Ordering::Relaxed);
+        preallocation.change(self, |state| {
+            if state.users > 0 && matches!(state.tail, StreamTail::Empty) {
+                (state.key, state.size) = (key, size);
+                if let Some(tail) = rest.take() {
+                    state.tail = StreamTail::Held(tail);
+                    self.shared.counters.add(Count::PreallocationsFilled, 1);
+                }
             }
-        }
-        drop(inner);
+        });
         drop(rest);
     }
 
@@ -322,27 +332,12 @@ impl Space {
         preallocation: &'a Preallocation,
         key: u32,
     ) -> Option<BorrowedPreallocation<'a>> {
-        let mut inner = preallocation.inner.lock();
-        if inner.key != key || !matches!(inner.tail, Tail::Held(_)) {
+        let mut state = preallocation.state.lock();
+        if state.key != key {
             return None;
         }
-        let Tail::Held(tail) = std::mem::replace(&mut inner.tail, Tail::Borrowed) else {
-            unreachable!("checked above")
-        };
+        let tail = Some(state.tail.take(StreamTail::Borrowed)?);
         self.shared.counters.add(Count::PreallocationHits, 1);
-        Some(BorrowedPreallocation {
-            space: self,
-            preallocation,
-            tail: Some(tail),
-            used: 0,
-            first_used: None,
-        })
-    }
-
-    fn discard_tail(&self, tail: Option<Allocation>) {
-        if tail.is_some() {
-            self.preallocations.held.fetch_sub(1, Ordering::AcqRel);
-        }
-        drop(tail);
+        Some(BorrowedPreallocation { space: self, preallocation, tail, used: 0, first_used: None })
     }
 }

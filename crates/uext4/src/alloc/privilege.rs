@@ -14,13 +14,13 @@ thread_local! {
 /// Does `work` on behalf of a user without the right to the blocks reserved for root: it fails with
 /// `NoSpace` when only these are left.
 pub fn as_user<T>(work: impl FnOnce() -> T) -> T {
-    struct Before(bool);
-    impl Drop for Before {
+    struct FormerMark(bool);
+    impl Drop for FormerMark {
         fn drop(&mut self) {
             FOR_USER.set(self.0);
         }
     }
-    let _before = Before(FOR_USER.replace(true));
+    let _former = FormerMark(FOR_USER.replace(true));
     work()
 }
 

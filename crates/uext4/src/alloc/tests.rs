@@ -6,7 +6,9 @@
 
 use super::available::Use;
 use super::free_map::{FreeMap, ORDERS, order_of};
-use super::{AllocStats, Allocation, Criterion, Need, Preallocation, Reservation, Space, as_user};
+use super::{
+    AllocStats, Allocation, Count, Criterion, Need, Preallocation, Reservation, Space, as_user,
+};
 use crate::cache::Cache;
 use crate::config::MountOptions;
 use crate::config::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
@@ -163,7 +165,7 @@ fn verify(space: &Space) {
 }
 
 fn hits(stats: &AllocStats, criterion: Criterion) -> u64 {
-    stats.criteria[criterion as usize].hits
+    stats.criterion(criterion).hits
 }
 
 /// Checks where a request is served from, and by which criterion (`None`: at the goal).
@@ -184,7 +186,10 @@ fn expect(
     let used: Vec<_> =
         Criterion::ALL.into_iter().filter(|&c| hits(&after, c) > hits(&before, c)).collect();
     assert_eq!(used, by.into_iter().collect::<Vec<_>>());
-    assert_eq!(after.goal_hits - before.goal_hits, u64::from(by.is_none()));
+    assert_eq!(
+        after.count(Count::GoalHits) - before.count(Count::GoalHits),
+        u64::from(by.is_none())
+    );
     allocation
 }
 
@@ -305,7 +310,9 @@ fn a_locked_group_is_skipped_or_waited_for() {
             drop(held);
         });
         let stats = space.alloc_stats();
-        assert_eq!((stats.busy_skips > 0, stats.contended > 0), (trylock, !trylock), "{stats:?}");
+        let is_counted = |count| stats.count(count) > 0;
+        let counted = (is_counted(Count::BusySkips), is_counted(Count::Contended));
+        assert_eq!(counted, (trylock, !trylock), "{stats:?}");
     }
 }
 
@@ -346,7 +353,7 @@ fn maps_that_cannot_be_evicted_are_considered_one_at_a_time() {
     let allocations: Vec<Allocation> =
         (0..8).map(|group| space.allocate(block(space, group, 6000), 1).unwrap()).collect();
     assert_eq!(space.group_maps().0, 8);
-    space.shared.maps.limit(2);
+    space.shared.maps.max.store(2, Ordering::Relaxed);
     space.evict_maps();
     assert_eq!((space.evict_maps(), space.evict_maps()), (1, 1));
     drop(allocations);
@@ -358,7 +365,7 @@ fn maps_that_cannot_be_evicted_are_considered_one_at_a_time() {
 fn the_root_reserve_is_not_preallocated() {
     let Some(harness) = harness(AllocOptions::default()) else { return };
     let space = &harness.space;
-    let preallocation = Arc::new(Preallocation::new());
+    let preallocation = Arc::new(Preallocation::default());
     preallocation.open();
     let reserve = i64::try_from(harness.superblock.reserved_blocks_count()).unwrap();
     assert!(reserve > 1000);

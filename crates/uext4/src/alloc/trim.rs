@@ -18,7 +18,7 @@ use crate::injected_faults::Fault;
 use crate::journal::Freed;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::fmt;
-use std::io;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::{BlockNo, GroupNo, bitmap};
 
@@ -85,26 +85,6 @@ impl Discards {
             crate::sync::thread::pause();
         }
     }
-
-    fn note(&self, bytes: u64, done: &io::Result<bool>) {
-        let why = match done {
-            Ok(true) => {
-                self.requests.fetch_add(1, Ordering::Relaxed);
-                self.bytes.fetch_add(bytes, Ordering::Relaxed);
-                return;
-            }
-            Ok(false) => {
-                self.unsupported.store(true, Ordering::Relaxed);
-                "the device cannot".to_owned()
-            }
-            Err(error) => error.to_string(),
-        };
-        if self.failures.fetch_add(1, Ordering::Relaxed) == 0
-            && let Some(hook) = self.hook.get()
-        {
-            hook(&why);
-        }
-    }
 }
 
 /// A free run that a trim has allocated.
@@ -112,7 +92,6 @@ struct TrimRun<'a> {
     space: &'a Space,
     allocation: Option<Allocation>,
     number: GroupNo,
-    start: BlockNo,
     len: u32,
 }
 
@@ -122,16 +101,8 @@ impl Drop for TrimRun<'_> {
         // pending sees that there was a release.
         drop(self.allocation.take());
         self.space.releases.fetch_add(1, Ordering::AcqRel);
-        self.space.count_pending(self.number, -i64::from(self.len));
+        self.space.shared.pending_blocks.add(self.number, -i64::from(self.len));
     }
-}
-
-/// The bits of one group that a trim covers.
-#[derive(Clone, Copy)]
-struct TrimRange {
-    number: GroupNo,
-    from: u32,
-    to: u32,
 }
 
 impl Space {
@@ -172,57 +143,48 @@ impl Space {
             let inside = u32::try_from(end - begin).unwrap_or(u32::MAX);
             let to = layout.bits_for(inside).min(layout.bits_in_group(number));
             let from = if number == group { bit } else { 0 };
-            trimmed += self.trim_group(TrimRange { number, from, to }, least)?;
+            trimmed += self.trim_group(number, from..to, least)?;
         }
         Ok(trimmed * block_size)
     }
 
     /// Blocks discarded.
-    fn trim_group(&self, range: TrimRange, least: u32) -> Result<u64> {
-        if self.groups[range.number.get() as usize].free_blocks() < least {
+    fn trim_group(&self, number: GroupNo, bits: Range<u32>, least: u32) -> Result<u64> {
+        if self.groups[number.get() as usize].free_blocks() < least {
             return Ok(0);
         }
-        let mut trimmed = 0;
-        let mut rest = range;
         self.discards.running.fetch_add(1, Ordering::AcqRel);
-        let result = loop {
-            match self.allocate_free_run(rest, least) {
-                Ok(Some((run, next))) => {
-                    rest.from = next;
-                    let (start, len) = (run.start, run.len);
-                    let run = (!Fault::UnallocatedTrim.is_injected()).then_some(run);
-                    let done = self.discard(start, len);
-                    drop(run);
-                    match done {
-                        Ok(()) => trimmed += u64::from(len),
-                        Err(error) => break Err(error),
-                    }
-                }
-                Ok(None) => break Ok(trimmed),
-                Err(error) => break Err(error),
-            }
-        };
+        let trimmed = self.trim_runs(number, bits, least);
         self.discards.running.fetch_sub(1, Ordering::AcqRel);
         self.evict_released_maps();
-        result
+        trimmed
     }
 
-    /// Allocates the first free run of a range that is long enough and not reserved. Returns it and
-    /// the bit behind it.
+    fn trim_runs(&self, number: GroupNo, mut bits: Range<u32>, least: u32) -> Result<u64> {
+        let mut trimmed = 0;
+        while let Some((run, bit)) = self.allocate_free_run(number, bits.clone(), least)? {
+            let (start, len) = (self.layout.block_of_bit(number, bit), run.len);
+            bits.start = bit + len;
+            let _run = (!Fault::UnallocatedTrim.is_injected()).then_some(run);
+            self.discard(start, len)?;
+            trimmed += u64::from(len);
+        }
+        Ok(trimmed)
+    }
+
+    /// Allocates the first free run of a group within `bits` that is long enough and not reserved.
+    /// Returns it and its first bit.
     fn allocate_free_run(
         &self,
-        range: TrimRange,
+        number: GroupNo,
+        bits: Range<u32>,
         least: u32,
     ) -> Result<Option<(TrimRun<'_>, u32)>> {
-        let TrimRange { number, from, to } = range;
         let group = &self.groups[number.get() as usize];
         let mut state = group.lock();
         let allocated = group.map(&mut state, &self.cache)?.allocated();
-        let Some((bit, len)) =
-            bitmap::free_runs(allocated, from, to).find(|&(_, len)| len >= least)
-        else {
-            return Ok(None);
-        };
+        let run = bitmap::free_runs(allocated, bits.start, bits.end).find(|run| run.1 >= least);
+        let Some((bit, len)) = run else { return Ok(None) };
         let bitmap = state.block_bitmap(&self.cache, number)?;
         // Reserved blocks are not available to a trim. Those set aside are, because it returns
         // them.
@@ -232,31 +194,39 @@ impl Space {
         };
         let allocated = group.allocate(&mut state, bit, len, bitmap.as_deref());
         allocated.inspect_err(|_| self.shared.available.release(len.into()))?;
-        self.count_pending(number, i64::from(len));
+        self.shared.pending_blocks.add(number, i64::from(len));
         let start = self.layout.block_of_bit(number, bit);
-        let allocation = Some(Allocation::new(Arc::clone(group), start, bit, len, None));
-        Ok(Some((TrimRun { space: self, allocation, number, start, len }, bit + len)))
-    }
-
-    fn count_pending(&self, number: GroupNo, blocks: i64) {
-        self.shared.pending_blocks.add(number.get() as usize, blocks);
+        let group = Arc::clone(group);
+        let allocation = Some(Allocation { group, start, bit, len, bitmap: None });
+        Ok(Some((TrimRun { space: self, allocation, number, len }, bit)))
     }
 
     fn discard(&self, start: BlockNo, len: u32) -> Result<()> {
         let block_size = u64::from(self.layout.block_size);
         let bytes = u64::from(len) * block_size;
-        let done = self.cache.device().discard(start.get() * block_size, bytes);
-        self.discards.note(bytes, &done);
-        match done {
-            Ok(true) => Ok(()),
+        let discards = &self.discards;
+        let (why, error) = match self.cache.device().discard(start.get() * block_size, bytes) {
+            Ok(true) => {
+                discards.requests.fetch_add(1, Ordering::Relaxed);
+                discards.bytes.fetch_add(bytes, Ordering::Relaxed);
+                return Ok(());
+            }
             Ok(false) => {
-                Err(Error::new(ErrorKind::Unsupported, "the device cannot discard blocks"))
+                discards.unsupported.store(true, Ordering::Relaxed);
+                let error = Error::new(ErrorKind::Unsupported, "the device cannot discard blocks");
+                ("the device cannot".to_owned(), error)
             }
             Err(error) => {
                 let context = format!("discarding {len} blocks from {start}");
-                Err(Error::io(context, error))
+                (error.to_string(), Error::io(context, error))
             }
+        };
+        if discards.failures.fetch_add(1, Ordering::Relaxed) == 0
+            && let Some(hook) = discards.hook.get()
+        {
+            hook(&why);
         }
+        Err(error)
     }
 
     /// Discards runs that have been freed durably and cannot be allocated yet (`-o discard`). A
@@ -271,7 +241,7 @@ impl Space {
             if self.discards.unsupported.load(Ordering::Relaxed) {
                 return;
             }
-            // `discard` has noted a failure.
+            // `discard` has counted a failure.
             let _ = self.discard(start, len);
         }
     }

@@ -13,7 +13,7 @@
 //! inode of it.
 
 use super::inode::INODE_CREDITS;
-use super::{GroupNo, InodeAllocation, Space};
+use super::{GroupNo, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
 use crate::injected_faults::Fault;
@@ -65,19 +65,8 @@ impl Space {
         (slots.start / per_block..slots.end.div_ceil(per_block)).map(read).collect()
     }
 
-    /// Zeroes the slots before an allocated one that were never written. The caller holds the
-    /// group, whose table is written up to slot `written`.
-    pub(super) fn zero_skipped_slots(
-        &self,
-        handle: &mut Handle<'_>,
-        allocation: &InodeAllocation,
-        written: u32,
-    ) -> Result<()> {
-        self.zero_slots(handle, allocation.group, &allocation.skipped, written..allocation.index)
-    }
-
-    /// Zeroes those slots of a group's table that lie in `blocks`.
-    fn zero_slots(
+    /// Zeroes those slots of a group's table that lie in `blocks`. The caller holds the group.
+    pub(super) fn zero_slots(
         &self,
         handle: &mut Handle<'_>,
         group: GroupNo,
@@ -109,7 +98,7 @@ impl Space {
             let to = from - from % per_block + most;
             let blocks = self.read_slots(group, from..to)?;
             let credits = INODE_CREDITS + BLOCKS_PER_HANDLE;
-            from = self.journal.run(credits, |handle| {
+            from = self.journal().run(credits, |handle| {
                 self.zero_in_handle(handle, group, &blocks, slots.start..to)
             })?;
         }

@@ -24,7 +24,7 @@ pub(super) struct Localities {
 impl Localities {
     pub(super) fn new(blocks: u32) -> Self {
         let slot = |_| {
-            let preallocation = Preallocation::new();
+            let preallocation = Preallocation::default();
             preallocation.open();
             Arc::new(preallocation)
         };

@@ -40,7 +40,7 @@
 //! Kernel counterpart: `kernel/rcu/srcutree.c`; `srcu_down_read` and `srcu_up_read` for sections
 //! that end on another thread.
 
-use super::written::{Snapshot, WrittenLeaf};
+use super::written::{WrittenLeaf, WrittenSnapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::injected_faults::Fault;
 use crate::stats::{WaitFor, Waits};
@@ -99,7 +99,7 @@ pub(crate) struct DirectIoState {
     state: AtomicU64,
     /// A lower bound of the file's size in bytes; 0 while nothing is known.
     size: AtomicU64,
-    snapshot: Published<Snapshot>,
+    snapshot: Published<WrittenSnapshot>,
     /// Read-side critical sections without a reader slot.
     reader_counts: Box<[ReaderCount]>,
     /// Lazy timestamp: when the last overwrite completed that the attributes do not show yet, in
@@ -124,13 +124,8 @@ pub(crate) struct DirectIoState {
 
 /// A read-side critical section of the calling thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ReadGuard<'a> {
-    _reader: Reader<'a>,
-}
-
-#[derive(Debug)]
 #[expect(dead_code, reason = "it is held, and dropped")]
-enum Reader<'a> {
+pub(crate) enum ReadGuard<'a> {
     Slot(reader_slot::ReaderSlot),
     /// The thread has no reader slot, or uses it already.
     Counted(CountedReadGuard<'a>),
@@ -214,7 +209,7 @@ impl DirectIoState {
         Self {
             state: AtomicU64::new(CACHED),
             size: AtomicU64::new(0),
-            snapshot: Published::new(Snapshot::default()),
+            snapshot: Published::new(WrittenSnapshot::default()),
             reader_counts: (0..shard_count()).map(|_| ReaderCount::default()).collect(),
             written_ns: AtomicU64::new(0),
             unflushed: AtomicBool::new(false),
@@ -243,10 +238,10 @@ impl DirectIoState {
             return None;
         }
         let Some(slot) = reader_slot::occupy(self.address()) else {
-            return Some(ReadGuard { _reader: Reader::Counted(self.read_lock_counted()?) });
+            return self.read_lock_counted().map(ReadGuard::Counted);
         };
         let is_enabled = self.state.load(Ordering::SeqCst) & DISABLED == 0;
-        is_enabled.then_some(ReadGuard { _reader: Reader::Slot(slot) })
+        is_enabled.then_some(ReadGuard::Slot(slot))
     }
 
     /// The value of a reader slot. It is unique, because a section borrows its inode.
@@ -413,17 +408,13 @@ impl DirectIoState {
                 let before_help =
                     *polls_before_help.get_or_insert_with(|| self.polls_before_help());
                 if polls >= before_help {
-                    self.help();
+                    self.helpers().for_each(|helper| helper.help());
                 }
                 polls += 1;
                 if polls < POLLS_BEFORE_SLEEP { thread::yield_now() } else { thread::pause() }
             }
         }
         !self.is_lost()
-    }
-
-    fn help(&self) {
-        self.helpers().for_each(|helper| helper.help());
     }
 
     /// Polls before the caller completes requests itself.

@@ -10,7 +10,6 @@
 //! Kernel counterpart: `fs/ext4/inode.c`, `fs/inode.c`.
 
 mod attributes;
-mod context;
 mod direct;
 mod direct_io_state;
 mod errseq;
@@ -20,7 +19,6 @@ mod table;
 mod written;
 
 pub use attributes::{Attributes, TimeField, now};
-pub use context::InodeContext;
 pub(crate) use direct_io_state::{
     CountedReadGuard, DirectIoState, ExclusiveGuard, Helper, ReadToken, Version,
 };
@@ -31,7 +29,8 @@ pub use table::{InodeRef, InodeTable};
 pub(crate) use written::WrittenLeaf;
 
 use crate::alloc::{Preallocation, Reservation, Space};
-use crate::cache::{Cache, DirtyMark, PageMap};
+use crate::cache::{Cache, DirtyMark, PageBudget, PageMap};
+use crate::config::DaxMode;
 use crate::journal::{FlushEpoch, Handle};
 use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
@@ -39,6 +38,19 @@ use slot::SlotPlace;
 use std::sync::Arc;
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::{FileKind, GroupNo, Ino};
+
+/// The parts of a volume that all of its inodes share.
+#[derive(Debug)]
+pub struct InodeContext {
+    /// The metadata cache.
+    pub cache: Arc<Cache>,
+    /// The allocator.
+    pub space: Arc<Space>,
+    /// The budget of the pages of all files.
+    pub budget: Arc<PageBudget>,
+    /// Which files are in DAX mode.
+    pub dax: DaxMode,
+}
 
 /// Root of an extent tree: `i_block`.
 #[derive(Debug)]
@@ -162,7 +174,7 @@ impl Inode {
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
-            preallocation: Arc::new(Preallocation::new()),
+            preallocation: Arc::new(Preallocation::default()),
             direct_io: OnceLock::new(),
             dirty,
             errors: ErrorSequence::default(),

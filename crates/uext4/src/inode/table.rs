@@ -38,7 +38,7 @@ pub struct InodeRef {
 #[derive(Debug)]
 pub struct InodeTable {
     context: Arc<InodeContext>,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<InodeShard>]>,
     shard_inodes_max: usize,
     unlinked: Mutex<Vec<Arc<Inode>>>,
     unlinked_len: AtomicUsize,
@@ -47,7 +47,7 @@ pub struct InodeTable {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct InodeShard {
     inodes: FxHashMap<Ino, Arc<Inode>>,
     /// Numbers whose inodes are being created.
     creating: FxHashSet<Ino>,
@@ -83,7 +83,7 @@ impl Drop for Creation {
     }
 }
 
-impl Shard {
+impl InodeShard {
     fn remove(&mut self, ino: Ino) {
         self.inodes.remove(&ino);
         self.departures += 1;
@@ -108,7 +108,7 @@ impl InodeTable {
         Arc::new(Self {
             context: Arc::new(context),
             shards: (0..SHARD_COUNT)
-                .map(|_| Mutex::new(LockRank::Table, Shard::default()))
+                .map(|_| Mutex::new(LockRank::Table, InodeShard::default()))
                 .collect(),
             shard_inodes_max: (inodes_max / SHARD_COUNT).max(4),
             unlinked: Mutex::new(LockRank::Leaf, Vec::new()),
@@ -135,12 +135,12 @@ impl InodeTable {
     /// Those of [`Inode::read`]; `NotFound` for one that is being created, or that has no links and
     /// is not in memory.
     pub fn get(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.load(ino, |inode| inode.attributes().links > 0)
+        self.load(ino, false)
     }
 
     /// The inode with a number, which may be an orphan without links.
     pub(crate) fn get_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.load(ino, |_| true)
+        self.load(ino, true)
     }
 
     /// An inode as it is on the device. It is not inserted into the table and must not be changed.
@@ -157,7 +157,7 @@ impl InodeTable {
         Creation { table: Arc::clone(self), ino }
     }
 
-    fn load(self: &Arc<Self>, ino: Ino, accept: impl Fn(&Inode) -> bool) -> Result<InodeRef> {
+    fn load(self: &Arc<Self>, ino: Ino, is_orphan: bool) -> Result<InodeRef> {
         let not_found = || Error::new(ErrorKind::NotFound, format!("inode {ino}"));
         loop {
             let departures = {
@@ -169,7 +169,7 @@ impl InodeTable {
                 shard.departures
             };
             let read = self.read(ino);
-            let is_accepted = read.as_ref().is_ok_and(&accept);
+            let links = read.as_ref().map_or(0, |inode| inode.attributes().links);
             let mut shard = self.shard(ino).lock();
             // What was read of an inode that is being created is incomplete, even if it is an
             // error.
@@ -181,7 +181,7 @@ impl InodeTable {
             }
             if shard.departures == departures || Fault::StaleArrival.is_injected() {
                 let inode = read?;
-                if !is_accepted {
+                if links == 0 && !is_orphan {
                     return Err(not_found());
                 }
                 return Ok(self.insert_in(&mut shard, Arc::new(inode)));
@@ -205,7 +205,7 @@ impl InodeTable {
         self.insert_in(&mut shard, inode)
     }
 
-    fn insert_in(self: &Arc<Self>, shard: &mut Shard, inode: Arc<Inode>) -> InodeRef {
+    fn insert_in(self: &Arc<Self>, shard: &mut InodeShard, inode: Arc<Inode>) -> InodeRef {
         if let Some(there) = shard.inodes.get(&inode.ino()) {
             return self.reference(there);
         }
@@ -269,7 +269,7 @@ impl InodeTable {
         SHARD_COUNT
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+    fn shard(&self, ino: Ino) -> &Mutex<InodeShard> {
         &self.shards[shard_index(ino)]
     }
 
@@ -301,7 +301,7 @@ impl InodeTable {
         (0..SHARD_COUNT).filter(move |index| shards & (1 << index) != 0)
     }
 
-    fn make_room(&self, shard: &mut Shard) {
+    fn make_room(&self, shard: &mut InodeShard) {
         // Three looks for each inode that comes keep the table near its limit at a bounded cost.
         // More would not help: where most inodes are in use or dirty, looks find nothing. Among
         // inodes that are used once, two looks make room for one.

@@ -1,7 +1,7 @@
 //! Which blocks of a file are known to be written, and which to be unwritten.
 //!
 //! What: immutable arrays of runs, one for each leaf of the extent tree that direct I/O has looked
-//! up. [`super::DirectIoState`] replaces a [`Snapshot`] as a whole.
+//! up. [`super::DirectIoState`] replaces a [`WrittenSnapshot`] as a whole.
 //! Invariants: a snapshot may be incomplete, and calls no block written that is not.
 
 use std::sync::Arc;
@@ -63,11 +63,11 @@ fn find_in(runs: &[BlockRun], at: FileBlock) -> Option<(BlockNo, u32)> {
 
 /// Leaves in ascending order.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
+pub(super) struct WrittenSnapshot {
     leaves: Vec<Arc<WrittenLeaf>>,
 }
 
-impl Snapshot {
+impl WrittenSnapshot {
     /// The device block of file block `at`, if it is written, and the number of blocks that follow
     /// each other from there.
     pub(super) fn find(&self, at: FileBlock) -> Option<(BlockNo, u32)> {

@@ -1,9 +1,9 @@
 //! All preallocations of a volume: their statistics, and discarding them when space runs out.
 
-use super::{GROWTH, Preallocation, Tail};
+use super::{GROWTH, Preallocation, StreamTail};
 use crate::alloc::{Count, Space};
 use crate::injected_faults::Fault;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{LockRank, Mutex};
 use std::sync::{Arc, Weak};
 
@@ -28,21 +28,12 @@ pub(in crate::alloc) struct Preallocations {
     shards: Box<[Mutex<Vec<Weak<Preallocation>>>]>,
     /// Tails and sets of pieces that are not empty.
     pub(super) held: AtomicUsize,
-    pub(super) filled: AtomicU64,
-    discarded: AtomicU64,
-    pub(super) recycled_blocks: AtomicU64,
 }
 
 impl Preallocations {
     pub(in crate::alloc) fn new() -> Self {
         let shard = || Mutex::new(LockRank::Leaf, Vec::new());
-        Self {
-            shards: (0..SHARD_COUNT).map(|_| shard()).collect(),
-            held: AtomicUsize::new(0),
-            filled: AtomicU64::new(0),
-            discarded: AtomicU64::new(0),
-            recycled_blocks: AtomicU64::new(0),
-        }
+        Self { shards: (0..SHARD_COUNT).map(|_| shard()).collect(), held: AtomicUsize::new(0) }
     }
 
     fn of_shard(shard: &Mutex<Vec<Weak<Preallocation>>>) -> Vec<Arc<Preallocation>> {
@@ -77,12 +68,12 @@ impl Space {
     /// Statistics of preallocation.
     #[must_use]
     pub fn preallocation_stats(&self) -> PreallocationStats {
-        let all = &self.preallocations;
+        let counters = self.counters();
         PreallocationStats {
-            held: all.held.load(Ordering::Relaxed) as u64,
-            filled: all.filled.load(Ordering::Relaxed),
-            discarded: all.discarded.load(Ordering::Relaxed),
-            recycled_blocks: all.recycled_blocks.load(Ordering::Relaxed),
+            held: self.preallocations.held.load(Ordering::Relaxed) as u64,
+            filled: counters.get(Count::PreallocationsFilled),
+            discarded: counters.get(Count::PreallocationsDiscarded),
+            recycled_blocks: counters.get(Count::RecycledBlocks),
         }
     }
 
@@ -97,19 +88,15 @@ impl Space {
         let (mut found, mut borrowed) = (false, false);
         for shard in &self.preallocations.shards {
             for preallocation in Preallocations::of_shard(shard) {
-                let (tail, pieces) = {
-                    let mut inner = preallocation.inner.lock();
-                    inner.size /= GROWTH;
-                    let tail = inner.take_tail();
-                    borrowed |= matches!(inner.tail, Tail::DiscardOnReturn);
-                    (tail, std::mem::take(&mut inner.pieces))
-                };
+                let (tail, pieces) = preallocation.change(self, |state| {
+                    state.size /= GROWTH;
+                    let tail = state.take_tail();
+                    borrowed |= matches!(state.tail, StreamTail::DiscardOnReturn);
+                    (tail, std::mem::take(&mut state.pieces))
+                });
                 let discarded = u64::from(tail.is_some()) + u64::from(!pieces.is_empty());
                 found |= discarded > 0;
-                self.shared.counters.add(Count::PreallocationsDiscarded, discarded);
-                self.preallocations.discarded.fetch_add(discarded, Ordering::Relaxed);
-                self.discard_tail(tail);
-                self.discard_pieces(pieces);
+                self.counters().add(Count::PreallocationsDiscarded, discarded);
             }
         }
         if !found && borrowed {

@@ -1,12 +1,11 @@
 //! Recycling: blocks that one transaction allocates and frees return to the preallocation of their
 //! file.
 
-use super::{Inner, Preallocation, Tail};
-use crate::alloc::{Allocation, Space};
+use super::{Preallocation, PreallocationState, StreamTail};
+use crate::alloc::{Allocation, Count, Space};
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::journal::Handle;
-use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, FileBlock, Tid};
 
@@ -88,7 +87,7 @@ impl Space {
         (start, len): (BlockNo, u32),
     ) -> Result<()> {
         let recent = preallocation
-            .inner
+            .state
             .lock()
             .recent
             .take(handle.tid(), start, len)
@@ -101,16 +100,14 @@ impl Space {
         if len > before + part {
             self.free(handle, from.plus(u64::from(part)), len - before - part)?;
         }
-        self.preallocations.recycled_blocks.fetch_add(u64::from(part), Ordering::Relaxed);
-        let mut done = 0;
-        while done < part {
-            // A run may cross the end of a group; an allocation may not.
-            let next = from.plus(u64::from(done));
-            let (group, bit) = self.locate(next)?;
-            let here = (part - done).min(self.layout.bits_in_group(group) - bit);
+        self.shared.counters.add(Count::RecycledBlocks, part.into());
+        let mut at = at.get().saturating_add(before);
+        // A run may cross the end of a group; an allocation may not.
+        for part in self.group_parts(from, part) {
+            let (_, _, next, here) = part?;
             let allocation = self.free_to_allocation(handle, next, here)?;
-            self.put_back(preallocation, at.get().saturating_add(before + done), allocation);
-            done += here;
+            self.put_back(preallocation, at, allocation);
+            at = at.saturating_add(here);
         }
         Ok(())
     }
@@ -118,51 +115,35 @@ impl Space {
     /// Returns blocks to a preallocation that were the blocks of its file from `at` on.
     fn put_back(&self, preallocation: &Arc<Preallocation>, at: u32, allocation: Allocation) {
         self.preallocations.list(preallocation);
-        let left = self.put_back_in(&mut preallocation.inner.lock(), at, allocation);
-        drop(left);
+        let _left = preallocation.change(self, |state| state.put_back(at, allocation));
     }
+}
 
+impl PreallocationState {
     /// Joins blocks with the tail, if they are adjacent to it in the file and on the device. Else
     /// they become a piece, until the file is truncated. Returns what is not held.
-    fn put_back_in(
-        &self,
-        inner: &mut Inner,
-        at: u32,
-        mut allocation: Allocation,
-    ) -> Option<Allocation> {
-        if inner.users == 0 {
+    fn put_back(&mut self, at: u32, mut allocation: Allocation) -> Option<Allocation> {
+        if self.users == 0 || self.is_borrowed() {
             return Some(allocation);
         }
-        let left = match std::mem::replace(&mut inner.tail, Tail::Empty) {
-            Tail::Empty => {
-                (inner.tail, inner.key) = (Tail::Held(allocation), at);
-                self.preallocations.held.fetch_add(1, Ordering::AcqRel);
-                return None;
-            }
-            Tail::Held(mut tail) => {
-                if at.saturating_add(allocation.len()) == inner.key {
-                    match allocation.join(tail) {
-                        None => {
-                            (inner.tail, inner.key) = (Tail::Held(allocation), at);
-                            return None;
-                        }
-                        Some(apart) => {
-                            inner.tail = Tail::Held(apart);
-                            allocation
-                        }
-                    }
-                } else {
-                    let follows = inner.key.saturating_add(tail.len()) == at;
-                    let left = if follows { tail.join(allocation) } else { Some(allocation) };
-                    inner.tail = Tail::Held(tail);
-                    left?
-                }
-            }
-            tail => {
-                inner.tail = tail;
-                return Some(allocation);
-            }
+        let Some(mut tail) = self.tail.take(StreamTail::Empty) else {
+            (self.tail, self.key) = (StreamTail::Held(allocation), at);
+            return None;
         };
-        self.insert_piece(&mut inner.pieces, at, left)
+        if at.saturating_add(allocation.len()) == self.key {
+            let Some(apart) = allocation.join(tail) else {
+                (self.tail, self.key) = (StreamTail::Held(allocation), at);
+                return None;
+            };
+            tail = apart;
+        } else if self.key.saturating_add(tail.len()) == at {
+            let Some(apart) = tail.join(allocation) else {
+                self.tail = StreamTail::Held(tail);
+                return None;
+            };
+            allocation = apart;
+        }
+        self.tail = StreamTail::Held(tail);
+        self.pieces.insert(at, allocation)
     }
 }

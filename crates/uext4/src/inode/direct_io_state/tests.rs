@@ -63,8 +63,8 @@ fn an_exclusion_waits_for_readers() {
     of.enable_without_pages();
     let token = of.read_lock_counted().unwrap().into_token();
     let (slotted, counted) = (of.read_lock().unwrap(), of.read_lock().unwrap());
-    assert!(matches!(slotted._reader, Reader::Slot(_)));
-    assert!(matches!(counted._reader, Reader::Counted(_)));
+    assert!(matches!(slotted, ReadGuard::Slot(_)));
+    assert!(matches!(counted, ReadGuard::Counted(_)));
     let waiter = std::thread::spawn({
         let of = Arc::clone(&of);
         move || {

@@ -41,7 +41,8 @@ impl InodeAllocation {
     /// Credits of [`Space::mark_inode_used`].
     #[must_use]
     pub fn credits(&self) -> u32 {
-        INODE_CREDITS.saturating_add(u32::try_from(self.skipped.len()).unwrap_or(u32::MAX))
+        let skipped = u32::try_from(self.skipped.len()).unwrap_or(u32::MAX);
+        self.space.credits.inode_number.saturating_add(skipped)
     }
 
     /// The group near which the blocks of the inode are allocated. For a file this is the group of
@@ -74,9 +75,6 @@ pub enum Child {
 
 /// Free inodes that count as many: more than there are concurrent calls.
 const MANY_INODES: i64 = 4096;
-
-/// Credits of [`Space::free_inode`]: bitmap and descriptor.
-pub const INODE_CREDITS: u32 = 2;
 
 impl Space {
     /// Allocates an inode number for a child of the directory `parent`.

@@ -16,6 +16,7 @@
 mod available;
 mod block;
 mod counters;
+mod credits;
 mod criteria;
 mod free_map;
 mod free_runs;
@@ -39,8 +40,9 @@ mod tests;
 
 pub use block::Allocation;
 pub use counters::{AllocStats, Count, Counters, Criterion, CriterionStats, GroupStats, RunStats};
+pub use credits::Credits;
 pub use free_runs::FreeRun;
-pub use inode::{Child, INODE_CREDITS, InodeAllocation};
+pub use inode::{Child, InodeAllocation};
 pub use preallocation::{BorrowedPreallocation, Need, Preallocation, PreallocationStats};
 pub use privilege::as_user;
 pub use reservation::Reservation;
@@ -93,6 +95,7 @@ pub struct Space {
     /// Flex group at which the search for the next top directory begins.
     directory_spread: AtomicU32,
     discards: Discards,
+    credits: Credits,
 }
 
 /// Free space as statfs(2) counts it.
@@ -141,6 +144,7 @@ impl Space {
         let groups = groups.map(|(number, desc)| Arc::new(Group::new(number, desc, &shared)));
         let groups = groups.collect();
         let own_inodes = own_inodes(&layout, superblock);
+        let credits = Credits::new(&layout.features);
         let space = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             cache,
@@ -156,6 +160,7 @@ impl Space {
             preallocations: Preallocations::new(),
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
+            credits,
         });
         space.journal().set_free_space_hooks(&space);
         Ok(space)
@@ -163,6 +168,12 @@ impl Space {
 
     fn to_arc(&self) -> Arc<Self> {
         self.this.upgrade().expect("the caller holds the space")
+    }
+
+    /// Credits of the steps of handles.
+    #[must_use]
+    pub fn credits(&self) -> &Credits {
+        &self.credits
     }
 
     /// The journal.

@@ -12,7 +12,6 @@
 //! Kernel counterpart: `ext4_new_inode` zeroes a block of the table when it allocates the first
 //! inode of it.
 
-use super::inode::INODE_CREDITS;
 use super::{GroupNo, Space};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::Result;
@@ -97,7 +96,7 @@ impl Space {
         while slots.end.saturating_sub(from) > most {
             let to = from - from % per_block + most;
             let blocks = self.read_slots(group, from..to)?;
-            let credits = INODE_CREDITS + BLOCKS_PER_HANDLE;
+            let credits = self.credits.inode_number + BLOCKS_PER_HANDLE;
             from = self.journal().run(credits, |handle| {
                 self.zero_in_handle(handle, group, &blocks, slots.start..to)
             })?;

@@ -66,8 +66,7 @@ pub fn edit_credits(inode: &Inode) -> u32 {
     let root = inode.tree().read();
     let header = RawExtentHeader::ref_from_prefix(&root.bytes);
     let depth = header.map_or(0, |header| u32::from(header.eh_depth.get().min(MAX_DEPTH)));
-    // Nodes on the path; new nodes and freed nodes, each with bitmap and descriptor.
-    (depth + 1) + 3 * (depth + 2) + 3 * depth + 1
+    inode.space().credits().edit(depth)
 }
 
 impl NodeAllocations {

@@ -45,8 +45,7 @@ pub fn allocate_growth(inode: &Inode, blocks: u32) -> Result<Growth> {
 /// Worst case of blocks that `blocks` calls of [`grow`] dirty, the new blocks not included.
 #[must_use]
 pub fn grow_credits(inode: &Inode, blocks: u32) -> u32 {
-    // Bitmap and descriptor of the block, then the tree.
-    blocks * (2 + edit_credits(inode))
+    blocks * (inode.space().credits().blocks + edit_credits(inode))
 }
 
 /// Maps one of the allocated blocks at `at`. The caller creates its buffer and sets the size.

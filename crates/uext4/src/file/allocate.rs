@@ -20,9 +20,6 @@ use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
 use uext4_ondisk::{FileBlock, FileKind};
 
-/// Bitmap and group descriptor of the blocks that are marked used.
-const TAKE_CREDITS: u32 = 2;
-
 /// An operation on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
@@ -189,7 +186,8 @@ impl RangeAllocation {
         let next = at.plus(len);
         let reached = size.map(|size| size.min(self.context.offset_of(next)));
         let table = inode.table_block()?;
-        self.context.journal().run(TAKE_CREDITS + Spot::CREDITS, |handle| {
+        let credits = self.context.space.credits().blocks + Spot::CREDITS;
+        self.context.journal().run(credits, |handle| {
             borrowed.mark_used(handle, len)?;
             spot.lengthen(handle, inode, &table, len, |a| Self::note_range(a, reached))
         })?;
@@ -207,7 +205,8 @@ impl RangeAllocation {
         let len = allocation.len();
         let mut nodes = NodeAllocations::for_edits(inode, &[at], NodeSource::Free)?;
         let reached = size.map(|size| size.min(self.context.offset_of(at.plus(len))));
-        self.context.journal().run(1 + TAKE_CREDITS + edit_credits(inode), |handle| {
+        let credits = 1 + self.context.space.credits().blocks + edit_credits(inode);
+        self.context.journal().run(credits, |handle| {
             let start = self.context.space.mark_used(handle, &mut allocation, len)?;
             inode.preallocation.note_used(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };

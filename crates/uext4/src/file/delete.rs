@@ -3,10 +3,9 @@
 //! Invariants: such an inode has been an orphan since its last link went. Its number is freed in
 //! the same handle that takes it off the orphans.
 
+use super::FileContext;
 use super::removal::Removal;
 use super::truncate::Truncation;
-use super::{FileContext, ORPHAN_CREDITS};
-use crate::alloc::INODE_CREDITS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
@@ -143,7 +142,8 @@ impl Deletion {
         let _pins = (inode.table_block()?, self.context.space.pin_inode(inode.ino())?);
         let attributes = xattr::AttributeChange::plan_release(inode)?;
         let block_credits = attributes.as_ref().map_or(0, xattr::AttributeChange::credits);
-        let credits = removal.credits + block_credits + ORPHAN_CREDITS + INODE_CREDITS + 1;
+        let steps = self.context.space.credits();
+        let credits = removal.credits + block_credits + steps.orphan + steps.inode_number + 1;
         let is_directory = inode.kind() == FileKind::Directory;
         self.context.journal().run(credits, |handle| {
             self.truncation.remove_planned(handle, inode, &mut removal)?;
@@ -172,9 +172,7 @@ impl Deletion {
             let cleaned = self.clean_orphan(self.context.table.get_orphan(ino)?);
             problems.extend(self.context.watch(cleaned).err());
         }
-        while let Some(inode) =
-            self.context.orphans.next_of_list(&self.context.table, self.context.journal())?
-        {
+        while let Some(inode) = self.context.orphans.next_of_list(&self.context.table)? {
             let cleaned = self.clean_orphan(inode);
             problems.extend(self.context.watch(cleaned).err());
         }

@@ -114,7 +114,7 @@ impl JournaledData {
         let first = self.context.block_at(offset);
         let wanted_end = offset + buf.len() as u64;
         let last = self.context.block_from(wanted_end).min(first.plus(most_blocks.max(1)));
-        let per_map = 2 + edit_credits(inode);
+        let per_map = self.context.space.credits().blocks + edit_credits(inode);
 
         let mut chunk = JournaledChunk {
             patches: Vec::new(),

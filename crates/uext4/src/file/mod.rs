@@ -46,7 +46,7 @@ pub use delete::Unlinked;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
 };
-pub use orphan::{FoundOrphans, ORPHAN_CREDITS, Orphans};
+pub use orphan::{FoundOrphans, Orphans};
 pub use seek::Seek;
 
 use crate::alloc::Space;

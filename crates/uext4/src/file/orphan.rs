@@ -14,18 +14,16 @@
 //! under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.
 
+use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::block_of;
 use crate::inode::{Inode, InodeRef, InodeTable};
-use crate::journal::{Handle, Journal};
+use crate::journal::Handle;
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use uext4_ondisk::{Compat, CorruptKind, FileBlock, FileKind, Ino, Place, RawSuperblock, orphan};
-
-/// Credits of adding or removing an orphan: superblock, the inode, its predecessor in the list.
-pub const ORPHAN_CREDITS: u32 = 3;
 
 /// Orphans of a volume.
 #[derive(Debug)]
@@ -145,11 +143,7 @@ impl Orphans {
     ///
     /// # Errors
     /// A device failure.
-    pub(super) fn next_of_list(
-        &self,
-        table: &Arc<InodeTable>,
-        journal: &Journal,
-    ) -> Result<Option<InodeRef>> {
+    pub(super) fn next_of_list(&self, table: &Arc<InodeTable>) -> Result<Option<InodeRef>> {
         let (ino, len) = {
             let state = self.state.lock();
             (state.rest, state.rest_len)
@@ -158,7 +152,7 @@ impl Orphans {
             return Ok(None);
         }
         if len == 0 {
-            self.end_list(journal)?;
+            self.end_list(&table.context().space)?;
             return Ok(None);
         }
         let inode = table.get_orphan(ino)?;
@@ -171,8 +165,8 @@ impl Orphans {
     }
 
     /// Cuts off the rest of the list on the device, behind `list`.
-    fn end_list(&self, journal: &Journal) -> Result<()> {
-        journal.run(ORPHAN_CREDITS, |handle| {
+    fn end_list(&self, space: &Space) -> Result<()> {
+        space.journal().run(space.credits().orphan, |handle| {
             let mut state = self.state.lock();
             match state.list.first() {
                 Some(last) => last.inode.update(handle, |attributes| attributes.dtime = 0)?,

@@ -125,7 +125,7 @@ impl Truncation {
         let is_metadata = inode.kind() != FileKind::Regular;
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
         let mut revokes_left = self.journaled.revokes_per_handle();
-        let edit = edit_credits(inode);
+        let (edit, credits_per_group) = (edit_credits(inode), self.context.space.credits().blocks);
         let most = self.context.journal().credits_max() / 2;
         let mut at = first;
         while at < end {
@@ -145,7 +145,7 @@ impl Truncation {
             }
             // A run through many small groups is shortened to what a handle can change.
             let per_group = self.context.space.layout().blocks_per_group;
-            let groups_max = most.saturating_sub(removal.credits + edit) / 2;
+            let groups_max = most.saturating_sub(removal.credits + edit) / credits_per_group;
             if groups_max < 3 && !removal.runs.is_empty() {
                 return Ok(removal);
             }
@@ -165,7 +165,7 @@ impl Truncation {
                 removal.credits += revokes.count;
                 is_whole &= !revokes.was_shortened;
             }
-            removal.credits += edit + 2 * (mapping.len / per_group + 2);
+            removal.credits += edit + credits_per_group * (mapping.len / per_group + 2);
             removal.runs.push(mapping);
             if !is_whole {
                 return Ok(removal);

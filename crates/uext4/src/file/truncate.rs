@@ -6,9 +6,9 @@
 //! zero on the device before that last handle.
 //! Locking: file lock exclusively, then the writeback lock.
 
+use super::FileContext;
 use super::journaled::{JournaledData, show};
 use super::read::PageReader;
-use super::{FileContext, ORPHAN_CREDITS};
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::injected_faults::Fault;
@@ -81,7 +81,8 @@ impl Truncation {
         };
         let is_whole = removal.is_last && !tail;
         let was_unfinished = inode.has_unfinished_truncate();
-        let credits = 2 + ORPHAN_CREDITS + if is_whole { removal.credits } else { 0 };
+        let orphan_credits = self.context.space.credits().orphan;
+        let credits = 2 + orphan_credits + if is_whole { removal.credits } else { 0 };
         self.context.journal().run(credits, |handle| {
             inode.note_data_change(handle);
             if !is_whole {
@@ -127,7 +128,7 @@ impl Truncation {
         self.context
             .space
             .journal()
-            .run(ORPHAN_CREDITS, |handle| self.cease_to_be_orphan(handle, inode))?;
+            .run(orphan_credits, |handle| self.cease_to_be_orphan(handle, inode))?;
         inode.set_unfinished_truncate(false);
         Ok(())
     }

@@ -7,7 +7,6 @@ use super::attempt::{Attempt, Done};
 use super::{Vfs, drop_subdirectory};
 use crate::dir;
 use crate::error::{ErrorKind, Result};
-use crate::file::ORPHAN_CREDITS;
 use crate::inode::{Attributes, InodeRef};
 use crate::journal::Handle;
 use uext4_ondisk::FileKind;
@@ -31,7 +30,7 @@ impl Vfs {
             self.check_removable(&inode)?;
             let _inode = inode.lock().write();
             let _pins = super::pin(&[dir, &inode])?;
-            space.journal().run(3 + ORPHAN_CREDITS, |handle| {
+            space.journal().run(3 + space.credits().orphan, |handle| {
                 entry.remove(handle)?;
                 self.drop_link(handle, &inode)?;
                 dir.update(handle, Attributes::touch_content)
@@ -65,7 +64,7 @@ impl Vfs {
             return Err(ErrorKind::NotEmpty.into());
         }
         let _pins = super::pin(&[dir, &child])?;
-        space.journal().run(3 + ORPHAN_CREDITS, |handle| {
+        space.journal().run(3 + space.credits().orphan, |handle| {
             entry.remove(handle)?;
             self.drop_link(handle, &child)?;
             dir.update(handle, |attributes| {

@@ -9,7 +9,6 @@ use super::attempt::{Attempt, ContentLock, Done};
 use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
 use crate::dir::{self, FoundEntry, Insertion};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::ORPHAN_CREDITS;
 use crate::inode::{Attributes, Inode, InodeRef};
 use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
@@ -214,7 +213,8 @@ impl Vfs {
         let mut changed: Vec<&Inode> = vec![&from.inode, from.dir, new_dir];
         changed.extend(to.map(|to| &**to.inode));
         let _pins = super::pin(&changed)?;
-        let credits = insertion.as_ref().map_or(1, Insertion::credits) + ORPHAN_CREDITS + 6;
+        let insertion_credits = insertion.as_ref().map_or(1, Insertion::credits);
+        let credits = insertion_credits + space.credits().orphan + 6;
         space.journal().run(credits, |handle| {
             let (ino, kind) = (from.inode.ino(), from.inode.kind());
             from.entry.remove(handle)?;

@@ -60,12 +60,6 @@ enum BlockChange {
     Drop(Arc<Buffer>),
 }
 
-/// Credits for dropping a reference to a block or freeing it: the block, its revoke, bitmap and
-/// descriptor.
-const DETACH_CREDITS: u32 = 4;
-/// Credits for a new block: bitmap, descriptor, the block.
-const TAKE_CREDITS: u32 = 3;
-
 impl<'a> AttributeChange<'a> {
     /// Plans to set attribute `name` of `inode` to `value`, or to remove it (`None`).
     ///
@@ -157,12 +151,15 @@ impl<'a> AttributeChange<'a> {
     /// Credits of [`AttributeChange::apply`], the inode included.
     #[must_use]
     pub fn credits(&self) -> u32 {
+        let blocks = self.inode.space().credits().blocks;
+        // A new block; a block that is freed, with its revoke.
+        let (new, freed) = (1 + blocks, 2 + blocks);
         1 + match &self.block {
             BlockChange::Keep => 0,
-            BlockChange::New(..) => TAKE_CREDITS,
+            BlockChange::New(..) => new,
             BlockChange::Rewrite(_, _, None) => 1,
-            BlockChange::Rewrite(_, _, Some(_)) => 1 + TAKE_CREDITS,
-            BlockChange::Drop(_) => DETACH_CREDITS,
+            BlockChange::Rewrite(_, _, Some(_)) => 1 + new,
+            BlockChange::Drop(_) => freed,
         }
     }
 

@@ -53,7 +53,7 @@ fn convert_one(
     let start = run.start;
     {
         let mut nodes = NodeAllocations::for_edits(inode, &place, NodeSource::Reserved)?;
-        journal.run(3 + edit_credits(inode), |handle| {
+        journal.run(1 + space.credits().blocks + edit_credits(inode), |handle| {
             writeback.map_one(handle, inode, pending, &mut nodes, true)
         })?;
     }

@@ -115,8 +115,8 @@ impl Writeback {
         let mut groups: Vec<u32> = groups.into_iter().map(|(group, _)| group.get()).collect();
         groups.sort_unstable();
         groups.dedup();
-        // Bitmap and descriptor of each group.
-        credits += u32::try_from(dirtied.len() + 2 * groups.len()).unwrap_or(u32::MAX / 2);
+        let groups = groups.len() * self.space.credits().blocks as usize;
+        credits += u32::try_from(dirtied.len() + groups).unwrap_or(u32::MAX / 2);
         Ok(HandlePlan { nodes: all, credits })
     }
 

@@ -90,8 +90,7 @@ pub struct Attributes {
 
 impl Attributes {
     /// Adds `blocks` to the count of blocks, or takes them off. Every block that a file gets or
-    /// loses is counted here, in the handle that gives or takes it, and here its owner is known:
-    /// what is counted by owner attaches here.
+    /// loses is counted here, in the handle that gives or takes it.
     pub fn add_blocks(&mut self, layout: &Layout, blocks: i64) {
         let sectors = blocks * i64::from(layout.block_size / 512);
         self.sectors = self.sectors.saturating_add_signed(sectors);

@@ -61,7 +61,8 @@ pub(crate) fn slot() -> usize {
 /// Sleeps for about a millisecond, so that other threads can run.
 pub(crate) fn pause() {
     uext4_device::about_to_sleep();
-    // No time passes there, and a sleep does not tell the explorer that the thread waits for others.
+    // No time passes there, and a sleep does not tell the explorer that the thread waits for
+    // others.
     #[cfg(feature = "shuttle")]
     yield_now();
     #[cfg(not(feature = "shuttle"))]

@@ -136,14 +136,33 @@ pub fn count_zeros(map: &[u8], limit: u32) -> u32 {
 /// Whether all of `count` bits from `start` are clear (bits past the slice are not).
 #[must_use]
 pub fn all_clear(map: &[u8], start: u32, count: u32) -> bool {
-    let end = start.saturating_add(count);
-    end <= bits_of(map) && find_next_set(map, start, end).is_none()
+    match in_one_word(map, start, count) {
+        Some((bits, _)) => bits == 0,
+        None => {
+            let end = start.saturating_add(count);
+            end <= bits_of(map) && find_next_set(map, start, end).is_none()
+        }
+    }
 }
 
-/// Whether all of `count` bits from `start` are set.
+/// Whether all of `count` bits from `start` are set (bits past the slice are).
 #[must_use]
 pub fn all_set(map: &[u8], start: u32, count: u32) -> bool {
-    find_next_zero(map, start, start.saturating_add(count)).is_none()
+    match in_one_word(map, start, count) {
+        Some((bits, mask)) => bits == mask,
+        None => find_next_zero(map, start, start.saturating_add(count)).is_none(),
+    }
+}
+
+/// The bits of a range that lies in one word, and the mask of the range there.
+fn in_one_word(map: &[u8], start: u32, count: u32) -> Option<(u64, u64)> {
+    let within = start % WORD_BITS;
+    let most = WORD_BITS.saturating_sub(within);
+    if !(1..=most).contains(&count) {
+        return None;
+    }
+    let mask = (!0_u64 >> WORD_BITS.saturating_sub(count)) << within;
+    Some((word_at(map, start / WORD_BITS) & mask, mask))
 }
 
 /// Runs of clear bits in `from..limit`, as (start, length), ascending.
@@ -232,5 +251,21 @@ mod tests {
         assert_eq!(find_next_zero(&map, 0, u32::MAX), Some(0));
         assert!(!all_clear(&map, 20, 5) && all_clear(&map, 20, 4));
         assert_eq!(longest_free_run(&[0b1110_0001, 0, 0xff], 0, 24), Some((8, 8)));
+    }
+
+    #[test]
+    fn ranges_in_one_word_and_in_several_are_judged_bit_by_bit() {
+        let mut map = [0_u8; 17];
+        set_range(&mut map, 60, 9);
+        set_range(&mut map, 127, 3);
+        for start in 0..140 {
+            for count in 0..80 {
+                let set = (start..start + count).filter(|&bit| test(&map, bit)).count() as u32;
+                let (clear, full) = (all_clear(&map, start, count), all_set(&map, start, count));
+                let ends_inside = count > 0 || start <= 136;
+                assert_eq!(clear, set == 0 && ends_inside, "{start} {count}");
+                assert_eq!(full, set == count, "{start} {count}");
+            }
+        }
     }
 }

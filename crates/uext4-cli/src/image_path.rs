@@ -80,6 +80,9 @@ pub(crate) fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Resolv
 /// Resolves all but the last part, which need not exist: the directory and the name.
 pub(crate) fn resolve_parent(volume: &Volume, path: &[u8]) -> Result<(Resolved, Vec<u8>), Why> {
     let name = crate::spec::last_part(path).to_vec();
+    if name.is_empty() && !path.is_empty() {
+        return Err(Why::new("is the root directory"));
+    }
     if name.is_empty() || name == b"." || name == b".." {
         return Err(Why::new("needs a name at its end"));
     }

@@ -56,6 +56,7 @@ fn what_is_no_run_is_neither_better_nor_worse() {
     for other in [bad, scratch.path("missing")] {
         let (status, table, line) = compare(&good, &other);
         assert_eq!((status, table.as_str()), (Some(2), ""), "{line}");
+        assert!(line.contains("no figure of a run") || line.contains("missing"), "{line}");
         assert_eq!(line.lines().count(), 1, "{line}");
     }
 }

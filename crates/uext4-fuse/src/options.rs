@@ -311,7 +311,9 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 fn seconds(text: &str, of: &mut Duration) -> Result<(), String> {
     let seconds = text.parse::<f64>().ok();
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    *of = duration.filter(|duration| *duration <= YEAR).ok_or("0 seconds to a year")?;
+    *of = duration
+        .filter(|duration| *duration <= YEAR)
+        .ok_or("not a number of seconds, 0 to a year")?;
     Ok(())
 }
 
@@ -344,7 +346,10 @@ mod tests {
         assert!(options.parse("threads=0").unwrap_err().contains("threads=0"));
         for word in ["attr_timeout=-1", "attr_timeout=soon", "attr_timeout=1e99"] {
             let error = options.parse(word).unwrap_err();
-            assert!(error.contains(word) && error.contains("0 seconds to a year"), "{error}");
+            assert!(
+                error.contains(word) && error.contains("not a number of seconds, 0 to a year"),
+                "{error}"
+            );
         }
     }
 

@@ -54,7 +54,12 @@ impl Run {
     /// that are empty are skipped; any other is an error.
     pub fn parse(text: &str) -> Result<Self> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let record = |(at, line)| serde_json::from_str(line).doing(format!("line {}", at + 1));
+        let record = |(at, line)| {
+            serde_json::from_str(line).doing(format!(
+                "line {} is no figure of a run (`lab run --json` prints them)",
+                at + 1
+            ))
+        };
         Ok(Self(lines.map(record).collect::<Result<_>>()?))
     }
 

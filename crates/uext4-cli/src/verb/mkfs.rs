@@ -88,7 +88,8 @@ pub(crate) struct Args {
     size: Option<String>,
 }
 
-const NO_SIZE: &str = "not a size (KiB, or blocks with -b; or with a suffix s, K, M, G or T)";
+const NO_SIZE: &str =
+    "not a size below 16E (KiB, or blocks with -b; or with a suffix s, K, M, G or T)";
 const NO_OFFSET: &str = "want bytes, or a number with a suffix s, K, M, G or T";
 
 fn parse_count(text: &str) -> std::result::Result<u32, String> {

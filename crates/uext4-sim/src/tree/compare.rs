@@ -20,8 +20,8 @@ pub struct Scope {
     pub whole_volume: bool,
     /// Access times, too (nobody has read the trees since they were written).
     pub access_times: bool,
-    /// Times after this are those of a recovery, each with its own clock: a file whose cutting it
-    /// has ended.
+    /// Times of the first tree after this were set by the recovery of a file whose cutting it has
+    /// ended, as the kernel does; the other side may have kept the time of the cut.
     pub recovered_after: Option<SystemTime>,
 }
 
@@ -132,19 +132,21 @@ fn metadata(path: &Path) -> Result<Metadata, String> {
 }
 
 fn fields(a: &Metadata, b: &Metadata, scope: Scope) -> Vec<(&'static str, String, String)> {
-    let time = |seconds: i64, nanos: i64| {
-        let is_later = scope.recovered_after.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-        let is_later = is_later.is_some_and(|t| {
-            (seconds, nanos) > (t.as_secs().cast_signed(), i64::from(t.subsec_nanos()))
-        });
-        if is_later { "of the recovery".to_owned() } else { format!("{seconds}.{nanos:09}") }
+    let recovered_after = scope.recovered_after.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+    let recovered_after =
+        recovered_after.map(|t| (t.as_secs().cast_signed(), i64::from(t.subsec_nanos())));
+    let times = |name, one: (i64, i64), other: (i64, i64)| {
+        let shown = |(seconds, nanos): (i64, i64)| format!("{seconds}.{nanos:09}");
+        // That of the other may be from its recovery, too, or from before.
+        let is_set_anew = recovered_after.is_some_and(|after| one > after);
+        (name, shown(one), shown(if is_set_anew { one } else { other }))
     };
-    let modified = |m: &Metadata| time(m.mtime(), m.mtime_nsec());
+    let modified = |m: &Metadata| (m.mtime(), m.mtime_nsec());
     let mut fields = vec![
         ("mode", format!("{:o}", a.mode()), format!("{:o}", b.mode())),
         ("owner", format!("{}:{}", a.uid(), a.gid()), format!("{}:{}", b.uid(), b.gid())),
         ("links", a.nlink().to_string(), b.nlink().to_string()),
-        ("mtime", modified(a), modified(b)),
+        times("mtime", modified(a), modified(b)),
         ("device", a.rdev().to_string(), b.rdev().to_string()),
     ];
     // The size of a directory is the file system's own affair.
@@ -152,11 +154,11 @@ fn fields(a: &Metadata, b: &Metadata, scope: Scope) -> Vec<(&'static str, String
         fields.push(("size", a.len().to_string(), b.len().to_string()));
     }
     if scope.access_times {
-        let changed = |m: &Metadata| time(m.ctime(), m.ctime_nsec());
-        fields.push(("ctime", changed(a), changed(b)));
-        let read = |m: &Metadata| time(m.atime(), m.atime_nsec());
+        let changed = |m: &Metadata| (m.ctime(), m.ctime_nsec());
+        fields.push(times("ctime", changed(a), changed(b)));
+        let read = |m: &Metadata| (m.atime(), m.atime_nsec());
         if !a.is_dir() && !a.is_symlink() {
-            fields.push(("atime", read(a), read(b)));
+            fields.push(times("atime", read(a), read(b)));
         }
     }
     fields

@@ -49,7 +49,7 @@ pub struct FileContext {
 }
 
 impl FileContext {
-    pub(super) fn new(
+    pub(crate) fn new(
         space: Arc<Space>,
         table: Arc<InodeTable>,
         orphans: Orphans,

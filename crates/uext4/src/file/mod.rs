@@ -50,9 +50,8 @@ pub use orphan::{FoundOrphans, Orphans};
 pub use seek::Seek;
 
 use crate::alloc::Space;
-use crate::config::MountOptions;
 use crate::error::Result;
-use crate::inode::{Inode, InodeRef, InodeTable};
+use crate::inode::{Inode, InodeRef};
 use allocate::RangeAllocation;
 use delete::Deletion;
 use direct::DirectIo;
@@ -80,17 +79,9 @@ pub struct Files {
 }
 
 impl Files {
-    /// Operations over the inodes of `table`.
+    /// Operations over the inodes of the context's table.
     #[must_use]
-    pub fn new(
-        space: Arc<Space>,
-        table: Arc<InodeTable>,
-        orphans: Orphans,
-        damage: Arc<Damage>,
-        options: MountOptions,
-        read_only: bool,
-    ) -> Self {
-        let context = FileContext::new(space, table, orphans, damage, options, read_only);
+    pub fn new(context: FileContext) -> Self {
         let context = Arc::new(context);
         let journaled = Arc::new(JournaledData::new(&context));
         let reclaim = Arc::new(Reclaim::new(&context));

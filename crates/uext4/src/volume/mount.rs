@@ -7,7 +7,7 @@ use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::config::{DataMode, DaxMode, MountOptions, OnError};
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{Damage, Files, FoundOrphans, Orphans};
+use crate::file::{Damage, FileContext, Files, FoundOrphans, Orphans};
 use crate::injected_faults::Fault;
 use crate::inode::{InodeContext, InodeTable};
 use crate::journal::{Journal, LeftLog, LogLocation, Recovered, recover};
@@ -161,7 +161,8 @@ fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
     let damage = Damage::new(on_error, superblock, at);
     let observer = Arc::clone(&damage);
     journal.set_abort_observer(Box::new(move |cause| observer.journal_aborted(cause)));
-    let files = Arc::new(Files::new(space, table, orphans, damage, options, read_only));
+    let context = FileContext::new(space, table, orphans, damage, options, read_only);
+    let files = Arc::new(Files::new(context));
     let flusher = match read_only {
         true => None,
         false => {

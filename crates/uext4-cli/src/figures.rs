@@ -12,6 +12,7 @@ pub(crate) fn difference(now: &Snapshot, then: &Snapshot) -> Snapshot {
         return now.clone();
     }
     let counters = counters_between(&now.counters, &then.counters);
+    let requests = counters_between(&now.requests, &then.requests);
     let histograms = now.histograms.0.iter().map(|(name, latencies)| {
         let between = then.histograms.get(name).map(|before| latencies_between(latencies, before));
         (name.clone(), between.unwrap_or_else(|| latencies.clone()))
@@ -22,6 +23,7 @@ pub(crate) fn difference(now: &Snapshot, then: &Snapshot) -> Snapshot {
         histograms: Named(histograms.collect()),
         mb_stats: counters_between(&now.mb_stats, &then.mb_stats),
         counters,
+        requests,
         ..now.clone()
     }
 }
@@ -85,6 +87,7 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     for (name, value) in snapshot.counters.0.iter().chain(&snapshot.levels.0) {
         row(&mut text, name, value);
     }
+    requests(&mut text, snapshot);
     let log = &snapshot.log;
     text.push_str("\nlog, in blocks:\n");
     for (name, value) in [
@@ -110,6 +113,19 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     mballoc::text(&mut text, snapshot);
     blocked(&mut text, snapshot);
     text
+}
+
+/// Requests of the kernel by kind, and how many a second.
+fn requests(text: &mut String, snapshot: &Snapshot) {
+    if snapshot.transport.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\nrequests, by {}:", snapshot.transport);
+    let seconds = snapshot.open_for_ns as f64 / 1e9;
+    for (name, count) in &snapshot.requests.0 {
+        let rate = if seconds > 0.0 { *count as f64 / seconds } else { 0.0 };
+        let _ = writeln!(text, "  {name:<28} {count:<12} {rate:.1}/s");
+    }
 }
 
 fn row(text: &mut String, name: &str, value: &u64) {
@@ -233,6 +249,8 @@ average:
             jbd2: jbd2(),
             counters: Named(counters.map(|(name, n)| (name.to_owned(), n)).into()),
             levels: Named(vec![("pages_dirty".to_owned(), 7)]),
+            requests: Named(vec![("lookup".to_owned(), 30), ("write".to_owned(), 5)]),
+            transport: "io_uring".to_owned(),
             log: Log { blocks: 8191, used: 50, free: 8141, head: 51, tail: 1, ..Log::default() },
             histograms: Named(vec![
                 ("read".to_owned(), latencies(&[(2048, 1), (4096, 2)], 12_000, 50)),
@@ -240,7 +258,7 @@ average:
                 ("fsync".to_owned(), latencies(&[(1024, 6)], 9000, 6)),
             ]),
             blocked: vec![Blocked {
-                name: "fuser-1\n".to_owned(),
+                name: "fuse-r1\n".to_owned(),
                 tid: 4711,
                 wait_for: "commit".to_owned(),
                 waited_ns: 1_234_000_000,

@@ -159,8 +159,10 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Returns when the gate is open.
+    /// Returns when the gate is open. A thread that waits here counts as one that sleeps in a
+    /// request to the device.
     pub fn pass(&self) {
+        crate::about_to_sleep();
         let mut is_closed = self.lock();
         while *is_closed {
             self.is_met.store(true, Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! The ioctls that discard blocks of a block device, or free space of a mounted file system.
+//! The ioctls that discard blocks of a block device, or free space of a mounted file system, and
+//! the one that clones a FUSE connection.
 //!
 //! # Soundness
 //! Each request passes the address of one value of the size that its number names, alive for the
@@ -8,12 +9,15 @@
 use std::fs::File;
 use std::io;
 use std::mem::transmute;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `BLKDISCARD` (linux/fs.h): `_IO(0x12, 119)`, with two numbers, offset and length in bytes.
 const BLKDISCARD: libc::c_ulong = 0x1277;
 /// `FITRIM` (linux/fs.h): `_IOWR('X', 121, struct fstrim_range)`.
 pub const FITRIM: u32 = 0xc018_5879;
+
+/// `FUSE_DEV_IOC_CLONE` (linux/fuse.h): `_IOR(229, 0, uint32_t)`.
+const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
 
 /// `struct fstrim_range`: the range of a file system to trim, in bytes. The kernel returns the
 /// number of trimmed bytes as its length.
@@ -74,6 +78,19 @@ pub fn trim_mounted(dir: &File, mut range: TrimRange) -> io::Result<u64> {
     // that the request names, which lives past the call and is borrowed for it alone.
     let result = unsafe { libc::ioctl(dir.as_raw_fd(), FITRIM as _, &raw mut range) };
     if result == 0 { Ok(range.len) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes `device`, a newly opened `/dev/fuse`, another descriptor of a FUSE connection, with a list
+/// of its own of the requests that it was given.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn clone_fuse(connection: BorrowedFd<'_>, device: &File) -> io::Result<()> {
+    let number = connection.as_raw_fd();
+    // SAFETY: the file is open; the kernel reads four bytes, which live past the call.
+    let result =
+        unsafe { libc::ioctl(device.as_raw_fd(), FUSE_DEV_IOC_CLONE as _, &raw const number) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ mod fault;
 mod fence;
 mod file;
 mod flush_latch;
+#[allow(unsafe_code, reason = "the kernel is given the address of requests and answers")]
+mod fuse_ring;
 #[allow(unsafe_code, reason = "calls of the C library's allocator")]
 pub mod heap;
 mod hook;
@@ -80,9 +82,10 @@ pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
+pub use fuse_ring::FuseRing;
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
 pub use io_memory::{IoBuf, IoMemory};
-pub use ioctl::{FITRIM, TrimRange, trim_mounted};
+pub use ioctl::{FITRIM, TrimRange, clone_fuse, trim_mounted};
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;

@@ -1,631 +1,408 @@
-//! The FUSE protocol's requests, each handed to [`Ops`](crate::ops::Ops) and answered.
+//! The requests of the FUSE protocol, each handed to [`Ops`](crate::ops::Ops) and answered.
 
 mod abilities;
 mod open_flags;
-mod serving;
 
-pub(crate) use open_flags::is_direct;
-pub(crate) use serving::Adapter;
+use std::time::Instant;
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
-
-use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, Generation, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+use uext4::{FileKind, Privs};
+use uext4_device::{FITRIM, TrimRange, about_to_sleep};
+use uext4_fuse_server::abi::{
+    AttrOut, CreateIn, Dirent, EntryOut, FallocateIn, IoctlIn, LseekIn, MknodIn, OpenOut, ReadIn,
+    ReleaseIn, SetattrIn, StatfsOut, StatxIn, StatxOut, WriteIn,
 };
-use uext4::{ErrorKind, FileKind, Privs};
-use uext4_device::{FITRIM, TrimRange};
+use uext4_fuse_server::{
+    Answer, Caller, DirBuffer, Errno, Handler, Offer, SetattrFlags, Wanted, WriteFlags,
+};
 
 use crate::STATS_XATTR;
 use crate::convert;
-use crate::failure::{Answer, Failure};
+use crate::failure::Failure;
 use crate::listing;
-use crate::ops::{self, Caller, Change, Found, WriteWay};
-use crate::seek::{self, Question};
-use crate::server::{NO_ATTR, Server};
+use crate::ops::{self, Change, WriteWay};
+use crate::server::Server;
 use crate::xattr;
-use open_flags::{can_write, open_flags};
-use serving::with_rights;
+use open_flags::{can_write, is_direct, open_flags};
 
-fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(failure) => reply.error(failure.errno()),
-    }
-}
-
-fn engine(result: uext4::Result<()>) -> Answer<()> {
-    Ok(result?)
-}
-
-impl Filesystem for Adapter {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        abilities::ask(config, &self.server);
-        Ok(())
+impl Handler for Server {
+    fn init(&self, offer: &Offer) -> Wanted {
+        abilities::wanted(offer, self)
     }
 
-    fn destroy(&mut self) {
-        self.overflow.finish();
+    fn end(&self) {
         // Unlinked files that were open are freed here.
-        self.server.ops.files.clear();
-        self.server.ops.nodes.clear();
+        self.ops.files.clear();
+        self.ops.nodes.clear();
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
-            match server.ops.lookup(parent.0, &name) {
-                Err(Failure::Engine(error))
-                    if *error.kind() == ErrorKind::NotFound
-                        && !server.negative_timeout.is_zero() =>
-                {
-                    // Node 0 is the absence of the name, which the kernel then caches.
-                    let ttl = &server.negative_timeout;
-                    reply.entry_with_ttls(&Duration::ZERO, ttl, &NO_ATTR, Generation(0));
-                }
-                answer => server.reply_entry(answer, reply),
+    fn lookup(&self, _caller: Caller, parent: u64, name: &[u8]) -> Answer<EntryOut> {
+        match self.ops.lookup(parent, name) {
+            // Node 0 is the absence of the name, which the kernel then caches.
+            Err(failure) if failure.is_not_found() && !self.negative_timeout.is_zero() => {
+                let (entry_valid, entry_valid_nsec) =
+                    (self.negative_timeout.as_secs(), self.negative_timeout.subsec_nanos());
+                Ok(EntryOut { entry_valid, entry_valid_nsec, ..EntryOut::default() })
             }
-        });
+            answer => Ok(self.entry(answer?)),
+        }
     }
 
-    /// Also each part of a batch: fuser 0.18 keeps the type of these to itself, so they can come
-    /// through its own loop only.
-    fn forget(&self, _request: &Request, node: INodeNo, lookups: u64) {
-        self.forget_part(node.0, lookups);
+    fn forget(&self, nodes: &mut dyn Iterator<Item = (u64, u64)>) {
+        let mut has_let_go = false;
+        for (node, lookups) in nodes {
+            has_let_go |= self.ops.nodes.forget(node, lookups);
+        }
+        if has_let_go {
+            self.ops.delete_unlinked();
+        }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        self.serve(move |server| {
-            server.reply_attr(server.ops.getattr(node.0), reply);
-        });
+    fn getattr(&self, _caller: Caller, node: u64) -> Answer<AttrOut> {
+        Ok(self.attributes(self.ops.getattr(node)?))
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let caller = Caller::of(request);
-        self.serve_for(request, move |server| {
-            let change = Change {
-                mode,
-                uid,
-                gid,
-                size,
-                atime: atime.map(convert::set_time),
-                mtime: mtime.map(convert::set_time),
-                ctime: ctime.map(convert::timestamp),
-            };
-            server.reply_attr(server.ops.setattr(caller, node.0, &change), reply);
-        });
+    fn setattr(&self, caller: Caller, node: u64, change: &SetattrIn) -> Answer<AttrOut> {
+        let has = |flag| SetattrFlags::from_bits_retain(change.valid).contains(flag);
+        let time = |flag, now, secs: u64, nanos| match () {
+            () if has(now) => Some(uext4::SetTime::Now),
+            () if has(flag) => Some(uext4::SetTime::At(convert::timestamp(secs, nanos))),
+            () => None,
+        };
+        let (atime, mtime) = (change.atime, change.mtime);
+        let kills = has(SetattrFlags::KILL_SUIDGID);
+        let change = Change {
+            mode: has(SetattrFlags::MODE).then_some(change.mode),
+            uid: has(SetattrFlags::UID).then_some(change.uid),
+            gid: has(SetattrFlags::GID).then_some(change.gid),
+            size: has(SetattrFlags::SIZE).then_some(change.size),
+            atime: time(SetattrFlags::ATIME, SetattrFlags::ATIME_NOW, atime, change.atimensec),
+            mtime: time(SetattrFlags::MTIME, SetattrFlags::MTIME_NOW, mtime, change.mtimensec),
+            ctime: has(SetattrFlags::CTIME)
+                .then(|| convert::timestamp(change.ctime, change.ctimensec)),
+            kills_set_id: kills,
+        };
+        self.for_caller(caller, || Ok(self.attributes(self.ops.setattr(caller, node, &change)?)))
     }
 
-    fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
-        self.serve(move |server| {
-            let target =
-                server.ops.node(node.0).and_then(|i| Ok(server.ops.volume.read_link(&i)?));
-            match target {
-                Ok(target) => reply.data(&target),
-                Err(failure) => reply.error(failure.errno()),
-            }
-        });
+    fn readlink(&self, _caller: Caller, node: u64) -> Answer<Vec<u8>> {
+        let inode = self.ops.node(node)?;
+        Ok(self.ops.volume.read_link(&inode).map_err(Failure::from)?)
     }
 
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let owner = ops::owner(request);
-        let name = name.as_bytes().to_vec();
-        self.serve_for(request, move |server| {
-            let answer = match convert::kind_of_mode(mode) {
-                Some(kind) => server.ops.make(owner, parent.0, &name, kind, (mode, umask), rdev),
-                None => Err(Errno::EINVAL.into()),
-            };
-            server.reply_entry(answer.map(|inode| server.ops.found(&inode)), reply);
-        });
+    fn symlink(&self, caller: Caller, parent: u64, name: &[u8], to: &[u8]) -> Answer<EntryOut> {
+        self.for_caller(caller, || {
+            Ok(self.entry(self.ops.symlink(ops::owner(caller), parent, name, to)?))
+        })
+    }
+
+    fn mknod(&self, caller: Caller, parent: u64, name: &[u8], new: &MknodIn) -> Answer<EntryOut> {
+        let kind = convert::kind_of_mode(new.mode).ok_or(Errno::INVAL)?;
+        self.make(caller, parent, name, kind, (new.mode, new.umask), new.rdev)
     }
 
     fn mkdir(
         &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let owner = ops::owner(request);
-        let name = name.as_bytes().to_vec();
-        self.serve_for(request, move |server| {
-            let answer =
-                server.ops.make(owner, parent.0, &name, FileKind::Directory, (mode, umask), 0);
-            server.reply_entry(answer.map(|inode| server.ops.found(&inode)), reply);
-        });
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        mode: (u32, u32),
+    ) -> Answer<EntryOut> {
+        self.make(caller, parent, name, FileKind::Directory, mode, 0)
     }
 
-    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
-            reply_empty(server.ops.unlink(parent.0, &name), reply);
-        });
+    fn unlink(&self, _caller: Caller, parent: u64, name: &[u8]) -> Answer<()> {
+        Ok(self.ops.unlink(parent, name)?)
     }
 
-    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
-            reply_empty(server.ops.rmdir(parent.0, &name), reply);
-        });
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let owner = ops::owner(request);
-        let name = name.as_bytes().to_vec();
-        let target = target.as_os_str().as_bytes().to_vec();
-        self.serve_for(request, move |server| {
-            server.reply_entry(server.ops.symlink(owner, parent.0, &name, &target), reply);
-        });
+    fn rmdir(&self, _caller: Caller, parent: u64, name: &[u8]) -> Answer<()> {
+        Ok(self.ops.rmdir(parent, name)?)
     }
 
     fn rename(
         &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let name = name.as_bytes().to_vec();
-        let new_name = new_name.as_bytes().to_vec();
-        self.serve_for(request, move |server| {
-            let (from, to) = ((parent.0, &name[..]), (new_parent.0, &new_name[..]));
-            reply_empty(server.ops.rename(from, to, flags.bits()), reply);
-        });
+        caller: Caller,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+    ) -> Answer<()> {
+        self.for_caller(caller, || Ok(self.ops.rename(from, to, flags)?))
     }
 
-    fn link(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let new_name = new_name.as_bytes().to_vec();
-        self.serve_for(request, move |server| {
-            server.reply_entry(server.ops.link(node.0, new_parent.0, &new_name), reply);
-        });
+    fn link(&self, caller: Caller, node: u64, parent: u64, name: &[u8]) -> Answer<EntryOut> {
+        self.for_caller(caller, || Ok(self.entry(self.ops.link(node, parent, name)?)))
     }
 
-    fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.serve(move |server| match server.ops.open(node.0) {
-            Ok(handle) => {
-                if can_write(flags.0) {
-                    server.ops.nodes.add_writer(node.0);
-                }
-                reply.opened(FileHandle(handle), open_flags(flags.0));
-            }
-            Err(failure) => reply.error(failure.errno()),
-        });
+    fn open(&self, _caller: Caller, node: u64, flags: u32) -> Answer<OpenOut> {
+        let handle = self.ops.open(node)?;
+        if can_write(flags) {
+            self.ops.nodes.add_writer(node);
+        }
+        Ok(OpenOut { fh: handle, open_flags: open_flags(flags).bits(), backing_id: 0 })
     }
 
     fn create(
         &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let owner = ops::owner(request);
-        let name = name.as_bytes().to_vec();
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        new: &CreateIn,
+    ) -> Answer<(EntryOut, OpenOut)> {
         let start = Instant::now();
-        self.serve_for(request, move |server| {
-            let made = server.ops.make(owner, parent.0, &name, FileKind::Regular, (mode, umask), 0);
-            let opened = made.and_then(|inode| {
-                let file = server.ops.volume.open_file_since(&inode, start)?;
-                Ok((server.ops.files.insert(file), server.ops.found(&inode)))
-            });
-            match opened {
-                Ok((handle, Found { attr, generation })) => {
-                    let handle = FileHandle(handle);
-                    if can_write(flags) {
-                        server.ops.nodes.add_writer(attr.ino.0);
-                    }
-                    // fuser has one time for both here; the shorter is right for each.
-                    let ttl = server.attr_timeout.min(server.entry_timeout);
-                    reply.created(&ttl, &attr, generation, handle, open_flags(flags));
-                }
-                Err(failure) => reply.error(failure.errno()),
-            }
-        });
+        let (owner, mode) = (ops::owner(caller), (new.mode, new.umask));
+        self.for_caller(caller, || {
+            let inode = self.ops.make(owner, parent, name, FileKind::Regular, mode, 0)?;
+            self.opened(&inode, start, new.flags)
+        })
     }
 
-    fn read(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.serve(move |server| {
-            server.buffers.with(size as usize, |buffer| {
-                let read = |file: Arc<uext4::OpenFile>| {
-                    Ok(match is_direct(flags.0) {
-                        true => file.read_direct_at(offset, buffer)?,
-                        false => file.read_at(offset, buffer)?,
-                    })
-                };
-                match server.ops.file(handle.0).and_then(read) {
-                    Ok(len) => reply.data(&buffer[..len]),
-                    Err(failure) => reply.error(failure.errno()),
-                }
-            });
-        });
+    fn read(&self, _caller: Caller, _node: u64, read: &ReadIn, out: &mut [u8]) -> Answer<usize> {
+        let file = self.ops.file(read.fh)?;
+        let done = match is_direct(read.flags) {
+            true => file.read_direct_at(read.offset, out),
+            false => file.read_at(read.offset, out),
+        };
+        Ok(done.map_err(Failure::from)?)
     }
 
-    fn write(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, caller: Caller, node: u64, write: &WriteIn, data: &[u8]) -> Answer<u32> {
+        let flags = WriteFlags::from_bits_retain(write.write_flags);
         // Pages that the kernel writes back are no direct write, whoever made them dirty. Nor do
         // they remove rights: the kernel did when they became dirty, and new ones may have come.
-        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let has = |wanted: i32| flags.0 & wanted == wanted;
+        let is_cached = flags.contains(WriteFlags::CACHE);
+        let has = |wanted: i32| write.flags as i32 & wanted == wanted;
         let way = match is_cached {
             true => WriteWay::Late,
-            false if !is_direct(flags.0) => WriteWay::Cached,
+            false if !is_direct(write.flags) => WriteWay::Cached,
             false if has(libc::O_SYNC) => WriteWay::DirectSync,
             false if has(libc::O_DSYNC) => WriteWay::DirectDsync,
             false => WriteWay::Direct,
         };
-        let caller = Caller::of(request);
-        let privs = match write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        let privs = match flags.contains(WriteFlags::KILL_SUIDGID) {
             true => Privs::All,
             false => Privs::Capabilities,
         };
-        let rights = self.server.may_use_reserve(request.uid(), request.gid());
-        let write = move |server: &Server, data: &[u8]| {
-            let write = || server.ops.write(handle.0, offset, data, way);
-            let write = || with_rights(rights, write);
-            let answer = match is_cached {
-                true => write(),
-                false => server.ops.changing(node.0, caller, privs, write),
-            };
-            match answer {
-                Ok(written) => reply.written(written),
-                Err(failure) => reply.error(failure.errno()),
-            }
-        };
-        let shift = self.crew.shift();
-        if shift.is_last() {
-            // The bytes are the worker's, which goes back to the queue.
-            let data = data.to_vec();
-            self.hand_over(move |server| write(server, &data));
-        } else {
-            write(&self.server, data);
+        self.for_caller(caller, || {
+            let work = || self.ops.write(write.fh, write.offset, data, way);
+            Ok(match is_cached {
+                true => work(),
+                false => self.ops.changing(node, caller, privs, work),
+            }?)
+        })
+    }
+
+    // flush: the kernel does not ask again.
+
+    fn release(&self, _caller: Caller, node: u64, release: &ReleaseIn) -> Answer<()> {
+        if can_write(release.flags) {
+            self.ops.nodes.remove_writer(node);
         }
+        let file = self.ops.files.remove(release.fh);
+        // Nobody waits for a release. A failure of the writeback stays with the inode for whoever
+        // syncs it.
+        if let Some(file) = file.filter(|_| can_write(release.flags)) {
+            let _ = file.flush();
+        }
+        self.ops.delete_unlinked();
+        Ok(())
     }
 
-    fn flush(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        _handle: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        let _shift = self.crew.shift();
-        // The kernel does not ask again.
-        reply.error(Errno::ENOSYS);
+    fn fsync(&self, _caller: Caller, _node: u64, handle: u64, data_only: bool) -> Answer<()> {
+        let file = self.ops.file(handle)?;
+        Ok(file.sync(data_only).map_err(Failure::from)?)
     }
 
-    fn release(
-        &self,
-        _request: &Request,
-        node: INodeNo,
-        handle: FileHandle,
-        flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.serve(move |server| {
-            if can_write(flags.0) {
-                server.ops.nodes.remove_writer(node.0);
-            }
-            let file = server.ops.files.remove(handle.0);
-            reply.ok();
-            // Nobody waits for a release: what it brings with it comes after the answer. A failure
-            // of the writeback stays with the inode for whoever syncs it.
-            if let Some(file) = file.filter(|_| can_write(flags.0)) {
-                let _ = file.flush();
-            }
-            server.ops.delete_unlinked();
-        });
-    }
-
-    fn fsync(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        handle: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.serve(move |server| {
-            let answer = server.ops.file(handle.0).and_then(|file| engine(file.sync(data_only)));
-            reply_empty(answer, reply);
-        });
-    }
-
-    fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // Listings carry their own position. The kernel takes this as "never ask again" and caches
-        // listings; an older one without FUSE_NO_OPENDIR_SUPPORT takes it likewise since 5.1.
-        reply.error(Errno::ENOSYS);
-    }
+    // opendir: listings carry their own position. The kernel takes ENOSYS as "never ask again" and
+    // caches listings; an older one without FUSE_NO_OPENDIR_SUPPORT takes it likewise since 5.1.
 
     fn readdir(
         &self,
-        _request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        self.serve(move |server| {
-            let listed = server.list(node, offset, listing::NAMES, |entry| {
-                let ino = INodeNo(u64::from(entry.ino.get()));
-                let kind = convert::file_type(entry.kind);
-                reply.add(ino, entry.next, kind, OsStr::from_bytes(&entry.name))
-            });
-            match listed {
-                Ok(()) => reply.ok(),
-                Err(failure) => reply.error(failure.errno()),
-            }
-        });
+        _caller: Caller,
+        node: u64,
+        read: &ReadIn,
+        list: &mut DirBuffer<'_>,
+    ) -> Answer<()> {
+        Ok(self.list(node, read.offset, listing::NAMES, |entry| {
+            let (ino, kind) = (entry.ino.get().into(), convert::dirent_type(entry.kind));
+            !list.add(Dirent { ino, off: entry.next, namelen: 0, kind }, &entry.name)
+        })?)
     }
 
     fn readdirplus(
         &self,
-        _request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        self.serve(move |server| {
-            let count = listing::WITH_ATTRIBUTES;
-            match server.list(node, offset, count, |entry| server.add_plus(entry, &mut reply)) {
-                Ok(()) => reply.ok(),
-                Err(failure) => reply.error(failure.errno()),
-            }
-        });
+        _caller: Caller,
+        node: u64,
+        read: &ReadIn,
+        list: &mut DirBuffer<'_>,
+    ) -> Answer<()> {
+        let count = listing::WITH_ATTRIBUTES;
+        Ok(self.list(node, read.offset, count, |entry| self.add_plus(entry, list))?)
     }
 
-    fn fsyncdir(
-        &self,
-        _request: &Request,
-        _node: INodeNo,
-        _handle: FileHandle,
-        _data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.serve(move |server| {
-            // sync(2) does not reach a FUSE server; this is the way to make the volume durable.
-            reply_empty(engine(server.ops.volume.sync()), reply);
-        });
+    fn fsyncdir(&self, _caller: Caller, _node: u64, _handle: u64, _data_only: bool) -> Answer<()> {
+        // sync(2) does not reach most FUSE servers; this is the way to make the volume durable.
+        Ok(self.ops.volume.sync().map_err(Failure::from)?)
     }
 
-    fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        self.serve(move |server| {
-            server.ops.leaving.settle(&server.ops.volume);
-            let s = server.ops.volume.stat_fs();
-            reply.statfs(
-                s.blocks,
-                s.blocks_free,
-                s.blocks_available,
-                s.inodes,
-                s.inodes_free,
-                s.block_size,
-                s.name_max,
-                s.block_size,
-            );
-        });
+    fn syncfs(&self, _caller: Caller) -> Answer<()> {
+        Ok(self.ops.volume.sync().map_err(Failure::from)?)
+    }
+
+    fn statfs(&self, _caller: Caller, _node: u64) -> Answer<StatfsOut> {
+        self.ops.leaving.settle(&self.ops.volume);
+        let s = self.ops.volume.stat_fs();
+        Ok(StatfsOut {
+            blocks: s.blocks,
+            bfree: s.blocks_free,
+            bavail: s.blocks_available,
+            files: s.inodes,
+            ffree: s.inodes_free,
+            bsize: s.block_size,
+            namelen: s.name_max,
+            frsize: s.block_size,
+            ..StatfsOut::default()
+        })
     }
 
     fn setxattr(
         &self,
-        request: &Request,
-        node: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let name = name.as_bytes().to_vec();
-        let value = value.to_vec();
-        self.serve_for(request, move |server| {
-            let answer = server.ops.node(node.0).and_then(|inode| {
-                let mode = xattr::mode(flags)?;
-                server.ops.with_room(|| server.ops.volume.xattr_set(&inode, &name, &value, mode))
-            });
-            reply_empty(answer, reply);
-        });
+        caller: Caller,
+        node: u64,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
+        more: u32,
+    ) -> Answer<()> {
+        let mode = xattr::mode(flags)?;
+        self.for_caller(caller, || {
+            let inode = self.ops.node(node)?;
+            self.ops.with_room(|| self.ops.volume.xattr_set(&inode, name, value, mode))?;
+            Ok(self.ops.drop_set_gid(&inode, more)?)
+        })
     }
 
-    fn getxattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        if name.as_bytes() == STATS_XATTR.as_bytes() {
-            // Answered by this worker, even if it is the last one: it takes no lock that anybody
-            // waits under.
-            let _shift = self.crew.shift();
-            return xattr::reply(self.server.stats(request.uid()), size, reply);
+    fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        if name == STATS_XATTR.as_bytes() {
+            // It takes no lock that anybody waits under.
+            return Ok(self.stats(caller.uid)?);
         }
-        let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
-            let inode = server.ops.node(node.0);
-            let answer =
-                inode.and_then(|inode| xattr::get(&server.ops.volume, node.0, &inode, &name));
-            xattr::reply(answer, size, reply);
-        });
+        let inode = self.ops.node(node)?;
+        Ok(xattr::get(&self.ops.volume, node, &inode, name)?)
     }
 
-    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let is_root = request.uid() == 0;
-        self.serve(move |server| {
-            let inode = server.ops.node(node.0);
-            let answer = inode.and_then(|inode| xattr::list(&server.ops.volume, &inode, is_root));
-            xattr::reply(answer, size, reply);
-        });
+    fn listxattr(&self, caller: Caller, node: u64) -> Answer<Vec<u8>> {
+        let inode = self.ops.node(node)?;
+        Ok(xattr::list(&self.ops.volume, &inode, caller.uid == 0)?)
     }
 
-    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes().to_vec();
-        self.serve(move |server| {
-            let inode = server.ops.node(node.0);
-            let answer =
-                inode.and_then(|inode| engine(server.ops.volume.xattr_remove(&inode, &name)));
-            reply_empty(answer, reply);
-        });
+    fn removexattr(&self, _caller: Caller, node: u64, name: &[u8]) -> Answer<()> {
+        let inode = self.ops.node(node)?;
+        Ok(self.ops.volume.xattr_remove(&inode, name).map_err(Failure::from)?)
     }
 
     /// Asked only where the kernel does not check: everybody there is root of the image, who may do
     /// all but run a file that nobody may run.
-    fn access(&self, _request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        self.serve(move |server| {
-            let answer = server.ops.getattr(node.0).and_then(|attr| {
-                let cannot_run = attr.kind == FileType::RegularFile && attr.perm & 0o111 == 0;
-                if mask.contains(AccessFlags::X_OK) && cannot_run {
-                    return Err(Errno::EACCES.into());
-                }
-                Ok(())
-            });
-            reply_empty(answer, reply);
-        });
+    fn access(&self, _caller: Caller, node: u64, mask: u32) -> Answer<()> {
+        let attr = self.ops.getattr(node)?;
+        let is_file = attr.mode & libc::S_IFMT == libc::S_IFREG;
+        let wants_to_run = mask as i32 & libc::X_OK != 0;
+        match wants_to_run && is_file && attr.mode & 0o111 == 0 {
+            true => Err(Errno::ACCESS),
+            false => Ok(()),
+        }
     }
 
-    fn fallocate(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        // As in setattr: the kernel leaves the bits to us and does not say whose call it is.
-        let (privs, caller) = (ops::privs_of(request.uid()), Caller::of(request));
-        self.serve_for(request, move |server| {
-            let work = || server.ops.fallocate(handle.0, offset, length, mode);
-            reply_empty(server.ops.changing(node.0, caller, privs, work), reply);
-        });
+    fn fallocate(&self, caller: Caller, node: u64, range: &FallocateIn) -> Answer<()> {
+        // The kernel leaves the bits to us and does not say whose call it is.
+        let privs = ops::privs_of(caller.uid);
+        let FallocateIn { fh, offset, length, mode, .. } = *range;
+        self.for_caller(caller, || {
+            let work = || self.ops.fallocate(fh, offset, length, mode);
+            Ok(self.ops.changing(node, caller, privs, work)?)
+        })
+    }
+
+    fn lseek(&self, _caller: Caller, node: u64, seek: &LseekIn) -> Answer<u64> {
+        let file = self.ops.file(seek.fh)?;
+        if self.ops.nodes.has_writers(node) {
+            self.write_back(node);
+        }
+        Ok(ops::seek(&file, seek.offset, seek.whence)?)
     }
 
     fn ioctl(
         &self,
-        request: &Request,
-        _node: INodeNo,
-        _handle: FileHandle,
-        _flags: IoctlFlags,
-        command: u32,
-        input: &[u8],
-        _output_len: u32,
-        reply: ReplyIoctl,
-    ) {
-        let range = TrimRange::from_bytes(input).filter(|_| command == FITRIM);
+        caller: Caller,
+        _node: u64,
+        ioctl: &IoctlIn,
+        data: &[u8],
+    ) -> Answer<(i32, Vec<u8>)> {
+        let range = TrimRange::from_bytes(data).filter(|_| ioctl.cmd == FITRIM);
         // ENOTTY is what callers take for "no such request".
-        let Some(range) = range else { return reply.error(Errno::ENOTTY) };
-        let uid = request.uid();
-        self.serve(move |server| match server.trim(uid, range) {
-            Ok(done) => reply.ioctl(0, &done.to_bytes()),
-            Err(failure) => reply.error(failure.errno()),
-        });
+        let range = range.ok_or(Errno::NOTTY)?;
+        Ok((0, self.trim(caller.uid, range)?.to_bytes().to_vec()))
     }
 
-    fn lseek(
+    fn statx(&self, _caller: Caller, node: u64, _statx: &StatxIn) -> Answer<StatxOut> {
+        let inode = self.ops.node(node)?;
+        let stat = convert::statx(&self.ops.volume.attr(&inode));
+        let (attr_valid, attr_valid_nsec) =
+            (self.attr_timeout.as_secs(), self.attr_timeout.subsec_nanos());
+        Ok(StatxOut { attr_valid, attr_valid_nsec, flags: 0, spare: [0; 2], stat })
+    }
+}
+
+impl Server {
+    /// Does the work of a request that may need blocks: those reserved for root are not for
+    /// everybody.
+    fn for_caller<T>(&self, caller: Caller, work: impl FnOnce() -> T) -> T {
+        if self.may_use_reserve(caller.uid, caller.gid) { work() } else { uext4::as_user(work) }
+    }
+
+    fn make(
         &self,
-        _request: &Request,
-        node: INodeNo,
-        handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        self.serve(move |server| {
-            let file = match server.ops.file(handle.0) {
-                Ok(file) => file,
-                Err(failure) => return reply.error(failure.errno()),
-            };
-            if !server.ops.nodes.has_writers(node.0) {
-                return seek::reply(ops::seek(&file, offset, whence), reply);
-            }
-            let answer = Box::new(move || seek::reply(ops::seek(&file, offset, whence), reply));
-            // A question that comes back is dropped with its reply, which then says EIO.
-            let _ = server.seeker.ask(Question { node: node.0, answer });
-        });
+        caller: Caller,
+        parent: u64,
+        name: &[u8],
+        kind: FileKind,
+        mode: (u32, u32),
+        rdev: u32,
+    ) -> Answer<EntryOut> {
+        let owner = ops::owner(caller);
+        self.for_caller(caller, || {
+            let inode = self.ops.make(owner, parent, name, kind, mode, rdev)?;
+            Ok(self.entry(self.ops.found(&inode)))
+        })
+    }
+
+    /// Opens a regular file that was just made.
+    fn opened(
+        &self,
+        inode: &uext4::InodeRef,
+        start: Instant,
+        flags: u32,
+    ) -> Answer<(EntryOut, OpenOut)> {
+        let file = self.ops.volume.open_file_since(inode, start).map_err(Failure::from)?;
+        let fh = self.ops.files.insert(file);
+        let entry = self.entry(self.ops.found(inode));
+        if can_write(flags) {
+            self.ops.nodes.add_writer(entry.nodeid);
+        }
+        Ok((entry, OpenOut { fh, open_flags: open_flags(flags).bits(), backing_id: 0 }))
+    }
+
+    /// Has the kernel write the dirty pages of a file that has writers.
+    ///
+    /// The kernel passes SEEK_DATA and SEEK_HOLE on without writing the file's dirty pages first
+    /// (6.18, `fs/fuse/file.c`, `fuse_lseek`), so the engine would call just-written data a hole,
+    /// and a copy made by that answer would lose it. Worked example: a program writes 4 KiB and
+    /// keeps the file open, `cp` asks for the first data, is told "none" and makes an empty copy.
+    /// Dirty pages exist only while a file is open for writing or mapped, which keeps it open; the
+    /// last close writes them.
+    fn write_back(&self, node: u64) {
+        let Some(notifier) = self.ops.notifier.get() else { return };
+        // The kernel sends WRITE requests and waits for them, so another thread must take them.
+        about_to_sleep();
+        // An error means that a page was dirtied again meanwhile: what was dirty when the question
+        // came has been written.
+        let _ = notifier.write_back(node);
     }
 }

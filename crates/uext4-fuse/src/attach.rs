@@ -24,8 +24,6 @@ use crate::mountinfo::FS_TYPE;
 use crate::options::FuseOptions;
 
 const DEVICE: &str = "/dev/fuse";
-/// Descriptors that a mount leaves for what it opens later: the image's rings, the system's log.
-const SPARE_DESCRIPTORS: usize = 16;
 const HELPER: &str = "fusermount3";
 
 /// Mounts at `dir` (an absolute path) and returns the connection to the kernel.
@@ -258,14 +256,6 @@ pub fn abort(dir: &Path, connection: u32) -> io::Result<()> {
         // Detached before: the directory may be someone else's mount by now.
         _ => Err(error),
     }
-}
-
-/// Whether each of so many workers can have its own clone of the device, which takes an open of it,
-/// with enough descriptors left. Without, they share one: a little slower.
-pub(crate) fn can_clone(workers: usize) -> bool {
-    let open = |_| OpenOptions::new().read(true).write(true).open(DEVICE);
-    let all: io::Result<Vec<File>> = (0..workers + SPARE_DESCRIPTORS).map(open).collect();
-    all.is_ok()
 }
 
 /// Raises the read-ahead of a mount to `kib`; best effort, as only root may.

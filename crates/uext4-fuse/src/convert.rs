@@ -1,32 +1,33 @@
 //! Attributes, times, kinds and device numbers between the engine and the FUSE protocol.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
-use uext4::{Attr, FileKind, SetTime, Timestamp};
+use uext4::{Attr, FileKind, Timestamp};
+use uext4_fuse_server::abi;
 
 use crate::node::node_of;
 
 /// Attributes of an entry: its node id stands in `ino`, as the protocol wants it.
 ///
 /// The root never is an entry; for it use [`attr_of_inode`].
-pub(crate) fn attr_of_entry(attr: &Attr) -> FileAttr {
-    FileAttr { ino: INodeNo(node_of(attr.ino)), ..attr_of_inode(attr) }
+pub(crate) fn attr_of_entry(attr: &Attr) -> abi::Attr {
+    abi::Attr { ino: node_of(attr.ino), ..attr_of_inode(attr) }
 }
 
 /// Attributes with the inode number that stat(2) shows.
-pub(crate) fn attr_of_inode(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(u64::from(attr.ino.get())),
+pub(crate) fn attr_of_inode(attr: &Attr) -> abi::Attr {
+    let (atime, atimensec) = time(attr.atime);
+    let (mtime, mtimensec) = time(attr.mtime);
+    let (ctime, ctimensec) = time(attr.ctime);
+    abi::Attr {
+        ino: attr.ino.get().into(),
         size: attr.size,
         blocks: attr.blocks_512,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        // Not on the wire but on macOS; statx birth times need FUSE_STATX, which fuser 0.18 lacks.
-        crtime: UNIX_EPOCH,
-        kind: file_type(attr.kind),
-        perm: attr.mode & 0o7777,
+        atime,
+        mtime,
+        ctime,
+        atimensec,
+        mtimensec,
+        ctimensec,
+        mode: type_bits(attr.kind) | u32::from(attr.mode & 0o7777),
         nlink: attr.links,
         uid: attr.uid,
         gid: attr.gid,
@@ -36,17 +37,49 @@ pub(crate) fn attr_of_inode(attr: &Attr) -> FileAttr {
     }
 }
 
-/// The file type of the protocol.
-pub(crate) fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
+/// What statx(2) tells: attributes, and the time of birth.
+pub(crate) fn statx(attr: &Attr) -> abi::Statx {
+    const BASIC: u32 = 0x7ff;
+    const BTIME: u32 = 0x800;
+    let time =
+        |time: Timestamp| abi::SxTime { tv_sec: time.secs, tv_nsec: time.nanos, reserved: 0 };
+    abi::Statx {
+        mask: if attr.crtime.is_some() { BASIC | BTIME } else { BASIC },
+        blksize: attr.block_size,
+        nlink: attr.links,
+        uid: attr.uid,
+        gid: attr.gid,
+        // 16 bits: four of type, twelve of mode.
+        mode: type_bits(attr.kind) as u16 | attr.mode & 0o7777,
+        ino: attr.ino.get().into(),
+        size: attr.size,
+        blocks: attr.blocks_512,
+        atime: time(attr.atime),
+        btime: attr.crtime.map(time).unwrap_or_default(),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        rdev_major: attr.rdev.major,
+        rdev_minor: attr.rdev.minor,
+        ..abi::Statx::default()
     }
+}
+
+/// The type bits of a mode.
+pub(crate) fn type_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => libc::S_IFREG,
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::CharDevice => libc::S_IFCHR,
+        FileKind::BlockDevice => libc::S_IFBLK,
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::Socket => libc::S_IFSOCK,
+    }
+}
+
+/// The type of a name in a listing: those bits, as readdir(3) shows them.
+pub(crate) fn dirent_type(kind: FileKind) -> u32 {
+    type_bits(kind) >> 12
 }
 
 /// The kind that the type bits of a mode name; `None` for what mknod(2) cannot make.
@@ -72,43 +105,14 @@ pub(crate) fn decode_device(device: u32) -> (u32, u32) {
     ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
 }
 
-/// The engine's time as the protocol library wants it.
-pub(crate) fn system_time(time: Timestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::from(time.nanos));
-    let whole = Duration::from_secs(time.secs.unsigned_abs());
-    let base =
-        if time.secs >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };
-    // Out of range only for times that ext4 cannot hold.
-    base.and_then(|base| base.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+/// The engine's time as the protocol has it: seconds since 1970 in two's complement.
+fn time(time: Timestamp) -> (u64, u32) {
+    (time.secs.cast_unsigned(), time.nanos)
 }
 
-/// A time of a setattr request, exact to the nanosecond.
-///
-/// fuser 0.18 hands (seconds, nanoseconds) before 1970 over as `epoch - (|seconds| + nanoseconds)`,
-/// which is not the time that was sent, but loses nothing: the two parts are taken back here. A
-/// mount test with such a time guards against a change of that.
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp {
-            secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            nanos: after.subsec_nanos(),
-        },
-        Err(error) => {
-            let before = error.duration();
-            Timestamp {
-                secs: i64::try_from(before.as_secs()).map_or(i64::MIN, |secs| -secs),
-                nanos: before.subsec_nanos(),
-            }
-        }
-    }
-}
-
-/// A time to set: the server's clock or the one given.
-pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::At(timestamp(time)),
-    }
+/// A time of the protocol, exact to the nanosecond.
+pub(crate) fn timestamp(secs: u64, nanos: u32) -> Timestamp {
+    Timestamp { secs: secs.cast_signed(), nanos }
 }
 
 #[cfg(test)]
@@ -123,16 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn replies_keep_times_before_1970() {
-        let time = Timestamp { secs: -2, nanos: 800_000_000 };
-        assert_eq!(system_time(time), UNIX_EPOCH - Duration::new(1, 200_000_000));
-    }
-
-    #[test]
-    fn requests_keep_times_before_1970() {
-        // What fuser 0.18 makes of (-2 s, 800,000,000 ns).
-        let sent = UNIX_EPOCH - Duration::new(2, 800_000_000);
-        let time = timestamp(sent);
-        assert_eq!((time.secs, time.nanos), (-2, 800_000_000));
+    fn times_before_1970_are_kept() {
+        let before = Timestamp { secs: -2, nanos: 800_000_000 };
+        let (secs, nanos) = time(before);
+        let back = timestamp(secs, nanos);
+        assert_eq!((back.secs, back.nanos), (before.secs, before.nanos));
     }
 }

@@ -1,6 +1,7 @@
 //! Why a request failed: the engine's error, or one that only exists at this edge.
 
-use fuser::Errno;
+use uext4::ErrorKind;
+use uext4_fuse_server::Errno;
 
 /// A failed request.
 #[derive(Debug)]
@@ -12,11 +13,18 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether the engine found no such name.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Engine(error) if *error.kind() == ErrorKind::NotFound)
+    }
+}
+
+impl From<Failure> for Errno {
     /// What the kernel is told.
-    pub(crate) fn errno(&self) -> Errno {
-        match self {
-            Self::Engine(error) => Errno::from_i32(error.errno()),
-            Self::Request(errno) => *errno,
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Engine(error) => Self::from_raw_os_error(error.errno()),
+            Failure::Request(errno) => errno,
         }
     }
 }

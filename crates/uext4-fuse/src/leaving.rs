@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use uext4::{Unlinked, Volume};
+use uext4_device::about_to_sleep;
 
 /// How long a request waits for room at most.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,6 +68,7 @@ impl Leaving {
                 *self.settled.lock() = Some(now);
                 return;
             }
+            about_to_sleep();
             thread::sleep(LOOK);
         }
     }
@@ -99,6 +101,7 @@ impl Patience<'_> {
                 }
                 return false;
             }
+            about_to_sleep();
             thread::sleep(LOOK);
         }
     }

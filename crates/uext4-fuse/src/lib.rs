@@ -3,12 +3,8 @@
 //! What: a translation between kernel requests and the engine's inode-level calls. No file-system
 //! logic stands here; what a call means is decided in the engine.
 //!
-//! Server: the `fuser` crate, 0.18. It speaks the protocol in Rust, needs no libfuse, and runs any
-//! number of event loops on one session, each on its own clone of `/dev/fuse`
-//! (`FUSE_DEV_IOC_CLONE`), so that workers do not share a queue of pending replies. We attach the
-//! mount ourselves ([`mod@attach`]): fuser ties the mount call to a user check in the server, which
-//! would refuse the kernel's own write-back of times (it runs as root) on a user's mount. The
-//! kernel makes that check already.
+//! Server: [`uext4_fuse_server`], by io_uring where the kernel offers it and by `/dev/fuse` else,
+//! each request served by the thread that took it. We attach the mount ourselves ([`mod@attach`]).
 //!
 //! Permissions: the engine checks none. A mount therefore has the kernel's `default_permissions`,
 //! unless `-o fakeroot` asks for none (then `allow_other` is refused) or only root may enter
@@ -30,9 +26,7 @@
 
 mod adapter;
 pub mod attach;
-mod buffers;
 mod convert;
-mod crew;
 mod failure;
 mod file;
 mod leaving;
@@ -41,8 +35,6 @@ pub mod mountinfo;
 mod node;
 mod ops;
 mod options;
-mod overflow;
-mod seek;
 mod server;
 mod session;
 pub mod stats;
@@ -50,6 +42,7 @@ mod xattr;
 
 pub use options::{FuseOptions, MOUNT_OPTIONS, Word};
 pub use session::{MountError, Session, Stopper};
+pub use uext4_fuse_server::IoUring;
 
 /// Extended attribute of a mount's root that names the serving process: its id in decimal.
 ///

@@ -16,9 +16,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use fuser::Errno;
 use parking_lot::Mutex;
 use uext4::{ErrorKind, Ino, InodeRef, Volume};
+use uext4_fuse_server::Errno;
 
 use crate::failure::Answer;
 
@@ -90,10 +90,10 @@ impl NodeTable {
         }
         let generation = self.shard(node).lock().get(&node).map(|known| known.generation);
         let (Some(generation), Ok(ino)) = (generation, u32::try_from(node)) else {
-            return Err(Errno::ESTALE.into());
+            return Err(Errno::STALE.into());
         };
         match volume.inode_again(Ino(ino), generation) {
-            Err(error) if *error.kind() == ErrorKind::NotFound => Err(Errno::ESTALE.into()),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Err(Errno::STALE.into()),
             other => Ok(other?),
         }
     }

@@ -7,17 +7,21 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use fuser::{Errno, FileAttr, Generation, INodeNo, Notifier, Request};
 use uext4::{
     AllocateMode, ErrorKind, FileKind, InodeRef, NewInode, OpenFile, Owner, Privs, RenameMode,
     SetAttr, SetTime, Volume,
 };
+
+use uext4_fuse_server::{Caller, Errno, Notifier, SETXATTR_ACL_KILL_SGID, abi};
 
 use crate::convert;
 use crate::failure::Answer;
 use crate::file::FileTable;
 use crate::leaving::Leaving;
 use crate::node::NodeTable;
+
+/// The first inode number of files (`s_first_ino` of every file system there is).
+const FIRST_INO: u32 = 11;
 
 /// State behind a mount.
 pub(crate) struct Ops {
@@ -35,27 +39,13 @@ pub(crate) struct Ops {
     pub(crate) apply_umask: AtomicBool,
 }
 
-/// Who sent a request.
-#[derive(Clone, Copy)]
-pub(crate) struct Caller {
-    uid: u32,
-    gid: u32,
-    pid: u32,
-}
-
-impl Caller {
-    pub(crate) fn of(request: &Request) -> Self {
-        Self { uid: request.uid(), gid: request.gid(), pid: request.pid() }
-    }
-
-    /// Whether the caller is of a group. Requests have the first one only; the process table has
-    /// the others, and a process that cannot be seen there has none.
-    fn is_of(self, group: u32) -> bool {
-        // The name of the process, which is in there, may be no UTF-8.
-        let others = || fs::read(format!("/proc/{}/status", self.pid));
-        let is_among = |status: Vec<u8>| is_among_groups(&String::from_utf8_lossy(&status), group);
-        self.gid == group || others().is_ok_and(is_among)
-    }
+/// Whether a caller is of a group. Requests have the first one only; the process table has the
+/// others, and a process that cannot be seen there has none.
+fn is_of(caller: Caller, group: u32) -> bool {
+    // The name of the process, which is in there, may be no UTF-8.
+    let others = || fs::read(format!("/proc/{}/status", caller.pid));
+    let is_among = |status: Vec<u8>| is_among_groups(&String::from_utf8_lossy(&status), group);
+    caller.gid == group || others().is_ok_and(is_among)
 }
 
 /// Whether the line of groups in a process's `status` has this one.
@@ -84,9 +74,16 @@ pub(crate) enum WriteWay {
 /// An answered look-up.
 pub(crate) struct Found {
     /// Attributes, the node id among them.
-    pub(crate) attr: FileAttr,
+    pub(crate) attr: abi::Attr,
     /// Generation of the inode number.
-    pub(crate) generation: Generation,
+    pub(crate) generation: u64,
+}
+
+impl Found {
+    pub(crate) fn new(volume: &Volume, inode: &InodeRef) -> Self {
+        let attr = convert::attr_of_entry(&volume.attr(inode));
+        Self { attr, generation: inode.generation().into() }
+    }
 }
 
 /// The changes of one setattr request.
@@ -105,6 +102,8 @@ pub(crate) struct Change {
     pub(crate) mtime: Option<SetTime>,
     /// Change time, which the kernel keeps while it has a write-back cache.
     pub(crate) ctime: Option<uext4::Timestamp>,
+    /// The kernel has found that the caller lacks `CAP_FSETID` (with a length).
+    pub(crate) kills_set_id: bool,
 }
 
 impl Ops {
@@ -133,22 +132,44 @@ impl Ops {
 
     /// The open file of a handle.
     pub(crate) fn file(&self, handle: u64) -> Answer<Arc<OpenFile>> {
-        self.files.get(handle).ok_or_else(|| Errno::EBADF.into())
+        self.files.get(handle).ok_or_else(|| Errno::BADF.into())
     }
 
     /// Counts a look-up of `inode` and describes it.
     pub(crate) fn found(&self, inode: &InodeRef) -> Found {
         self.nodes.remember(inode);
-        let attr = convert::attr_of_entry(&self.volume.attr(inode));
-        Found { attr, generation: Generation(u64::from(inode.generation())) }
+        Found::new(&self.volume, inode)
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Found> {
+        if name == b"." {
+            return self.find_again(parent);
+        }
         let dir = self.node(parent)?;
         Ok(self.found(&self.volume.lookup(&dir, name)?))
     }
 
-    pub(crate) fn getattr(&self, node: u64) -> Answer<FileAttr> {
+    /// A node that somebody has kept the number of (open_by_handle_at(2), NFS), and that the kernel
+    /// may have forgotten since. The kernel compares the generation.
+    fn find_again(&self, node: u64) -> Answer<Found> {
+        let inode = match self.node(node) {
+            Ok(inode) => inode,
+            Err(_) => {
+                let ino = u32::try_from(node).map_err(|_| Errno::STALE)?;
+                // Numbers below are of the file system's own files.
+                if ino < FIRST_INO {
+                    return Err(Errno::STALE.into());
+                }
+                self.volume.inode(uext4::Ino(ino)).map_err(|_| Errno::STALE)?
+            }
+        };
+        if inode.attributes().links == 0 {
+            return Err(Errno::STALE.into());
+        }
+        Ok(self.found(&inode))
+    }
+
+    pub(crate) fn getattr(&self, node: u64) -> Answer<abi::Attr> {
         Ok(convert::attr_of_inode(&self.volume.attr(&self.node(node)?)))
     }
 
@@ -156,16 +177,16 @@ impl Ops {
     ///
     /// With `FUSE_HANDLE_KILLPRIV_V2` capabilities and set-id bits are ours to remove: capabilities
     /// on truncation and when a file changes owner, set-id bits then, and on truncation when the
-    /// caller lacks `CAP_FSETID`. The kernel sends that last bit with the request, but fuser does
-    /// not pass it on; "is not root" stands in for it.
-    pub(crate) fn setattr(&self, caller: Caller, node: u64, change: &Change) -> Answer<FileAttr> {
+    /// caller lacks `CAP_FSETID`, which the kernel says.
+    pub(crate) fn setattr(&self, caller: Caller, node: u64, change: &Change) -> Answer<abi::Attr> {
         let inode = self.node(node)?;
         let chown = change.uid.is_some() || change.gid.is_some();
         let kill_priv = match change.size {
             _ if inode.kind() == FileKind::Directory => None,
             _ if chown && caller.uid == 0 => Some(Privs::All),
             _ if chown => Some(self.privs_at(&inode, caller, Privs::All)),
-            Some(_) => Some(self.privs_at(&inode, caller, privs_of(caller.uid))),
+            Some(_) if change.kills_set_id => Some(self.privs_at(&inode, caller, Privs::All)),
+            Some(_) => Some(Privs::Capabilities),
             None => None,
         };
         let change = SetAttr {
@@ -242,7 +263,7 @@ impl Ops {
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
             // RENAME_WHITEOUT and combinations.
-            _ => return Err(Errno::EINVAL.into()),
+            _ => return Err(Errno::INVAL.into()),
         };
         let (dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
         self.keeping(&new_dir, to.1, || self.volume.rename(&dir, from.1, &new_dir, to.1, mode))
@@ -292,16 +313,28 @@ impl Ops {
         };
         let (answer, removed) = uext4::removing_privs(privs, work);
         if let (true, Some(notifier)) = (removed, self.notifier.get()) {
-            // A negative offset leaves the pages alone. An error: it knows no such inode any more.
-            let _ = notifier.inval_inode(INodeNo(node), -1, 0);
+            // An error: it knows no such inode any more.
+            let _ = notifier.forget_attributes(node);
         }
         answer
+    }
+
+    /// Takes the set-group-id bit away after an access list was set by a caller who is not of the
+    /// file's group, if the flags of a SETXATTR say so.
+    pub(crate) fn drop_set_gid(&self, inode: &InodeRef, flags: u32) -> Answer<()> {
+        let mode = self.volume.attr(inode).mode;
+        if flags & SETXATTR_ACL_KILL_SGID == 0 || mode & 0o2000 == 0 {
+            return Ok(());
+        }
+        let change = SetAttr { mode: Some(mode & !0o2000), ..SetAttr::default() };
+        self.volume.set_attr(inode, &change)?;
+        Ok(())
     }
 
     /// What a caller who removes `privs` removes of this file.
     fn privs_at(&self, inode: &InodeRef, caller: Caller, privs: Privs) -> Privs {
         match self.volume.bare_set_gid(inode) {
-            Some(group) if privs == Privs::All && !caller.is_of(group) => Privs::AllOutsideGroup,
+            Some(group) if privs == Privs::All && !is_of(caller, group) => Privs::AllOutsideGroup,
             _ => privs,
         }
     }
@@ -340,10 +373,11 @@ impl Ops {
         if way == WriteWay::DirectSync {
             file.sync(false)?;
         }
-        u32::try_from(done).map_err(|_| Errno::EIO.into())
+        u32::try_from(done).map_err(|_| Errno::IO.into())
     }
 
-    pub(crate) fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32) -> Answer<()> {
+    pub(crate) fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        let mode = mode.cast_signed();
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let mode = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => AllocateMode::Allocate { keep_size },
@@ -355,7 +389,7 @@ impl Ops {
             libc::FALLOC_FL_UNSHARE_RANGE => AllocateMode::UnshareRange { keep_size },
             libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => AllocateMode::CollapseRange,
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => AllocateMode::InsertRange,
-            _ => return Err(Errno::EOPNOTSUPP.into()),
+            _ => return Err(Errno::OPNOTSUPP.into()),
         };
         let file = self.file(handle)?;
         match mode {
@@ -369,15 +403,15 @@ impl Ops {
 }
 
 /// Asks the engine for the next data or hole.
-pub(crate) fn seek(file: &OpenFile, offset: i64, whence: i32) -> Answer<i64> {
-    let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-    let found = match whence {
-        libc::SEEK_DATA => file.seek_data(offset)?,
-        libc::SEEK_HOLE => file.seek_hole(offset)?,
+pub(crate) fn seek(file: &OpenFile, offset: u64, whence: u32) -> Answer<u64> {
+    // The protocol's number is lseek(2)'s, which may be negative.
+    let offset = i64::try_from(offset).map_err(|_| Errno::NXIO)?.cast_unsigned();
+    match whence.cast_signed() {
+        libc::SEEK_DATA => Ok(file.seek_data(offset)?),
+        libc::SEEK_HOLE => Ok(file.seek_hole(offset)?),
         // The kernel does the others itself.
-        _ => return Err(Errno::EINVAL.into()),
-    };
-    i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
+        _ => Err(Errno::INVAL.into()),
+    }
 }
 
 /// What a change of content by a user removes, where the kernel does not say whether the user has
@@ -387,6 +421,6 @@ pub(crate) fn privs_of(uid: u32) -> Privs {
 }
 
 /// Who makes something.
-pub(crate) fn owner(request: &Request) -> Owner {
-    Owner { uid: request.uid(), gid: request.gid() }
+pub(crate) fn owner(caller: Caller) -> Owner {
+    Owner { uid: caller.uid, gid: caller.gid }
 }

@@ -1,6 +1,7 @@
 //! Mount options that belong to the FUSE side; the rest go to the engine.
 
 use std::time::Duration;
+use uext4_fuse_server::IoUring;
 use uext4_options::{Row, apply, flag, ignored, text};
 
 /// What [`FuseOptions::parse`] did with a word of `-o`.
@@ -46,7 +47,9 @@ pub struct FuseOptions {
     /// The kernel may hold dirty pages. Without it, by default, every write(2) reaches the engine
     /// before it returns, so that errors appear there and not at fsync(2) or close(2).
     pub writeback_cache: bool,
-    /// Worker threads; `None` picks by the number of processors.
+    /// Whether requests come by io_uring.
+    pub io_uring: IoUring,
+    /// Threads of `/dev/fuse` to keep; `None` is 4.
     pub threads: Option<usize>,
     /// How long the kernel may keep attributes.
     pub attr_timeout: Duration,
@@ -77,6 +80,7 @@ impl Default for FuseOptions {
             sync: false,
             dir_sync: false,
             writeback_cache: false,
+            io_uring: IoUring::Auto,
             threads: None,
             attr_timeout: LONG,
             entry_timeout: LONG,
@@ -87,7 +91,7 @@ impl Default for FuseOptions {
 }
 
 impl FuseOptions {
-    /// Most worker threads that `threads=` takes.
+    /// Most threads that `threads=` takes.
     pub const THREADS_MAX: usize = 256;
 
     /// Takes one word of `-o`.
@@ -171,18 +175,6 @@ impl FuseOptions {
         ];
         words.into_iter().filter(|(given, _)| *given).map(|(_, word)| word)
     }
-
-    /// Worker threads to start. More than processors: a worker that waits for a commit must not
-    /// keep others from joining that commit. Those that nobody needs rest (see `crew`). At least
-    /// two: the last one never waits but hands its requests over (see `overflow`).
-    #[must_use]
-    pub fn worker_threads(&self) -> usize {
-        let by_processors = || {
-            let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
-            (4 * processors).clamp(16, 64)
-        };
-        self.threads.unwrap_or_else(by_processors).max(2)
-    }
 }
 
 /// The mount options of the FUSE side alone.
@@ -251,10 +243,23 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
             }
             _ => Err(format!("1 to {} threads", FuseOptions::THREADS_MAX)),
         })],
-        default: "4 for each processor, 16 to 64",
-        help: "worker threads",
-        more: "1 to 256, of which 1 starts 2; those without work rest, and while all wait further \
-               requests get threads of their own ([stats.md](stats.md))",
+        default: "4",
+        help: "threads of /dev/fuse that are kept",
+        more: "1 to 256. More are started for requests that sleep, and end when not needed",
+    },
+    Row {
+        options: &[text(&["io_uring"], "auto|on|off", |o, how| {
+            o.io_uring = match how {
+                "auto" => IoUring::Auto,
+                "on" => IoUring::On,
+                "off" => IoUring::Off,
+                _ => return Err("auto, on or off".to_owned()),
+            };
+            Ok(())
+        })],
+        default: "auto",
+        help: "whether requests come by io_uring",
+        more: "`auto`: where the kernel offers it, else by /dev/fuse; `on`: or no mount. See below",
     },
     Row {
         options: &[

@@ -1,38 +1,30 @@
 //! What answers the requests of a mount, on whatever thread.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::{OnceLock, Weak};
+use std::time::Duration;
 
-use fuser::{
-    Errno, FileAttr, FileType, Generation, INodeNo, Notifier, ReplyAttr, ReplyDirectoryPlus,
-    ReplyEntry,
-};
 use uext4::{ErrorKind, InodeRef, Volume};
 use uext4_device::TrimRange;
+use uext4_fuse_server::abi::{self, AttrOut, Dirent, EntryOut};
+use uext4_fuse_server::{DirBuffer, Errno, Monitor, Notifier};
 
-use crate::buffers::Buffers;
 use crate::convert;
 use crate::failure::Answer;
 use crate::file::FileTable;
 use crate::leaving::Leaving;
 use crate::listing;
-use crate::node::{NodeTable, node_of};
+use crate::node::NodeTable;
 use crate::ops::{Found, Ops};
 use crate::options::FuseOptions;
-use crate::seek::Seeker;
 use crate::stats;
 
 /// State of a mount, shared by all threads that serve it.
 pub(crate) struct Server {
     /// What requests do.
     pub(crate) ops: Ops,
-    /// Where reads put file data.
-    pub(crate) buffers: Buffers,
-    /// The thread that writes back before it answers.
-    pub(crate) seeker: Arc<Seeker>,
+    /// The session, which counts requests; there from its start on.
+    pub(crate) session: OnceLock<Weak<dyn Monitor>>,
     /// Access control lists are enforced.
     pub(crate) acl: bool,
     /// The kernel may hold dirty pages.
@@ -65,8 +57,7 @@ impl Server {
                 notifier: OnceLock::new(),
                 apply_umask: AtomicBool::new(false),
             },
-            buffers: Buffers::default(),
-            seeker: Arc::default(),
+            session: OnceLock::new(),
             acl: options.acl,
             writeback_cache: options.writeback_cache && !options.read_only,
             attr_timeout: options.attr_timeout,
@@ -76,11 +67,11 @@ impl Server {
         }
     }
 
-    /// Starts what notifies the kernel.
-    pub(crate) fn start(&self, notifier: &Notifier) -> std::io::Result<()> {
-        // Started once a mount.
-        let _ = self.ops.notifier.set(notifier.clone());
-        self.seeker.start(notifier.clone())
+    /// The session has begun.
+    pub(crate) fn begin(&self, notifier: Notifier, session: Weak<dyn Monitor>) {
+        // Begun once a mount.
+        let _ = self.ops.notifier.set(notifier);
+        let _ = self.session.set(session);
     }
 
     /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
@@ -94,64 +85,60 @@ impl Server {
     /// are nobody else's concern.
     pub(crate) fn stats(&self, uid: u32) -> Answer<Vec<u8>> {
         if uid != 0 && uid != self.uid {
-            return Err(Errno::EACCES.into());
+            return Err(Errno::ACCESS.into());
         }
-        stats::encode(&self.ops.volume, self.ops.nodes.len() as u64)
+        let session = self.session.get().and_then(Weak::upgrade);
+        stats::encode(&self.ops.volume, self.ops.nodes.len() as u64, session.as_deref())
     }
 
     /// Discards what is free, for root and who mounted; the length becomes what was discarded.
     pub(crate) fn trim(&self, uid: u32, range: TrimRange) -> Answer<TrimRange> {
         if uid != 0 && uid != self.uid {
-            return Err(Errno::EPERM.into());
+            return Err(Errno::PERM.into());
         }
         let TrimRange { start, len, min_len } = range;
         Ok(TrimRange { len: self.ops.volume.trim(start, len, min_len)?, ..range })
     }
 
-    /// Answers a look-up.
-    pub(crate) fn reply_entry(&self, answer: Answer<Found>, reply: ReplyEntry) {
-        match answer {
-            Ok(Found { attr, generation }) => {
-                reply.entry_with_ttls(&self.attr_timeout, &self.entry_timeout, &attr, generation);
-            }
-            Err(failure) => reply.error(failure.errno()),
+    /// The answer of a look-up.
+    pub(crate) fn entry(&self, found: Found) -> EntryOut {
+        let Found { attr, generation } = found;
+        EntryOut {
+            nodeid: attr.ino,
+            generation,
+            entry_valid: self.entry_timeout.as_secs(),
+            attr_valid: self.attr_timeout.as_secs(),
+            entry_valid_nsec: self.entry_timeout.subsec_nanos(),
+            attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+            attr,
         }
     }
 
-    /// Answers with attributes.
-    pub(crate) fn reply_attr(&self, answer: Answer<FileAttr>, reply: ReplyAttr) {
-        match answer {
-            Ok(attr) => reply.attr(&self.attr_timeout, &attr),
-            Err(failure) => reply.error(failure.errno()),
-        }
+    /// The answer of what asks for attributes.
+    pub(crate) fn attributes(&self, attr: abi::Attr) -> AttrOut {
+        AttrOut::new(self.attr_timeout, attr)
     }
 
     /// Adds one listed name with its attributes; true when the reply is full.
-    pub(crate) fn add_plus(&self, entry: &listing::Entry, reply: &mut ReplyDirectoryPlus) -> bool {
-        let name = OsStr::from_bytes(&entry.name);
-        let node = INodeNo(u64::from(entry.ino.get()));
-        let bare = FileAttr { ino: node, kind: convert::file_type(entry.kind), ..NO_ATTR };
+    pub(crate) fn add_plus(&self, entry: &listing::Entry, list: &mut DirBuffer<'_>) -> bool {
+        let (ino, kind) = (u64::from(entry.ino.get()), convert::dirent_type(entry.kind));
+        let dirent = Dirent { ino, off: entry.next, namelen: 0, kind };
         if entry.is_dots() {
-            return reply.add(node, entry.next, name, &Duration::ZERO, &bare, Generation(0));
+            return !list.add_plus(&EntryOut::default(), dirent, &entry.name);
         }
         match self.ops.volume.inode(entry.ino) {
             Ok(inode) => {
-                let attr = convert::attr_of_entry(&self.ops.volume.attr(&inode));
-                let generation = Generation(u64::from(inode.generation()));
-                let full =
-                    reply.add(attr.ino, entry.next, name, &self.attr_timeout, &attr, generation);
-                if !full {
+                let found = Found::new(&self.ops.volume, &inode);
+                let is_added = list.add_plus(&self.entry(found), dirent, &entry.name);
+                if is_added {
                     self.ops.nodes.remember(&inode);
                 }
-                full
+                !is_added
             }
             // Removed since the batch was taken.
             Err(error) if *error.kind() == ErrorKind::NotFound => false,
             // The name is there and must be seen; what it leads to fails when it is used.
-            Err(_) => {
-                let node = INodeNo(node_of(entry.ino));
-                reply.add(node, entry.next, name, &Duration::ZERO, &bare, Generation(0))
-            }
+            Err(_) => !list.add_plus(&EntryOut::default(), dirent, &entry.name),
         }
     }
 
@@ -159,12 +146,12 @@ impl Server {
     /// or they end.
     pub(crate) fn list(
         &self,
-        node: INodeNo,
+        node: u64,
         offset: u64,
         count: usize,
         mut add: impl FnMut(&listing::Entry) -> bool,
     ) -> Answer<()> {
-        let dir = self.ops.node(node.0)?;
+        let dir = self.ops.node(node)?;
         let mut cursor = offset;
         loop {
             let batch = listing::batch(&self.ops.volume, &dir, cursor, count)?;
@@ -176,22 +163,3 @@ impl Server {
         }
     }
 }
-
-/// Attributes of nothing.
-pub(crate) const NO_ATTR: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: UNIX_EPOCH,
-    mtime: UNIX_EPOCH,
-    ctime: UNIX_EPOCH,
-    crtime: UNIX_EPOCH,
-    kind: FileType::RegularFile,
-    perm: 0,
-    nlink: 1,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 4096,
-    flags: 0,
-};

@@ -1,17 +1,17 @@
-//! A mount's life: attach, serve on worker threads, detach.
+//! A mount's life: attach, serve, detach.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Weak};
 
-use fuser::{Config, SessionACL};
 use uext4::Volume;
+use uext4_fuse_server::{Config, Monitor};
 
-use crate::adapter::Adapter;
 use crate::attach::{self, Detach};
 use crate::mountinfo;
 use crate::options::FuseOptions;
+use crate::server::Server;
 
 /// Read-ahead asked for where the kernel lets us set it, in KiB. Its default of 128 KiB keeps too
 /// few requests in flight for a sequential reader.
@@ -39,7 +39,7 @@ impl std::error::Error for MountError {
 /// A mounted volume being served. Dropping it neither unmounts nor waits.
 pub struct Session {
     dir: PathBuf,
-    server: JoinHandle<io::Result<()>>,
+    session: Arc<uext4_fuse_server::Session<Server>>,
     connection: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ impl Session {
         options.read_only |= volume.read_only();
         let root = volume.root().map_err(|error| failed(io::Error::other(error.to_string())))?;
         let connection = attach::attach(&dir, &options).map_err(failed)?;
-        match Self::serve(Adapter::new(volume, root, &options), connection, &dir, &options) {
+        match Self::serve(Server::new(volume, root, &options), connection, &dir, &options) {
             Ok(session) => Ok(session),
             Err(error) => {
                 // Nobody will ever answer: do not leave a dead mount behind.
@@ -69,25 +69,24 @@ impl Session {
     }
 
     fn serve(
-        adapter: Adapter,
+        server: Server,
         connection: std::os::fd::OwnedFd,
         dir: &Path,
         options: &FuseOptions,
     ) -> io::Result<Self> {
-        let mut config = Config::default();
-        config.n_threads = Some(options.worker_threads());
-        config.clone_fd = attach::can_clone(options.worker_threads());
-        // The kernel checks who may enter; see the crate's documentation.
-        let server = adapter.server();
-        let session = fuser::Session::from_fd(adapter, connection, SessionACL::All, config)?;
-        server.start(&session.notifier())?;
-        drop(server);
-        let server = thread::Builder::new().name("fuse".to_owned()).spawn(|| session.run())?;
+        let server = Arc::new(server);
+        let config =
+            Config { io_uring: options.io_uring, kept_threads: options.threads.unwrap_or(4) };
+        let session = uext4_fuse_server::Session::start(connection, Arc::clone(&server), &config)?;
+        let session = Arc::new(session);
+        let monitor: Arc<dyn Monitor> = Arc::clone(&session) as _;
+        let monitor: Weak<dyn Monitor> = Arc::downgrade(&monitor);
+        server.begin(session.notifier(), monitor);
         let device = mountinfo::find(dir)?.map(|mount| mount.device);
         if let Some(device) = device {
             attach::set_read_ahead(device, READ_AHEAD_KIB);
         }
-        Ok(Self { dir: dir.to_owned(), server, connection: device.map(|(_, minor)| minor) })
+        Ok(Self { dir: dir.to_owned(), session, connection: device.map(|(_, minor)| minor) })
     }
 
     /// A handle that can end the mount from another thread.
@@ -101,10 +100,7 @@ impl Session {
     /// # Errors
     /// The connection failed in another way than by an unmount.
     pub fn join(self) -> io::Result<()> {
-        match self.server.join() {
-            Ok(result) => result,
-            Err(_) => Err(io::Error::other("a worker thread panicked")),
-        }
+        self.session.join()
     }
 }
 

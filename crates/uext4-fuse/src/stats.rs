@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uext4::alloc::{AllocStats, Count, Criterion, GroupStats};
 use uext4::stats::{Reading, SampledReading};
 use uext4::{Volume, VolumeStats};
+use uext4_fuse_server::{Errno, Monitor, Opcode, Transport};
 
 #[cfg(doc)]
 use crate::STATS_XATTR;
@@ -32,6 +33,12 @@ pub struct Snapshot {
     pub counters: Named<u64>,
     /// Numbers as they are now, and the highest they have been.
     pub levels: Named<u64>,
+    /// Requests of the kernel, by kind.
+    #[serde(default)]
+    pub requests: Named<u64>,
+    /// The way that they take: `io_uring`, or `/dev/fuse` and why not the other.
+    #[serde(default)]
+    pub transport: String,
     /// The log.
     pub log: Log,
     /// Latencies.
@@ -202,6 +209,8 @@ impl From<&VolumeStats> for Snapshot {
                 credits: log.credits,
                 credits_max: log.credits_max,
             },
+            requests: Named::default(),
+            transport: String::new(),
             histograms: Named(stats.histograms.iter().map(histogram).collect()),
             mb_stats: mb_stats(&stats.alloc),
             mb_groups: Vec::new(),
@@ -330,15 +339,28 @@ impl Snapshot {
 const GROUPS_MAX: usize = 256;
 
 /// The value of the attribute: of the volume, and how many nodes the kernel knows.
-pub(crate) fn encode(volume: &Volume, nodes: u64) -> Answer<Vec<u8>> {
+pub(crate) fn encode(
+    volume: &Volume,
+    nodes: u64,
+    session: Option<&dyn Monitor>,
+) -> Answer<Vec<u8>> {
     let mut snapshot = Snapshot::from(&volume.stats());
     snapshot.levels.0.push(("fuse_nodes".to_owned(), nodes));
+    if let Some(session) = session {
+        snapshot.levels.0.push(("fuse_threads".to_owned(), session.threads() as u64));
+        let count = |(opcode, count): (Opcode, u64)| (opcode.name(), count);
+        snapshot.requests = Named(session.counts().all().map(count).collect());
+        snapshot.transport = match session.transport() {
+            Transport::IoUring => "io_uring".to_owned(),
+            Transport::Device(why) => format!("/dev/fuse ({why})"),
+        };
+    }
     let groups = volume.space().group_stats();
     snapshot.mb_groups = groups.filter_map(|g| MbGroup::new(&g)).take(GROUPS_MAX).collect();
     let loaded =
         usize::try_from(volume.space().alloc_stats().count(Count::Loaded)).unwrap_or(usize::MAX);
     snapshot.mb_groups_left_out = loaded.saturating_sub(snapshot.mb_groups.len());
-    snapshot.to_json(BYTES_MAX).map_err(|_| fuser::Errno::EIO.into())
+    snapshot.to_json(BYTES_MAX).map_err(|_| Errno::IO.into())
 }
 
 fn nanos(duration: std::time::Duration) -> u64 {

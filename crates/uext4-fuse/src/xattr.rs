@@ -1,7 +1,7 @@
-//! Extended attributes: the two-step replies of the protocol, and the attribute that is ours.
+//! Extended attributes of the image, and those that are ours.
 
-use fuser::{Errno, ReplyXattr};
 use uext4::{InodeRef, Volume, XattrMode};
+use uext4_fuse_server::Errno;
 
 use crate::failure::Answer;
 use crate::node::ROOT_NODE;
@@ -32,23 +32,11 @@ pub(crate) fn list(volume: &Volume, inode: &InodeRef, is_root: bool) -> Answer<V
 }
 
 /// The mode that the flags of setxattr(2) ask for.
-pub(crate) fn mode(flags: i32) -> Answer<XattrMode> {
-    match flags {
+pub(crate) fn mode(flags: u32) -> Answer<XattrMode> {
+    match flags.cast_signed() {
         0 => Ok(XattrMode::Any),
         libc::XATTR_CREATE => Ok(XattrMode::Create),
         libc::XATTR_REPLACE => Ok(XattrMode::Replace),
-        _ => Err(Errno::EINVAL.into()),
-    }
-}
-
-/// Answers with the length when `size` is 0, else with the bytes, which must fit.
-pub(crate) fn reply(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match answer {
-        Err(failure) => reply.error(failure.errno()),
-        Ok(value) => match (u32::try_from(value.len()), size) {
-            (Ok(len), 0) => reply.size(len),
-            (Ok(len), _) if len <= size => reply.data(&value),
-            _ => reply.error(Errno::ERANGE),
-        },
+        _ => Err(Errno::INVAL.into()),
     }
 }

@@ -8,8 +8,8 @@
 //! Two runs on each side: all cases but those that remount (`EROFS`), and then those alone: some of
 //! the others leave files open, which a remount refuses.
 //!
-//! Not covered: birth times (the suite looks at them on BSD only, and FUSE shows them by a request
-//! that fuser 0.18 does not know), access control lists of NFSv4, file flags.
+//! Not covered: birth times (the suite looks at them on BSD only), access control lists of NFSv4,
+//! file flags.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -22,8 +22,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("uext4-mkfs", &["uext4-ondisk", "uext4-device"]),
     // Never the engine: a bug there must not hide from its own checker.
     ("uext4-fsck", &["uext4-ondisk", "uext4-device"]),
+    // Its ring, whose memory the kernel writes, and the word of a thread that is about to sleep.
+    ("uext4-fuse-server", &["uext4-device"]),
     // The structure of FITRIM stands beside the ioctl itself.
-    ("uext4-fuse", &["uext4", "uext4-ondisk", "uext4-options", "uext4-device"]),
+    (
+        "uext4-fuse",
+        &["uext4", "uext4-ondisk", "uext4-options", "uext4-device", "uext4-fuse-server"],
+    ),
     (
         "uext4-cli",
         &[

@@ -1,0 +1,178 @@
+//! Mounts by `/dev/fuse` and by io_uring: the same answers, and nobody waits behind who sleeps.
+//!
+//! Fault models: a request that waits behind one that sleeps; a queue that nobody serves any more;
+//! threads or rings that outlive the mount; a difference between the transports.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use common::{Mounted, Scratch, assert_clean, run_ok, wait_until};
+use serde_json::Value;
+
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// The parameter is one for all tests of this file.
+static SWITCH: Mutex<()> = Mutex::new(());
+
+/// Switches the kernel's side of io_uring on, for mounts that are made meanwhile.
+struct Switch {
+    before: String,
+}
+
+impl Switch {
+    /// `None` where the kernel has none, or it is not ours to switch.
+    fn on() -> Option<Self> {
+        let before = fs::read_to_string(PARAMETER).ok()?;
+        fs::write(PARAMETER, "Y").ok()?;
+        Some(Self { before })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        fs::write(PARAMETER, &self.before).expect("the parameter is as it was");
+    }
+}
+
+/// Does `work` with the word of `-o` for each transport.
+fn on_both(test: &str, work: impl Fn(&str)) {
+    work("io_uring=off");
+    let _alone = SWITCH.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let forbidden = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    if forbidden.is_ok_and(|text| text.trim() != "0") {
+        eprintln!("skipped: {test} by io_uring: kernel.io_uring_disabled");
+        return;
+    }
+    match Switch::on() {
+        Some(_switch) => work("io_uring=on"),
+        None => eprintln!("skipped: {test} by io_uring: needs root and Linux 6.14"),
+    }
+}
+
+fn stats(mount: &Mounted) -> Value {
+    let json = run_ok(["stats".as_ref(), "--json".as_ref(), mount.dir.as_os_str()]);
+    serde_json::from_slice(&json).expect("JSON")
+}
+
+#[test]
+fn requests_are_counted_by_kind_and_the_way_is_shown() {
+    on_both("requests_are_counted", |option| {
+        let scratch = Scratch::new();
+        let (image, dir) = ready!(&scratch, 64);
+        let mount = Mounted::new(&image, &dir, option);
+        fs::create_dir(mount.path("made")).unwrap();
+        fs::write(mount.path("written"), vec![7; 3 << 20]).unwrap();
+        let stats = stats(&mount);
+        assert_eq!(stats["requests"]["mkdir"], 1, "{stats:#}");
+        // In pieces of a mebibyte.
+        assert_eq!(stats["requests"]["write"], 3, "{stats:#}");
+        let transport = stats["transport"].as_str().expect("a word");
+        let wanted = if option.ends_with("on") { "io_uring" } else { "/dev/fuse (switched off)" };
+        assert_eq!(transport, wanted);
+        // The time of birth is that of the image.
+        let born = fs::metadata(mount.path("made")).unwrap().created().expect("statx has it");
+        let since = born.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+        assert_eq!(since, fs::metadata(mount.path("made")).unwrap().ctime().unsigned_abs());
+        mount.end();
+        assert_clean(&image);
+    });
+}
+
+/// Many programs wait for commits at once, on all processors, and others go on.
+#[test]
+fn everybody_is_served_while_many_sync() {
+    const PROGRAMS: usize = 64;
+    on_both("everybody_is_served", |option| {
+        let scratch = Scratch::new();
+        let (image, dir) = ready!(&scratch, 64);
+        let mount = Mounted::new(&image, &dir, option);
+        std::thread::scope(|scope| {
+            for n in 0..PROGRAMS {
+                let path = mount.path(n.to_string());
+                scope.spawn(move || {
+                    let mut file = File::create(path).unwrap();
+                    for _ in 0..5 {
+                        file.write_all(&[n as u8; 5000]).unwrap();
+                        file.sync_all().unwrap();
+                    }
+                });
+            }
+        });
+        for n in 0..PROGRAMS {
+            assert_eq!(fs::read(mount.path(n.to_string())).unwrap(), vec![n as u8; 25_000]);
+        }
+        mount.end();
+        assert_clean(&image);
+    });
+}
+
+/// The server is killed while many requests are under way: all of them fail, the mount point says
+/// so, and can be unmounted and mounted again.
+#[test]
+fn a_server_that_is_killed_leaves_nobody_hanging() {
+    on_both("a_server_that_is_killed", |option| {
+        let scratch = Scratch::new();
+        let (image, dir) = ready!(&scratch, 64);
+        let mount = Mounted::new(&image, &dir, option);
+        let daemon = mount.daemon().to_string();
+        std::thread::scope(|scope| {
+            for n in 0..32 {
+                let path = mount.path(n.to_string());
+                scope.spawn(move || {
+                    // Until the mount is gone.
+                    while let Ok(mut file) = File::create(&path) {
+                        if file.write_all(&[1; 5000]).and_then(|()| file.sync_all()).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            let killed = Command::new("kill").args(["-9", &daemon]).status();
+            assert!(killed.expect("kill").success());
+        });
+        wait_until("the mount point says so", || {
+            let error = fs::read_dir(&mount.dir).err().and_then(|error| error.raw_os_error());
+            error == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+        });
+        run_ok(["umount".as_ref(), mount.dir.as_os_str()]);
+        mount.forget();
+        let again = Mounted::new(&image, &dir, option);
+        assert!(again.path("0").exists());
+        again.end();
+        assert_clean(&image);
+    });
+}
+
+/// A program that asks for data of a file that it has just written has the kernel write the file's
+/// pages back before it is answered: the server takes WRITE requests while it answers LSEEK.
+#[test]
+fn a_look_for_data_sees_what_was_just_written_by_mapping() {
+    on_both("a_look_for_data", |option| {
+        let scratch = Scratch::new();
+        let (image, dir) = ready!(&scratch, 64);
+        let mount = Mounted::new(&image, &dir, &format!("{option},writeback_cache"));
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let path = mount.path(n.to_string());
+                scope.spawn(move || {
+                    let file = File::create(&path).unwrap();
+                    for round in 0..40 {
+                        let at = 8192 * round + 4096;
+                        rustix::io::pwrite(&file, &[1; 4096], at).unwrap();
+                        let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at - 4096));
+                        assert_eq!(data, Ok(at));
+                    }
+                });
+            }
+        });
+        mount.end();
+        assert_clean(&image);
+    });
+}

@@ -1,0 +1,129 @@
+//! The open `/dev/fuse` of a mount: requests are read from it, answers and notices written to it.
+
+use std::fs::OpenOptions;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::abi::{InvalInodeOut, OutHeader, RetrieveOut};
+
+const INVAL_INODE: i32 = 2;
+const RETRIEVE: i32 = 5;
+
+/// One descriptor of a connection. The answer of a request goes by the descriptor that it came by.
+pub(crate) struct Connection(OwnedFd);
+
+/// What a read brought.
+pub(crate) enum Read {
+    /// A request of so many bytes.
+    Request(usize),
+    /// The file system is unmounted.
+    End,
+}
+
+impl Connection {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// Another descriptor of the same connection, with a queue of answers of its own.
+    pub(crate) fn another(&self) -> io::Result<Self> {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+        uext4_device::clone_fuse(self.0.as_fd(), &device)?;
+        Ok(Self(device.into()))
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Waits for a request.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(len) => return Ok(Read::Request(len)),
+                // NOENT: the program was interrupted before its request was read.
+                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
+                Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return Ok(Read::End),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether a request is waiting.
+    pub(crate) fn has_request(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Answers a request. A program that was killed meanwhile, and an unmounted file system, take
+    /// no answer.
+    pub(crate) fn answer(&self, unique: u64, answer: Result<&[u8], Errno>) {
+        let (error, bytes) = match answer {
+            Ok(bytes) => (0, bytes),
+            Err(errno) => (-errno.raw_os_error(), &[][..]),
+        };
+        let len = size_of::<OutHeader>() + bytes.len();
+        // At most a request's bytes, which fit.
+        let header = OutHeader { len: len as u32, error, unique };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(bytes)];
+        let sent = rustix::io::writev(&self.0, &parts);
+        if matches!(sent, Err(Errno::INVAL | Errno::NOMEM)) && error == 0 {
+            // An answer that the kernel does not understand, or has no memory for: its client must
+            // not wait for ever.
+            self.answer(unique, Err(Errno::IO));
+        }
+    }
+
+    fn notify<T: IntoBytes + Immutable>(&self, code: i32, notice: &T) -> Result<(), Errno> {
+        let len = size_of::<OutHeader>() + size_of::<T>();
+        let header = OutHeader { len: len as u32, error: code, unique: 0 };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(notice.as_bytes())];
+        rustix::io::writev(&self.0, &parts).map(drop)
+    }
+}
+
+/// Tells the kernel what it cannot know.
+#[derive(Clone)]
+pub struct Notifier {
+    pub(crate) connection: Arc<Connection>,
+    retrieved: Arc<AtomicU64>,
+}
+
+impl Notifier {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
+        Self { connection, retrieved: Arc::default() }
+    }
+
+    /// Has the kernel ask for the attributes of an inode again.
+    ///
+    /// # Errors
+    /// `ENOENT`: it knows no such inode.
+    pub fn forget_attributes(&self, node: u64) -> Result<(), Errno> {
+        // A negative offset leaves the pages alone.
+        self.connection.notify(INVAL_INODE, &InvalInodeOut { ino: node, off: -1, len: 0 })
+    }
+
+    /// Has the kernel write the dirty pages of an inode, and drop all its pages. Returns when its
+    /// WRITE requests have been answered, so it must not be called by the only thread that could.
+    ///
+    /// # Errors
+    /// `ENOENT`: it knows no such inode. Another: a page was dirtied again meanwhile.
+    pub fn write_back(&self, node: u64) -> Result<(), Errno> {
+        self.connection.notify(INVAL_INODE, &InvalInodeOut { ino: node, off: 0, len: 0 })
+    }
+
+    /// Has the kernel send a NOTIFY_REPLY request, by the queue of the processor that this runs on.
+    /// `file` is a regular file that it knows; others are refused (6.18).
+    pub(crate) fn ask_for_a_request(&self, file: u64) -> Result<(), Errno> {
+        // Requests of programs have even numbers.
+        let notify_unique = self.retrieved.fetch_add(2, Ordering::Relaxed) | 1 << 63 | 1;
+        let notice = RetrieveOut { notify_unique, nodeid: file, offset: 0, size: 0, padding: 0 };
+        self.connection.notify(RETRIEVE, &notice)
+    }
+}

@@ -1,0 +1,45 @@
+//! Kinds of requests.
+
+macro_rules! opcodes {
+    ($($variant:ident = $number:literal,)*) => {
+        /// Kinds of requests, by the names of `enum fuse_opcode`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the kernel's header documents them")]
+        pub enum Opcode { $($variant = $number,)* }
+
+        impl Opcode {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The kind of a number; `None` for one that this crate does not know.
+            #[must_use]
+            pub fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name in lower case, such as `getattr`.
+            #[must_use]
+            pub fn name(self) -> String {
+                match self { $(Self::$variant => stringify!($variant).to_lowercase(),)* }
+            }
+        }
+    };
+}
+
+opcodes! {
+    Lookup = 1, Forget = 2, Getattr = 3, Setattr = 4, Readlink = 5, Symlink = 6, Mknod = 8,
+    Mkdir = 9, Unlink = 10, Rmdir = 11, Rename = 12, Link = 13, Open = 14, Read = 15, Write = 16,
+    Statfs = 17, Release = 18, Fsync = 20, Setxattr = 21, Getxattr = 22, Listxattr = 23,
+    Removexattr = 24, Flush = 25, Init = 26, Opendir = 27, Readdir = 28, Releasedir = 29,
+    Fsyncdir = 30, Getlk = 31, Setlk = 32, Setlkw = 33, Access = 34, Create = 35, Interrupt = 36,
+    Bmap = 37, Destroy = 38, Ioctl = 39, Poll = 40, NotifyReply = 41, BatchForget = 42,
+    Fallocate = 43, Readdirplus = 44, Rename2 = 45, Lseek = 46, CopyFileRange = 47,
+    Setupmapping = 48, Removemapping = 49, Syncfs = 50, Tmpfile = 51, Statx = 52,
+    CopyFileRange64 = 53,
+}
+
+/// More than the largest number.
+pub(crate) const NUMBERS: usize = 54;

@@ -121,6 +121,9 @@ pub struct Inode {
     /// A truncate has set the size and has not removed everything behind it. The inode is an orphan
     /// until that is done, and must not grow before. Changes with the file's lock held exclusively.
     unfinished_truncate: AtomicBool,
+    /// It was made without a name and has had none since: a link may give it one. Changes with the
+    /// file's lock held exclusively.
+    awaits_name: AtomicBool,
     /// The file is known to have no `security.capability`. Changes with the lock of the content
     /// held.
     no_capabilities: AtomicBool,
@@ -182,6 +185,7 @@ impl Inode {
             data_changed_in: TidCell::default(),
             flush_on_close: AtomicBool::new(false),
             unfinished_truncate: AtomicBool::new(false),
+            awaits_name: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
             fields_held: AtomicU32::new(0),
             refs: AtomicU32::new(0),
@@ -386,6 +390,16 @@ impl Inode {
             attributes.times_dirty = true;
             self.dirty.set();
         }
+    }
+
+    /// Whether it was made without a name and has had none since.
+    pub(crate) fn awaits_name(&self) -> bool {
+        self.awaits_name.load(Ordering::Acquire)
+    }
+
+    /// Notes that it was made without a name, or has got one.
+    pub(crate) fn set_awaits_name(&self, awaits: bool) {
+        self.awaits_name.store(awaits, Ordering::Release);
     }
 
     /// Notes that this handle changes something that fdatasync(2) must make durable.

@@ -1,18 +1,16 @@
-//! Creating files, directories and special files; hard links.
+//! Creating files, directories and special files.
 
-use super::{Device, Vfs, add_subdirectory, expect_directory};
+use super::{Device, Vfs, add_subdirectory};
 use crate::alloc::{Child, InodeAllocation};
 use crate::cache::Buffer;
 use crate::dir::{self, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, allocate_growth};
-use crate::injected_faults::Fault;
 use crate::inode::{self, Attributes, Creation, Inode, InodeRef};
 use crate::journal::Handle;
 use crate::xattr;
 use crate::xattr::acl::Acl;
 use std::sync::Arc;
-use uext4_ondisk::inode::LINK_MAX;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode};
 
 pub(super) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -67,7 +65,7 @@ pub(super) struct AllocatedInode {
     creation: Creation,
     allocation: InodeAllocation,
     /// Its table block.
-    pin: Arc<Buffer>,
+    _pin: Arc<Buffer>,
 }
 
 /// A new inode that is ready to be linked into a directory.
@@ -76,6 +74,63 @@ pub(super) struct Prepared {
     allocated: AllocatedInode,
     /// First block of a directory, or the target of a slow symbolic link.
     growth: Option<Growth>,
+}
+
+/// The access control lists that a new inode inherits.
+pub(super) struct InheritedLists {
+    access: Option<Acl>,
+    default: Option<Acl>,
+}
+
+impl InheritedLists {
+    /// Plans to give them to a new inode. `None` if there are none.
+    pub(super) fn plan<'a>(&self, inode: &'a Inode) -> Result<Option<xattr::AttributeChange<'a>>> {
+        let lists: Vec<(&[u8], Vec<u8>)> =
+            [(ACL_ACCESS, self.access.as_ref()), (ACL_DEFAULT, self.default.as_ref())]
+                .into_iter()
+                .filter_map(|(name, acl)| acl.map(|acl| (name, acl.to_caller())))
+                .collect();
+        if lists.is_empty() {
+            return Ok(None);
+        }
+        let mode = xattr::Mode::Any;
+        let edits: Vec<xattr::AttributeEdit<'_>> = lists
+            .iter()
+            .map(|(name, value)| xattr::AttributeEdit { name, value: Some(value), mode })
+            .collect();
+        xattr::AttributeChange::plan_all(inode, &edits).map(Some)
+    }
+}
+
+impl Prepared {
+    /// Credits of [`Prepared::write`] with these access lists.
+    pub(super) fn credits(&self, lists: Option<&xattr::AttributeChange<'_>>) -> u32 {
+        let fill = if self.growth.is_some() { dir::init_credits(&self.inode) } else { 0 };
+        let lists = lists.map_or(0, xattr::AttributeChange::credits);
+        1 + self.allocated.allocation.credits() + fill + lists
+    }
+
+    /// Writes the inode, in the handle that makes it. `fill` gives it its first content, and
+    /// `lists` its access lists.
+    pub(super) fn write(
+        &mut self,
+        handle: &mut Handle<'_>,
+        lists: Option<xattr::AttributeChange<'_>>,
+        fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
+    ) -> Result<()> {
+        let is_directory = self.inode.kind() == FileKind::Directory;
+        let allocation = &mut self.allocated.allocation;
+        self.inode.space().mark_inode_used(handle, allocation, is_directory)?;
+        self.inode.note_data_change(handle);
+        self.inode.update(handle, |_| ())?;
+        fill(handle, &self.inode, self.growth.as_mut())?;
+        lists.map_or(Ok(()), |lists| lists.apply(handle))
+    }
+
+    /// Lets others find the inode, whose handle has ended.
+    pub(super) fn finish(self) -> InodeRef {
+        self.allocated.creation.finish(self.inode)
+    }
 }
 
 impl Vfs {
@@ -99,15 +154,7 @@ impl Vfs {
         let exclusive = dir.lock().write_adaptive();
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
-        let default = Self::acl(dir, ACL_DEFAULT)?;
-        let inherited = default.as_ref().map(|acl| acl.inherit(new.mode));
-        let mode = inherited.as_ref().map_or(new.mode, |inherited| inherited.mode);
-        let mut attributes = self.new_attributes(dir, new.kind, mode, new.owner);
-        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
-            let mut raw = RawInode::zeroed();
-            raw.set_device(new.rdev.major, new.rdev.minor);
-            attributes.block_map = raw.i_block;
-        }
+        let (mut attributes, lists) = self.inherit(dir, new)?;
         let is_directory = new.kind == FileKind::Directory;
         if is_directory {
             self.check_links(dir)?;
@@ -116,9 +163,7 @@ impl Vfs {
         let allocated = early.map_or_else(|| self.allocate_child(dir, new.kind), Ok)?;
         let prepared = self.prepare(allocated, new.kind, attributes, u32::from(is_directory))?;
         let inode = Arc::clone(&prepared.inode);
-        let access = inherited.and_then(|inherited| inherited.access);
-        let default = default.filter(|_| is_directory);
-        let lists = Self::plan_acls(&inode, access.as_ref(), default.as_ref())?;
+        let lists = lists.plan(&inode)?;
         let fill = |handle: &mut Handle<'_>, inode: &Inode, growth: Option<&mut Growth>| {
             growth.map_or(Ok(()), |growth| dir::init(handle, inode, growth, dir.ino()))
         };
@@ -140,24 +185,24 @@ impl Vfs {
         }
     }
 
-    fn plan_acls<'a>(
-        inode: &'a Inode,
-        access: Option<&Acl>,
-        default: Option<&Acl>,
-    ) -> Result<Option<xattr::AttributeChange<'a>>> {
-        let lists: Vec<(&[u8], Vec<u8>)> = [(ACL_ACCESS, access), (ACL_DEFAULT, default)]
-            .into_iter()
-            .filter_map(|(name, acl)| acl.map(|acl| (name, acl.to_caller())))
-            .collect();
-        if lists.is_empty() {
-            return Ok(None);
+    /// Attributes and access lists of a new inode, with what it inherits from `dir`.
+    pub(super) fn inherit(
+        &self,
+        dir: &Inode,
+        new: &NewInode,
+    ) -> Result<(Attributes, InheritedLists)> {
+        let default = Self::acl(dir, ACL_DEFAULT)?;
+        let inherited = default.as_ref().map(|acl| acl.inherit(new.mode));
+        let mode = inherited.as_ref().map_or(new.mode, |inherited| inherited.mode);
+        let mut attributes = self.new_attributes(dir, new.kind, mode, new.owner);
+        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            let mut raw = RawInode::zeroed();
+            raw.set_device(new.rdev.major, new.rdev.minor);
+            attributes.block_map = raw.i_block;
         }
-        let mode = xattr::Mode::Any;
-        let edits: Vec<xattr::AttributeEdit<'_>> = lists
-            .iter()
-            .map(|(name, value)| xattr::AttributeEdit { name, value: Some(value), mode })
-            .collect();
-        xattr::AttributeChange::plan_all(inode, &edits).map(Some)
+        let access = inherited.and_then(|inherited| inherited.access);
+        let default = default.filter(|_| new.kind == FileKind::Directory);
+        Ok((attributes, InheritedLists { access, default }))
     }
 
     /// Attributes of a new child of `dir`.
@@ -190,7 +235,7 @@ impl Vfs {
         let allocation = space.allocate_inode(dir.ino(), child(dir, kind))?;
         let creation = self.files.context.table.begin_creation(allocation.ino());
         let pin = inode::table_block_of(self.files.context.table.context(), allocation.ino())?;
-        Ok(AllocatedInode { creation, allocation, pin })
+        Ok(AllocatedInode { creation, allocation, _pin: pin })
     }
 
     /// Makes a new inode in memory, and allocates `blocks` blocks for it.
@@ -219,30 +264,17 @@ impl Vfs {
         &self,
         dir: &InodeRef,
         insertion: Insertion<'_>,
-        prepared: Prepared,
+        mut prepared: Prepared,
         lists: Option<xattr::AttributeChange<'_>>,
         fill: impl FnOnce(&mut Handle<'_>, &Inode, Option<&mut Growth>) -> Result<()>,
     ) -> Result<InodeRef> {
-        let Prepared { inode, mut growth, allocated } = prepared;
-        // The creation is abandoned before its number is free again, because these are dropped in
-        // reverse order.
-        let AllocatedInode { mut allocation, pin: _pin, creation } = allocated;
         let _dir_pin = dir.table_block()?;
-        let space = &self.files.context.space;
-        let is_directory = inode.kind() == FileKind::Directory;
-        let fill_credits = if growth.is_some() { dir::init_credits(&inode) } else { 0 };
-        // The inode and its parent.
-        let list_credits = lists.as_ref().map_or(0, xattr::AttributeChange::credits);
-        let credits = insertion.credits() + allocation.credits() + fill_credits + list_credits + 2;
-        space.journal().run(credits, |handle| {
-            space.mark_inode_used(handle, &mut allocation, is_directory)?;
-            inode.note_data_change(handle);
-            inode.update(handle, |_| ())?;
-            fill(handle, &inode, growth.as_mut())?;
-            if let Some(lists) = lists {
-                lists.apply(handle)?;
-            }
-            insertion.apply(handle, inode.ino(), inode.kind())?;
+        let is_directory = prepared.inode.kind() == FileKind::Directory;
+        // One more for the parent.
+        let credits = insertion.credits() + prepared.credits(lists.as_ref()) + 1;
+        self.files.context.space.journal().run(credits, |handle| {
+            prepared.write(handle, lists, fill)?;
+            insertion.apply(handle, prepared.inode.ino(), prepared.inode.kind())?;
             dir.update(handle, |attributes| {
                 if is_directory {
                     add_subdirectory(attributes);
@@ -250,42 +282,6 @@ impl Vfs {
                 attributes.touch_content();
             })
         })?;
-        Ok(creation.finish(inode))
-    }
-
-    /// Adds a hard link `name` to an inode.
-    ///
-    /// # Errors
-    /// `Exists`, `NotPermitted` for a directory and for an immutable or append-only inode,
-    /// `TooManyLinks`, `NoSpace`, `ReadOnly`; a device failure.
-    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        Self::check_name(name)?;
-        expect_directory(dir)?;
-        if inode.kind() == FileKind::Directory {
-            return Err(Error::new(ErrorKind::NotPermitted, "a hard link to a directory"));
-        }
-        let exclusive = dir.lock().write();
-        self.check_parent(dir)?;
-        let locked = inode.lock().write();
-        self.files.context.check_not_protected(inode)?;
-        let links = inode.attributes().links;
-        if links == 0 {
-            return Err(Error::new(ErrorKind::NotFound, "inode is unlinked"));
-        }
-        if links >= u32::from(LINK_MAX) {
-            return Err(ErrorKind::TooManyLinks.into());
-        }
-        let insertion = Insertion::plan(dir, name)?;
-        let _pins = super::pin(&[inode, dir])?;
-        self.files.context.space.journal().run(insertion.credits() + 2, |handle| {
-            insertion.apply(handle, inode.ino(), inode.kind())?;
-            inode.update(handle, |attributes| {
-                attributes.links += u32::from(!Fault::WrongLinkCount.is_injected());
-                attributes.touch();
-            })?;
-            dir.update(handle, Attributes::touch_content)
-        })?;
-        drop((locked, exclusive));
-        self.files.syncs.honour_dirsync_flags(&[dir])
+        Ok(prepared.finish())
     }
 }

@@ -76,6 +76,15 @@ impl Volume {
         self.change(|vfs| vfs.create(dir, name, new))
     }
 
+    /// Creates a regular file without a name (`O_TMPFILE`). [`Volume::link`] can give it its first
+    /// one.
+    ///
+    /// # Errors
+    /// See [`Vfs::create_unlinked`](crate::vfs::Vfs::create_unlinked).
+    pub fn create_unlinked(&self, dir: &InodeRef, new: &NewInode) -> Result<InodeRef> {
+        self.change(|vfs| vfs.create_unlinked(dir, new))
+    }
+
     /// Creates a symbolic link.
     ///
     /// # Errors

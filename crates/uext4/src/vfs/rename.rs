@@ -6,13 +6,18 @@
 //! directories by number (see `attempt`), then files by number.
 
 use super::attempt::{Attempt, ContentLock, Done};
-use super::{Vfs, add_subdirectory, drop_subdirectory, expect_directory};
+use super::create::{InheritedLists, Prepared};
+use super::{Device, NewInode, Owner, Vfs, add_subdirectory, drop_subdirectory, expect_directory};
 use crate::dir::{self, FoundEntry, Insertion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Attributes, Inode, InodeRef};
+use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
-/// What happens to an inode that has the new name already.
+/// What happens to an inode that has the new name already, and what the old name leads to.
+///
+/// A whiteout is a character device 0:0 without permissions. An overlay takes it for a name that is
+/// removed. It is made in the handle of the rename, with this owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// It is replaced.
@@ -21,6 +26,32 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the old name.
     Exchange,
+    /// It is replaced; a whiteout gets the old name.
+    Whiteout(Owner),
+    /// The rename fails; otherwise a whiteout gets the old name.
+    WhiteoutNoReplace(Owner),
+}
+
+impl RenameMode {
+    /// Whether an inode may lose the new name.
+    fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout(_))
+    }
+
+    /// The owner of the whiteout.
+    fn whiteout(self) -> Option<Owner> {
+        match self {
+            Self::Whiteout(owner) | Self::WhiteoutNoReplace(owner) => Some(owner),
+            Self::Replace | Self::NoReplace | Self::Exchange => None,
+        }
+    }
+}
+
+/// A whiteout that can be written.
+struct Whiteout {
+    prepared: Prepared,
+    inode: Arc<Inode>,
+    lists: InheritedLists,
 }
 
 /// One side of a rename.
@@ -54,7 +85,7 @@ impl Vfs {
         Self::check_name(new_name)?;
         expect_directory(dir)?;
         expect_directory(new_dir)?;
-        if mode == RenameMode::Replace {
+        if mode.replaces() {
             self.write_ahead(dir, name, new_dir, new_name);
         }
         let crosses = dir.ino() != new_dir.ino();
@@ -106,11 +137,15 @@ impl Vfs {
             self.files.context.check_not_append_only(new_dir)?;
         }
         match (mode, to) {
-            (RenameMode::NoReplace, Some(_)) => Err(ErrorKind::Exists.into()),
+            (RenameMode::NoReplace | RenameMode::WhiteoutNoReplace(_), Some(_)) => {
+                Err(ErrorKind::Exists.into())
+            }
             (RenameMode::Exchange, None) => Err(ErrorKind::NotFound.into()),
             (_, Some(to)) if to.inode.ino() == from.inode.ino() => Ok(Done::Yes),
             (RenameMode::Exchange, Some(to)) => self.exchange(attempt, &from, &to),
-            (_, to) => self.replace(attempt, &from, new_dir, new_name, to.as_ref()),
+            (_, to) => {
+                self.replace(attempt, &from, new_dir, new_name, to.as_ref(), mode.whiteout())
+            }
         }
     }
 
@@ -163,6 +198,7 @@ impl Vfs {
         new_dir: &InodeRef,
         new_name: &[u8],
         to: Option<&Side<'_>>,
+        whiteout: Option<Owner>,
     ) -> Result<Done> {
         let crosses = from.dir.ino() != new_dir.ino();
         if from.is_directory() && crosses && self.is_ancestor(from.inode.ino(), new_dir)? {
@@ -196,8 +232,16 @@ impl Vfs {
             return Err(ErrorKind::NotEmpty.into());
         }
         let insertion = to.is_none().then(|| Insertion::plan(new_dir, new_name)).transpose()?;
-        self.apply_replace(from, new_dir, to, insertion, moves_dir)?;
+        let whiteout = whiteout.map(|owner| self.whiteout(from.dir, owner)).transpose()?;
+        self.apply_replace(from, new_dir, to, insertion, moves_dir, whiteout)?;
         Ok(Done::Yes)
+    }
+
+    fn whiteout(&self, dir: &InodeRef, owner: Owner) -> Result<Whiteout> {
+        let (kind, rdev) = (FileKind::CharDevice, Device::default());
+        let (attributes, lists) = self.inherit(dir, &NewInode { kind, mode: 0, owner, rdev })?;
+        let prepared = self.prepare(self.allocate_child(dir, kind)?, kind, attributes, 0)?;
+        Ok(Whiteout { inode: Arc::clone(&prepared.inode), prepared, lists })
     }
 
     fn apply_replace(
@@ -207,6 +251,7 @@ impl Vfs {
         to: Option<&Side<'_>>,
         insertion: Option<Insertion<'_>>,
         moves_dir: bool,
+        mut whiteout: Option<Whiteout>,
     ) -> Result<()> {
         let space = &self.files.context.space;
         let dotdot = moves_dir.then(|| dir::parent_entry(&from.inode)).transpose()?;
@@ -214,10 +259,23 @@ impl Vfs {
         changed.extend(to.map(|to| &**to.inode));
         let _pins = super::pin(&changed)?;
         let insertion_credits = insertion.as_ref().map_or(1, Insertion::credits);
-        let credits = insertion_credits + space.credits().orphan + 6;
+        let whiteout_inode = whiteout.as_ref().map(|of| Arc::clone(&of.inode));
+        let lists = match (&whiteout, &whiteout_inode) {
+            (Some(of), Some(inode)) => of.lists.plan(inode)?,
+            _ => None,
+        };
+        let whiteout_credits =
+            whiteout.as_ref().map_or(0, |of| of.prepared.credits(lists.as_ref()));
+        let credits = insertion_credits + space.credits().orphan + whiteout_credits + 6;
         space.journal().run(credits, |handle| {
             let (ino, kind) = (from.inode.ino(), from.inode.kind());
-            from.entry.remove(handle)?;
+            match &mut whiteout {
+                Some(of) => {
+                    of.prepared.write(handle, lists, |_, _, _| Ok(()))?;
+                    from.entry.set_ino(space, handle, of.inode.ino(), of.inode.kind())?;
+                }
+                None => from.entry.remove(handle)?,
+            }
             if let Some(to) = to {
                 to.entry.set_ino(space, handle, ino, kind)?;
                 self.drop_link(handle, &to.inode)?;
@@ -243,7 +301,9 @@ impl Vfs {
                 }
                 attributes.touch_content();
             })
-        })
+        })?;
+        drop(whiteout.map(|of| of.prepared.finish()));
+        Ok(())
     }
 
     fn exchange(&self, attempt: Attempt<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {

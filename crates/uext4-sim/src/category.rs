@@ -47,6 +47,9 @@ pub enum Category {
     /// The same on a byte-addressable device with `dax=always`, with writes at any alignment, cuts
     /// and punches.
     Dax,
+    /// What an overlay does to its upper layer: files are made without a name and get one, perhaps
+    /// in the place of another, and renames leave whiteouts.
+    Overlay,
     /// The volume is nearly full: every operation may be refused.
     NoSpace,
     /// All operations.
@@ -73,6 +76,7 @@ pub const CATEGORIES: &[Category] = &[
     Category::Direct,
     Category::Dax,
     Category::Shift,
+    Category::Overlay,
 ];
 
 impl Category {
@@ -96,6 +100,7 @@ impl Category {
             Self::Recycle => "recycle",
             Self::Direct => "direct",
             Self::Dax => "dax",
+            Self::Overlay => "overlay",
             Self::NoSpace => "no-space",
             Self::Mix => "mix",
         }

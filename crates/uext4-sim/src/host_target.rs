@@ -9,7 +9,7 @@ use crate::namespace::Namespace;
 use crate::operation::{How, Id, Kind, Operation, Place};
 use crate::target::{Refusal, Target};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, RenameFlags, Timespec, Timestamps,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps,
     UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::Errno;
@@ -69,6 +69,7 @@ impl HostTarget {
         match kind {
             Kind::Directory => rustix::fs::mkdir(at, mode)?,
             Kind::Fifo => rustix::fs::mknodat(CWD, at, FileType::Fifo, mode, 0)?,
+            Kind::Whiteout => rustix::fs::mknodat(CWD, at, FileType::CharacterDevice, mode, 0)?,
             Kind::File | Kind::Symlink => {
                 rustix::fs::mknodat(CWD, at, FileType::RegularFile, mode, 0)?;
             }
@@ -165,12 +166,25 @@ impl HostTarget {
             Operation::Create { at, kind, mode, .. } => {
                 self.create(&self.path(names, at), *kind, *mode)
             }
+            Operation::CreateUnlinked { id, dir, mode } => {
+                let dir = self.join(&names.directory_path(*dir));
+                let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+                let mode = Mode::from_raw_mode(u32::from(*mode));
+                let file = File::from(rustix::fs::open(&dir, flags, mode)?);
+                rustix::fs::fchown(&file, Some(Uid::from_raw(*id)), Some(Gid::from_raw(0)))?;
+                self.held.insert(*id, file);
+                Ok(())
+            }
             Operation::Symlink { at, target, .. } => {
                 std::os::unix::fs::symlink(OsStr::from_bytes(target), self.path(names, at))
             }
-            Operation::Link { id, at } => {
-                fs::hard_link(self.path_of(names, *id)?, self.path(names, at))
-            }
+            Operation::Link { id, at } => match (names.path_of(*id), self.held.get(id)) {
+                (None, Some(file)) => {
+                    let (to, flags) = (self.path(names, at), AtFlags::EMPTY_PATH);
+                    Ok(rustix::fs::linkat(file, "", CWD, &to, flags)?)
+                }
+                _ => fs::hard_link(self.path_of(names, *id)?, self.path(names, at)),
+            },
             Operation::Unlink { at, .. } => fs::remove_file(self.path(names, at)),
             Operation::Rmdir { at, .. } => fs::remove_dir(self.path(names, at)),
             Operation::Rename { from, to, how, .. } => {
@@ -178,6 +192,7 @@ impl HostTarget {
                     How::Replace => RenameFlags::empty(),
                     How::NoReplace => RenameFlags::NOREPLACE,
                     How::Exchange => RenameFlags::EXCHANGE,
+                    How::Whiteout(_) => RenameFlags::WHITEOUT,
                 };
                 let (from, to) = (self.path(names, from), self.path(names, to));
                 Ok(rustix::fs::renameat_with(CWD, &from, CWD, &to, flags)?)

@@ -191,7 +191,11 @@ impl History {
                 }
                 Operation::Sync { id, data_only } => {
                     let names = history.floor_of(mark.index, |operation| {
-                        let counts = !data_only || matches!(operation, Operation::Create { .. });
+                        let made = matches!(
+                            operation,
+                            Operation::Create { .. } | Operation::CreateUnlinked { .. }
+                        );
+                        let counts = !data_only || made;
                         counts && operation.touches(*id)
                     });
                     floors[at].names = floors[at].names.max(names);

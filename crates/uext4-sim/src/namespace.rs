@@ -38,6 +38,8 @@ pub struct Namespace {
     /// Whether new inodes get their owner at once.
     identifies: bool,
     nodes: BTreeMap<Id, NamedNode>,
+    /// Modes of files that were made without a name, are open, and have had none since.
+    nameless: BTreeMap<Id, u16>,
     entries: BTreeMap<Place, Id>,
 }
 
@@ -46,7 +48,13 @@ impl Namespace {
     /// number as owner in the operation that makes it.
     #[must_use]
     pub fn new(thread: u32, identifies: bool) -> Namespace {
-        Namespace { thread, identifies, nodes: BTreeMap::new(), entries: BTreeMap::new() }
+        Namespace {
+            thread,
+            identifies,
+            nodes: BTreeMap::new(),
+            nameless: BTreeMap::new(),
+            entries: BTreeMap::new(),
+        }
     }
 
     /// The thread.
@@ -152,8 +160,17 @@ impl Namespace {
             Operation::Symlink { id, at, target } => {
                 self.make(*id, at, Kind::Symlink, 0o777, target);
             }
+            Operation::CreateUnlinked { id, mode, .. } => {
+                self.nameless.insert(*id, *mode);
+            }
+            Operation::Release { id } => {
+                self.nameless.remove(id);
+            }
             Operation::Identify { id } => self.change(*id, |node| node.identified = true),
-            Operation::Link { id, at } => self.add(*id, at),
+            Operation::Link { id, at } => match self.nameless.remove(id) {
+                Some(mode) => self.make(*id, at, Kind::File, mode, &[]),
+                None => self.add(*id, at),
+            },
             Operation::Unlink { at, .. } | Operation::Rmdir { at, .. } => self.remove(at),
             Operation::Rename { from, to, how, .. } => self.rename(from, to, *how),
             Operation::SetMode { id, mode } => self.change(*id, |node| node.mode = *mode),
@@ -226,6 +243,9 @@ impl Namespace {
         self.entries.remove(from);
         self.entries.insert(to.clone(), id);
         self.replace_place(id, from, to);
+        if let How::Whiteout(whiteout) = how {
+            self.make(whiteout, from, Kind::Whiteout, 0, &[]);
+        }
     }
 
     fn replace_place(&mut self, id: Id, old: &Place, new: &Place) {

@@ -91,6 +91,8 @@ pub enum Kind {
     Fifo,
     /// Symbolic link (made by [`Operation::Symlink`]).
     Symlink,
+    /// Character device 0:0 (made by a rename).
+    Whiteout,
 }
 
 /// Ways to rename.
@@ -102,6 +104,9 @@ pub enum How {
     NoReplace,
     /// The two change places.
     Exchange,
+    /// As `Replace`, or as `NoReplace` when nothing stands at the target; this new whiteout takes
+    /// the old name.
+    Whiteout(Id),
 }
 
 /// One call.
@@ -112,9 +117,11 @@ pub enum Operation {
     Create { id: Id, at: Place, kind: Kind, mode: u16 },
     /// A new symbolic link; targets longer than 59 bytes take a block.
     Symlink { id: Id, at: Place, target: Vec<u8> },
+    /// A new regular file without a name, which stays open until it is released.
+    CreateUnlinked { id: Id, dir: Id, mode: u16 },
     /// The owner of a node that was made without its own (a mount: the maker's owner comes first).
     Identify { id: Id },
-    /// One more name.
+    /// One more name, or the first one of a file that was made without.
     Link { id: Id, at: Place },
     /// One name less.
     Unlink { id: Id, at: Place },
@@ -167,6 +174,7 @@ impl Operation {
     pub fn touches(&self, inode: Id) -> bool {
         match self {
             Self::Create { id, .. }
+            | Self::CreateUnlinked { id, .. }
             | Self::Symlink { id, .. }
             | Self::Identify { id }
             | Self::Link { id, .. }
@@ -177,7 +185,9 @@ impl Operation {
             | Self::SetXattr { id, .. }
             | Self::RemoveXattr { id, .. } => *id == inode,
             Self::Rename { id, other, how, .. } => {
-                *id == inode || (*how == How::Exchange && *other == Some(inode))
+                *id == inode
+                    || (*how == How::Exchange && *other == Some(inode))
+                    || *how == How::Whiteout(inode)
             }
             _ => false,
         }

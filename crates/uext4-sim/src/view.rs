@@ -3,7 +3,7 @@
 use crate::content::FileBytes;
 use crate::operation::{Id, Kind, Place, ROOT};
 use std::collections::BTreeMap;
-use uext4::{Error, ErrorKind, FileKind, InodeRef, OpenFile, Volume};
+use uext4::{Device, Error, ErrorKind, FileKind, InodeRef, OpenFile, Volume};
 use uext4_ondisk::Ino;
 
 /// A node as it was found.
@@ -155,6 +155,7 @@ fn read_node(volume: &Volume, inode: &InodeRef) -> Result<Seen, Error> {
         FileKind::Directory => Some(Kind::Directory),
         FileKind::Fifo => Some(Kind::Fifo),
         FileKind::Symlink => Some(Kind::Symlink),
+        FileKind::CharDevice if attr.rdev == Device::default() => Some(Kind::Whiteout),
         _ => None,
     };
     let mut xattrs = BTreeMap::new();

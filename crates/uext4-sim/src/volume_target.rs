@@ -147,6 +147,7 @@ impl VolumeTarget {
                     Kind::Directory => FileKind::Directory,
                     Kind::Fifo => FileKind::Fifo,
                     Kind::Symlink => FileKind::Symlink,
+                    Kind::Whiteout => FileKind::CharDevice,
                 };
                 let owner = Owner { uid: *id, gid: 0 };
                 let new = NewInode { kind, mode: *mode, owner, rdev: Default::default() };
@@ -182,8 +183,32 @@ impl VolumeTarget {
         }
     }
 
-    fn rename(&self, names: &Namespace, from: &Place, to: &Place, how: How) -> Result<(), Error> {
+    fn create_unlinked(
+        &mut self,
+        names: &Namespace,
+        id: Id,
+        dir: Id,
+        mode: u16,
+    ) -> Result<(), Error> {
+        let dir = self.walk(&names.directory_path(dir))?;
+        let (kind, owner) = (FileKind::Regular, Owner { uid: id, gid: 0 });
+        let new = NewInode { kind, mode, owner, rdev: Default::default() };
+        let file = self.volume.open_file(&self.volume.create_unlinked(&dir, &new)?)?;
+        self.held.insert(id, file);
+        Ok(())
+    }
+
+    fn rename(
+        &self,
+        names: &Namespace,
+        (from, to): (&Place, &Place),
+        how: How,
+        other: Option<Id>,
+    ) -> Result<(), Error> {
+        let owner = |uid| Owner { uid, gid: 0 };
         let mode = match how {
+            How::Whiteout(id) if other.is_none() => RenameMode::WhiteoutNoReplace(owner(id)),
+            How::Whiteout(id) => RenameMode::Whiteout(owner(id)),
             How::Replace => RenameMode::Replace,
             How::NoReplace => RenameMode::NoReplace,
             How::Exchange => RenameMode::Exchange,
@@ -317,7 +342,12 @@ impl VolumeTarget {
             Operation::Rmdir { at, .. } => {
                 self.volume.rmdir(&self.directory(names, at)?, &at.name)?;
             }
-            Operation::Rename { from, to, how, .. } => self.rename(names, from, to, *how)?,
+            Operation::Rename { from, to, how, other, .. } => {
+                self.rename(names, (from, to), *how, *other)?;
+            }
+            Operation::CreateUnlinked { id, dir, mode } => {
+                self.create_unlinked(names, *id, *dir, *mode)?;
+            }
             Operation::SetMode { id, mode } => {
                 self.set(names, *id, SetAttr { mode: Some(*mode), ..SetAttr::default() })?;
             }

@@ -108,6 +108,7 @@ fn read_node(path: &Path) -> std::io::Result<Seen> {
         kind if kind.is_dir() => Some(Kind::Directory),
         kind if kind.is_symlink() => Some(Kind::Symlink),
         kind if kind.is_fifo() => Some(Kind::Fifo),
+        kind if kind.is_char_device() && meta.rdev() == 0 => Some(Kind::Whiteout),
         _ => None,
     };
     let target = match kind {

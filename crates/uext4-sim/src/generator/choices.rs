@@ -127,6 +127,18 @@ const DAX: &[Choice] = &[
     (1, Generator::check),
     (1, Generator::release),
 ];
+const OVERLAY: &[Choice] = &[
+    (2, Generator::create),
+    (8, Generator::make_unlinked),
+    (8, Generator::rename_leaving_whiteout),
+    (2, Generator::rename),
+    (1, Generator::link),
+    (5, Generator::unlink),
+    (1, Generator::rmdir),
+    (1, Generator::attribute),
+    (2, Generator::release),
+    (1, Generator::sync),
+];
 /// No punching and zeroing: a refused one may have done a part, which nobody could tell.
 const NO_SPACE: &[Choice] = &[
     (8, Generator::create),
@@ -152,6 +164,7 @@ pub(super) fn choices(category: Category) -> &'static [Choice] {
         Category::Unwritten => UNWRITTEN,
         Category::Punch => PUNCH,
         Category::Shift => SHIFT,
+        Category::Overlay => OVERLAY,
         Category::UnlinkOpen => UNLINK_OPEN,
         Category::Tree => TREE,
         Category::Links => LINKS,

@@ -227,6 +227,46 @@ impl Generator {
         Some(first)
     }
 
+    /// Make a file without a name, write, and perhaps give it a name and rename it over another.
+    pub(super) fn make_unlinked(&mut self) -> Option<Operation> {
+        if self.held.len() >= 6 {
+            return self.release();
+        }
+        if !self.has_room() || !self.names.identifies() {
+            return None;
+        }
+        let (dir, id) = (self.some_directory(), self.new_id());
+        let write = self.write_into(id, 0);
+        self.pending.push_back(write);
+        if self.rng.random_bool(0.3) {
+            self.pending.push_back(Operation::Resize { id, size: 10 });
+        }
+        if self.rng.random_bool(0.4) {
+            self.pending.push_back(Operation::Sync { id, data_only: false });
+        }
+        if self.rng.random_bool(0.7) {
+            let at = self.free_place(dir)?;
+            self.pending.push_back(Operation::Link { id, at: at.clone() });
+            if self.rng.random_bool(0.3) {
+                self.pending.push_back(Operation::Sync { id, data_only: false });
+            }
+            match self.some_entry(|kind| kind == Kind::File || kind == Kind::Whiteout) {
+                Some((to, other)) if self.rng.random_bool(0.4) => {
+                    let (how, other) = (How::Replace, Some(other));
+                    self.pending.push_back(Operation::Rename { id, from: at, to, how, other });
+                }
+                _ => {}
+            }
+            if self.rng.random_bool(0.2) {
+                self.pending.push_back(Operation::SyncDirectory { id: dir });
+            }
+        }
+        if self.rng.random_bool(0.6) {
+            self.pending.push_back(Operation::Release { id });
+        }
+        Some(Operation::CreateUnlinked { id, dir, mode: 0o640 })
+    }
+
     /// In sectors: over anything, and past the end.
     pub(super) fn write_directly(&mut self) -> Option<Operation> {
         let id = self.some_content()?;

@@ -164,6 +164,10 @@ impl Generator {
                     self.contents.insert(*id, Content::default());
                 }
             }
+            Operation::CreateUnlinked { id, .. } => {
+                self.contents.insert(*id, Content::default());
+                self.held.insert(*id);
+            }
             Operation::Symlink { id, .. } => {
                 self.unidentified = (!self.names.identifies()).then_some(*id);
             }

@@ -94,6 +94,16 @@ impl Generator {
         Some(Operation::Rename { id, from, to, how: How::Replace, other: Some(other) })
     }
 
+    /// A rename over something that may be replaced, or over nothing, that leaves a whiteout.
+    pub(super) fn rename_leaving_whiteout(&mut self) -> Option<Operation> {
+        let renamed = self.rename()?;
+        let Operation::Rename { id, from, to, how, other } = renamed else { return None };
+        if how == How::Exchange || !self.names.identifies() {
+            return None;
+        }
+        Some(Operation::Rename { id, from, to, how: How::Whiteout(self.new_id()), other })
+    }
+
     pub(super) fn attribute(&mut self) -> Option<Operation> {
         let id = self.some_node(|kind| kind != Kind::Symlink)?;
         Some(match self.rng.random_range(0..3) {

@@ -62,7 +62,8 @@ impl ThreadHistory {
     /// A rename over a file that is there has brought the data written before it.
     fn raise_renamed(&self, count: usize, floor: &mut Floor) {
         for (index, entry) in self.entries[..count].iter().enumerate() {
-            if let Operation::Rename { id, how: How::Replace, other: Some(_), .. } = entry.operation
+            if let Operation::Rename { id, how, other: Some(_), .. } = entry.operation
+                && how != How::Exchange
             {
                 let file = floor.files.entry(id).or_default();
                 *file = index.max(*file);
@@ -129,7 +130,9 @@ impl ThreadHistory {
         let mut pasts: BTreeMap<Id, (Content, Vec<Effect>)> = BTreeMap::new();
         let mut sizes: BTreeMap<Id, u64> = BTreeMap::new();
         for (index, entry) in self.entries.iter().enumerate() {
-            if let Operation::Create { id, kind: Kind::File, .. } = entry.operation {
+            if let Operation::Create { id, kind: Kind::File, .. }
+            | Operation::CreateUnlinked { id, .. } = entry.operation
+            {
                 pasts.insert(id, Default::default());
             }
             let Some(id) = entry.operation.content_of() else { continue };

@@ -106,6 +106,8 @@ bitflags! {
         const NODUMP = 0x40;
         /// Access time is not updated.
         const NOATIME = 0x80;
+        /// Not compressed (not honoured).
+        const NOCOMPR = 0x400;
         /// Encrypted.
         const ENCRYPT = 0x800;
         /// Directory with a hash tree.
@@ -141,5 +143,43 @@ bitflags! {
         /// Reserved for the library.
         const RESERVED = 0x8000_0000;
         const _ = !0;
+    }
+}
+
+impl InodeFlags {
+    /// The flags that `FS_IOC_GETFLAGS` shows and `FS_IOC_SETFLAGS` accepts (inodes.rst): all but
+    /// those of the format's own use, and bits without a meaning.
+    pub const USER_VISIBLE: Self = Self::from_bits_retain(0x725b_dfff);
+
+    /// The flags that a new inode inherits from its directory, as far as its type can have them.
+    const INHERITED: Self = Self::SECRM
+        .union(Self::UNRM)
+        .union(Self::COMPR)
+        .union(Self::SYNC)
+        .union(Self::NODUMP)
+        .union(Self::NOATIME)
+        .union(Self::NOCOMPR)
+        .union(Self::JOURNAL_DATA)
+        .union(Self::NOTAIL)
+        .union(Self::DIRSYNC)
+        .union(Self::PROJINHERIT)
+        .union(Self::CASEFOLD)
+        .union(Self::DAX);
+
+    /// Those of the flags that users set which an inode of a type can have.
+    #[must_use]
+    pub fn of_kind(self, kind: FileKind) -> Self {
+        let of_directories = Self::DIRSYNC | Self::TOPDIR | Self::PROJINHERIT | Self::CASEFOLD;
+        match kind {
+            FileKind::Directory => self,
+            FileKind::Regular => self.difference(of_directories),
+            _ => self & (Self::NODUMP | Self::NOATIME),
+        }
+    }
+
+    /// The flags that a new inode of a type inherits from a directory with these.
+    #[must_use]
+    pub fn inherited(self, kind: FileKind) -> Self {
+        (self & Self::INHERITED).of_kind(kind)
     }
 }

@@ -1,6 +1,7 @@
 //! The part of an inode that serves direct I/O, and whether it is in DAX mode.
 //!
-//! Invariants: the inode flags that decide both do not change while the inode is in memory.
+//! Invariants: whether an inode is in DAX mode does not change while it is in memory. A change of
+//! the flags that disable direct overwrites reaches [`DirectIoState`] before it returns.
 
 use super::Inode;
 use super::attributes::now;
@@ -17,13 +18,25 @@ impl Inode {
 
     /// State of the inode's direct I/O, created if there has been none.
     pub(crate) fn direct_io_or_init(&self) -> &DirectIoState {
-        self.direct_io.get_or_init(|| {
-            use uext4_ondisk::InodeFlags as Flags;
-            // None of these flags changes while the inode is in memory.
-            let flags = self.attributes().flags;
-            let asks_more = Flags::IMMUTABLE | Flags::APPEND | Flags::SYNC;
-            Box::new(DirectIoState::new(!flags.intersects(asks_more)))
-        })
+        self.direct_io
+            .get_or_init(|| Box::new(DirectIoState::new(is_overwritable(self.attributes().flags))))
+    }
+
+    /// Called before the flags of a regular file change to `new`, with the file held exclusively:
+    /// a change that concerns direct I/O needs the state, because one that is made meanwhile would
+    /// have read the old flags.
+    pub(crate) fn expect_flags(&self, new: InodeFlags) {
+        let old = self.attributes().flags;
+        if is_overwritable(old) != is_overwritable(new) {
+            self.direct_io_or_init();
+        }
+    }
+
+    /// Called when the flags have changed, before direct I/O goes on.
+    pub(crate) fn follow_flags(&self) {
+        if let Some(direct_io) = self.direct_io() {
+            direct_io.set_overwritable(is_overwritable(self.attributes().flags));
+        }
     }
 
     /// Stops direct I/O, drains what is under way, and forgets what is known of blocks
@@ -95,6 +108,11 @@ impl Inode {
     pub(crate) fn has_lazy_direct_times(&self) -> bool {
         self.direct_io().is_some_and(DirectIoState::has_lazy_times)
     }
+}
+
+/// Whether a write inside a file with these flags changes nothing but bytes and times.
+fn is_overwritable(flags: InodeFlags) -> bool {
+    !flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::SYNC)
 }
 
 /// Whether a regular file with these flags is in DAX mode.

@@ -114,8 +114,9 @@ pub(crate) struct DirectIoState {
     /// Held by a thread that changes `snapshot`.
     change: Mutex<()>,
     helpers: Mutex<Vec<Weak<dyn Helper>>>,
-    /// No flag of the inode makes a write change more than bytes and times.
-    overwritable: bool,
+    /// No flag of the inode makes a write change more than bytes and times. Becomes false under an
+    /// [`ExclusiveGuard`] only.
+    overwritable: AtomicBool,
     /// Direct writes may go to unwritten blocks in place.
     in_place: AtomicBool,
     /// Requests of a queue that the device gave up may still be done.
@@ -217,16 +218,23 @@ impl DirectIoState {
             misses: AtomicU32::new(0),
             change: Mutex::new(LockRank::Leaf, ()),
             helpers: Mutex::new(LockRank::Leaf, Vec::new()),
-            overwritable,
+            overwritable: AtomicBool::new(overwritable),
             in_place: AtomicBool::new(false),
             lost: AtomicBool::new(false),
         }
     }
 
-    /// Whether a write inside the file changes nothing but bytes and times.
+    /// Whether a write inside the file changes nothing but bytes and times. For a caller in a
+    /// read-side critical section.
     #[inline]
     pub(crate) fn is_overwritable(&self) -> bool {
-        self.overwritable
+        self.overwritable.load(Ordering::Acquire)
+    }
+
+    /// Sets whether a write inside the file changes nothing but bytes and times. The caller holds
+    /// an [`ExclusiveGuard`].
+    pub(super) fn set_overwritable(&self, is_overwritable: bool) {
+        self.overwritable.store(is_overwritable, Ordering::Release);
     }
 
     /// Begins a read-side critical section that ends on this thread. `None` while the fast path is

@@ -39,17 +39,6 @@ pub struct NewInode {
     pub rdev: Device,
 }
 
-/// The flags that a new inode inherits from its directory: those that uext4 implements.
-fn inherited(flags: InodeFlags, kind: FileKind) -> InodeFlags {
-    let all = InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
-    let modes = InodeFlags::JOURNAL_DATA | InodeFlags::DAX;
-    match kind {
-        FileKind::Directory => flags & (all | InodeFlags::DIRSYNC | modes),
-        FileKind::Regular => flags & (all | modes),
-        _ => flags & all,
-    }
-}
-
 /// The kind of child, which decides about the group of its inode.
 fn child(dir: &Inode, kind: FileKind) -> Child {
     if kind != FileKind::Directory {
@@ -225,7 +214,7 @@ impl Vfs {
                 attributes.mode |= 0o2000;
             }
         }
-        attributes.flags = inherited(parent.flags, kind);
+        attributes.flags = parent.flags.inherited(kind);
         attributes
     }
 

@@ -68,6 +68,20 @@ impl Volume {
         self.change(|vfs| vfs.set_attr(inode, change))
     }
 
+    /// Inode flags, as `FS_IOC_GETFLAGS` shows them.
+    #[must_use]
+    pub fn flags(&self, inode: &InodeRef) -> u32 {
+        self.inner.vfs.flags(inode)
+    }
+
+    /// Sets inode flags, as `FS_IOC_SETFLAGS` does.
+    ///
+    /// # Errors
+    /// See [`Vfs::set_flags`](crate::vfs::Vfs::set_flags).
+    pub fn set_flags(&self, inode: &InodeRef, flags: u32) -> Result<()> {
+        self.change(|vfs| vfs.set_flags(inode, flags))
+    }
+
     /// Creates an inode that is not a symbolic link.
     ///
     /// # Errors

@@ -135,3 +135,8 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// So many seconds after the epoch.
+pub fn at(secs: i64) -> uext4::Timestamp {
+    uext4::Timestamp { secs, nanos: 0 }
+}

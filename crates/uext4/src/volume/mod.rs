@@ -8,6 +8,7 @@
 //! Kernel counterpart: `fs/ext4/super.c`.
 
 mod flusher;
+mod label;
 mod mount;
 mod operations;
 mod stats;

@@ -3,10 +3,13 @@
 //! On disk: byte 1024 of the device. While the volume is mounted the journal may hold images of its
 //! block. So the state that must survive a crash (`needs_recovery`) is set in the live block before
 //! the first transaction, and every block image has it.
-//! Invariants: it is written directly only before the log begins and after it is empty.
+//! Invariants: it is written directly only before the log begins and after it is empty. In between
+//! it changes in handles.
 
+use super::label::Label;
 use crate::cache::{Buffer, Cache};
 use crate::error::{Error, Result};
+use crate::journal::Handle;
 use crate::sync::time::SystemTime;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -93,6 +96,16 @@ impl LiveSuperblock {
             raw.s_wtime.set(now as u32);
             raw.s_wtime_hi = (now >> 32) as u8;
         })
+    }
+
+    /// Sets the label.
+    pub(super) fn set_label(&self, handle: &mut Handle<'_>, label: Label) -> Result<()> {
+        if let Some(raw) =
+            RawSuperblock::mut_from_prefix(&mut handle.write(&self.buffer)?[self.at..])
+        {
+            raw.s_volume_name = label;
+        }
+        Ok(())
     }
 
     /// Changes the superblock and writes it durably.

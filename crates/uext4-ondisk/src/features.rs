@@ -107,7 +107,7 @@ bitflags! {
         const REPLICA = 0x0800;
         /// Never write.
         const READONLY = 0x1000;
-        /// Project quota.
+        /// Inodes have a project. Its quota has `QUOTA` besides.
         const PROJECT = 0x2000;
         /// Blocks shared between files.
         const SHARED_BLOCKS = 0x4000;
@@ -182,7 +182,7 @@ const TABLE: &[(Set, u32, Class, &[&str])] = &[
     (Set::RoCompat, 0x0400, Class::ReadWrite, &["metadata_csum"]),
     (Set::RoCompat, 0x0800, Class::ReadOnly, &["replica"]),
     (Set::RoCompat, 0x1000, Class::ReadOnly, &["read-only"]),
-    (Set::RoCompat, 0x2000, Class::ReadOnly, &["project"]),
+    (Set::RoCompat, 0x2000, Class::ReadWrite, &["project"]),
     (Set::RoCompat, 0x4000, Class::ReadOnly, &["shared_blocks"]),
     (Set::RoCompat, 0x8000, Class::ReadOnly, &["verity"]),
     (Set::RoCompat, 0x1_0000, Class::ReadWrite, &["orphan_present"]),

@@ -19,6 +19,8 @@ pub const CLASSIC_SIZE: usize = 128;
 pub const FULL_SIZE: usize = 160;
 /// `i_extra_isize` of an inode with every field known today.
 pub const FULL_EXTRA_SIZE: u16 = 32;
+/// `i_extra_isize` that includes `i_projid`.
+pub const PROJECT_EXTRA_SIZE: u16 = 32;
 /// Bytes of `i_block`.
 pub const I_BLOCK_SIZE: usize = 60;
 /// Longest target of a symlink kept in `i_block`, in bytes.

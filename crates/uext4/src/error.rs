@@ -38,6 +38,8 @@ pub enum ErrorKind {
     InvalidArgument,
     /// The volume is read-only.
     ReadOnly,
+    /// The inode and the directory belong to different projects (`EXDEV`).
+    CrossesProjects,
     /// The inode is immutable or append-only.
     NotPermitted,
     /// No such extended attribute.
@@ -134,6 +136,7 @@ impl ErrorKind {
             Self::NameTooLong => (libc::ENAMETOOLONG, "name too long"),
             Self::InvalidArgument => (libc::EINVAL, "invalid argument"),
             Self::ReadOnly => (libc::EROFS, "read-only file system"),
+            Self::CrossesProjects => (libc::EXDEV, "belongs to another project"),
             Self::NotPermitted => (libc::EPERM, "operation not permitted"),
             Self::NoXattr => (libc::ENODATA, "no such attribute"),
             Self::NoData => (libc::ENXIO, "no data follows"),

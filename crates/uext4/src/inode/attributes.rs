@@ -12,7 +12,7 @@
 //! lazy: they may be newer than the slot (`times_dirty`). Every other attribute is written in the
 //! handle that changes it.
 
-use uext4_ondisk::inode::xattr_offset;
+use uext4_ondisk::inode::{PROJECT_EXTRA_SIZE, xattr_offset};
 use uext4_ondisk::xattr::{RawXattrIbodyHeader, XATTR_MAGIC};
 use uext4_ondisk::{CorruptKind, FileKind, InodeFlags, Layout, RawInode, RoCompat, Timestamp};
 
@@ -60,6 +60,8 @@ pub struct Attributes {
     pub disk_size: u64,
     /// Blocks in use, in units of 512 bytes.
     pub sectors: u64,
+    /// Project; 0 where the inode has no room for it.
+    pub project: u32,
     /// Inode flags.
     pub flags: InodeFlags,
     /// Generation: distinguishes successive files that have the same inode number.
@@ -117,6 +119,7 @@ impl Attributes {
             size: 0,
             disk_size: 0,
             sectors: 0,
+            project: 0,
             flags: InodeFlags::empty(),
             generation,
             atime: fit(TimeField::Access),
@@ -161,6 +164,7 @@ impl Attributes {
             size,
             disk_size: size,
             sectors: raw.sectors(huge_file, layout.block_size),
+            project: raw.i_projid.get(),
             flags: raw.flags(),
             generation: raw.i_generation.get(),
             atime: raw.atime(),
@@ -197,6 +201,7 @@ impl Attributes {
         raw.set_gid(self.gid);
         raw.i_links_count.set(u16::try_from(self.links).unwrap_or(u16::MAX));
         raw.set_size(self.disk_size);
+        raw.i_projid.set(self.project);
         raw.set_flags(self.flags);
         raw.set_sectors(self.sectors, huge_file, layout.block_size);
         raw.i_generation.set(self.generation);
@@ -235,6 +240,13 @@ impl Attributes {
         self.xattr_area = vec![0; room.saturating_sub(want.into()) as usize];
         // The creation time is unknown, and has a field from now on.
         self.crtime.get_or_insert(Timestamp { secs: 0, nanos: 0 });
+    }
+
+    /// Whether the inode has room for a project, or gets it with its next change.
+    pub(crate) fn has_room_for_project(&self, layout: &Layout) -> bool {
+        let mut changed = self.clone();
+        changed.lengthen_fields(layout);
+        changed.extra_isize >= PROJECT_EXTRA_SIZE
     }
 
     /// Permission bits, set-id and sticky bits included.

@@ -215,6 +215,7 @@ impl Vfs {
             }
         }
         attributes.flags = parent.flags.inherited(kind);
+        attributes.project = parent.project_of_children(layout);
         attributes
     }
 

@@ -51,8 +51,8 @@ impl Vfs {
     ///
     /// # Errors
     /// `Exists`, `NotPermitted` for a directory and for an immutable or append-only inode,
-    /// `NotFound` for one that has lost its last name, `TooManyLinks`, `NoSpace`, `ReadOnly`; a
-    /// device failure.
+    /// `NotFound` for one that has lost its last name, `CrossesProjects`, `TooManyLinks`,
+    /// `NoSpace`, `ReadOnly`; a device failure.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         Self::check_name(name)?;
         expect_directory(dir)?;
@@ -71,6 +71,7 @@ impl Vfs {
         if links >= u32::from(LINK_MAX) {
             return Err(ErrorKind::TooManyLinks.into());
         }
+        self.check_project(dir, inode)?;
         let insertion = Insertion::plan(dir, name)?;
         let _pins = super::pin(&[inode, dir])?;
         let space = &self.files.context.space;

@@ -17,6 +17,7 @@ mod create;
 mod flags;
 mod link;
 mod open_file;
+mod project;
 mod remove;
 mod rename;
 mod set_id;

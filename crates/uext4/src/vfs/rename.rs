@@ -72,7 +72,8 @@ impl Vfs {
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `NotEmpty`, `IsADirectory`, `NotADirectory`, `InvalidArgument` (a
-    /// directory into itself), `NoSpace`, `TooManyLinks`, `ReadOnly`; a device failure.
+    /// directory into itself), `CrossesProjects`, `NoSpace`, `TooManyLinks`, `ReadOnly`; a device
+    /// failure.
     pub fn rename(
         &self,
         dir: &InodeRef,
@@ -200,6 +201,7 @@ impl Vfs {
         to: Option<&Side<'_>>,
         whiteout: Option<Owner>,
     ) -> Result<Done> {
+        self.check_project(new_dir, &from.inode)?;
         let crosses = from.dir.ino() != new_dir.ino();
         if from.is_directory() && crosses && self.is_ancestor(from.inode.ino(), new_dir)? {
             return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
@@ -307,6 +309,8 @@ impl Vfs {
     }
 
     fn exchange(&self, attempt: Attempt<'_>, from: &Side<'_>, to: &Side<'_>) -> Result<Done> {
+        self.check_project(to.dir, &from.inode)?;
+        self.check_project(from.dir, &to.inode)?;
         let crosses = from.dir.ino() != to.dir.ino();
         if crosses {
             for (side, other) in [(from, to), (to, from)] {

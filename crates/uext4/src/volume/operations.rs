@@ -82,6 +82,20 @@ impl Volume {
         self.change(|vfs| vfs.set_flags(inode, flags))
     }
 
+    /// The project of an inode; 0 on a file system without the feature `project`.
+    #[must_use]
+    pub fn project_id(&self, inode: &InodeRef) -> u32 {
+        self.inner.vfs.project_id(inode)
+    }
+
+    /// Sets the project of an inode.
+    ///
+    /// # Errors
+    /// See [`Vfs::set_project_id`](crate::vfs::Vfs::set_project_id).
+    pub fn set_project_id(&self, inode: &InodeRef, project: u32) -> Result<()> {
+        self.change(|vfs| vfs.set_project_id(inode, project))
+    }
+
     /// Creates an inode that is not a symbolic link.
     ///
     /// # Errors

@@ -6,11 +6,11 @@
 
 use crate::content::{self, FileBytes};
 use crate::namespace::Namespace;
-use crate::operation::{How, Id, Kind, Operation, Place};
+use crate::operation::{FLAGS, How, Id, Kind, Operation, Place};
 use crate::target::{Refusal, Target};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, Timespec,
+    Timestamps, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -99,6 +99,12 @@ impl HostTarget {
                 let mtime = Timespec { tv_sec: *secs, tv_nsec: i64::from(*nanos) };
                 let times = Timestamps { last_access: omit, last_modification: mtime };
                 rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty())?;
+            }
+            Operation::SetFlags { id, flags } => {
+                let file = File::open(self.path_of(names, *id)?)?;
+                let others = rustix::fs::ioctl_getflags(&file)?.bits() & !FLAGS;
+                let flags = IFlags::from_bits_retain(others | flags);
+                rustix::fs::ioctl_setflags(&file, flags)?;
             }
             Operation::SetXattr { id, name, value } => {
                 let path = self.path_of(names, *id)?;

@@ -23,6 +23,8 @@ pub struct NamedNode {
     pub target: Vec<u8>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Inode flags, of [`FLAGS`](crate::operation::FLAGS).
+    pub flags: u32,
     /// Modification time, where it was set and nothing has changed it since.
     pub mtime: Option<(i64, u32)>,
     /// Whether the inode's owner is its number yet.
@@ -178,6 +180,7 @@ impl Namespace {
             Operation::SetTime { id, secs, nanos } => {
                 self.change(*id, |node| node.mtime = Some((*secs, *nanos)));
             }
+            Operation::SetFlags { id, flags } => self.change(*id, |node| node.flags = *flags),
             Operation::SetXattr { id, name, value } => self.change(*id, |node| {
                 node.xattrs.insert(name.clone(), value.clone());
             }),
@@ -204,6 +207,7 @@ impl Namespace {
             gid: 0,
             target: target.to_vec(),
             xattrs: BTreeMap::new(),
+            flags: 0,
             mtime: None,
             identified: self.identifies,
             places: Vec::new(),

@@ -25,6 +25,8 @@ pub const SHARED: Id = 0x7000_0000;
 pub const SHARED_NAME: &[u8] = b"shared";
 /// What divides ranges that are taken out of files and put in: the largest block of any volume.
 pub const SHIFT_BYTES: u64 = 4096;
+/// The inode flags that a load sets, NODUMP and NOATIME: they change nothing that it does.
+pub const FLAGS: u32 = 0xc0;
 /// The root directory.
 pub const ROOT: Id = 0;
 
@@ -135,6 +137,8 @@ pub enum Operation {
     SetGroup { id: Id, gid: u32 },
     /// utimensat(2) of the modification time.
     SetTime { id: Id, secs: i64, nanos: u32 },
+    /// `FS_IOC_SETFLAGS` of a regular file, of [`FLAGS`].
+    SetFlags { id: Id, flags: u32 },
     /// setxattr(2).
     SetXattr { id: Id, name: Vec<u8>, value: Vec<u8> },
     /// removexattr(2).
@@ -182,6 +186,7 @@ impl Operation {
             | Self::SetMode { id, .. }
             | Self::SetGroup { id, .. }
             | Self::SetTime { id, .. }
+            | Self::SetFlags { id, .. }
             | Self::SetXattr { id, .. }
             | Self::RemoveXattr { id, .. } => *id == inode,
             Self::Rename { id, other, how, .. } => {

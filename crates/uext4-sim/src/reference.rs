@@ -281,7 +281,8 @@ impl Reference {
             return Err(Refused);
         }
         match (mode, other) {
-            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => return Err(Refused),
+            (RenameMode::NoReplace | RenameMode::WhiteoutNoReplace(_), Some(_))
+            | (RenameMode::Exchange, None) => return Err(Refused),
             (_, Some(other)) if other == inode => return Ok(()),
             (RenameMode::Exchange, Some(other)) => {
                 if self.inodes[other].is_directory() && is_inside(dir, other) {
@@ -303,6 +304,10 @@ impl Reference {
         }
         self.inodes[dir].entries.remove(&old_name);
         self.place(new_dir, new_name, inode, Some(dir));
+        if let RenameMode::Whiteout(_) | RenameMode::WhiteoutNoReplace(_) = mode {
+            self.inodes.push(Inode::new(FileKind::CharDevice, 0, dir));
+            self.place(dir, old_name, self.inodes.len() - 1, None);
+        }
         Ok(())
     }
 

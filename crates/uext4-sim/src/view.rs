@@ -1,7 +1,7 @@
 //! What a volume shows: every name, every attribute, every byte.
 
 use crate::content::FileBytes;
-use crate::operation::{Id, Kind, Place, ROOT};
+use crate::operation::{FLAGS, Id, Kind, Place, ROOT};
 use std::collections::BTreeMap;
 use uext4::{Device, Error, ErrorKind, FileKind, InodeRef, OpenFile, Volume};
 use uext4_ondisk::Ino;
@@ -19,6 +19,8 @@ pub struct Seen {
     pub mode: u16,
     /// Group.
     pub gid: u32,
+    /// Inode flags, of [`FLAGS`](crate::operation::FLAGS).
+    pub flags: u32,
     /// Hard links, as the inode counts them.
     pub links: u32,
     /// Modification time.
@@ -134,11 +136,13 @@ impl Seen {
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
-            "{:?} uid {:#x} gid {} mode {:o} links {} size {} mtime {:?} xattrs {} target {}",
+            "{:?} uid {:#x} gid {} mode {:o} flags {:#x} links {} size {} mtime {:?} xattrs {} \
+             target {}",
             self.kind,
             self.uid,
             self.gid,
             self.mode,
+            self.flags,
             self.links,
             self.content.size,
             self.mtime,
@@ -177,6 +181,7 @@ fn read_node(volume: &Volume, inode: &InodeRef) -> Result<Seen, Error> {
         kind,
         mode: attr.mode,
         gid: attr.gid,
+        flags: volume.flags(inode) & FLAGS,
         links: attr.links,
         mtime: (attr.mtime.secs, attr.mtime.nanos),
         target,

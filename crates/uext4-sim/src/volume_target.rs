@@ -7,7 +7,7 @@
 use crate::content::{self, FileBytes};
 use crate::namespace::Namespace;
 use crate::operation::{
-    How, Id, Kind, Operation, Place, SHARED, SHARED_NAME, own_directory, own_name,
+    FLAGS, How, Id, Kind, Operation, Place, SHARED, SHARED_NAME, own_directory, own_name,
 };
 use crate::target::{Refusal, Target};
 use crate::view;
@@ -357,6 +357,11 @@ impl VolumeTarget {
             Operation::SetTime { id, secs, nanos } => {
                 let mtime = Some(SetTime::At(Timestamp { secs: *secs, nanos: *nanos }));
                 self.set(names, *id, SetAttr { mtime, ..SetAttr::default() })?;
+            }
+            Operation::SetFlags { id, flags } => {
+                let inode = self.inode(names, *id)?;
+                let others = self.volume.flags(&inode) & !FLAGS;
+                self.volume.set_flags(&inode, others | flags)?;
             }
             Operation::SetXattr { id, name, value } => {
                 let inode = self.inode(names, *id)?;

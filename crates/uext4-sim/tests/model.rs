@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use uext4::{FileKind, MountOptions, Volume};
@@ -231,6 +232,7 @@ fn the_kernel_shows_the_reference() {
             match node.kind {
                 FileKind::Directory => assert!(meta.is_dir()),
                 FileKind::Regular => assert!(std::fs::read(&path).expect("it reads") == node.data),
+                FileKind::CharDevice => assert!(meta.file_type().is_char_device()),
                 _ => {
                     let target = std::fs::read_link(&path).expect("a target");
                     assert!(target.as_os_str().as_bytes() == node.data);

@@ -10,11 +10,11 @@ use crate::content::FileBytes;
 use crate::host_target::read_data;
 use crate::model::{History, Mark};
 use crate::mount::KernelMount;
-use crate::operation::{Id, Kind, Place, ROOT};
+use crate::operation::{FLAGS, Id, Kind, Place, ROOT};
 use crate::oracle::image_folder;
 use crate::run::{Shape, make};
 use crate::view::{Seen, View};
-use rustix::fs::{lgetxattr, llistxattr};
+use rustix::fs::{ioctl_getflags, lgetxattr, llistxattr};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -115,9 +115,12 @@ fn read_node(path: &Path) -> std::io::Result<Seen> {
         Some(Kind::Symlink) => fs::read_link(path)?.as_os_str().as_bytes().to_vec(),
         _ => Vec::new(),
     };
-    let content = match kind {
-        Some(Kind::File) => read_data(&File::open(path)?, meta.len())?,
-        _ => FileBytes::default(),
+    let (content, flags) = match kind {
+        Some(Kind::File) => {
+            let file = File::open(path)?;
+            (read_data(&file, meta.len())?, ioctl_getflags(&file)?.bits() & FLAGS)
+        }
+        _ => (FileBytes::default(), 0),
     };
     Ok(Seen {
         ino: Ino(u32::try_from(meta.ino()).unwrap_or(u32::MAX)),
@@ -125,6 +128,7 @@ fn read_node(path: &Path) -> std::io::Result<Seen> {
         kind,
         mode: (meta.mode() & 0o7777) as u16,
         gid: meta.gid(),
+        flags,
         links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
         mtime: (meta.mtime(), u32::try_from(meta.mtime_nsec()).unwrap_or(0)),
         target,

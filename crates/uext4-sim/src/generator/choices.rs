@@ -136,6 +136,7 @@ const OVERLAY: &[Choice] = &[
     (5, Generator::unlink),
     (1, Generator::rmdir),
     (1, Generator::attribute),
+    (2, Generator::set_flags),
     (2, Generator::release),
     (1, Generator::sync),
 ];

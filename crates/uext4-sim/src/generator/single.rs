@@ -1,7 +1,7 @@
 //! Operations of one step. An operation for which nothing fits is none.
 
 use super::Generator;
-use crate::operation::{How, Kind, Operation, SHARED, own_directory};
+use crate::operation::{FLAGS, How, Kind, Operation, SHARED, own_directory};
 use rand::Rng;
 
 impl Generator {
@@ -117,6 +117,12 @@ impl Generator {
                 nanos: self.rng.random_range(0..1_000_000_000),
             },
         })
+    }
+
+    pub(super) fn set_flags(&mut self) -> Option<Operation> {
+        let id = self.some_node(|kind| kind == Kind::File)?;
+        let flags = self.rng.random_range(0..=u32::MAX) & FLAGS;
+        Some(Operation::SetFlags { id, flags })
     }
 
     pub(super) fn xattr(&mut self) -> Option<Operation> {

@@ -192,6 +192,9 @@ fn compare_node(id: Id, node: &NamedNode, seen: &Seen) -> Option<String> {
     if node.identified && seen.gid != node.gid {
         return Some(format!("has group {}, not {}", seen.gid, node.gid));
     }
+    if seen.flags != node.flags {
+        return Some(format!("has flags {:#x}, not {:#x}", seen.flags, node.flags));
+    }
     if seen.target != node.target {
         return Some("has another target".into());
     }

@@ -1,6 +1,6 @@
 //! Operations, and what their small numbers stand for.
 
-use uext4::RenameMode;
+use uext4::{Owner, RenameMode};
 
 /// A name in a directory: both modulo what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +129,12 @@ pub(super) fn target(len: u16) -> Vec<u8> {
 }
 
 pub(super) fn rename_mode(how: u8) -> RenameMode {
-    match how % 4 {
+    match how % 6 {
         0 | 1 => RenameMode::Replace,
         2 => RenameMode::NoReplace,
-        _ => RenameMode::Exchange,
+        3 => RenameMode::Exchange,
+        4 => RenameMode::Whiteout(Owner::default()),
+        _ => RenameMode::WhiteoutNoReplace(Owner::default()),
     }
 }
 

@@ -162,3 +162,41 @@ fn statfs_tells_available_blocks_as_the_kernel_does() {
         println!("{shape}: {kernel:?}");
     }
 }
+
+/// Holes in a file on a full volume, by an ordinary user, and what each frees is written again at
+/// once.
+#[test]
+fn holes_that_are_filled_again_by_other_files() {
+    if !have("mke2fs") {
+        return;
+    }
+    for (block, shape) in [(1024, "-b 1024"), (4096, "-b 4096")] {
+        let device = Arc::new(mke2fs(64, &format!("{shape} -J size=4")));
+        let volume = mount(&device);
+        let refused = as_user(|| {
+            let holed = create(&volume, "holed");
+            holed.write_at(0, &vec![1; (STEPS * 3 * block) as usize]).unwrap();
+            holed.sync(false).unwrap();
+            let full = fill(&volume);
+            let root = volume.root().unwrap();
+            let mut refused = 0;
+            for n in 0..STEPS {
+                let punched = holed.allocate(AllocateMode::PunchHole, n * 3 * block, 2 * block);
+                refused += u32::from(punched.is_err());
+                // The directory may need a block that nobody has.
+                let new = new(FileKind::Regular, 0o644);
+                let Ok(inode) = volume.create(&root, format!("{n}").as_bytes(), &new) else {
+                    continue;
+                };
+                let other = volume.open_file(&inode).unwrap();
+                let _ = other.write_at(0, &vec![3; (2 * block) as usize]);
+                let _ = other.flush();
+            }
+            drop(full);
+            refused
+        });
+        assert_eq!(refused, 0, "{shape}");
+        volume.close().unwrap();
+        assert_clean(&device);
+    }
+}

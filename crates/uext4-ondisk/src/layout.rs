@@ -42,6 +42,9 @@ pub struct Layout {
     pub inode_size: u32,
     /// Bytes of extra fields in a new inode (`i_extra_isize`); 0 if inodes have 128 bytes.
     pub new_extra_isize: u16,
+    /// `s_min_extra_isize`, the extra fields that an inode should have if more do not fit; 0 is no
+    /// wish.
+    pub min_extra_isize: u16,
     /// First inode that is not reserved.
     pub first_ino: Ino,
     /// Blocks reserved after the group descriptors for more of them.

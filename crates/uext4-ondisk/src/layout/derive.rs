@@ -68,6 +68,7 @@ impl Layout {
             desc_size: desc_size(sb, &features)?,
             inode_size,
             new_extra_isize: new_extra_isize(sb, inode_size, &features),
+            min_extra_isize: min_extra_isize(sb, inode_size, &features),
             first_ino: Ino(first_ino),
             reserved_gdt_blocks: reserved_gdt(sb, &features),
             groups_per_flex: groups_per_flex(sb, &features)?,
@@ -200,6 +201,14 @@ fn new_extra_isize(sb: &RawSuperblock, inode_size: u32, features: &Features) -> 
     let fits = |size: &u16| *size <= room && size.is_multiple_of(4);
     let known = FULL_EXTRA_SIZE.min(room);
     asked.into_iter().filter(fits).fold(known, u16::max)
+}
+
+fn min_extra_isize(sb: &RawSuperblock, inode_size: u32, features: &Features) -> u16 {
+    let asked = sb.s_min_extra_isize.get();
+    let is_asked = features.ro_compat.contains(RoCompat::EXTRA_ISIZE)
+        && u32::from(asked) <= inode_size.saturating_sub(REV0_INODE_SIZE)
+        && asked.is_multiple_of(4);
+    if is_asked { asked } else { 0 }
 }
 
 fn inode_size(sb: &RawSuperblock, block_size: u32) -> Result<(u32, u32), FormatError> {

@@ -192,8 +192,12 @@ impl Attributes {
             slot.fill(0);
         }
         let mut raw = RawInode::read(slot)?;
-        if fresh || self.extra_isize > raw.i_extra_isize.get() {
+        let former = raw.i_extra_isize.get();
+        if fresh || self.extra_isize > former {
             raw.i_extra_isize.set(self.extra_isize);
+            // Fields that are not known here begin as zero.
+            let added = 128 + usize::from(former)..128 + usize::from(self.extra_isize);
+            slot.get_mut(added).unwrap_or_default().fill(0);
         }
         let huge_file = layout.features.ro_compat.contains(RoCompat::HUGE_FILE);
         raw.i_mode.set(self.mode);
@@ -226,19 +230,40 @@ impl Attributes {
     }
 
     /// Lengthens the extra fields of an inode that an older driver made with short ones, as the
-    /// kernel does when such an inode changes: its times get nanoseconds. An inode with extended
-    /// attributes behind the fields is left alone; the kernel moves those.
+    /// kernel does when such an inode changes: its times get nanoseconds. Extended attributes
+    /// behind the fields have to move first: see [`Attributes::wanted_extra_isize`].
     pub(super) fn lengthen_fields(&mut self, layout: &Layout) {
         let (room, want) = (layout.inode_size.saturating_sub(128), layout.new_extra_isize);
+        if self.extra_isize < want && !self.has_attributes_behind() {
+            let area = vec![0; room.saturating_sub(want.into()) as usize];
+            self.set_extra_isize(want, area);
+        }
+    }
+
+    /// Whether there are extended attributes behind the extra fields.
+    fn has_attributes_behind(&self) -> bool {
         // Without the magic number the bytes are what an older driver left there.
         let header = RawXattrIbodyHeader::from_prefix(&self.xattr_area);
-        let has_attributes = header.is_some_and(|header| header.h_magic.get() == XATTR_MAGIC);
-        if self.extra_isize >= want || has_attributes {
-            return;
-        }
-        self.extra_isize = want;
-        self.xattr_area = vec![0; room.saturating_sub(want.into()) as usize];
-        // The creation time is unknown, and has a field from now on.
+        header.is_some_and(|header| header.h_magic.get() == XATTR_MAGIC)
+    }
+
+    /// How long the extra fields should become, and how long at least if the attributes behind them
+    /// cannot make more room. `None` if they are long enough.
+    pub(crate) fn wanted_extra_isize(&self, layout: &Layout) -> Option<[u16; 2]> {
+        let is_short = self.extra_isize < layout.new_extra_isize;
+        is_short.then_some([layout.new_extra_isize, layout.min_extra_isize])
+    }
+
+    /// Length of the extra fields.
+    pub(crate) fn extra_isize(&self) -> u16 {
+        self.extra_isize
+    }
+
+    /// Makes the extra fields longer, with `area` behind them.
+    pub(crate) fn set_extra_isize(&mut self, extra_isize: u16, area: Vec<u8>) {
+        self.extra_isize = extra_isize;
+        self.xattr_area = area;
+        // The creation time may be unknown, and has a field from now on.
         self.crtime.get_or_insert(Timestamp { secs: 0, nanos: 0 });
     }
 

@@ -140,6 +140,7 @@ impl Vfs {
     /// by the inode's flags; `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_attr(&self, inode: &InodeRef, change: &SetAttr) -> Result<Attr> {
         self.files.context.check_writable()?;
+        self.lengthen_fields(inode)?;
         if change.kill_priv.is_some() {
             self.remove_privs(inode, Privs::Capabilities)?;
         }

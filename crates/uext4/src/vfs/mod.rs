@@ -39,7 +39,7 @@ use crate::sync::{LockRank, Mutex};
 use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::inode::LINK_MAX;
-use uext4_ondisk::{CorruptKind, FileKind, Ino, Place, RoCompat};
+use uext4_ondisk::{CorruptKind, FileKind, Ino, InodeFlags, Place, RoCompat};
 
 /// Operations by inode.
 #[derive(Debug)]
@@ -188,6 +188,7 @@ impl Vfs {
         mode: xattr::Mode,
     ) -> Result<()> {
         self.files.context.check_writable()?;
+        self.lengthen_fields(inode)?;
         let exclusive = inode.lock().write();
         self.files.context.check_not_protected(inode)?;
         if name == set_id::CAPABILITY {
@@ -212,6 +213,24 @@ impl Vfs {
         })?;
         drop(exclusive);
         self.files.syncs.honour_sync_flag(inode)
+    }
+
+    /// Lengthens the extra fields of an inode that an older driver made with shorter ones, before
+    /// its attributes change: extended attributes behind them move. Where they cannot the inode
+    /// stays as it is.
+    fn lengthen_fields(&self, inode: &InodeRef) -> Result<()> {
+        let is_short = |inode: &Inode| {
+            let attributes = inode.attributes();
+            let may_change = !attributes.flags.contains(InodeFlags::IMMUTABLE);
+            may_change && attributes.wanted_extra_isize(inode.space().layout()).is_some()
+        };
+        if !is_short(inode) {
+            return Ok(());
+        }
+        let _exclusive = inode.lock().write();
+        // Without a block for them, or with damaged ones, the attributes stay where they are.
+        let Ok(Some(change)) = xattr::AttributeChange::plan_fields(inode) else { return Ok(()) };
+        self.files.context.space.journal().run(change.credits(), |handle| change.apply(handle))
     }
 
     fn check_name(name: &[u8]) -> Result<()> {

@@ -42,6 +42,8 @@ pub struct AttributeEdit<'e> {
 pub struct AttributeChange<'a> {
     inode: &'a Inode,
     area: Option<Vec<u8>>,
+    /// Longer extra fields, with `area` behind them.
+    extra_isize: Option<u16>,
     block: BlockChange,
     _fields: FieldsHeld<'a>,
     /// The inode's table block, and the bitmap of a block that may be freed.
@@ -80,48 +82,46 @@ impl<'a> AttributeChange<'a> {
     /// # Errors
     /// The errors of [`AttributeChange::plan`].
     pub fn plan_all(inode: &'a Inode, edits: &[AttributeEdit<'_>]) -> Result<Self> {
-        let space = inode.space();
-        let block_size = space.layout().block_size as usize;
         let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(inode)?;
-        let before = {
-            // No other thread changes attributes, because the caller holds the lock of the content.
-            let bytes = buffer.as_ref().map(|buffer| buffer.read());
-            Stored::parse(&area, bytes.as_ref().map(|bytes| &bytes[..]), block_size)
-                .map_err(|kind| kind.at(Place::Inode(inode.ino())))?
-        };
+        let before = parse(inode, &area, buffer.as_ref())?;
         let mut after = before.clone();
         for edit in edits {
             apply_edit(&mut after, inode, edit)?;
         }
-        // The old attributes may not fit again, because values of a damaged list may share bytes.
-        let damaged = |error: Error| match error.kind() {
-            ErrorKind::Internal => {
-                let kind = CorruptKind::Rule { what: "extended attributes", why: "overlap" };
-                kind.at(Place::Inode(inode.ino())).into()
-            }
-            _ => error,
-        };
-        let new_area = match after.inode == before.inode {
-            true => None,
-            false => Some(after.write_area(area.len()).map_err(damaged)?),
-        };
-        let allocation = || space.allocate(inode.goal(), 1);
-        let block = match buffer {
-            _ if after.block == before.block => BlockChange::Keep,
-            None => {
-                BlockChange::New(after.write_block(block_size).map_err(damaged)?, allocation()?)
-            }
-            Some(buffer) if after.block.is_empty() => BlockChange::Drop(buffer),
-            Some(buffer) => {
-                let shared = reference_count(&buffer)? > 1;
-                let allocation = if shared { Some(allocation()?) } else { None };
-                let image = after.write_block(block_size).map_err(damaged)?;
-                BlockChange::Rewrite(image, buffer, allocation)
-            }
-        };
+        let (new_area, block) = plan_places(inode, &before, &after, buffer, area.len())?;
         Self::with_pins(inode, new_area, block, fields)
+    }
+
+    /// Plans to lengthen the extra fields of an inode. The attributes behind them move: in the
+    /// inode, or to its block. `None` if they are long enough, or cannot become longer.
+    ///
+    /// # Errors
+    /// Those of [`AttributeChange::plan_all`].
+    pub fn plan_fields(inode: &'a Inode) -> Result<Option<Self>> {
+        let fields = inode.hold_fields();
+        let layout = inode.space().layout();
+        let (area, now, wanted) = {
+            let attributes = inode.attributes();
+            let Some(wanted) = attributes.wanted_extra_isize(layout) else { return Ok(None) };
+            (attributes.xattr_area.clone(), attributes.extra_isize(), wanted)
+        };
+        let buffer = block_of(inode)?;
+        let before = parse(inode, &area, buffer.as_ref())?;
+        for extra_isize in wanted.into_iter().filter(|wanted| *wanted > now) {
+            let len = area.len().saturating_sub(usize::from(extra_isize - now));
+            let mut after = before.clone();
+            if !after.shorten_area(len) {
+                continue;
+            }
+            let (_, block) = plan_places(inode, &before, &after, buffer, len)?;
+            let area = Some(after.write_area(len)?);
+            let mut change = Self::with_pins(inode, area, block, fields)?;
+            change.extra_isize = Some(extra_isize);
+            return Ok(Some(change));
+        }
+        Ok(None)
     }
 
     /// Plans to free the attribute block of an inode that is deleted, or to drop the reference to
@@ -145,7 +145,7 @@ impl<'a> AttributeChange<'a> {
         if let BlockChange::Drop(buffer) = &block {
             pins.extend(inode.space().pin_run(buffer.block(), 1)?);
         }
-        Ok(Self { inode, area, block, _fields: fields, _pins: pins })
+        Ok(Self { inode, area, extra_isize: None, block, _fields: fields, _pins: pins })
     }
 
     /// Credits of [`AttributeChange::apply`], the inode included.
@@ -198,8 +198,10 @@ impl<'a> AttributeChange<'a> {
         };
         let area = self.area;
         self.inode.update(handle, |attributes| {
-            if let Some(area) = area {
-                attributes.xattr_area = area;
+            match (area, self.extra_isize) {
+                (Some(area), Some(extra_isize)) => attributes.set_extra_isize(extra_isize, area),
+                (Some(area), None) => attributes.xattr_area = area,
+                (None, _) => {}
             }
             if let Some(block) = file_acl {
                 attributes.file_acl = block.get();
@@ -207,6 +209,53 @@ impl<'a> AttributeChange<'a> {
             attributes.add_blocks(self.inode.space().layout(), added);
         })
     }
+}
+
+/// The attributes of an inode. No other thread changes them, because the caller holds the lock of
+/// the content.
+fn parse(inode: &Inode, area: &[u8], buffer: Option<&Arc<Buffer>>) -> Result<Stored> {
+    let block_size = inode.space().layout().block_size as usize;
+    let bytes = buffer.map(|buffer| buffer.read());
+    let stored = Stored::parse(area, bytes.as_ref().map(|bytes| &bytes[..]), block_size);
+    Ok(stored.map_err(|kind| kind.at(Place::Inode(inode.ino())))?)
+}
+
+/// The new bytes behind the extra fields, `len` of them, if the attributes there change, and the
+/// change of the block.
+fn plan_places(
+    inode: &Inode,
+    before: &Stored,
+    after: &Stored,
+    buffer: Option<Arc<Buffer>>,
+    len: usize,
+) -> Result<(Option<Vec<u8>>, BlockChange)> {
+    let space = inode.space();
+    let block_size = space.layout().block_size as usize;
+    // The old attributes may not fit again, because values of a damaged list may share bytes.
+    let damaged = |error: Error| match error.kind() {
+        ErrorKind::Internal => {
+            let kind = CorruptKind::Rule { what: "extended attributes", why: "overlap" };
+            kind.at(Place::Inode(inode.ino())).into()
+        }
+        _ => error,
+    };
+    let new_area = match after.inode == before.inode {
+        true => None,
+        false => Some(after.write_area(len).map_err(damaged)?),
+    };
+    let allocation = || space.allocate(inode.goal(), 1);
+    let block = match buffer {
+        _ if after.block == before.block => BlockChange::Keep,
+        None => BlockChange::New(after.write_block(block_size).map_err(damaged)?, allocation()?),
+        Some(buffer) if after.block.is_empty() => BlockChange::Drop(buffer),
+        Some(buffer) => {
+            let shared = reference_count(&buffer)? > 1;
+            let allocation = if shared { Some(allocation()?) } else { None };
+            let image = after.write_block(block_size).map_err(damaged)?;
+            BlockChange::Rewrite(image, buffer, allocation)
+        }
+    };
+    Ok((new_area, block))
 }
 
 /// One edit on the lists.

@@ -91,6 +91,30 @@ impl Stored {
         Ok(())
     }
 
+    /// Leaves `len` bytes behind the extra fields of the inode, and moves attributes that do not
+    /// fit to the block. False, and the lists are of no use, if the block has no room for them.
+    pub(super) fn shorten_area(&mut self, len: usize) -> bool {
+        let Some(room) = len.checked_sub(IBODY_HEADER_SIZE) else { return false };
+        self.inode_room = Some(room);
+        while space_needed(&self.inode) > room {
+            let excess = space_needed(&self.inode) - room;
+            // The smallest one that is large enough, else the largest.
+            let sizes = || self.inode.iter().map(space_of).enumerate();
+            let enough = sizes().filter(|(_, size)| *size >= excess).min_by_key(|(_, size)| *size);
+            let chosen = enough.or_else(|| sizes().max_by_key(|(_, size)| *size));
+            let Some((at, _)) = chosen else { return false };
+            let moved = self.inode.remove(at);
+            if moved.value.is_none() {
+                return false;
+            }
+            self.block = with(&self.block, moved);
+            if space_needed(&self.block) > self.block_room {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Removes an attribute.
     pub(super) fn remove(&mut self, key: Key<'_>) -> Result<()> {
         if self.find(key).is_none() {
@@ -151,11 +175,13 @@ fn with(list: &[Attribute], new: Attribute) -> Vec<Attribute> {
 }
 
 fn space_needed(list: &[Attribute]) -> usize {
-    let one = |attribute: &Attribute| {
-        let value = attribute.value.as_ref().map_or(0, Vec::len);
-        xattr::entry_len(attribute.name.len()) + xattr::value_len(value)
-    };
-    list.iter().map(one).sum::<usize>() + 4
+    list.iter().map(space_of).sum::<usize>() + 4
+}
+
+/// Bytes of an attribute's entry and value.
+fn space_of(attribute: &Attribute) -> usize {
+    let value = attribute.value.as_ref().map_or(0, Vec::len);
+    xattr::entry_len(attribute.name.len()) + xattr::value_len(value)
 }
 
 fn borrowed<'l>(list: &'l [Attribute]) -> Result<Vec<Xattr<'l>>> {
@@ -235,6 +261,26 @@ mod tests {
         let mut none = Stored::parse(&[], None, BLOCK).unwrap();
         none.set(key("a"), b"x", Mode::Any).unwrap();
         assert_eq!((none.inode.len(), none.block.len()), (0, 1));
+    }
+
+    #[test]
+    fn attributes_make_room_for_longer_fields() {
+        let mut stored = empty();
+        for name in ["a", "b", "c"] {
+            stored.set(key(name), b"1234", Mode::Any).unwrap();
+        }
+        // Header 4, entries 3 * 24, end 4: 80 bytes of 96.
+        let mut same = stored.clone();
+        assert!(same.shorten_area(80));
+        assert_eq!((same.inode.len(), same.block.len()), (3, 0));
+        assert!(stored.shorten_area(52));
+        assert_eq!((stored.inode.len(), stored.block.len()), (1, 2));
+        assert_eq!(stored.write_area(52).unwrap().len(), 52);
+        stored.set(key("large"), &[1; 800], Mode::Any).unwrap();
+        assert!(stored.clone().shorten_area(8));
+        let full = stored.block_room - space_needed(&stored.block) - 20;
+        stored.set(key("full"), &vec![1; full], Mode::Any).unwrap();
+        assert!(!stored.shorten_area(8));
     }
 
     #[test]

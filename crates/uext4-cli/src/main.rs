@@ -16,6 +16,7 @@ mod figures;
 #[cfg(test)]
 mod generated;
 mod heap;
+mod helper;
 mod host;
 mod image;
 mod image_path;
@@ -84,6 +85,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     let mut words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(status) = helper::run(&words) {
+        return status;
+    }
     if mount::is_helper_call(words.get(1..).unwrap_or_default()) {
         words.insert(1, "mount".into());
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use uext4::config::{ABLATION, OPTIONS};
-use uext4_options::help as rows;
 #[cfg(test)]
 use uext4_options::markdown;
+use uext4_options::{help as rows, knows};
 
 /// What `uext4 mount --help` says of them.
 pub(crate) fn help() -> String {
@@ -17,6 +17,14 @@ pub(crate) fn help() -> String {
     let _ = write!(text, "\nFor comparison alone, because each makes something worse:\n");
     text.push_str(&rows(ABLATION));
     text
+}
+
+/// Whether a table has the name of a word of `-o`.
+pub(crate) fn is_known(word: &str) -> bool {
+    knows(OPTIONS, word)
+        || knows(ABLATION, word)
+        || knows(uext4_device::MOUNT_OPTIONS, word)
+        || knows(uext4_fuse::MOUNT_OPTIONS, word)
 }
 
 /// The tables of docs/mount.md.
@@ -44,6 +52,14 @@ fn document() -> String {
 mod tests {
     use super::*;
     use crate::generated;
+
+    #[test]
+    fn words_of_every_table_are_known() {
+        for word in ["commit=5", "threads=2", "io=auto", "mb_free=global", "x-anything", "ro"] {
+            assert!(is_known(word), "{word}");
+        }
+        assert!(!is_known("frobnicate") && !is_known("commits=5") && !is_known(""));
+    }
 
     #[test]
     fn the_document_has_the_tables_of_the_options() {

@@ -240,6 +240,18 @@ pub fn detach(dir: &Path, how: Detach) -> io::Result<()> {
     Err(error)
 }
 
+/// Unmounts `dir` (an absolute path) by force: requests in flight fail, and a mount in use leaves
+/// the name space now.
+///
+/// # Errors
+/// Not root, or not mounted.
+pub fn force(dir: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE) {
+        Err(Errno::BUSY) => detach(dir, Detach::Lazy),
+        other => Ok(other?),
+    }
+}
+
 /// Ends the connection of a mount at once: every request in flight fails, the server's reads end.
 ///
 /// For a daemon that is told a second time to stop while programs still use the mount.

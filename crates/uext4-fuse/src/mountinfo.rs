@@ -16,6 +16,8 @@ pub struct MountPoint {
     pub device: (u32, u32),
     /// Where it is mounted.
     pub dir: PathBuf,
+    /// What it is mounted with here, such as `rw,nosuid,nodev`.
+    pub flags: String,
     /// Whether nothing can be changed through it.
     pub read_only: bool,
     /// Type, such as `fuse.uext4`.
@@ -70,7 +72,8 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut fields = line.split(|b| *b == b' ');
     let device = fields.nth(2)?;
     let dir = fields.nth(1)?;
-    let read_only = fields.next()?.split(|b| *b == b',').any(|option| option == b"ro");
+    let flags = String::from_utf8_lossy(fields.next()?).into_owned();
+    let read_only = flags.split(',').any(|flag| flag == "ro");
     let mut tail = fields.skip_while(|field| *field != b"-").skip(1);
     let fs_type = tail.next()?;
     let source = tail.next()?;
@@ -79,6 +82,7 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
         dir: PathBuf::from(OsString::from_vec(unescape(dir))),
+        flags,
         read_only,
         fs_type: String::from_utf8_lossy(fs_type).into_owned(),
         source: OsString::from_vec(unescape(source)),
@@ -137,7 +141,7 @@ mod tests {
         assert_eq!(mount.device, (0, 52));
         assert_eq!(mount.dir, Path::new("/mnt/a b"));
         assert_eq!(mount.fs_type, FS_TYPE);
-        assert!(!mount.read_only);
+        assert!(!mount.read_only && mount.flags == "rw,nosuid");
         assert_eq!(mount.source, OsString::from(r"/img\x"));
         assert!(mount.has_option("fd=3") && !mount.has_option("nosuid"));
     }

@@ -135,6 +135,13 @@ pub fn apply<T>(rows: &[Row<T>], settings: &mut T, word: &str) -> Result<bool, O
     refusal.map_or(Ok(false), |why| Err(OptionError::new(word, why)))
 }
 
+/// Whether the name of a word of `-o` is in a table, whatever its value.
+#[must_use]
+pub fn knows<T>(rows: &[Row<T>], word: &str) -> bool {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    rows.iter().flat_map(|row| row.options).any(|choice| choice.has(name))
+}
+
 impl<T> Choice<T> {
     fn has(&self, name: &str) -> bool {
         self.names.iter().any(|own| match own.strip_suffix("...") {
@@ -253,6 +260,7 @@ mod tests {
         }
         assert_eq!(check("x-anything=1"), Ok((true, Settings::default())));
         assert_eq!(check("other"), Ok((false, Settings::default())));
+        assert!(knows(ROWS, "x-anything") && knows(ROWS, "on=1") && !knows(ROWS, "other"));
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! mount: the daemon then serves them to the end); a second one cuts the connection. Either way
 //! the volume is closed cleanly before the process ends.
 //!
-//! mount(8): `mount -t fuse.uext4 IMAGE DIR` and lines of fstab(5) come as `uext4 IMAGE DIR -o
-//! OPTIONS`, by way of mount.fuse(8); a remount too.
+//! mount(8): `mount -t fuse.uext4 IMAGE DIR` and lines of fstab(5) come as `mount.fuse.uext4` (see
+//! [`crate::helper`]) or, by way of mount.fuse(8), as `uext4 IMAGE DIR -o OPTIONS`; a remount too.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -85,7 +85,25 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     check_place(&args.dir).at("mount", args.dir.display())?;
-    if args.foreground || args.detached { serve(&args, options) } else { start_daemon() }
+    if args.foreground || args.detached { serve(&args, options) } else { start_daemon(&args) }
+}
+
+impl Args {
+    /// What a helper of mount(8) is asked for.
+    pub(crate) fn new(options: Vec<String>, image: OsString, dir: PathBuf) -> Self {
+        Self { options, read_only: false, foreground: false, detached: false, image, dir }
+    }
+}
+
+/// Refuses what [`run`] would refuse for its options.
+pub(crate) fn check(args: &Args) -> Result<()> {
+    parse_options(args).map(drop)
+}
+
+/// The options without words that are in no table.
+pub(crate) fn without_unknown(lists: &[String]) -> Vec<String> {
+    let words = lists.iter().flat_map(|list| list.split(','));
+    words.filter(|word| mount_options::is_known(word)).map(str::to_owned).collect()
 }
 
 impl Options {
@@ -204,10 +222,7 @@ fn is_another(image: &OsStr, source: &OsStr) -> bool {
 }
 
 /// Starts the daemon and waits until its mount answers or it has failed.
-fn start_daemon() -> Result<()> {
-    // The flag goes behind the verb: at the end it could follow a `--`.
-    let words: Vec<OsString> = env::args_os().skip(1).collect();
-    let verb_words = usize::from(!is_helper_call(&words));
+fn start_daemon(args: &Args) -> Result<()> {
     let mut command = Command::new("/proc/self/exe");
     for (name, value) in allocator_settings() {
         if env::var_os(name).is_none() {
@@ -216,8 +231,10 @@ fn start_daemon() -> Result<()> {
     }
     let mut child = command
         .arg0("uext4")
-        .args(["mount", "--detached"])
-        .args(&words[verb_words..])
+        .args(["mount", "--detached", "-o", &args.options.join(",")])
+        .args(args.read_only.then_some("--read-only"))
+        .arg("--")
+        .args([&args.image, args.dir.as_os_str()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -28,7 +28,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use uext4_fuse::attach::{self, Detach};
-use uext4_fuse::{PID_XATTR, mountinfo};
+use uext4_fuse::mountinfo::{self, MountPoint};
+use uext4_fuse::{FuseOptions, PID_XATTR};
 use uext4_ondisk::Incompat;
 
 use crate::failure::{At, Failure, Outcome, Result, Why, say};
@@ -45,12 +46,25 @@ pub(crate) struct Args {
     /// Take the mount out of sight now, even if programs use it, and do not wait
     #[arg(short, long)]
     lazy: bool,
+    /// Cut the connection, so that programs that use the mount get errors, and do not wait
+    #[arg(short, long)]
+    force: bool,
+    /// Where the mount is busy, make it read-only
+    #[arg(short, long)]
+    read_only: bool,
     /// The process that does it
     #[arg(long, hide = true)]
     detached: bool,
     /// Directory it is mounted on
     #[arg(required = true)]
     dirs: Vec<PathBuf>,
+}
+
+impl Args {
+    /// What a helper of umount(8) is asked for.
+    pub(crate) fn new(dir: PathBuf, lazy: bool, force: bool, read_only: bool) -> Self {
+        Self { lazy, force, read_only, detached: false, dirs: vec![dir] }
+    }
 }
 
 /// How long the command waits in silence.
@@ -65,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut outcome = Outcome::default();
     // One for all directories: a signal between two of them counts.
     let signal = Arc::new(AtomicUsize::new(0));
-    if !args.detached && !args.lazy {
+    if !args.detached && !args.lazy && !args.force {
         for number in [SIGINT, SIGTERM] {
             signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)
                 .at("umount", "signals")?;
@@ -100,12 +114,16 @@ fn unmount(
             None => return Err(Why::new("not mounted")),
         },
     };
+    if args.force {
+        attach::force(&dir)?;
+        return Ok(None);
+    }
     if args.lazy {
         attach::detach(&dir, Detach::Lazy)?;
         return Ok(None);
     }
     if !args.detached {
-        return unmount_elsewhere(&dir, &mount.source, signal);
+        return unmount_elsewhere(args, &dir, &mount.source, signal);
     }
     let daemon = daemon_of(&dir);
     // The kernel hands its dirty pages over: what can be lost is all with the daemon then.
@@ -114,7 +132,14 @@ fn unmount(
     // What could not be written is told to us here, and to nobody when the daemon closes.
     let synced = handed_over.and_then(|dir| dir.sync_all());
     let synced = synced.map_err(|error| NotSynced { error, is_unsynced });
-    attach::detach(&dir, Detach::WhenIdle)?;
+    match attach::detach(&dir, Detach::WhenIdle) {
+        Err(error) if args.read_only && error.raw_os_error() == Some(libc::EBUSY) => {
+            attach::remount(&dir, &read_only(&mount))?;
+            say(&format!("umount: {}: busy: made read-only", dir.display()));
+            return Ok(None);
+        }
+        other => other?,
+    }
     match daemon {
         Some(daemon) => {
             wait_for_process(&daemon)?;
@@ -127,15 +152,28 @@ fn unmount(
     Ok(None)
 }
 
+/// The flags of a mount, and read-only.
+fn read_only(mount: &MountPoint) -> FuseOptions {
+    let mut options = FuseOptions { suid: true, dev: true, ..FuseOptions::default() };
+    for word in mount.flags.split(',') {
+        // Other flags are no concern of a remount.
+        let _ = options.parse(word);
+    }
+    FuseOptions { read_only: true, ..options }
+}
+
 /// Has another process unmount `dir`, and waits for it.
 fn unmount_elsewhere(
+    args: &Args,
     dir: &Path,
     source: &OsStr,
     signal: &AtomicUsize,
 ) -> std::result::Result<Option<Failure>, Why> {
     let child = Command::new("/proc/self/exe")
         .arg0("uext4")
-        .args(["umount", "--detached", "--"])
+        .args(["umount", "--detached"])
+        .args(args.read_only.then_some("--read-only"))
+        .arg("--")
         .arg(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -164,14 +202,14 @@ fn unmount_elsewhere(
     }
     drop(progress);
     let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines().for_each(|line| say(line.strip_prefix("uext4: ").unwrap_or(line)));
     if output.status.success() {
         return Ok(None);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
     if said.is_empty() {
         return Err(Why::new(format!("ended early ({})", output.status)));
     }
-    said.lines().for_each(|line| say(line.strip_prefix("uext4: ").unwrap_or(line)));
     Ok(Some(Failure::Reported))
 }
 

@@ -1,0 +1,204 @@
+//! `uext4 mount` within a system: called by mount(8) and umount(8).
+//!
+//! Fault model: an umount(8) that returns before the image is closed; words of mount(8) that are
+//! misread; a failure without the exit status of a failure. Not covered: systemd itself, which is
+//! not there in a test; users who are named in fstab(5).
+
+#[macro_use]
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use common::{Scratch, UEXT4, assert_clean, is_mounted, is_root, wait_until};
+
+/// The command under another name.
+fn called(name: &str) -> Command {
+    let mut command = Command::new(UEXT4);
+    command.arg0(name).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+/// Ends what a failed test has left mounted.
+struct Guard(PathBuf);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if is_mounted(&self.0) {
+            let _ = Command::new(UEXT4).args(["umount", "-l"]).arg(&self.0).output();
+        }
+    }
+}
+
+/// mount(8) and umount(8) of root with the links in /sbin, which a mount namespace of its own has
+/// alone. The proof is the lock of the image, tried right after umount(8).
+#[test]
+fn mount_and_umount_8_call_their_helpers() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 32);
+    if !is_root() {
+        skip!("not root");
+    }
+    let links = scratch.path("links");
+    fs::create_dir_all(&links).unwrap();
+    fs::create_dir(&dir).unwrap();
+    for name in ["mount.fuse.uext4", "mount.uext4", "umount.fuse.uext4", "umount.uext4"] {
+        symlink(UEXT4, links.join(name)).unwrap();
+    }
+    let within = |script: &str| {
+        let overlay = "mount -t overlay overlay -o lowerdir=$PWD/links:$(readlink -f /sbin) /sbin";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-ec", &format!("{overlay} || exit 77; {script}")]);
+        command.current_dir(scratch.dir.path()).env("PATH", "/bin:/usr/bin").output().unwrap()
+    };
+    if within(":").status.code() == Some(77) {
+        skip!("no overlay over /sbin");
+    }
+    for kind in ["fuse.uext4", "uext4"] {
+        // Without its helper umount(8) is faster than the daemon, most of the time.
+        let script = format!(
+            "mount -t {kind} -o noatime image mnt
+            grep -q \"$PWD/mnt .*noatime.* fuse.uext4 $PWD/image\" /proc/self/mountinfo
+            dd if=/dev/urandom of=mnt/{kind} bs=1M count=8 2>/dev/null
+            umount mnt
+            flock -n image true"
+        );
+        let output = within(&script);
+        assert!(output.status.success(), "{kind}: {output:?}");
+        assert_clean(&image);
+    }
+    let output = within("mount -t uext4 -o frobnicate image mnt");
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(32) && said.contains("'frobnicate'"), "{output:?}");
+    // A busy mount is refused; -l takes it away.
+    let output = within(
+        "mount -t uext4 image mnt; cd mnt; ! umount ../mnt; umount -l ../mnt; cd ..
+        flock -w 20 image true",
+    );
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("resource busy"), "{output:?}");
+    let listed = succeed(Command::new(UEXT4).arg("ls").arg(common::at(&image, "/")));
+    assert_eq!(text(&listed.stdout), "fuse.uext4\nlost+found\nuext4\n");
+    assert_clean(&image);
+}
+
+#[test]
+fn helpers_heed_their_switches() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    fs::create_dir(&dir).unwrap();
+    let _guard = Guard(dir.clone());
+    let mount = |switches: &[&str]| {
+        called("/sbin/mount.uext4").args([&image, &dir]).args(switches).output().unwrap()
+    };
+    // Checked and not mounted.
+    assert!(mount(&["-f", "-o", "rw"]).status.success());
+    assert_eq!(mount(&["-f", "-o", "commit=soon"]).status.code(), Some(32));
+    assert_eq!(mount(&["-o", "frobnicate"]).status.code(), Some(32));
+    assert_eq!(mount(&["--frobnicate"]).status.code(), Some(1));
+    assert!(!is_mounted(&dir));
+    // Unknown words are left out, bad values are not.
+    assert_eq!(mount(&["-s", "-o", "frobnicate,commit=soon"]).status.code(), Some(32));
+    let output = mount(&["-nsv", "-o", "frobnicate,noatime", "-t", "uext4"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains(" mounted on "), "{output:?}");
+    assert!(is_mounted(&dir));
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == dir.to_str()).unwrap();
+    assert!(line.contains("noatime"), "{line}");
+    assert!(!mount(&[]).status.success(), "an image is mounted once");
+    succeed(called("umount.uext4").arg(&dir).arg("-nv"));
+    assert!(File::open(&image).unwrap().try_lock().is_ok(), "closed when the helper returns");
+    assert_eq!(called("umount.fuse.uext4").arg(&dir).output().unwrap().status.code(), Some(32));
+    assert_clean(&image);
+}
+
+/// `-r` leaves a busy mount read-only, `-f` ends it under its users.
+#[test]
+fn a_busy_mount_becomes_read_only_or_is_cut_off() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    if !is_root() {
+        skip!("not root");
+    }
+    fs::create_dir(&dir).unwrap();
+    let _guard = Guard(dir.clone());
+    succeed(called("mount.uext4").args([&image, &dir]).args(["-o", "noexec,dev"]));
+    fs::write(dir.join("file"), b"kept").unwrap();
+    let reader = File::open(dir.join("file")).unwrap();
+    let output = succeed(called("umount.uext4").arg(&dir).arg("-r"));
+    assert!(text(&output.stderr).contains("busy: made read-only"), "{output:?}");
+    let error = fs::write(dir.join("more"), b"x").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == dir.to_str()).unwrap();
+    let flags = line.split(' ').nth(5).unwrap();
+    assert!(flags.contains("noexec") && flags.contains("nosuid"), "{line}");
+    assert!(!flags.contains("nodev"), "{line}");
+    succeed(called("umount.uext4").arg(&dir).arg("-f"));
+    assert!(!is_mounted(&dir));
+    assert!(reader.metadata().is_err(), "the connection is cut");
+    wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+    assert_clean(&image);
+}
+
+/// A process that keeps a mount namespace.
+struct Namespace(Child);
+
+impl Namespace {
+    fn new() -> Option<Self> {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", "echo ready; exec sleep 600"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+        (line == "ready\n").then_some(Self(child))
+    }
+
+    fn has(&self, dir: &Path) -> bool {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.0.id())).unwrap();
+        table.lines().any(|line| line.split(' ').nth(4) == dir.to_str())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn helpers_work_in_another_namespace() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    if !is_root() {
+        skip!("not root");
+    }
+    let Some(other) = Namespace::new() else { skip!("no unshare -m") };
+    fs::create_dir(&dir).unwrap();
+    let pid = other.0.id().to_string();
+    succeed(called("mount.uext4").args([&image, &dir]).args(["-N", &pid]));
+    assert!(other.has(&dir) && !is_mounted(&dir));
+    let name = format!("/proc/{pid}/ns/mnt");
+    succeed(called("umount.uext4").arg(&dir).args(["-N", &name]));
+    assert!(!other.has(&dir));
+    assert!(File::open(&image).unwrap().try_lock().is_ok());
+    let refused = called("umount.uext4").arg(&dir).args(["-N", "/nowhere"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(32));
+    assert!(text(&refused.stderr).contains("/nowhere: No such file"), "{refused:?}");
+}

@@ -7,14 +7,15 @@
 #[macro_use]
 mod common;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use common::{Scratch, UEXT4, assert_clean, is_mounted, is_root, wait_until};
+use common::{Mounted, Scratch, UEXT4, assert_clean, is_mounted, is_root, run_fails, wait_until};
 
 /// The command under another name.
 fn called(name: &str) -> Command {
@@ -153,6 +154,72 @@ fn a_busy_mount_becomes_read_only_or_is_cut_off() {
     assert!(!is_mounted(&dir));
     assert!(reader.metadata().is_err(), "the connection is cut");
     wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+    assert_clean(&image);
+}
+
+/// Words of the kernel's ext4 in an fstab(5): what means something does it, what means nothing is
+/// taken, and what would be missed is refused in one line.
+#[test]
+fn words_of_ext4_are_heeded_taken_or_refused() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    let size = |mount: &Mounted| rustix::fs::statvfs(&mount.dir).unwrap().f_blocks;
+    let group = |path: &Path| path.metadata().unwrap().gid();
+    let plain = Mounted::new(&image, &dir, "lazytime,init_itable=5,iversion,user_xattr,bsddf");
+    let (blocks, dirs) = (size(&plain), plain.path("dir"));
+    fs::create_dir(&dirs).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(&dirs, None, Some(4711)).unwrap();
+        fs::write(dirs.join("own"), b"").unwrap();
+        assert_eq!(group(&dirs.join("own")), 0);
+    }
+    plain.end();
+    let mount = Mounted::new(&image, &dir, "minixdf,grpid");
+    assert!(size(&mount) > blocks);
+    assert_eq!(size(&mount) * 1024, 16 << 20, "all blocks of 1 KiB");
+    if is_root() {
+        fs::write(dirs.join("file"), b"").unwrap();
+        fs::create_dir(dirs.join("below")).unwrap();
+        symlink("file", dirs.join("link")).unwrap();
+        assert_eq!((group(&dirs.join("file")), group(&dirs.join("below"))), (4711, 4711));
+        assert_eq!(dirs.join("link").symlink_metadata().unwrap().gid(), 4711);
+        assert_eq!(dirs.join("below").metadata().unwrap().mode() & 0o2000, 0);
+    }
+    mount.end();
+    for (word, why) in [
+        ("usrquota", "quota is not kept here"),
+        ("resuid=5", "tune2fs -u"),
+        ("sb=8193", "only the first superblock is read"),
+        ("data_err=abort", "one of ignore"),
+        ("noatme", "unknown; did you mean 'noatime'?"),
+        ("frobnicate", "mount option 'frobnicate': unknown"),
+    ] {
+        let args = ["mount".as_ref(), "-o".as_ref(), OsStr::new(word), image.as_os_str()];
+        run_fails(args.into_iter().chain([dir.as_os_str()]), why);
+    }
+    assert_clean(&image);
+}
+
+/// `noload` with a log to replay: as the kernel's ext4 only read-only, and said in one line.
+#[test]
+fn a_log_is_left_alone_only_where_nothing_is_written() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    let mount = Mounted::new(&image, &dir, "");
+    fs::create_dir(mount.path("dir")).unwrap();
+    File::open(&mount.dir).unwrap().sync_all().unwrap();
+    let daemon = rustix::process::Pid::from_raw(mount.daemon()).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();
+    wait_until("lock free", || File::open(&image).unwrap().try_lock().is_ok());
+    mount.end();
+    let args = ["mount".as_ref(), "-o".as_ref(), OsStr::new("noload"), image.as_os_str()];
+    run_fails(args.into_iter().chain([dir.as_os_str()]), "recovery");
+    let mount = Mounted::new(&image, &dir, "noload,ro");
+    assert!(!mount.path("dir").exists(), "it is in the log alone");
+    mount.end();
+    let mount = Mounted::new(&image, &dir, "");
+    assert!(mount.path("dir").exists());
+    mount.end();
     assert_clean(&image);
 }
 

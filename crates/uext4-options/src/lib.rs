@@ -53,6 +53,8 @@ pub enum Value<T: 'static> {
     Text(&'static str, Take<T>),
     /// Anything: the word is for others, and ignored.
     Ignored,
+    /// Anything: the word is refused, for this reason.
+    Refused(&'static str),
 }
 
 /// A word without a value.
@@ -84,6 +86,12 @@ pub const fn text<T>(
 #[must_use]
 pub const fn ignored<T>(names: &'static [&'static str]) -> Choice<T> {
     Choice { names, value: Value::Ignored }
+}
+
+/// Words that are refused, with the reason in a few words.
+#[must_use]
+pub const fn refused<T>(names: &'static [&'static str], why: &'static str) -> Choice<T> {
+    Choice { names, value: Value::Refused(why) }
 }
 
 /// A word of `-o` that is unknown or has a bad value.
@@ -142,6 +150,12 @@ pub fn knows<T>(rows: &[Row<T>], word: &str) -> bool {
     rows.iter().flat_map(|row| row.options).any(|choice| choice.has(name))
 }
 
+/// The names of a table that stand for themselves alone.
+pub fn names<T>(rows: &[Row<T>]) -> impl Iterator<Item = &'static str> {
+    let names = rows.iter().flat_map(|row| row.options).flat_map(|choice| choice.names);
+    names.copied().filter(|name| !name.ends_with("..."))
+}
+
 impl<T> Choice<T> {
     fn has(&self, name: &str) -> bool {
         self.names.iter().any(|own| match own.strip_suffix("...") {
@@ -155,6 +169,7 @@ impl<T> Value<T> {
     fn take(&self, settings: &mut T, value: Option<&str>) -> Result<(), String> {
         match (self, value) {
             (Value::Ignored, _) => Ok(()),
+            (Value::Refused(why), _) => Err((*why).to_owned()),
             (Value::None(set), None) => {
                 set(settings);
                 Ok(())
@@ -244,6 +259,7 @@ mod tests {
             more: "Much of it.",
         },
         Row { options: &[ignored(&["x-..."])], default: "", help: "for others", more: "" },
+        Row { options: &[refused(&["quota"], "not here")], default: "", help: "", more: "" },
     ];
 
     fn check(word: &str) -> Result<(bool, Settings), String> {
@@ -270,6 +286,8 @@ mod tests {
             ("commit=x", "not a number of seconds"),
             ("power=2", "0 or 1"),
             ("on=1", "takes no value"),
+            ("quota", "not here"),
+            ("quota=1", "not here"),
         ] {
             assert_eq!(check(word), Err(format!("mount option '{word}': {why}")));
         }
@@ -284,6 +302,12 @@ mod tests {
         for value in ["", "-1", "+1", "1s", "1.5"] {
             assert_eq!(whole(value, 0..=9, ""), Err("not a number".to_owned()), "{value}");
         }
+    }
+
+    #[test]
+    fn names_are_listed() {
+        let names: Vec<&str> = names(ROWS).collect();
+        assert_eq!(names, ["commit", "power", "power", "on", "quota"]);
     }
 
     #[test]

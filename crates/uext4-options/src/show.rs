@@ -19,7 +19,7 @@ impl<T> Row<T> {
 impl<T> Choice<T> {
     fn forms(&self) -> Vec<String> {
         let value = match &self.value {
-            Value::None(_) | Value::Ignored => String::new(),
+            Value::None(_) | Value::Ignored | Value::Refused(_) => String::new(),
             Value::Text(shown, _) => format!("={shown}"),
             Value::OneOf(values) => {
                 let words: Vec<&str> = values.iter().map(|(word, _)| *word).collect();

@@ -2,6 +2,7 @@
 
 mod ablation;
 mod alloc;
+mod ext4_words;
 mod mode;
 mod table;
 
@@ -9,6 +10,7 @@ pub use ablation::{
     CheckpointMode, CreditMode, DaxOverwrite, DioCompletion, FsyncBatch, JoinMode, WritebackMode,
 };
 pub use alloc::{AllocAblation, AllocOptions, FreeMode, StreamGoal};
+pub use ext4_words::EXT4_WORDS;
 pub use mode::{Atime, DataMode, DaxMode, OnError};
 pub use table::{ABLATION, OPTIONS};
 pub use uext4_options::OptionError;
@@ -73,6 +75,10 @@ pub struct MountOptions {
     pub dax_overwrite: DaxOverwrite,
     /// Tell the device which blocks are freed, once that is durable.
     pub discard: bool,
+    /// `grpid`: a new file is of its directory's group.
+    pub parent_group: bool,
+    /// `minixdf`: [`StatFs::blocks`](crate::StatFs) has the file system's own structures too.
+    pub minix_df: bool,
     /// The block allocator.
     pub alloc: AllocOptions,
 }
@@ -107,6 +113,8 @@ impl Default for MountOptions {
             dax_given: false,
             dax_overwrite: DaxOverwrite::Direct,
             discard: false,
+            parent_group: false,
+            minix_df: false,
             alloc: AllocOptions::default(),
         }
     }
@@ -122,7 +130,11 @@ impl MountOptions {
     /// An unknown word, a word without its value, or a value out of range.
     pub fn parse(&mut self, word: &str) -> Result<(), OptionError> {
         // Access lists are kept in any case; a mount enforces them.
-        if word == "acl" || apply(OPTIONS, self, word)? || apply(ABLATION, self, word)? {
+        if word == "acl"
+            || apply(OPTIONS, self, word)?
+            || apply(EXT4_WORDS, self, word)?
+            || apply(ABLATION, self, word)?
+        {
             return Ok(());
         }
         Err(OptionError::unknown(word))

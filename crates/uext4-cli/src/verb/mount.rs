@@ -118,6 +118,9 @@ impl Options {
             let why = "no loop device is needed: an image file is mounted as it is";
             return Err(format!("mount option '{word}': {why}"));
         }
+        if !mount_options::is_known(word) {
+            return Err(mount_options::unknown(word));
+        }
         if !self.device.parse(word)? && self.fuse.parse(word)? != Word::Taken {
             self.engine.parse(word).map_err(|error| error.to_string())?;
         }

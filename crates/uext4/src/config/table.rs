@@ -181,9 +181,22 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         more: "8M to 16T",
     },
     Row {
-        options: &[flag(&["user_xattr", "block_validity"], |_| {})],
-        default: "",
-        help: "options of ext4 that change nothing here",
+        options: &[
+            flag(&["grpid", "bsdgroups"], |o| o.parent_group = true),
+            flag(&["nogrpid", "sysvgroups"], |o| o.parent_group = false),
+        ],
+        default: "nogrpid",
+        help: "the group of a new file: its directory's, or its maker's",
+        more: "With `nogrpid` a directory with set-group-id hands its group on, and its bit to new \
+               directories; with `grpid` every directory hands on its group, none its bit",
+    },
+    Row {
+        options: &[
+            flag(&["bsddf"], |o| o.minix_df = false),
+            flag(&["minixdf"], |o| o.minix_df = true),
+        ],
+        default: "bsddf",
+        help: "the size that df(1) shows: without, or with what the file system itself takes",
         more: "",
     },
     Row {

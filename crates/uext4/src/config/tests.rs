@@ -22,6 +22,22 @@ fn words_of_ext4_are_taken() {
 }
 
 #[test]
+fn words_of_ext4_without_meaning_change_nothing_or_are_refused() {
+    for word in ["user_xattr", "lazytime", "init_itable=5", "init_itable", "journal_checksum"] {
+        assert_eq!(check(&[word]).unwrap(), MountOptions::default(), "{word}");
+    }
+    for word in ["usrquota", "grpjquota=aquota.group", "resuid=5", "sb=32768", "data_err=abort"] {
+        let error = check(&[word]).unwrap_err().to_string();
+        assert!(error.contains(word) && !error.contains("unknown"), "{error}");
+    }
+    assert!(
+        check(&["minixdf"]).unwrap().minix_df && !check(&["minixdf", "bsddf"]).unwrap().minix_df
+    );
+    assert!(check(&["sysvgroups", "grpid"]).unwrap().parent_group);
+    assert!(!check(&["bsdgroups", "nogrpid"]).unwrap().parent_group);
+}
+
+#[test]
 fn words_of_the_allocator_are_taken() {
     let words = ["mb_optimize_scan=0", "stripe=16", "mb_free=global", "mb_reserve=off"];
     let alloc = check(&words).unwrap().alloc;
@@ -84,12 +100,19 @@ fn bad_words_are_named() {
 fn no_word_is_in_two_rows() {
     assert!(uext4_options::duplicates(OPTIONS).is_empty());
     assert!(uext4_options::duplicates(ABLATION).is_empty());
+    assert!(uext4_options::duplicates(EXT4_WORDS).is_empty());
     let names = |rows: &[uext4_options::Row<MountOptions>]| -> Vec<&str> {
         let choices = rows.iter().flat_map(|row| row.options);
         choices.flat_map(|choice| choice.names.iter().copied()).collect()
     };
-    let common = names(ABLATION).iter().any(|name| names(OPTIONS).contains(name));
-    assert!(!common);
+    let mut all = [names(OPTIONS), names(ABLATION), names(EXT4_WORDS)];
+    for names in &mut all {
+        names.sort_unstable();
+        names.dedup();
+    }
+    let mut joined = all.concat();
+    joined.sort_unstable();
+    assert!(joined.windows(2).all(|pair| pair[0] != pair[1]), "{joined:?}");
 }
 
 /// Each default that is a word of the table, given by name, changes nothing.

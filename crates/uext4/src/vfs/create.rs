@@ -208,7 +208,10 @@ impl Vfs {
         let parent = dir.attributes();
         attributes.uid = owner.uid;
         attributes.gid = owner.gid;
-        if parent.mode & 0o2000 != 0 {
+        // As ext4: with `grpid` the group goes on, the bit does not.
+        if self.files.context.options.parent_group {
+            attributes.gid = parent.gid;
+        } else if parent.mode & 0o2000 != 0 {
             attributes.gid = parent.gid;
             if kind == FileKind::Directory {
                 attributes.mode |= 0o2000;

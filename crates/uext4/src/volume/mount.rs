@@ -131,7 +131,8 @@ fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
     if options.discard {
         space.discards().discard_on_free();
     }
-    let overhead = overhead_blocks(&layout, &journal_runs);
+    // What df(1) shows is all that it is for.
+    let overhead = if options.minix_df { 0 } else { overhead_blocks(&layout, &journal_runs) };
     let live = LiveSuperblock::open(&cache, read_only, overhead)?;
     let inode_bytes = options.cache_bytes / INODE_SHARE;
     let page_bytes = options.cache_bytes - metadata_bytes - inode_bytes - map_bytes;

@@ -30,6 +30,7 @@ mod output;
 mod partition;
 mod place;
 mod progress;
+mod prometheus;
 mod runs;
 mod signature;
 mod spec;

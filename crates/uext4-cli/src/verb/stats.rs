@@ -13,8 +13,9 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use uext4::journal::LogLocation;
+use uext4_fuse::STATS_XATTR;
+use uext4_fuse::mountinfo::{self, MountPoint};
 use uext4_fuse::stats::{BYTES_MAX, Snapshot};
-use uext4_fuse::{STATS_XATTR, mountinfo};
 use uext4_ondisk::Incompat;
 use uext4_ondisk::journal::replay::{ReplayLimits, ReplayPlan, plan};
 use uext4_ondisk::journal::superblock::JournalLayout;
@@ -26,6 +27,7 @@ use crate::image::{self, Access};
 use crate::inspect::Inspected;
 use crate::mounted;
 use crate::output::Output;
+use crate::prometheus;
 use crate::spec::Image;
 
 /// Show counters, latencies and blocked threads of a mount, or the log of an image
@@ -34,6 +36,9 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print the text format of Prometheus, for the textfile collector of node_exporter
+    #[arg(long, conflicts_with_all = ["json", "interval"])]
+    prometheus: bool,
     /// Print what happened in every so many seconds, until interrupted
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     interval: Option<Duration>,
@@ -56,12 +61,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             host::warn_of_shortage("stats", &image.path);
         }
         return match args.interval {
+            None if args.prometheus => expose(place),
             None => show(&read(place)?, args.json),
             Some(interval) => watch(place, interval, args.json),
         };
     }
     let image = Image::parse(&args.place);
-    if args.interval.is_some() {
+    if args.interval.is_some() || args.prometheus {
         let why = Why::new("an image that is not mounted has nothing that changes");
         return Err(why.at("stats", &image));
     }
@@ -86,13 +92,17 @@ fn is_dir(place: &Path) -> bool {
     }
 }
 
-/// The image of the mount that `dir` is on, if that can be written; asks the kernel alone.
+/// The image of the mount that `dir` is on, if that can be written.
 fn image_of(dir: &Path) -> Option<Image> {
+    let mount = mount_of(dir).filter(|mount| !mount.read_only)?;
+    Some(Image::parse(&mount.source))
+}
+
+/// The mount of ours that `dir` is on; asks the kernel alone.
+fn mount_of(dir: &Path) -> Option<MountPoint> {
     let found = rustix::fs::statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
     let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let mount = mountinfo::of_device(device).ok()??;
-    let is_ours = mount.fs_type == mountinfo::FS_TYPE && !mount.read_only;
-    is_ours.then(|| Image::parse(&mount.source))
+    mountinfo::of_device(device).ok()?.filter(|mount| mount.fs_type == mountinfo::FS_TYPE)
 }
 
 /// What the mount that `dir` is on tells now.
@@ -126,6 +136,15 @@ fn show(snapshot: &Snapshot, json: bool) -> Result<()> {
         true => output.json(snapshot)?,
         false => output.bytes(figures::text(snapshot).as_bytes())?,
     }
+    output.finish()
+}
+
+/// Prints what Prometheus is to collect.
+fn expose(dir: &Path) -> Result<()> {
+    let snapshot = read(dir)?;
+    let source = mount_of(dir).map(|mount| mount.source).unwrap_or_default();
+    let mut output = Output::new();
+    output.bytes(prometheus::text(&snapshot, &source.to_string_lossy()).as_bytes())?;
     output.finish()
 }
 

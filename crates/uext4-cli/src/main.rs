@@ -23,6 +23,7 @@ mod image_path;
 mod inspect;
 mod json;
 mod log;
+mod manager;
 mod mballoc;
 mod mount_options;
 mod mounted;

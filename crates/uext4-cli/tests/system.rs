@@ -10,10 +10,13 @@ mod common;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use common::{Mounted, Scratch, UEXT4, assert_clean, is_mounted, is_root, run_fails, wait_until};
 
@@ -220,6 +223,62 @@ fn a_log_is_left_alone_only_where_nothing_is_written() {
     let mount = Mounted::new(&image, &dir, "");
     assert!(mount.path("dir").exists());
     mount.end();
+    assert_clean(&image);
+}
+
+/// What a service manager is told, by a socket with a name in the file system or in the abstract
+/// name space. Fault model: READY before the mount answers; a daemon that speaks for the service
+/// whose program mounted.
+#[test]
+fn a_service_manager_is_told() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    fs::create_dir(&dir).unwrap();
+    let path = scratch.path("notify");
+    let name = format!("uext4-test-{}", std::process::id());
+    let of_name = SocketAddr::from_abstract_name(&name).unwrap();
+    for (socket, address) in [
+        (UnixDatagram::bind(&path).unwrap(), path.clone().into_os_string()),
+        (UnixDatagram::bind_addr(&of_name).unwrap(), format!("@{name}").into()),
+    ] {
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let told = || {
+            let mut datagram = [0; 4096];
+            let len = socket.recv(&mut datagram).unwrap();
+            text(&datagram[..len]).lines().next().unwrap().to_owned()
+        };
+        let mut mount = Command::new(UEXT4);
+        mount.args(["mount", "--foreground"]).args([&image, &dir]).env("NOTIFY_SOCKET", &address);
+        let mut child = mount.spawn().unwrap();
+        let _guard = Guard(dir.clone());
+        assert_eq!(told(), "READY=1");
+        assert!(is_mounted(&dir));
+        fs::write(dir.join("file"), b"x").unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert_eq!(told(), "STOPPING=1");
+        assert!(child.wait().unwrap().success());
+        // Ended by umount it says so, too.
+        let mut child = mount.spawn().unwrap();
+        assert_eq!(told(), "READY=1");
+        succeed(Command::new(UEXT4).arg("umount").arg(&dir));
+        assert_eq!(told(), "STOPPING=1");
+        assert!(child.wait().unwrap().success());
+        // A daemon is not the service.
+        let mut mount = Command::new(UEXT4);
+        succeed(mount.arg("mount").args([&image, &dir]).env("NOTIFY_SOCKET", &address));
+        succeed(Command::new(UEXT4).arg("umount").arg(&dir));
+        socket.set_nonblocking(true).unwrap();
+        let silence = socket.recv(&mut [0; 16]).unwrap_err();
+        assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+    }
+    // A manager that is not there is none.
+    let mut mount = Command::new(UEXT4);
+    mount.args(["mount", "--foreground"]).args([&image, &dir]).env("NOTIFY_SOCKET", "/nowhere");
+    let mut child = mount.spawn().unwrap();
+    wait_until("mounted", || is_mounted(&dir));
+    succeed(Command::new(UEXT4).arg("umount").arg(&dir));
+    assert!(child.wait().unwrap().success());
     assert_clean(&image);
 }
 

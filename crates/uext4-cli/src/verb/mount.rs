@@ -21,6 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 
 use rustix::io::Errno;
@@ -36,6 +37,7 @@ use crate::heap::Trimmer;
 use crate::host;
 use crate::image::{self, Access};
 use crate::log;
+use crate::manager::Manager;
 use crate::mount_options;
 use crate::spec::Image;
 
@@ -280,6 +282,10 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         rustix::process::setsid().at("mount", "setsid")?;
     }
     let spec = Image::parse(&args.image);
+    let manager = Arc::new(match args.foreground {
+        true => Manager::of_environment(),
+        false => Manager::default(),
+    });
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
     let null = File::options().read(true).write(true).open("/dev/null").at("mount", "/dev/null")?;
@@ -333,23 +339,27 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     };
     let handle = signals.handle();
     let stopper = session.stopper();
-    let watched = volume.clone();
+    let (watched, told) = (volume.clone(), Arc::clone(&manager));
     let watcher = thread::Builder::new()
         .name("uext4-signals".to_owned())
-        .spawn(move || stop_on_signal(signals, &stopper, &watched))
+        .spawn(move || stop_on_signal(signals, &stopper, &watched, &told))
         .at("mount", "thread uext4-signals");
     let (watcher, ready) = match watcher {
         Err(why) => (None, Err(why)),
         Ok(watcher) if args.detached => {
             (Some(watcher), detach(null).at("mount", args.dir.display()))
         }
-        Ok(watcher) => (Some(watcher), Ok(())),
+        Ok(watcher) => {
+            manager.ready(&format!("{spec} is mounted on {}", args.dir.display()));
+            (Some(watcher), Ok(()))
+        }
     };
     if ready.is_err() {
         // The command fails, so its mount goes.
         let _ = attach::detach(&args.dir, attach::Detach::Lazy);
     }
     let served = ready.and(session.join().at("mount", args.dir.display()));
+    manager.stopping();
     drop(trimmer);
     handle.close();
     // The watcher ends with the signal handle; it holds nothing of the volume.
@@ -385,10 +395,11 @@ fn open(spec: &Image, options: MountOptions, mut device: FileOptions) -> Result<
     Volume::open(device, options).at("mount", spec)
 }
 
-fn stop_on_signal(mut signals: Signals, stopper: &Stopper, volume: &Volume) {
+fn stop_on_signal(mut signals: Signals, stopper: &Stopper, volume: &Volume, manager: &Manager) {
     let mut asked = false;
     for _ in signals.forever() {
         let first = !std::mem::replace(&mut asked, true);
+        manager.stopping();
         let done = if first { stopper.unmount() } else { stopper.abort() };
         match done {
             Ok(()) => {}

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod closing;
+mod confine;
 mod copy;
 mod failure;
 mod figures;
@@ -22,6 +23,7 @@ mod image;
 mod image_path;
 mod inspect;
 mod json;
+mod keeper;
 mod log;
 mod manager;
 mod mballoc;
@@ -87,7 +89,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    if let Some(status) = helper::run(&words) {
+    if let Some(status) = helper::run(&words).or_else(|| keeper::run(&words)) {
         return status;
     }
     if mount::is_helper_call(words.get(1..).unwrap_or_default()) {

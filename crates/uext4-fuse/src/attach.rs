@@ -7,6 +7,7 @@
 //! Kernel counterpart: `fs/fuse/inode.c` (mount data); `fusermount3(1)`.
 
 use std::ffi::{CString, OsStr};
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -26,11 +28,46 @@ use crate::options::FuseOptions;
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 
-/// Mounts at `dir` (an absolute path) and returns the connection to the kernel.
+/// What a program wants done on the thread that has mounted, before that thread starts others to
+/// serve the mount. What a thread gives up then, the others do not get.
+#[derive(Clone)]
+pub struct Attached(Arc<dyn Fn(&Path) + Send + Sync>);
+
+impl Attached {
+    /// `then` is called with the mount's directory.
+    pub fn new(then: impl Fn(&Path) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(then))
+    }
+}
+
+impl PartialEq for Attached {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Attached {}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attached")
+    }
+}
+
+/// Mounts at `dir` (an absolute path), does what [`FuseOptions::attached`] asks for, and returns
+/// the connection to the kernel.
 ///
 /// # Errors
 /// No `/dev/fuse`, no `fusermount3` when it is needed, or the kernel's refusal.
 pub fn attach(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
+    let connection = connect(dir, options)?;
+    if let Some(Attached(then)) = &options.attached {
+        then(dir);
+    }
+    Ok(connection)
+}
+
+fn connect(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
     if !fs::metadata(dir)?.is_dir() {
         return Err(Errno::NOTDIR.into());
     }

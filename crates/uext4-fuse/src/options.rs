@@ -1,8 +1,11 @@
 //! Mount options that belong to the FUSE side; the rest go to the engine.
 
 use std::time::Duration;
+
 use uext4_fuse_server::IoUring;
 use uext4_options::{Row, apply, flag, ignored, text};
+
+use crate::attach::Attached;
 
 /// What [`FuseOptions::parse`] did with a word of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,10 @@ pub struct FuseOptions {
     pub negative_timeout: Duration,
     /// Source shown in the mount table; the image's path.
     pub fs_name: String,
+    /// The program confines itself before it serves the mount. Nothing here does.
+    pub sandbox: bool,
+    /// What is called when the mount is there, before a thread is started that serves it.
+    pub attached: Option<Attached>,
 }
 
 /// A day: nothing but this mount changes the image, so the kernel's caches never go stale.
@@ -86,6 +93,8 @@ impl Default for FuseOptions {
             entry_timeout: LONG,
             negative_timeout: LONG,
             fs_name: "uext4".to_owned(),
+            sandbox: true,
+            attached: None,
         }
     }
 }
@@ -282,6 +291,15 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         default: "the image",
         help: "source shown in the mount table",
         more: "",
+    },
+    Row {
+        options: &[
+            flag(&["sandbox"], |o| o.sandbox = true),
+            flag(&["no_sandbox"], |o| o.sandbox = false),
+        ],
+        default: "sandbox",
+        help: "whether the daemon keeps itself from other files, programs and the network",
+        more: "By Landlock and seccomp, as far as the kernel has them. See below",
     },
     Row {
         options: &[flag(&["remount"], |o| o.remount = true)],

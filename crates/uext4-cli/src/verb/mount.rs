@@ -29,13 +29,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
 use uext4_device::FileOptions;
-use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Stopper, Word, attach, mountinfo};
+use uext4_fuse::attach::{self, Attached};
+use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Word, mountinfo};
 
 use crate::closing;
+use crate::confine::{self, Confinement};
 use crate::failure::{At, Failure, Result, Why, say};
 use crate::heap::Trimmer;
 use crate::host;
 use crate::image::{self, Access};
+use crate::keeper::{Ender, Keeper};
 use crate::log;
 use crate::manager::Manager;
 use crate::mount_options;
@@ -289,7 +292,6 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     // Before the mount, so that no signal finds the process unprepared.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
     let null = File::options().read(true).write(true).open("/dev/null").at("mount", "/dev/null")?;
-    let trimmer = Trimmer::start().at("mount", "thread uext4-trim")?;
     let absolute = spec.path.canonicalize().at("mount", &spec)?;
     let name = Image { path: absolute, ..spec.clone() }.to_string();
     if fuse.fs_name == FuseOptions::default().fs_name {
@@ -302,8 +304,14 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     if !args.dir.metadata().at("mount", args.dir.display())?.is_dir() {
         return Err(Why::new("Not a directory").at("mount", args.dir.display()));
     }
+    let keeper = fuse.sandbox.then(|| Keeper::start(&args.dir).map(Arc::new)).transpose();
+    let keeper = keeper.at("mount", "the keeper")?;
+    let confinement = fuse.sandbox.then(|| Confinement::new(&spec.path)).transpose();
+    let confinement = confinement.at("mount", "the sandbox")?;
+    let trimmer = within(confinement.as_ref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
     closing::wait("mount", &spec, !engine.read_only);
-    let volume = open(&spec, engine, device)?;
+    let volume = open(&spec, engine, device, confinement.as_ref())?;
+    fuse.attached = keeper.clone().zip(confinement).map(|(keeper, files)| confined(keeper, files));
     if write_protected {
         // As mount(8) does.
         say(&format!("mount: {spec}: write-protected, mounted read-only"));
@@ -332,17 +340,23 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let session = match Session::start(volume.clone(), &args.dir, &fuse) {
         Ok(session) => session,
         Err(error) => {
+            // It may be mounted, and nobody would answer.
+            let _ = keeper.map(|keeper| keeper.unmount());
             // Replay may have written; close cleanly whatever the mount said.
             image::close("mount", &spec, volume)?;
             return Err(Why::from(io::Error::other(error.to_string())).at("mount", &spec));
         }
     };
     let handle = signals.handle();
-    let stopper = session.stopper();
+    let ender = Arc::new(match &keeper {
+        Some(keeper) => Ender::Keeper(Arc::clone(keeper)),
+        None => Ender::Own(session.stopper()),
+    });
+    let own = Arc::clone(&ender);
     let (watched, told) = (volume.clone(), Arc::clone(&manager));
     let watcher = thread::Builder::new()
         .name("uext4-signals".to_owned())
-        .spawn(move || stop_on_signal(signals, &stopper, &watched, &told))
+        .spawn(move || stop_on_signal(signals, &own, &watched, &told))
         .at("mount", "thread uext4-signals");
     let (watcher, ready) = match watcher {
         Err(why) => (None, Err(why)),
@@ -356,7 +370,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     };
     if ready.is_err() {
         // The command fails, so its mount goes.
-        let _ = attach::detach(&args.dir, attach::Detach::Lazy);
+        let _ = ender.unmount();
     }
     let served = ready.and(session.join().at("mount", args.dir.display()));
     manager.stopping();
@@ -384,7 +398,25 @@ fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-fn open(spec: &Image, options: MountOptions, mut device: FileOptions) -> Result<Volume> {
+/// Confines the daemon when the mount is there: what it still needs is open by then.
+fn confined(keeper: Arc<Keeper>, files: Confinement) -> Attached {
+    Attached::new(move |dir| {
+        // Without, a signal could not unmount; uext4 umount and umount(8) can.
+        if let Err(error) = keeper.remember() {
+            log::send(&format!("mount: {}: the keeper: {error}", dir.display()));
+        }
+        let device = mountinfo::find(dir).ok().flatten().map(|mount| mount.device);
+        files.enter_mounted(device);
+        confine::calls();
+    })
+}
+
+fn open(
+    spec: &Image,
+    options: MountOptions,
+    mut device: FileOptions,
+    confinement: Option<&Confinement>,
+) -> Result<Volume> {
     let access = if options.read_only { Access::Read } else { Access::Write };
     device.access = access.into();
     let device = image::device_for_mount("mount", spec, &device, &options)?;
@@ -392,15 +424,27 @@ fn open(spec: &Image, options: MountOptions, mut device: FileOptions) -> Result<
         let named = spec.to_string();
         room.set_hook(move |event| log::tell(&format!("mount: {named}: {event}")));
     }
-    Volume::open(device, options).at("mount", spec)
+    // Its threads get what the thread that starts them has. This one must mount yet.
+    within(confinement, || Volume::open(device, options))?.at("mount", spec)
 }
 
-fn stop_on_signal(mut signals: Signals, stopper: &Stopper, volume: &Volume, manager: &Manager) {
+/// Calls `work`, on a thread that is confined where there is a confinement.
+fn within<T: Send>(
+    confinement: Option<&Confinement>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T> {
+    match confinement {
+        None => Ok(work()),
+        Some(confinement) => confinement.within(work).at("mount", "thread uext4-start"),
+    }
+}
+
+fn stop_on_signal(mut signals: Signals, ender: &Ender, volume: &Volume, manager: &Manager) {
     let mut asked = false;
     for _ in signals.forever() {
         let first = !std::mem::replace(&mut asked, true);
         manager.stopping();
-        let done = if first { stopper.unmount() } else { stopper.abort() };
+        let done = if first { ender.unmount() } else { ender.abort() };
         match done {
             Ok(()) => {}
             Err(error) if first => {

@@ -6,7 +6,7 @@ mod open_flags;
 use std::time::Instant;
 
 use uext4::{FileKind, Privs};
-use uext4_device::{FITRIM, TrimRange, about_to_sleep};
+use uext4_device::about_to_sleep;
 use uext4_fuse_server::abi::{
     AttrOut, CreateIn, Dirent, EntryOut, FallocateIn, IoctlIn, LseekIn, MknodIn, OpenOut, ReadIn,
     ReleaseIn, SetattrIn, StatfsOut, StatxIn, StatxOut, WriteIn,
@@ -125,7 +125,7 @@ impl Handler for Server {
         to: (u64, &[u8]),
         flags: u32,
     ) -> Answer<()> {
-        self.for_caller(caller, || Ok(self.ops.rename(from, to, flags)?))
+        self.for_caller(caller, || Ok(self.ops.rename(ops::owner(caller), from, to, flags)?))
     }
 
     fn link(&self, caller: Caller, node: u64, parent: u64, name: &[u8]) -> Answer<EntryOut> {
@@ -133,7 +133,7 @@ impl Handler for Server {
     }
 
     fn open(&self, _caller: Caller, node: u64, flags: u32) -> Answer<OpenOut> {
-        let handle = self.ops.open(node)?;
+        let handle = self.ops.open(node, flags)?;
         if can_write(flags) {
             self.ops.nodes.add_writer(node);
         }
@@ -151,6 +151,15 @@ impl Handler for Server {
         let (owner, mode) = (ops::owner(caller), (new.mode, new.umask));
         self.for_caller(caller, || {
             let inode = self.ops.make(owner, parent, name, FileKind::Regular, mode, 0)?;
+            self.opened(&inode, start, new.flags)
+        })
+    }
+
+    fn tmpfile(&self, caller: Caller, dir: u64, new: &CreateIn) -> Answer<(EntryOut, OpenOut)> {
+        let start = Instant::now();
+        let (owner, mode) = (ops::owner(caller), (new.mode, new.umask));
+        self.for_caller(caller, || {
+            let inode = self.ops.make_unlinked(owner, dir, mode)?;
             self.opened(&inode, start, new.flags)
         })
     }
@@ -331,14 +340,11 @@ impl Handler for Server {
     fn ioctl(
         &self,
         caller: Caller,
-        _node: u64,
+        node: u64,
         ioctl: &IoctlIn,
         data: &[u8],
     ) -> Answer<(i32, Vec<u8>)> {
-        let range = TrimRange::from_bytes(data).filter(|_| ioctl.cmd == FITRIM);
-        // ENOTTY is what callers take for "no such request".
-        let range = range.ok_or(Errno::NOTTY)?;
-        Ok((0, self.trim(caller.uid, range)?.to_bytes().to_vec()))
+        Ok((0, self.control(caller, node, ioctl.cmd, data)?))
     }
 
     fn statx(&self, _caller: Caller, node: u64, _statx: &StatxIn) -> Answer<StatxOut> {

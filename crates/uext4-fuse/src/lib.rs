@@ -29,6 +29,7 @@ pub mod attach;
 mod convert;
 mod failure;
 mod file;
+mod ioctl;
 mod leaving;
 mod listing;
 pub mod mountinfo;

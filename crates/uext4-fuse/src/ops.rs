@@ -13,6 +13,7 @@ use uext4::{
 };
 
 use uext4_fuse_server::{Caller, Errno, Notifier, SETXATTR_ACL_KILL_SGID, abi};
+use uext4_ondisk::InodeFlags;
 
 use crate::convert;
 use crate::failure::Answer;
@@ -226,6 +227,20 @@ impl Ops {
         self.with_room(|| self.volume.create(&dir, name, &new))
     }
 
+    /// Makes a regular file without a name, as for a file in the directory `dir`.
+    pub(crate) fn make_unlinked(
+        &self,
+        owner: Owner,
+        dir: u64,
+        mode: (u32, u32),
+    ) -> Answer<InodeRef> {
+        let dir = self.node(dir)?;
+        let mode = (self.masked(&dir, mode)? & 0o7777) as u16;
+        let (kind, rdev) = (FileKind::Regular, uext4::Device::default());
+        let new = NewInode { kind, mode, owner, rdev };
+        self.with_room(|| self.volume.create_unlinked(&dir, &new))
+    }
+
     /// The mode that a new file starts from. The kernel has applied the umask, unless lists are
     /// enforced: then it applies only where the directory has no default list.
     fn masked(&self, dir: &InodeRef, (mode, umask): (u32, u32)) -> Answer<u32> {
@@ -257,12 +272,22 @@ impl Ops {
         Ok(self.found(&inode))
     }
 
-    pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
+    /// Renames. A whiteout, which an overlay leaves where a name is to hide one below, is
+    /// `owner`'s.
+    pub(crate) fn rename(
+        &self,
+        owner: Owner,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+    ) -> Answer<()> {
+        const WHITEOUT_NOREPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
         let mode = match flags {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            // RENAME_WHITEOUT and combinations.
+            libc::RENAME_WHITEOUT => RenameMode::Whiteout(owner),
+            WHITEOUT_NOREPLACE => RenameMode::WhiteoutNoReplace(owner),
             _ => return Err(Errno::INVAL.into()),
         };
         let (dir, new_dir) = (self.node(from.0)?, self.node(to.0)?);
@@ -339,9 +364,18 @@ impl Ops {
         }
     }
 
-    /// Opens a node.
-    pub(crate) fn open(&self, node: u64) -> Answer<u64> {
+    /// Opens a node, with the flags of open(2). What may not be written, or only be appended to, is
+    /// refused here, as by the kernel's ext4: its client looks at no inode flags.
+    pub(crate) fn open(&self, node: u64, flags: u32) -> Answer<u64> {
         let inode = self.node(node)?;
+        let has = InodeFlags::from_bits_retain(self.volume.flags(&inode));
+        let writes = flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32;
+        let only_appends = flags & (libc::O_APPEND | libc::O_TRUNC) as u32 == libc::O_APPEND as u32;
+        let is_refused = has.contains(InodeFlags::IMMUTABLE) && writes
+            || has.contains(InodeFlags::APPEND) && writes && !only_appends;
+        if is_refused {
+            return Err(Errno::PERM.into());
+        }
         Ok(self.files.insert(self.volume.open_file(&inode)?))
     }
 

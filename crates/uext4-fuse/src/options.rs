@@ -28,9 +28,9 @@ pub struct FuseOptions {
     pub default_permissions: bool,
     /// No permission checks at all, as fuse2fs: the mounting user acts as root of the image.
     pub fakeroot: bool,
-    /// Enforce and inherit POSIX access control lists. Off by default, as in fuse2fs: the kernel
-    /// then asks for the list of every file whose permissions it checks.
-    pub acl: bool,
+    /// Enforce and inherit POSIX access control lists; `None`: where the kernel checks permissions.
+    /// It then asks once for the list of each file whose permissions it checks.
+    pub acl: Option<bool>,
     /// Read-only mount.
     pub read_only: bool,
     /// Change the flags of a mount that is there (mount(8) `-o remount`).
@@ -77,7 +77,7 @@ impl Default for FuseOptions {
             allow_other: false,
             default_permissions: false,
             fakeroot: false,
-            acl: false,
+            acl: None,
             read_only: false,
             remount: false,
             suid: false,
@@ -126,8 +126,14 @@ impl FuseOptions {
     /// not free: the kernel asks for a directory's attributes again after each change in it.
     #[must_use]
     pub fn kernel_checks(&self, is_root: bool) -> bool {
-        let for_root_alone = is_root && !self.allow_other && !self.acl;
+        let for_root_alone = is_root && !self.allow_other && self.acl != Some(true);
         self.default_permissions || !(self.fakeroot || for_root_alone)
+    }
+
+    /// Whether access control lists are enforced.
+    #[must_use]
+    pub fn enforces_lists(&self, is_root: bool) -> bool {
+        self.acl.unwrap_or_else(|| self.kernel_checks(is_root))
     }
 
     /// Whether the words fit together and fit the user.
@@ -140,7 +146,7 @@ impl FuseOptions {
                         'allow_other'"
                 .to_owned());
         }
-        if self.fakeroot && self.acl {
+        if self.fakeroot && self.acl == Some(true) {
             return Err(
                 "mount option 'fakeroot' checks no permissions and cannot go with 'acl'".to_owned()
             );
@@ -207,10 +213,13 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         more: "The mounting user works as root of the image; not with `allow_other`",
     },
     Row {
-        options: &[flag(&["acl"], |o| o.acl = true), flag(&["noacl"], |o| o.acl = false)],
-        default: "noacl",
+        options: &[
+            flag(&["acl"], |o| o.acl = Some(true)),
+            flag(&["noacl"], |o| o.acl = Some(false)),
+        ],
+        default: "where the kernel checks permissions",
         help: "enforce and inherit POSIX access control lists",
-        more: "",
+        more: "The kernel asks once for the list of each file whose permissions it checks",
     },
     Row {
         options: &[

@@ -58,7 +58,7 @@ impl Server {
                 apply_umask: AtomicBool::new(false),
             },
             session: OnceLock::new(),
-            acl: options.acl,
+            acl: options.enforces_lists(rustix::process::getuid().is_root()),
             writeback_cache: options.writeback_cache && !options.read_only,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // every test file uses a part
 
+pub(crate) mod transport;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;

@@ -1,0 +1,10 @@
+"""POSIX access control lists decide, are inherited, and take the set-group-id bit (generic/375)"""
+os.chmod(".", 0o755)
+put("f"); os.chmod("f", 0o600)
+sh("cat f", user=1000); sh("setfacl -m u:1000:r f"); sh("cat f", user=1000); sh("getfacl -c f")
+sh("setfacl -x u:1000 f"); sh("cat f", user=1000)
+os.mkdir("d"); sh("setfacl -d -m u:1000:rwx,g::r d"); os.umask(0o077); put("d/inside"); os.mkdir("d/sub")
+sh("getfacl -c d/inside"); sh("getfacl -c d/sub"); sh("stat -c %a d/inside d/sub")
+put("s"); os.chown("s", 1000, 2000); os.chmod("s", 0o2775)
+sh("setfacl -m u:1001:r s", user=1000); sh("stat -c %a s")
+os.chmod("s", 0o2775); sh("setfacl -m u:1002:r s"); sh("stat -c %a s")

@@ -1,0 +1,25 @@
+"""RENAME_WHITEOUT, NOREPLACE and EXCHANGE, and an overlay whose upper layer lies here"""
+def rename(a, b, flags):
+    if libc.renameat2(-100, a.encode(), -100, b.encode(), flags) != 0:
+        raise OSError(ctypes.get_errno(), "renameat2")
+put("f"); put("g"); os.mkdir("d")
+attempt("whiteout", lambda: rename("f", "h", 4))
+s = os.lstat("f"); print(oct(s.st_mode), s.st_rdev, s.st_nlink)
+attempt("whiteout, noreplace", lambda: rename("h", "g", 5))
+attempt("whiteout, exchange", lambda: rename("h", "g", 6))
+attempt("noreplace", lambda: rename("h", "g", 1))
+attempt("exchange", lambda: rename("h", "d", 2))
+attempt("whiteout of a directory", lambda: rename("h", "e", 4))
+print(sorted(os.listdir(".")))
+for name in ["lower", "upper", "work", "merged"]: os.mkdir(name)
+put("lower/gone"); put("lower/moved"); os.mkdir("lower/dir"); put("lower/dir/inside")
+sh("mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged")
+attempt("remove", lambda: os.unlink("merged/gone"))
+attempt("rename", lambda: os.rename("merged/moved", "merged/there"))
+attempt("replace a directory", lambda: (os.unlink("merged/dir/inside"), os.rmdir("merged/dir"), os.mkdir("merged/dir"))[0])
+attempt("change", lambda: put("merged/there", b"new"))
+print(sorted(os.listdir("merged")), sorted(os.listdir("merged/dir")))
+sh("umount merged")
+for name in sorted(os.listdir("upper")):
+    s = os.lstat("upper/" + name); print(name, oct(s.st_mode), s.st_rdev)
+print(os.getxattr("upper/dir", "trusted.overlay.opaque"))

@@ -8,13 +8,12 @@
 #[macro_use]
 mod common;
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{
-    Mounted, Scratch, UEXT4, as_nobody, assert_clean, has, is_mounted, is_root, run_ok, wait_until,
+    Mounted, Scratch, UEXT4, as_nobody, assert_clean, has, is_mounted, is_root, wait_until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -179,19 +178,16 @@ fn a_signal_ends_the_mount_of_an_ordinary_user() {
     let scratch = Scratch::new();
     let (image, dir) = ready!(&scratch, 16);
     for options in ["sandbox", "no_sandbox"] {
-        fs::create_dir_all(&dir).unwrap();
-        let words = ["mount".as_ref(), "-o".as_ref(), OsStr::new(options)];
-        run_ok(words.into_iter().chain([image.as_os_str(), dir.as_os_str()]));
-        fs::write(dir.join(options), b"x").unwrap();
-        let mut value = [0u8; 16];
-        let len = rustix::fs::getxattr(&dir, "uext4.pid", &mut value[..]).unwrap();
-        let daemon = std::str::from_utf8(&value[..len]).unwrap().parse().unwrap();
+        let mount = Mounted::new(&image, &dir, options);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        let daemon = mount.daemon();
         if options == "sandbox" && has_seccomp() {
             assert_confined(daemon);
         }
         signal(daemon, Signal::TERM);
         wait_until("unmounted", || !is_mounted(&dir));
         wait_until("closed", || File::open(&image).unwrap().try_lock().is_ok());
+        mount.forget();
     }
     assert_clean(&image);
 }

@@ -103,6 +103,8 @@ pub(crate) enum Ender {
     Own(Stopper),
     /// Its keeper.
     Keeper(Arc<Keeper>),
+    /// The program that mounted, and gave the connection to the daemon.
+    Other,
 }
 
 impl Ender {
@@ -111,6 +113,7 @@ impl Ender {
         match self {
             Self::Own(stopper) => stopper.unmount(),
             Self::Keeper(keeper) => keeper.unmount(),
+            Self::Other => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -119,7 +122,13 @@ impl Ender {
         match self {
             Self::Own(stopper) => stopper.abort(),
             Self::Keeper(keeper) => keeper.ask(Wish::Abort),
+            Self::Other => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Whether the mount is not the daemon's to unmount.
+    pub(crate) fn is_other(&self) -> bool {
+        matches!(self, Self::Other)
     }
 }
 

@@ -16,6 +16,7 @@ mod failure;
 mod figures;
 #[cfg(test)]
 mod generated;
+mod given;
 mod heap;
 mod helper;
 mod host;

@@ -10,6 +10,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -17,6 +18,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
+
+use uext4_fuse::FuseOptions;
 
 use common::{Mounted, Scratch, UEXT4, assert_clean, is_mounted, is_root, run_fails, wait_until};
 
@@ -285,6 +288,61 @@ fn a_service_manager_is_told() {
     succeed(Command::new(UEXT4).arg("umount").arg(&dir));
     assert!(child.wait().unwrap().success());
     assert_clean(&image);
+}
+
+/// A connection that was mounted before, as a container runtime gives it: served in the foreground
+/// and by a daemon, ended by an unmounting from outside and by a signal.
+#[test]
+fn a_connection_that_is_mounted_already_is_served() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    if !is_root() {
+        skip!("not root");
+    }
+    fs::create_dir(&dir).unwrap();
+    let _guard = Guard(dir.clone());
+    let place = |fd: &OwnedFd| format!("/dev/fd/{}", fd.as_raw_fd());
+    let mounted = || {
+        let connection = uext4_fuse::attach::attach(&dir, &FuseOptions::default()).unwrap();
+        rustix::io::fcntl_setfd(&connection, rustix::io::FdFlags::empty()).unwrap();
+        connection
+    };
+    for how in ["--foreground", "-o"] {
+        let connection = mounted();
+        let mut mount = Command::new(UEXT4);
+        mount.args(["mount", how]).args((how == "-o").then_some("sync"));
+        let mut child = mount.arg(&image).arg(place(&connection)).spawn().unwrap();
+        drop(connection);
+        if how == "-o" {
+            assert!(child.wait().unwrap().success());
+        }
+        fs::write(dir.join("file"), how).unwrap();
+        assert_eq!(fs::read(dir.join("file")).unwrap(), how.as_bytes());
+        succeed(Command::new(UEXT4).arg("umount").arg(&dir));
+        assert!(File::open(&image).unwrap().try_lock().is_ok());
+        child.wait().unwrap();
+        assert_clean(&image);
+    }
+    // A signal closes the image; the mount is for its maker to take away.
+    let connection = mounted();
+    let mut mount = Command::new(UEXT4);
+    mount.args(["mount", "--foreground"]).arg(&image).arg(place(&connection));
+    let mut child = mount.spawn().unwrap();
+    drop(connection);
+    fs::write(dir.join("file"), b"more").unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(is_mounted(&dir) && dir.metadata().is_err());
+    succeed(Command::new(UEXT4).arg("umount").arg(&dir));
+    assert_clean(&image);
+    let read = succeed(Command::new(UEXT4).arg("cat").arg(common::at(&image, "/file")));
+    assert_eq!(read.stdout, b"more");
+    for (place, why) in [("/dev/fd/0", "is not /dev/fuse"), ("/dev/fd/987", "Bad file descriptor")]
+    {
+        let args = ["mount", "--foreground"].map(OsStr::new).into_iter();
+        run_fails(args.chain([image.as_os_str(), OsStr::new(place)]), why);
+    }
 }
 
 /// A process that keeps a mount namespace.

@@ -54,13 +54,36 @@ impl fmt::Debug for Attached {
     }
 }
 
+/// A connection to the kernel whose mount another program has made.
+#[derive(Clone, Debug)]
+pub struct Connection(Arc<OwnedFd>);
+
+impl Connection {
+    /// The connection that `/dev/fuse` was opened for.
+    #[must_use]
+    pub fn new(connection: OwnedFd) -> Self {
+        Self(Arc::new(connection))
+    }
+}
+
+impl PartialEq for Connection {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Connection {}
+
 /// Mounts at `dir` (an absolute path), does what [`FuseOptions::attached`] asks for, and returns
 /// the connection to the kernel.
 ///
 /// # Errors
 /// No `/dev/fuse`, no `fusermount3` when it is needed, or the kernel's refusal.
 pub fn attach(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
-    let connection = connect(dir, options)?;
+    let connection = match &options.connection {
+        Some(Connection(connection)) => connection.try_clone()?,
+        None => connect(dir, options)?,
+    };
     if let Some(Attached(then)) = &options.attached {
         then(dir);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uext4_fuse_server::IoUring;
 use uext4_options::{Row, apply, flag, ignored, text};
 
-use crate::attach::Attached;
+use crate::attach::{Attached, Connection};
 
 /// What [`FuseOptions::parse`] did with a word of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,9 @@ pub struct FuseOptions {
     pub fs_name: String,
     /// The program confines itself before it serves the mount. Nothing here does.
     pub sandbox: bool,
+    /// The mount is there, and this is its connection: nothing is mounted, and the mount's flags
+    /// are those that another program has chosen.
+    pub connection: Option<Connection>,
     /// What is called when the mount is there, before a thread is started that serves it.
     pub attached: Option<Attached>,
 }
@@ -94,6 +97,7 @@ impl Default for FuseOptions {
             negative_timeout: LONG,
             fs_name: "uext4".to_owned(),
             sandbox: true,
+            connection: None,
             attached: None,
         }
     }

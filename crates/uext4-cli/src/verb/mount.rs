@@ -29,12 +29,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
 use uext4_device::FileOptions;
-use uext4_fuse::attach::{self, Attached};
+use uext4_fuse::attach::{self, Attached, Connection};
 use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Word, mountinfo};
 
 use crate::closing;
 use crate::confine::{self, Confinement};
 use crate::failure::{At, Failure, Result, Why, say};
+use crate::given;
 use crate::heap::Trimmer;
 use crate::host;
 use crate::image::{self, Access};
@@ -89,7 +90,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         return Ok(());
     }
-    check_place(&args.dir).at("mount", args.dir.display())?;
+    if given::number(&args.dir).is_none() {
+        check_place(&args.dir).at("mount", args.dir.display())?;
+    }
     if args.foreground || args.detached { serve(&args, options) } else { start_daemon(&args) }
 }
 
@@ -301,17 +304,23 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     engine.read_only |= write_protected;
     let wanted_read_only = engine.read_only;
     // First, since it is not worth waiting for an image that has no place to go.
-    if !args.dir.metadata().at("mount", args.dir.display())?.is_dir() {
-        return Err(Why::new("Not a directory").at("mount", args.dir.display()));
+    let mut dir = args.dir.as_path();
+    if let Some(number) = given::number(dir) {
+        let connection = given::connection(number).at("mount", dir.display())?;
+        fuse.connection = Some(Connection::new(connection));
+        dir = Path::new(given::NO_DIR);
+    } else if !dir.metadata().at("mount", dir.display())?.is_dir() {
+        return Err(Why::new("Not a directory").at("mount", dir.display()));
     }
-    let keeper = fuse.sandbox.then(|| Keeper::start(&args.dir).map(Arc::new)).transpose();
+    let is_other = fuse.connection.is_some();
+    let keeper = (fuse.sandbox && !is_other).then(|| Keeper::start(dir).map(Arc::new)).transpose();
     let keeper = keeper.at("mount", "the keeper")?;
     let confinement = fuse.sandbox.then(|| Confinement::new(&spec.path)).transpose();
     let confinement = confinement.at("mount", "the sandbox")?;
     let trimmer = within(confinement.as_ref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
     closing::wait("mount", &spec, !engine.read_only);
     let volume = open(&spec, engine, device, confinement.as_ref())?;
-    fuse.attached = keeper.clone().zip(confinement).map(|(keeper, files)| confined(keeper, files));
+    fuse.attached = confinement.map(|files| confined(keeper.clone(), files));
     if write_protected {
         // As mount(8) does.
         say(&format!("mount: {spec}: write-protected, mounted read-only"));
@@ -337,7 +346,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         // Once: files are as safe without.
         say(&format!("mount: {named}: discard: {why}"));
     });
-    let session = match Session::start(volume.clone(), &args.dir, &fuse) {
+    let session = match Session::start(volume.clone(), dir, &fuse) {
         Ok(session) => session,
         Err(error) => {
             // It may be mounted, and nobody would answer.
@@ -350,6 +359,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let handle = signals.handle();
     let ender = Arc::new(match &keeper {
         Some(keeper) => Ender::Keeper(Arc::clone(keeper)),
+        None if is_other => Ender::Other,
         None => Ender::Own(session.stopper()),
     });
     let own = Arc::clone(&ender);
@@ -399,10 +409,10 @@ fn is_writable(path: &Path) -> bool {
 }
 
 /// Confines the daemon when the mount is there: what it still needs is open by then.
-fn confined(keeper: Arc<Keeper>, files: Confinement) -> Attached {
+fn confined(keeper: Option<Arc<Keeper>>, files: Confinement) -> Attached {
     Attached::new(move |dir| {
         // Without, a signal could not unmount; uext4 umount and umount(8) can.
-        if let Err(error) = keeper.remember() {
+        if let Some(Err(error)) = keeper.as_ref().map(|keeper| keeper.remember()) {
             log::send(&format!("mount: {}: the keeper: {error}", dir.display()));
         }
         let device = mountinfo::find(dir).ok().flatten().map(|mount| mount.device);
@@ -442,7 +452,7 @@ fn within<T: Send>(
 fn stop_on_signal(mut signals: Signals, ender: &Ender, volume: &Volume, manager: &Manager) {
     let mut asked = false;
     for _ in signals.forever() {
-        let first = !std::mem::replace(&mut asked, true);
+        let first = !std::mem::replace(&mut asked, true) && !ender.is_other();
         manager.stopping();
         let done = if first { ender.unmount() } else { ender.abort() };
         match done {

@@ -39,6 +39,7 @@ mod runs;
 mod signature;
 mod spec;
 mod text;
+mod users;
 mod verb;
 
 use std::ffi::OsString;

@@ -345,6 +345,55 @@ fn a_connection_that_is_mounted_already_is_served() {
     }
 }
 
+/// What is wrong outside of the image is said in one line, with what to do.
+#[test]
+fn what_a_system_lacks_is_named() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    if !is_root() {
+        skip!("not root");
+    }
+    fs::create_dir(&dir).unwrap();
+    let _guard = Guard(dir.clone());
+    let within = |devices: &str| {
+        let script = format!("mount -t tmpfs none /dev; {devices} exec \"$0\" mount \"$1\" \"$2\"");
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]).arg(UEXT4).args([&image, &dir]);
+        let output = command.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.lines().count() == 1, "{output:?}");
+        said
+    };
+    let said = within("");
+    assert!(said.contains("mount: /dev/null: No such file"), "{said}");
+    let null = "mknod /dev/null c 1 3;";
+    let said = within(null);
+    assert!(said.contains("/dev/fuse is not there: modprobe fuse, or"), "{said}");
+    let said = within(&format!("{null} mknod /dev/fuse c 10 240;"));
+    assert!(said.contains("/dev/fuse is no FUSE of this kernel"), "{said}");
+    assert!(!is_mounted(&dir));
+
+    let mount = Mounted::new(&image, &dir, "");
+    let umount = [OsStr::new("umount"), dir.as_os_str()];
+    let mut user = Command::new("sleep").arg("600").current_dir(&dir).spawn().unwrap();
+    let used = format!("resource busy: used by sleep ({})", user.id());
+    wait_until("the user is seen", || {
+        text(&common::run(umount).stderr).trim_end().ends_with(&used)
+    });
+    user.kill().unwrap();
+    user.wait().unwrap();
+    let below = dir.join("below");
+    fs::create_dir(&below).unwrap();
+    let tmpfs = common::system("mount").args(["-t", "tmpfs", "none"]).arg(&below).status();
+    assert!(tmpfs.unwrap().success());
+    let said = text(&common::run(umount).stderr);
+    assert!(common::system("umount").arg(&below).status().unwrap().success());
+    let below = below.display();
+    assert!(said.contains(&format!("resource busy: {below} is mounted in it")), "{said}");
+    mount.end();
+    assert_clean(&image);
+}
+
 /// A process that keeps a mount namespace.
 struct Namespace(Child);
 

@@ -105,9 +105,7 @@ fn connect(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
 }
 
 fn attach_direct(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
-    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| {
-        io::Error::new(error.kind(), format!("{DEVICE}: {error} (is the fuse module loaded?)"))
-    })?;
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(no_device)?;
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
@@ -123,6 +121,17 @@ fn attach_direct(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
     let source = options.fs_name.as_str();
     rustix::mount::mount(source, dir, FS_TYPE, flags(options), Some(data.as_c_str()))?;
     Ok(OwnedFd::from(device))
+}
+
+/// What is to be done where the device cannot be opened.
+fn no_device(error: io::Error) -> io::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT) => "is not there: modprobe fuse, or pass it to the container",
+        Some(libc::ENXIO | libc::ENODEV) => "is no FUSE of this kernel: modprobe fuse",
+        Some(libc::EACCES | libc::EPERM) => "must not be opened here: pass it to the container",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{DEVICE} {why}"))
 }
 
 /// Words that the FUSE file system type itself takes.

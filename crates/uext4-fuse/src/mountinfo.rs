@@ -44,6 +44,14 @@ pub fn find(dir: &Path) -> io::Result<Option<MountPoint>> {
     last(|mount| mount.dir == dir)
 }
 
+/// The last mount below `dir`, not on it.
+///
+/// # Errors
+/// The table cannot be read.
+pub fn below(dir: &Path) -> io::Result<Option<MountPoint>> {
+    last(|mount| mount.dir != dir && mount.dir.starts_with(dir))
+}
+
 /// The mount of a device number as stat(2) shows it.
 ///
 /// # Errors

@@ -246,7 +246,7 @@ fn start_daemon(args: &Args) -> Result<()> {
         .args(args.read_only.then_some("--read-only"))
         .arg("--")
         .args([&args.image, args.dir.as_os_str()])
-        .stdin(Stdio::null())
+        .stdin(File::open("/dev/null").at("mount", "/dev/null")?)
         .stdout(Stdio::piped())
         .spawn()
         .at("mount", "cannot start the daemon")?;

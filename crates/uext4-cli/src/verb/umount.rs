@@ -38,6 +38,7 @@ use crate::image::{self, Access};
 use crate::inspect::Inspected;
 use crate::progress::Progress;
 use crate::spec::Image;
+use crate::users;
 use crate::verb::stats;
 
 /// Unmount; returns when the image is closed
@@ -137,6 +138,11 @@ fn unmount(
             attach::remount(&dir, &read_only(&mount))?;
             say(&format!("umount: {}: busy: made read-only", dir.display()));
             return Ok(None);
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            let (why, users) = (Why::from(error), users::told(&dir));
+            let colon = if users.is_empty() { "" } else { ": " };
+            return Err(Why::new(format!("{why}{colon}{users}")));
         }
         other => other?,
     }

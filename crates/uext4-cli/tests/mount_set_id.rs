@@ -37,7 +37,7 @@ impl Child {
     fn new(scratch: &Scratch) -> Self {
         fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = scratch.path("test");
-        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        common::copy_program(&std::env::current_exe().unwrap(), &path);
         Self(path)
     }
 

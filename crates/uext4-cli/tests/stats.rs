@@ -171,7 +171,7 @@ fn only_root_and_the_mounting_user_may_look() {
     let (image, dir) = ready!(&scratch, 64);
     fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = scratch.path("uext4");
-    fs::copy(UEXT4, &program).unwrap();
+    common::copy_program(std::path::Path::new(UEXT4), &program);
     let mount = Mounted::new(&image, &dir, "allow_other");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
     let output = Command::new("setpriv")

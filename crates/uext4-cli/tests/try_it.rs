@@ -36,7 +36,7 @@ fn workplace() -> Scratch {
     let dir = scratch.dir.path();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
     fs::create_dir(dir.join("bin")).unwrap();
-    fs::copy(common::UEXT4, dir.join("bin/uext4")).unwrap();
+    common::copy_program(std::path::Path::new(common::UEXT4), &dir.join("bin/uext4"));
     for name in ["docs", "crates"] {
         let copied = Command::new("cp").arg("-r").arg(repository().join(name)).arg(dir).status();
         assert!(copied.unwrap().success());

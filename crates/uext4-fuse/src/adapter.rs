@@ -403,7 +403,7 @@ impl Server {
     /// keeps the file open, `cp` asks for the first data, is told "none" and makes an empty copy.
     /// Dirty pages exist only while a file is open for writing or mapped, which keeps it open; the
     /// last close writes them.
-    fn write_back(&self, node: u64) {
+    pub(crate) fn write_back(&self, node: u64) {
         let Some(notifier) = self.ops.notifier.get() else { return };
         // The kernel sends WRITE requests and waits for them, so another thread must take them.
         about_to_sleep();

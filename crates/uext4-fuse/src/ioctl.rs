@@ -23,6 +23,8 @@ const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 /// `EXT4_IOC_SHUTDOWN`. The word that says how does not come with it.
 const SHUTDOWN: u32 = 0x8004_587d;
+/// Inode flags that close a file to changes: immutable, append-only.
+const CLOSED: u32 = 0x10 | 0x20;
 /// Bytes of a label's place.
 const LABEL_MAX: usize = 256;
 
@@ -68,12 +70,14 @@ impl Server {
             SETFLAGS => {
                 // A long by its number, an int in truth.
                 let flags = word(data)?;
+                self.settle(node, flags & CLOSED != 0);
                 self.changed(node, volume.set_flags(&inode, flags))
             }
             GETVERSION => Ok(inode.generation().as_bytes().to_vec()),
             FSGETXATTR => Ok(extended(volume, &inode).as_bytes().to_vec()),
             FSSETXATTR => {
                 let (wanted, _) = FsXattr::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
+                self.settle(node, wanted.xflags & (0x08 | 0x10) != 0);
                 self.changed(node, set_extended(volume, &inode, &wanted))
             }
             GETFSLABEL => {
@@ -97,6 +101,13 @@ impl Server {
                 Ok(self.trim(caller.uid, range)?.to_bytes().to_vec())
             }
             _ => Err(Errno::NOTTY.into()),
+        }
+    }
+
+    /// Before a file is closed to changes: what the kernel holds of it would be refused later.
+    fn settle(&self, node: u64, is_closed: bool) {
+        if is_closed && self.ops.nodes.has_writers(node) {
+            self.write_back(node);
         }
     }
 

@@ -111,8 +111,8 @@ pub(crate) fn as_nobody(test: &str) {
     open(scratch.dir.path());
     // Where cargo builds need not be open to others.
     let (tests, command) = (scratch.path("tests"), scratch.path("uext4"));
-    fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
-    fs::copy(UEXT4, &command).unwrap();
+    copy_program(&std::env::current_exe().unwrap(), &tests);
+    copy_program(Path::new(UEXT4), &command);
     let output = Command::new(&tests)
         .args(["--exact", test])
         .env("TMPDIR", scratch.dir.path())
@@ -124,6 +124,12 @@ pub(crate) fn as_nobody(test: &str) {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+}
+
+/// Copies a program by another process: a test of this one that starts a program meanwhile would
+/// inherit the copy, open for writing, for a moment, and the copy could not be run (`ETXTBSY`).
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().expect("cp").success());
 }
 
 /// Runs the command; fails the test if it hangs for a minute.

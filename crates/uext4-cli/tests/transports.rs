@@ -44,6 +44,34 @@ fn requests_are_counted_by_kind_and_the_way_is_shown() {
     });
 }
 
+/// Fault model: a request that a read-only mount does not need, or a file that cannot be read
+/// without.
+#[test]
+fn a_read_only_mount_reads_files_without_opening_them() {
+    on_both("a_read_only_mount", |option| {
+        let scratch = Scratch::new();
+        let (image, dir) = ready!(&scratch, 64);
+        let mount = Mounted::new(&image, &dir, option);
+        fs::write(mount.path("file"), b"content").unwrap();
+        mount.end();
+        let mount = Mounted::new(&image, &dir, &format!("ro,{option}"));
+        for _ in 0..10 {
+            assert_eq!(fs::read(mount.path("file")).unwrap(), b"content");
+        }
+        let file = File::open(mount.path("file")).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)), Ok(7));
+        let refused = File::options().write(true).open(mount.path("file")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+        drop(file);
+        let requests = &stats(&mount)["requests"];
+        // The one that was answered "never ask again".
+        assert_eq!(requests["open"], 1, "{requests:#}");
+        assert_eq!(requests["release"], Value::Null, "{requests:#}");
+        mount.end();
+    });
+}
+
 /// Many programs wait for commits at once, on all processors, and others go on.
 #[test]
 fn everybody_is_served_while_many_sync() {

@@ -224,6 +224,8 @@ impl<H: Handler> Queue<H> {
         };
         // The only end: the kernel gives entries back when the file system is unmounted.
         let _ = self.serve(&mut ring, is_first);
+        // It ends where it waits, which counts as free.
+        self.free.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn serve(self: &Arc<Self>, ring: &mut FuseRing, is_first: bool) -> io::Result<()> {

@@ -3,9 +3,11 @@
 mod abilities;
 mod open_flags;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use uext4::{FileKind, Privs};
+use uext4::{FileKind, OpenFile, Privs};
 use uext4_device::about_to_sleep;
 use uext4_fuse_server::abi::{
     AttrOut, CreateIn, Dirent, EntryOut, FallocateIn, IoctlIn, LseekIn, MknodIn, OpenOut, ReadIn,
@@ -133,6 +135,9 @@ impl Handler for Server {
     }
 
     fn open(&self, _caller: Caller, node: u64, flags: u32) -> Answer<OpenOut> {
+        if self.opens_nothing() {
+            return Err(Errno::NOSYS);
+        }
         let handle = self.ops.open(node, flags)?;
         if can_write(flags) {
             self.ops.nodes.add_writer(node);
@@ -164,8 +169,8 @@ impl Handler for Server {
         })
     }
 
-    fn read(&self, _caller: Caller, _node: u64, read: &ReadIn, out: &mut [u8]) -> Answer<usize> {
-        let file = self.ops.file(read.fh)?;
+    fn read(&self, _caller: Caller, node: u64, read: &ReadIn, out: &mut [u8]) -> Answer<usize> {
+        let file = self.file(node, read.fh)?;
         let done = match is_direct(read.flags) {
             true => file.read_direct_at(read.offset, out),
             false => file.read_at(read.offset, out),
@@ -215,8 +220,8 @@ impl Handler for Server {
         Ok(())
     }
 
-    fn fsync(&self, _caller: Caller, _node: u64, handle: u64, data_only: bool) -> Answer<()> {
-        let file = self.ops.file(handle)?;
+    fn fsync(&self, _caller: Caller, node: u64, handle: u64, data_only: bool) -> Answer<()> {
+        let file = self.file(node, handle)?;
         Ok(file.sync(data_only).map_err(Failure::from)?)
     }
 
@@ -330,7 +335,7 @@ impl Handler for Server {
     }
 
     fn lseek(&self, _caller: Caller, node: u64, seek: &LseekIn) -> Answer<u64> {
-        let file = self.ops.file(seek.fh)?;
+        let file = self.file(node, seek.fh)?;
         if self.ops.nodes.has_writers(node) {
             self.write_back(node);
         }
@@ -357,6 +362,20 @@ impl Handler for Server {
 }
 
 impl Server {
+    /// Whether files are read without being opened first: on a volume that is read-only for good no
+    /// open file has an error to tell, and the kernel saves OPEN and RELEASE.
+    fn opens_nothing(&self) -> bool {
+        self.no_open.load(Ordering::Relaxed)
+    }
+
+    fn file(&self, node: u64, handle: u64) -> Result<Arc<OpenFile>, Failure> {
+        if self.opens_nothing() {
+            let inode = self.ops.node(node)?;
+            return Ok(Arc::new(self.ops.volume.open_file(&inode)?));
+        }
+        self.ops.file(handle)
+    }
+
     /// Does the work of a request that may need blocks: those reserved for root are not for
     /// everybody.
     fn for_caller<T>(&self, caller: Caller, work: impl FnOnce() -> T) -> T {

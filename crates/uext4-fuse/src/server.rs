@@ -23,6 +23,8 @@ use crate::stats;
 pub(crate) struct Server {
     /// What requests do.
     pub(crate) ops: Ops,
+    /// Files are read without being opened.
+    pub(crate) no_open: AtomicBool,
     /// The session, which counts requests; there from its start on.
     pub(crate) session: OnceLock<Weak<dyn Monitor>>,
     /// Access control lists are enforced.
@@ -57,6 +59,7 @@ impl Server {
                 notifier: OnceLock::new(),
                 apply_umask: AtomicBool::new(false),
             },
+            no_open: AtomicBool::new(false),
             session: OnceLock::new(),
             acl: options.enforces_lists(rustix::process::getuid().is_root()),
             writeback_cache: options.writeback_cache && !options.read_only,

@@ -15,11 +15,11 @@ const BACKGROUND_MAX: u16 = 64;
 /// Kernel abilities asked for; those that a kernel lacks are left out one by one.
 ///
 /// Not asked for: `FUSE_HANDLE_KILLPRIV` (the first version cannot say which cached write must
-/// clear set-id bits), `FUSE_NO_OPEN_SUPPORT` (every open file has its own write-error cursor),
-/// `FUSE_ATOMIC_O_TRUNC` (open(2) of a running program with `O_TRUNC` would cut it before the
-/// kernel says `ETXTBSY`), `FUSE_AUTO_INVAL_DATA` (nothing else changes the image), locks (the
-/// kernel's own serve a local mount). `FUSE_WRITEBACK_CACHE`, and `FUSE_POSIX_ACL` with
-/// `FUSE_DONT_MASK`, by option.
+/// clear set-id bits), `FUSE_NO_OPEN_SUPPORT` where anything can be written (every open file has
+/// its own write-error cursor), `FUSE_ATOMIC_O_TRUNC` (open(2) of a running program with `O_TRUNC`
+/// would cut it before the kernel says `ETXTBSY`), `FUSE_AUTO_INVAL_DATA` (nothing else changes the
+/// image), locks (the kernel's own serve a local mount). `FUSE_WRITEBACK_CACHE`, and
+/// `FUSE_POSIX_ACL` with `FUSE_DONT_MASK`, by option.
 const ABILITIES: InitFlags = InitFlags::PARALLEL_DIROPS
     .union(InitFlags::DO_READDIRPLUS)
     .union(InitFlags::READDIRPLUS_AUTO)
@@ -45,6 +45,11 @@ pub(super) fn wanted(offer: &Offer, server: &Server) -> Wanted {
         let both = InitFlags::POSIX_ACL | InitFlags::DONT_MASK;
         flags |= both;
         server.ops.apply_umask.store(offer.flags.contains(both), Ordering::Relaxed);
+    }
+    let no_open = InitFlags::NO_OPEN_SUPPORT;
+    if server.ops.volume.read_only() && offer.flags.contains(no_open) {
+        flags |= no_open;
+        server.no_open.store(true, Ordering::Relaxed);
     }
     Wanted {
         flags,

@@ -31,7 +31,22 @@ pub(crate) fn on_mount(command: &Path, operations: u64, seed: u64) -> Result<Str
         return Err(Trouble::Missing(why));
     }
     let program = tool::FSX.provide().map_err(Trouble::Missing)?;
-    let stage = Stage::set_up(Side::Uext4, command, IMAGE_MIB).map_err(Trouble::Fault)?;
+    let mut sides = Vec::new();
+    for side in Side::own() {
+        one_side(side, command, &program, operations, seed)?;
+        sides.push(side.name());
+    }
+    Ok(format!("{operations} operations on each of {}, seed {seed}: clean", sides.join(", ")))
+}
+
+fn one_side(
+    side: Side,
+    command: &Path,
+    program: &Path,
+    operations: u64,
+    seed: u64,
+) -> Result<(), Trouble> {
+    let stage = Stage::set_up(side, command, IMAGE_MIB).map_err(Trouble::Fault)?;
     stage.write("fsx.toml", CONFIGURATION).map_err(Trouble::Fault)?;
     let script = format!(
         r#"left={operations}; seed={seed}
@@ -41,14 +56,14 @@ while [ $left -gt 0 ]; do
     left=$((left - count)); seed=$((seed + 1))
 done"#
     );
-    stage.run(&script, &program).map_err(|said| {
+    stage.run(&script, program).map_err(|said| {
         let last: Vec<&str> = said.lines().rev().take(60).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
         let again = format!("cargo xtask fsx --mount --ops {operations} --seed {seed}");
-        Trouble::Fault(format!("{}\nagain: {again}", last.join("\n")))
+        let side = side.name();
+        Trouble::Fault(format!("{side}: {}\nagain: {again}", last.join("\n")))
     })?;
-    stage.check().map_err(Trouble::Fault)?;
-    Ok(format!("{operations} operations on {}, seed {seed}: clean", stage.side().name()))
+    stage.check().map_err(Trouble::Fault)
 }
 
 /// The verb.

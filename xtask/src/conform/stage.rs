@@ -17,16 +17,32 @@ use crate::{machine, workspace};
 pub(super) enum Side {
     /// The kernel's ext4 on a loop device.
     Kernel,
-    /// `uext4 mount`.
+    /// `uext4 mount`, by `/dev/fuse`.
     Uext4,
+    /// The same by io_uring.
+    Uring,
 }
+
+/// Switches the kernel's side of io_uring on for new mounts.
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 impl Side {
     pub(super) fn name(self) -> &'static str {
         match self {
             Side::Kernel => "kernel ext4",
             Side::Uext4 => "uext4",
+            Side::Uring => "uext4 by io_uring",
         }
+    }
+
+    /// The sides of uext4 that this kernel has; says which it has not.
+    pub(super) fn own() -> Vec<Side> {
+        let forbidden = fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+        if forbidden.is_ok_and(|text| text.trim() != "0") || !Path::new(PARAMETER).exists() {
+            println!("skipped: {}: needs Linux 6.14 and io_uring allowed", Side::Uring.name());
+            return vec![Side::Uext4];
+        }
+        vec![Side::Uext4, Side::Uring]
     }
 
     /// How `$IMAGE` gets on and off `$DIR`.
@@ -34,7 +50,14 @@ impl Side {
         match self {
             Side::Kernel => (r#"mount -t ext4 -o loop "$IMAGE" "$DIR""#, r#"umount "$DIR""#),
             Side::Uext4 => (
-                r#"uext4 mount -o allow_other,default_permissions "$IMAGE" "$DIR""#,
+                r#"uext4 mount -o io_uring=off,allow_other,default_permissions "$IMAGE" "$DIR""#,
+                r#"uext4 umount "$DIR""#,
+            ),
+            // As it was before, whatever the mount says.
+            Side::Uring => (
+                r#"was=$(cat "$PARAMETER"); echo Y > "$PARAMETER"; failed=0
+uext4 mount -o io_uring=on,allow_other,default_permissions "$IMAGE" "$DIR" || failed=1
+echo "$was" > "$PARAMETER"; [ "$failed" = 0 ]"#,
                 r#"uext4 umount "$DIR""#,
             ),
         }
@@ -57,7 +80,12 @@ impl Stage {
     pub(super) fn set_up(side: Side, command: &Path, mib: u64) -> Result<Stage, String> {
         let base = Path::new("/dev/shm");
         let base = if base.is_dir() { base.to_path_buf() } else { workspace::target() };
-        let word = side.name().replace(' ', "-");
+        // Short: the path of a socket has at most 107 bytes.
+        let word = match side {
+            Side::Kernel => "kernel",
+            Side::Uext4 => "uext4",
+            Side::Uring => "uring",
+        };
         let folder = base.join(format!("uext4-conform-{}-{word}", std::process::id()));
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         for name in ["mnt", "second", "bin"] {
@@ -69,10 +97,6 @@ impl Stage {
         fs::copy(&stage.command, folder.join("bin/uext4")).map_err(failed)?;
         let made = stage.call("mke2fs", &["-q", "-F", "-t", "ext4"])?;
         if made.status.success() { Ok(stage) } else { Err(format!("mke2fs: {made:?}")) }
-    }
-
-    pub(super) fn side(&self) -> Side {
-        self.side
     }
 
     /// Runs the lines of `script` with sh(1) while the image is mounted on `$DIR`. `$FOLDER` is the
@@ -93,6 +117,7 @@ impl Stage {
             .env("DIR", self.folder.join("mnt"))
             .env("IMAGE", &self.image)
             .env("TOOL", tool)
+            .env("PARAMETER", PARAMETER)
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -122,7 +122,7 @@ fn requests(text: &mut String, snapshot: &Snapshot) {
     }
     let _ = writeln!(text, "\nrequests, by {}:", snapshot.transport);
     let seconds = snapshot.open_for_ns as f64 / 1e9;
-    for (name, count) in &snapshot.requests.0 {
+    for (name, count) in snapshot.requests.0.iter().filter(|(_, count)| *count > 0) {
         let rate = if seconds > 0.0 { *count as f64 / seconds } else { 0.0 };
         let _ = writeln!(text, "  {name:<28} {count:<12} {rate:.1}/s");
     }

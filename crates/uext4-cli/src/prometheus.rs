@@ -30,6 +30,10 @@ pub(crate) fn text(snapshot: &Snapshot, image: &str) -> String {
     for (name, value) in &snapshot.counters.0 {
         out.one(&format!("{}_total", plain(name)), "counter", &told(name), value);
     }
+    out.head("fuse_requests_total", "counter", "Requests of the kernel, by kind");
+    for (name, value) in &snapshot.requests.0 {
+        out.sample("fuse_requests_total", &format!(",request=\"{}\"", plain(name)), value);
+    }
     for (name, value) in &snapshot.levels.0 {
         out.one(&plain(name), "gauge", &told(name), value);
     }

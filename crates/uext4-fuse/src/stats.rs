@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub counters: Named<u64>,
     /// Numbers as they are now, and the highest they have been.
     pub levels: Named<u64>,
-    /// Requests of the kernel, by kind.
+    /// Requests of the kernel, by kind; all kinds, also those of which there were none.
     #[serde(default)]
     pub requests: Named<u64>,
     /// The way that they take: `io_uring`, or `/dev/fuse` and why not the other.
@@ -348,8 +348,8 @@ pub(crate) fn encode(
     snapshot.levels.0.push(("fuse_nodes".to_owned(), nodes));
     if let Some(session) = session {
         snapshot.levels.0.push(("fuse_threads".to_owned(), session.threads() as u64));
-        let count = |(opcode, count): (Opcode, u64)| (opcode.name(), count);
-        snapshot.requests = Named(session.counts().all().map(count).collect());
+        let count = |opcode: &Opcode| (opcode.name(), session.counts().of(*opcode));
+        snapshot.requests = Named(Opcode::ALL.iter().map(count).collect());
         snapshot.transport = match session.transport() {
             Transport::IoUring => "io_uring".to_owned(),
             Transport::Device(why) => format!("/dev/fuse ({why})"),

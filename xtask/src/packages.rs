@@ -22,6 +22,10 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("parted", "parted", "disk images with logical partitions"),
     ("mount", "losetup", "the kernel's opinion of an image"),
     ("valgrind", "valgrind", "counts instructions of operations"),
+    ("python3", "/usr/bin/python3", "scripts of system calls, on mounts and on the kernel's ext4"),
+    ("git", "git", "a program that people run, on a mount"),
+    ("rsync", "rsync", "the same"),
+    ("sqlite3", "sqlite3", "a database whose mount is killed"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];
 

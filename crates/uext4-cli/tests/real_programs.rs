@@ -1,7 +1,8 @@
 //! Programs that people run, on mounts by `/dev/fuse` and by io_uring.
 //!
 //! Fault models: a program fails, or finds something else than it has written; what a database has
-//! acknowledged is gone after the mount's daemon was killed; an image that needs more than a replay.
+//! acknowledged is gone after the mount's daemon was killed; an image that needs more than a
+//! replay.
 
 #[macro_use]
 mod common;

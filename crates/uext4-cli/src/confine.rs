@@ -32,6 +32,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
+use uext4_fuse::mountinfo;
 
 use crate::log;
 
@@ -92,12 +93,13 @@ impl Confinement {
     pub(crate) fn enter_mounted(&self, device: Option<(u32, u32)>) {
         let Some(rules) = &self.rules else { return self.enter() };
         let with_device = || -> Result<RulesetCreated, Box<dyn Error>> {
-            let (major, minor) = device.ok_or("no device")?;
+            let device = device.ok_or("no device")?;
+            let (bdi, connection) = (mountinfo::bdi(device), mountinfo::connection(device));
             let mut rules = rules.try_clone()?;
             // The read-ahead, and the limits of the connection, where they are to be seen.
             for place in [
-                format!("/sys/devices/virtual/bdi/{major}:{minor}"),
-                format!("/sys/fs/fuse/connections/{minor}"),
+                format!("/sys/devices/virtual/bdi/{bdi}"),
+                format!("/sys/fs/fuse/connections/{connection}"),
             ] {
                 if let Ok(place) = PathFd::new(place) {
                     let rights = AccessFs::ReadFile | AccessFs::WriteFile;

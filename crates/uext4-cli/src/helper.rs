@@ -1,8 +1,8 @@
-//! The command under the names that mount(8) and umount(8) call: `mount.fuse.uext4`, `mount.uext4`,
-//! `umount.fuse.uext4` and `umount.uext4`, as links in /sbin.
+//! The command under the names that mount(8) and umount(8) call: `mount.TYPE` and `umount.TYPE` of
+//! the types `uext4`, `fuse.uext4` and `fuseblk.uext4`, as links in /sbin.
 //!
 //! What: these names have a command line of their own, with options behind the directory, and the
-//! exit statuses of mount(8). With the second pair umount(8) of root returns when the image is
+//! exit statuses of mount(8). With the second kind umount(8) of root returns when the image is
 //! closed, since it waits for its helper.
 
 use std::ffi::OsString;
@@ -82,8 +82,12 @@ struct Umount {
 pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
     let program = Path::new(words.first()?).file_name()?;
     let done = match program.to_str()? {
-        "mount.fuse.uext4" | "mount.uext4" => parse("mount.uext4", words).map(mount),
-        "umount.fuse.uext4" | "umount.uext4" => parse("umount.uext4", words).map(umount),
+        "mount.fuse.uext4" | "mount.fuseblk.uext4" | "mount.uext4" => {
+            parse("mount.uext4", words).map(mount)
+        }
+        "umount.fuse.uext4" | "umount.fuseblk.uext4" | "umount.uext4" => {
+            parse("umount.uext4", words).map(umount)
+        }
         _ => return None,
     };
     Some(match done {
@@ -120,7 +124,10 @@ fn mount(call: Mount) -> Result<()> {
         return mount::check(&args);
     }
     common.enter("mount")?;
-    mount::run(args)?;
+    // `mount -a` passes over what is mounted. It cannot tell where the table has a loop device.
+    if !mount::is_done(&args) {
+        mount::run(args)?;
+    }
     common.tell(&done);
     Ok(())
 }

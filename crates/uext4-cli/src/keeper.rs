@@ -18,8 +18,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use uext4_fuse::Stopper;
 use uext4_fuse::attach::{self, Detach};
-use uext4_fuse::{Stopper, mountinfo};
+use uext4_fuse::mountinfo::{self, MountPoint};
 
 /// The name that the keeper is started by, and has in ps(1).
 const NAME: &str = "uext4-keeper";
@@ -156,7 +157,7 @@ fn serve(dir: &Path) -> io::Result<()> {
     let mut wish = [0];
     while socket.read(&mut wish)? > 0 {
         let mounted = || -> io::Result<Option<(u32, u32)>> {
-            let found = mountinfo::find(dir)?.filter(|m| m.fs_type == mountinfo::FS_TYPE);
+            let found = mountinfo::find(dir)?.filter(MountPoint::is_ours);
             Ok(found.map(|mount| mount.device))
         };
         let done = match wish[0] {
@@ -175,7 +176,7 @@ fn serve(dir: &Path) -> io::Result<()> {
                 other => other,
             },
             b'a' => match device {
-                Some((_, minor)) => attach::abort(dir, minor),
+                Some(device) => attach::abort(dir, mountinfo::connection(device)),
                 None => Err(io::ErrorKind::Unsupported.into()),
             },
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),

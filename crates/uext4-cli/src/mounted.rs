@@ -13,7 +13,7 @@ pub(crate) const NOT_OURS: &str = "not on a uext4 mount";
 /// Refuses a file that is not on a mount of ours.
 pub(crate) fn check(found: &Metadata) -> Result<(), Why> {
     match mountinfo::of_device(found.dev())? {
-        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => Ok(()),
+        Some(mount) if mount.is_ours() => Ok(()),
         _ => Err(Why::new(NOT_OURS)),
     }
 }

@@ -88,7 +88,9 @@ fn every_thread_is_confined_and_the_keeper_ends_the_mount() {
     // What is set when the threads are confined already.
     let device = rustix::fs::stat(&dir).unwrap().st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let read_ahead = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    let suffix = if major == 0 { "" } else { "-fuseblk" };
+    let read_ahead = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
+    let read_ahead = fs::read_to_string(read_ahead);
     assert!(!is_root() || read_ahead.is_ok_and(|kib| kib == "1024\n"));
     let keeper = child(daemon, "uext4-keeper").expect("a keeper");
     // A service manager signals both; the keeper must be there for the daemon.

@@ -63,8 +63,10 @@ fn mount_and_umount_8_call_their_helpers() {
     let links = scratch.path("links");
     fs::create_dir_all(&links).unwrap();
     fs::create_dir(&dir).unwrap();
-    for name in ["mount.fuse.uext4", "mount.uext4", "umount.fuse.uext4", "umount.uext4"] {
-        symlink(UEXT4, links.join(name)).unwrap();
+    for kind in ["uext4", "fuse.uext4", "fuseblk.uext4"] {
+        for verb in ["mount", "umount"] {
+            symlink(UEXT4, links.join(format!("{verb}.{kind}"))).unwrap();
+        }
     }
     let within = |script: &str| {
         let overlay = "mount -t overlay overlay -o lowerdir=$PWD/links:$(readlink -f /sbin) /sbin";
@@ -75,11 +77,21 @@ fn mount_and_umount_8_call_their_helpers() {
     if within(":").status.code() == Some(77) {
         skip!("no overlay over /sbin");
     }
-    for kind in ["fuse.uext4", "uext4"] {
+    for (kind, words, source) in [
+        ("fuse.uext4", "fuseblk=off", "fuse.uext4 $PWD/image"),
+        ("fuseblk.uext4", "fuseblk=auto", "fuse\\(blk.uext4 /dev/loop\\|.uext4 $PWD/image\\)"),
+        ("uext4", "fuseblk=auto", "fuse\\(blk\\)*.uext4 /"),
+    ] {
         // Without its helper umount(8) is faster than the daemon, most of the time.
         let script = format!(
-            "mount -t {kind} -o noatime image mnt
-            grep -q \"$PWD/mnt .*noatime.* fuse.uext4 $PWD/image\" /proc/self/mountinfo
+            "mount -t {kind} -o noatime,{words} image mnt
+            grep -q \"$PWD/mnt .*noatime.* {source}\" /proc/self/mountinfo
+            mount -o remount,ro mnt
+            ! touch mnt/x 2>/dev/null
+            mount -o remount,rw mnt
+            echo \"$PWD/image $PWD/mnt {kind} noatime,{words} 0 0\" > fstab
+            mount -a -T fstab
+            test $(grep -c \"$PWD/mnt \" /proc/self/mountinfo) = 1
             dd if=/dev/urandom of=mnt/{kind} bs=1M count=8 2>/dev/null
             umount mnt
             flock -n image true"
@@ -99,7 +111,7 @@ fn mount_and_umount_8_call_their_helpers() {
     assert!(output.status.success(), "{output:?}");
     assert!(text(&output.stderr).contains("resource busy"), "{output:?}");
     let listed = succeed(Command::new(UEXT4).arg("ls").arg(common::at(&image, "/")));
-    assert_eq!(text(&listed.stdout), "fuse.uext4\nlost+found\nuext4\n");
+    assert_eq!(text(&listed.stdout), "fuse.uext4\nfuseblk.uext4\nlost+found\nuext4\n");
     assert_clean(&image);
 }
 
@@ -127,8 +139,14 @@ fn helpers_heed_their_switches() {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.split(' ').nth(4) == dir.to_str()).unwrap();
     assert!(line.contains("noatime"), "{line}");
-    assert!(!mount(&[]).status.success(), "an image is mounted once");
+    // For mount -a, which may not know.
+    assert!(mount(&[]).status.success(), "it is there");
+    let other = scratch.path("other");
+    fs::create_dir(&other).unwrap();
+    let again = called("/sbin/mount.uext4").args([&image, &other]).output().unwrap();
+    assert!(!again.status.success(), "an image is mounted once");
     succeed(called("umount.uext4").arg(&dir).arg("-nv"));
+    assert!(!is_mounted(&dir), "it was mounted once");
     assert!(File::open(&image).unwrap().try_lock().is_ok(), "closed when the helper returns");
     assert_eq!(called("umount.fuse.uext4").arg(&dir).output().unwrap().status.code(), Some(32));
     assert_clean(&image);

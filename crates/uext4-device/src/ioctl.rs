@@ -1,15 +1,15 @@
-//! The ioctls that discard blocks of a block device, or free space of a mounted file system, and
-//! the one that clones a FUSE connection.
+//! The ioctls that discard blocks of a block device, or free space of a mounted file system, the
+//! one that clones a FUSE connection, and those that set up a loop device.
 //!
 //! # Soundness
-//! Each request passes the address of one value of the size that its number names, alive for the
-//! call; the kernel reads it, and with `FITRIM` writes it. It keeps no address. Numbers are in the
-//! machine's own order of bytes.
+//! Each request passes nothing, or the address of one value of the size that its number names (or,
+//! where it names none, that its structure has), alive for the call; the kernel reads it, and with
+//! `FITRIM` writes it. It keeps no address. Numbers are in the machine's own order of bytes.
 
 use std::fs::File;
 use std::io;
 use std::mem::transmute;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// `BLKDISCARD` (linux/fs.h): `_IO(0x12, 119)`, with two numbers, offset and length in bytes.
 const BLKDISCARD: libc::c_ulong = 0x1277;
@@ -18,6 +18,13 @@ pub const FITRIM: u32 = 0xc018_5879;
 
 /// `FUSE_DEV_IOC_CLONE` (linux/fuse.h): `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+
+/// `LOOP_CTL_GET_FREE` (linux/loop.h), without an argument.
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+/// `LOOP_CONFIGURE` (linux/loop.h), with a `struct loop_config`.
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+/// `LO_FLAGS_AUTOCLEAR` (linux/loop.h).
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// `struct fstrim_range`: the range of a file system to trim, in bytes. The kernel returns the
 /// number of trimmed bytes as its length.
@@ -93,6 +100,61 @@ pub fn clone_fuse(connection: BorrowedFd<'_>, device: &File) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// `struct loop_config`, which has a `struct loop_info64` inside.
+#[repr(C)]
+pub(crate) struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    /// `lo_device`, `lo_inode`, `lo_rdevice`, `lo_offset`, `lo_sizelimit`.
+    places: [u64; 5],
+    /// `lo_number`, `lo_encrypt_type`, `lo_encrypt_key_size`.
+    numbers: [u32; 3],
+    flags: u32,
+    /// `lo_file_name`, `lo_crypt_name`.
+    names: [[u64; 8]; 2],
+    key: [u64; 4],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+impl LoopConfig {
+    /// All of an open file; the device goes when nobody has it open.
+    pub(crate) fn autoclear(file: RawFd) -> Self {
+        Self {
+            fd: file.cast_unsigned(),
+            block_size: 0,
+            places: [0; 5],
+            numbers: [0; 3],
+            flags: LO_FLAGS_AUTOCLEAR,
+            names: [[0; 8]; 2],
+            key: [0; 4],
+            init: [0; 2],
+            reserved: [0; 8],
+        }
+    }
+}
+
+/// The number of a loop device that is free now.
+///
+/// # Errors
+/// `EPERM`, or no more devices.
+pub(crate) fn loop_get_free(control: &File) -> io::Result<u32> {
+    // SAFETY: the file is open; nothing is passed.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+    u32::try_from(number).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sets up a loop device.
+///
+/// # Errors
+/// `EBUSY`: it is not free any more.
+pub(crate) fn loop_configure(device: &File, config: &LoopConfig) -> io::Result<()> {
+    // SAFETY: the file is open; the kernel reads the structure, which lives past the call.
+    let result =
+        unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const *config) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +165,8 @@ mod tests {
         let range = TrimRange { start: 1, len: u64::MAX, min_len: 4096 };
         assert_eq!(TrimRange::from_bytes(&range.to_bytes()), Some(range));
         assert_eq!(TrimRange::from_bytes(&[0; 23]), None);
+        assert_eq!(size_of::<LoopConfig>(), 304);
+        assert_eq!(std::mem::offset_of!(LoopConfig, flags), 60);
     }
 
     #[test]

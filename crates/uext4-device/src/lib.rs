@@ -47,6 +47,7 @@ mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]
 mod ioctl;
 mod loop_backing;
+mod loop_source;
 mod memory;
 mod meter;
 mod open_error;
@@ -86,6 +87,7 @@ pub use fuse_ring::FuseRing;
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, clone_fuse, trim_mounted};
+pub use loop_source::LoopSource;
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;

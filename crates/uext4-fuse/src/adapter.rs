@@ -253,12 +253,17 @@ impl Handler for Server {
     }
 
     fn fsyncdir(&self, _caller: Caller, _node: u64, _handle: u64, _data_only: bool) -> Answer<()> {
-        // sync(2) does not reach most FUSE servers; this is the way to make the volume durable.
+        // sync(2) does not reach every mount; this is the way to make the volume durable.
         Ok(self.ops.volume.sync().map_err(Failure::from)?)
     }
 
     fn syncfs(&self, _caller: Caller) -> Answer<()> {
         Ok(self.ops.volume.sync().map_err(Failure::from)?)
+    }
+
+    fn destroy(&self) {
+        // What cannot be written is told by who closes the volume.
+        let _ = self.ops.volume.sync();
     }
 
     fn statfs(&self, _caller: Caller, _node: u64) -> Answer<StatfsOut> {

@@ -20,9 +20,11 @@ use std::sync::Arc;
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use uext4_device::LoopSource;
 
 use crate::READ_ONLY_XATTR;
-use crate::mountinfo::FS_TYPE;
+use crate::block::FuseBlk;
+use crate::mountinfo::{self, BLOCK_FS_TYPE, FS_TYPE};
 use crate::options::FuseOptions;
 
 const DEVICE: &str = "/dev/fuse";
@@ -105,6 +107,31 @@ fn connect(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
 }
 
 fn attach_direct(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
+    if options.fuseblk.is_wanted() {
+        match attach_block(dir, options) {
+            Err(error) if options.fuseblk == FuseBlk::On => {
+                return Err(io::Error::other(format!("type fuseblk (-o fuseblk=on): {error}")));
+            }
+            // No loop devices, or not for this process: all but sync(2) works without.
+            Err(_) => {}
+            Ok(connection) => return Ok(connection),
+        }
+    }
+    attach_as(FS_TYPE, options.fs_name.as_ref(), dir, options)
+}
+
+/// Mounts from a loop device that stands for the image and goes with the mount.
+fn attach_block(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
+    let source = LoopSource::new(&options.fs_name)?;
+    attach_as(BLOCK_FS_TYPE, source.path(), dir, options)
+}
+
+fn attach_as(
+    fs_type: &str,
+    source: &Path,
+    dir: &Path,
+    options: &FuseOptions,
+) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(no_device)?;
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     let mut data = format!(
@@ -117,9 +144,12 @@ fn attach_direct(dir: &Path, options: &FuseOptions) -> io::Result<OwnedFd> {
         data.push(',');
         data.push_str(word);
     }
+    if fs_type == BLOCK_FS_TYPE {
+        // What a mount from no device has.
+        data.push_str(",blksize=4096");
+    }
     let data = CString::new(data)?;
-    let source = options.fs_name.as_str();
-    rustix::mount::mount(source, dir, FS_TYPE, flags(options), Some(data.as_c_str()))?;
+    rustix::mount::mount(source, dir, fs_type, flags(options), Some(data.as_c_str()))?;
     Ok(OwnedFd::from(device))
 }
 
@@ -330,8 +360,8 @@ pub fn force(dir: &Path) -> io::Result<()> {
 pub fn abort(dir: &Path, connection: u32) -> io::Result<()> {
     let control = format!("/sys/fs/fuse/connections/{connection}/abort");
     let Err(error) = fs::write(control, b"1") else { return Ok(()) };
-    match crate::mountinfo::find(dir)? {
-        Some(mount) if mount.device.1 == connection && mount.fs_type == FS_TYPE => {
+    match mountinfo::find(dir)? {
+        Some(mount) if mountinfo::connection(mount.device) == connection && mount.is_ours() => {
             Ok(rustix::mount::unmount(dir, UnmountFlags::FORCE)?)
         }
         // Detached before: the directory may be someone else's mount by now.
@@ -341,7 +371,7 @@ pub fn abort(dir: &Path, connection: u32) -> io::Result<()> {
 
 /// Raises the read-ahead of a mount to `kib`; best effort, as only root may.
 pub(crate) fn set_read_ahead(device: (u32, u32), kib: u32) {
-    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", device.0, device.1);
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mountinfo::bdi(device));
     if let Ok(mut file) = File::options().write(true).open(path) {
         // The mount works without it.
         let _ = io::Write::write_all(&mut file, kib.to_string().as_bytes());

@@ -26,6 +26,7 @@
 
 mod adapter;
 pub mod attach;
+mod block;
 mod convert;
 mod failure;
 mod file;
@@ -41,6 +42,7 @@ mod session;
 pub mod stats;
 mod xattr;
 
+pub use block::FuseBlk;
 pub use options::{FuseOptions, MOUNT_OPTIONS, Word};
 pub use session::{MountError, Session, Stopper};
 pub use uext4_fuse_server::IoUring;

@@ -6,13 +6,17 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use uext4_device::LoopSource;
+
 /// Type of our mounts in the table.
 pub const FS_TYPE: &str = "fuse.uext4";
+/// Type of those that have a block device as their source ([`crate::FuseBlk`]).
+pub const BLOCK_FS_TYPE: &str = "fuseblk.uext4";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountPoint {
-    /// Device number of the mount; the minor of a FUSE mount is its connection's number.
+    /// Device number of the mount.
     pub device: (u32, u32),
     /// Where it is mounted.
     pub dir: PathBuf,
@@ -22,13 +26,28 @@ pub struct MountPoint {
     pub read_only: bool,
     /// Type, such as `fuse.uext4`.
     pub fs_type: String,
-    /// Source: for our mounts the image.
+    /// Source: for our mounts the image, also where the table shows the loop device that stands
+    /// for it.
     pub source: OsString,
+    /// Source as the table shows it.
+    pub shown_source: OsString,
     /// What the file system itself is mounted with, such as `rw,allow_other`.
     pub options: String,
 }
 
 impl MountPoint {
+    /// Whether it is a mount of ours.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.fs_type == FS_TYPE || self.is_block()
+    }
+
+    /// Whether it is a mount of ours with a block device as its source.
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        self.fs_type == BLOCK_FS_TYPE
+    }
+
     /// Whether the file system is mounted with the option `word`.
     #[must_use]
     pub fn has_option(&self, word: &str) -> bool {
@@ -66,13 +85,36 @@ pub fn of_device(device: u64) -> io::Result<Option<MountPoint>> {
 /// # Errors
 /// The table cannot be read.
 pub fn find_source(wanted: impl Fn(&OsStr) -> bool) -> io::Result<Option<MountPoint>> {
-    last(|mount| mount.fs_type == FS_TYPE && wanted(&mount.source))
+    last(|mount| mount.is_ours() && wanted(&mount.source))
+}
+
+/// The number of the connection of a FUSE mount, by the mount's device: the device's number as the
+/// kernel has it.
+#[must_use]
+pub fn connection((major, minor): (u32, u32)) -> u32 {
+    major << 20 | minor
+}
+
+/// What a FUSE mount has in /sys/class/bdi, by the mount's device. That of a block device itself
+/// has the plain name.
+#[must_use]
+pub fn bdi((major, minor): (u32, u32)) -> String {
+    let suffix = if major == 0 { "" } else { "-fuseblk" };
+    format!("{major}:{minor}{suffix}")
 }
 
 /// The last mount that is `wanted`: later lines lie over earlier ones.
 fn last(wanted: impl Fn(&MountPoint) -> bool) -> io::Result<Option<MountPoint>> {
     let table = fs::read("/proc/self/mountinfo")?;
-    Ok(table.split(|b| *b == b'\n').filter_map(parse).rfind(wanted))
+    Ok(table.split(|b| *b == b'\n').filter_map(parse).map(named).rfind(wanted))
+}
+
+/// Finds the image that a loop device stands for.
+fn named(mount: MountPoint) -> MountPoint {
+    match mount.is_block().then(|| LoopSource::name_of(mount.device)).flatten() {
+        Some(source) => MountPoint { source, ..mount },
+        None => mount,
+    }
 }
 
 /// One line of the table; `None` for a line of another shape.
@@ -87,13 +129,15 @@ fn parse(line: &[u8]) -> Option<MountPoint> {
     let source = tail.next()?;
     let options = tail.next().unwrap_or_default();
     let (major, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+    let source = OsString::from_vec(unescape(source));
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
         dir: PathBuf::from(OsString::from_vec(unescape(dir))),
         flags,
         read_only,
         fs_type: String::from_utf8_lossy(fs_type).into_owned(),
-        source: OsString::from_vec(unescape(source)),
+        source: source.clone(),
+        shown_source: source,
         options: String::from_utf8_lossy(options).into_owned(),
     })
 }
@@ -152,6 +196,19 @@ mod tests {
         assert!(!mount.read_only && mount.flags == "rw,nosuid");
         assert_eq!(mount.source, OsString::from(r"/img\x"));
         assert!(mount.has_option("fd=3") && !mount.has_option("nosuid"));
+    }
+
+    #[test]
+    fn a_block_device_is_another_connection() {
+        let mount = parse(b"36 35 7:3 / /mnt rw - fuseblk.uext4 /dev/loop3 rw").unwrap();
+        assert!(mount.is_ours() && mount.is_block());
+        assert_eq!((connection(mount.device), bdi(mount.device)), (7340035, "7:3-fuseblk".into()));
+        assert_eq!((connection((0, 52)), bdi((0, 52))), (52, "0:52".into()));
+        let other = parse(b"36 35 8:1 / /mnt rw - fuseblk.ntfs-3g /dev/sda1 rw").unwrap();
+        assert!(!other.is_ours());
+        // No loop device has such a number.
+        let named = named(MountPoint { device: (7, 1 << 19), ..mount });
+        assert_eq!(named.source, "/dev/loop3");
     }
 
     #[test]

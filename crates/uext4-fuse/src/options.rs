@@ -6,6 +6,7 @@ use uext4_fuse_server::IoUring;
 use uext4_options::{Row, apply, flag, ignored, text};
 
 use crate::attach::{Attached, Connection};
+use crate::block::FuseBlk;
 
 /// What [`FuseOptions::parse`] did with a word of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct FuseOptions {
     /// The kernel may hold dirty pages. Without it, by default, every write(2) reaches the engine
     /// before it returns, so that errors appear there and not at fsync(2) or close(2).
     pub writeback_cache: bool,
+    /// Whether the source is a block device.
+    pub fuseblk: FuseBlk,
     /// Whether requests come by io_uring.
     pub io_uring: IoUring,
     /// Threads of `/dev/fuse` to keep; `None` is 4.
@@ -90,6 +93,7 @@ impl Default for FuseOptions {
             sync: false,
             dir_sync: false,
             writeback_cache: false,
+            fuseblk: FuseBlk::Auto,
             io_uring: IoUring::Auto,
             threads: None,
             attr_timeout: LONG,
@@ -158,6 +162,9 @@ impl FuseOptions {
         if (self.suid || self.dev) && !is_root {
             let name = if self.suid { "suid" } else { "dev" };
             return Err(format!("mount option '{name}': only root may give it"));
+        }
+        if self.fuseblk == FuseBlk::On && !is_root {
+            return Err("mount option 'fuseblk=on': only root may give it".to_owned());
         }
         Ok(())
     }
@@ -270,6 +277,16 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         more: "1 to 256. More are started for requests that sleep, and end when not needed",
     },
     Row {
+        options: &[text(&["fuseblk"], "auto|on|off", |o, how| {
+            o.fuseblk = FuseBlk::parse(how).ok_or("auto, on or off")?;
+            Ok(())
+        })],
+        default: "auto",
+        help: "whether sync(1) and umount(8) wait until all is durable",
+        more: "A mount of type `fuseblk`, with a loop device as its source. `auto`: for root on \
+               Linux 6.18 and later, where there are loop devices; `on`: or no mount. See below",
+    },
+    Row {
         options: &[text(&["io_uring"], "auto|on|off", |o, how| {
             o.io_uring = match how {
                 "auto" => IoUring::Auto,
@@ -303,7 +320,7 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         })],
         default: "the image",
         help: "source shown in the mount table",
-        more: "",
+        more: "Of a mount of type `fuseblk` the name of its loop device's memory",
     },
     Row {
         options: &[
@@ -364,6 +381,7 @@ mod tests {
             ("allow_other", Word::Taken),
             ("nowriteback_cache", Word::Taken),
             ("threads=3", Word::Taken),
+            ("fuseblk=off", Word::Taken),
             ("x-systemd.automount", Word::Taken),
             ("ro", Word::Shared),
             ("noatime", Word::Shared),
@@ -379,6 +397,7 @@ mod tests {
     #[test]
     fn bad_values_are_named() {
         let mut options = FuseOptions::default();
+        assert!(options.parse("fuseblk=yes").unwrap_err().contains("auto, on or off"));
         assert!(options.parse("threads=0").unwrap_err().contains("threads=0"));
         for word in ["attr_timeout=-1", "attr_timeout=soon", "attr_timeout=1e99"] {
             let error = options.parse(word).unwrap_err();
@@ -400,6 +419,9 @@ mod tests {
         options.parse("suid").unwrap();
         assert!(options.check(true).is_ok());
         assert!(options.check(false).unwrap_err().contains("suid"));
+        let options = FuseOptions { fuseblk: FuseBlk::On, ..FuseOptions::default() };
+        assert!(options.check(true).is_ok());
+        assert!(options.check(false).unwrap_err().contains("fuseblk=on"));
     }
 
     #[test]

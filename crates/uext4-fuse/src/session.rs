@@ -86,7 +86,7 @@ impl Session {
         if let Some(device) = device {
             attach::set_read_ahead(device, READ_AHEAD_KIB);
         }
-        Ok(Self { dir: dir.to_owned(), session, connection: device.map(|(_, minor)| minor) })
+        Ok(Self { dir: dir.to_owned(), session, connection: device.map(mountinfo::connection) })
     }
 
     /// A handle that can end the mount from another thread.

@@ -30,7 +30,8 @@ use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
 use uext4_device::FileOptions;
 use uext4_fuse::attach::{self, Attached, Connection};
-use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Word, mountinfo};
+use uext4_fuse::mountinfo::{self, MountPoint};
+use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Word};
 
 use crate::closing;
 use crate::confine::{self, Confinement};
@@ -106,6 +107,20 @@ impl Args {
 /// Refuses what [`run`] would refuse for its options.
 pub(crate) fn check(args: &Args) -> Result<()> {
     parse_options(args).map(drop)
+}
+
+/// Whether the image is mounted on the directory already, and nothing is to be changed there.
+pub(crate) fn is_done(args: &Args) -> bool {
+    if words(args).any(|word| word == "remount") {
+        return false;
+    }
+    let mount = args.dir.canonicalize().and_then(|dir| mountinfo::find(&dir)).ok().flatten();
+    let named = |mount: MountPoint| !is_another(&args.image, &mount.source);
+    // A source that is no image (`fsname=`) cannot be told from another.
+    mount
+        .filter(MountPoint::is_ours)
+        .filter(|mount| Image::parse(&mount.source).path.exists())
+        .is_some_and(named)
 }
 
 /// The options without words that are in no table.
@@ -205,11 +220,11 @@ fn remount(args: &Args, fuse: &FuseOptions) -> std::result::Result<(), Why> {
     check_place(&args.dir)?;
     let dir = args.dir.canonicalize()?;
     let mount = match mountinfo::find(&dir)? {
-        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
+        Some(mount) if mount.is_ours() => mount,
         Some(mount) => return Err(Why::new(format!("is {}, not a mount of uext4", mount.fs_type))),
         None => return Err(Why::new("not mounted")),
     };
-    if is_another(&args.image, &mount.source) {
+    if args.image != mount.shown_source && is_another(&args.image, &mount.source) {
         let (other, source) = (args.image.display(), mount.source.display());
         return Err(Why::new(format!("{source} is mounted there, not {other}")));
     }

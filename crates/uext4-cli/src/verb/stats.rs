@@ -102,7 +102,7 @@ fn image_of(dir: &Path) -> Option<Image> {
 fn mount_of(dir: &Path) -> Option<MountPoint> {
     let found = rustix::fs::statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
     let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    mountinfo::of_device(device).ok()?.filter(|mount| mount.fs_type == mountinfo::FS_TYPE)
+    mountinfo::of_device(device).ok()?.filter(MountPoint::is_ours)
 }
 
 /// What the mount that `dir` is on tells now.

@@ -1,8 +1,8 @@
 //! `uext4 sync`: a mounted volume made durable as a whole.
 //!
-//! sync(1) and syncfs(2) make the kernel write its pages to a FUSE server, but do not tell the
-//! server to flush. This verb does both: write-back by syncfs(2), then fsync(2) of the directory,
-//! on which a uext4 mount commits and flushes everything.
+//! sync(1) and syncfs(2) make the kernel write its pages to a FUSE server, but tell only those of
+//! type `fuseblk` to flush. This verb does both for all: write-back by syncfs(2), then fsync(2) of
+//! the directory, on which a uext4 mount commits and flushes everything.
 
 use std::path::PathBuf;
 

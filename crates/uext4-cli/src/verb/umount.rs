@@ -104,7 +104,7 @@ fn unmount(
 ) -> std::result::Result<Option<Failure>, Why> {
     let dir = mountinfo::absolute(dir)?;
     let mount = match mountinfo::find(&dir)? {
-        Some(mount) if mount.fs_type == mountinfo::FS_TYPE => mount,
+        Some(mount) if mount.is_ours() => mount,
         Some(mount) => {
             let why = format!("is {}, not a mount of uext4; use umount(8)", mount.fs_type);
             return Err(Why::new(why));

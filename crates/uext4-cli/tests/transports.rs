@@ -164,3 +164,56 @@ fn a_look_for_data_sees_what_was_just_written_by_mapping() {
         assert_clean(&image);
     });
 }
+
+/// The server can open nothing more, so that no thread of a ring can be had. Fault models: threads
+/// that ended at once are counted, and kept, for ever; all threads wait for WRITE requests that
+/// nobody is left to take.
+#[test]
+fn a_server_without_descriptors_goes_on() {
+    const PROGRAMS: usize = 100;
+    on_both("a_server_without_descriptors", |option| {
+        let scratch = Scratch::new();
+        let (image, dir) = ready!(&scratch, 64);
+        let mount = Mounted::new(&image, &dir, &format!("{option},writeback_cache"));
+        let daemon = mount.daemon();
+        let few = rustix::process::Rlimit { current: Some(24), maximum: Some(24) };
+        let process = rustix::process::Pid::from_raw(daemon);
+        rustix::process::prlimit(process, rustix::process::Resource::Nofile, few).expect("prlimit");
+        let path = |n: usize| mount.path(n.to_string());
+        let work = |n: usize, rounds: u64| {
+            let mut processors = rustix::thread::CpuSet::new();
+            processors.set(0);
+            rustix::thread::sched_setaffinity(None, &processors).unwrap();
+            let file = File::create(path(n)).unwrap();
+            for round in 0..rounds {
+                let at = 8192 * round + 4096;
+                rustix::io::pwrite(&file, &[1; 4096], at).unwrap();
+                file.sync_all().unwrap();
+                rustix::io::pwrite(&file, &[2; 4096], at).unwrap();
+                let seek = || rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at - 4096));
+                let mut data = seek();
+                while data == Err(rustix::io::Errno::AGAIN) {
+                    data = seek();
+                }
+                assert_eq!(data, Ok(at));
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..PROGRAMS).map(|n| scope.spawn(move || work(n, 10))).collect();
+            let ended = || threads.iter().all(|thread| thread.is_finished());
+            let until = std::time::Instant::now() + Duration::from_secs(60);
+            while !ended() && std::time::Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if !ended() {
+                // Else the threads, and the unmount, would wait for ever.
+                Command::new("kill").args(["-9", &daemon.to_string()]).status().expect("kill");
+                panic!("nobody is left to serve");
+            }
+        });
+        let threads = stats(&mount)["levels"]["fuse_threads"].as_u64();
+        assert!(threads.is_some_and(|count| count <= 2 * PROGRAMS as u64), "{threads:?}");
+        mount.end();
+        assert_clean(&image);
+    });
+}

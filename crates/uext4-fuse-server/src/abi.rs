@@ -181,8 +181,8 @@ pub fn size_of_in(opcode: u32, has_setxattr_ext: bool) -> usize {
         O::Setxattr => 16,
         O::Release | O::Releasedir | O::Flush | O::Poll | O::Lseek | O::Statx => 24,
         O::Ioctl | O::Fallocate => 32,
-        O::Read | O::Write | O::Readdir | O::Readdirplus => 40,
-        O::Getlk | O::Setlk | O::Setlkw | O::NotifyReply => 48,
+        O::Read | O::Write | O::Readdir | O::Readdirplus | O::NotifyReply => 40,
+        O::Getlk | O::Setlk | O::Setlkw => 48,
         O::CopyFileRange | O::CopyFileRange64 => 56,
         O::Init => 64,
         O::Setattr => 88,
@@ -194,6 +194,7 @@ pub fn size_of_in(opcode: u32, has_setxattr_ext: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::opcode::Opcode;
 
     /// Sizes of `include/uapi/linux/fuse.h`.
     #[test]
@@ -217,5 +218,8 @@ mod tests {
         ] {
             assert_eq!(ours, kernels);
         }
+        // As long as WRITE's, so that the kernel can use the same memory.
+        let [write, reply] = [Opcode::Write, Opcode::NotifyReply];
+        assert_eq!(size_of_in(reply as u32, true), size_of_in(write as u32, true));
     }
 }

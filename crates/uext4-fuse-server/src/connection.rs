@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
+use uext4_device::about_to_sleep;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{InvalInodeOut, OutHeader, RetrieveOut};
+use crate::company;
 
 const INVAL_INODE: i32 = 2;
 const RETRIEVE: i32 = 5;
@@ -110,20 +112,48 @@ impl Notifier {
     }
 
     /// Has the kernel write the dirty pages of an inode, and drop all its pages. Returns when its
-    /// WRITE requests have been answered, so it must not be called by the only thread that could.
+    /// WRITE requests have been answered. A handler that calls this is about to sleep.
     ///
     /// # Errors
+    /// `EDEADLK`: nothing was done, because no other thread can be had to serve those requests.
     /// `ENOENT`: it knows no such inode. Another: a page was dirtied again meanwhile.
     pub fn write_back(&self, node: u64) -> Result<(), Errno> {
+        about_to_sleep();
+        let _waiting = company::wait_for_others().ok_or(Errno::DEADLK)?;
         self.connection.notify(INVAL_INODE, &InvalInodeOut { ino: node, off: 0, len: 0 })
     }
 
     /// Has the kernel send a NOTIFY_REPLY request, by the queue of the processor that this runs on.
     /// `file` is a regular file that it knows; others are refused (6.18).
     pub(crate) fn ask_for_a_request(&self, file: u64) -> Result<(), Errno> {
-        // Requests of programs have even numbers.
-        let notify_unique = self.retrieved.fetch_add(2, Ordering::Relaxed) | 1 << 63 | 1;
+        // Programs' requests do not come that far. Odd numbers are those of interrupts: the kernel
+        // takes such a one for a mismatch when it is answered by io_uring, and logs that.
+        let notify_unique = self.retrieved.fetch_add(2, Ordering::Relaxed) | 1 << 63;
         let notice = RetrieveOut { notify_unique, nodeid: file, offset: 0, size: 0, padding: 0 };
         self.connection.notify(RETRIEVE, &notice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    /// Fault model: an odd number, which is that of an interrupt.
+    #[test]
+    fn requests_that_are_asked_for_have_even_numbers_of_their_own() {
+        let (mut kernel, connection) = io::pipe().unwrap();
+        let notifier = Notifier::new(Arc::new(Connection::new(connection.into())));
+        let mut numbers = Vec::new();
+        for _ in 0..2 {
+            notifier.ask_for_a_request(12).unwrap();
+            let mut notice = [0; size_of::<OutHeader>() + size_of::<RetrieveOut>()];
+            kernel.read_exact(&mut notice).unwrap();
+            let number = notice[16..24].try_into().map(u64::from_ne_bytes).unwrap();
+            assert!(number.is_multiple_of(2) && number >= 1 << 63, "{number:x}");
+            numbers.push(number);
+        }
+        assert_ne!(numbers[0], numbers[1]);
     }
 }

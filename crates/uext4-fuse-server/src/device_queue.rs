@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use uext4_device::on_sleep;
 
 use crate::abi::{InHeader, size_of_in};
+use crate::company::{Company, Member};
 use crate::connection::{Connection, Read};
 use crate::dispatch::{self, Request, parse};
 use crate::handler::Handler;
@@ -51,6 +52,7 @@ pub(crate) struct DeviceQueue<H> {
     /// More threads have a turn than are wanted.
     has_surplus: AtomicBool,
     placement: Placement,
+    company: Arc<Company>,
     state: Mutex<State>,
     called: Condvar,
     all_gone: Condvar,
@@ -81,6 +83,7 @@ impl<H: Handler> DeviceQueue<H> {
             wanted: AtomicU32::new(1),
             has_surplus: AtomicBool::new(false),
             placement: Placement::new(),
+            company: Arc::default(),
             state: Mutex::default(),
             called: Condvar::new(),
             all_gone: Condvar::new(),
@@ -108,8 +111,10 @@ impl<H: Handler> DeviceQueue<H> {
     fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let queue = Arc::clone(self);
         let is_cloned = (1..CLONES_MAX).contains(&state.threads);
+        let mut member: Member = self.company.expect_one();
         thread::Builder::new().name("fuse".to_owned()).spawn(move || {
             let gone = Gone(Arc::clone(&queue));
+            member.begin();
             queue.run(is_cloned);
             drop(gone);
         })?;

@@ -56,6 +56,7 @@
 #![forbid(unsafe_code)]
 
 pub mod abi;
+mod company;
 mod connection;
 mod counts;
 mod device_queue;

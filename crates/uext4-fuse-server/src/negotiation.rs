@@ -11,8 +11,8 @@ use crate::dispatch::parse;
 use crate::flags::InitFlags;
 use crate::handler::{Handler, Offer};
 
-/// Bytes of a page, of which the kernel counts requests.
-const PAGE: u32 = 4096;
+/// The smallest page of any kernel; a request's bytes are a multiple of it.
+const PAGE_MIN: u32 = 4096;
 /// Most bytes of a WRITE or READ.
 pub(crate) const REQUEST_MAX: u32 = 1 << 20;
 
@@ -54,7 +54,9 @@ pub(crate) fn negotiate(
             let why = format!("the kernel speaks FUSE {major}.{minor}; 7.{MINOR_MIN} is needed");
             return Err(io::Error::other(why));
         }
-        let (out, agreement) = agree(handler, &init, &mut with_rings);
+        // At most 64 KiB anywhere.
+        let page = u32::try_from(rustix::param::page_size()).unwrap_or(PAGE_MIN);
+        let (out, agreement) = agree(handler, &init, page, &mut with_rings);
         connection.answer(header.unique, Ok(out.as_bytes()));
         return Ok(agreement);
     }
@@ -71,6 +73,7 @@ fn short_init(bytes: &[u8]) -> InitIn {
 fn agree(
     handler: &impl Handler,
     init: &InitIn,
+    page: u32,
     with_rings: &mut Option<impl FnOnce(usize) -> bool>,
 ) -> (InitOut, Agreement) {
     let offered = u64::from(init.flags) | u64::from(init.flags2) << 32;
@@ -82,8 +85,10 @@ fn agree(
     let offered = InitFlags::from_bits_truncate(offered);
     let offer = Offer { minor: init.minor, flags: offered, max_readahead: init.max_readahead };
     let wanted = handler.init(&offer);
-    let max_write = wanted.max_write.clamp(PAGE, REQUEST_MAX) / PAGE * PAGE;
-    let payload = max_write as usize;
+    let max_write = wanted.max_write.clamp(PAGE_MIN, REQUEST_MAX) / PAGE_MIN * PAGE_MIN;
+    // The kernel wants a ring's entry to have room for as many of its pages, whatever their size.
+    let max_pages = max_write.div_ceil(page);
+    let payload = max_pages as usize * page as usize;
     let always = InitFlags::BIG_WRITES
         | InitFlags::ASYNC_READ
         | InitFlags::MAX_PAGES
@@ -108,7 +113,7 @@ fn agree(
         max_write,
         time_gran: wanted.time_gran,
         // At most 256.
-        max_pages: (max_write / PAGE) as u16,
+        max_pages: max_pages as u16,
         ..InitOut::default()
     };
     let agreement = Agreement { setxattr_ext: flags.contains(InitFlags::SETXATTR_EXT) };
@@ -147,7 +152,7 @@ mod tests {
             unused: [0; 11],
         };
         for has_rings in [false, true] {
-            let (out, agreement) = agree(&Greedy, &init, &mut Some(|_| has_rings));
+            let (out, agreement) = agree(&Greedy, &init, 4096, &mut Some(|_| has_rings));
             let got = u64::from(out.flags) | u64::from(out.flags2) << 32;
             let all = if has_rings { offered } else { offered - InitFlags::OVER_IO_URING };
             assert_eq!(got, all.bits());
@@ -157,7 +162,27 @@ mod tests {
         }
         // An old kernel's second word is no flags.
         let old = InitIn { flags: InitFlags::MAX_PAGES.bits() as u32, flags2: !0, ..init };
-        let (out, _) = agree(&Greedy, &old, &mut Some(|_| true));
+        let (out, _) = agree(&Greedy, &old, 4096, &mut Some(|_| true));
         assert_eq!(out.flags2, 0);
+    }
+
+    /// Fault model: room for fewer bytes than the pages that were agreed on, which the kernel
+    /// refuses when it is too late to go on without io_uring.
+    #[test]
+    fn entries_have_room_for_as_many_pages_as_a_request_may_have() {
+        let offered = InitFlags::MAX_PAGES | InitFlags::INIT_EXT | InitFlags::OVER_IO_URING;
+        let flags = offered.bits();
+        let (flags, flags2) = (flags as u32, (flags >> 32) as u32);
+        let init = InitIn { major: 7, minor: 60, flags, flags2, ..InitIn::default() };
+        for page in [4096, 16 << 10, 64 << 10] {
+            let mut payload = 0;
+            let with_rings = |bytes| {
+                payload = bytes;
+                true
+            };
+            let (out, _) = agree(&Greedy, &init, page, &mut Some(with_rings));
+            assert_eq!(payload, usize::from(out.max_pages) * page as usize);
+            assert_eq!(payload, out.max_write as usize);
+        }
     }
 }

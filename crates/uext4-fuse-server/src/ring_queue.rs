@@ -33,6 +33,7 @@ use uext4_device::{FuseRing, on_sleep};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, OutHeader};
+use crate::company::{Company, Member};
 use crate::dispatch::{self, Request, parse};
 use crate::handler::{Answer, Handler};
 use crate::session::Core;
@@ -64,6 +65,7 @@ struct Queue<H> {
     /// Entries that are free, or being started.
     free: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    company: Arc<Company>,
     /// A regular file that the kernel knew lately; 0 is none.
     last_file: AtomicU64,
     has_ended: AtomicBool,
@@ -111,6 +113,7 @@ impl<H: Handler> Rings<H> {
                 payload,
                 free: AtomicUsize::new(1),
                 threads: Mutex::default(),
+                company: Arc::default(),
                 last_file: AtomicU64::new(0),
                 has_ended: AtomicBool::new(false),
             })
@@ -176,7 +179,14 @@ impl<H: Handler> Queue<H> {
         let name = format!("fuse-ring-{}", self.processor);
         // Held over the start, so that `join` finds the thread.
         let mut threads = self.threads.lock();
-        threads.push(thread::Builder::new().name(name).spawn(move || queue.run(first))?);
+        // Those that found no descriptor or no memory: they neither count nor keep their stacks.
+        threads.retain(|thread| !thread.is_finished());
+        if threads.len() >= THREADS_MAX {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let member = self.company.expect_one();
+        let run = move || queue.run(first, member);
+        threads.push(thread::Builder::new().name(name).spawn(run)?);
         Ok(())
     }
 
@@ -187,15 +197,14 @@ impl<H: Handler> Queue<H> {
         if is_needed.is_err() {
             return;
         }
-        let is_over =
-            self.has_ended.load(Ordering::SeqCst) || self.threads.lock().len() >= THREADS_MAX;
+        let is_over = self.has_ended.load(Ordering::SeqCst);
         if is_over || self.start_thread(None).is_err() {
             // Without another thread: requests wait until a sleeper is back.
             self.free.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    fn run(self: Arc<Self>, first: Option<FirstThread>) {
+    fn run(self: Arc<Self>, first: Option<FirstThread>, mut member: Member) {
         let mut processors = CpuSet::new();
         processors.set(self.processor.into());
         // One that is not there has no clients either.
@@ -222,15 +231,21 @@ impl<H: Handler> Queue<H> {
                 return;
             }
         };
-        // The only end: the kernel gives entries back when the file system is unmounted.
-        let _ = self.serve(&mut ring, is_first);
-        // It ends where it waits, which counts as free.
+        // The kernel gives entries back when the file system is unmounted, and refuses one that it
+        // has no memory for. Either way this one, which was free, is none any more.
+        let _ = self.serve(&mut ring, is_first, &mut member);
         self.free.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn serve(self: &Arc<Self>, ring: &mut FuseRing, is_first: bool) -> io::Result<()> {
+    fn serve(
+        self: &Arc<Self>,
+        ring: &mut FuseRing,
+        is_first: bool,
+        member: &mut Member,
+    ) -> io::Result<()> {
         let mut scratch = vec![0; SCRATCH];
         ring.register()?;
+        member.begin();
         let file = self.last_file.load(Ordering::Relaxed);
         if !is_first && file != 0 {
             // An error: the kernel has forgotten the file.

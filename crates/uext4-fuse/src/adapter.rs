@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use uext4::{FileKind, OpenFile, Privs};
-use uext4_device::about_to_sleep;
 use uext4_fuse_server::abi::{
     AttrOut, CreateIn, Dirent, EntryOut, FallocateIn, IoctlIn, LseekIn, MknodIn, OpenOut, ReadIn,
     ReleaseIn, SetattrIn, StatfsOut, StatxIn, StatxOut, WriteIn,
@@ -341,8 +340,8 @@ impl Handler for Server {
 
     fn lseek(&self, _caller: Caller, node: u64, seek: &LseekIn) -> Answer<u64> {
         let file = self.file(node, seek.fh)?;
-        if self.ops.nodes.has_writers(node) {
-            self.write_back(node);
+        if self.ops.nodes.has_writers(node) && !self.write_back(node) {
+            return self.seek_unwritten(node, seek);
         }
         Ok(ops::seek(&file, seek.offset, seek.whence)?)
     }
@@ -427,12 +426,27 @@ impl Server {
     /// keeps the file open, `cp` asks for the first data, is told "none" and makes an empty copy.
     /// Dirty pages exist only while a file is open for writing or mapped, which keeps it open; the
     /// last close writes them.
-    pub(crate) fn write_back(&self, node: u64) {
-        let Some(notifier) = self.ops.notifier.get() else { return };
-        // The kernel sends WRITE requests and waits for them, so another thread must take them.
-        about_to_sleep();
-        // An error means that a page was dirtied again meanwhile: what was dirty when the question
-        // came has been written.
-        let _ = notifier.write_back(node);
+    ///
+    /// False: nothing was written, because no thread is left to take the WRITE requests.
+    pub(crate) fn write_back(&self, node: u64) -> bool {
+        let Some(notifier) = self.ops.notifier.get() else { return true };
+        // Another error means that a page was dirtied again meanwhile: what was dirty when the
+        // question came has been written.
+        notifier.write_back(node) != Err(Errno::DEADLK)
+    }
+
+    /// Answers for a file of which the kernel may hold dirty pages: all of it is data, as lseek(2)
+    /// allows. Where the kernel may know of a greater length, too, it is asked later.
+    fn seek_unwritten(&self, node: u64, seek: &LseekIn) -> Answer<u64> {
+        if self.writeback_cache {
+            return Err(Errno::AGAIN);
+        }
+        let size = self.ops.getattr(node)?.size;
+        match seek.whence.cast_signed() {
+            _ if seek.offset >= size => Err(Errno::NXIO),
+            libc::SEEK_DATA => Ok(seek.offset),
+            libc::SEEK_HOLE => Ok(size),
+            _ => Err(Errno::INVAL),
+        }
     }
 }

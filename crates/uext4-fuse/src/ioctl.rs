@@ -107,7 +107,8 @@ impl Server {
     /// Before a file is closed to changes: what the kernel holds of it would be refused later.
     fn settle(&self, node: u64, is_closed: bool) {
         if is_closed && self.ops.nodes.has_writers(node) {
-            self.write_back(node);
+            // Without a thread left for that, what the kernel holds is refused later.
+            let _ = self.write_back(node);
         }
     }
 

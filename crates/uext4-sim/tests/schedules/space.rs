@@ -148,7 +148,7 @@ fn space_that_comes_back() {
 fn a_release_that_is_overlooked_is_found() {
     expect_failure("space::a_release_that_is_overlooked_is_found", "there is space", || {
         inject(Some(Fault::OverlookedRelease));
-        explore_now(coming_back, 2_000);
+        explore_now(coming_back, 12_000);
     });
 }
 

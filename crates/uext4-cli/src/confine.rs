@@ -291,7 +291,7 @@ fn never() -> Result<BpfProgram, Box<dyn Error>> {
     program(rules, libc::EPERM)
 }
 
-/// clone3(2) hides its flags from a filter. Who finds it missing uses clone(2).
+/// clone3(2) hides its flags from a filter. A program that finds it missing uses clone(2).
 fn no_clone3() -> Result<BpfProgram, Box<dyn Error>> {
     program([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
 }

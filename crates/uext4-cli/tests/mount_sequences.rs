@@ -14,26 +14,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::{Mounted, Scratch, assert_clean, has, is_root, no_mount, system};
+use common::kernel::Kernel;
+use common::{Mounted, Scratch, assert_clean, has, no_mount, system};
 use rustix::fs::XattrFlags;
-
-/// The kernel's ext4 on an image, by a loop device; unmounted when the test is done with it.
-struct Kernel<'a>(&'a Path);
-
-impl<'a> Kernel<'a> {
-    fn mount(image: &Path, dir: &'a Path) -> Option<Self> {
-        fs::create_dir_all(dir).unwrap();
-        let status =
-            system("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(dir).status();
-        (is_root() && status.is_ok_and(|status| status.success())).then_some(Self(dir))
-    }
-}
-
-impl Drop for Kernel<'_> {
-    fn drop(&mut self) {
-        assert!(system("umount").arg(self.0).status().unwrap().success());
-    }
-}
 
 /// Which side has an image mounted.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::kernel::Kernel;
 use common::transport::on_both;
 use common::{Mounted, Scratch, assert_clean, is_root};
 
@@ -26,16 +27,6 @@ table is written from the scripts (`UPDATE_DOCS=1 cargo test -p uext4-cli --test
 | script | what | /dev/fuse | io_uring |
 |---|---|---|---|
 ";
-
-/// The kernel's mount of an image.
-struct Kernel<'a>(&'a Path);
-
-impl Drop for Kernel<'_> {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg(self.0).status();
-        assert!(done.is_ok_and(|status| status.success()) || std::thread::panicking());
-    }
-}
 
 fn scripts() -> Vec<PathBuf> {
     let all = fs::read_dir(FOLDER).unwrap().map(|entry| entry.unwrap().path());
@@ -72,15 +63,11 @@ fn run_all(test: &str, wanted: impl Fn(&str) -> bool) {
     for script in scripts().iter().filter(|script| wanted(stem(script))) {
         let scratch = Scratch::new();
         let (image, dir) = ready!(&scratch, 64);
-        fs::create_dir_all(&dir).unwrap();
-        let mounted = Command::new("mount").args(["-o", "loop"]).args([&image, &dir]).status();
-        if !mounted.is_ok_and(|status| status.success()) {
+        let Some(kernel) = Kernel::mount(&image, &dir) else {
             skip!("{test}: the kernel mounts no image here");
-        }
-        let kernels = {
-            let _kernel = Kernel(&dir);
-            say(script, &dir)
         };
+        let kernels = say(script, &dir);
+        drop(kernel);
         on_both(test, |option| {
             let scratch = Scratch::new();
             let (image, dir) = ready!(&scratch, 64);

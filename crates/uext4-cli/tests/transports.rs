@@ -1,4 +1,5 @@
-//! Mounts by `/dev/fuse` and by io_uring: the same answers, and nobody waits behind who sleeps.
+//! Mounts by `/dev/fuse` and by io_uring: the same answers, and no request waits behind one that
+//! sleeps.
 //!
 //! Fault models: a request that waits behind one that sleeps; a queue that nobody serves any more;
 //! threads or rings that outlive the mount; a difference between the transports.

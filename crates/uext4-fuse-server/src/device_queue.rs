@@ -1,4 +1,4 @@
-//! Requests by `/dev/fuse`: who reads, who serves, who stands by.
+//! Requests by `/dev/fuse`: threads that read and serve, and threads that stand by.
 //!
 //! What: a thread that has a *turn* reads a request, serves it in place and reads the next. One
 //! thread has a turn, or a few ([`crate::placement`]). A thread whose request is about to sleep
@@ -9,7 +9,8 @@
 //! to it; only a system without memory for another thread leaves the queue alone, until a sleeper
 //! is back. A thread without a turn does not read.
 //!
-//! Locking: one leaf mutex, for passing and standing by; a request that does not sleep takes none.
+//! Locking: the mutex of the state, for passing and standing by, and below it the company's, where
+//! a thread is started. A request that does not sleep takes none.
 
 use std::cell::Cell;
 use std::io;
@@ -23,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use uext4_device::on_sleep;
 
-use crate::abi::{InHeader, size_of_in};
+use crate::abi::InHeader;
 use crate::company::{Company, Member};
 use crate::connection::{Connection, Read};
 use crate::dispatch::{self, Request, parse};
@@ -210,7 +211,7 @@ impl<H: Handler> DeviceQueue<H> {
     ) {
         let Ok(header) = parse::<InHeader>(bytes) else { return };
         let rest = &bytes[size_of::<InHeader>()..];
-        let op = size_of_in(header.opcode, self.core.agreement().setxattr_ext);
+        let op = self.core.size_of_op(&header);
         let Some((op, data)) = rest.split_at_checked(op) else {
             return connection.answer(header.unique, Err(Errno::INVAL));
         };

@@ -377,3 +377,127 @@ impl<'a> Names<'a> {
         Ok(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::connection::Notifier;
+    use crate::handler::{Offer, Wanted};
+
+    /// Notes what it is asked for.
+    #[derive(Default)]
+    struct Noting(Mutex<Vec<String>>);
+
+    impl Noting {
+        fn note(&self, what: String) {
+            self.0.lock().unwrap().push(what);
+        }
+    }
+
+    impl Handler for Noting {
+        fn init(&self, _offer: &Offer, _notifier: &Notifier) -> Wanted {
+            unreachable!("no session begins")
+        }
+
+        fn forget(&self, nodes: &mut dyn Iterator<Item = (u64, u64)>) {
+            self.note(format!("forget {:?}", nodes.collect::<Vec<_>>()));
+        }
+
+        fn rename(
+            &self,
+            _caller: Caller,
+            from: (u64, &[u8]),
+            to: (u64, &[u8]),
+            flags: u32,
+        ) -> Answer<()> {
+            self.note(format!("rename {from:?} {to:?} {flags}"));
+            Ok(())
+        }
+
+        fn setxattr(
+            &self,
+            _caller: Caller,
+            _node: u64,
+            (name, value): (&[u8], &[u8]),
+            flags: u32,
+            more: u32,
+        ) -> Answer<()> {
+            self.note(format!("setxattr {name:?} {value:?} {flags} {more}"));
+            Ok(())
+        }
+
+        fn getxattr(&self, _caller: Caller, _node: u64, _name: &[u8]) -> Answer<Vec<u8>> {
+            Ok(b"value".to_vec())
+        }
+    }
+
+    fn ask(handler: &Noting, opcode: Opcode, op: &[u8], data: &[u8]) -> Option<Answer<Vec<u8>>> {
+        let header = InHeader { opcode: opcode as u32, nodeid: 7, ..InHeader::default() };
+        let mut out = [0; 64];
+        let answer = serve(handler, &Request { header, op, data }, &mut out);
+        answer.map(|answer| answer.map(|len| out[..len].to_vec()))
+    }
+
+    /// Fault models: names cut at the wrong place; the longer form of SETXATTR taken for the
+    /// shorter, or what lies behind the shorter taken for flags.
+    #[test]
+    fn requests_are_taken_apart() {
+        let handler = Noting::default();
+        let rename = Rename2In { newdir: 9, flags: 1, padding: 0 };
+        ask(&handler, Opcode::Rename2, rename.as_bytes(), b"a\0bc\0").unwrap().unwrap();
+        let short = SetxattrIn { size: 2, flags: 1 };
+        ask(&handler, Opcode::Setxattr, short.as_bytes(), b"n\0vwx").unwrap().unwrap();
+        let mut long = short.as_bytes().to_vec();
+        long.extend_from_slice(SetxattrExt { setxattr_flags: 1, padding: 0 }.as_bytes());
+        ask(&handler, Opcode::Setxattr, &long, b"n\0vw").unwrap().unwrap();
+        let noted = handler.0.into_inner().unwrap();
+        assert_eq!(noted[0], "rename (7, [97]) (9, [98, 99]) 1");
+        assert_eq!(noted[1], "setxattr [110] [118, 119] 1 0");
+        assert_eq!(noted[2], "setxattr [110] [118, 119] 1 1");
+    }
+
+    /// Fault model: a forget for each part of a batch, or for more parts than it has.
+    #[test]
+    fn a_batch_of_forgets_is_one_call_and_has_no_answer() {
+        let handler = Noting::default();
+        let one = |nodeid| ForgetOne { nodeid, nlookup: 2 };
+        let mut data = one(3).as_bytes().to_vec();
+        data.extend_from_slice(one(4).as_bytes());
+        let batch = BatchForgetIn { count: 1000, dummy: 0 };
+        assert!(ask(&handler, Opcode::BatchForget, batch.as_bytes(), &data).is_none());
+        let one = BatchForgetIn { count: 1, dummy: 0 };
+        assert!(ask(&handler, Opcode::BatchForget, one.as_bytes(), &data).is_none());
+        let noted = handler.0.into_inner().unwrap();
+        assert_eq!(noted, ["forget [(3, 2), (4, 2)]", "forget [(3, 2)]"]);
+    }
+
+    /// Fault model: a panic, or an answer, for a request that is cut short.
+    #[test]
+    fn what_is_cut_short_is_refused() {
+        let handler = Noting::default();
+        let value = SetxattrIn { size: 9, flags: 0 };
+        for (opcode, op, data) in [
+            (Opcode::Rename2, &b"1234"[..], &b"a\0b\0"[..]),
+            (Opcode::Unlink, b"", b"no end"),
+            (Opcode::Setxattr, value.as_bytes(), b"n\0short"),
+            (Opcode::Getattr, b"", b""),
+        ] {
+            assert_eq!(ask(&handler, opcode, op, data), Some(Err(Errno::INVAL)), "{opcode:?}");
+        }
+        assert!(handler.0.into_inner().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_length_of_a_value_is_told_and_obeyed() {
+        let handler = Noting::default();
+        let get = |size| {
+            let op = GetxattrIn { size, padding: 0 };
+            ask(&handler, Opcode::Getxattr, op.as_bytes(), b"n\0").unwrap()
+        };
+        assert_eq!(get(0), Ok(GetxattrOut { size: 5, padding: 0 }.as_bytes().to_vec()));
+        assert_eq!(get(4), Err(Errno::RANGE));
+        assert_eq!(get(5), Ok(b"value".to_vec()));
+    }
+}

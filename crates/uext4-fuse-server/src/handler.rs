@@ -6,6 +6,7 @@ use crate::abi::{
     Attr, AttrOut, CopyFileRangeIn, CreateIn, EntryOut, FallocateIn, IoctlIn, LseekIn, MknodIn,
     OpenOut, ReadIn, ReleaseIn, SetattrIn, StatfsOut, StatxIn, StatxOut, WriteIn,
 };
+use crate::connection::Notifier;
 use crate::dir_buffer::DirBuffer;
 use crate::flags::InitFlags;
 
@@ -58,8 +59,8 @@ pub struct Wanted {
 /// many kinds.
 #[allow(unused_variables, reason = "default bodies")]
 pub trait Handler: Send + Sync + 'static {
-    /// The session begins.
-    fn init(&self, offer: &Offer) -> Wanted;
+    /// The session begins. `notifier` serves until it ends; no other call comes before the answer.
+    fn init(&self, offer: &Offer, notifier: &Notifier) -> Wanted;
 
     /// The session has ended, and no call is under way.
     fn end(&self) {}

@@ -24,15 +24,15 @@
 //! for io_uring alone, and asks for a fixed set of abilities.
 //!
 //! # Examples
-//! ```no_run
+//! ```
 //! use std::sync::Arc;
 //!
-//! use uext4_fuse_server::{Config, Handler, Offer, Session, Wanted};
+//! use uext4_fuse_server::{Config, Handler, Notifier, Offer, Session, Wanted};
 //!
 //! struct Nothing;
 //!
 //! impl Handler for Nothing {
-//!     fn init(&self, offer: &Offer) -> Wanted {
+//!     fn init(&self, offer: &Offer, _notifier: &Notifier) -> Wanted {
 //!         Wanted {
 //!             flags: Default::default(),
 //!             max_write: 128 << 10,
@@ -43,11 +43,10 @@
 //!     }
 //! }
 //!
-//! # fn mounted() -> std::os::fd::OwnedFd { unimplemented!() }
-//! // `/dev/fuse`, mounted by mount(2) or fusermount3.
-//! let session = Session::start(mounted(), Arc::new(Nothing), &Config::default())?;
-//! session.join()?;
-//! # Ok::<(), std::io::Error>(())
+//! /// Serves `/dev/fuse`, mounted by mount(2) or fusermount3, until it is unmounted.
+//! fn serve(mounted: std::os::fd::OwnedFd) -> std::io::Result<()> {
+//!     Session::start(mounted, Arc::new(Nothing), &Config::default())?.join()
+//! }
 //! ```
 //!
 //! Kernel counterpart: `fs/fuse/dev.c`, `fs/fuse/dev_uring.c`; protocol:

@@ -6,10 +6,11 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN};
-use crate::connection::{Connection, Read};
+use crate::connection::{Notifier, Read};
 use crate::dispatch::parse;
 use crate::flags::InitFlags;
 use crate::handler::{Handler, Offer};
+use crate::opcode::Opcode;
 
 /// The smallest page of any kernel; a request's bytes are a multiple of it.
 const PAGE_MIN: u32 = 4096;
@@ -27,9 +28,10 @@ pub(crate) struct Agreement {
 /// be ready before the answer, because requests wait until they are registered.
 pub(crate) fn negotiate(
     handler: &impl Handler,
-    connection: &Connection,
+    notifier: &Notifier,
     with_rings: impl FnOnce(usize) -> bool,
 ) -> io::Result<Agreement> {
+    let connection = &notifier.connection;
     let mut buffer = vec![0; 2 * REQUEST_MAX as usize];
     let mut with_rings = Some(with_rings);
     loop {
@@ -38,10 +40,10 @@ pub(crate) fn negotiate(
         };
         let bytes = &buffer[..len];
         let header: InHeader = parse(bytes).map_err(io::Error::from)?;
-        let init: InitIn = match header.opcode {
-            26 => short_init(&bytes[size_of::<InHeader>()..]),
-            _ => return Err(io::Error::other("the kernel began without INIT")),
-        };
+        if header.opcode != Opcode::Init as u32 {
+            return Err(io::Error::other("the kernel began without INIT"));
+        }
+        let init = short_init(&bytes[size_of::<InHeader>()..]);
         if init.major > MAJOR {
             // It asks again, with ours.
             let out = InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() };
@@ -56,7 +58,7 @@ pub(crate) fn negotiate(
         }
         // At most 64 KiB anywhere.
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(PAGE_MIN);
-        let (out, agreement) = agree(handler, &init, page, &mut with_rings);
+        let (out, agreement) = agree(handler, notifier, &init, page, &mut with_rings);
         connection.answer(header.unique, Ok(out.as_bytes()));
         return Ok(agreement);
     }
@@ -72,6 +74,7 @@ fn short_init(bytes: &[u8]) -> InitIn {
 
 fn agree(
     handler: &impl Handler,
+    notifier: &Notifier,
     init: &InitIn,
     page: u32,
     with_rings: &mut Option<impl FnOnce(usize) -> bool>,
@@ -84,7 +87,7 @@ fn agree(
     };
     let offered = InitFlags::from_bits_truncate(offered);
     let offer = Offer { minor: init.minor, flags: offered, max_readahead: init.max_readahead };
-    let wanted = handler.init(&offer);
+    let wanted = handler.init(&offer, notifier);
     let max_write = wanted.max_write.clamp(PAGE_MIN, REQUEST_MAX) / PAGE_MIN * PAGE_MIN;
     // The kernel wants a ring's entry to have room for as many of its pages, whatever their size.
     let max_pages = max_write.div_ceil(page);
@@ -122,13 +125,21 @@ fn agree(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::connection::Connection;
     use crate::handler::Wanted;
 
     struct Greedy;
 
+    fn notifier() -> Notifier {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        Notifier::new(Arc::new(Connection::new(null.into())))
+    }
+
     impl Handler for Greedy {
-        fn init(&self, _offer: &Offer) -> Wanted {
+        fn init(&self, _offer: &Offer, _notifier: &Notifier) -> Wanted {
             Wanted {
                 flags: InitFlags::all(),
                 max_write: u32::MAX,
@@ -152,7 +163,8 @@ mod tests {
             unused: [0; 11],
         };
         for has_rings in [false, true] {
-            let (out, agreement) = agree(&Greedy, &init, 4096, &mut Some(|_| has_rings));
+            let (out, agreement) =
+                agree(&Greedy, &notifier(), &init, 4096, &mut Some(|_| has_rings));
             let got = u64::from(out.flags) | u64::from(out.flags2) << 32;
             let all = if has_rings { offered } else { offered - InitFlags::OVER_IO_URING };
             assert_eq!(got, all.bits());
@@ -162,7 +174,7 @@ mod tests {
         }
         // An old kernel's second word is no flags.
         let old = InitIn { flags: InitFlags::MAX_PAGES.bits() as u32, flags2: !0, ..init };
-        let (out, _) = agree(&Greedy, &old, 4096, &mut Some(|_| true));
+        let (out, _) = agree(&Greedy, &notifier(), &old, 4096, &mut Some(|_| true));
         assert_eq!(out.flags2, 0);
     }
 
@@ -180,7 +192,7 @@ mod tests {
                 payload = bytes;
                 true
             };
-            let (out, _) = agree(&Greedy, &init, page, &mut Some(with_rings));
+            let (out, _) = agree(&Greedy, &notifier(), &init, page, &mut Some(with_rings));
             assert_eq!(payload, usize::from(out.max_pages) * page as usize);
             assert_eq!(payload, out.max_write as usize);
         }

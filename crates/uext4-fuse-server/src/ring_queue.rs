@@ -18,7 +18,8 @@
 //!
 //! A thread keeps its entry until the session ends: the kernel has no call that takes one back.
 //!
-//! Locking: none but counters.
+//! Locking: the mutex of the threads, for starting and joining them, and below it the company's. A
+//! request that leaves enough entries free takes none.
 
 use std::io;
 use std::sync::Arc;
@@ -279,11 +280,13 @@ impl<H: Handler> Queue<H> {
     fn answer(&self, ring: &mut FuseRing, scratch: &mut [u8]) -> (u64, Answer<usize>) {
         let Ok(header) = parse::<InHeader>(ring.header()) else { return (0, Err(Errno::IO)) };
         let unique = header.unique;
+        // Behind it lies what the request before had there.
+        let size = self.core.size_of_op(&header);
         let answer = if dispatch::answers_in_place(header.opcode) {
             let (op, payload) = ring.op_and_payload();
-            self.core.serve(&Request { header, op, data: &[] }, payload)
+            self.core.serve(&Request { header, op: &op[..size], data: &[] }, payload)
         } else {
-            let request = Request { header, op: ring.op(), data: ring.data() };
+            let request = Request { header, op: &ring.op()[..size], data: ring.data() };
             let answer = self.core.serve(&request, scratch);
             if let Some(Ok(len)) = answer {
                 ring.op_and_payload().1[..len].copy_from_slice(&scratch[..len]);

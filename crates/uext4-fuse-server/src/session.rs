@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
+use crate::abi::{InHeader, size_of_in};
 use crate::connection::{Connection, Notifier};
 use crate::counts::Counts;
 use crate::device_queue::DeviceQueue;
@@ -69,6 +70,11 @@ impl<H: Handler> Core<H> {
         self.agreement.get().copied().unwrap_or(nothing)
     }
 
+    /// Bytes of the structure that a request begins with.
+    pub(crate) fn size_of_op(&self, header: &InHeader) -> usize {
+        size_of_in(header.opcode, self.agreement().setxattr_ext)
+    }
+
     /// Counts and serves a request. A handler that panics fails its request with `EIO`.
     pub(crate) fn serve(&self, request: &Request<'_>, out: &mut [u8]) -> Option<Answer<usize>> {
         self.counts.add(request.header.opcode);
@@ -115,7 +121,7 @@ impl<H: Handler> Session<H> {
         });
         let mut prepared = None;
         let mut why_not = "the kernel does not offer it".to_owned();
-        let agreement = negotiate(&*core.handler, &connection, |payload| {
+        let agreement = negotiate(&*core.handler, &core.notifier, |payload| {
             match rings(&core, config.io_uring, payload) {
                 Ok(rings) => prepared = Some(rings),
                 Err(why) => why_not = why,
@@ -130,13 +136,14 @@ impl<H: Handler> Session<H> {
         }
         // Set once, here.
         let _ = core.agreement.set(agreement);
+        // First, so that no ring has begun where this fails.
+        let kept = if prepared.is_some() { 1 } else { config.kept_threads.max(1) };
+        let device = DeviceQueue::start(&core, connection, kept)?;
         let rings = prepared.map(Prepared::go);
         let transport = match rings {
             Some(_) => Transport::IoUring,
             None => Transport::Device(why_not),
         };
-        let kept = if rings.is_some() { 1 } else { config.kept_threads.max(1) };
-        let device = DeviceQueue::start(&core, connection, kept)?;
         Ok(Self { core, device, rings, transport })
     }
 
@@ -146,7 +153,7 @@ impl<H: Handler> Session<H> {
         self.core.notifier.clone()
     }
 
-    /// Waits until the mount is gone, by whoever unmounted it, and every request is answered.
+    /// Waits until the mount is gone, however it was unmounted, and every request is answered.
     ///
     /// # Errors
     /// The connection failed in another way than by an unmount; a handler panicked.

@@ -13,7 +13,7 @@ use uext4_fuse_server::abi::{
     ReleaseIn, SetattrIn, StatfsOut, StatxIn, StatxOut, WriteIn,
 };
 use uext4_fuse_server::{
-    Answer, Caller, DirBuffer, Errno, Handler, Offer, SetattrFlags, Wanted, WriteFlags,
+    Answer, Caller, DirBuffer, Errno, Handler, Notifier, Offer, SetattrFlags, Wanted, WriteFlags,
 };
 
 use crate::STATS_XATTR;
@@ -26,7 +26,9 @@ use crate::xattr;
 use open_flags::{can_write, is_direct, open_flags};
 
 impl Handler for Server {
-    fn init(&self, offer: &Offer) -> Wanted {
+    fn init(&self, offer: &Offer, notifier: &Notifier) -> Wanted {
+        // Called once a mount.
+        let _ = self.ops.notifier.set(notifier.clone());
         abilities::wanted(offer, self)
     }
 
@@ -210,8 +212,8 @@ impl Handler for Server {
             self.ops.nodes.remove_writer(node);
         }
         let file = self.ops.files.remove(release.fh);
-        // Nobody waits for a release. A failure of the writeback stays with the inode for whoever
-        // syncs it.
+        // Nobody waits for a release. A failure of the writeback stays with the inode for the one
+        // that syncs it.
         if let Some(file) = file.filter(|_| can_write(release.flags)) {
             let _ = file.flush();
         }
@@ -261,7 +263,7 @@ impl Handler for Server {
     }
 
     fn destroy(&self) {
-        // What cannot be written is told by who closes the volume.
+        // What cannot be written is told when the volume is closed.
         let _ = self.ops.volume.sync();
     }
 

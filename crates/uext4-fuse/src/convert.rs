@@ -27,7 +27,7 @@ pub(crate) fn attr_of_inode(attr: &Attr) -> abi::Attr {
         atimensec,
         mtimensec,
         ctimensec,
-        mode: type_bits(attr.kind) | u32::from(attr.mode & 0o7777),
+        mode: u32::from(attr.kind.mode() | attr.mode & 0o7777),
         nlink: attr.links,
         uid: attr.uid,
         gid: attr.gid,
@@ -49,8 +49,7 @@ pub(crate) fn statx(attr: &Attr) -> abi::Statx {
         nlink: attr.links,
         uid: attr.uid,
         gid: attr.gid,
-        // 16 bits: four of type, twelve of mode.
-        mode: type_bits(attr.kind) as u16 | attr.mode & 0o7777,
+        mode: attr.kind.mode() | attr.mode & 0o7777,
         ino: attr.ino.get().into(),
         size: attr.size,
         blocks: attr.blocks_512,
@@ -64,22 +63,9 @@ pub(crate) fn statx(attr: &Attr) -> abi::Statx {
     }
 }
 
-/// The type bits of a mode.
-pub(crate) fn type_bits(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Regular => libc::S_IFREG,
-        FileKind::Directory => libc::S_IFDIR,
-        FileKind::Symlink => libc::S_IFLNK,
-        FileKind::CharDevice => libc::S_IFCHR,
-        FileKind::BlockDevice => libc::S_IFBLK,
-        FileKind::Fifo => libc::S_IFIFO,
-        FileKind::Socket => libc::S_IFSOCK,
-    }
-}
-
 /// The type of a name in a listing: those bits, as readdir(3) shows them.
 pub(crate) fn dirent_type(kind: FileKind) -> u32 {
-    type_bits(kind) >> 12
+    u32::from(kind.mode() >> 12)
 }
 
 /// The kind that the type bits of a mode name; `None` for what mknod(2) cannot make.

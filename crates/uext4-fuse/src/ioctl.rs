@@ -1,6 +1,6 @@
 //! ioctl(2) on files of a mount: inode flags, projects, label, generation, trimming, shutdown.
 //!
-//! Who may change a file's flags the kernel has checked: owner, `CAP_FOWNER`, and
+//! The kernel has checked the right to change a file's flags: owner, `CAP_FOWNER`, and
 //! `CAP_LINUX_IMMUTABLE` for immutable and append-only. The rest is checked here.
 //!
 //! Numbers and structures: `include/uapi/linux/fs.h` of 64-bit machines. Bytes are in the order of
@@ -9,6 +9,7 @@
 use uext4::{InodeRef, Volume};
 use uext4_device::{FITRIM, TrimRange};
 use uext4_fuse_server::{Caller, Errno};
+use uext4_ondisk::InodeFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::failure::{Answer, Failure};
@@ -24,7 +25,7 @@ const SETFSLABEL: u32 = 0x4100_9432;
 /// `EXT4_IOC_SHUTDOWN`. The word that says how does not come with it.
 const SHUTDOWN: u32 = 0x8004_587d;
 /// Inode flags that close a file to changes: immutable, append-only.
-const CLOSED: u32 = 0x10 | 0x20;
+const CLOSED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 /// Bytes of a label's place.
 const LABEL_MAX: usize = 256;
 
@@ -41,15 +42,17 @@ struct FsXattr {
 }
 
 /// `FS_XFLAG_*` and the inode flags that they stand for.
-const XFLAGS: [(u32, u32); 7] = [
-    (0x08, 0x10),          // immutable
-    (0x10, 0x20),          // append-only
-    (0x20, 0x08),          // synchronous
-    (0x40, 0x80),          // no access times
-    (0x80, 0x40),          // not to be dumped
-    (0x200, 0x2000_0000),  // projects are inherited
-    (0x8000, 0x0200_0000), // DAX
+const XFLAGS: [(u32, InodeFlags); 7] = [
+    (XFLAG_IMMUTABLE, InodeFlags::IMMUTABLE),
+    (XFLAG_APPEND, InodeFlags::APPEND),
+    (0x20, InodeFlags::SYNC),
+    (0x40, InodeFlags::NOATIME),
+    (0x80, InodeFlags::NODUMP),
+    (0x200, InodeFlags::PROJINHERIT),
+    (0x8000, InodeFlags::DAX),
 ];
+const XFLAG_IMMUTABLE: u32 = 0x08;
+const XFLAG_APPEND: u32 = 0x10;
 
 impl Server {
     /// Answers a request on `node`: the bytes that go back.
@@ -70,14 +73,14 @@ impl Server {
             SETFLAGS => {
                 // A long by its number, an int in truth.
                 let flags = word(data)?;
-                self.settle(node, flags & CLOSED != 0);
+                self.settle(node, InodeFlags::from_bits_retain(flags).intersects(CLOSED));
                 self.changed(node, volume.set_flags(&inode, flags))
             }
             GETVERSION => Ok(inode.generation().as_bytes().to_vec()),
             FSGETXATTR => Ok(extended(volume, &inode).as_bytes().to_vec()),
             FSSETXATTR => {
                 let (wanted, _) = FsXattr::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
-                self.settle(node, wanted.xflags & (0x08 | 0x10) != 0);
+                self.settle(node, wanted.xflags & (XFLAG_IMMUTABLE | XFLAG_APPEND) != 0);
                 self.changed(node, set_extended(volume, &inode, &wanted))
             }
             GETFSLABEL => {
@@ -134,7 +137,8 @@ fn word(data: &[u8]) -> Result<u32, Failure> {
 
 fn extended(volume: &Volume, inode: &InodeRef) -> FsXattr {
     let flags = volume.flags(inode);
-    let xflags = XFLAGS.iter().filter(|(_, flag)| flags & flag != 0);
+    let flags = InodeFlags::from_bits_retain(flags);
+    let xflags = XFLAGS.iter().filter(|(_, flag)| flags.contains(*flag));
     let xflags = xflags.fold(0, |all, (xflag, _)| all | xflag);
     FsXattr { xflags, projid: volume.project_id(inode), ..FsXattr::default() }
 }
@@ -145,7 +149,7 @@ fn set_extended(volume: &Volume, inode: &InodeRef, wanted: &FsXattr) -> uext4::R
         return Err(uext4::ErrorKind::Unsupported.into());
     }
     let flags = XFLAGS.iter().fold(volume.flags(inode), |flags, (xflag, flag)| {
-        if wanted.xflags & xflag != 0 { flags | flag } else { flags & !flag }
+        if wanted.xflags & xflag != 0 { flags | flag.bits() } else { flags & !flag.bits() }
     });
     if wanted.projid != volume.project_id(inode) {
         volume.set_project_id(inode, wanted.projid)?;

@@ -21,9 +21,6 @@ use crate::file::FileTable;
 use crate::leaving::Leaving;
 use crate::node::NodeTable;
 
-/// The first inode number of files (`s_first_ino` of every file system there is).
-const FIRST_INO: u32 = 11;
-
 /// State behind a mount.
 pub(crate) struct Ops {
     /// The volume served.
@@ -158,7 +155,7 @@ impl Ops {
             Err(_) => {
                 let ino = u32::try_from(node).map_err(|_| Errno::STALE)?;
                 // Numbers below are of the file system's own files.
-                if ino < FIRST_INO {
+                if ino < self.volume.layout().first_ino.get() {
                     return Err(Errno::STALE.into());
                 }
                 self.volume.inode(uext4::Ino(ino)).map_err(|_| Errno::STALE)?

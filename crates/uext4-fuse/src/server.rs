@@ -7,7 +7,7 @@ use std::time::Duration;
 use uext4::{ErrorKind, InodeRef, Volume};
 use uext4_device::TrimRange;
 use uext4_fuse_server::abi::{self, AttrOut, Dirent, EntryOut};
-use uext4_fuse_server::{DirBuffer, Errno, Monitor, Notifier};
+use uext4_fuse_server::{DirBuffer, Errno, Monitor};
 
 use crate::convert;
 use crate::failure::Answer;
@@ -71,9 +71,8 @@ impl Server {
     }
 
     /// The session has begun.
-    pub(crate) fn begin(&self, notifier: Notifier, session: Weak<dyn Monitor>) {
+    pub(crate) fn begin(&self, session: Weak<dyn Monitor>) {
         // Begun once a mount.
-        let _ = self.ops.notifier.set(notifier);
         let _ = self.session.set(session);
     }
 

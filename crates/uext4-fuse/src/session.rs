@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use uext4::Volume;
-use uext4_fuse_server::{Config, Monitor};
+use uext4_fuse_server::Config;
 
 use crate::attach::{self, Detach};
 use crate::mountinfo;
@@ -79,9 +79,8 @@ impl Session {
             Config { io_uring: options.io_uring, kept_threads: options.threads.unwrap_or(4) };
         let session = uext4_fuse_server::Session::start(connection, Arc::clone(&server), &config)?;
         let session = Arc::new(session);
-        let monitor: Arc<dyn Monitor> = Arc::clone(&session) as _;
-        let monitor: Weak<dyn Monitor> = Arc::downgrade(&monitor);
-        server.begin(session.notifier(), monitor);
+        let monitor: Weak<uext4_fuse_server::Session<Server>> = Arc::downgrade(&session);
+        server.begin(monitor);
         let device = mountinfo::find(dir)?.map(|mount| mount.device);
         if let Some(device) = device {
             attach::set_read_ahead(device, READ_AHEAD_KIB);

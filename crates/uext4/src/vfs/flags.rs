@@ -45,8 +45,8 @@ impl Vfs {
         (visible - hidden).bits()
     }
 
-    /// Sets the flags of an inode, as `FS_IOC_SETFLAGS` has them, and its change time. Who may set
-    /// which is up to the caller. A change of DAX has effect when the inode is read again.
+    /// Sets the flags of an inode, as `FS_IOC_SETFLAGS` has them, and its change time. The right to
+    /// set which is up to the caller. A change of DAX has effect when the inode is read again.
     ///
     /// # Errors
     /// `Unsupported` for flags that cannot be seen, that this type of inode cannot have, or that

@@ -29,7 +29,7 @@ impl Vfs {
         if has_projects(self.files.context.space.layout()) { project } else { 0 }
     }
 
-    /// Sets the project of an inode, and its change time. Who may is up to the caller.
+    /// Sets the project of an inode, and its change time. Rights are up to the caller.
     ///
     /// # Errors
     /// `Unsupported` on a file system without the feature, unless `project` is 0, and for an inode

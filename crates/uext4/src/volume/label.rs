@@ -21,7 +21,7 @@ impl Volume {
         label.iter().copied().take_while(|&byte| byte != 0).collect()
     }
 
-    /// Sets the label, as `FS_IOC_SETFSLABEL` does. Who may is up to the caller.
+    /// Sets the label, as `FS_IOC_SETFSLABEL` does. Rights are up to the caller.
     ///
     /// # Errors
     /// `InvalidArgument` for more than 16 bytes, or a NUL; `ReadOnly`; a device failure, also when

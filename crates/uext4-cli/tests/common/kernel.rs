@@ -1,0 +1,24 @@
+//! The kernel's opinion of an image.
+
+use std::fs;
+use std::path::Path;
+
+use super::{is_root, system};
+
+/// The kernel's ext4 on an image, by a loop device; unmounted when the test is done with it.
+pub(crate) struct Kernel<'a>(&'a Path);
+
+impl<'a> Kernel<'a> {
+    pub(crate) fn mount(image: &Path, dir: &'a Path) -> Option<Self> {
+        fs::create_dir_all(dir).unwrap();
+        let status =
+            system("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(dir).status();
+        (is_root() && status.is_ok_and(|status| status.success())).then_some(Self(dir))
+    }
+}
+
+impl Drop for Kernel<'_> {
+    fn drop(&mut self) {
+        assert!(system("umount").arg(self.0).status().unwrap().success());
+    }
+}

@@ -41,6 +41,8 @@ mod fuse_ring;
 #[allow(unsafe_code, reason = "calls of the C library's allocator")]
 pub mod heap;
 mod hook;
+#[allow(unsafe_code, reason = "calls of the scheduler")]
+mod idle_policy;
 mod image_lock;
 #[allow(unsafe_code, reason = "buffers are named by address while the kernel has them")]
 mod io_memory;
@@ -85,6 +87,7 @@ pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
 pub use fuse_ring::FuseRing;
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
+pub use idle_policy::IdlePolicy;
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{FITRIM, TrimRange, clone_fuse, trim_mounted};
 pub use loop_source::LoopSource;

@@ -22,9 +22,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use uext4_device::on_sleep;
+use uext4_device::{IdlePolicy, on_sleep};
 
 use crate::abi::InHeader;
+use crate::affinity::Binding;
 use crate::company::{Company, Member};
 use crate::connection::{Connection, Read};
 use crate::dispatch::{self, Request, parse};
@@ -53,6 +54,8 @@ pub(crate) struct DeviceQueue<H> {
     /// More threads have a turn than are wanted.
     has_surplus: AtomicBool,
     placement: Placement,
+    /// Whether readers may follow their programs.
+    can_bind: bool,
     company: Arc<Company>,
     state: Mutex<State>,
     called: Condvar,
@@ -84,6 +87,7 @@ impl<H: Handler> DeviceQueue<H> {
             wanted: AtomicU32::new(1),
             has_surplus: AtomicBool::new(false),
             placement: Placement::new(),
+            can_bind: IdlePolicy::can_be_left(),
             company: Arc::default(),
             state: Mutex::default(),
             called: Condvar::new(),
@@ -186,14 +190,16 @@ impl<H: Handler> DeviceQueue<H> {
         let mut buffer = vec![0; BUFFER];
         let mut out = vec![0; BUFFER];
         let has_turn = Rc::new(Cell::new(true));
+        let binding = Binding::new(self.can_bind);
         loop {
             let len = match connection.read(&mut buffer[..REQUEST_MAX as usize + 8192]) {
                 Ok(Read::Request(len)) => len,
                 Ok(Read::End) => return self.end(None),
                 Err(error) => return self.end(Some(error)),
             };
-            self.serve(&connection, &buffer[..len], &mut out, &has_turn);
+            self.serve(&connection, &buffer[..len], &mut out, &has_turn, &binding);
             if !has_turn.get() {
+                binding.end();
                 if !self.stand_by() {
                     return;
                 }
@@ -208,6 +214,7 @@ impl<H: Handler> DeviceQueue<H> {
         bytes: &[u8],
         out: &mut [u8],
         has_turn: &Rc<Cell<bool>>,
+        binding: &Binding,
     ) {
         let Ok(header) = parse::<InHeader>(bytes) else { return };
         let rest = &bytes[size_of::<InHeader>()..];
@@ -216,7 +223,7 @@ impl<H: Handler> DeviceQueue<H> {
             return connection.answer(header.unique, Err(Errno::INVAL));
         };
         let request = Request { header, op, data };
-        self.advise(&request, connection, has_turn);
+        self.advise(&request, connection, has_turn, binding);
         let (queue, turn) = (Arc::clone(self), Rc::clone(has_turn));
         let hook = on_sleep(move || {
             if turn.replace(false) {
@@ -226,7 +233,9 @@ impl<H: Handler> DeviceQueue<H> {
         let answer = self.core.serve(&request, out);
         drop(hook);
         if let Some(answer) = answer {
+            let policy = binding.policy();
             connection.answer(header.unique, answer.map(|len| &out[..len]));
+            drop(policy);
         }
     }
 
@@ -236,12 +245,16 @@ impl<H: Handler> DeviceQueue<H> {
         request: &Request<'_>,
         connection: &Connection,
         has_turn: &Rc<Cell<bool>>,
+        binding: &Binding,
     ) {
+        binding.note(request.header.pid);
         let readers = self.wanted.load(Ordering::Relaxed);
         let is_waiting = || connection.has_request();
         match self.placement.look(request.header.pid, readers, is_waiting) {
             Advice::Stay => {}
-            Advice::More => {
+            Advice::Apart if binding.follow(request.header.pid) => {}
+            Advice::Apart | Advice::More => {
+                binding.end();
                 let mut state = self.state.lock();
                 self.wanted.store(readers + 1, Ordering::Relaxed);
                 self.fill(&mut state);

@@ -55,6 +55,7 @@
 #![forbid(unsafe_code)]
 
 pub mod abi;
+mod affinity;
 mod company;
 mod connection;
 mod counts;

@@ -1,32 +1,39 @@
-//! How many threads read `/dev/fuse` at a time.
+//! How many threads read `/dev/fuse` at a time, and where.
 //!
 //! What: one, as a rule: the scheduler then moves it to its client, and both share a processor,
 //! which is what makes requests cheap (7 us a stat, against 45 us where each wakes the other across
-//! processors). Two cases need more, and both are looked for in one of [`EVERY`] requests:
-//! - The client stays on another processor, because it has others to talk to. Two readers then
-//!   share the wake-ups (39 us a stat, against 90).
-//! - Requests wait whenever one is taken, and there are processors to spare.
+//! processors). Two cases are looked for, once in [`EVERY`]:
+//! - The client stays on another processor. The reader then follows it ([`crate::affinity`]) or,
+//!   where it may not, a second one shares the wake-ups (39 us a stat, against 90).
+//! - Requests wait whenever one is taken, and there are processors to spare: one reader more.
 //!
-//! A number above one holds for [`TERM`] requests; then it is tried with one less. The figures are
+//! A number above one holds for [`TERM`] looks; then it is tried with one less. The figures are
 //! from two processors.
 
-use std::fs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// One request in so many is looked at.
-const EVERY: u64 = 64;
-/// So many looks in a row must say the same.
-const LOOKS: u32 = 16;
-/// Requests until a number above one is tried with one less.
-const TERM: u64 = 4096;
+use crate::affinity::processor_of;
+
+/// Time between looks, of which each takes some microseconds.
+const EVERY: Duration = Duration::from_millis(1);
+/// So many looks in a row must find a client on another processor.
+const APART: u32 = 4;
+/// So many looks in a row must find requests waiting.
+const WAITING: u32 = 16;
+/// Looks until a number above one is tried with one less.
+const TERM: u64 = 64;
 
 /// What the looks have found.
 pub(crate) struct Placement {
-    requests: AtomicU64,
+    start: Instant,
+    /// Nanoseconds from `start` at which the next look is due.
+    due: AtomicU64,
+    looks: AtomicU64,
     /// Looks in a row that found the client on another processor, and a request waiting.
     apart: AtomicU32,
     waiting: AtomicU32,
-    /// Request at which the number of readers is due to fall.
+    /// Look at which the number of readers is due to fall.
     until: AtomicU64,
     /// Most readers that waiting requests bring.
     readers_max: u32,
@@ -36,6 +43,8 @@ pub(crate) struct Placement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
     Stay,
+    /// Client and server stay apart.
+    Apart,
     More,
     Fewer,
 }
@@ -45,7 +54,9 @@ impl Placement {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let readers_max = u32::try_from(processors / 2).unwrap_or(1).max(1);
         Self {
-            requests: AtomicU64::new(0),
+            start: Instant::now(),
+            due: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             apart: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             until: AtomicU64::new(0),
@@ -53,35 +64,39 @@ impl Placement {
         }
     }
 
-    /// Counts a request of the process `pid`; `is_waiting` tells whether another is waiting.
+    /// A request of the process `pid` has come; `is_waiting` tells whether another is waiting.
     pub(crate) fn look(&self, pid: u32, readers: u32, is_waiting: impl FnOnce() -> bool) -> Advice {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        if !number.is_multiple_of(EVERY) {
+        let now = self.start.elapsed().as_nanos() as u64;
+        // A request of no program says nothing.
+        if pid == 0 || now < self.due.load(Ordering::Relaxed) {
             return Advice::Stay;
         }
+        self.due.store(now + EVERY.as_nanos() as u64, Ordering::Relaxed);
         let is_apart =
             || processor_of(pid).is_some_and(|its| its != rustix::thread::sched_getcpu());
-        self.judge(number, readers, is_apart, is_waiting)
+        self.judge(readers, is_apart, is_waiting)
     }
 
     fn judge(
         &self,
-        number: u64,
         readers: u32,
         is_apart: impl FnOnce() -> bool,
         is_waiting: impl FnOnce() -> bool,
     ) -> Advice {
+        let number = self.looks.fetch_add(1, Ordering::Relaxed);
         if readers > 1 && number >= self.until.load(Ordering::Relaxed) {
             return self.decide(number, Advice::Fewer);
         }
-        let is_row = |row: &AtomicU32, is: bool| {
+        let is_row = |row: &AtomicU32, is: bool, looks: u32| {
             let so_far = if is { row.load(Ordering::Relaxed) + 1 } else { 0 };
             row.store(so_far, Ordering::Relaxed);
-            so_far >= LOOKS
+            so_far >= looks
         };
-        let wants_company = readers < self.readers_max && is_row(&self.waiting, is_waiting());
-        if wants_company || (readers == 1 && is_row(&self.apart, is_apart())) {
+        if readers < self.readers_max && is_row(&self.waiting, is_waiting(), WAITING) {
             return self.decide(number, Advice::More);
+        }
+        if readers == 1 && is_row(&self.apart, is_apart(), APART) {
+            return self.decide(number, Advice::Apart);
         }
         Advice::Stay
     }
@@ -94,43 +109,35 @@ impl Placement {
     }
 }
 
-/// The processor that a process ran on last (proc_pid_stat(5), field 39).
-fn processor_of(pid: u32) -> Option<usize> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    fields.split_ascii_whitespace().nth(36)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn clients_apart_bring_a_second_reader_for_a_term() {
+    fn clients_apart_are_told_of_when_they_stay_so() {
         let placement = Placement { readers_max: 1, ..Placement::new() };
-        let judge = |number, readers, apart| {
-            placement.judge(number, readers, || apart, || unreachable!("one processor"))
-        };
-        for look in 0..u64::from(LOOKS) - 1 {
-            assert_eq!(judge(look, 1, true), Advice::Stay);
+        let judge =
+            |readers, apart| placement.judge(readers, || apart, || unreachable!("one processor"));
+        for _ in 1..APART {
+            assert_eq!(judge(1, true), Advice::Stay);
         }
-        assert_eq!(judge(100, 1, false), Advice::Stay, "the row is broken");
-        for _ in 1..LOOKS {
-            assert_eq!(judge(200, 1, true), Advice::Stay);
+        assert_eq!(judge(1, false), Advice::Stay, "the row is broken");
+        for _ in 1..APART {
+            assert_eq!(judge(1, true), Advice::Stay);
         }
-        assert_eq!(judge(300, 1, true), Advice::More);
-        assert_eq!(judge(301, 2, true), Advice::Stay);
-        assert_eq!(judge(300 + TERM, 2, true), Advice::Fewer);
+        assert_eq!(judge(1, true), Advice::Apart);
+        for _ in 1..TERM {
+            assert_eq!(judge(2, true), Advice::Stay);
+        }
+        assert_eq!(judge(2, true), Advice::Fewer);
     }
 
     #[test]
     fn waiting_requests_bring_readers_as_processors_allow() {
         let placement = Placement { readers_max: 3, ..Placement::new() };
         let mut readers = 1;
-        for number in 0..100 {
-            match placement.judge(number, readers, || false, || true) {
+        for _ in 0..50 {
+            match placement.judge(readers, || false, || true) {
                 Advice::More => readers += 1,
                 other => assert_eq!(other, Advice::Stay),
             }
@@ -139,8 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn this_process_runs_somewhere() {
-        assert!(processor_of(std::process::id()).is_some());
-        assert_eq!(processor_of(0), None);
+    fn one_look_in_a_while() {
+        let placement = Placement::new();
+        let own = std::process::id();
+        placement.look(own, 1, || false);
+        placement.look(own, 1, || false);
+        placement.look(0, 1, || false);
+        assert_eq!(placement.looks.load(Ordering::Relaxed), 1);
     }
 }

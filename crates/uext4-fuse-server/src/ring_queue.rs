@@ -34,6 +34,7 @@ use uext4_device::{FuseRing, on_sleep};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, OutHeader};
+use crate::affinity::{Answers, Programs};
 use crate::company::{Company, Member};
 use crate::dispatch::{self, Request, parse};
 use crate::handler::{Answer, Handler};
@@ -60,6 +61,8 @@ pub(crate) struct Prepared<H: Handler> {
 
 struct Queue<H> {
     core: Arc<Core<H>>,
+    programs: Arc<Programs>,
+    answers: Answers,
     /// Processor, and number of the queue.
     processor: u16,
     payload: usize,
@@ -107,9 +110,12 @@ impl<H: Handler> Rings<H> {
     pub(crate) fn prepare(core: &Arc<Core<H>>, payload: usize) -> Result<Prepared<H>, String> {
         // The kernel wants room for its smallest read.
         let payload = payload.max(8192);
+        let programs = Arc::new(Programs::new());
         let queue = |processor| {
             Arc::new(Queue {
                 core: Arc::clone(core),
+                programs: Arc::clone(&programs),
+                answers: Answers::new(processor),
                 processor,
                 payload,
                 free: AtomicUsize::new(1),
@@ -255,9 +261,11 @@ impl<H: Handler> Queue<H> {
         ring.wait()?;
         loop {
             self.free.fetch_sub(1, Ordering::SeqCst);
-            let file = parse(ring.header()).ok().and_then(|header| dispatch::regular_file(&header));
-            if let Some(file) = file {
-                self.last_file.store(file, Ordering::Relaxed);
+            if let Ok(header) = parse::<InHeader>(ring.header()) {
+                self.answers.note(&self.programs, header.pid);
+                if let Some(file) = dispatch::regular_file(&header) {
+                    self.last_file.store(file, Ordering::Relaxed);
+                }
             }
             let queue = Arc::clone(self);
             let hook = on_sleep(move || queue.make_way());
@@ -272,7 +280,9 @@ impl<H: Handler> Queue<H> {
             let header = OutHeader { len: size_of::<OutHeader>() as u32 + len, error, unique };
             ring.set_answer(header.as_bytes(), len);
             self.free.fetch_add(1, Ordering::SeqCst);
+            let policy = self.answers.policy();
             ring.commit()?;
+            drop(policy);
         }
     }
 

@@ -19,12 +19,13 @@
 //! Locking: none.
 
 use std::cell::Cell;
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::CpuSet;
 use uext4_device::IdlePolicy;
+
+use crate::whereabouts::Whereabouts;
 
 /// So long the answers on a processor are given under [`IdlePolicy`], when a program has moved
 /// there. Short, because the processor may get busy; a move costs some 60 us.
@@ -33,7 +34,7 @@ const TERM: Duration = Duration::from_millis(20);
 /// then is the scheduler's balance of load.
 const MOVES: u64 = 4;
 /// Requests after a term in which a program may show that it would be moved again.
-const WATCHED: u32 = 8;
+const WATCHED: u32 = 16;
 /// Programs (threads of them) that are remembered; others share their places.
 const PLACES: usize = 256;
 
@@ -125,7 +126,7 @@ struct Bound {
     processor: usize,
     /// Answers are given under [`IdlePolicy`] until then.
     until: Instant,
-    /// Requests after that in which the program may show that it moves.
+    /// Requests since then.
     watched: u32,
 }
 
@@ -136,35 +137,41 @@ impl Binding {
         Self { home: is_possible.then(home).flatten(), bound: Cell::new(None) }
     }
 
-    /// Binds the thread to the processor of the program `pid`; whether it may run there.
-    pub(crate) fn follow(&self, pid: u32) -> bool {
-        let is_allowed = |processor: &usize| self.home.is_some_and(|home| home.is_set(*processor));
-        let Some(processor) = processor_of(pid).filter(is_allowed) else { return false };
+    /// Binds the thread to a processor; whether it may run there.
+    pub(crate) fn bind(&self, processor: usize) -> bool {
+        if !self.home.is_some_and(|home| home.is_set(processor)) {
+            return false;
+        }
         let mut only = CpuSet::new();
         only.set(processor);
         let is_bound = rustix::thread::sched_setaffinity(None, &only).is_ok();
         if is_bound {
             let until = Instant::now() + TERM;
-            self.bound.set(Some(Bound { processor, until, watched: WATCHED }));
+            self.bound.set(Some(Bound { processor, until, watched: 0 }));
         }
         is_bound
     }
 
     /// A request of `pid` has come: when the term is over, goes on where the program would move,
     /// and ends the binding where it would not.
-    pub(crate) fn note(&self, pid: u32) {
+    pub(crate) fn note(&self, pid: u32, places: &Whereabouts) {
         let Some(mut bound) = self.bound.get() else { return };
         if pid == 0 || Instant::now() < bound.until {
             return;
         }
-        let has_moved = processor_of(pid).is_some_and(|processor| processor != bound.processor);
-        if has_moved && self.follow(pid) {
+        if bound.watched == 0 {
+            places.forget();
+        }
+        let moved_to = places.found(pid).filter(|processor| *processor != bound.processor);
+        if moved_to.is_some_and(|processor| self.bind(processor)) {
             return;
         }
-        bound.watched -= 1;
+        bound.watched += 1;
         self.bound.set(Some(bound));
-        if bound.watched == 0 {
+        if bound.watched == WATCHED {
             self.end();
+        } else {
+            places.ask(pid);
         }
     }
 
@@ -182,15 +189,6 @@ impl Binding {
         // An error: the program may move, then.
         is_due.then(IdlePolicy::enter)?.ok()
     }
-}
-
-/// The processor that a process ran on last (proc_pid_stat(5), field 39).
-pub(crate) fn processor_of(pid: u32) -> Option<usize> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    fields.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -226,26 +224,26 @@ mod tests {
     fn a_reader_follows_its_program_and_comes_back() {
         std::thread::spawn(|| {
             let affinity = || rustix::thread::sched_getaffinity(None).unwrap();
-            let (home, own) = (affinity(), std::process::id());
+            let (home, places) = (affinity(), Whereabouts::new());
+            let processor = (0..CpuSet::MAX_CPU).find(|n| home.is_set(*n)).unwrap();
             let binding = Binding::new(true);
-            assert!(!binding.follow(0), "nobody");
-            assert!(binding.follow(own));
+            assert!(binding.bind(processor));
+            binding.note(1, &places);
             assert_eq!(affinity().count(), 1);
-            binding.note(own);
-            assert_eq!(affinity().count(), 1);
-            binding.end();
-            assert_eq!(affinity(), home);
-            assert!(!Binding { home: Some(CpuSet::new()), ..Binding::new(true) }.follow(own));
-            assert!(!Binding::new(false).follow(own));
+            let over = Bound { processor, until: Instant::now(), watched: 0 };
+            binding.bound.set(Some(over));
+            for _ in 0..WATCHED {
+                assert_eq!(affinity().count(), 1);
+                // A request of no program says nothing.
+                binding.note(0, &places);
+                binding.note(u32::MAX, &places);
+            }
+            assert_eq!(affinity(), home, "a program that does not move");
+            assert!(!Binding { home: Some(CpuSet::new()), ..Binding::new(true) }.bind(processor));
+            assert!(!Binding::new(false).bind(processor));
         })
         .join()
         .unwrap();
-    }
-
-    #[test]
-    fn this_process_runs_somewhere() {
-        assert!(processor_of(std::process::id()).is_some());
-        assert_eq!(processor_of(0), None);
     }
 
     #[test]

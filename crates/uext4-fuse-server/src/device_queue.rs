@@ -33,6 +33,7 @@ use crate::handler::Handler;
 use crate::negotiation::REQUEST_MAX;
 use crate::placement::{Advice, Placement};
 use crate::session::Core;
+use crate::whereabouts::Whereabouts;
 
 /// A thread that stands by ends after this time, where more stand by than are to be kept.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -54,6 +55,7 @@ pub(crate) struct DeviceQueue<H> {
     /// More threads have a turn than are wanted.
     has_surplus: AtomicBool,
     placement: Placement,
+    places: Whereabouts,
     /// Whether readers may follow their programs.
     can_bind: bool,
     company: Arc<Company>,
@@ -87,6 +89,7 @@ impl<H: Handler> DeviceQueue<H> {
             wanted: AtomicU32::new(1),
             has_surplus: AtomicBool::new(false),
             placement: Placement::new(),
+            places: Whereabouts::new(),
             can_bind: IdlePolicy::can_be_left(),
             company: Arc::default(),
             state: Mutex::default(),
@@ -247,13 +250,13 @@ impl<H: Handler> DeviceQueue<H> {
         has_turn: &Rc<Cell<bool>>,
         binding: &Binding,
     ) {
-        binding.note(request.header.pid);
+        binding.note(request.header.pid, &self.places);
         let readers = self.wanted.load(Ordering::Relaxed);
         let is_waiting = || connection.has_request();
-        match self.placement.look(request.header.pid, readers, is_waiting) {
+        match self.placement.look(request.header.pid, readers, &self.places, is_waiting) {
             Advice::Stay => {}
-            Advice::Apart if binding.follow(request.header.pid) => {}
-            Advice::Apart | Advice::More => {
+            Advice::Apart(processor) if binding.bind(processor) => {}
+            Advice::Apart(_) | Advice::More => {
                 binding.end();
                 let mut state = self.state.lock();
                 self.wanted.store(readers + 1, Ordering::Relaxed);

@@ -69,6 +69,7 @@ mod opcode;
 mod placement;
 mod ring_queue;
 mod session;
+mod whereabouts;
 
 pub use connection::Notifier;
 pub use counts::Counts;

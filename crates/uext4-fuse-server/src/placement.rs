@@ -13,9 +13,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::affinity::processor_of;
+use crate::whereabouts::Whereabouts;
 
-/// Time between looks, of which each takes some microseconds.
+/// Time between looks, of which each wakes a thread.
 const EVERY: Duration = Duration::from_millis(1);
 /// So many looks in a row must find a client on another processor.
 const APART: u32 = 4;
@@ -43,8 +43,8 @@ pub(crate) struct Placement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
     Stay,
-    /// Client and server stay apart.
-    Apart,
+    /// The client stays on this other processor.
+    Apart(usize),
     More,
     Fewer,
 }
@@ -65,22 +65,30 @@ impl Placement {
     }
 
     /// A request of the process `pid` has come; `is_waiting` tells whether another is waiting.
-    pub(crate) fn look(&self, pid: u32, readers: u32, is_waiting: impl FnOnce() -> bool) -> Advice {
+    pub(crate) fn look(
+        &self,
+        pid: u32,
+        readers: u32,
+        places: &Whereabouts,
+        is_waiting: impl FnOnce() -> bool,
+    ) -> Advice {
         let now = self.start.elapsed().as_nanos() as u64;
         // A request of no program says nothing.
         if pid == 0 || now < self.due.load(Ordering::Relaxed) {
             return Advice::Stay;
         }
         self.due.store(now + EVERY.as_nanos() as u64, Ordering::Relaxed);
-        let is_apart =
-            || processor_of(pid).is_some_and(|its| its != rustix::thread::sched_getcpu());
-        self.judge(readers, is_apart, is_waiting)
+        let here = rustix::thread::sched_getcpu();
+        let is_elsewhere = |place: &usize| *place != here;
+        let apart = places.found(pid).filter(is_elsewhere);
+        places.ask(pid);
+        self.judge(readers, apart, is_waiting)
     }
 
     fn judge(
         &self,
         readers: u32,
-        is_apart: impl FnOnce() -> bool,
+        apart: Option<usize>,
         is_waiting: impl FnOnce() -> bool,
     ) -> Advice {
         let number = self.looks.fetch_add(1, Ordering::Relaxed);
@@ -95,8 +103,9 @@ impl Placement {
         if readers < self.readers_max && is_row(&self.waiting, is_waiting(), WAITING) {
             return self.decide(number, Advice::More);
         }
-        if readers == 1 && is_row(&self.apart, is_apart(), APART) {
-            return self.decide(number, Advice::Apart);
+        let is_apart = readers == 1 && is_row(&self.apart, apart.is_some(), APART);
+        if let (true, Some(processor)) = (is_apart, apart) {
+            return self.decide(number, Advice::Apart(processor));
         }
         Advice::Stay
     }
@@ -116,8 +125,9 @@ mod tests {
     #[test]
     fn clients_apart_are_told_of_when_they_stay_so() {
         let placement = Placement { readers_max: 1, ..Placement::new() };
-        let judge =
-            |readers, apart| placement.judge(readers, || apart, || unreachable!("one processor"));
+        let judge = |readers, apart: bool| {
+            placement.judge(readers, apart.then_some(7), || unreachable!("one processor"))
+        };
         for _ in 1..APART {
             assert_eq!(judge(1, true), Advice::Stay);
         }
@@ -125,7 +135,7 @@ mod tests {
         for _ in 1..APART {
             assert_eq!(judge(1, true), Advice::Stay);
         }
-        assert_eq!(judge(1, true), Advice::Apart);
+        assert_eq!(judge(1, true), Advice::Apart(7));
         for _ in 1..TERM {
             assert_eq!(judge(2, true), Advice::Stay);
         }
@@ -137,7 +147,7 @@ mod tests {
         let placement = Placement { readers_max: 3, ..Placement::new() };
         let mut readers = 1;
         for _ in 0..50 {
-            match placement.judge(readers, || false, || true) {
+            match placement.judge(readers, None, || true) {
                 Advice::More => readers += 1,
                 other => assert_eq!(other, Advice::Stay),
             }
@@ -147,11 +157,10 @@ mod tests {
 
     #[test]
     fn one_look_in_a_while() {
-        let placement = Placement::new();
-        let own = std::process::id();
-        placement.look(own, 1, || false);
-        placement.look(own, 1, || false);
-        placement.look(0, 1, || false);
+        let (placement, places) = (Placement::new(), Whereabouts::new());
+        for pid in [0, 1, 1] {
+            placement.look(pid, 1, &places, || false);
+        }
         assert_eq!(placement.looks.load(Ordering::Relaxed), 1);
     }
 }

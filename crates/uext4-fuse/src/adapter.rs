@@ -143,7 +143,7 @@ impl Handler for Server {
         if can_write(flags) {
             self.ops.nodes.add_writer(node);
         }
-        Ok(OpenOut { fh: handle, open_flags: open_flags(flags).bits(), backing_id: 0 })
+        Ok(OpenOut { fh: handle, open_flags: self.open_flags(flags), backing_id: 0 })
     }
 
     fn create(
@@ -374,6 +374,10 @@ impl Server {
         self.no_open.load(Ordering::Relaxed)
     }
 
+    fn open_flags(&self, flags: u32) -> u32 {
+        open_flags(flags, self.maps_direct.load(Ordering::Relaxed)).bits()
+    }
+
     fn file(&self, node: u64, handle: u64) -> Result<Arc<OpenFile>, Failure> {
         if self.opens_nothing() {
             let inode = self.ops.node(node)?;
@@ -417,7 +421,7 @@ impl Server {
         if can_write(flags) {
             self.ops.nodes.add_writer(entry.nodeid);
         }
-        Ok((entry, OpenOut { fh, open_flags: open_flags(flags).bits(), backing_id: 0 }))
+        Ok((entry, OpenOut { fh, open_flags: self.open_flags(flags), backing_id: 0 }))
     }
 
     /// Has the kernel write the dirty pages of a file that has writers.

@@ -25,6 +25,8 @@ pub(crate) struct Server {
     pub(crate) ops: Ops,
     /// Files are read without being opened.
     pub(crate) no_open: AtomicBool,
+    /// The kernel maps files that are read and written past its cache.
+    pub(crate) maps_direct: AtomicBool,
     /// The session, which counts requests; there from its start on.
     pub(crate) session: OnceLock<Weak<dyn Monitor>>,
     /// Access control lists are enforced.
@@ -60,6 +62,7 @@ impl Server {
                 apply_umask: AtomicBool::new(false),
             },
             no_open: AtomicBool::new(false),
+            maps_direct: AtomicBool::new(false),
             session: OnceLock::new(),
             acl: options.enforces_lists(rustix::process::getuid().is_root()),
             writeback_cache: options.writeback_cache && !options.read_only,

@@ -46,6 +46,8 @@ pub(super) fn wanted(offer: &Offer, server: &Server) -> Wanted {
         flags |= both;
         server.ops.apply_umask.store(offer.flags.contains(both), Ordering::Relaxed);
     }
+    let maps_direct = offer.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
+    server.maps_direct.store(maps_direct, Ordering::Relaxed);
     let no_open = InitFlags::NO_OPEN_SUPPORT;
     if server.ops.volume.read_only() && offer.flags.contains(no_open) {
         flags |= no_open;

@@ -9,8 +9,12 @@ const OPEN_FLAGS: OpenFlags = OpenFlags::KEEP_CACHE.union(OpenFlags::NOFLUSH);
 
 /// How the kernel opens a file: past its cache if the program does so, with direct writes side by
 /// side, as far as they do not extend the file.
-pub(super) fn open_flags(flags: u32) -> OpenFlags {
-    if is_direct(flags) {
+///
+/// A kernel that cannot map such files (`maps_direct` false: before Linux 6.6) does not look at the
+/// pages that others map or read either: a direct write would leave them stale. There the file is
+/// opened as any other, and the kernel's own `O_DIRECT` drops the pages that it writes past.
+pub(super) fn open_flags(flags: u32, maps_direct: bool) -> OpenFlags {
+    if is_direct(flags) && maps_direct {
         return OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH;
     }
     OPEN_FLAGS
@@ -24,4 +28,19 @@ pub(super) fn is_direct(flags: u32) -> bool {
 /// Whether a file opened with `flags` can make pages dirty.
 pub(super) fn can_write(flags: u32) -> bool {
     flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: a kernel that keeps stale pages beside direct writes is told to make them past
+    /// its cache.
+    #[test]
+    fn direct_files_go_past_the_cache_only_where_the_kernel_can_map_them() {
+        let direct = (libc::O_RDWR | libc::O_DIRECT) as u32;
+        assert!(open_flags(direct, true).contains(OpenFlags::DIRECT_IO));
+        assert_eq!(open_flags(direct, false), OPEN_FLAGS);
+        assert_eq!(open_flags(libc::O_RDWR as u32, true), OPEN_FLAGS);
+    }
 }

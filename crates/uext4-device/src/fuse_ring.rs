@@ -16,6 +16,7 @@
 //! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`; `include/uapi/linux/fuse.h`
 //! (`struct fuse_uring_req_header`, `struct fuse_uring_cmd_req`).
 
+use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -67,6 +68,25 @@ struct Memory {
     vectors: [libc::iovec; VECTORS as usize],
 }
 
+/// Why an entry was not registered.
+#[derive(Debug)]
+pub enum Unregistered {
+    /// The kernel's FUSE refused it. A connection whose first entries are not all taken gives its
+    /// requests out by `/dev/fuse`.
+    Refused(io::Error),
+    /// The kernel's FUSE was not reached.
+    Failed(io::Error),
+}
+
+impl fmt::Display for Unregistered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => write!(f, "the kernel refuses to register: {error}"),
+            Self::Failed(error) => write!(f, "registering fails: {error}"),
+        }
+    }
+}
+
 /// One entry of a queue, and the ring that it is served by. It belongs to the thread that opened
 /// it.
 pub struct FuseRing {
@@ -76,6 +96,8 @@ pub struct FuseRing {
     memory: *mut Memory,
     /// The kernel may still use the memory.
     is_registered: bool,
+    /// Registering has brought a request already.
+    has_request: bool,
     _of_one_thread: PhantomData<*const ()>,
 }
 
@@ -112,21 +134,45 @@ impl FuseRing {
             vector((&raw mut parts.headers).cast(), size_of::<Headers>()),
             vector(parts.payload.as_mut_ptr(), payload),
         ];
-        Ok(Self { io, queue, memory, is_registered: false, _of_one_thread: PhantomData })
+        Ok(Self {
+            io,
+            queue,
+            memory,
+            is_registered: false,
+            has_request: false,
+            _of_one_thread: PhantomData,
+        })
     }
 
     /// Offers the entry to the kernel, which from now on may give it a request.
     ///
     /// # Errors
-    /// The connection does not use io_uring, or has ended.
-    pub fn register(&mut self) -> io::Result<()> {
+    /// The connection does not use io_uring, or has ended; the kernel has no memory for an entry,
+    /// or wants more room for a payload.
+    pub fn register(&mut self) -> Result<(), Unregistered> {
         // SAFETY: of this ring, and not used by the kernel yet.
         let vectors = unsafe { &raw const (*self.memory).vectors };
         let entry = self.entry(REGISTER, 0, vectors as u64);
         self.is_registered = true;
-        self.push(&entry)?;
-        let taken = self.io.submit()?;
-        if taken == 1 { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
+        let submitted = self.push(&entry).and_then(|()| self.io.submit());
+        match submitted {
+            Ok(1) => {}
+            Ok(_) => return Err(Unregistered::Failed(io::ErrorKind::WouldBlock.into())),
+            Err(error) => return Err(Unregistered::Failed(error)),
+        }
+        // A refusal completes the entry at once; one that was taken completes with a request.
+        let refusal = self.io.completion().next().map(|completion| completion.result());
+        match refusal {
+            Some(error) if error < 0 => {
+                self.is_registered = false;
+                Err(Unregistered::Refused(io::Error::from_raw_os_error(-error)))
+            }
+            Some(_) => {
+                self.has_request = true;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Waits for a request.
@@ -134,6 +180,9 @@ impl FuseRing {
     /// # Errors
     /// `ENOTCONN` and the like: the connection has ended.
     pub fn wait(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.has_request) {
+            return Ok(());
+        }
         loop {
             if let Some(completion) = self.io.completion().next() {
                 let result = completion.result();

@@ -85,7 +85,7 @@ pub use device::{Device, SharedDevice, WriteRun};
 pub use fault::{Fault, FaultDevice, FaultPlan, Operation, Times};
 pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
-pub use fuse_ring::FuseRing;
+pub use fuse_ring::{FuseRing, Unregistered};
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
 pub use idle_policy::IdlePolicy;
 pub use io_memory::{IoBuf, IoMemory};

@@ -63,6 +63,14 @@ impl Connection {
         poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
+    /// Whether the file system is still mounted, and the connection has not been cut.
+    pub(crate) fn is_alive(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut ends = [PollFd::new(&self.0, PollFlags::empty())];
+        poll(&mut ends, Some(&now)).is_ok_and(|ended| ended == 0)
+    }
+
     /// Answers a request. A program that was killed meanwhile, and an unmounted file system, take
     /// no answer.
     pub(crate) fn answer(&self, unique: u64, answer: Result<&[u8], Errno>) {

@@ -73,6 +73,8 @@ struct State {
     /// Of these, called and not awake yet.
     called: usize,
     has_ended: bool,
+    /// Not to be waited for any longer.
+    has_failed: bool,
     error: Option<io::Error>,
 }
 
@@ -102,10 +104,11 @@ impl<H: Handler> DeviceQueue<H> {
         Ok(queue)
     }
 
-    /// Returns when the file system is unmounted and all threads have ended.
+    /// Returns when the file system is unmounted and all threads have ended, or with an error when
+    /// the session has failed.
     pub(crate) fn join(&self) -> io::Result<()> {
         let mut state = self.state.lock();
-        while state.threads > 0 {
+        while state.threads > 0 && !state.has_failed {
             self.all_gone.wait(&mut state);
         }
         state.error.take().map_or(Ok(()), Err)
@@ -185,6 +188,13 @@ impl<H: Handler> DeviceQueue<H> {
             state.error.get_or_insert(error);
         }
         self.called.notify_all();
+    }
+
+    /// The session cannot go on: requests may be left without an answer.
+    pub(crate) fn fail(&self, why: io::Error) {
+        self.end(Some(why));
+        self.state.lock().has_failed = true;
+        self.all_gone.notify_all();
     }
 
     fn run(self: &Arc<Self>, is_cloned: bool) {
@@ -290,6 +300,10 @@ struct Gone<H: Handler>(Arc<DeviceQueue<H>>);
 
 impl<H: Handler> Drop for Gone<H> {
     fn drop(&mut self) {
+        if thread::panicking() {
+            // Its request has no answer.
+            self.0.fail(io::Error::other("a thread that serves panicked"));
+        }
         let mut state = self.0.state.lock();
         state.threads -= 1;
         if state.threads == 0 {

@@ -18,24 +18,32 @@
 //!
 //! A thread keeps its entry until the session ends: the kernel has no call that takes one back.
 //!
+//! The first entries of all queues are registered before any request is served. Where the kernel
+//! refuses one, it gives all requests out by `/dev/fuse`, and the rings go.
+//!
+//! A thread that panics beside its handler has a request that nobody will answer, and an entry that
+//! will never be free: the session fails then, as it does where a ring fails whose connection lives.
+//!
 //! Locking: the mutex of the threads, for starting and joining them, and below it the company's. A
 //! request that leaves enough entries free takes none.
 
 use std::io;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
-use uext4_device::{FuseRing, on_sleep};
+use uext4_device::{FuseRing, Unregistered, on_sleep};
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, OutHeader};
 use crate::affinity::{Answers, Programs};
 use crate::company::{Company, Member};
+use crate::device_queue::DeviceQueue;
 use crate::dispatch::{self, Request, parse};
 use crate::handler::{Answer, Handler};
 use crate::session::Core;
@@ -53,10 +61,12 @@ pub(crate) struct Rings<H> {
     queues: Vec<Arc<Queue<H>>>,
 }
 
-/// Threads that have a ring each, and wait to be told that INIT was answered.
+/// Threads that have a ring each, and wait to be told that INIT was answered. They end where this
+/// is dropped.
 pub(crate) struct Prepared<H: Handler> {
     rings: Arc<Rings<H>>,
     go: Vec<Sender<()>>,
+    told: Receiver<Result<(), Unregistered>>,
 }
 
 struct Queue<H> {
@@ -73,6 +83,8 @@ struct Queue<H> {
     /// A regular file that the kernel knew lately; 0 is none.
     last_file: AtomicU64,
     has_ended: AtomicBool,
+    /// The queue beside it, which knows how a session fails; there before requests come.
+    device: OnceLock<Weak<DeviceQueue<H>>>,
 }
 
 /// Every processor that the system could have, and why rings cannot serve them all.
@@ -108,8 +120,14 @@ impl<H: Handler> Rings<H> {
     /// # Errors
     /// Why there can be no rings, in words.
     pub(crate) fn prepare(core: &Arc<Core<H>>, payload: usize) -> Result<Prepared<H>, String> {
-        // The kernel wants room for its smallest read.
-        let payload = payload.max(8192);
+        Self::prepare_with(core, |_| payload)
+    }
+
+    /// As [`Rings::prepare`], with a length of payload for each queue.
+    pub(crate) fn prepare_with(
+        core: &Arc<Core<H>>,
+        payload: impl Fn(u16) -> usize,
+    ) -> Result<Prepared<H>, String> {
         let programs = Arc::new(Programs::new());
         let queue = |processor| {
             Arc::new(Queue {
@@ -117,33 +135,32 @@ impl<H: Handler> Rings<H> {
                 programs: Arc::clone(&programs),
                 answers: Answers::new(processor),
                 processor,
-                payload,
+                // The kernel wants room for its smallest read.
+                payload: payload(processor).max(8192),
                 free: AtomicUsize::new(1),
                 threads: Mutex::default(),
                 company: Arc::default(),
                 last_file: AtomicU64::new(0),
                 has_ended: AtomicBool::new(false),
+                device: OnceLock::new(),
             })
         };
         let queues: Vec<_> = (0..processors()?).map(queue).collect();
         let mut go = Vec::with_capacity(queues.len());
-        let (opened, all_opened) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         for queue in &queues {
             let (sender, receiver) = mpsc::channel();
-            queue.start_thread(Some((opened.clone(), receiver))).map_err(|e| e.to_string())?;
+            let first = FirstThread { told: tell.clone(), go: receiver };
+            queue.start_thread(Some(first)).map_err(|e| e.to_string())?;
             go.push(sender);
         }
-        drop(opened);
-        let prepared = Prepared { rings: Arc::new(Self { queues }), go };
-        for _ in &prepared.rings.queues {
-            // Dropped senders end the threads that have their rings.
-            match all_opened.recv() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(error.to_string()),
-                Err(_) => return Err("a thread ended early".to_owned()),
+        let prepared = Prepared { rings: Arc::new(Self { queues }), go, told };
+        match prepared.all_done() {
+            Ok(()) => Ok(prepared),
+            Err(Unregistered::Refused(error) | Unregistered::Failed(error)) => {
+                Err(error.to_string())
             }
         }
-        Ok(prepared)
     }
 
     /// Waits for all threads, whose session has ended.
@@ -159,6 +176,12 @@ impl<H: Handler> Rings<H> {
         }
     }
 
+    /// Queues there are.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.queues.len()
+    }
+
     /// Threads there are.
     pub(crate) fn threads(&self) -> usize {
         self.queues.iter().map(|queue| queue.threads.lock().len()).sum()
@@ -167,17 +190,69 @@ impl<H: Handler> Rings<H> {
 
 impl<H: Handler> Prepared<H> {
     /// INIT was answered: the threads offer their entries.
-    pub(crate) fn go(self) -> Arc<Rings<H>> {
+    ///
+    /// # Errors
+    /// An entry was not taken. Of several reasons the one that leaves least.
+    pub(crate) fn register(&self) -> Result<(), Unregistered> {
+        self.go_on();
+        self.all_done()
+    }
+
+    /// The threads serve. Where they cannot go on, `device` fails.
+    pub(crate) fn begin(self, device: &Arc<DeviceQueue<H>>) -> Arc<Rings<H>> {
+        for queue in &self.rings.queues {
+            // Set once, here.
+            let _ = queue.device.set(Arc::downgrade(device));
+        }
+        self.go_on();
+        self.rings
+    }
+
+    fn go_on(&self) {
         for go in &self.go {
-            // A thread that has ended was told of by `prepare`.
+            // One that has ended has told why.
             let _ = go.send(());
         }
-        self.rings
+    }
+
+    /// Waits until every thread has done its step.
+    fn all_done(&self) -> Result<(), Unregistered> {
+        let mut worst = Ok(());
+        for _ in &self.go {
+            let ended = || Err(Unregistered::Failed(io::Error::other("a thread ended early")));
+            let step = self.told.recv().unwrap_or_else(|_| ended());
+            if step.is_err() && !matches!(worst, Err(Unregistered::Failed(_))) {
+                worst = step;
+            }
+        }
+        worst
     }
 }
 
-/// How a first thread tells that it has a ring, and is told to begin.
-type FirstThread = (Sender<io::Result<()>>, Receiver<()>);
+/// How the first thread of a queue tells of each step, and is told to go on.
+struct FirstThread {
+    told: Sender<Result<(), Unregistered>>,
+    go: Receiver<()>,
+}
+
+impl FirstThread {
+    /// Tells how a step went; whether to go on.
+    fn goes_on(&self, step: Result<(), Unregistered>) -> bool {
+        let is_done = step.is_ok();
+        // Nobody awaits it: there are no rings after all.
+        self.told.send(step).is_ok() && is_done && self.go.recv().is_ok()
+    }
+}
+
+impl Drop for FirstThread {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let why = Unregistered::Failed(io::Error::other("a thread panicked"));
+            // As above.
+            let _ = self.told.send(Err(why));
+        }
+    }
+}
 
 impl<H: Handler> Queue<H> {
     /// Starts a thread; it is counted in `free` already.
@@ -212,38 +287,49 @@ impl<H: Handler> Queue<H> {
     }
 
     fn run(self: Arc<Self>, first: Option<FirstThread>, mut member: Member) {
+        let work = AssertUnwindSafe(|| self.offer(first, &mut member));
+        let ended = catch_unwind(work);
+        // Its entry, which was free, is none any more.
+        self.free.fetch_sub(1, Ordering::SeqCst);
+        let why = match ended {
+            Err(_) => io::Error::other("a thread that serves panicked"),
+            Ok(Err(error)) if self.core.notifier.connection.is_alive() => {
+                io::Error::new(error.kind(), format!("requests by io_uring: {error}"))
+            }
+            Ok(_) => return,
+        };
+        if let Some(device) = self.device.get().and_then(Weak::upgrade) {
+            device.fail(why);
+        }
+    }
+
+    /// Offers an entry and serves it; returns where there can be none.
+    fn offer(self: &Arc<Self>, first: Option<FirstThread>, member: &mut Member) -> io::Result<()> {
         let mut processors = CpuSet::new();
         processors.set(self.processor.into());
         // One that is not there has no clients either.
         let _ = rustix::thread::sched_setaffinity(None, &processors);
         let connection = Arc::clone(&self.core.notifier.connection);
-        let ring = FuseRing::open(connection.as_fd(), self.processor, self.payload);
-        let is_first = first.is_some();
-        let mut ring = match (ring, first) {
-            (Ok(ring), None) => ring,
-            (Ok(ring), Some((opened, go))) => {
-                let told = opened.send(Ok(()));
-                // Nobody awaits them: there are no rings after all.
-                if told.is_err() || go.recv().is_err() {
-                    return;
-                }
-                ring
-            }
-            (Err(error), first) => {
-                self.free.fetch_sub(1, Ordering::SeqCst);
-                if let Some((opened, _)) = first {
-                    // As above.
-                    let _ = opened.send(Err(error));
-                }
-                return;
+        let mut ring = match FuseRing::open(connection.as_fd(), self.processor, self.payload) {
+            Ok(ring) => ring,
+            Err(error) => {
+                let error = Err(Unregistered::Failed(error));
+                let _ = first.is_some_and(|first| first.goes_on(error));
+                return Ok(());
             }
         };
-        // The kernel gives entries back when the file system is unmounted, and refuses one that it
-        // has no memory for. Either way this one, which was free, is none any more.
-        let _ = self.serve(&mut ring, is_first, &mut member);
-        self.free.fetch_sub(1, Ordering::SeqCst);
+        let is_registered = match &first {
+            Some(first) => first.goes_on(Ok(())) && first.goes_on(ring.register()),
+            // The kernel refuses one that it has no memory for; others serve.
+            None => ring.register().is_ok(),
+        };
+        if !is_registered {
+            return Ok(());
+        }
+        self.serve(&mut ring, first.is_some(), member)
     }
 
+    /// Serves until the ring ends, as it does when the file system is unmounted.
     fn serve(
         self: &Arc<Self>,
         ring: &mut FuseRing,
@@ -251,7 +337,6 @@ impl<H: Handler> Queue<H> {
         member: &mut Member,
     ) -> io::Result<()> {
         let mut scratch = vec![0; SCRATCH];
-        ring.register()?;
         member.begin();
         let file = self.last_file.load(Ordering::Relaxed);
         if !is_first && file != 0 {

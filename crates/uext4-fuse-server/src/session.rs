@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
+use uext4_device::Unregistered;
 
 use crate::abi::{InHeader, size_of_in};
 use crate::connection::{Connection, Notifier};
@@ -61,6 +62,9 @@ pub(crate) struct Core<H> {
     pub(crate) notifier: Notifier,
     agreement: OnceLock<Agreement>,
     has_panicked: AtomicBool,
+    /// Kind of request that a thread panics on before it calls the handler.
+    #[cfg(test)]
+    panics_on: std::sync::atomic::AtomicU32,
 }
 
 impl<H: Handler> Core<H> {
@@ -72,6 +76,8 @@ impl<H: Handler> Core<H> {
 
     /// Bytes of the structure that a request begins with.
     pub(crate) fn size_of_op(&self, header: &InHeader) -> usize {
+        #[cfg(test)]
+        assert_ne!(self.panics_on.load(Ordering::Relaxed), header.opcode, "planted");
         size_of_in(header.opcode, self.agreement().setxattr_ext)
     }
 
@@ -108,9 +114,20 @@ impl<H: Handler> Session<H> {
     /// Begins to serve a mount, whose connection (`/dev/fuse`, given to mount(2) or got from
     /// fusermount3) this is. On return it answers.
     ///
-    /// # Errors The kernel speaks no protocol that we do, has been unmounted, or lacks memory or
-    /// threads; with [`IoUring::On`], why requests cannot come by it.
+    /// # Errors
+    /// The kernel speaks no protocol that we do, has been unmounted, or lacks memory or threads;
+    /// with [`IoUring::On`], why requests cannot come by it. The connection is closed then.
     pub fn start(connection: OwnedFd, handler: Arc<H>, config: &Config) -> io::Result<Self> {
+        Self::start_with(connection, handler, config, Rings::prepare)
+    }
+
+    /// As [`Session::start`], with what prepares rings for a length of payload.
+    fn start_with(
+        connection: OwnedFd,
+        handler: Arc<H>,
+        config: &Config,
+        prepare: impl FnOnce(&Arc<Core<H>>, usize) -> Result<Prepared<H>, String>,
+    ) -> io::Result<Self> {
         let connection = Arc::new(Connection::new(connection));
         let core = Arc::new(Core {
             handler,
@@ -118,28 +135,42 @@ impl<H: Handler> Session<H> {
             notifier: Notifier::new(Arc::clone(&connection)),
             agreement: OnceLock::new(),
             has_panicked: AtomicBool::new(false),
+            #[cfg(test)]
+            panics_on: Default::default(),
         });
         let mut prepared = None;
         let mut why_not = "the kernel does not offer it".to_owned();
         let agreement = negotiate(&*core.handler, &core.notifier, |payload| {
-            match rings(&core, config.io_uring, payload) {
+            if config.io_uring == IoUring::Off {
+                return false;
+            }
+            match prepare(&core, payload) {
                 Ok(rings) => prepared = Some(rings),
                 Err(why) => why_not = why,
             }
             prepared.is_some()
         })?;
+        // Set once, here.
+        let _ = core.agreement.set(agreement);
+        match prepared.as_ref().map(Prepared::register) {
+            None | Some(Ok(())) => {}
+            Some(Err(why @ Unregistered::Refused(_))) => {
+                why_not = why.to_string();
+                prepared = None;
+            }
+            // The kernel waits for rings, and would wait for ever.
+            Some(Err(why @ Unregistered::Failed(_))) => return Err(no_rings(&why.to_string())),
+        }
         if config.io_uring == IoUring::On && prepared.is_none() {
-            return Err(io::Error::other(format!("no io_uring for requests: {why_not}")));
+            return Err(no_rings(&why_not));
         }
         if config.io_uring == IoUring::Off {
             why_not = "switched off".to_owned();
         }
-        // Set once, here.
-        let _ = core.agreement.set(agreement);
         // First, so that no ring has begun where this fails.
         let kept = if prepared.is_some() { 1 } else { config.kept_threads.max(1) };
         let device = DeviceQueue::start(&core, connection, kept)?;
-        let rings = prepared.map(Prepared::go);
+        let rings = prepared.map(|prepared| prepared.begin(&device));
         let transport = match rings {
             Some(_) => Transport::IoUring,
             None => Transport::Device(why_not),
@@ -156,9 +187,12 @@ impl<H: Handler> Session<H> {
     /// Waits until the mount is gone, however it was unmounted, and every request is answered.
     ///
     /// # Errors
-    /// The connection failed in another way than by an unmount; a handler panicked.
+    /// The connection failed in another way than by an unmount; a handler panicked. Where a thread
+    /// panicked beside a handler, or a ring failed, this returns at once: some requests will have no
+    /// answer before the process ends, or the mount is aborted, and threads are left till then.
     pub fn join(&self) -> io::Result<()> {
-        let served = self.device.join();
+        // After an error calls may be under way, and go on.
+        self.device.join()?;
         if let Some(rings) = &self.rings {
             rings.join();
         }
@@ -166,7 +200,7 @@ impl<H: Handler> Session<H> {
         if self.core.has_panicked.load(Ordering::Relaxed) {
             return Err(io::Error::other("a request's handler panicked"));
         }
-        served
+        Ok(())
     }
 }
 
@@ -184,13 +218,10 @@ impl<H: Handler> Monitor for Session<H> {
     }
 }
 
-fn rings<H: Handler>(
-    core: &Arc<Core<H>>,
-    wanted: IoUring,
-    payload: usize,
-) -> Result<Prepared<H>, String> {
-    match wanted {
-        IoUring::Off => Err("switched off".to_owned()),
-        IoUring::Auto | IoUring::On => Rings::prepare(core, payload),
-    }
+fn no_rings(why: &str) -> io::Error {
+    let without = "mount with -o io_uring=off to go without";
+    io::Error::other(format!("no io_uring for requests: {why}; {without}"))
 }
+
+#[cfg(test)]
+mod tests;

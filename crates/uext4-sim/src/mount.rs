@@ -86,10 +86,11 @@ pub struct FuseMount {
 
 impl FuseMount {
     /// Mounts `image` on `point`, which is made if it is missing. An ordinary user works as root of
-    /// the image (`fakeroot`).
+    /// the image (`fakeroot`). On return the mount answers: it stands in the mount table before the
+    /// kernel and its server have agreed on how.
     ///
     /// # Errors
-    /// What the command said; no mount in time.
+    /// What the command said; no mount, or no answer, in time.
     pub fn start(binary: &Path, image: &Path, point: &Path) -> Result<FuseMount, String> {
         fs::create_dir_all(point).map_err(|e| format!("{}: {e}", point.display()))?;
         let mut command = Command::new(binary);
@@ -106,16 +107,27 @@ impl FuseMount {
             .map_err(|error| format!("cannot run {}: {error}", binary.display()))?;
         let mut mount = FuseMount { child, point: point.to_owned() };
         let deadline = Instant::now() + PATIENCE;
-        while !is_mounted(point) {
+        let mut asked = None;
+        loop {
+            if is_mounted(point) {
+                let asked = match &mut asked {
+                    Some(asked) => asked,
+                    none => none.insert(Question::ask(point)?),
+                };
+                match asked.answer()? {
+                    Some(true) => return Ok(mount),
+                    Some(false) => return Err("the mount answers with an error".into()),
+                    None => {}
+                }
+            }
             if let Ok(Some(status)) = mount.child.try_wait() {
                 return Err(format!("uext4 mount ended: {status}"));
             }
             if Instant::now() > deadline {
-                return Err("uext4 mount: not mounted in time".into());
+                return Err("uext4 mount: not mounted, or no answer, in time".into());
             }
             std::thread::sleep(POLL);
         }
-        Ok(mount)
     }
 
     /// Kills the process (SIGKILL). The dead mount goes with the value.
@@ -156,6 +168,32 @@ impl Drop for FuseMount {
     fn drop(&mut self) {
         self.kill();
         unmount_by_force(&self.point);
+    }
+}
+
+/// Whether a mount answers, asked by another process: it would wait for ever in one that does not.
+#[derive(Debug)]
+struct Question(Child);
+
+impl Question {
+    fn ask(point: &Path) -> Result<Self, String> {
+        let mut stat = Command::new("stat");
+        // Of the file system, and so never from what the kernel has kept.
+        stat.arg("-f").arg(point).stdin(Stdio::null()).stdout(Stdio::null());
+        Ok(Self(stat.spawn().map_err(|error| format!("cannot run stat: {error}"))?))
+    }
+
+    /// `None`: not yet.
+    fn answer(&mut self) -> Result<Option<bool>, String> {
+        let ended = self.0.try_wait().map_err(|error| error.to_string())?;
+        Ok(ended.map(|status| status.success()))
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        // It may have ended. One that a request holds ends with the mount: nobody waits for it.
+        let _ = self.0.kill();
     }
 }
 

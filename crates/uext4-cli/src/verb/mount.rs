@@ -398,6 +398,10 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         let _ = ender.unmount();
     }
     let served = ready.and(session.join().at("mount", args.dir.display()));
+    if let Err(Failure::Line(line)) = &served {
+        // Nobody waits for a daemon's last words.
+        log::send(line);
+    }
     manager.stopping();
     drop(trimmer);
     handle.close();

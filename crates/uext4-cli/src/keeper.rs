@@ -165,16 +165,11 @@ fn serve(dir: &Path) -> io::Result<()> {
                 device = found;
                 device.map(drop).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
             }),
-            // What was mounted over it since, or in its place, is not the daemon's.
-            b'u' if device.is_none() || mounted()? != device => {
-                Err(io::Error::from_raw_os_error(libc::EINVAL))
-            }
-            b'u' => match attach::detach(dir, Detach::WhenIdle) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    attach::detach(dir, Detach::Lazy)
-                }
-                other => other,
-            },
+            b'u' => mounted().and_then(|found| match found {
+                Some(_) if found == device => unmount(dir),
+                // What was mounted over it since, or in its place, is not the daemon's.
+                _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            }),
             b'a' => match device {
                 Some(device) => attach::abort(dir, mountinfo::connection(device)),
                 None => Err(io::ErrorKind::Unsupported.into()),
@@ -189,4 +184,14 @@ fn serve(dir: &Path) -> io::Result<()> {
         socket.write_all(&[errno])?;
     }
     Ok(())
+}
+
+/// Lazily where it is in use.
+fn unmount(dir: &Path) -> io::Result<()> {
+    match attach::detach(dir, Detach::WhenIdle) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            attach::detach(dir, Detach::Lazy)
+        }
+        other => other,
+    }
 }

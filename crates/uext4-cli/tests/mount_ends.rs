@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -138,7 +139,12 @@ fn a_killed_daemon_loses_nothing_synced() {
     fs::write(mount.path("maybe"), b"not synced").unwrap();
     kill(&mount, &image);
     drop(file);
-    // The dead mount is still in the table; umount takes it away.
+    // The dead mount is still in the table: mount(8) must not take it for done.
+    let mut helper = Command::new(UEXT4);
+    let again = helper.arg0("mount.uext4").args([&image, &dir]).output().unwrap();
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(again.status.code() == Some(32) && said.contains("uext4 umount"), "{said}");
+    // umount takes it away.
     mount.end();
     // A dirty journal: verbs that read replay it into memory and leave the image alone.
     let before = fs::read(&image).unwrap();

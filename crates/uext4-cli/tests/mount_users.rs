@@ -14,6 +14,33 @@ use std::process::Command;
 use common::{Mounted, Scratch, assert_clean, shell};
 use rustix::fs::XattrFlags;
 
+/// The control file system of FUSE, which lets users cut the connections of their mounts; as before
+/// when dropped.
+struct Control {
+    was_there: bool,
+}
+
+impl Control {
+    const DIR: &str = "/sys/fs/fuse/connections";
+
+    fn mounted() -> Self {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let was_there = table.contains(&format!(" {} ", Self::DIR));
+        if !was_there {
+            shell(&format!("mount -t fusectl none {}", Self::DIR), Path::new("/"));
+        }
+        Self { was_there }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if !self.was_there {
+            let _ = Command::new("umount").args(["-l", Self::DIR]).output();
+        }
+    }
+}
+
 /// `/dev/fuse` open to everybody, as udev makes it; as before when dropped.
 struct FuseOpenToAll {
     before: fs::Permissions,
@@ -45,6 +72,7 @@ fn an_ordinary_user_mounts() {
         Ok(open) => open,
         Err(error) => skip!("/dev/fuse: {error}"),
     };
+    let _control = Control::mounted();
     let scratch = Scratch::new();
     let (image, dir) = ready!(&scratch, 32);
     let (uid, program) = (65_534, scratch.path("uext4"));
@@ -66,7 +94,12 @@ fn an_ordinary_user_mounts() {
         test \"$(cat mnt/file)\" = hello
         ./uext4 sync mnt
         ./uext4 umount mnt; trap - EXIT
-        test \"$(./uext4 cat image:/file)\" = hello";
+        test \"$(./uext4 cat image:/file)\" = hello
+        # In use: -f cuts the connection.
+        ./uext4 mount -o fakeroot image mnt
+        exec 3< mnt/file
+        ./uext4 umount -f mnt
+        ! cat <&3 2>&1";
     let output = as_user(script);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");

@@ -9,7 +9,7 @@
 //! for the next one: one system call a request.
 //!
 //! # Memory The kernel reads and writes an entry's memory while the entry's thread is inside
-//! [`FuseRing::register`], [`FuseRing::wait`] or [`FuseRing::commit`]
+//! [`FuseRing::register`], [`FuseRing::wait`], [`FuseRing::give`] or [`FuseRing::commit`]
 //! (`IORING_SETUP_DEFER_TASKRUN`: all work of the ring is done by that thread, in its own calls).
 //! These take `&mut self`, so no slice of the memory is alive then.
 //!
@@ -207,18 +207,27 @@ impl FuseRing {
     /// # Errors
     /// As [`FuseRing::wait`].
     pub fn commit(&mut self) -> io::Result<()> {
+        self.give_and_wait_for(1)?;
+        self.wait()
+    }
+
+    /// Gives the answer; the next request is to be waited for by [`FuseRing::wait`].
+    ///
+    /// # Errors
+    /// As [`FuseRing::wait`].
+    pub fn give(&mut self) -> io::Result<()> {
+        self.give_and_wait_for(0)
+    }
+
+    fn give_and_wait_for(&mut self, requests: usize) -> io::Result<()> {
         let entry = self.entry(COMMIT_AND_FETCH, self.headers().commit_id, 0);
         self.push(&entry)?;
         loop {
-            match self.io.submit_and_wait(1) {
+            match self.io.submit_and_wait(requests) {
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                other => {
-                    other?;
-                    break;
-                }
+                other => return other.map(drop),
             }
         }
-        self.wait()
     }
 
     /// The protocol's header of the request.

@@ -5,6 +5,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use uext4_device::about_to_sleep;
@@ -12,6 +14,9 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{InvalInodeOut, OutHeader, RetrieveOut};
 use crate::company;
+
+/// Until a read is tried again for which the kernel had no memory.
+const PAUSE: Duration = Duration::from_millis(10);
 
 const INVAL_INODE: i32 = 2;
 const RETRIEVE: i32 = 5;
@@ -49,11 +54,21 @@ impl Connection {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(len) => return Ok(Read::Request(len)),
                 // NOENT: the program was interrupted before its request was read.
-                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
+                Err(Errno::INTR | Errno::NOENT) => {}
+                // Somebody who has the same open file made it non-blocking.
+                Err(Errno::AGAIN) => self.wait_readable(),
+                // It may pass, and without a reader nothing is ever forgotten.
+                Err(Errno::NOMEM) => thread::sleep(PAUSE),
                 Err(Errno::NODEV | Errno::CONNABORTED | Errno::NOTCONN) => return Ok(Read::End),
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    fn wait_readable(&self) {
+        use rustix::event::{PollFd, PollFlags, poll};
+        // An error: the next read tells.
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None);
     }
 
     /// Whether a request is waiting.
@@ -147,6 +162,29 @@ mod tests {
     use std::io::Read as _;
 
     use super::*;
+
+    /// Fault model: a server that is given a non-blocking descriptor, and looks without end while
+    /// nothing is to be done.
+    #[test]
+    fn a_descriptor_that_does_not_block_is_waited_for() {
+        let sleeps = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status.lines().find(|line| line.starts_with("voluntary")).unwrap();
+            line.split_whitespace().last().unwrap().parse::<u64>().unwrap()
+        };
+        let (server, kernel) = io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&server, true).unwrap();
+        let connection = Connection::new(server.into());
+        let late = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            rustix::io::write(&kernel, b"request").unwrap();
+        });
+        let before = sleeps();
+        let read = connection.read(&mut [0; 16]).unwrap();
+        assert_ne!(sleeps(), before);
+        late.join().unwrap();
+        assert!(matches!(read, Read::Request(7)));
+    }
 
     /// Fault model: an odd number, which is that of an interrupt.
     #[test]

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
+use rustix::thread::CpuSet;
 use uext4_device::{IdlePolicy, on_sleep};
 
 use crate::abi::InHeader;
@@ -56,8 +57,8 @@ pub(crate) struct DeviceQueue<H> {
     has_surplus: AtomicBool,
     placement: Placement,
     places: Whereabouts,
-    /// Whether readers may follow their programs.
-    can_bind: bool,
+    /// Processors that threads may use, for them to follow their programs; `None`: they may not.
+    home: Option<CpuSet>,
     company: Arc<Company>,
     state: Mutex<State>,
     called: Condvar,
@@ -84,6 +85,8 @@ impl<H: Handler> DeviceQueue<H> {
         connection: Arc<Connection>,
         kept: usize,
     ) -> io::Result<Arc<Self>> {
+        // An error: where they run is left to the scheduler.
+        let home = || rustix::thread::sched_getaffinity(None).ok();
         let queue = Arc::new(Self {
             core: Arc::clone(core),
             connection,
@@ -92,7 +95,7 @@ impl<H: Handler> DeviceQueue<H> {
             has_surplus: AtomicBool::new(false),
             placement: Placement::new(),
             places: Whereabouts::new(),
-            can_bind: IdlePolicy::can_be_left(),
+            home: IdlePolicy::can_be_left().then(home).flatten(),
             company: Arc::default(),
             state: Mutex::default(),
             called: Condvar::new(),
@@ -125,8 +128,10 @@ impl<H: Handler> DeviceQueue<H> {
         let mut member: Member = self.company.expect_one();
         thread::Builder::new().name("fuse".to_owned()).spawn(move || {
             let gone = Gone(Arc::clone(&queue));
+            // It has the processors of the thread that started it, which may be bound to one.
+            let binding = Binding::new(queue.home);
             member.begin();
-            queue.run(is_cloned);
+            queue.run(is_cloned, &binding);
             drop(gone);
         })?;
         state.threads += 1;
@@ -197,20 +202,19 @@ impl<H: Handler> DeviceQueue<H> {
         self.all_gone.notify_all();
     }
 
-    fn run(self: &Arc<Self>, is_cloned: bool) {
+    fn run(self: &Arc<Self>, is_cloned: bool, binding: &Binding) {
         let own = if is_cloned { self.connection.another().ok() } else { None };
         let connection = own.map_or_else(|| Arc::clone(&self.connection), Arc::new);
         let mut buffer = vec![0; BUFFER];
         let mut out = vec![0; BUFFER];
         let has_turn = Rc::new(Cell::new(true));
-        let binding = Binding::new(self.can_bind);
         loop {
             let len = match connection.read(&mut buffer[..REQUEST_MAX as usize + 8192]) {
                 Ok(Read::Request(len)) => len,
                 Ok(Read::End) => return self.end(None),
                 Err(error) => return self.end(Some(error)),
             };
-            self.serve(&connection, &buffer[..len], &mut out, &has_turn, &binding);
+            self.serve(&connection, &buffer[..len], &mut out, &has_turn, binding);
             if !has_turn.get() {
                 binding.end();
                 if !self.stand_by() {

@@ -53,6 +53,8 @@ use crate::session::Core;
 const SPARE: usize = 2;
 /// Most threads of a queue. Each but a few stands for a thread of a program that waits for us.
 const THREADS_MAX: usize = 1024;
+/// Descriptors that rings leave to the rest of the process: each ring takes one, for good.
+const OTHER_DESCRIPTORS: usize = 128;
 /// Where answers are put that are not put down in place: values of attributes at most.
 const SCRATCH: usize = 80 << 10;
 
@@ -79,6 +81,7 @@ struct Queue<H> {
     /// Entries that are free, or being started.
     free: AtomicUsize,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    threads_max: usize,
     company: Arc<Company>,
     /// A regular file that the kernel knew lately; 0 is none.
     last_file: AtomicU64,
@@ -114,6 +117,14 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(all)
 }
 
+/// Most threads of each of so many queues.
+fn threads_max(queues: usize) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let descriptors =
+        limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    (descriptors.saturating_sub(OTHER_DESCRIPTORS) / queues).clamp(1, THREADS_MAX)
+}
+
 impl<H: Handler> Rings<H> {
     /// Starts a thread with a ring for each processor. They do nothing yet.
     ///
@@ -129,6 +140,8 @@ impl<H: Handler> Rings<H> {
         payload: impl Fn(u16) -> usize,
     ) -> Result<Prepared<H>, String> {
         let programs = Arc::new(Programs::new());
+        let processors = processors()?;
+        let threads_max = threads_max(processors.into());
         let queue = |processor| {
             Arc::new(Queue {
                 core: Arc::clone(core),
@@ -139,13 +152,14 @@ impl<H: Handler> Rings<H> {
                 payload: payload(processor).max(8192),
                 free: AtomicUsize::new(1),
                 threads: Mutex::default(),
+                threads_max,
                 company: Arc::default(),
                 last_file: AtomicU64::new(0),
                 has_ended: AtomicBool::new(false),
                 device: OnceLock::new(),
             })
         };
-        let queues: Vec<_> = (0..processors()?).map(queue).collect();
+        let queues: Vec<_> = (0..processors).map(queue).collect();
         let mut go = Vec::with_capacity(queues.len());
         let (tell, told) = mpsc::channel();
         for queue in &queues {
@@ -263,7 +277,7 @@ impl<H: Handler> Queue<H> {
         let mut threads = self.threads.lock();
         // Those that found no descriptor or no memory: they neither count nor keep their stacks.
         threads.retain(|thread| !thread.is_finished());
-        if threads.len() >= THREADS_MAX {
+        if threads.len() >= self.threads_max {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let member = self.company.expect_one();
@@ -340,8 +354,7 @@ impl<H: Handler> Queue<H> {
         member.begin();
         let file = self.last_file.load(Ordering::Relaxed);
         if !is_first && file != 0 {
-            // An error: the kernel has forgotten the file.
-            let _ = self.core.notifier.ask_for_a_request(file);
+            self.ask_for_a_request(file);
         }
         ring.wait()?;
         loop {
@@ -365,10 +378,26 @@ impl<H: Handler> Queue<H> {
             let header = OutHeader { len: size_of::<OutHeader>() as u32 + len, error, unique };
             ring.set_answer(header.as_bytes(), len);
             self.free.fetch_add(1, Ordering::SeqCst);
-            let policy = self.answers.policy();
-            ring.commit()?;
-            drop(policy);
+            if let Some(policy) = self.answers.policy() {
+                ring.give()?;
+                // The next request may be long in coming, and the processor be wanted by then.
+                drop(policy);
+                ring.wait()?;
+            } else {
+                ring.commit()?;
+            }
         }
+    }
+
+    /// Has the kernel give out the requests that wait. By a thread that has no entry, on this
+    /// processor: the call may wait for the file, and that for a request which this thread's entry
+    /// has been given.
+    fn ask_for_a_request(&self, file: u64) {
+        let notifier = self.core.notifier.clone();
+        // An error: the kernel has forgotten the file, or there is no thread to be had. Those that
+        // wait are served when a sleeper is back.
+        let ask = move || notifier.ask_for_a_request(file);
+        let _ = thread::Builder::new().name("fuse-ask".to_owned()).spawn(ask);
     }
 
     /// Serves the request that the ring has; the answer's bytes are in its payload.

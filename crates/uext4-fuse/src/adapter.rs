@@ -16,13 +16,13 @@ use uext4_fuse_server::{
     Answer, Caller, DirBuffer, Errno, Handler, Notifier, Offer, SetattrFlags, Wanted, WriteFlags,
 };
 
-use crate::STATS_XATTR;
 use crate::convert;
 use crate::failure::Failure;
 use crate::listing;
 use crate::ops::{self, Change, WriteWay};
 use crate::server::Server;
 use crate::xattr;
+use crate::{PID_XATTR, STATS_XATTR};
 use open_flags::{can_write, is_direct, open_flags};
 
 impl Handler for Server {
@@ -303,6 +303,10 @@ impl Handler for Server {
         if name == STATS_XATTR.as_bytes() {
             // It takes no lock that anybody waits under.
             return Ok(self.stats(caller.uid)?);
+        }
+        if name == PID_XATTR.as_bytes() && caller.pid == 0 {
+            // The number means nothing to a program in another namespace.
+            return Err(Errno::NODATA);
         }
         let inode = self.ops.node(node)?;
         Ok(xattr::get(&self.ops.volume, node, &inode, name)?)

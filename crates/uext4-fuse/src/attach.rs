@@ -24,7 +24,7 @@ use uext4_device::LoopSource;
 
 use crate::READ_ONLY_XATTR;
 use crate::block::FuseBlk;
-use crate::mountinfo::{self, BLOCK_FS_TYPE, FS_TYPE};
+use crate::mountinfo::{self, BLOCK_FS_TYPE, FS_TYPE, MountPoint};
 use crate::options::FuseOptions;
 
 const DEVICE: &str = "/dev/fuse";
@@ -297,6 +297,9 @@ pub fn remount(dir: &Path, options: &FuseOptions) -> io::Result<()> {
     Ok(remount()?)
 }
 
+/// Where the control file system of FUSE is mounted, on most systems.
+const CONTROL: &str = "/sys/fs/fuse/connections";
+
 /// How [`detach`] treats a mount that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detach {
@@ -347,6 +350,19 @@ pub fn detach(dir: &Path, how: Detach) -> io::Result<()> {
 pub fn force(dir: &Path) -> io::Result<()> {
     match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE) {
         Err(Errno::BUSY) => detach(dir, Detach::Lazy),
+        // An ordinary user may not, but may cut the connection of a mount of their own.
+        Err(Errno::PERM) => {
+            let find = || Ok::<_, io::Error>(mountinfo::find(dir)?.filter(MountPoint::is_ours));
+            let mount = find()?.ok_or(Errno::PERM)?;
+            cut(mountinfo::connection(mount.device)).map_err(|error| {
+                io::Error::other(format!("cannot cut the connection: {CONTROL}: {error}"))
+            })?;
+            detach(dir, Detach::Lazy).or_else(|error| match find()? {
+                Some(left) if left.device == mount.device => Err(error),
+                // Its daemon, which has lost its connection, was faster.
+                _ => Ok(()),
+            })
+        }
         other => Ok(other?),
     }
 }
@@ -358,8 +374,7 @@ pub fn force(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// Neither the control file system nor a forced unmount is available.
 pub fn abort(dir: &Path, connection: u32) -> io::Result<()> {
-    let control = format!("/sys/fs/fuse/connections/{connection}/abort");
-    let Err(error) = fs::write(control, b"1") else { return Ok(()) };
+    let Err(error) = cut(connection) else { return Ok(()) };
     match mountinfo::find(dir)? {
         Some(mount) if mountinfo::connection(mount.device) == connection && mount.is_ours() => {
             Ok(rustix::mount::unmount(dir, UnmountFlags::FORCE)?)
@@ -367,6 +382,11 @@ pub fn abort(dir: &Path, connection: u32) -> io::Result<()> {
         // Detached before: the directory may be someone else's mount by now.
         _ => Err(error),
     }
+}
+
+/// By the control file system, whose file belongs to who mounted.
+fn cut(connection: u32) -> io::Result<()> {
+    fs::write(format!("{CONTROL}/{connection}/abort"), b"1")
 }
 
 /// Raises the read-ahead of a mount to `kib`; best effort, as only root may.

@@ -119,6 +119,8 @@ pub(crate) fn is_done(args: &Args) -> bool {
     // A source that is no image (`fsname=`) cannot be told from another.
     mount
         .filter(MountPoint::is_ours)
+        // One whose daemon is gone is still in the table.
+        .filter(|_| check_place(&args.dir).is_ok())
         .filter(|mount| Image::parse(&mount.source).path.exists())
         .is_some_and(named)
 }

@@ -265,12 +265,18 @@ fn check_closed(
     Ok(())
 }
 
-/// The process that serves the mount, as the mount itself says.
+/// What the daemon is called (proc_pid_comm(5)).
+const DAEMON: &[u8] = b"uext4\n";
+
+/// The process that serves the mount, as the mount itself says; `None` also where the number is one
+/// of another namespace, as that of a daemon in a container.
 fn daemon_of(dir: &Path) -> Option<OwnedFd> {
     let mut value = [0u8; 16];
     let len = rustix::fs::getxattr(dir, PID_XATTR, &mut value[..]).ok()?;
     let pid = std::str::from_utf8(&value[..len]).ok()?.parse().ok()?;
-    rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+    let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    (name == DAEMON).then_some(process)
 }
 
 /// A pidfd becomes readable when its process has ended: all its files are closed then.

@@ -22,7 +22,8 @@
 //! refuses one, it gives all requests out by `/dev/fuse`, and the rings go.
 //!
 //! A thread that panics beside its handler has a request that nobody will answer, and an entry that
-//! will never be free: the session fails then, as it does where a ring fails whose connection lives.
+//! will never be free: the session fails then, as it does where a ring fails whose connection
+//! lives.
 //!
 //! Locking: the mutex of the threads, for starting and joining them, and below it the company's. A
 //! request that leaves enough entries free takes none.

@@ -188,8 +188,8 @@ impl<H: Handler> Session<H> {
     ///
     /// # Errors
     /// The connection failed in another way than by an unmount; a handler panicked. Where a thread
-    /// panicked beside a handler, or a ring failed, this returns at once: some requests will have no
-    /// answer before the process ends, or the mount is aborted, and threads are left till then.
+    /// panicked beside a handler, or a ring failed, this returns at once: some requests will have
+    /// no answer before the process ends, or the mount is aborted, and threads are left till then.
     pub fn join(&self) -> io::Result<()> {
         // After an error calls may be under way, and go on.
         self.device.join()?;

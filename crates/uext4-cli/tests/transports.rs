@@ -166,6 +166,24 @@ fn a_look_for_data_sees_what_was_just_written_by_mapping() {
     });
 }
 
+/// Fault model: a daemon that keeps to the limit of the shell that it was started from.
+#[test]
+fn a_server_may_have_as_many_descriptors_as_the_system_allows() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 64);
+    fs::create_dir(&dir).unwrap();
+    let script = "ulimit -Sn 99; ulimit -Hn 777; exec \"$0\" mount \"$1\" \"$2\"";
+    let mut mount = Command::new("sh");
+    mount.args(["-c", script, common::UEXT4]).args([&image, &dir]);
+    assert!(mount.status().unwrap().success());
+    let mount = Mounted::of(&dir);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", mount.daemon())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a line");
+    let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers, ["777", "777"]);
+    mount.end();
+}
+
 /// The server can open nothing more, so that no thread of a ring can be had. Fault models: threads
 /// that ended at once are counted, and kept, for ever; all threads wait for WRITE requests that
 /// nobody is left to take.

@@ -304,6 +304,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     if args.detached {
         rustix::process::setsid().at("mount", "setsid")?;
     }
+    raise_descriptors();
     let spec = Image::parse(&args.image);
     let manager = Arc::new(match args.foreground {
         true => Manager::of_environment(),
@@ -423,6 +424,15 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         other => other,
     })?;
     served
+}
+
+/// Raises the limit of descriptors as far as this process may: by io_uring each request that sleeps
+/// has one.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // A mount works with fewer.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn is_writable(path: &Path) -> bool {

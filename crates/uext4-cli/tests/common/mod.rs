@@ -239,6 +239,11 @@ impl Mounted {
         Self { dir: dir.to_owned(), ended: false }
     }
 
+    /// What has been mounted on `dir` by other means.
+    pub(crate) fn of(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), ended: false }
+    }
+
     /// As [`Mounted::new`] of an image that its host has no room for, which the mount says.
     pub(crate) fn of_shortage(image: &Path, dir: &Path, options: &str) -> Self {
         fs::create_dir_all(dir).unwrap();

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use common::kernel::Kernel;
 use common::transport::on_both;
-use common::{Mounted, Scratch, assert_clean, is_root};
+use common::{Mounted, Scratch, assert_clean, is_mounted, is_root, no_mount, run, system};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/semantics");
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md");
@@ -21,8 +21,8 @@ const HEAD: &str = "\
 # What system calls mean on a mount
 
 Each line is a script of `crates/uext4-cli/tests/semantics/`. The test `semantics` runs it on the
-kernel's own ext4 and on uext4, by `/dev/fuse` and by io_uring, and fails where a word differs. This
-table is written from the scripts (`UPDATE_DOCS=1 cargo test -p uext4-cli --test semantics`).
+kernel's own ext4 and on uext4, by `/dev/fuse` and by io_uring, and fails where a word differs, but for
+the differences that a script names. This table is written from the scripts (`UPDATE_DOCS=1 cargo test -p uext4-cli --test semantics`).
 
 | script | what | /dev/fuse | io_uring |
 |---|---|---|---|
@@ -37,6 +37,74 @@ fn scripts() -> Vec<PathBuf> {
 
 fn stem(script: &Path) -> &str {
     script.file_stem().unwrap().to_str().unwrap()
+}
+
+/// What the comments of a script ask for, one in a line.
+#[derive(Default)]
+struct Wants {
+    /// `# mount: WORDS`: options of the mount, on either side.
+    mount: String,
+    /// `# mke2fs: WORDS`: arguments for the image.
+    mke2fs: Vec<String>,
+    /// `# debugfs: REQUEST`: a change of the image.
+    debugfs: Option<String>,
+    /// `# differs: KERNEL => UEXT4`: a line that the kernel says, and what is said here for it.
+    differs: Vec<(String, String)>,
+    /// `# crashes`: the image needs its journal replayed.
+    crashes: bool,
+}
+
+impl Wants {
+    fn of(script: &Path) -> Self {
+        let mut all = Self { mount: "defaults".to_owned(), ..Self::default() };
+        for line in fs::read_to_string(script).unwrap().lines() {
+            let Some(line) = line.strip_prefix("# ") else { continue };
+            match line.split_once(": ") {
+                Some(("mount", words)) => words.clone_into(&mut all.mount),
+                Some(("mke2fs", words)) => {
+                    all.mke2fs = words.split(' ').map(str::to_owned).collect();
+                }
+                Some(("debugfs", request)) => all.debugfs = Some(request.to_owned()),
+                Some(("differs", lines)) => {
+                    let (kernel, ours) = lines.split_once(" => ").unwrap();
+                    all.differs.push((kernel.to_owned(), ours.to_owned()));
+                }
+                _ if line == "crashes" => all.crashes = true,
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// A fresh image of 64 MiB, or the reason why not.
+    fn image(&self, scratch: &Scratch) -> Result<PathBuf, String> {
+        if let Some(why) = no_mount() {
+            return Err(why.to_owned());
+        }
+        let extra: Vec<&str> = self.mke2fs.iter().map(String::as_str).collect();
+        let image = scratch.image("image", 64, &extra).ok_or("no mke2fs")?;
+        if let Some(request) = &self.debugfs {
+            let done = system("debugfs").args(["-w", "-R", request]).arg(&image).output();
+            let done = done.map_err(|error| format!("debugfs: {error}"))?;
+            assert!(done.status.success(), "{done:?}");
+        }
+        Ok(image)
+    }
+
+    /// What is to be said here, where the kernel says `kernels`.
+    fn expected(&self, kernels: &str) -> String {
+        let mut text = String::new();
+        let mut named = vec![false; self.differs.len()];
+        for line in kernels.lines() {
+            let place = self.differs.iter().position(|(kernel, _)| kernel == line);
+            if let Some(place) = place {
+                named[place] = true;
+            }
+            let _ = writeln!(text, "{}", place.map_or(line, |place| &self.differs[place].1));
+        }
+        assert!(named.iter().all(|named| *named), "no such line to differ from: {kernels}");
+        text
+    }
 }
 
 /// What a script says in `dir`, of which it knows no name.
@@ -61,20 +129,36 @@ fn run_all(test: &str, wanted: impl Fn(&str) -> bool) {
         skip!("{test}: needs Debian's python3");
     }
     for script in scripts().iter().filter(|script| wanted(stem(script))) {
+        let wants = Wants::of(script);
         let scratch = Scratch::new();
-        let (image, dir) = ready!(&scratch, 64);
-        let Some(kernel) = Kernel::mount(&image, &dir) else {
+        let dir = scratch.path("mnt");
+        let image = match wants.image(&scratch) {
+            Ok(image) => image,
+            Err(why) => skip!("{test}: {why}"),
+        };
+        let Some(kernel) = Kernel::mount_with(&image, &dir, &wants.mount) else {
             skip!("{test}: the kernel mounts no image here");
         };
-        let kernels = say(script, &dir);
+        let expected = wants.expected(&say(script, &dir));
         drop(kernel);
         on_both(test, |option| {
             let scratch = Scratch::new();
-            let (image, dir) = ready!(&scratch, 64);
-            let mount = Mounted::new(&image, &dir, &format!("allow_other,suid,dev,{option}"));
+            let (image, dir) = (wants.image(&scratch).unwrap(), scratch.path("mnt"));
+            let options = format!("allow_other,suid,dev,{option},{}", wants.mount);
+            let mount = Mounted::new(&image, &dir, &options);
             let ours = say(script, &dir);
-            mount.end();
-            assert_eq!(ours, kernels, "{} with {option} (right: the kernel)", stem(script));
+            if wants.crashes {
+                // It says what is lost.
+                run(["umount".as_ref(), dir.as_os_str()]);
+                assert!(!is_mounted(&dir));
+                mount.forget();
+            } else {
+                mount.end();
+            }
+            assert_eq!(ours, expected, "{} with {option} (right: the kernel)", stem(script));
+            if wants.crashes {
+                Mounted::new(&image, &dir, "").end();
+            }
             assert_clean(&image);
         });
     }
@@ -96,7 +180,12 @@ fn the_document_names_every_script() {
     for script in scripts() {
         let program = fs::read_to_string(&script).unwrap();
         let what = program.lines().next().unwrap().trim_matches('"').to_owned();
-        let _ = writeln!(text, "| {} | {what} | same | same |", stem(&script));
+        let differs = Wants::of(&script).differs;
+        let how = match differs.len() {
+            0 => "same",
+            _ => "same but for the differences that it names",
+        };
+        let _ = writeln!(text, "| {} | {what} | {how} | {how} |", stem(&script));
     }
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(DOCUMENT, &text).unwrap();

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use uext4::config::Atime;
 use uext4::{FileKind, OpenFile, Privs};
 use uext4_fuse_server::abi::{
     AttrOut, CreateIn, Dirent, EntryOut, FallocateIn, IoctlIn, LseekIn, MknodIn, OpenOut, ReadIn,
     ReleaseIn, SetattrIn, StatfsOut, StatxIn, StatxOut, WriteIn,
 };
 use uext4_fuse_server::{
-    Answer, Caller, DirBuffer, Errno, Handler, Notifier, Offer, SetattrFlags, Wanted, WriteFlags,
+    Answer, Caller, DirBuffer, Errno, Handler, Notifier, Offer, OpenFlags, SetattrFlags, Wanted,
+    WriteFlags,
 };
 
 use crate::convert;
@@ -143,7 +145,7 @@ impl Handler for Server {
         if can_write(flags) {
             self.ops.nodes.add_writer(node);
         }
-        Ok(OpenOut { fh: handle, open_flags: self.open_flags(flags), backing_id: 0 })
+        Ok(OpenOut { fh: handle, open_flags: self.open_flags(flags).bits(), backing_id: 0 })
     }
 
     fn create(
@@ -172,10 +174,10 @@ impl Handler for Server {
 
     fn read(&self, _caller: Caller, node: u64, read: &ReadIn, out: &mut [u8]) -> Answer<usize> {
         let file = self.file(node, read.fh)?;
-        let done = match is_direct(read.flags) {
+        let done = as_opened(read.flags, || match is_direct(read.flags) {
             true => file.read_direct_at(read.offset, out),
             false => file.read_at(read.offset, out),
-        };
+        });
         Ok(done.map_err(Failure::from)?)
     }
 
@@ -187,10 +189,7 @@ impl Handler for Server {
         let has = |wanted: i32| write.flags as i32 & wanted == wanted;
         let way = match is_cached {
             true => WriteWay::Late,
-            false if !is_direct(write.flags) => WriteWay::Cached,
-            false if has(libc::O_SYNC) => WriteWay::DirectSync,
-            false if has(libc::O_DSYNC) => WriteWay::DirectDsync,
-            false => WriteWay::Direct,
+            false => self.write_way(is_direct(write.flags), has(libc::O_DSYNC), has(libc::O_SYNC)),
         };
         let privs = match flags.contains(WriteFlags::KILL_SUIDGID) {
             true => Privs::All,
@@ -226,8 +225,15 @@ impl Handler for Server {
         Ok(file.sync(data_only).map_err(Failure::from)?)
     }
 
-    // opendir: listings carry their own position. The kernel takes ENOSYS as "never ask again" and
-    // caches listings; an older one without FUSE_NO_OPENDIR_SUPPORT takes it likewise since 5.1.
+    /// Listings carry their own position. The kernel takes ENOSYS as "never ask again" and caches
+    /// listings; an older one without `FUSE_NO_OPENDIR_SUPPORT` takes it likewise since 5.1. It
+    /// caches none of a directory that was opened without a flag.
+    fn opendir(&self, _caller: Caller, _node: u64, _flags: u32) -> Answer<OpenOut> {
+        match self.every_access_counts(FileKind::Directory) {
+            true => Ok(OpenOut::default()),
+            false => Err(Errno::NOSYS),
+        }
+    }
 
     fn readdir(
         &self,
@@ -236,10 +242,11 @@ impl Handler for Server {
         read: &ReadIn,
         list: &mut DirBuffer<'_>,
     ) -> Answer<()> {
-        Ok(self.list(node, read.offset, listing::NAMES, |entry| {
+        let add = |entry: &listing::Entry| {
             let (ino, kind) = (entry.ino.get().into(), convert::dirent_type(entry.kind));
             !list.add(Dirent { ino, off: entry.next, namelen: 0, kind }, &entry.name)
-        })?)
+        };
+        Ok(as_opened(read.flags, || self.list(node, read.offset, listing::NAMES, add))?)
     }
 
     fn readdirplus(
@@ -249,8 +256,9 @@ impl Handler for Server {
         read: &ReadIn,
         list: &mut DirBuffer<'_>,
     ) -> Answer<()> {
+        let add = |entry: &listing::Entry| self.add_plus(entry, list);
         let count = listing::WITH_ATTRIBUTES;
-        Ok(self.list(node, read.offset, count, |entry| self.add_plus(entry, list))?)
+        Ok(as_opened(read.flags, || self.list(node, read.offset, count, add))?)
     }
 
     fn fsyncdir(&self, _caller: Caller, _node: u64, _handle: u64, _data_only: bool) -> Answer<()> {
@@ -371,15 +379,46 @@ impl Handler for Server {
     }
 }
 
+/// Reads as a file was opened: without a trace where its flags say so.
+fn as_opened<T>(flags: u32, work: impl FnOnce() -> T) -> T {
+    match flags & libc::O_NOATIME as u32 {
+        0 => work(),
+        _ => uext4::without_access_times(work),
+    }
+}
+
 impl Server {
+    /// Whether each read of a file of that kind changes its access time: then the kernel is to keep
+    /// nothing that programs would read without our knowing.
+    pub(crate) fn every_access_counts(&self, kind: FileKind) -> bool {
+        let options = self.ops.volume.options();
+        let is_exempt = kind == FileKind::Directory && options.nodiratime;
+        options.atime == Atime::Strict && !is_exempt && !self.ops.volume.read_only()
+    }
+
+    /// How a write of a program is done. The kernel syncs by a request of its own where it writes
+    /// through its cache, and leaves that to us where it does not.
+    fn write_way(&self, is_direct: bool, dsync: bool, sync: bool) -> WriteWay {
+        let past_cache = is_direct || self.every_access_counts(FileKind::Regular);
+        match (is_direct, past_cache && dsync, past_cache && sync) {
+            (true, _, true) => WriteWay::DirectSync,
+            (true, true, false) => WriteWay::DirectDsync,
+            (true, false, false) => WriteWay::Direct,
+            (false, _, true) => WriteWay::CachedSync,
+            (false, true, false) => WriteWay::CachedDsync,
+            (false, false, false) => WriteWay::Cached,
+        }
+    }
+
+    fn open_flags(&self, flags: u32) -> OpenFlags {
+        let maps_direct = self.maps_direct.load(Ordering::Relaxed);
+        open_flags(flags, maps_direct, self.every_access_counts(FileKind::Regular))
+    }
+
     /// Whether files are read without being opened first: on a volume that is read-only for good no
     /// open file has an error to tell, and the kernel saves OPEN and RELEASE.
     fn opens_nothing(&self) -> bool {
         self.no_open.load(Ordering::Relaxed)
-    }
-
-    fn open_flags(&self, flags: u32) -> u32 {
-        open_flags(flags, self.maps_direct.load(Ordering::Relaxed)).bits()
     }
 
     fn file(&self, node: u64, handle: u64) -> Result<Arc<OpenFile>, Failure> {
@@ -425,7 +464,7 @@ impl Server {
         if can_write(flags) {
             self.ops.nodes.add_writer(entry.nodeid);
         }
-        Ok((entry, OpenOut { fh, open_flags: self.open_flags(flags), backing_id: 0 }))
+        Ok((entry, OpenOut { fh, open_flags: self.open_flags(flags).bits(), backing_id: 0 }))
     }
 
     /// Has the kernel write the dirty pages of a file that has writers.

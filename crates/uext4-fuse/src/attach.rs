@@ -180,6 +180,7 @@ fn flags(options: &FuseOptions) -> MountFlags {
         (!options.exec, MountFlags::NOEXEC),
         (options.read_only, MountFlags::RDONLY),
         (options.no_atime, MountFlags::NOATIME),
+        (options.strict_atime, MountFlags::STRICTATIME),
         (options.sync, MountFlags::SYNCHRONOUS),
         (options.dir_sync, MountFlags::DIRSYNC),
     ] {

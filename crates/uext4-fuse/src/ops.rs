@@ -57,6 +57,10 @@ fn is_among_groups(status: &str, group: u32) -> bool {
 pub(crate) enum WriteWay {
     /// Through the engine's cache.
     Cached,
+    /// Likewise, and the data is durable on return.
+    CachedDsync,
+    /// Likewise, and the data and every attribute are durable on return.
+    CachedSync,
     /// Past it.
     Direct,
     /// Past it, and the data is durable on return (`O_DSYNC`, and `-o sync`). The kernel sends no
@@ -392,7 +396,10 @@ impl Ops {
             let written = self.with_room(|| match way {
                 WriteWay::Direct | WriteWay::DirectSync => file.write_direct_at(at, rest),
                 WriteWay::DirectDsync => file.write_direct_durably_at(at, rest),
-                WriteWay::Cached | WriteWay::Late => file.write_at(at, rest),
+                WriteWay::Cached
+                | WriteWay::CachedDsync
+                | WriteWay::CachedSync
+                | WriteWay::Late => file.write_at(at, rest),
             });
             match written {
                 Ok(0) => break,
@@ -401,8 +408,10 @@ impl Ops {
                 Err(failure) => return Err(failure),
             }
         }
-        if way == WriteWay::DirectSync {
-            file.sync(false)?;
+        match way {
+            WriteWay::DirectSync | WriteWay::CachedSync => file.sync(false)?,
+            WriteWay::CachedDsync => file.sync(true)?,
+            _ => {}
         }
         u32::try_from(done).map_err(|_| Errno::IO.into())
     }

@@ -44,6 +44,8 @@ pub struct FuseOptions {
     pub exec: bool,
     /// Show `noatime` in the mount table.
     pub no_atime: bool,
+    /// Show `strictatime` in the mount table, as the absence of `relatime`.
+    pub strict_atime: bool,
     /// All writes are synchronous.
     pub sync: bool,
     /// Directory changes are synchronous.
@@ -90,6 +92,7 @@ impl Default for FuseOptions {
             dev: false,
             exec: true,
             no_atime: false,
+            strict_atime: false,
             sync: false,
             dir_sync: false,
             writeback_cache: false,
@@ -122,8 +125,10 @@ impl FuseOptions {
         match word {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
-            "noatime" => self.no_atime = true,
-            "atime" | "relatime" | "strictatime" => self.no_atime = false,
+            "noatime" | "atime" | "relatime" | "strictatime" => {
+                self.no_atime = word == "noatime";
+                self.strict_atime = word == "strictatime";
+            }
             _ => return Ok(Word::Unknown),
         }
         Ok(Word::Shared)
@@ -159,6 +164,11 @@ impl FuseOptions {
                 "mount option 'fakeroot' checks no permissions and cannot go with 'acl'".to_owned()
             );
         }
+        if self.writeback_cache && self.strict_atime {
+            return Err("mount option 'writeback_cache': not with 'strictatime', which has reads \
+                        pass the kernel's cache by: they would miss what it holds"
+                .to_owned());
+        }
         if (self.suid || self.dev) && !is_root {
             let name = if self.suid { "suid" } else { "dev" };
             return Err(format!("mount option '{name}': only root may give it"));
@@ -174,7 +184,7 @@ impl FuseOptions {
     #[must_use]
     pub fn exceeds_remount(&self) -> bool {
         let &Self { allow_other, default_permissions, read_only, remount, suid, .. } = self;
-        let &Self { dev, exec, no_atime, sync, dir_sync, .. } = self;
+        let &Self { dev, exec, no_atime, strict_atime, sync, dir_sync, .. } = self;
         let flags = Self {
             allow_other,
             default_permissions,
@@ -184,6 +194,7 @@ impl FuseOptions {
             dev,
             exec,
             no_atime,
+            strict_atime,
             sync,
             dir_sync,
             ..Self::default()
@@ -436,6 +447,18 @@ mod tests {
         }
         let fakeroot = FuseOptions { fakeroot: true, ..FuseOptions::default() };
         assert!(!fakeroot.kernel_checks(false));
+    }
+
+    #[test]
+    fn reads_past_the_kernels_cache_do_not_go_with_dirty_pages_there() {
+        let mut options = FuseOptions::default();
+        for word in ["writeback_cache", "strictatime"] {
+            assert!(options.check(true).is_ok());
+            options.parse(word).unwrap();
+        }
+        assert!(options.check(true).unwrap_err().contains("strictatime"));
+        options.parse("relatime").unwrap();
+        assert!(options.check(true).is_ok());
     }
 
     #[test]

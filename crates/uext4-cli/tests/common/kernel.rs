@@ -10,9 +10,14 @@ pub(crate) struct Kernel<'a>(&'a Path);
 
 impl<'a> Kernel<'a> {
     pub(crate) fn mount(image: &Path, dir: &'a Path) -> Option<Self> {
+        Self::mount_with(image, dir, "defaults")
+    }
+
+    pub(crate) fn mount_with(image: &Path, dir: &'a Path, options: &str) -> Option<Self> {
         fs::create_dir_all(dir).unwrap();
+        let options = format!("loop,{options}");
         let status =
-            system("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(dir).status();
+            system("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(dir).status();
         (is_root() && status.is_ok_and(|status| status.success())).then_some(Self(dir))
     }
 }

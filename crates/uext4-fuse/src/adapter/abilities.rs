@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use uext4::FileKind;
 use uext4_fuse_server::{InitFlags, Offer, Wanted};
 
 use crate::server::Server;
@@ -48,6 +49,9 @@ pub(super) fn wanted(offer: &Offer, server: &Server) -> Wanted {
     }
     let maps_direct = offer.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
     server.maps_direct.store(maps_direct, Ordering::Relaxed);
+    if server.every_access_counts(FileKind::Symlink) {
+        flags -= InitFlags::CACHE_SYMLINKS;
+    }
     let no_open = InitFlags::NO_OPEN_SUPPORT;
     if server.ops.volume.read_only() && offer.flags.contains(no_open) {
         flags |= no_open;

@@ -8,21 +8,31 @@ use uext4_fuse_server::OpenFlags;
 const OPEN_FLAGS: OpenFlags = OpenFlags::KEEP_CACHE.union(OpenFlags::NOFLUSH);
 
 /// How the kernel opens a file: past its cache if the program does so, with direct writes side by
-/// side, as far as they do not extend the file.
+/// side, as far as they do not extend the file. Where every read counts (`strictatime`), past its
+/// cache whenever the file can be read: it tells nobody of reads from there.
 ///
-/// A kernel that cannot map such files (`maps_direct` false: before Linux 6.6) does not look at the
-/// pages that others map or read either: a direct write would leave them stale. There the file is
-/// opened as any other, and the kernel's own `O_DIRECT` drops the pages that it writes past.
-pub(super) fn open_flags(flags: u32, maps_direct: bool) -> OpenFlags {
-    if is_direct(flags) && maps_direct {
-        return OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH;
+/// A kernel that cannot map files that bypass its cache (`maps_direct` false: before Linux 6.6) does
+/// not look at the pages that others map or read either: a direct write would leave them stale.
+/// There all files are opened alike, and the kernel's own `O_DIRECT` drops the pages that it writes
+/// past.
+pub(super) fn open_flags(flags: u32, maps_direct: bool, every_read_counts: bool) -> OpenFlags {
+    if !maps_direct {
+        return OPEN_FLAGS;
     }
-    OPEN_FLAGS
+    match is_direct(flags) {
+        true => OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH,
+        false if every_read_counts && can_read(flags) => OpenFlags::DIRECT_IO | OpenFlags::NOFLUSH,
+        false => OPEN_FLAGS,
+    }
 }
 
 /// Whether a file with these flags is read and written past caches.
 pub(super) fn is_direct(flags: u32) -> bool {
     flags & libc::O_DIRECT as u32 != 0
+}
+
+fn can_read(flags: u32) -> bool {
+    flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32
 }
 
 /// Whether a file opened with `flags` can make pages dirty.
@@ -39,8 +49,8 @@ mod tests {
     #[test]
     fn direct_files_go_past_the_cache_only_where_the_kernel_can_map_them() {
         let direct = (libc::O_RDWR | libc::O_DIRECT) as u32;
-        assert!(open_flags(direct, true).contains(OpenFlags::DIRECT_IO));
-        assert_eq!(open_flags(direct, false), OPEN_FLAGS);
-        assert_eq!(open_flags(libc::O_RDWR as u32, true), OPEN_FLAGS);
+        assert!(open_flags(direct, true, false).contains(OpenFlags::DIRECT_IO));
+        assert_eq!(open_flags(direct, false, true), OPEN_FLAGS);
+        assert_eq!(open_flags(libc::O_RDWR as u32, true, false), OPEN_FLAGS);
     }
 }

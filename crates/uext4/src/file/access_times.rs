@@ -1,19 +1,44 @@
 //! Access times, and the lazy timestamps of direct I/O.
 //!
 //! What: a read changes the access time in memory, if the mount options want it. A direct access
-//! leaves a mark in the inode, which becomes a time when somebody asks for the attributes.
+//! leaves a mark in the inode, which becomes a time when somebody asks for the attributes. A thread
+//! that reads for a caller who wants no trace (`O_NOATIME`) has a mark of its own, as the kernel's
+//! open file has a flag ([`without_access_times`]).
 //! Locking: the attributes' leaf lock.
+
+use std::cell::Cell;
 
 use super::FileContext;
 use crate::config::Atime;
 use crate::inode::{Inode, TimeField};
 use uext4_ondisk::InodeFlags;
 
+thread_local! {
+    static LEAVES_NO_TRACE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `work`, whose reads and listings change no access time (`O_NOATIME`).
+pub fn without_access_times<T>(work: impl FnOnce() -> T) -> T {
+    struct FormerMark(bool);
+    impl Drop for FormerMark {
+        fn drop(&mut self) {
+            LEAVES_NO_TRACE.set(self.0);
+        }
+    }
+    let _former = FormerMark(LEAVES_NO_TRACE.replace(true));
+    work()
+}
+
+/// Whether reads of this thread change no access time.
+pub(super) fn leaves_no_trace() -> bool {
+    LEAVES_NO_TRACE.get()
+}
+
 impl FileContext {
     /// Notes an access, if the mount options want it. The access time changes in memory; it reaches
     /// the device with the next change of the inode, or when the volume is closed.
     pub fn note_access(&self, inode: &Inode, is_directory: bool) {
-        if !(is_directory && self.options.nodiratime) {
+        if !(is_directory && self.options.nodiratime || leaves_no_trace()) {
             // Without the guard: thread A reads; thread B closes the volume and writes all times
             // out; A changes one, which memory then shows and the image does not have.
             self.set_access_time(inode, || self.try_begin_call());

@@ -39,6 +39,7 @@ mod truncate;
 mod write;
 mod writeback;
 
+pub use access_times::without_access_times;
 pub use allocate::AllocateMode;
 pub use context::FileContext;
 pub use damage::{Damage, PanicHook};

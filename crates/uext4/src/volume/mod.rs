@@ -175,6 +175,12 @@ impl Volume {
         self.inner.superblock.read()
     }
 
+    /// The options that it was opened with.
+    #[must_use]
+    pub fn options(&self) -> &MountOptions {
+        &self.inner.vfs.files.context.options
+    }
+
     /// Geometry.
     #[must_use]
     pub fn layout(&self) -> &Layout {

@@ -11,6 +11,7 @@
 use super::DirectIo;
 use crate::config::Atime;
 use crate::error::{Error, Result};
+use crate::file::access_times::leaves_no_trace;
 use crate::inode::{DirectIoState, Inode};
 use std::io;
 use std::ops::Range;
@@ -34,7 +35,7 @@ impl DirectIo {
                 self.context.load(inode, place, &mut buf[range])
             })?
         };
-        if self.keeps_access_times() {
+        if self.keeps_access_times() && !leaves_no_trace() {
             inode.note_direct_read(direct_io);
         }
         let stats = &self.stats;

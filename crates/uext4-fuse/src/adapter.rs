@@ -432,7 +432,7 @@ impl Server {
     /// Does the work of a request that may need blocks: those reserved for root are not for
     /// everybody.
     fn for_caller<T>(&self, caller: Caller, work: impl FnOnce() -> T) -> T {
-        if self.may_use_reserve(caller.uid, caller.gid) { work() } else { uext4::as_user(work) }
+        if self.may_use_reserve(caller) { work() } else { uext4::as_user(work) }
     }
 
     fn make(

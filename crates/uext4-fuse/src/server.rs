@@ -7,7 +7,7 @@ use std::time::Duration;
 use uext4::{ErrorKind, InodeRef, Volume};
 use uext4_device::TrimRange;
 use uext4_fuse_server::abi::{self, AttrOut, Dirent, EntryOut};
-use uext4_fuse_server::{DirBuffer, Errno, Monitor};
+use uext4_fuse_server::{Caller, DirBuffer, Errno, Monitor};
 
 use crate::convert;
 use crate::failure::Answer;
@@ -15,7 +15,7 @@ use crate::file::FileTable;
 use crate::leaving::Leaving;
 use crate::listing;
 use crate::node::NodeTable;
-use crate::ops::{Found, Ops};
+use crate::ops::{self, Found, Ops};
 use crate::options::FuseOptions;
 use crate::stats;
 
@@ -41,8 +41,8 @@ pub(crate) struct Server {
     pub(crate) negative_timeout: Duration,
     /// Who mounted.
     uid: u32,
-    /// Whose the reserved blocks are besides root (`s_def_resuid`, `s_def_resgid`); with `fakeroot`
-    /// everybody's.
+    /// Whose the reserved blocks are besides root (`resuid`, `resgid`, else `s_def_resuid` and
+    /// `s_def_resgid`); with `fakeroot` everybody's.
     reserve: Option<(u32, u32)>,
 }
 
@@ -50,7 +50,11 @@ impl Server {
     /// A server for `volume`, whose root directory is `root`.
     pub(crate) fn new(volume: Volume, root: InodeRef, options: &FuseOptions) -> Self {
         let superblock = volume.superblock();
-        let owners = (superblock.s_def_resuid.get().into(), superblock.s_def_resgid.get().into());
+        let (uid, gid) = (volume.options().reserve_uid, volume.options().reserve_gid);
+        let owners = (
+            uid.unwrap_or_else(|| superblock.s_def_resuid.get().into()),
+            gid.unwrap_or_else(|| superblock.s_def_resgid.get().into()),
+        );
         Self {
             reserve: (!options.fakeroot).then_some(owners),
             ops: Ops {
@@ -81,9 +85,10 @@ impl Server {
 
     /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
     /// name means nobody, as in ext4.
-    pub(crate) fn may_use_reserve(&self, uid: u32, gid: u32) -> bool {
-        self.reserve
-            .is_none_or(|(user, group)| uid == 0 || uid == user || (group != 0 && gid == group))
+    pub(crate) fn may_use_reserve(&self, caller: Caller) -> bool {
+        self.reserve.is_none_or(|(user, group)| {
+            caller.uid == 0 || caller.uid == user || (group != 0 && ops::is_of(caller, group))
+        })
     }
 
     /// What the engine tells of itself, for root and who mounted: names of threads and the like

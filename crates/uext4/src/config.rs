@@ -77,6 +77,11 @@ pub struct MountOptions {
     pub discard: bool,
     /// `grpid`: a new file is of its directory's group.
     pub parent_group: bool,
+    /// The user who may use the blocks reserved for root; `None` if the superblock names one. For
+    /// programs that do work for users ([`as_user`](crate::as_user)).
+    pub reserve_uid: Option<u32>,
+    /// The group that may, likewise. Group 0 is nobody's.
+    pub reserve_gid: Option<u32>,
     /// `minixdf`: [`StatFs::blocks`](crate::StatFs) has the file system's own structures too.
     pub minix_df: bool,
     /// The block allocator.
@@ -114,6 +119,8 @@ impl Default for MountOptions {
             dax_overwrite: DaxOverwrite::Direct,
             discard: false,
             parent_group: false,
+            reserve_uid: None,
+            reserve_gid: None,
             minix_df: false,
             alloc: AllocOptions::default(),
         }

@@ -38,8 +38,6 @@ pub const EXT4_WORDS: &[Row<MountOptions>] = &[
     },
     Row {
         options: &[
-            refused(&["resuid"], "the superblock names that user: tune2fs -u"),
-            refused(&["resgid"], "the superblock names that group: tune2fs -g"),
             refused(
                 &["sb"],
                 "only the first superblock is read; e2fsck -b repairs it from another",

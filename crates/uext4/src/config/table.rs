@@ -194,6 +194,16 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
     },
     Row {
         options: &[
+            text(&["resuid"], "UID", |o, id| owner(id, &mut o.reserve_uid)),
+            text(&["resgid"], "GID", |o, id| owner(id, &mut o.reserve_gid)),
+        ],
+        default: "as the superblock says",
+        help: "the user and the group who may use the blocks reserved for root, beside root",
+        more: "Group 0 is nobody's. The superblock stays as it is. Where a group is named, each \
+               request that may need blocks looks the caller's groups up in `/proc`",
+    },
+    Row {
+        options: &[
             flag(&["bsddf"], |o| o.minix_df = false),
             flag(&["minixdf"], |o| o.minix_df = true),
         ],
@@ -348,6 +358,13 @@ pub const ABLATION: &[Row<MountOptions>] = &[
                all frees, no preallocation: see [allocation.md](allocation.md)",
     },
 ];
+
+fn owner(id: &str, of: &mut Option<u32>) -> Result<(), String> {
+    // The largest is nobody's number.
+    let id = whole(id, 0..=u64::from(u32::MAX) - 1, "")?;
+    *of = u32::try_from(id).ok();
+    Ok(())
+}
 
 fn commit(options: &mut MountOptions, seconds: &str) -> Result<(), String> {
     let seconds = whole(seconds, 0..=900, "seconds")?;

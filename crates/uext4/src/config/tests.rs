@@ -26,13 +26,18 @@ fn words_of_ext4_without_meaning_change_nothing_or_are_refused() {
     for word in ["user_xattr", "lazytime", "init_itable=5", "init_itable", "journal_checksum"] {
         assert_eq!(check(&[word]).unwrap(), MountOptions::default(), "{word}");
     }
-    for word in ["usrquota", "grpjquota=aquota.group", "resuid=5", "sb=32768", "data_err=abort"] {
+    for word in ["usrquota", "grpjquota=aquota.group", "abort", "sb=32768", "data_err=abort"] {
         let error = check(&[word]).unwrap_err().to_string();
         assert!(error.contains(word) && !error.contains("unknown"), "{error}");
     }
     assert!(
         check(&["minixdf"]).unwrap().minix_df && !check(&["minixdf", "bsddf"]).unwrap().minix_df
     );
+    let owners = check(&["resuid=5", "resgid=4294967294"]).unwrap();
+    assert_eq!((owners.reserve_uid, owners.reserve_gid), (Some(5), Some(u32::MAX - 1)));
+    for word in ["resuid=root", "resgid=4294967295", "resuid=", "resuid"] {
+        assert!(check(&[word]).unwrap_err().to_string().contains(word), "{word}");
+    }
     assert!(check(&["sysvgroups", "grpid"]).unwrap().parent_group);
     assert!(!check(&["bsdgroups", "nogrpid"]).unwrap().parent_group);
 }
@@ -124,7 +129,7 @@ fn defaults_are_those_that_the_table_shows() {
         for (choice, value) in choices.zip(&values) {
             let word = format!("{}={value}", choice.names[0]);
             let Ok(mut options) = check(&[&word]) else {
-                assert!(["errors"].contains(&choice.names[0]), "{word}");
+                assert!(["errors", "resuid", "resgid"].contains(&choice.names[0]), "{word}");
                 continue;
             };
             options.dax_given = false;

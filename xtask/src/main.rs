@@ -77,6 +77,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Programs that people run, on mounts by both transports; daemons are killed below databases.
+    #[command(disable_help_flag = true)]
+    Programs {
+        /// --only TEXT, --short and more: see `cargo xtask programs --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// A tree of 250,000 entries and 3 GiB through uext4 and the kernel, both ways.
     #[command(disable_help_flag = true)]
     Tree {
@@ -146,6 +153,7 @@ fn main() -> ExitCode {
         Verb::Crash { rest } => long::run("crash", &rest),
         Verb::Simulate { rest } => long::run("simulate", &rest),
         Verb::Kill9 { rest } => long::run("kill9", &rest),
+        Verb::Programs { rest } => long::run("programs", &rest),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::FsckDiff { rest } => long::run("fsck-diff", &rest),

@@ -26,6 +26,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("git", "git", "a program that people run, on a mount"),
     ("rsync", "rsync", "the same"),
     ("sqlite3", "sqlite3", "a database whose mount is killed"),
+    ("postgresql", "pg_createcluster", "the same, with a server of its own"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];
 

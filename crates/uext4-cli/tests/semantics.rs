@@ -21,8 +21,9 @@ const HEAD: &str = "\
 # What system calls mean on a mount
 
 Each line is a script of `crates/uext4-cli/tests/semantics/`. The test `semantics` runs it on the
-kernel's own ext4 and on uext4, by `/dev/fuse` and by io_uring, and fails where a word differs, but for
-the differences that a script names. This table is written from the scripts (`UPDATE_DOCS=1 cargo test -p uext4-cli --test semantics`).
+kernel's own ext4 and on uext4, by `/dev/fuse` and by io_uring, and fails where a word differs, but
+for the differences that a script names. This table is written from the scripts
+(`UPDATE_DOCS=1 cargo test -p uext4-cli --test semantics`).
 
 | script | what | /dev/fuse | io_uring |
 |---|---|---|---|

@@ -13,7 +13,8 @@
 //! | [`linear`] | linearizability of names |
 //! | [`load`], [`kill9`], [`freeze`] | loads on mounted volumes, and what is done to them |
 //! | [`tree`] | directory trees: made, changed, compared |
-//! | [`mount`] | mounts by uext4 and by the kernel, taken away at the end |
+//! | [`mount`], [`daemon_mount`] | mounts by uext4 and by the kernel, taken away at the end |
+//! | [`programs`] | programs that people run, on a mount |
 //! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
@@ -28,6 +29,7 @@ pub mod broken_syncs;
 pub mod category;
 pub mod content;
 pub mod crash;
+pub mod daemon_mount;
 pub mod freeze;
 pub mod fsck_diff;
 pub mod fsx;
@@ -41,6 +43,7 @@ pub mod mount;
 pub mod namespace;
 pub mod operation;
 pub mod oracle;
+pub mod programs;
 pub mod reference;
 pub mod run;
 pub mod shape;

@@ -80,7 +80,7 @@ pub struct MountOptions {
     /// The user who may use the blocks reserved for root; `None` if the superblock names one. For
     /// programs that do work for users ([`as_user`](crate::as_user)).
     pub reserve_uid: Option<u32>,
-    /// The group that may, likewise. Group 0 is nobody's.
+    /// The group that may use them; `None` as for the user. Group 0 is nobody's.
     pub reserve_gid: Option<u32>,
     /// `minixdf`: [`StatFs::blocks`](crate::StatFs) has the file system's own structures too.
     pub minix_df: bool,

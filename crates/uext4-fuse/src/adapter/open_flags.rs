@@ -11,10 +11,10 @@ const OPEN_FLAGS: OpenFlags = OpenFlags::KEEP_CACHE.union(OpenFlags::NOFLUSH);
 /// side, as far as they do not extend the file. Where every read counts (`strictatime`), past its
 /// cache whenever the file can be read: it tells nobody of reads from there.
 ///
-/// A kernel that cannot map files that bypass its cache (`maps_direct` false: before Linux 6.6) does
-/// not look at the pages that others map or read either: a direct write would leave them stale.
-/// There all files are opened alike, and the kernel's own `O_DIRECT` drops the pages that it writes
-/// past.
+/// A kernel that cannot map files that bypass its cache (`maps_direct` false: before Linux 6.6)
+/// does not look at the pages that others map or read either: a direct write would leave them
+/// stale. There all files are opened alike, and the kernel's own `O_DIRECT` drops the pages that it
+/// writes past.
 pub(super) fn open_flags(flags: u32, maps_direct: bool, every_read_counts: bool) -> OpenFlags {
     if !maps_direct {
         return OPEN_FLAGS;

@@ -5,6 +5,7 @@ pub(crate) mod freeze;
 pub(crate) mod fsck_diff;
 pub(crate) mod fsx;
 pub(crate) mod kill9;
+pub(crate) mod programs;
 #[cfg(feature = "simulate")]
 pub(crate) mod simulate;
 pub(crate) mod tree;

@@ -31,8 +31,8 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         help: "when reading updates the access time",
         more: "`noatime`: never; `relatime`: when it is older than the last change or than a day; \
                `strictatime`: always; `nodiratime`: never that of a directory. With `strictatime` \
-               each read(2), readlink(2) and getdents(2) is a request: the kernel's cache of pages, \
-               links and listings serves mappings and sendfile(2) alone",
+               each read(2), readlink(2) and getdents(2) is a request: the kernel's cache of \
+               pages, links and listings serves mappings and sendfile(2) alone",
     },
     Row {
         options: &[text(&["commit"], "SECONDS", commit)],

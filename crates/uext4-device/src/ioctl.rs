@@ -16,6 +16,11 @@ const BLKDISCARD: libc::c_ulong = 0x1277;
 /// `FITRIM` (linux/fs.h): `_IOWR('X', 121, struct fstrim_range)`.
 pub const FITRIM: u32 = 0xc018_5879;
 
+/// Asks a mount of uext4 about itself: `_IOWR('u', 0x34, [u8; QUESTION_BYTES])`.
+pub const QUESTION: u32 = 0xfff0_7534;
+/// Bytes of a question and its answer: near the most that the number of an ioctl can name.
+pub const QUESTION_BYTES: usize = 16_368;
+
 /// `FUSE_DEV_IOC_CLONE` (linux/fuse.h): `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
 
@@ -85,6 +90,18 @@ pub fn trim_mounted(dir: &File, mut range: TrimRange) -> io::Result<u64> {
     // that the request names, which lives past the call and is borrowed for it alone.
     let result = unsafe { libc::ioctl(dir.as_raw_fd(), FITRIM as _, &raw mut range) };
     if result == 0 { Ok(range.len) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Asks the file system of the directory `dir` by [`QUESTION`]; the answer takes the question's
+/// place. The directory is on a mount of uext4: to others the number may mean anything.
+///
+/// # Errors
+/// The error of the file system.
+pub fn question_mounted(dir: &File, question: &mut [u8; QUESTION_BYTES]) -> io::Result<()> {
+    // SAFETY: the file is open; the kernel reads and writes as many bytes as the request names,
+    // which live past the call and are borrowed for it alone.
+    let result = unsafe { libc::ioctl(dir.as_raw_fd(), QUESTION as _, question.as_mut_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Makes `device`, a newly opened `/dev/fuse`, another descriptor of a FUSE connection, with a list

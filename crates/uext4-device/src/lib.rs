@@ -89,7 +89,9 @@ pub use fuse_ring::{FuseRing, Unregistered};
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
 pub use idle_policy::IdlePolicy;
 pub use io_memory::{IoBuf, IoMemory};
-pub use ioctl::{FITRIM, TrimRange, clone_fuse, trim_mounted};
+pub use ioctl::{
+    FITRIM, QUESTION, QUESTION_BYTES, TrimRange, clone_fuse, question_mounted, trim_mounted,
+};
 pub use loop_source::LoopSource;
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};

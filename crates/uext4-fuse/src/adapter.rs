@@ -22,9 +22,9 @@ use crate::convert;
 use crate::failure::Failure;
 use crate::listing;
 use crate::ops::{self, Change, WriteWay};
+use crate::question::Question;
 use crate::server::Server;
 use crate::xattr;
-use crate::{PID_XATTR, STATS_XATTR};
 use open_flags::{can_write, is_direct, open_flags};
 
 impl Handler for Server {
@@ -308,16 +308,15 @@ impl Handler for Server {
     }
 
     fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Answer<Vec<u8>> {
-        if name == STATS_XATTR.as_bytes() {
-            // It takes no lock that anybody waits under.
-            return Ok(self.stats(caller.uid)?);
+        if let Some(question) = Question::of_attribute(node, name) {
+            return Ok(self.tell(question, caller)?);
         }
-        if name == PID_XATTR.as_bytes() && caller.pid == 0 {
-            // The number means nothing to a program in another namespace.
-            return Err(Errno::NODATA);
+        if self.has_no_attributes {
+            // The kernel takes it as "never ask again", for all files and names.
+            return Err(Errno::NOSYS);
         }
         let inode = self.ops.node(node)?;
-        Ok(xattr::get(&self.ops.volume, node, &inode, name)?)
+        Ok(self.ops.volume.xattr_get(&inode, name).map_err(Failure::from)?)
     }
 
     fn listxattr(&self, caller: Caller, node: u64) -> Answer<Vec<u8>> {

@@ -22,10 +22,10 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use uext4_device::LoopSource;
 
-use crate::READ_ONLY_XATTR;
 use crate::block::FuseBlk;
 use crate::mountinfo::{self, BLOCK_FS_TYPE, FS_TYPE, MountPoint};
 use crate::options::FuseOptions;
+use crate::{READ_ONLY_XATTR, ask};
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -290,9 +290,7 @@ pub fn remount(dir: &Path, options: &FuseOptions) -> io::Result<()> {
         remount()?;
         return sync(dir);
     }
-    let mut answer = [0; 1];
-    let len = rustix::fs::getxattr(dir, READ_ONLY_XATTR, &mut answer[..])?;
-    if answer[..len] != *b"0" {
+    if ask(dir, READ_ONLY_XATTR)? != b"0" {
         return Err(Errno::ROFS.into());
     }
     Ok(remount()?)

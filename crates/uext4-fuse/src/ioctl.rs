@@ -7,7 +7,7 @@
 //! the machine.
 
 use uext4::{InodeRef, Volume};
-use uext4_device::{FITRIM, TrimRange};
+use uext4_device::{FITRIM, QUESTION, TrimRange};
 use uext4_fuse_server::{Caller, Errno};
 use uext4_ondisk::InodeFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -103,6 +103,7 @@ impl Server {
                 let range = TrimRange::from_bytes(data).ok_or(Errno::INVAL)?;
                 Ok(self.trim(caller.uid, range)?.to_bytes().to_vec())
             }
+            QUESTION => self.answers.part(caller.uid, data, |question| self.tell(question, caller)),
             _ => Err(Errno::NOTTY.into()),
         }
     }

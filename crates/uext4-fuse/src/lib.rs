@@ -37,6 +37,7 @@ pub mod mountinfo;
 mod node;
 mod ops;
 mod options;
+mod question;
 mod server;
 mod session;
 pub mod stats;
@@ -44,12 +45,14 @@ mod xattr;
 
 pub use block::FuseBlk;
 pub use options::{FuseOptions, MOUNT_OPTIONS, Word};
+pub use question::ask;
 pub use session::{MountError, Session, Stopper};
 pub use uext4_fuse_server::IoUring;
 
 /// Extended attribute of a mount's root that names the serving process: its id in decimal.
 ///
-/// It is answered by the adapter, is in no listing and does not exist in the image. `uext4 umount`
+/// It is answered by the adapter, is in no listing and does not exist in the image. [`ask`] asks for
+/// it, by another way where the kernel does not pass it on. `uext4 umount`
 /// waits on that process, so that it can tell when the image is closed.
 pub const PID_XATTR: &str = "uext4.pid";
 

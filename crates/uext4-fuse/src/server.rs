@@ -17,7 +17,12 @@ use crate::listing;
 use crate::node::NodeTable;
 use crate::ops::{self, Found, Ops};
 use crate::options::FuseOptions;
+use crate::question::{Answers, Question};
 use crate::stats;
+
+/// How long a mount looks for attributes before it begins to serve. A million inodes take less,
+/// where the host has their tables in memory.
+const LOOK_FOR_ATTRIBUTES: Duration = Duration::from_millis(250);
 
 /// State of a mount, shared by all threads that serve it.
 pub(crate) struct Server {
@@ -29,6 +34,10 @@ pub(crate) struct Server {
     pub(crate) maps_direct: AtomicBool,
     /// The session, which counts requests; there from its start on.
     pub(crate) session: OnceLock<Weak<dyn Monitor>>,
+    /// No inode has an extended attribute, nor will one get any: the kernel need not ask.
+    pub(crate) has_no_attributes: bool,
+    /// Long answers to [`Question`]s.
+    pub(crate) answers: Answers,
     /// Access control lists are enforced.
     pub(crate) acl: bool,
     /// The kernel may hold dirty pages.
@@ -55,7 +64,11 @@ impl Server {
             uid.unwrap_or_else(|| superblock.s_def_resuid.get().into()),
             gid.unwrap_or_else(|| superblock.s_def_resgid.get().into()),
         );
+        let has_no_attributes = volume.has_no_attributes(LOOK_FOR_ATTRIBUTES);
+        let enforces_lists = options.enforces_lists(rustix::process::getuid().is_root());
         Self {
+            has_no_attributes,
+            answers: Answers::default(),
             reserve: (!options.fakeroot).then_some(owners),
             ops: Ops {
                 volume,
@@ -68,7 +81,8 @@ impl Server {
             no_open: AtomicBool::new(false),
             maps_direct: AtomicBool::new(false),
             session: OnceLock::new(),
-            acl: options.enforces_lists(rustix::process::getuid().is_root()),
+            // A kernel that was told not to ask would refuse what it cannot find a list of.
+            acl: enforces_lists && !has_no_attributes,
             writeback_cache: options.writeback_cache && !options.read_only,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
@@ -91,9 +105,22 @@ impl Server {
         })
     }
 
+    /// What the mount tells of itself. It takes no lock that anybody waits under.
+    pub(crate) fn tell(&self, question: Question, caller: Caller) -> Answer<Vec<u8>> {
+        match question {
+            // The number means nothing to a program in another namespace.
+            Question::Pid if caller.pid == 0 => Err(Errno::NODATA.into()),
+            Question::Pid => Ok(std::process::id().to_string().into_bytes()),
+            Question::ReadOnly => {
+                Ok(u8::from(self.ops.volume.read_only()).to_string().into_bytes())
+            }
+            Question::Stats => self.stats(caller.uid),
+        }
+    }
+
     /// What the engine tells of itself, for root and who mounted: names of threads and the like
     /// are nobody else's concern.
-    pub(crate) fn stats(&self, uid: u32) -> Answer<Vec<u8>> {
+    fn stats(&self, uid: u32) -> Answer<Vec<u8>> {
         if uid != 0 && uid != self.uid {
             return Err(Errno::ACCESS.into());
         }

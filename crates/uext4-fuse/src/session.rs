@@ -57,8 +57,9 @@ impl Session {
         // The engine may have fallen back to read-only (an unknown ro_compat feature).
         options.read_only |= volume.read_only();
         let root = volume.root().map_err(|error| failed(io::Error::other(error.to_string())))?;
+        let server = Server::new(volume, root, &options);
         let connection = attach::attach(&dir, &options).map_err(failed)?;
-        match Self::serve(Server::new(volume, root, &options), connection, &dir, &options) {
+        match Self::serve(server, connection, &dir, &options) {
             Ok(session) => Ok(session),
             Err(error) => {
                 // Nobody will ever answer: do not leave a dead mount behind.

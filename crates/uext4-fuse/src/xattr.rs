@@ -1,23 +1,9 @@
-//! Extended attributes of the image, and those that are ours.
+//! Extended attributes of the image.
 
 use uext4::{InodeRef, Volume, XattrMode};
 use uext4_fuse_server::Errno;
 
 use crate::failure::Answer;
-use crate::node::ROOT_NODE;
-use crate::{PID_XATTR, READ_ONLY_XATTR};
-
-/// The value of `name` on `node`; [`PID_XATTR`] and [`READ_ONLY_XATTR`] of the root are ours.
-pub(crate) fn get(volume: &Volume, node: u64, inode: &InodeRef, name: &[u8]) -> Answer<Vec<u8>> {
-    if node == ROOT_NODE && name == PID_XATTR.as_bytes() {
-        return Ok(std::process::id().to_string().into_bytes());
-    }
-    if node == ROOT_NODE && name == READ_ONLY_XATTR.as_bytes() {
-        return Ok(u8::from(volume.read_only()).to_string().into_bytes());
-    }
-    Ok(volume.xattr_get(inode, name)?)
-}
-
 /// All names that a caller may know of, each ended by a zero byte, as listxattr(2) returns them.
 /// Those of the `trusted.` space are for root alone; the kernel itself refuses others their values.
 pub(crate) fn list(volume: &Volume, inode: &InodeRef, is_root: bool) -> Answer<Vec<u8>> {

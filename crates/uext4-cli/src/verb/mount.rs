@@ -203,12 +203,9 @@ pub(crate) fn is_helper_call(words: &[OsString]) -> bool {
 /// Tells what ends a mount whose daemon is gone; no mount over it would be reached.
 fn check_place(dir: &Path) -> std::result::Result<(), Why> {
     // stat(2) alone may be answered by attributes that the kernel has kept.
-    let asked = rustix::fs::stat(dir).map(drop).and_then(|()| {
-        let answer: &mut [u8] = &mut [0; 1];
-        rustix::fs::getxattr(dir, READ_ONLY_XATTR, answer).map(drop)
-    });
+    let asked = dir.metadata().and_then(|_| uext4_fuse::ask(dir, READ_ONLY_XATTR));
     match asked {
-        Err(error @ Errno::NOTCONN) => {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             let (why, dir) = (Why::from(error), dir.display());
             Err(Why::new(format!(
                 "{why}: its daemon is gone; uext4 umount {dir}, then mount again"

@@ -15,7 +15,7 @@ use serde::Serialize;
 use uext4::journal::LogLocation;
 use uext4_fuse::STATS_XATTR;
 use uext4_fuse::mountinfo::{self, MountPoint};
-use uext4_fuse::stats::{BYTES_MAX, Snapshot};
+use uext4_fuse::stats::Snapshot;
 use uext4_ondisk::Incompat;
 use uext4_ondisk::journal::replay::{ReplayLimits, ReplayPlan, plan};
 use uext4_ondisk::journal::superblock::JournalLayout;
@@ -107,19 +107,15 @@ fn mount_of(dir: &Path) -> Option<MountPoint> {
 
 /// What the mount that `dir` is on tells now.
 fn read(dir: &Path) -> Result<Snapshot> {
-    let mut value = vec![0; BYTES_MAX];
-    let len = match rustix::fs::getxattr(dir, STATS_XATTR, &mut value[..]) {
-        Ok(len) => len,
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => {
-            return Err(Why::new(mounted::NOT_OURS).at("stats", dir.display()));
-        }
-        Err(Errno::ACCESS | Errno::PERM) => {
-            let why = "only root and who mounted it may look";
-            return Err(Why::new(why).at("stats", dir.display()));
-        }
-        Err(error) => return Err(Why::from(error).at("stats", dir.display())),
-    };
-    serde_json::from_slice(&value[..len]).map_err(|error| {
+    let value = uext4_fuse::ask(dir, STATS_XATTR).map_err(|error| {
+        let why = match Errno::from_io_error(&error) {
+            Some(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => Why::new(mounted::NOT_OURS),
+            Some(Errno::ACCESS | Errno::PERM) => Why::new("only root and who mounted it may look"),
+            _ => Why::from(error),
+        };
+        why.at("stats", dir.display())
+    })?;
+    serde_json::from_slice(&value).map_err(|error| {
         let why = format!("the mount is served by another version of uext4 ({error})");
         Why::new(why).at("stats", dir.display())
     })

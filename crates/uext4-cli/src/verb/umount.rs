@@ -271,9 +271,7 @@ const DAEMON: &[u8] = b"uext4\n";
 /// The process that serves the mount, as the mount itself says; `None` also where the number is one
 /// of another namespace, as that of a daemon in a container.
 fn daemon_of(dir: &Path) -> Option<OwnedFd> {
-    let mut value = [0u8; 16];
-    let len = rustix::fs::getxattr(dir, PID_XATTR, &mut value[..]).ok()?;
-    let pid = std::str::from_utf8(&value[..len]).ok()?.parse().ok()?;
+    let pid = String::from_utf8(uext4_fuse::ask(dir, PID_XATTR).ok()?).ok()?.parse().ok()?;
     let process = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
     (name == DAEMON).then_some(process)

@@ -279,9 +279,8 @@ impl Mounted {
 
     /// Process that serves the mount.
     pub(crate) fn daemon(&self) -> i32 {
-        let mut value = [0u8; 16];
-        let len = rustix::fs::getxattr(&self.dir, "uext4.pid", &mut value[..]).unwrap();
-        std::str::from_utf8(&value[..len]).unwrap().parse().unwrap()
+        let pid = uext4_fuse::ask(&self.dir, uext4_fuse::PID_XATTR).unwrap();
+        std::str::from_utf8(&pid).unwrap().parse().unwrap()
     }
 }
 

@@ -23,6 +23,7 @@ mod free_runs;
 mod group;
 mod inode;
 mod inode_map;
+mod inode_slots;
 mod maps;
 mod order_index;
 mod orlov;

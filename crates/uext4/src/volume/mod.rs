@@ -7,6 +7,7 @@
 //! changes. It is removed only when the log is empty and everything is checkpointed.
 //! Kernel counterpart: `fs/ext4/super.c`.
 
+mod attributes;
 mod flusher;
 mod label;
 mod mount;

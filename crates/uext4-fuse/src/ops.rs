@@ -77,14 +77,14 @@ pub(crate) enum WriteWay {
 pub(crate) struct Found {
     /// Attributes, the node id among them.
     pub(crate) attr: abi::Attr,
-    /// Generation of the inode number.
+    /// Generation of the inode number, as the kernel was told first.
     pub(crate) generation: u64,
 }
 
 impl Found {
-    pub(crate) fn new(volume: &Volume, inode: &InodeRef) -> Self {
+    fn new(volume: &Volume, inode: &InodeRef, generation: u32) -> Self {
         let attr = convert::attr_of_entry(&volume.attr(inode));
-        Self { attr, generation: inode.generation().into() }
+        Self { attr, generation: generation.into() }
     }
 }
 
@@ -139,8 +139,13 @@ impl Ops {
 
     /// Counts a look-up of `inode` and describes it.
     pub(crate) fn found(&self, inode: &InodeRef) -> Found {
-        self.nodes.remember(inode);
-        Found::new(&self.volume, inode)
+        let generation = self.nodes.remember(inode);
+        Found::new(&self.volume, inode, generation)
+    }
+
+    /// Describes `inode`, of which no look-up is counted yet.
+    pub(crate) fn described(&self, inode: &InodeRef) -> Found {
+        Found::new(&self.volume, inode, self.nodes.told_generation(inode))
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Found> {

@@ -165,7 +165,7 @@ impl Server {
         }
         match self.ops.volume.inode(entry.ino) {
             Ok(inode) => {
-                let found = Found::new(&self.ops.volume, &inode);
+                let found = self.ops.described(&inode);
                 let is_added = list.add_plus(&self.entry(found), dirent, &entry.name);
                 if is_added {
                     self.ops.nodes.remember(&inode);

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use common::{Mounted, Scratch, assert_clean, shell};
+use common::{Mounted, Scratch, assert_clean, run_ok, shell};
 use rustix::fs::XattrFlags;
 
 /// The control file system of FUSE, which lets users cut the connections of their mounts; as before
@@ -273,4 +273,34 @@ fn trusted_attributes_are_for_root() {
     let kernel = (said(&dir, &user), said(&dir, &[]));
     assert!(common::system("umount").arg(&dir).status().unwrap().success());
     assert_eq!(ours, kernel);
+}
+
+/// With `idmap` the kernel says of few requests whose they are: fault model, root that is refused
+/// what is root's, and others that are not.
+#[test]
+fn a_mount_for_other_owners_knows_its_callers() {
+    if !common::is_root() || !common::has("setpriv") {
+        skip!("needs root and setpriv");
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    fs::set_permissions(scratch.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mount = Mounted::new(&image, &dir, "allow_other,idmap");
+    let command = scratch.path("uext4");
+    common::copy_program(Path::new(common::UEXT4), &command);
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    for (verb, refusal) in [("stats", "only root and who mounted it"), ("trim", "not permitted")] {
+        run_ok([std::ffi::OsStr::new(verb), dir.as_os_str()]);
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&command)
+            .arg(verb)
+            .arg(&dir)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(refusal), "{verb}: {said}");
+    }
+    mount.end();
+    assert_clean(&image);
 }

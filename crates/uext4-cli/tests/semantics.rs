@@ -45,6 +45,8 @@ fn stem(script: &Path) -> &str {
 struct Wants {
     /// `# mount: WORDS`: options of the mount, on either side.
     mount: String,
+    /// `# own: WORDS`: options for uext4 alone.
+    own: String,
     /// `# mke2fs: WORDS`: arguments for the image.
     mke2fs: Vec<String>,
     /// `# debugfs: REQUEST`: a change of the image.
@@ -57,11 +59,13 @@ struct Wants {
 
 impl Wants {
     fn of(script: &Path) -> Self {
-        let mut all = Self { mount: "defaults".to_owned(), ..Self::default() };
+        let none = "defaults".to_owned();
+        let mut all = Self { mount: none.clone(), own: none, ..Self::default() };
         for line in fs::read_to_string(script).unwrap().lines() {
             let Some(line) = line.strip_prefix("# ") else { continue };
             match line.split_once(": ") {
                 Some(("mount", words)) => words.clone_into(&mut all.mount),
+                Some(("own", words)) => words.clone_into(&mut all.own),
                 Some(("mke2fs", words)) => {
                     all.mke2fs = words.split(' ').map(str::to_owned).collect();
                 }
@@ -145,7 +149,7 @@ fn run_all(test: &str, wanted: impl Fn(&str) -> bool) {
         on_both(test, |option| {
             let scratch = Scratch::new();
             let (image, dir) = (wants.image(&scratch).unwrap(), scratch.path("mnt"));
-            let options = format!("allow_other,suid,dev,{option},{}", wants.mount);
+            let options = format!("allow_other,suid,dev,{option},{},{}", wants.mount, wants.own);
             let mount = Mounted::new(&image, &dir, &options);
             let ours = say(script, &dir);
             if wants.crashes {

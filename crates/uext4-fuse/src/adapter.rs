@@ -67,6 +67,7 @@ impl Handler for Server {
     }
 
     fn setattr(&self, caller: Caller, node: u64, change: &SetattrIn) -> Answer<AttrOut> {
+        let caller = self.credentials(caller);
         let has = |flag| SetattrFlags::from_bits_retain(change.valid).contains(flag);
         let time = |flag, now, secs: u64, nanos| match () {
             () if has(now) => Some(uext4::SetTime::Now),
@@ -182,6 +183,7 @@ impl Handler for Server {
     }
 
     fn write(&self, caller: Caller, node: u64, write: &WriteIn, data: &[u8]) -> Answer<u32> {
+        let caller = self.credentials(caller);
         let flags = WriteFlags::from_bits_retain(write.write_flags);
         // Pages that the kernel writes back are no direct write, whoever made them dirty. Nor do
         // they remove rights: the kernel did when they became dirty, and new ones may have come.
@@ -309,7 +311,7 @@ impl Handler for Server {
 
     fn getxattr(&self, caller: Caller, node: u64, name: &[u8]) -> Answer<Vec<u8>> {
         if let Some(question) = Question::of_attribute(node, name) {
-            return Ok(self.tell(question, caller)?);
+            return Ok(self.tell(question, self.credentials(caller))?);
         }
         if self.has_no_attributes {
             // The kernel takes it as "never ask again", for all files and names.
@@ -320,6 +322,7 @@ impl Handler for Server {
     }
 
     fn listxattr(&self, caller: Caller, node: u64) -> Answer<Vec<u8>> {
+        let caller = self.credentials(caller);
         let inode = self.ops.node(node)?;
         Ok(xattr::list(&self.ops.volume, &inode, caller.uid == 0)?)
     }
@@ -342,6 +345,7 @@ impl Handler for Server {
     }
 
     fn fallocate(&self, caller: Caller, node: u64, range: &FallocateIn) -> Answer<()> {
+        let caller = self.credentials(caller);
         // The kernel leaves the bits to us and does not say whose call it is.
         let privs = ops::privs_of(caller.uid);
         let FallocateIn { fh, offset, length, mode, .. } = *range;
@@ -366,7 +370,7 @@ impl Handler for Server {
         ioctl: &IoctlIn,
         data: &[u8],
     ) -> Answer<(i32, Vec<u8>)> {
-        Ok((0, self.control(caller, node, ioctl.cmd, data)?))
+        Ok((0, self.control(self.credentials(caller), node, ioctl.cmd, data)?))
     }
 
     fn statx(&self, _caller: Caller, node: u64, _statx: &StatxIn) -> Answer<StatxOut> {

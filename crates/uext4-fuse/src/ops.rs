@@ -46,6 +46,28 @@ pub(crate) fn is_of(caller: Caller, group: u32) -> bool {
     caller.gid == group || others().is_ok_and(is_among)
 }
 
+/// The user and the group that a process accesses files as; `None` for one that cannot be seen.
+fn accesses_as(pid: u32) -> Option<(u32, u32)> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    access_ids(&String::from_utf8_lossy(&status))
+}
+
+/// The last of the four numbers in the lines of users and groups of a process's `status`.
+fn access_ids(status: &str) -> Option<(u32, u32)> {
+    let last = |name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().nth(3)?.parse().ok()
+    };
+    Some((last("Uid:")?, last("Gid:")?))
+}
+
+/// A caller with the ids of the process itself, where the kernel gives none or those of a mount
+/// with other owners. A process that cannot be seen is nobody's.
+pub(crate) fn unmapped(caller: Caller) -> Caller {
+    let (uid, gid) = accesses_as(caller.pid).unwrap_or((u32::MAX, u32::MAX));
+    Caller { uid, gid, ..caller }
+}
+
 /// Whether the line of groups in a process's `status` has this one.
 fn is_among_groups(status: &str, group: u32) -> bool {
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
@@ -468,4 +490,21 @@ pub(crate) fn privs_of(uid: u32) -> Privs {
 /// Who makes something.
 pub(crate) fn owner(caller: Caller) -> Owner {
     Owner { uid: caller.uid, gid: caller.gid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault model: the rights of a set-id program's user, or of the one who runs it.
+    #[test]
+    fn a_process_accesses_files_by_the_last_of_its_ids() {
+        let status = "Name:\tGid: 9\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t5 9 \n";
+        assert_eq!(access_ids(status), Some((4, 8)));
+        assert_eq!(access_ids("Uid:\t1\t2\t3\nGid:\t5\t6\t7\t8\n"), None);
+        assert!(is_among_groups(status, 9) && !is_among_groups(status, 8));
+        let own = Caller { uid: u32::MAX, gid: u32::MAX, pid: std::process::id() };
+        assert_eq!(unmapped(own).uid, rustix::process::geteuid().as_raw());
+        assert_eq!(unmapped(Caller { pid: 0, ..own }).uid, u32::MAX);
+    }
 }

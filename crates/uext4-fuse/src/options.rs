@@ -27,6 +27,9 @@ pub struct FuseOptions {
     pub allow_other: bool,
     /// The kernel checks permissions even where only root may enter.
     pub default_permissions: bool,
+    /// The mount can be bound with other owners (idmapped mounts). The kernel then checks
+    /// permissions, and no longer says for whom most requests are.
+    pub idmap: bool,
     /// No permission checks at all, as fuse2fs: the mounting user acts as root of the image.
     pub fakeroot: bool,
     /// Enforce and inherit POSIX access control lists; `None`: where the kernel checks permissions.
@@ -84,6 +87,7 @@ impl Default for FuseOptions {
         Self {
             allow_other: false,
             default_permissions: false,
+            idmap: false,
             fakeroot: false,
             acl: None,
             read_only: false,
@@ -140,7 +144,7 @@ impl FuseOptions {
     #[must_use]
     pub fn kernel_checks(&self, is_root: bool) -> bool {
         let for_root_alone = is_root && !self.allow_other && self.acl != Some(true);
-        self.default_permissions || !(self.fakeroot || for_root_alone)
+        self.default_permissions || self.idmap || !(self.fakeroot || for_root_alone)
     }
 
     /// Whether access control lists are enforced.
@@ -157,6 +161,10 @@ impl FuseOptions {
         if self.fakeroot && self.allow_other {
             return Err("mount option 'fakeroot' checks no permissions and cannot go with \
                         'allow_other'"
+                .to_owned());
+        }
+        if self.fakeroot && self.idmap {
+            return Err("mount option 'fakeroot' checks no permissions and cannot go with 'idmap'"
                 .to_owned());
         }
         if self.fakeroot && self.acl == Some(true) {
@@ -227,6 +235,14 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         default: "where others may enter",
         help: "the kernel checks owners and modes",
         more: "Always on for ordinary users, `allow_other` and `acl`, less `fakeroot`",
+    },
+    Row {
+        options: &[flag(&["idmap"], |o| o.idmap = true), flag(&["noidmap"], |o| o.idmap = false)],
+        default: "noidmap",
+        help: "the mount may be bound with other owners",
+        more: "Idmapped mounts (mount_setattr(2), `X-mount.idmap` of mount(8)), Linux 6.12. The \
+               kernel then checks permissions and no longer says for whom most requests are, so \
+               that `/proc` is asked",
     },
     Row {
         options: &[flag(&["fakeroot"], |o| o.fakeroot = true)],
@@ -440,7 +456,7 @@ mod tests {
         let root_alone = FuseOptions::default();
         assert!(!root_alone.kernel_checks(true));
         assert!(root_alone.kernel_checks(false));
-        for word in ["allow_other", "acl", "default_permissions"] {
+        for word in ["allow_other", "acl", "default_permissions", "idmap"] {
             let mut options = FuseOptions::default();
             options.parse(word).unwrap();
             assert!(options.kernel_checks(true), "{word}");
@@ -464,6 +480,8 @@ mod tests {
     #[test]
     fn fakeroot_is_for_one_user() {
         let options = FuseOptions { fakeroot: true, allow_other: true, ..FuseOptions::default() };
+        assert!(options.check(true).is_err());
+        let options = FuseOptions { fakeroot: true, idmap: true, ..FuseOptions::default() };
         assert!(options.check(true).is_err());
     }
 }

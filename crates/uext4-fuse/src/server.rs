@@ -20,8 +20,8 @@ use crate::options::FuseOptions;
 use crate::question::{Answers, Question};
 use crate::stats;
 
-/// How long a mount looks for attributes before it begins to serve. A million inodes take less,
-/// where the host has their tables in memory.
+/// How long a read-only mount looks for attributes before it begins to serve: enough for 600,000
+/// inodes, where the host has their tables in memory.
 const LOOK_FOR_ATTRIBUTES: Duration = Duration::from_millis(250);
 
 /// State of a mount, shared by all threads that serve it.
@@ -38,6 +38,8 @@ pub(crate) struct Server {
     pub(crate) has_no_attributes: bool,
     /// Long answers to [`Question`]s.
     pub(crate) answers: Answers,
+    /// The mount may be bound with other owners.
+    pub(crate) idmap: bool,
     /// Access control lists are enforced.
     pub(crate) acl: bool,
     /// The kernel may hold dirty pages.
@@ -68,6 +70,7 @@ impl Server {
         let enforces_lists = options.enforces_lists(rustix::process::getuid().is_root());
         Self {
             has_no_attributes,
+            idmap: options.idmap,
             answers: Answers::default(),
             reserve: (!options.fakeroot).then_some(owners),
             ops: Ops {
@@ -97,10 +100,16 @@ impl Server {
         let _ = self.session.set(session);
     }
 
+    /// The caller whose rights count. New files belong to whom the request names.
+    pub(crate) fn credentials(&self, caller: Caller) -> Caller {
+        if self.idmap { ops::unmapped(caller) } else { caller }
+    }
+
     /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
     /// name means nobody, as in ext4.
     pub(crate) fn may_use_reserve(&self, caller: Caller) -> bool {
         self.reserve.is_none_or(|(user, group)| {
+            let caller = self.credentials(caller);
             caller.uid == 0 || caller.uid == user || (group != 0 && ops::is_of(caller, group))
         })
     }

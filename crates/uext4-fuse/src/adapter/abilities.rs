@@ -49,6 +49,9 @@ pub(super) fn wanted(offer: &Offer, server: &Server) -> Wanted {
     }
     let maps_direct = offer.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
     server.maps_direct.store(maps_direct, Ordering::Relaxed);
+    if server.idmap {
+        flags |= InitFlags::ALLOW_IDMAP;
+    }
     if server.every_access_counts(FileKind::Symlink) {
         flags -= InitFlags::CACHE_SYMLINKS;
     }

@@ -47,6 +47,31 @@ fn no_block_mounts() -> Option<&'static str> {
     (!types.contains("\tfuseblk\n")).then_some("the kernel has no fuseblk")
 }
 
+/// Fault model: data that stays in memory for the usual 30 s, which is longer than this waits.
+#[test]
+fn a_mount_that_sync_does_not_reach_writes_early() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 32);
+    let mount = Mounted::new(&image, &dir, "fuseblk=off,commit=1");
+    fs::write(mount.path("file"), [7; 70_000]).unwrap();
+    wait_until("all is durable", || level(&mount, "unsynced") == 0);
+    let daemon = mount.daemon().to_string();
+    assert!(system("kill").args(["-9", &daemon]).status().unwrap().success());
+    wait_until("it is gone", || fs::read_dir(&dir).is_err());
+    run_ok([OsString::from("umount"), dir.clone().into()]);
+    mount.forget();
+    assert_eq!(run_ok([OsString::from("cat"), at(&image, "/file")]), [7; 70_000]);
+    let mount = Mounted::new(&image, &dir, "");
+    mount.end();
+    assert_clean(&image);
+}
+
+fn level(mount: &Mounted, name: &str) -> u64 {
+    let json = run_ok(["stats".as_ref(), "--json".as_ref(), mount.dir.as_os_str()]);
+    let stats: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+    stats["levels"][name].as_u64().expect("a number")
+}
+
 /// Whether the kernel passes sync(2) on.
 fn passes_sync_on() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

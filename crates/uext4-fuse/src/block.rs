@@ -40,7 +40,7 @@ impl FuseBlk {
 }
 
 /// Whether the kernel passes sync(2) on to mounts from block devices: since 6.18.
-fn passes_sync_on() -> bool {
+pub(crate) fn passes_sync_on() -> bool {
     fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|text| is_since_6_18(&text))
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use uext4_device::LoopSource;
 
+use crate::block;
+
 /// Type of our mounts in the table.
 pub const FS_TYPE: &str = "fuse.uext4";
 /// Type of those that have a block device as their source ([`crate::FuseBlk`]).
@@ -46,6 +48,12 @@ impl MountPoint {
     #[must_use]
     pub fn is_block(&self) -> bool {
         self.fs_type == BLOCK_FS_TYPE
+    }
+
+    /// Whether sync(2) of the whole system reaches its server.
+    #[must_use]
+    pub fn hears_sync(&self) -> bool {
+        self.is_block() && block::passes_sync_on()
     }
 
     /// Whether the file system is mounted with the option `word`.

@@ -105,6 +105,14 @@ impl Server {
         if self.idmap { ops::unmapped(caller) } else { caller }
     }
 
+    /// Has the volume write data as soon as it commits names: sync(2), which would make both
+    /// durable, does not reach this mount, and most programs rely on it or on nothing.
+    pub(crate) fn write_back_early(&self) {
+        let options = self.ops.volume.options();
+        let age = options.commit_interval_ms.min(options.dirty_expire_ms);
+        self.ops.volume.set_dirty_expire(Duration::from_millis(age));
+    }
+
     /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
     /// name means nobody, as in ext4.
     pub(crate) fn may_use_reserve(&self, caller: Caller) -> bool {

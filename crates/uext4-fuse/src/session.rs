@@ -9,7 +9,7 @@ use uext4::Volume;
 use uext4_fuse_server::Config;
 
 use crate::attach::{self, Detach};
-use crate::mountinfo;
+use crate::mountinfo::{self, MountPoint};
 use crate::options::FuseOptions;
 use crate::server::Server;
 
@@ -82,7 +82,11 @@ impl Session {
         let session = Arc::new(session);
         let monitor: Weak<uext4_fuse_server::Session<Server>> = Arc::downgrade(&session);
         server.begin(monitor);
-        let device = mountinfo::find(dir)?.map(|mount| mount.device);
+        let mount = mountinfo::find(dir)?;
+        if !mount.as_ref().is_some_and(MountPoint::hears_sync) {
+            server.write_back_early();
+        }
+        let device = mount.map(|mount| mount.device);
         if let Some(device) = device {
             attach::set_read_ahead(device, READ_AHEAD_KIB);
         }

@@ -20,6 +20,7 @@ mod context;
 mod damage;
 mod delete;
 mod direct;
+mod expiry;
 mod gate;
 mod group_writeback;
 mod journaled;

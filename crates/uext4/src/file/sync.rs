@@ -6,6 +6,7 @@
 
 use super::FileContext;
 use super::delete::Deletion;
+use super::expiry::Expiry;
 use super::group_writeback::{GroupWriteback, Persistence};
 use crate::error::Result;
 use crate::inode::InodeRef;
@@ -23,12 +24,15 @@ pub(crate) struct Syncs {
     deletion: Arc<Deletion>,
     /// Writeback passes that syncs share.
     pub(super) group_writeback: GroupWriteback,
+    /// When it is brought there without being asked for.
+    pub(crate) expiry: Expiry,
 }
 
 impl Syncs {
     pub(super) fn new(context: &Arc<FileContext>, deletion: &Arc<Deletion>) -> Self {
         let (context, deletion) = (Arc::clone(context), Arc::clone(deletion));
-        Self { context, deletion, group_writeback: GroupWriteback::default() }
+        let expiry = Expiry::new(context.options.dirty_expire_ms);
+        Self { context, deletion, group_writeback: GroupWriteback::default(), expiry }
     }
 
     /// Makes an inode durable: data and, unless `data_only`, every attribute.
@@ -143,7 +147,7 @@ impl Syncs {
         in_memory || journal.has_changes() || journal.flush_gate().has_failed()
     }
 
-    /// Writes back inodes that have been dirty for longer than the mount options allow, brings lazy
+    /// Writes back inodes that have been dirty for longer than they may be, brings lazy
     /// timestamps into a transaction, and deletes inodes that were unlinked while this held a
     /// reference to them.
     pub(crate) fn write_back_expired(&self) {
@@ -154,7 +158,7 @@ impl Syncs {
                 let pages = inode.pages();
                 (pages.map.dirty() > 0, pages.dirty_since_ms)
             };
-            !dirty || now.saturating_sub(since) >= self.context.options.dirty_expire_ms
+            !dirty || now.saturating_sub(since) >= self.expiry.age_ms()
         });
         drop(drain);
         // Failures are recorded: of writeback with the inode, of a handle with the journal.

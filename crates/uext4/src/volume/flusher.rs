@@ -7,10 +7,6 @@ use crate::file::Files;
 use crate::sync::thread::JoinHandle;
 use crate::sync::time::Instant;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// The interval at which it looks for old data.
-const PERIOD: Duration = Duration::from_secs(5);
 
 /// A running flusher; dropping it ends the thread.
 #[derive(Debug)]
@@ -43,7 +39,8 @@ impl Drop for ReleaseWriters<'_> {
 fn run(files: &Files) {
     let throttle = files.context.table.budget().throttle();
     let _release = ReleaseWriters(throttle);
-    let mut next_period = Instant::now() + PERIOD;
+    let later = || Instant::now() + files.syncs.expiry.period();
+    let mut next_period = later();
     loop {
         let left = next_period.saturating_duration_since(Instant::now());
         if !throttle.wait_for_work(left) {
@@ -53,13 +50,13 @@ fn run(files: &Files) {
             // Writers learn the reason before they ask for room.
             throttle.stall(None);
             // Else waits of no length would follow each other from here on.
-            next_period = Instant::now() + PERIOD;
+            next_period = later();
             continue;
         }
         if Instant::now() >= next_period {
             files.syncs.write_back_expired();
             files.context.table.budget().spare.release_unused();
-            next_period = Instant::now() + PERIOD;
+            next_period = later();
         }
         files.syncs.write_back_background();
     }

@@ -28,6 +28,7 @@ use crate::vfs::Vfs;
 use flusher::Flusher;
 pub use stats::VolumeStats;
 use std::sync::Arc;
+use std::time::Duration;
 use superblock::LiveSuperblock;
 use uext4_device::SharedDevice;
 use uext4_ondisk::extent::Extent;
@@ -277,6 +278,13 @@ impl Volume {
     #[must_use]
     pub fn page_budget(&self) -> &PageBudget {
         self.inner.vfs.files.context.table.budget()
+    }
+
+    /// Dirty data is written back when it is older than `age`, in place of
+    /// [`MountOptions::dirty_expire_ms`]. It is looked for five times as often, once a second at
+    /// most and every 5 seconds at least.
+    pub fn set_dirty_expire(&self, age: Duration) {
+        self.inner.vfs.files.syncs.expiry.set(age);
     }
 
     /// Sets the hook that `errors=panic` calls when damage is found or the journal is aborted. It

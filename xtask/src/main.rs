@@ -119,6 +119,8 @@ enum Verb {
         #[arg(long)]
         mount: bool,
     },
+    /// pjdfstest, fsx and system calls on Debian 12's own kernel (6.1), under QEMU.
+    OldKernel(conform::old_kernel::Options),
     /// The ioengine of integrations/fio for the installed fio; prints its path.
     Fio {
         /// fio's source tree, of exactly the installed version; Debian's source package if absent.
@@ -161,6 +163,7 @@ fn main() -> ExitCode {
         Verb::Fsx { ops, seed, mount } => {
             conform::fsx::verb(mount, ops, seed, conform::release_command)
         }
+        Verb::OldKernel(options) => conform::old_kernel::verb(&options),
         Verb::Fio { test: true, .. } => {
             conform::release_command().and_then(|command| conform::fio::verb(&command))
         }

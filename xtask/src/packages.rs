@@ -30,6 +30,10 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];
 
+/// What `cargo xtask old-kernel` needs besides, and nothing else does: 200 MB with what they need.
+const EMULATOR: &[(&str, &str, &str)] =
+    &[("qemu-system-x86", "qemu-system-x86_64", "a machine for a kernel that is not this one's")];
+
 /// What came of looking for the packages.
 pub(crate) enum Found {
     /// All programs are there; nothing was done.
@@ -42,7 +46,21 @@ pub(crate) enum Found {
 
 /// Looks for the packages and installs the missing ones as root, unless `install` is false.
 pub(crate) fn provide(install: bool) -> Found {
-    let missing = missing();
+    provide_from(PACKAGES, install)
+}
+
+/// The same for the packages of `cargo xtask old-kernel`.
+pub(crate) fn provide_emulator() -> Found {
+    provide_from(EMULATOR, true)
+}
+
+/// Has apt-get(8) read what there is, as root; whether it did.
+pub(crate) fn update() -> bool {
+    machine::is_root() && apt_get(&["update"])
+}
+
+fn provide_from(packages: &[(&'static str, &str, &str)], install: bool) -> Found {
+    let missing = missing(packages);
     if missing.is_empty() {
         return Found::All;
     }
@@ -59,7 +77,7 @@ pub(crate) fn provide(install: bool) -> Found {
     }
     let installed = apt_get(&["update"])
         && apt_get(&[&["install", "-y", "--no-install-recommends"], &missing[..]].concat());
-    let still = self::missing();
+    let still = self::missing(packages);
     if installed && still.is_empty() {
         Found::Installed(names)
     } else {
@@ -67,8 +85,8 @@ pub(crate) fn provide(install: bool) -> Found {
     }
 }
 
-fn missing() -> Vec<&'static str> {
-    PACKAGES
+fn missing(packages: &[(&'static str, &str, &str)]) -> Vec<&'static str> {
+    packages
         .iter()
         .filter(|(_, program, _)| machine::program(program).is_none())
         .map(|(package, _, _)| *package)

@@ -120,7 +120,8 @@ fn licences() -> Outcome {
     }
 }
 
-fn suite(result: Result<String, Trouble>) -> Outcome {
+/// A suite's result as that of a step.
+pub(crate) fn suite(result: Result<String, Trouble>) -> Outcome {
     match result {
         Ok(remark) => Outcome::Passed(remark),
         Err(Trouble::Missing(why)) => {

@@ -4,12 +4,14 @@
 //! [`pjdfstest`] and [`fsx`] are programs of their own crates, installed at a pinned version by
 //! [`tool`]; [`fuzz`] drives the fuzz targets by cargo-fuzz likewise. [`stage`] mounts in a mount
 //! namespace of its own, so that nothing is left behind whatever happens. [`fio`] runs loads on the
-//! engine in fio's own process, by the plug-in that [`ioengine`] builds.
+//! engine in fio's own process, by the plug-in that [`ioengine`] builds. [`old_kernel`] does the
+//! conformance of the mount again on another kernel.
 
 pub(crate) mod fio;
 pub(crate) mod fsx;
 pub(crate) mod fuzz;
 pub(crate) mod ioengine;
+pub(crate) mod old_kernel;
 pub(crate) mod pjdfstest;
 mod stage;
 mod tool;

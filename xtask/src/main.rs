@@ -84,6 +84,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Mounts under load for long, killed and mounted again; what their daemons hold.
+    #[command(disable_help_flag = true)]
+    Soak {
+        /// --minutes N, --mounts N and more: see `cargo xtask soak --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// A tree of 250,000 entries and 3 GiB through uext4 and the kernel, both ways.
     #[command(disable_help_flag = true)]
     Tree {
@@ -156,6 +163,7 @@ fn main() -> ExitCode {
         Verb::Simulate { rest } => long::run("simulate", &rest),
         Verb::Kill9 { rest } => long::run("kill9", &rest),
         Verb::Programs { rest } => long::run("programs", &rest),
+        Verb::Soak { rest } => long::run("soak", &rest),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
         Verb::FsckDiff { rest } => long::run("fsck-diff", &rest),

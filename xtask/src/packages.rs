@@ -27,6 +27,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("rsync", "rsync", "the same"),
     ("sqlite3", "sqlite3", "a database whose mount is killed"),
     ("postgresql", "pg_createcluster", "the same, with a server of its own"),
+    ("stress-ng", "stress-ng", "the load of `cargo xtask soak`"),
     ("util-linux", "fsfreeze", "a dirty image of a live kernel mount"),
 ];
 

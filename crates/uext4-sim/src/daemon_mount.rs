@@ -35,6 +35,12 @@ impl Transport {
     /// Both.
     pub const ALL: [Transport; 2] = [Transport::DevFuse, Transport::IoUring];
 
+    /// One by a seed: even by `/dev/fuse`, odd by io_uring.
+    #[must_use]
+    pub fn of(seed: u64) -> Transport {
+        if seed.is_multiple_of(2) { Transport::DevFuse } else { Transport::IoUring }
+    }
+
     /// Name for messages.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -171,11 +177,26 @@ impl DaemonMount {
     pub fn bury(mut self, binary: &Path) -> Result<(), String> {
         self.is_ended = true;
         unmount(binary, &self.point)?;
+        self.wait_for_image()
+    }
+
+    /// The mount has been taken out of the name space (`umount -l`): waits until its last user is
+    /// gone, and nothing holds the image.
+    ///
+    /// # Errors
+    /// The image is still held.
+    pub fn detached(mut self) -> Result<(), String> {
+        self.wait_for_image()?;
+        self.is_ended = true;
+        Ok(())
+    }
+
+    fn wait_for_image(&self) -> Result<(), String> {
         let file = File::open(&self.image).map_err(|error| error.to_string())?;
         let deadline = Instant::now() + PATIENCE;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > deadline {
-                return Err("the image is held, though its daemon was killed".into());
+                return Err("the image is held, though its mount is gone".into());
             }
             std::thread::sleep(POLL);
         }

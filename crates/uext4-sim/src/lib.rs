@@ -15,6 +15,7 @@
 //! | [`tree`] | directory trees: made, changed, compared |
 //! | [`mount`], [`daemon_mount`] | mounts by uext4 and by the kernel, taken away at the end |
 //! | [`programs`] | programs that people run, on a mount |
+//! | [`soak`] | mounts under load for long |
 //! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
@@ -49,6 +50,7 @@ pub mod run;
 pub mod shape;
 #[cfg(feature = "simulate")]
 pub mod simulate;
+pub mod soak;
 pub mod structure_damage;
 pub mod target;
 pub mod tree;

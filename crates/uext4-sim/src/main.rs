@@ -1,5 +1,5 @@
-//! The longer checks: `cargo xtask crash`, `kill9`, `programs`, `tree`, `freeze`, `fsck-diff`
-//! and `fsx` call this program.
+//! The longer checks: `cargo xtask crash`, `kill9`, `programs`, `soak`, `tree`, `freeze`,
+//! `fsck-diff` and `fsx` call this program.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ enum Verb {
     Crash(verb::crash::Args),
     Kill9(verb::kill9::Args),
     Programs(verb::programs::Args),
+    Soak(verb::soak::Args),
     Tree(verb::tree::Args),
     Freeze(verb::freeze::Args),
     FsckDiff(verb::fsck_diff::Args),
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Verb::Crash(args) => verb::crash::run(&args),
         Verb::Kill9(args) => verb::kill9::run(&args),
         Verb::Programs(args) => verb::programs::run(&args),
+        Verb::Soak(args) => verb::soak::run(&args),
         Verb::Tree(args) => verb::tree::run(&args),
         Verb::Freeze(args) => verb::freeze::run(&args),
         Verb::FsckDiff(args) => verb::fsck_diff::run(&args),

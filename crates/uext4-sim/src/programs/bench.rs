@@ -21,6 +21,8 @@ pub struct Bench {
     mount: Option<DaemonMount>,
     binary: PathBuf,
     transport: Transport,
+    /// Words of `-o`.
+    options: String,
     folder: tempfile::TempDir,
 }
 
@@ -34,7 +36,9 @@ impl Bench {
         // Ordinary users find the mount.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))
             .map_err(|error| error.to_string())?;
-        let mut bench = Bench { mount: None, binary: binary.to_owned(), transport, folder };
+        let options = if is_root() { "allow_other,suid,dev" } else { "" }.to_owned();
+        let mut bench =
+            Bench { mount: None, binary: binary.to_owned(), transport, options, folder };
         let mke2fs = program("mke2fs").ok_or("mke2fs is missing")?;
         let mut make = within(PATIENCE, mke2fs);
         make.args(["-q", "-F", "-t", "ext4"]);
@@ -63,9 +67,9 @@ impl Bench {
     }
 
     fn mount(&mut self) -> Result<(), String> {
-        let options = if is_root() { "allow_other,suid,dev" } else { "" };
         let (image, point) = (self.image(), self.point());
-        let mount = DaemonMount::start(&self.binary, &image, &point, self.transport, options)?;
+        let (binary, options) = (&self.binary, &self.options);
+        let mount = DaemonMount::start(binary, &image, &point, self.transport, options)?;
         self.mount = Some(mount);
         Ok(())
     }
@@ -84,14 +88,22 @@ impl Bench {
     /// # Errors
     /// e2fsck did more; the mount failed.
     pub fn recover(&mut self) -> Result<(), String> {
+        self.bury()?;
+        self.mount()
+    }
+
+    /// As [`Bench::recover`], without the mount.
+    ///
+    /// # Errors
+    /// e2fsck did more.
+    pub fn bury(&mut self) -> Result<(), String> {
         let mount = self.mount.take().ok_or("nothing is mounted")?;
         mount.bury(&self.binary)?;
         let copy = self.folder.path().join("copy");
         output(within(PATIENCE, "cp").arg("--sparse=always").arg(self.image()).arg(&copy))?;
         expect_recovery_only(&copy)?;
         expect_clean(&copy)?;
-        fs::remove_file(&copy).map_err(|error| error.to_string())?;
-        self.mount()
+        fs::remove_file(&copy).map_err(|error| error.to_string())
     }
 
     /// Unmounts; the image must be clean.
@@ -99,9 +111,33 @@ impl Bench {
     /// # Errors
     /// It is not, or cannot be unmounted.
     pub fn close(mut self) -> Result<(), String> {
+        self.unmount()
+    }
+
+    /// As [`Bench::close`], to be mounted again.
+    ///
+    /// # Errors
+    /// The image is not clean, or cannot be unmounted.
+    pub fn unmount(&mut self) -> Result<(), String> {
         let mount = self.mount.take().ok_or("nothing is mounted")?;
         mount.unmount(&self.binary)?;
         expect_clean(&self.image())
+    }
+
+    /// Mounts the image again, with words of `-o`.
+    ///
+    /// # Errors
+    /// The mount failed.
+    pub fn mount_by(&mut self, transport: Transport, options: &str) -> Result<(), String> {
+        self.transport = transport;
+        options.clone_into(&mut self.options);
+        self.mount()
+    }
+
+    /// The mount.
+    #[must_use]
+    pub fn mounted(&self) -> Option<&DaemonMount> {
+        self.mount.as_ref()
     }
 
     /// Runs a script on the mount, called with a number; what it printed. Its name tells its

@@ -115,7 +115,7 @@ pub const PROGRAMS: &[Program] = &[
         needs: &[],
         needs_root: true,
         mib: (64, 256),
-        work: script!("overlay.sh", 100, 3000),
+        work: script!("overlay.sh", 100, 1000),
     },
     Program {
         name: "layers",
@@ -123,7 +123,7 @@ pub const PROGRAMS: &[Program] = &[
         needs: &["setfattr"],
         needs_root: true,
         mib: (64, 256),
-        work: script!("layers.sh", 100, 3000),
+        work: script!("layers.sh", 100, 1000),
     },
     Program {
         name: "file handles",

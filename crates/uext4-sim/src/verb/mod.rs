@@ -8,4 +8,5 @@ pub(crate) mod kill9;
 pub(crate) mod programs;
 #[cfg(feature = "simulate")]
 pub(crate) mod simulate;
+pub(crate) mod soak;
 pub(crate) mod tree;

@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
                 None => match program.run(&args.binary, transport, size) {
                     Ok(()) => "ok".to_owned(),
                     Err(why) => {
-                        failed.push(format!("{} by {}: {why}", program.name, transport.name()));
+                        eprintln!("{} by {}: {why}", program.name, transport.name());
+                        failed.push(format!("{} by {}", program.name, transport.name()));
                         "FAILED".to_owned()
                     }
                 },
@@ -46,5 +47,5 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             println!("{name} | {way} | {result} | {:.1}", start.elapsed().as_secs_f64());
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }

@@ -9,14 +9,16 @@
 //! Loss of what the host's page cache held: that is what recorded runs are for.
 
 use crate::crash::judge_image;
+use crate::daemon_mount::{DaemonMount, Transport};
 use crate::generator::Limits;
 use crate::load::{self, Control};
-use crate::mount::FuseMount;
+use crate::mount::is_root;
 use crate::oracle::image_folder;
 use crate::run::{NEWER_FEATURES, Shape, make};
 use crate::volume_target::set_up;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rustix::process::Signal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,12 +42,17 @@ pub struct KillRound {
 /// Threads of the load.
 const THREADS: u32 = 4;
 
-/// One round: make, mount, load, kill, recover, compare. `binary` is the `uext4` command; the
-/// image of a round with faults is kept in `keep`.
+/// One round: make, mount, load, kill, recover, compare. `binary` is the `uext4` command, `way`
+/// that of the mount's requests; the image of a round with faults is kept in `keep`.
 ///
 /// # Errors
 /// The machinery failed, or an operation before the kill.
-pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<KillRound, String> {
+pub fn round(
+    binary: &Path,
+    seed: u64,
+    way: Transport,
+    keep: Option<&Path>,
+) -> Result<KillRound, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x0111_9999);
     let block_size = [1024, 2048, 4096, 4096][rng.random_range(0..4)];
     let journal_mib = [4, 4, 16][rng.random_range(0..3)];
@@ -59,14 +66,15 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<KillRound,
     let limits = Limits { xattr_bytes: block_size as usize / 2, ..Limits::default() };
     let point = folder.path().join("mnt");
     let control = Control::default();
-    let mut mount = FuseMount::start(binary, &image, &point)?;
+    // An ordinary user works as root of the image.
+    let options = if is_root() { "noatime" } else { "noatime,fakeroot" };
+    let mount = DaemonMount::start(binary, &image, &point, way, options)?;
     let (mut history, ()) = load::run(&point, seed, THREADS, limits, &control, || {
         std::thread::sleep(delay);
         control.gone.store(true, Ordering::SeqCst);
-        mount.kill();
-        Ok(())
+        mount.signal(Signal::KILL)
     })?;
-    drop(mount);
+    mount.bury(binary)?;
 
     let device = MemoryDevice::load(&image).map_err(|error| format!("the image: {error}"))?;
     history.rules.sizes_were_had = true;
@@ -82,7 +90,9 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<KillRound,
         device.save(&path).map_err(|error| format!("cannot keep {}: {error}", path.display()))?;
     }
     let what = format!(
-        "seed {seed}: {block_size}-byte blocks, {journal_mib} MiB journal, {}, killed after {} ms",
+        "seed {seed}: {}, {block_size}-byte blocks, {journal_mib} MiB journal, {}, killed \
+         after {} ms",
+        way.name(),
         if features.is_empty() { "default features" } else { features },
         delay.as_millis()
     );

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Instant;
+use uext4_sim::daemon_mount::Transport;
 use uext4_sim::kill9::round;
 use uext4_sim::mount::why_no_fuse;
 
@@ -11,7 +12,7 @@ pub(crate) struct Args {
     /// The uext4 command
     #[arg(long, value_name = "PATH")]
     binary: PathBuf,
-    /// Rounds, each with the next seed
+    /// Rounds, each with the next seed and the other transport
     #[arg(long, default_value_t = 50)]
     rounds: u64,
     /// Seed of the first round
@@ -30,7 +31,13 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let start = Instant::now();
     let (mut faults, mut syncs) = (0, 0);
     for seed in args.seed..args.seed + args.rounds {
-        match round(&args.binary, seed, args.keep.as_deref()) {
+        // A seed means the same transport in every run.
+        let mut way = Transport::of(seed);
+        if let Some(why) = way.why_not() {
+            println!("skipped: seed {seed} by {}: {why}", way.name());
+            way = Transport::DevFuse;
+        }
+        match round(&args.binary, seed, way, args.keep.as_deref()) {
             Ok(round) => {
                 let (operations, found) = (round.operations, round.faults.len());
                 let what = &round.what;

@@ -14,8 +14,8 @@
 //! be had through a ring. What was open before stays open: the image, standard error in the
 //! foreground, the socket of the service manager. The system's log can be written to.
 //!
-//! Invariants: a kernel that lacks one of them, or a part of it, goes on without; the system's log
-//! says so at its level of debugging.
+//! Invariants: a kernel that lacks one of them, or a part of it, goes on without; the log says so
+//! at its level of debugging.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -33,8 +33,6 @@ use seccompiler::{
     SeccompRule,
 };
 use uext4_fuse::mountinfo;
-
-use crate::log;
 
 /// Rights are asked for up to this version. Later ones would take connecting to /dev/log away.
 const VERSION: ABI = ABI::V6;
@@ -56,7 +54,7 @@ impl Confinement {
             Err(error) => match shortage(error.as_ref()) {
                 Some(shortage) => Err(shortage),
                 None => {
-                    log::debug(&format!("mount: no Landlock: {error}"));
+                    tracing::debug!("mount: no Landlock: {error}");
                     Ok(Self { rules: None })
                 }
             },
@@ -81,10 +79,10 @@ impl Confinement {
     /// Confines the calling thread, and those that it starts from now on.
     fn enter(&self) {
         if let Err(error) = drop_rights() {
-            log::debug(&format!("mount: rights of root are kept: {error}"));
+            tracing::debug!("mount: rights of root are kept: {error}");
         }
         if let Some(Err(error)) = self.rules.as_ref().map(|rules| restrict(rules.try_clone())) {
-            log::debug(&format!("mount: no Landlock: {error}"));
+            tracing::debug!("mount: no Landlock: {error}");
         }
     }
 
@@ -120,7 +118,7 @@ fn restrict(rules: io::Result<RulesetCreated>) -> Result<(), Box<dyn Error>> {
     let status = rules?.restrict_self()?.ruleset;
     match status {
         RulesetStatus::FullyEnforced => {}
-        _ => log::debug(&format!("mount: Landlock of this kernel: {status:?}")),
+        _ => tracing::debug!("mount: Landlock of this kernel: {status:?}"),
     }
     Ok(())
 }
@@ -172,7 +170,7 @@ pub(crate) fn calls() {
     for program in [never(), no_clone3()] {
         let done = program.and_then(|program| Ok(seccompiler::apply_filter_all_threads(&program)?));
         if let Err(error) = done {
-            log::debug(&format!("mount: no seccomp: {error}"));
+            tracing::debug!("mount: no seccomp: {error}");
         }
     }
 }

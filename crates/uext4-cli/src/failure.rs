@@ -114,7 +114,7 @@ pub(crate) fn say(line: &str) {
 }
 
 /// Control characters, which a hostile image may put into names, become `?`.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -44,10 +44,10 @@ pub mod stats;
 mod xattr;
 
 pub use block::FuseBlk;
-pub use options::{FuseOptions, MOUNT_OPTIONS, Word};
+pub use options::{FuseOptions, LogLevel, MOUNT_OPTIONS, Word};
 pub use question::ask;
 pub use session::{MountError, Session, Stopper};
-pub use uext4_fuse_server::IoUring;
+pub use uext4_fuse_server::{IoUring, Transport};
 
 /// Extended attribute of a mount's root that names the serving process: its id in decimal.
 ///

@@ -8,6 +8,32 @@ use uext4_options::{Row, apply, flag, ignored, text};
 use crate::attach::{Attached, Connection};
 use crate::block::FuseBlk;
 
+/// What is told of a mount that is served; each level has those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// What is lost or refused.
+    Error,
+    /// What may become an error.
+    #[default]
+    Warn,
+    /// When it begins and ends.
+    Info,
+    /// What a search for a cause needs.
+    Debug,
+}
+
+impl LogLevel {
+    fn parse(level: &str) -> Option<Self> {
+        Some(match level {
+            "error" => Self::Error,
+            "warn" => Self::Warn,
+            "info" => Self::Info,
+            "debug" => Self::Debug,
+            _ => return None,
+        })
+    }
+}
+
 /// What [`FuseOptions::parse`] did with a word of `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
@@ -70,6 +96,8 @@ pub struct FuseOptions {
     pub negative_timeout: Duration,
     /// Source shown in the mount table; the image's path.
     pub fs_name: String,
+    /// What the program tells of a mount while it is served. Nothing here does.
+    pub log: LogLevel,
     /// The program confines itself before it serves the mount. Nothing here does.
     pub sandbox: bool,
     /// The mount is there, and this is its connection: nothing is mounted, and the mount's flags
@@ -107,6 +135,7 @@ impl Default for FuseOptions {
             entry_timeout: LONG,
             negative_timeout: LONG,
             fs_name: "uext4".to_owned(),
+            log: LogLevel::default(),
             sandbox: true,
             connection: None,
             attached: None,
@@ -350,6 +379,16 @@ pub const MOUNT_OPTIONS: &[Row<FuseOptions>] = &[
         more: "Of a mount of type `fuseblk` the name of its loop device's memory",
     },
     Row {
+        options: &[text(&["log"], "error|warn|info|debug", |o, level| {
+            o.log = LogLevel::parse(level).ok_or("error, warn, info or debug")?;
+            Ok(())
+        })],
+        default: "warn",
+        help: "what the daemon tells of the mount",
+        more: "To standard error in the foreground, else to the system's log; each level has \
+               those before it. See docs/system.md",
+    },
+    Row {
         options: &[
             flag(&["sandbox"], |o| o.sandbox = true),
             flag(&["no_sandbox"], |o| o.sandbox = false),
@@ -425,6 +464,7 @@ mod tests {
     fn bad_values_are_named() {
         let mut options = FuseOptions::default();
         assert!(options.parse("fuseblk=yes").unwrap_err().contains("auto, on or off"));
+        assert!(options.parse("log=loud").unwrap_err().contains("error, warn, info or debug"));
         assert!(options.parse("threads=0").unwrap_err().contains("threads=0"));
         for word in ["attr_timeout=-1", "attr_timeout=soon", "attr_timeout=1e99"] {
             let error = options.parse(word).unwrap_err();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use uext4::Volume;
-use uext4_fuse_server::Config;
+use uext4_fuse_server::{Config, Monitor, Transport};
 
 use crate::attach::{self, Detach};
 use crate::mountinfo::{self, MountPoint};
@@ -91,6 +91,12 @@ impl Session {
             attach::set_read_ahead(device, READ_AHEAD_KIB);
         }
         Ok(Self { dir: dir.to_owned(), session, connection: device.map(mountinfo::connection) })
+    }
+
+    /// The way that requests take.
+    #[must_use]
+    pub fn transport(&self) -> &Transport {
+        Monitor::transport(&*self.session)
     }
 
     /// A handle that can end the mount from another thread.

@@ -28,7 +28,7 @@ pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{
     AllocateMode, DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue,
-    DirectRequest, Unlinked, without_access_times,
+    DirectRequest, Trouble, Unlinked, without_access_times,
 };
 pub use inode::InodeRef;
 pub use vfs::{

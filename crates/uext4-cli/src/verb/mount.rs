@@ -28,10 +28,10 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uext4::{MountOptions, Volume};
-use uext4_device::FileOptions;
+use uext4_device::{FileOptions, RoomEvent};
 use uext4_fuse::attach::{self, Attached, Connection};
 use uext4_fuse::mountinfo::{self, MountPoint};
-use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Word};
+use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Session, Transport, Word};
 
 use crate::closing;
 use crate::confine::{self, Confinement};
@@ -302,6 +302,7 @@ fn serve(args: &Args, options: Options) -> Result<()> {
         rustix::process::setsid().at("mount", "setsid")?;
     }
     raise_descriptors();
+    log::start(fuse.log, args.detached);
     let spec = Image::parse(&args.image);
     let manager = Arc::new(match args.foreground {
         true => Manager::of_environment(),
@@ -353,14 +354,16 @@ fn serve(args: &Args, options: Options) -> Result<()> {
     let named = spec.to_string();
     volume.set_panic_hook(move |error| {
         // `errors=panic`: as in a machine that stops, nothing more is written.
-        say(&format!("mount: {named}: {error}: ended by errors=panic"));
+        tracing::error!("mount: {named}: {error}: ended by errors=panic");
         std::process::abort();
     });
     let named = spec.to_string();
     volume.set_discard_hook(move |why| {
         // Once: files are as safe without.
-        say(&format!("mount: {named}: discard: {why}"));
+        tracing::warn!("mount: {named}: discard: {why}");
     });
+    let named = spec.to_string();
+    volume.set_trouble_hook(move |trouble| tracing::error!("mount: {named}: {trouble}"));
     let session = match Session::start(volume.clone(), dir, &fuse) {
         Ok(session) => session,
         Err(error) => {
@@ -393,14 +396,22 @@ fn serve(args: &Args, options: Options) -> Result<()> {
             (Some(watcher), Ok(()))
         }
     };
-    if ready.is_err() {
+    if ready.is_ok() {
+        let way = match session.transport() {
+            Transport::IoUring => "io_uring".to_owned(),
+            Transport::Device(why) => format!("/dev/fuse ({why})"),
+        };
+        tracing::info!("mount: {spec}: mounted on {}, requests by {way}", args.dir.display());
+    } else {
         // The command fails, so its mount goes.
         let _ = ender.unmount();
     }
     let served = ready.and(session.join().at("mount", args.dir.display()));
     if let Err(Failure::Line(line)) = &served {
-        // Nobody waits for a daemon's last words.
-        log::send(line);
+        // In the foreground it is told in the end.
+        if args.detached {
+            tracing::error!("{line}");
+        }
     }
     manager.stopping();
     drop(trimmer);
@@ -415,11 +426,14 @@ fn serve(args: &Args, options: Options) -> Result<()> {
                 false => "nothing is lost: the journal holds the rest",
             };
             let line = format!("{line}: {rest}");
-            log::send(&line);
+            if args.detached {
+                tracing::error!("{line}");
+            }
             Failure::Line(line)
         }
         other => other,
     })?;
+    tracing::info!("mount: {spec}: closed");
     served
 }
 
@@ -441,7 +455,7 @@ fn confined(keeper: Option<Arc<Keeper>>, files: Confinement) -> Attached {
     Attached::new(move |dir| {
         // Without, a signal could not unmount; uext4 umount and umount(8) can.
         if let Some(Err(error)) = keeper.as_ref().map(|keeper| keeper.remember()) {
-            log::send(&format!("mount: {}: the keeper: {error}", dir.display()));
+            tracing::warn!("mount: {}: the keeper: {error}", dir.display());
         }
         let device = mountinfo::find(dir).ok().flatten().map(|mount| mount.device);
         files.enter_mounted(device);
@@ -460,7 +474,10 @@ fn open(
     let device = image::device_for_mount("mount", spec, &device, &options)?;
     if let Some(room) = device.room() {
         let named = spec.to_string();
-        room.set_hook(move |event| log::tell(&format!("mount: {named}: {event}")));
+        room.set_hook(move |event| match event {
+            RoomEvent::GaveUp(_) => tracing::error!("mount: {named}: {event}"),
+            _ => tracing::warn!("mount: {named}: {event}"),
+        });
     }
     // Its threads get what the thread that starts them has. This one must mount yet.
     within(confinement, || Volume::open(device, options))?.at("mount", spec)
@@ -486,7 +503,7 @@ fn stop_on_signal(mut signals: Signals, ender: &Ender, volume: &Volume, manager:
         match done {
             Ok(()) => {}
             Err(error) if first => {
-                say(&format!("mount: cannot unmount: {}", Why::from(error)));
+                tracing::error!("mount: cannot unmount: {}", Why::from(error));
             }
             // No control file system to cut the connection by: it ends with the process. The
             // volume is closed under the workers; what they are asked from now on fails.

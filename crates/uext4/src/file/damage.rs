@@ -15,6 +15,7 @@ use crate::cache::Buffer;
 use crate::config::OnError;
 use crate::error::{Corrupt, CorruptKind, Error, ErrorKind, Place, Result};
 use crate::journal::Journal;
+use crate::sync::state::{AtomicU32, Ordering};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use uext4_ondisk::RawSuperblock;
@@ -28,12 +29,39 @@ const CODE_CORRUPT: u8 = 5;
 /// Ends the process that has mounted the volume.
 pub type PanicHook = Box<dyn Fn(&Error) + Send + Sync>;
 
+/// What a volume tells of as it happens. A caller may be told, too, or none is there.
+#[derive(Clone, Copy, Debug)]
+pub enum Trouble<'a> {
+    /// A structure is corrupt. Told of the first few only: a reader may meet it again and again.
+    Damage(&'a Error),
+    /// The journal is aborted for this cause: the volume refuses changes from now on.
+    Aborted(&'a Error),
+}
+
+impl fmt::Display for Trouble<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damage(error) => write!(f, "damage was found: {error}"),
+            Self::Aborted(cause) => write!(f, "changes are refused from now on: {cause}"),
+        }
+    }
+}
+
+/// Is told of trouble.
+pub type TroubleHook = Box<dyn Fn(Trouble<'_>) + Send + Sync>;
+
+/// So many structures that are corrupt are told of.
+const TOLD_MAX: u32 = 10;
+
 /// The volume's reaction to damage.
 pub struct Damage {
     on_error: OnError,
     superblock: Arc<Buffer>,
     superblock_at: usize,
     panic_hook: OnceLock<PanicHook>,
+    trouble_hook: OnceLock<TroubleHook>,
+    /// Corrupt structures that were told of.
+    told: AtomicU32,
 }
 
 impl fmt::Debug for Damage {
@@ -50,8 +78,25 @@ impl Damage {
     /// The reaction `on_error`. The record goes to the superblock, at byte `at` of `superblock`.
     #[must_use]
     pub(crate) fn new(on_error: OnError, superblock: Arc<Buffer>, at: usize) -> Arc<Self> {
-        let panic_hook = OnceLock::new();
-        Arc::new(Self { on_error, superblock, superblock_at: at, panic_hook })
+        Arc::new(Self {
+            on_error,
+            superblock,
+            superblock_at: at,
+            panic_hook: OnceLock::new(),
+            trouble_hook: OnceLock::new(),
+            told: AtomicU32::new(0),
+        })
+    }
+
+    /// Sets the hook that is told of trouble, unless one is set.
+    pub(crate) fn set_trouble_hook(&self, hook: TroubleHook) {
+        let _ = self.trouble_hook.set(hook);
+    }
+
+    fn tell(&self, trouble: Trouble<'_>) {
+        if let Some(hook) = self.trouble_hook.get() {
+            hook(trouble);
+        }
     }
 
     /// Sets the hook that `errors=panic` calls, unless one is set.
@@ -61,6 +106,7 @@ impl Damage {
 
     /// Reacts to an abort of the journal. As in ext4, it ends changes whatever `errors=` says.
     pub(crate) fn journal_aborted(&self, cause: &Error) {
+        self.tell(Trouble::Aborted(cause));
         self.panic(cause);
     }
 
@@ -114,6 +160,9 @@ impl FileContext {
     fn note_damage(&self, error: &Error, corrupt: &Corrupt) {
         if self.is_read_only() {
             return;
+        }
+        if self.damage.told.fetch_add(1, Ordering::Relaxed) < TOLD_MAX {
+            self.damage.tell(Trouble::Damage(error));
         }
         let journal = self.journal();
         self.damage.record(journal, corrupt);

@@ -43,7 +43,7 @@ mod writeback;
 pub use access_times::without_access_times;
 pub use allocate::AllocateMode;
 pub use context::FileContext;
-pub use damage::{Damage, PanicHook};
+pub use damage::{Damage, PanicHook, Trouble, TroubleHook};
 pub use delete::Unlinked;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,

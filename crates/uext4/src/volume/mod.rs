@@ -20,6 +20,7 @@ use crate::cache::PageBudget;
 use crate::config::MountOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
+use crate::file::Trouble;
 use crate::inode::InodeRef;
 use crate::sync::Mutex;
 use crate::sync::state::{AtomicBool, Ordering};
@@ -285,6 +286,14 @@ impl Volume {
     /// most and every 5 seconds at least.
     pub fn set_dirty_expire(&self, age: Duration) {
         self.inner.vfs.files.syncs.expiry.set(age);
+    }
+
+    /// Sets the hook that is told of damage and of an aborted journal as they happen. The first
+    /// hook stays.
+    ///
+    /// It runs on any thread of the volume, with locks held: it must not use the volume, nor wait.
+    pub fn set_trouble_hook(&self, hook: impl Fn(Trouble<'_>) + Send + Sync + 'static) {
+        self.inner.vfs.files.context.damage.set_trouble_hook(Box::new(hook));
     }
 
     /// Sets the hook that `errors=panic` calls when damage is found or the journal is aborted. It

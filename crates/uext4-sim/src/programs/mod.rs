@@ -185,8 +185,30 @@ impl Program {
     /// # Errors
     /// What went wrong.
     pub fn run(&self, binary: &Path, transport: Transport, size: Size) -> Result<(), String> {
-        let mut bench = Bench::new(binary, transport, size.of(self.mib.0, self.mib.1))?;
-        (self.work)(&mut bench, size)?;
-        bench.close()
+        let once = || {
+            let mut bench = Bench::new(binary, transport, size.of(self.mib.0, self.mib.1))?;
+            (self.work)(&mut bench, size)?;
+            bench.close()
+        };
+        let mut before = drops();
+        let mut result = once();
+        // An overlay cannot go on where somebody has the kernel drop names (docs/mount.md).
+        for _ in 0..5 {
+            if result.is_ok() || !OVERLAYS.contains(&self.name) || drops() == before {
+                break;
+            }
+            before = drops();
+            result = once();
+        }
+        result
     }
+}
+
+/// Programs that mount overlays.
+const OVERLAYS: [&str; 2] = ["overlayfs", "layers"];
+
+/// How often somebody on this machine had the kernel drop names (`drop_caches`).
+fn drops() -> Option<String> {
+    let counts = std::fs::read_to_string("/proc/vmstat").ok()?;
+    counts.lines().find(|line| line.starts_with("drop_slab ")).map(str::to_owned)
 }

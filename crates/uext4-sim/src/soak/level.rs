@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Longest wait for what is given back late: threads that end when they have had nothing to do,
 /// pages that go to the allocator after a minute, and from there to the system.
 const PATIENCE: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_secs(3);
 
 /// What a daemon holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Bounds {
     /// For `cache=64M`: as much again, and 32 MiB, for the allocator and for buffers.
     pub const DEFAULT: Bounds = Bounds {
         most: Level { memory_kib: 160 << 10, threads: 48, descriptors: 96 },
-        growth: Level { memory_kib: 48 << 10, threads: 8, descriptors: 8 },
+        growth: Level { memory_kib: 48 << 10, threads: 12, descriptors: 12 },
     };
 }
 
@@ -59,19 +59,25 @@ impl Level {
         })
     }
 
-    /// Waits until a quiet daemon is within its bounds; the level then.
+    /// Waits until a quiet daemon is within its bounds and comes down no further; the level then.
+    /// Threads that slept with a request end some seconds after it.
     ///
     /// # Errors
     /// It does not come down.
     pub fn quiet(process: Pid, bounds: &Bounds) -> Result<Level, String> {
         let deadline = Instant::now() + PATIENCE;
+        let mut level = Level::of(process)?;
         loop {
-            let level = Level::of(process)?;
-            let Some(what) = level.above(&bounds.most) else { return Ok(level) };
-            if Instant::now() > deadline {
-                return Err(format!("{what} of a quiet daemon: {level:?}"));
-            }
             std::thread::sleep(POLL);
+            let before = std::mem::replace(&mut level, Level::of(process)?);
+            let falls = level.threads < before.threads || level.descriptors < before.descriptors;
+            match level.above(&bounds.most) {
+                None if !falls => return Ok(level),
+                Some(what) if Instant::now() > deadline => {
+                    return Err(format!("{what} of a quiet daemon: {level:?}"));
+                }
+                _ => {}
+            }
         }
     }
 

@@ -14,15 +14,17 @@ const OPEN_FLAGS: OpenFlags = OpenFlags::KEEP_CACHE.union(OpenFlags::NOFLUSH);
 /// A kernel that cannot map files that bypass its cache (`maps_direct` false: before Linux 6.6)
 /// does not look at the pages that others map or read either: a direct write would leave them
 /// stale. There all files are opened alike, and the kernel's own `O_DIRECT` drops the pages that it
-/// writes past.
+/// writes past. Where every read counts it drops all pages at an open, so that at least the first
+/// read after it does.
 pub(super) fn open_flags(flags: u32, maps_direct: bool, every_read_counts: bool) -> OpenFlags {
-    if !maps_direct {
-        return OPEN_FLAGS;
-    }
-    match is_direct(flags) {
-        true => OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH,
-        false if every_read_counts && can_read(flags) => OpenFlags::DIRECT_IO | OpenFlags::NOFLUSH,
-        false => OPEN_FLAGS,
+    let counts = every_read_counts && can_read(flags);
+    match (maps_direct, is_direct(flags)) {
+        (true, true) => {
+            OpenFlags::DIRECT_IO | OpenFlags::PARALLEL_DIRECT_WRITES | OpenFlags::NOFLUSH
+        }
+        (true, false) if counts => OpenFlags::DIRECT_IO | OpenFlags::NOFLUSH,
+        (false, _) if counts => OpenFlags::NOFLUSH,
+        _ => OPEN_FLAGS,
     }
 }
 
@@ -45,12 +47,17 @@ mod tests {
     use super::*;
 
     /// Fault model: a kernel that keeps stale pages beside direct writes is told to make them past
-    /// its cache.
+    /// its cache; reads from the kernel's cache where they count.
     #[test]
-    fn direct_files_go_past_the_cache_only_where_the_kernel_can_map_them() {
+    fn files_go_past_the_cache_where_they_must_and_the_kernel_can_map_them() {
         let direct = (libc::O_RDWR | libc::O_DIRECT) as u32;
+        let (read, write) = (libc::O_RDWR as u32, libc::O_WRONLY as u32);
         assert!(open_flags(direct, true, false).contains(OpenFlags::DIRECT_IO));
-        assert_eq!(open_flags(direct, false, true), OPEN_FLAGS);
-        assert_eq!(open_flags(libc::O_RDWR as u32, true, false), OPEN_FLAGS);
+        assert_eq!(open_flags(direct, false, false), OPEN_FLAGS);
+        assert_eq!(open_flags(read, true, false), OPEN_FLAGS);
+        assert_eq!(open_flags(write, true, true), OPEN_FLAGS);
+        assert!(open_flags(read, true, true).contains(OpenFlags::DIRECT_IO));
+        let old = open_flags(read, false, true);
+        assert!(!old.intersects(OpenFlags::DIRECT_IO | OpenFlags::KEEP_CACHE));
     }
 }

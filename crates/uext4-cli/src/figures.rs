@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::failure::one_line;
 use crate::mballoc;
 use uext4_fuse::stats::{Jbd2, Latencies, Named, Snapshot};
 
@@ -109,6 +110,9 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
         if latencies.calls > 0 {
             histogram(&mut text, name, latencies);
         }
+    }
+    if !snapshot.read_only_reason.is_empty() {
+        let _ = writeln!(text, "\nread-only: {}", one_line(&snapshot.read_only_reason));
     }
     mballoc::text(&mut text, snapshot);
     blocked(&mut text, snapshot);

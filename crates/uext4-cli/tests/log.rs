@@ -69,7 +69,13 @@ fn damage_is_told_as_it_is_met() {
     let scratch = Scratch::new();
     let Some(image) = damaged(&scratch) else { skip!("no debugfs") };
     let dir = scratch.path("mnt");
-    let read = || assert!(fs::read_dir(dir.join("d")).and_then(|mut d| d.next().unwrap()).is_err());
+    let read = || {
+        assert!(fs::read_dir(dir.join("d")).and_then(|mut d| d.next().unwrap()).is_err());
+        // Who looks is told why, too.
+        let told = String::from_utf8(run_ok(["stats".as_ref(), dir.as_os_str()])).unwrap();
+        let line = told.lines().find(|line| line.starts_with("read-only: ")).expect("a line");
+        assert!(line.contains("damage was found"), "{line}");
+    };
     let options = "fakeroot,errors=remount-ro,log=error";
     let said = said_in_the_foreground(&image, &dir, options, read);
     let start = format!("uext4: mount: {}: ", image.display());

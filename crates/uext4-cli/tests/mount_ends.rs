@@ -29,6 +29,11 @@ fn one_mount_an_image_and_busy_mounts() {
     fs::create_dir(&other).unwrap();
     run_fails(["mount".into(), image.clone().into_os_string(), other.into()], "in use");
     run_fails(["rm".into(), at(&image, "/x")], "in use");
+    // Nor is one mount hidden under another.
+    let second = scratch.image("second", 16, &[]).unwrap();
+    let first = format!("{} is mounted there; uext4 umount {}", image.display(), dir.display());
+    run_fails(["mount".into(), second.into_os_string(), dir.clone().into()], &first);
+    run_fails(["mount".into(), image.clone().into_os_string(), dir.clone().into()], "in use");
     let open = File::create(mount.path("open")).unwrap();
     run_fails([OsString::from("umount"), dir.clone().into()], "busy");
     drop(open);

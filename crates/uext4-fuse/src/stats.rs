@@ -33,6 +33,9 @@ pub struct Snapshot {
     pub counters: Named<u64>,
     /// Numbers as they are now, and the highest they have been.
     pub levels: Named<u64>,
+    /// Why the volume refuses changes that it was not opened to refuse; empty: it does not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub read_only_reason: String,
     /// Requests of the kernel, by kind; all kinds, also those of which there were none.
     #[serde(default)]
     pub requests: Named<u64>,
@@ -209,6 +212,7 @@ impl From<&VolumeStats> for Snapshot {
                 credits: log.credits,
                 credits_max: log.credits_max,
             },
+            read_only_reason: String::new(),
             requests: Named::default(),
             transport: String::new(),
             histograms: Named(stats.histograms.iter().map(histogram).collect()),
@@ -346,6 +350,7 @@ pub(crate) fn encode(
 ) -> Answer<Vec<u8>> {
     let mut snapshot = Snapshot::from(&volume.stats());
     snapshot.levels.0.push(("fuse_nodes".to_owned(), nodes));
+    snapshot.read_only_reason = volume.read_only_reason().unwrap_or_default();
     if let Some(session) = session {
         snapshot.levels.0.push(("fuse_threads".to_owned(), session.threads() as u64));
         let count = |opcode: &Opcode| (opcode.name(), session.counts().of(*opcode));

@@ -45,7 +45,8 @@ pub enum FormatError {
     },
     /// The device ends before the file system does.
     #[error(
-        "file system has {blocks} blocks of {block_size} bytes, device has {device_bytes} bytes"
+        "truncated: the file system has {blocks} blocks of {block_size} bytes, the device only \
+         {device_bytes} bytes"
     )]
     DeviceTooSmall {
         /// Blocks that the superblock claims.

@@ -44,6 +44,7 @@ use crate::keeper::{Ender, Keeper};
 use crate::log;
 use crate::manager::Manager;
 use crate::mount_options;
+use crate::mounted;
 use crate::spec::Image;
 
 /// Mount an image on a directory
@@ -92,7 +93,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         return Ok(());
     }
     if given::number(&args.dir).is_none() {
-        check_place(&args.dir).at("mount", args.dir.display())?;
+        let free = check_place(&args.dir).and_then(|()| check_free(&args.dir));
+        free.at("mount", args.dir.display())?;
     }
     if args.foreground || args.detached { serve(&args, options) } else { start_daemon(&args) }
 }
@@ -206,12 +208,22 @@ fn check_place(dir: &Path) -> std::result::Result<(), Why> {
     let asked = dir.metadata().and_then(|_| uext4_fuse::ask(dir, READ_ONLY_XATTR));
     match asked {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            let (why, dir) = (Why::from(error), dir.display());
-            Err(Why::new(format!(
-                "{why}: its daemon is gone; uext4 umount {dir}, then mount again"
-            )))
+            Err(mounted::why(error, dir))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses a directory with a mount of ours, which would be out of reach under another one.
+fn check_free(dir: &Path) -> std::result::Result<(), Why> {
+    let mount = dir.canonicalize().and_then(|dir| mountinfo::find(&dir));
+    match mount.ok().flatten().filter(MountPoint::is_ours) {
+        None => Ok(()),
+        Some(mount) => {
+            let (source, dir) = (mount.source.display(), dir.display());
+            let why = format!("in use: {source} is mounted there; uext4 umount {dir} first");
+            Err(Why::new(why))
+        }
     }
 }
 

@@ -111,7 +111,7 @@ fn read(dir: &Path) -> Result<Snapshot> {
         let why = match Errno::from_io_error(&error) {
             Some(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL) => Why::new(mounted::NOT_OURS),
             Some(Errno::ACCESS | Errno::PERM) => Why::new("only root and who mounted it may look"),
-            _ => Why::from(error),
+            _ => mounted::why(error, dir),
         };
         why.at("stats", dir.display())
     })?;
@@ -124,6 +124,11 @@ fn read(dir: &Path) -> Result<Snapshot> {
 /// One figure of the mount that `dir` is on, as it is now; `None` where it does not tell.
 pub(crate) fn level(dir: &Path, name: &str) -> Option<u64> {
     read(dir).ok()?.levels.get(name).copied()
+}
+
+/// Why the mount that `dir` is on refuses changes, if it does and tells.
+pub(crate) fn read_only_reason(dir: &Path) -> Option<String> {
+    read(dir).ok().map(|snapshot| snapshot.read_only_reason).filter(|why| !why.is_empty())
 }
 
 fn show(snapshot: &Snapshot, json: bool) -> Result<()> {

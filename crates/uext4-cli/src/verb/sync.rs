@@ -21,7 +21,8 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let place = args.dir.display();
-    let meta = args.dir.metadata().at("sync", &place)?;
+    let meta = args.dir.metadata().map_err(|error| mounted::why(error, &args.dir));
+    let meta = meta.at("sync", &place)?;
     if !meta.is_dir() {
         return Err(Why::new("Not a directory").at("sync", place));
     }

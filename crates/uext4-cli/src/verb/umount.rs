@@ -132,7 +132,10 @@ fn unmount(
     let is_unsynced = handed_over.as_ref().ok().and_then(|_| stats::level(&dir, "unsynced"));
     // What could not be written is told to us here, and to nobody when the daemon closes.
     let synced = handed_over.and_then(|dir| dir.sync_all());
-    let synced = synced.map_err(|error| NotSynced { error, is_unsynced });
+    let synced = synced.map_err(|error| {
+        let reason = stats::read_only_reason(&dir);
+        NotSynced { error, reason, is_unsynced }
+    });
     match attach::detach(&dir, Detach::WhenIdle) {
         Err(error) if args.read_only && error.raw_os_error() == Some(libc::EBUSY) => {
             attach::remount(&dir, &read_only(&mount))?;
@@ -231,13 +234,18 @@ fn has_ended(process: &OwnedFd) -> std::result::Result<bool, Errno> {
 /// A volume that could not be made durable.
 struct NotSynced {
     error: io::Error,
+    /// Why the volume was read-only, if it was.
+    reason: Option<String>,
     /// Whether anything waited to be, if the mount told: 1 or 0.
     is_unsynced: Option<u64>,
 }
 
 impl NotSynced {
     fn what_is_lost(self) -> String {
-        let error = Why::from(self.error);
+        let mut error = Why::from(self.error).to_string();
+        if let Some(reason) = self.reason {
+            error = format!("{error}; read-only: {reason}");
+        }
         match self.is_unsynced {
             Some(0) => format!("nothing waited to be written, so nothing is lost ({error})"),
             _ => format!("what was not synced is lost ({error})"),

@@ -96,6 +96,21 @@ fn an_attribute_anywhere_is_seen() {
     }
 }
 
+/// Fault model: a bitmap that is wrong about an inode that can be reached, and has attributes.
+#[test]
+fn a_file_system_with_errors_is_not_taken_at_its_word() {
+    let scratch = Scratch::new();
+    let (image, dir) = ready!(&scratch, 16);
+    if !common::has("debugfs") {
+        skip!("no debugfs");
+    }
+    fill(&image, &dir);
+    shell("debugfs -w -R 'ssv state 2' image 2>&1", scratch.dir.path());
+    let mount = Mounted::new(&image, &dir, "ro");
+    assert_eq!(ask_of_all(&dir), vec![Errno::NODATA; FILES as usize]);
+    mount.end();
+}
+
 /// A mount whose daemon is gone is told from others, also where no question for an attribute
 /// would reach it.
 #[test]

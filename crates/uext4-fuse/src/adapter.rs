@@ -87,7 +87,9 @@ impl Handler for Server {
                 .then(|| convert::timestamp(change.ctime, change.ctimensec)),
             kills_set_id: kills,
         };
-        self.for_caller(caller, || Ok(self.attributes(self.ops.setattr(caller, node, &change)?)))
+        self.for_credentials(caller, || {
+            Ok(self.attributes(self.ops.setattr(caller, node, &change)?))
+        })
     }
 
     fn readlink(&self, _caller: Caller, node: u64) -> Answer<Vec<u8>> {
@@ -197,7 +199,7 @@ impl Handler for Server {
             true => Privs::All,
             false => Privs::Capabilities,
         };
-        self.for_caller(caller, || {
+        self.for_credentials(caller, || {
             let work = || self.ops.write(write.fh, write.offset, data, way);
             Ok(match is_cached {
                 true => work(),
@@ -349,7 +351,7 @@ impl Handler for Server {
         // The kernel leaves the bits to us and does not say whose call it is.
         let privs = ops::privs_of(caller.uid);
         let FallocateIn { fh, offset, length, mode, .. } = *range;
-        self.for_caller(caller, || {
+        self.for_credentials(caller, || {
             let work = || self.ops.fallocate(fh, offset, length, mode);
             Ok(self.ops.changing(node, caller, privs, work)?)
         })
@@ -435,6 +437,11 @@ impl Server {
     /// Does the work of a request that may need blocks: those reserved for root are not for
     /// everybody.
     fn for_caller<T>(&self, caller: Caller, work: impl FnOnce() -> T) -> T {
+        self.for_credentials(self.credentials(caller), work)
+    }
+
+    /// As [`Server::for_caller`], for [`Server::credentials`].
+    fn for_credentials<T>(&self, caller: Caller, work: impl FnOnce() -> T) -> T {
         if self.may_use_reserve(caller) { work() } else { uext4::as_user(work) }
     }
 

@@ -9,7 +9,7 @@
 use uext4::{InodeRef, Volume};
 use uext4_device::{FITRIM, QUESTION, TrimRange};
 use uext4_fuse_server::{Caller, Errno};
-use uext4_ondisk::{InodeFlags, RoCompat};
+use uext4_ondisk::InodeFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::failure::{Answer, Failure};
@@ -18,10 +18,8 @@ use crate::server::Server;
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
 const GETVERSION: u32 = 0x8008_7601;
-const SETVERSION: u32 = 0x4008_7602;
-/// `EXT4_IOC_GETVERSION` and `EXT4_IOC_SETVERSION`, ext4's own numbers for the same.
+/// `EXT4_IOC_GETVERSION`, ext4's own number for the same.
 const EXT4_GETVERSION: u32 = 0x8008_6603;
-const EXT4_SETVERSION: u32 = 0x4008_6604;
 const FSGETXATTR: u32 = 0x801c_581f;
 const FSSETXATTR: u32 = 0x401c_5820;
 const GETFSLABEL: u32 = 0x8100_9431;
@@ -80,7 +78,6 @@ impl Server {
                 self.settle(node, InodeFlags::from_bits_retain(flags).intersects(CLOSED));
                 self.changed(node, volume.set_flags(&inode, flags))
             }
-            SETVERSION | EXT4_SETVERSION => self.set_version(caller, node, &inode, word(data)?),
             GETVERSION | EXT4_GETVERSION => Ok(inode.generation().as_bytes().to_vec()),
             FSGETXATTR => Ok(extended(volume, &inode).as_bytes().to_vec()),
             FSSETXATTR => {
@@ -111,32 +108,6 @@ impl Server {
             QUESTION => self.answers.part(caller.uid, data, |question| self.tell(question, caller)),
             _ => Err(Errno::NOTTY.into()),
         }
-    }
-
-    /// Gives a file another generation, for its owner and root. With checksums of metadata ext4
-    /// has no such request.
-    fn set_version(
-        &self,
-        caller: Caller,
-        node: u64,
-        inode: &InodeRef,
-        generation: u32,
-    ) -> Answer<Vec<u8>> {
-        let volume = &self.ops.volume;
-        if caller.uid != 0 && caller.uid != volume.attr(inode).uid {
-            return Err(Errno::PERM.into());
-        }
-        if volume.layout().features.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            return Err(Errno::NOTTY.into());
-        }
-        // First, since a look-up in between would tell the kernel of another file.
-        let before = inode.generation();
-        self.ops.nodes.change_generation(node, generation);
-        let done = volume.set_generation(inode, generation);
-        if done.is_err() {
-            self.ops.nodes.change_generation(node, before);
-        }
-        self.changed(node, done)
     }
 
     /// Before a file is closed to changes: what the kernel holds of it would be refused later.

@@ -51,9 +51,9 @@ pub use uext4_fuse_server::{IoUring, Transport};
 
 /// Extended attribute of a mount's root that names the serving process: its id in decimal.
 ///
-/// It is answered by the adapter, is in no listing and does not exist in the image. [`ask`] asks for
-/// it, by another way where the kernel does not pass it on. `uext4 umount`
-/// waits on that process, so that it can tell when the image is closed.
+/// It is answered by the adapter, is in no listing and does not exist in the image. [`ask`] asks
+/// for it, by another way where the kernel does not pass it on. `uext4 umount` waits on that
+/// process, so that it can tell when the image is closed.
 pub const PID_XATTR: &str = "uext4.pid";
 
 /// Likewise: `1` when the volume is open read-only, whatever the mount table says, else `0`.

@@ -51,9 +51,6 @@ impl Hasher for InoHasher {
 
 struct Node {
     generation: u32,
-    /// The generation that the kernel was told with the node. Another one would be another file to
-    /// it, also where the generation of this one has been set meanwhile.
-    told: u32,
     /// Open files that can make pages dirty in the kernel.
     writers: u32,
     lookups: u64,
@@ -101,43 +98,26 @@ impl NodeTable {
         }
     }
 
-    /// Counts one look-up of `inode` and returns the generation by which the kernel knows it.
-    pub(crate) fn remember(&self, inode: &InodeRef) -> u32 {
-        let (node, generation) = (node_of(inode.ino()), inode.generation());
+    /// Counts one look-up of `inode` and returns its node id.
+    pub(crate) fn remember(&self, inode: &InodeRef) -> u64 {
+        let node = node_of(inode.ino());
         if node == ROOT_NODE {
-            return generation;
+            return node;
         }
-        let unknown =
-            || Node { generation, told: generation, writers: 0, lookups: 0, unlinked: None };
-        let (told, other) = {
+        let generation = inode.generation();
+        let unknown = || Node { generation, writers: 0, lookups: 0, unlinked: None };
+        let other = {
             let mut shard = self.shard(node).lock();
             let known = shard.entry(node).or_insert_with(unknown);
             known.lookups += 1;
-            let is_other = known.generation != generation;
-            if is_other {
-                (known.generation, known.told) = (generation, generation);
-            }
-            (known.told, if is_other { known.unlinked.take() } else { None })
+            let is_other = std::mem::replace(&mut known.generation, generation) != generation;
+            if is_other { known.unlinked.take() } else { None }
         };
         drop(other);
         if inode.attributes().links == 0 {
             self.keep_unlinked(inode.clone());
         }
-        told
-    }
-
-    /// The generation of `inode` by which the kernel knows it, or will.
-    pub(crate) fn told_generation(&self, inode: &InodeRef) -> u32 {
-        let (node, generation) = (node_of(inode.ino()), inode.generation());
-        let told = self.shard(node).lock().get(&node).map(|known| (known.generation, known.told));
-        told.filter(|(known, _)| *known == generation).map_or(generation, |(_, told)| told)
-    }
-
-    /// The inode of `node` gets another generation and stays the same file to the kernel.
-    pub(crate) fn change_generation(&self, node: u64, generation: u32) {
-        if let Some(known) = self.shard(node).lock().get_mut(&node) {
-            known.generation = generation;
-        }
+        node
     }
 
     /// Holds `inode` until the kernel forgets it, if it has lost its last link.

@@ -49,7 +49,10 @@ pub(crate) fn is_of(caller: Caller, group: u32) -> bool {
 /// The user and the group that a process accesses files as; `None` for one that cannot be seen.
 fn accesses_as(pid: u32) -> Option<(u32, u32)> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    access_ids(&String::from_utf8_lossy(&status))
+    let status = String::from_utf8_lossy(&status);
+    // A thread of the kernel that serves NFS has its client's rights, and shows its own.
+    let is_of_kernel = status.lines().any(|line| line == "Kthread:\t1");
+    access_ids(&status).filter(|_| !is_of_kernel)
 }
 
 /// The last of the four numbers in the lines of users and groups of a process's `status`.
@@ -99,14 +102,14 @@ pub(crate) enum WriteWay {
 pub(crate) struct Found {
     /// Attributes, the node id among them.
     pub(crate) attr: abi::Attr,
-    /// Generation of the inode number, as the kernel was told first.
+    /// Generation of the inode number.
     pub(crate) generation: u64,
 }
 
 impl Found {
-    fn new(volume: &Volume, inode: &InodeRef, generation: u32) -> Self {
+    pub(crate) fn new(volume: &Volume, inode: &InodeRef) -> Self {
         let attr = convert::attr_of_entry(&volume.attr(inode));
-        Self { attr, generation: generation.into() }
+        Self { attr, generation: inode.generation().into() }
     }
 }
 
@@ -161,13 +164,8 @@ impl Ops {
 
     /// Counts a look-up of `inode` and describes it.
     pub(crate) fn found(&self, inode: &InodeRef) -> Found {
-        let generation = self.nodes.remember(inode);
-        Found::new(&self.volume, inode, generation)
-    }
-
-    /// Describes `inode`, of which no look-up is counted yet.
-    pub(crate) fn described(&self, inode: &InodeRef) -> Found {
-        Found::new(&self.volume, inode, self.nodes.told_generation(inode))
+        self.nodes.remember(inode);
+        Found::new(&self.volume, inode)
     }
 
     pub(crate) fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Found> {

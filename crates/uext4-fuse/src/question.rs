@@ -1,17 +1,17 @@
-//! What a mount tells of itself beside its files: attributes that are not in the image, and the same
-//! by ioctl(2).
+//! What a mount tells of itself beside its files: attributes that are not in the image, and the
+//! same by ioctl(2).
 //!
 //! What: an attribute is asked for without opening anything. The ioctl serves where the kernel
 //! passes questions for attributes on no more, because the image has none
-//! ([`uext4::Volume::has_no_attributes`]). An answer that is longer than the ioctl's structure comes
-//! in parts: the first part names it, and the others are taken from what was answered then.
+//! ([`uext4::Volume::has_no_attributes`]). An answer that is longer than the ioctl's structure
+//! comes in parts: the first part names it, and the others are taken from what was answered then.
 //!
 //! Locking: one mutex, held to copy an answer in or out.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -108,7 +108,9 @@ impl Answers {
             0 => {
                 let question = Question::ALL.get(page.question as usize).ok_or(Errno::INVAL)?.0;
                 let bytes: Arc<[u8]> = answer(question)?.into();
-                page.token = self.keep(uid, &bytes);
+                if bytes.len() > PART_BYTES {
+                    page.token = self.keep(uid, &bytes);
+                }
                 bytes
             }
             _ => self.get(uid, page.token).ok_or(Errno::STALE)?,
@@ -140,7 +142,9 @@ pub fn ask(dir: &Path, name: &str) -> io::Result<Vec<u8>> {
 
 fn ask_by_ioctl(dir: &Path, name: &str) -> io::Result<Vec<u8>> {
     let place = Question::ALL.iter().position(|(_, own)| *own == name).ok_or(Errno::INVAL)?;
-    let dir = File::open(dir)?;
+    // Nothing else is opened: that may wait, or do something.
+    let only = libc::O_DIRECTORY | libc::O_NONBLOCK;
+    let dir = OpenOptions::new().read(true).custom_flags(only).open(dir)?;
     let mount = mountinfo::of_device(dir.metadata()?.dev())?;
     if !mount.is_some_and(|mount| mount.is_ours()) {
         return Err(Errno::OPNOTSUPP.into());

@@ -66,7 +66,10 @@ impl Server {
             uid.unwrap_or_else(|| superblock.s_def_resuid.get().into()),
             gid.unwrap_or_else(|| superblock.s_def_resgid.get().into()),
         );
-        let has_no_attributes = volume.has_no_attributes(LOOK_FOR_ATTRIBUTES);
+        // Access control lists are also what has the kernel check permissions on a connection that
+        // another program has mounted without saying so.
+        let has_no_attributes =
+            options.connection.is_none() && volume.has_no_attributes(LOOK_FOR_ATTRIBUTES);
         let enforces_lists = options.enforces_lists(rustix::process::getuid().is_root());
         Self {
             has_no_attributes,
@@ -113,11 +116,10 @@ impl Server {
         self.ops.volume.set_dirty_expire(Duration::from_millis(age));
     }
 
-    /// Whether a caller may use the blocks that are reserved for root. The group 0 that most images
-    /// name means nobody, as in ext4.
+    /// Whether a caller with these [`Server::credentials`] may use the blocks that are reserved for
+    /// root. The group 0 that most images name means nobody, as in ext4.
     pub(crate) fn may_use_reserve(&self, caller: Caller) -> bool {
         self.reserve.is_none_or(|(user, group)| {
-            let caller = self.credentials(caller);
             caller.uid == 0 || caller.uid == user || (group != 0 && ops::is_of(caller, group))
         })
     }
@@ -182,7 +184,7 @@ impl Server {
         }
         match self.ops.volume.inode(entry.ino) {
             Ok(inode) => {
-                let found = self.ops.described(&inode);
+                let found = Found::new(&self.ops.volume, &inode);
                 let is_added = list.add_plus(&self.entry(found), dirent, &entry.name);
                 if is_added {
                     self.ops.nodes.remember(&inode);

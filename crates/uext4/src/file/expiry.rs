@@ -4,7 +4,7 @@ use crate::sync::state::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest time between two looks for old data.
-const PERIOD_MAX: Duration = Duration::from_secs(5);
+pub(crate) const PERIOD_MAX: Duration = Duration::from_secs(5);
 /// Shortest one that a change of the age brings: each look is a pass over all dirty inodes.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 

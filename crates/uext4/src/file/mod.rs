@@ -48,6 +48,7 @@ pub use delete::Unlinked;
 pub use direct::{
     DIRECT_ALIGNMENT, DirectDone, DirectFile, DirectOp, DirectOptions, DirectQueue, DirectRequest,
 };
+pub(crate) use expiry::PERIOD_MAX;
 pub use orphan::{FoundOrphans, Orphans};
 pub use seek::Seek;
 

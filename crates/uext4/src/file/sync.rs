@@ -148,17 +148,22 @@ impl Syncs {
     }
 
     /// Writes back inodes that have been dirty for longer than they may be, brings lazy
-    /// timestamps into a transaction, and deletes inodes that were unlinked while this held a
-    /// reference to them.
-    pub(crate) fn write_back_expired(&self) {
+    /// timestamps into a transaction (`with_times`), and deletes inodes that were unlinked while
+    /// this held a reference to them.
+    pub(crate) fn write_back_expired(&self, with_times: bool) {
         let now = self.context.clock_ms();
         let drain = self.context.table.budget().dirty_inodes().drain();
         let written = self.write_back_drained(&drain, |inode| {
-            let (dirty, since) = {
-                let pages = inode.pages();
-                (pages.map.dirty() > 0, pages.dirty_since_ms)
-            };
-            !dirty || now.saturating_sub(since) >= self.expiry.age_ms()
+            let mut pages = inode.pages();
+            if pages.map.dirty() == 0 {
+                return with_times;
+            }
+            let is_old = now.saturating_sub(pages.dirty_since_ms) >= self.expiry.age_ms();
+            if is_old {
+                // What gets dirty during the pass is not older than that.
+                pages.dirty_since_ms = now;
+            }
+            is_old
         });
         drop(drain);
         // Failures are recorded: of writeback with the inode, of a handle with the journal.

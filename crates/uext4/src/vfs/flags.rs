@@ -1,4 +1,4 @@
-//! Inode flags as callers see and set them, chattr(1), and the generation.
+//! Inode flags as callers see and set them: chattr(1).
 //!
 //! Invariants: a writer that is not done when an inode becomes immutable or append-only has begun
 //! before. It checks the flags before it changes anything; direct overwrites, which check them in
@@ -7,7 +7,7 @@
 use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
-use uext4_ondisk::{FileBlock, FileKind, InodeFlags, RoCompat};
+use uext4_ondisk::{FileBlock, FileKind, InodeFlags};
 
 /// The flags that a caller may change.
 const SETTABLE: InodeFlags = InodeFlags::SECRM
@@ -43,28 +43,6 @@ impl Vfs {
             _ => InodeFlags::empty(),
         };
         (visible - hidden).bits()
-    }
-
-    /// Sets the generation of an inode, as `FS_IOC_SETVERSION`, and its change time. The right to
-    /// is up to the caller.
-    ///
-    /// # Errors
-    /// `Unsupported` with checksums of metadata, since those of the inode's blocks begin with the
-    /// generation; `ReadOnly`; a device failure.
-    pub fn set_generation(&self, inode: &InodeRef, generation: u32) -> Result<()> {
-        self.files.context.check_writable()?;
-        let space = &self.files.context.space;
-        if space.layout().features.ro_compat.contains(RoCompat::METADATA_CSUM) {
-            return Err(Error::new(ErrorKind::Unsupported, "a generation that checksums have"));
-        }
-        let _exclusive = inode.lock().write();
-        let _pin = inode.table_block()?;
-        space.journal().run(1, |handle| {
-            inode.update(handle, |attributes| {
-                attributes.generation = generation;
-                attributes.touch();
-            })
-        })
     }
 
     /// Sets the flags of an inode, as `FS_IOC_SETFLAGS` has them, and its change time. The right to

@@ -8,6 +8,7 @@ use super::Volume;
 use crate::sync::time::Instant;
 use std::time::Duration;
 use uext4_ondisk::inode::xattr_offset;
+use uext4_ondisk::superblock::STATE_ERROR;
 use uext4_ondisk::xattr::area_entries;
 use uext4_ondisk::{GroupNo, RawInode};
 
@@ -18,6 +19,7 @@ impl Volume {
     pub fn has_no_attributes(&self, within: Duration) -> bool {
         let start = Instant::now();
         self.read_only()
+            && !self.may_have_wrong_bitmaps()
             && (0..self.layout().group_count).map(GroupNo).all(|group| {
                 start.elapsed() < within
                     && self
@@ -25,6 +27,15 @@ impl Volume {
                         .visit_inode_slots(group, &mut |slot| !may_have_attributes(slot))
                         .unwrap_or(false)
             })
+    }
+}
+
+impl Volume {
+    /// Whether an inode that can be reached may be called free by its group: of a file system that
+    /// has errors, or whose log was left alone.
+    fn may_have_wrong_bitmaps(&self) -> bool {
+        let state = self.superblock().s_state.get();
+        self.options().no_recovery || state & STATE_ERROR != 0
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::cache::Throttle;
 use crate::error::{Error, Result};
-use crate::file::Files;
+use crate::file::{Files, PERIOD_MAX};
 use crate::sync::thread::JoinHandle;
 use crate::sync::time::Instant;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ fn run(files: &Files) {
     let _release = ReleaseWriters(throttle);
     let later = || Instant::now() + files.syncs.expiry.period();
     let mut next_period = later();
+    let mut last_long = Instant::now();
     loop {
         let left = next_period.saturating_duration_since(Instant::now());
         if !throttle.wait_for_work(left) {
@@ -54,8 +55,13 @@ fn run(files: &Files) {
             continue;
         }
         if Instant::now() >= next_period {
-            files.syncs.write_back_expired();
-            files.context.table.budget().spare.release_unused();
+            // What does not get more urgent with a shorter period.
+            let is_long = last_long.elapsed() + files.syncs.expiry.period() / 2 >= PERIOD_MAX;
+            files.syncs.write_back_expired(is_long);
+            if is_long {
+                files.context.table.budget().spare.release_unused();
+                last_long = Instant::now();
+            }
             next_period = later();
         }
         files.syncs.write_back_background();

@@ -82,14 +82,6 @@ impl Volume {
         self.change(|vfs| vfs.set_flags(inode, flags))
     }
 
-    /// See [`Vfs::set_generation`].
-    ///
-    /// # Errors
-    /// Those of [`Vfs::set_generation`].
-    pub fn set_generation(&self, inode: &InodeRef, generation: u32) -> Result<()> {
-        self.change(|vfs| vfs.set_generation(inode, generation))
-    }
-
     /// The project of an inode; 0 on a file system without the feature `project`.
     #[must_use]
     pub fn project_id(&self, inode: &InodeRef) -> u32 {

@@ -55,9 +55,10 @@ pub(crate) fn provide_emulator() -> Found {
     provide_from(EMULATOR, true)
 }
 
-/// Has apt-get(8) read what there is, as root; whether it did.
+/// Has apt-get(8) read what there is, as root and without a word; whether it did.
 pub(crate) fn update() -> bool {
-    machine::is_root() && apt_get(&["update"])
+    let silent = || Command::new("apt-get").args(["-q", "update"]).stdin(Stdio::null()).output();
+    machine::is_root() && silent().is_ok_and(|output| output.status.success())
 }
 
 fn provide_from(packages: &[(&'static str, &str, &str)], install: bool) -> Found {

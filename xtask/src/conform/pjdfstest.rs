@@ -152,6 +152,9 @@ fn compare(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
     for (case, verdict) in ours {
         let reason = REASONS.iter().find(|(name, _)| name == case);
         let kernel_passes = theirs.get(case) == Some(&Verdict::Passed);
+        if let Some(Verdict::Failed(why)) = theirs.get(case) {
+            println!("{case}: fails on the kernel's ext4: {why}");
+        }
         match (verdict, reason) {
             (Verdict::Passed, Some(_)) => faults.push(format!("{case}: passes, but has a reason")),
             (Verdict::Passed, None) => {}

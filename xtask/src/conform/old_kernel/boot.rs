@@ -59,7 +59,7 @@ pub(super) fn run(
     kvm: bool,
     limit: Duration,
 ) -> Result<(), String> {
-    let script = write_script(kernel, operations)?;
+    let script = write_script(operations)?;
     let memory = write_root(kernel, &script).map_err(Trouble::into_error)?;
     let mut guest = Guest(start(kernel, &memory, kvm)?);
     let console = guest.0.stdout.take().ok_or("no console")?;
@@ -88,7 +88,9 @@ fn start(kernel: &Kernel, memory: &Path, kvm: bool) -> Result<Child, String> {
     } else {
         &["-accel", "tcg,thread=multi", "-cpu", "max"]
     };
-    Command::new("qemu-system-x86_64")
+    // The machine ends with this program, whatever ends that.
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
         .args(processors)
         .args(["-smp", "2", "-m", MEMORY_MIB, "-nodefaults", "-display", "none", "-no-reboot"])
         .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"])
@@ -103,28 +105,27 @@ fn start(kernel: &Kernel, memory: &Path, kvm: bool) -> Result<Child, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("qemu-system-x86_64: {error}"))
+        .map_err(|error| format!("setpriv: {error}"))
 }
 
 /// The program that the guest runs on its files, which are ours.
-fn write_script(kernel: &Kernel, operations: u64) -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+fn write_script(operations: u64) -> Result<PathBuf, String> {
     let text = format!(
         "{SCRIPT}export CARGO_TARGET_DIR='{}'\ncd '{}'\n\
          '{}' old-kernel --inside --ops {operations}\n\
          echo \"{VERDICT}$?\"; sleep 1\necho o > /proc/sysrq-trigger; sleep 60\n",
         workspace::target().display(),
         workspace::root().display(),
-        own.display()
+        super::program().display()
     );
-    let path = kernel.folder.join("guest.sh");
+    let path = super::folder().join("guest.sh");
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(path)
 }
 
 /// What the kernel unpacks into memory at its start: busybox, the modules, the first program.
 fn write_root(kernel: &Kernel, script: &Path) -> Result<PathBuf, Trouble> {
-    let root = kernel.folder.join("memory");
+    let root = super::folder().join("memory");
     let _ = fs::remove_dir_all(&root);
     let made = |error: std::io::Error| package::fault(&root, &error);
     for name in ["bin", "dev", "proc", "sys"] {
@@ -148,7 +149,7 @@ fn write_root(kernel: &Kernel, script: &Path) -> Result<PathBuf, Trouble> {
         fs::create_dir_all(copy.parent().unwrap_or(&to)).map_err(made)?;
         fs::copy(from.join(file), copy).map_err(made)?;
     }
-    let archive = kernel.folder.join("memory.cpio");
+    let archive = super::folder().join("memory.cpio");
     let pack = "find . | ./bin/busybox cpio -o -H newc > \"$0\"";
     package::run(Command::new("sh").args(["-c", pack]).arg(&archive).current_dir(&root))?;
     Ok(archive)

@@ -12,7 +12,7 @@ const ALARMS: &[&str] = &["WARNING:", "BUG:", "Oops", "possible deadlock", "bloc
 
 /// Runs all suites; the error names the failed ones.
 pub(super) fn run(operations: u64) -> Result<(), String> {
-    let command = conform::debug_command();
+    let command = super::command();
     let mut steps = Steps::default();
     steps.run("system calls, NFS", || suite(scripts::run(&command)));
     steps.run("fsx on a mount", || suite(conform::fsx::on_mount(&command, operations, 1)));

@@ -17,6 +17,8 @@ mod guest;
 mod package;
 mod scripts;
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -67,6 +69,26 @@ fn outside(options: &Options) -> Result<(), Trouble> {
     if !built.is_ok_and(|status| status.success()) || !debug_command().exists() {
         return Err(Trouble::fault("uext4-cli does not build"));
     }
+    // Copies, which the guest has open while others build.
+    let own = std::env::current_exe().map_err(|error| Trouble::fault(error.to_string()))?;
+    for (from, to) in [(debug_command(), command()), (own, program())] {
+        fs::copy(&from, &to).map_err(|error| package::fault(&from, &error))?;
+    }
     let limit = Duration::from_secs(options.minutes * 60);
     boot::run(&kernel, options.ops, options.kvm, limit).map_err(Trouble::Fault)
+}
+
+/// Where all of this lies.
+fn folder() -> PathBuf {
+    workspace::target().join("old-kernel")
+}
+
+/// uext4 in the guest.
+fn command() -> PathBuf {
+    folder().join("uext4")
+}
+
+/// This program in the guest.
+fn program() -> PathBuf {
+    folder().join("xtask")
 }

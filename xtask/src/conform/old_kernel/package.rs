@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Trouble;
+use crate::machine;
 use crate::packages::{self, Found};
-use crate::{machine, workspace};
 
 /// Depends on the newest kernel of its series. The one for clouds has no 9p.
 const NEWEST: &str = "linux-image-amd64";
@@ -23,8 +23,6 @@ pub(super) struct Kernel {
     /// Holds a folder for each release.
     pub(super) modules: PathBuf,
     pub(super) busybox: PathBuf,
-    /// For what is made of them.
-    pub(super) folder: PathBuf,
 }
 
 /// Looks for QEMU and the packages, and fetches what is missing.
@@ -35,11 +33,11 @@ pub(super) fn provide() -> Result<Kernel, Trouble> {
     if let Found::Missing(names) = packages::provide_emulator() {
         return Err(Trouble::Missing(format!("missing: {names}")));
     }
-    let needed = ["apt-get", "apt-cache", "dpkg-deb", "mke2fs", "e2fsck", "unshare"];
+    let needed = ["apt-get", "apt-cache", "dpkg-deb", "mke2fs", "e2fsck", "unshare", "setpriv"];
     if let Some(name) = needed.into_iter().find(|name| machine::program(name).is_none()) {
         return Err(Trouble::Missing(format!("{name} is not installed")));
     }
-    let folder = workspace::target().join("old-kernel");
+    let folder = super::folder();
     fs::create_dir_all(&folder).map_err(|error| fault(&folder, &error))?;
     let busybox = unpacked(&folder, BUSYBOX)?.join("bin/busybox");
     let package = newest()?;
@@ -52,7 +50,7 @@ pub(super) fn provide() -> Result<Kernel, Trouble> {
         run(Command::new(&busybox).args(["depmod", "-b"]).arg(&files).arg(&release))?;
     }
     if image.exists() && busybox.exists() {
-        Ok(Kernel { release, image, modules, busybox, folder })
+        Ok(Kernel { release, image, modules, busybox })
     } else {
         Err(Trouble::fault(format!("{package}: not the files that were expected")))
     }

@@ -40,6 +40,7 @@ pub(crate) struct Ops {
 /// Whether a caller is of a group. Requests have the first one only; the process table has the
 /// others, and a process that cannot be seen there has none.
 pub(crate) fn is_of(caller: Caller, group: u32) -> bool {
+    // Other files there the kernel may hold back until the process is served; this one it does not.
     // The name of the process, which is in there, may be no UTF-8.
     let others = || fs::read(format!("/proc/{}/status", caller.pid));
     let is_among = |status: Vec<u8>| is_among_groups(&String::from_utf8_lossy(&status), group);

@@ -68,6 +68,7 @@ mod negotiation;
 mod opcode;
 mod placement;
 mod ring_queue;
+mod rings;
 mod session;
 mod whereabouts;
 

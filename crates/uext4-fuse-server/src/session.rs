@@ -16,7 +16,7 @@ use crate::device_queue::DeviceQueue;
 use crate::dispatch::{self, Request};
 use crate::handler::{Answer, Handler};
 use crate::negotiation::{Agreement, negotiate};
-use crate::ring_queue::{Prepared, Rings};
+use crate::rings::{Prepared, Rings};
 
 /// Whether requests are to come by io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,311 @@
+//! The process that serves a mount: the daemon, or the command itself in the foreground.
+//!
+//! What: everything that can fail is done, in this order: the place and the keeper, the image and
+//! its volume, the mount and its session, the signals; then the parent is told, or the service
+//! manager. When the mount is gone, the same is undone: signals, volume, and last words.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use uext4::{MountOptions, Volume};
+use uext4_device::{FileOptions, RoomEvent};
+use uext4_fuse::attach::{Attached, Connection};
+use uext4_fuse::{FuseOptions, Session, Transport, mountinfo};
+
+use super::{Args, Options, READY};
+use crate::closing;
+use crate::confine::{self, Confinement};
+use crate::failure::{At, Failure, Result, Why, say};
+use crate::given;
+use crate::heap::Trimmer;
+use crate::host;
+use crate::image::{self, Access};
+use crate::keeper::{Ender, Keeper};
+use crate::log;
+use crate::manager::Manager;
+use crate::spec::Image;
+
+/// Opens, mounts, serves, closes.
+pub(super) fn serve(args: &Args, options: Options) -> Result<()> {
+    let Options { mut engine, mut fuse, device } = options;
+    // What ps(1) and killall(1) call it: started as /proc/self/exe it would be `exe`.
+    let _ = rustix::thread::set_name(c"uext4");
+    if args.detached {
+        rustix::process::setsid().at("mount", "setsid")?;
+    }
+    raise_descriptors();
+    log::start(fuse.log, args.detached);
+    let spec = Image::parse(&args.image);
+    let manager = Arc::new(match args.foreground {
+        true => Manager::of_environment(),
+        false => Manager::default(),
+    });
+    // Before the mount, so that no signal finds the process unprepared.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).at("mount", "signals")?;
+    let null = File::options().read(true).write(true).open("/dev/null").at("mount", "/dev/null")?;
+    let absolute = spec.path.canonicalize().at("mount", &spec)?;
+    let name = Image { path: absolute, ..spec.clone() }.to_string();
+    if fuse.fs_name == FuseOptions::default().fs_name {
+        fuse.fs_name = name;
+    }
+    // First, since it is not worth waiting for an image that has no place to go.
+    let dir = take_place(&args.dir, &mut fuse)?;
+    let is_other = fuse.connection.is_some();
+    let keeper = (fuse.sandbox && !is_other).then(|| Keeper::start(dir).map(Arc::new)).transpose();
+    let keeper = keeper.at("mount", "the keeper")?;
+    let confinement = fuse.sandbox.then(|| Confinement::new(&spec.path)).transpose();
+    let confinement = confinement.at("mount", "the sandbox")?;
+    let trimmer = within(confinement.as_ref(), Trimmer::start)?.at("mount", "thread uext4-trim")?;
+    let write_protected = !engine.read_only && !is_writable(&spec.path);
+    engine.read_only |= write_protected;
+    let wanted_read_only = engine.read_only;
+    closing::wait("mount", &spec, !wanted_read_only);
+    let volume = open(&spec, engine, device, confinement.as_ref())?;
+    fuse.attached = confinement.map(|files| confined(keeper.clone(), files));
+    if write_protected {
+        // As mount(8) does.
+        say(&format!("mount: {spec}: write-protected, mounted read-only"));
+    }
+    tell_of(&volume, &spec, wanted_read_only);
+    set_hooks(&volume, &spec);
+    let session = match Session::start(volume.clone(), dir, &fuse) {
+        Ok(session) => session,
+        Err(error) => {
+            // It may be mounted, and nobody would answer.
+            let _ = keeper.map(|keeper| keeper.unmount());
+            // Replay may have written; close cleanly whatever the mount said.
+            image::close("mount", &spec, volume)?;
+            return Err(Why::from(io::Error::other(error.to_string())).at("mount", &spec));
+        }
+    };
+    let ender = Arc::new(match keeper {
+        Some(keeper) => Ender::Keeper(keeper),
+        None if is_other => Ender::Other,
+        None => Ender::Own(session.stopper()),
+    });
+    let (watcher, ready) = match Watcher::start(signals, &ender, &volume, &manager) {
+        Ok(watcher) => (Some(watcher), tell_ready(args, &spec, null, &manager)),
+        Err(why) => (None, Err(why)),
+    };
+    match &ready {
+        Ok(()) => tell_mounted(args, &spec, &session),
+        // The command fails, so its mount goes.
+        Err(_) => drop(ender.unmount()),
+    }
+    let served = ready.and(session.join().at("mount", args.dir.display()));
+    // In the foreground it is told in the end.
+    if let (Err(Failure::Line(line)), true) = (&served, args.detached) {
+        tracing::error!("{line}");
+    }
+    manager.stopping();
+    drop(trimmer);
+    drop(watcher);
+    close(&spec, volume, args.detached)?;
+    tracing::info!("mount: {spec}: closed");
+    served
+}
+
+/// The directory to mount on. For a connection that is mounted already it is none.
+fn take_place<'a>(dir: &'a Path, fuse: &mut FuseOptions) -> Result<&'a Path> {
+    if let Some(number) = given::number(dir) {
+        let connection = given::connection(number).at("mount", dir.display())?;
+        fuse.connection = Some(Connection::new(connection));
+        return Ok(Path::new(given::NO_DIR));
+    }
+    match dir.metadata().at("mount", dir.display())?.is_dir() {
+        true => Ok(dir),
+        false => Err(Why::new("Not a directory").at("mount", dir.display())),
+    }
+}
+
+/// Raises the limit of descriptors as far as this process may: by io_uring each request that sleeps
+/// has one.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // A mount works with fewer.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+fn is_writable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Confines the daemon when the mount is there: what it still needs is open by then.
+fn confined(keeper: Option<Arc<Keeper>>, files: Confinement) -> Attached {
+    Attached::new(move |dir| {
+        // Without, a signal could not unmount; uext4 umount and umount(8) can.
+        if let Some(Err(error)) = keeper.as_ref().map(|keeper| keeper.remember()) {
+            tracing::warn!("mount: {}: the keeper: {error}", dir.display());
+        }
+        let device = mountinfo::find(dir).ok().flatten().map(|mount| mount.device);
+        files.enter_mounted(device);
+        confine::calls();
+    })
+}
+
+fn open(
+    spec: &Image,
+    options: MountOptions,
+    mut device: FileOptions,
+    confinement: Option<&Confinement>,
+) -> Result<Volume> {
+    let access = if options.read_only { Access::Read } else { Access::Write };
+    device.access = access.into();
+    let device = image::device_for_mount("mount", spec, &device, &options)?;
+    if let Some(room) = device.room() {
+        let named = spec.to_string();
+        room.set_hook(move |event| match event {
+            RoomEvent::GaveUp(_) => tracing::error!("mount: {named}: {event}"),
+            _ => tracing::warn!("mount: {named}: {event}"),
+        });
+    }
+    // Its threads get what the thread that starts them has. This one must mount yet.
+    within(confinement, || Volume::open(device, options))?.at("mount", spec)
+}
+
+/// Calls `work`, on a thread that is confined where there is a confinement.
+fn within<T: Send>(
+    confinement: Option<&Confinement>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T> {
+    match confinement {
+        None => Ok(work()),
+        Some(confinement) => confinement.within(work).at("mount", "thread uext4-start"),
+    }
+}
+
+/// Tells what is to be known of a volume that was opened.
+fn tell_of(volume: &Volume, spec: &Image, opened_read_only: bool) {
+    if volume.read_only() && !opened_read_only {
+        let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
+        say(&format!("mount: {spec}: mounted read-only: {reason}"));
+    }
+    for problem in volume.orphan_problems() {
+        say(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
+    }
+    if !volume.read_only() {
+        host::warn_of_shortage("mount", &spec.path);
+    }
+}
+
+/// Has the volume tell of what happens later.
+fn set_hooks(volume: &Volume, spec: &Image) {
+    let named = spec.to_string();
+    volume.set_panic_hook(move |error| {
+        // `errors=panic`: as in a machine that stops, nothing more is written.
+        tracing::error!("mount: {named}: {error}: ended by errors=panic");
+        std::process::abort();
+    });
+    let named = spec.to_string();
+    volume.set_discard_hook(move |why| {
+        // Once: files are as safe without.
+        tracing::warn!("mount: {named}: discard: {why}");
+    });
+    let named = spec.to_string();
+    volume.set_trouble_hook(move |trouble| tracing::error!("mount: {named}: {trouble}"));
+}
+
+/// Tells who waits for the mount that it answers.
+fn tell_ready(args: &Args, spec: &Image, null: File, manager: &Manager) -> Result<()> {
+    if args.detached {
+        return detach(null).at("mount", args.dir.display());
+    }
+    manager.ready(&format!("{spec} is mounted on {}", args.dir.display()));
+    Ok(())
+}
+
+fn tell_mounted(args: &Args, spec: &Image, session: &Session) {
+    let way = match session.transport() {
+        Transport::IoUring => "io_uring".to_owned(),
+        Transport::Device(why) => format!("/dev/fuse ({why})"),
+    };
+    tracing::info!("mount: {spec}: mounted on {}, requests by {way}", args.dir.display());
+}
+
+/// The thread that unmounts when a signal comes; it ends when this is dropped.
+struct Watcher {
+    signals: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    fn start(
+        signals: Signals,
+        ender: &Arc<Ender>,
+        volume: &Volume,
+        manager: &Arc<Manager>,
+    ) -> Result<Self> {
+        let handle = signals.handle();
+        let (ender, volume, manager) = (Arc::clone(ender), volume.clone(), Arc::clone(manager));
+        let watch = move || stop_on_signal(signals, &ender, &volume, &manager);
+        let thread = thread::Builder::new().name("uext4-signals".to_owned()).spawn(watch);
+        let thread = thread.at("mount", "thread uext4-signals")?;
+        Ok(Self { signals: handle, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.signals.close();
+        // It holds nothing of the volume any more.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn stop_on_signal(mut signals: Signals, ender: &Ender, volume: &Volume, manager: &Manager) {
+    let mut asked = false;
+    for _ in signals.forever() {
+        let first = !std::mem::replace(&mut asked, true) && !ender.is_other();
+        manager.stopping();
+        let done = if first { ender.unmount() } else { ender.abort() };
+        match done {
+            Ok(()) => {}
+            Err(error) if first => {
+                tracing::error!("mount: cannot unmount: {}", Why::from(error));
+            }
+            // No control file system to cut the connection by: it ends with the process. The
+            // volume is closed under the workers; what they are asked from now on fails.
+            Err(_) => {
+                let closed = volume.clone().close();
+                std::process::exit(i32::from(closed.is_err()));
+            }
+        }
+    }
+}
+
+/// Tells the parent that the mount answers, and lets go of the terminal and of every directory.
+fn detach(null: File) -> io::Result<()> {
+    env::set_current_dir("/")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    let mut pipe = io::stdout();
+    // A parent that was killed does not end the mount.
+    let _ = pipe.write_all(READY).and_then(|()| pipe.flush());
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
+}
+
+/// Closes the volume; says what is lost where that fails.
+fn close(spec: &Image, volume: Volume, is_daemon: bool) -> Result<()> {
+    let closed = volume.clone();
+    image::close("mount", spec, volume).map_err(|failure| match failure {
+        Failure::Line(line) => {
+            let rest = match closed.has_lost_changes() {
+                true => "what was not synced is lost",
+                false => "nothing is lost: the journal holds the rest",
+            };
+            let line = format!("{line}: {rest}");
+            if is_daemon {
+                tracing::error!("{line}");
+            }
+            Failure::Line(line)
+        }
+        other => other,
+    })
+}

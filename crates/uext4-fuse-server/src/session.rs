@@ -139,7 +139,7 @@ impl<H: Handler> Session<H> {
             panics_on: Default::default(),
         });
         let mut prepared = None;
-        let mut why_not = "the kernel does not offer it".to_owned();
+        let mut why_not = NOT_OFFERED.to_owned();
         let agreement = negotiate(&*core.handler, &core.notifier, |payload| {
             if config.io_uring == IoUring::Off {
                 return false;
@@ -217,6 +217,9 @@ impl<H: Handler> Monitor for Session<H> {
         self.device.threads() + self.rings.as_ref().map_or(0, |rings| rings.threads())
     }
 }
+
+/// A kernel before 6.14, or the parameter of its module.
+const NOT_OFFERED: &str = "the kernel does not offer it (since 6.14, with enable_uring of fuse)";
 
 fn no_rings(why: &str) -> io::Error {
     let without = "mount with -o io_uring=off to go without";

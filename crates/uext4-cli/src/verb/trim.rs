@@ -46,7 +46,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         min_len: args.min.unwrap_or(0),
     };
     let place = Path::new(&args.place);
-    let bytes = match place.is_dir() {
+    let is_dir = match place.metadata() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            return Err(mounted::why(error, place).at("trim", place.display()));
+        }
+        found => found.is_ok_and(|found| found.is_dir()),
+    };
+    let bytes = match is_dir {
         true => trim_mount(place, range).at("trim", place.display())?,
         false => trim_image(&Image::parse(&args.place), range)?,
     };

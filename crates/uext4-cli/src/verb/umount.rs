@@ -124,7 +124,7 @@ fn unmount(
         return Ok(None);
     }
     if !args.detached {
-        return unmount_elsewhere(args, &dir, &mount.source, signal);
+        return unmount_elsewhere(args, &dir, &mount, signal);
     }
     let daemon = daemon_of(&dir);
     // The kernel hands its dirty pages over: what can be lost is all with the daemon then.
@@ -175,7 +175,7 @@ fn read_only(mount: &MountPoint) -> FuseOptions {
 fn unmount_elsewhere(
     args: &Args,
     dir: &Path,
-    source: &OsStr,
+    mount: &MountPoint,
     signal: &AtomicUsize,
 ) -> std::result::Result<Option<Failure>, Why> {
     let child = Command::new("/proc/self/exe")
@@ -190,7 +190,7 @@ fn unmount_elsewhere(
         .process_group(0)
         .spawn()?;
     let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-    let image = Image::parse(source);
+    let image = Image::parse(&mount.source);
     let waiting = format!("waiting until {image} is closed");
     let progress = Progress::wait("umount", waiting.clone());
     let start = Instant::now();
@@ -206,7 +206,12 @@ fn unmount_elsewhere(
         if start.elapsed() >= SILENCE && !std::mem::replace(&mut is_told, true) {
             let is_full = host::room(&image.path).is_some_and(|room| room < FULL);
             let why = if is_full { ": writes wait for room where it is stored" } else { "" };
-            progress.tell(&format!("umount: {}: {waiting}{why}", dir.display()));
+            let (major, minor) = mount.device;
+            let other = mountinfo::of_device(rustix::fs::makedev(major, minor)).ok().flatten();
+            let place = other.filter(|other| other.dir != dir).map_or_else(String::new, |other| {
+                format!(": it is mounted on {}, too", other.dir.display())
+            });
+            progress.tell(&format!("umount: {}: {waiting}{why}{place}", dir.display()));
         }
     }
     drop(progress);

@@ -116,7 +116,11 @@ fn start(
     let log_too = log.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new("stress-ng");
     command.arg("--temp-path").arg(folder).args(["--timeout", &format!("{}s", time.as_secs())]);
-    command.args(["--hdd-bytes", "16m", "--fallocate-bytes", "16m", "--oom-avoid"]);
+    // Some fill the image by default, and then fail on any file system.
+    for size in ["--hdd-bytes", "--fallocate-bytes", "--sync-file-bytes"] {
+        command.args([size, "16m"]);
+    }
+    command.args(["--copy-file-bytes", "128m", "--oom-avoid"]);
     for stressor in stressors {
         command.args([&format!("--{stressor}"), "1"]);
     }

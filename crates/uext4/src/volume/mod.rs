@@ -250,7 +250,8 @@ impl Volume {
     #[must_use]
     pub fn read_only_reason(&self) -> Option<String> {
         let journal = self.space().journal();
-        if self.inner.read_only_reason.is_none() && journal.is_aborted() {
+        let was_asked = self.options().read_only;
+        if self.inner.read_only_reason.is_none() && !was_asked && journal.is_aborted() {
             return Some(journal.aborted_error().to_string());
         }
         self.inner.read_only_reason.clone()

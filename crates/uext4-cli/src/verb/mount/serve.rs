@@ -274,6 +274,7 @@ fn stop_on_signal(mut signals: Signals, ender: &Ender, volume: &Volume, manager:
             // volume is closed under the workers; what they are asked from now on fails.
             Err(_) => {
                 let closed = volume.clone().close();
+                tracing::info!("mount: cut off by a second signal, and closed");
                 std::process::exit(i32::from(closed.is_err()));
             }
         }

@@ -13,11 +13,12 @@
 # differs: read of what is cached EIO => read of what is cached b'kept'
 # differs: open EIO => open ok
 put("synced", b"kept"); fd = os.open("synced", os.O_RDWR); os.fsync(fd)
-put("unsynced", b"lost"); late = os.open("unsynced", os.O_RDWR)
 root = os.open(".", os.O_RDONLY); os.chmod(".", 0o777)
 def shut(how):
     return fcntl.ioctl(root, 0x8004587d, struct.pack("I", how))
 sh("python3 -c 'import fcntl; fcntl.ioctl(open(\"synced\"), 0x8004587d, bytes([2, 0, 0, 0]))' 2>&1 | tail -1", user=1000)
+# Right before, since another program's sync(2) would make it durable.
+put("unsynced", b"lost"); late = os.open("unsynced", os.O_RDWR)
 attempt("shut down", lambda: (shut(2), None)[1])
 attempt("create", lambda: os.close(os.open("new", os.O_CREAT | os.O_WRONLY)))
 attempt("mkdir", lambda: os.mkdir("dir"))

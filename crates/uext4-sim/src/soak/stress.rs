@@ -115,6 +115,8 @@ fn start(
     let log = fs::File::create(said(bench)).map_err(|error| error.to_string())?;
     let log_too = log.try_clone().map_err(|error| error.to_string())?;
     let mut command = Command::new("stress-ng");
+    // One of them leaves a file where it stands.
+    command.current_dir(bench.outside());
     command.arg("--temp-path").arg(folder).args(["--timeout", &format!("{}s", time.as_secs())]);
     // Some fill the image by default, and then fail on any file system.
     for size in ["--hdd-bytes", "--fallocate-bytes", "--sync-file-bytes"] {

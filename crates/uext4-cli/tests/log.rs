@@ -71,7 +71,7 @@ fn damage_is_told_as_it_is_met() {
     let dir = scratch.path("mnt");
     let read = || {
         assert!(fs::read_dir(dir.join("d")).and_then(|mut d| d.next().unwrap()).is_err());
-        // Who looks is told why, too.
+        // A reader of the statistics is told why, too.
         let told = String::from_utf8(run_ok(["stats".as_ref(), dir.as_os_str()])).unwrap();
         let line = told.lines().find(|line| line.starts_with("read-only: ")).expect("a line");
         assert!(line.contains("damage was found"), "{line}");

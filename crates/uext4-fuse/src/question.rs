@@ -70,7 +70,7 @@ struct Page {
 /// An answer of which parts are still to be asked for.
 struct Kept {
     token: u32,
-    /// Who has asked.
+    /// The user that has asked.
     uid: u32,
     bytes: Arc<[u8]>,
 }

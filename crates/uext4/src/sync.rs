@@ -26,9 +26,11 @@ use uext4_schedule as imp;
     not(any(feature = "shuttle", feature = "simulate"))
 ))]
 mod kept_threads;
+mod mark;
 mod rank;
 pub(crate) mod thread;
 
+pub(crate) use mark::with_mark;
 pub use rank::{LockRank, RankGuard, locks_taken};
 
 /// Atomics that the schedule explorer and the simulation interleave.

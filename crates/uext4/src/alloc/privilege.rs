@@ -5,6 +5,7 @@
 //! and recovery have it. The mark is read only when nothing else is free.
 //! Kernel counterpart: `ext4_has_free_clusters` in `fs/ext4/balloc.c`.
 
+use crate::sync::with_mark;
 use std::cell::Cell;
 
 thread_local! {
@@ -14,14 +15,7 @@ thread_local! {
 /// Does `work` on behalf of a user without the right to the blocks reserved for root: it fails with
 /// `NoSpace` when only these are left.
 pub fn as_user<T>(work: impl FnOnce() -> T) -> T {
-    struct FormerMark(bool);
-    impl Drop for FormerMark {
-        fn drop(&mut self) {
-            FOR_USER.set(self.0);
-        }
-    }
-    let _former = FormerMark(FOR_USER.replace(true));
-    work()
+    with_mark(&FOR_USER, work)
 }
 
 /// Whether this thread may use the root reserve.

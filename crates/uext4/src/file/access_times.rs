@@ -11,6 +11,7 @@ use std::cell::Cell;
 use super::FileContext;
 use crate::config::Atime;
 use crate::inode::{Inode, TimeField};
+use crate::sync::with_mark;
 use uext4_ondisk::InodeFlags;
 
 thread_local! {
@@ -19,14 +20,7 @@ thread_local! {
 
 /// Does `work`, whose reads and listings change no access time (`O_NOATIME`).
 pub fn without_access_times<T>(work: impl FnOnce() -> T) -> T {
-    struct FormerMark(bool);
-    impl Drop for FormerMark {
-        fn drop(&mut self) {
-            LEAVES_NO_TRACE.set(self.0);
-        }
-    }
-    let _former = FormerMark(LEAVES_NO_TRACE.replace(true));
-    work()
+    with_mark(&LEAVES_NO_TRACE, work)
 }
 
 /// Whether reads of this thread change no access time.

@@ -157,19 +157,13 @@ impl Usage {
 const DEFAULT_FEATURES: &str = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,\
      flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 
-/// Features that this crate supports.
-const MAKEABLE: &str = "has_journal,ext_attr,resize_inode,dir_index,sparse_super2,orphan_file,\
-     filetype,extent,64bit,flex_bg,metadata_csum_seed,sparse_super,large_file,huge_file,uninit_bg,\
-     dir_nlink,extra_isize,metadata_csum";
-
 impl Options {
     /// The feature set: the edited default, checked for contradictions.
     pub(crate) fn feature_set(&self) -> Result<Features> {
         let mut set = Features::default();
         set.edit(DEFAULT_FEATURES)?;
         set.edit(&self.features).map_err(|e| MkfsError::option(e.to_string()))?;
-        let mut known = Features::default();
-        known.edit(MAKEABLE)?;
+        let known = Features::makeable();
         let foreign = Features {
             compat: set.compat.difference(known.compat),
             incompat: set.incompat.difference(known.incompat),

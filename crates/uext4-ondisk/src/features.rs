@@ -138,60 +138,68 @@ enum Class {
     Unsupported,
 }
 
-/// All features with a name: what the engine does with each, and its e2fsprogs names. The first
-/// name is printed, and all are parsed. A feature that the engine learns changes its class here.
+/// Whether mkfs makes file systems that have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    Yes,
+    No,
+}
+
+/// All features with a name: what the engine does with each, whether mkfs makes it, and its
+/// e2fsprogs names. The first name is printed, and all are parsed. A feature that the engine learns
+/// changes its class here, and its row in docs/features.md.
 #[rustfmt::skip]
-const TABLE: &[(Set, u32, Class, &[&str])] = &[
-    (Set::Compat, 0x0001, Class::ReadWrite, &["dir_prealloc"]),
-    (Set::Compat, 0x0002, Class::ReadWrite, &["imagic_inodes"]),
-    (Set::Compat, 0x0004, Class::ReadWrite, &["has_journal"]),
-    (Set::Compat, 0x0008, Class::ReadWrite, &["ext_attr"]),
-    (Set::Compat, 0x0010, Class::ReadWrite, &["resize_inode"]),
-    (Set::Compat, 0x0020, Class::ReadWrite, &["dir_index"]),
-    (Set::Compat, 0x0040, Class::ReadWrite, &["lazy_bg"]),
-    (Set::Compat, 0x0100, Class::ReadWrite, &["snapshot_bitmap"]),
-    (Set::Compat, 0x0200, Class::ReadWrite, &["sparse_super2"]),
-    (Set::Compat, 0x0400, Class::ReadWrite, &["fast_commit"]),
-    (Set::Compat, 0x0800, Class::ReadWrite, &["stable_inodes"]),
-    (Set::Compat, 0x1000, Class::ReadWrite, &["orphan_file"]),
-    (Set::Incompat, 0x0001, Class::Unsupported, &["compression"]),
-    (Set::Incompat, 0x0002, Class::ReadWrite, &["filetype"]),
-    (Set::Incompat, 0x0004, Class::ReadWrite, &["needs_recovery"]),
-    (Set::Incompat, 0x0008, Class::Unsupported, &["journal_dev"]),
-    (Set::Incompat, 0x0010, Class::ReadOnly, &["meta_bg"]),
-    (Set::Incompat, 0x0040, Class::ReadWrite, &["extent", "extents"]),
-    (Set::Incompat, 0x0080, Class::ReadWrite, &["64bit"]),
-    (Set::Incompat, 0x0100, Class::ReadOnly, &["mmp"]),
-    (Set::Incompat, 0x0200, Class::ReadWrite, &["flex_bg"]),
-    (Set::Incompat, 0x0400, Class::Unsupported, &["ea_inode"]),
-    (Set::Incompat, 0x1000, Class::Unsupported, &["dirdata"]),
-    (Set::Incompat, 0x2000, Class::ReadWrite, &["metadata_csum_seed"]),
-    (Set::Incompat, 0x4000, Class::Unsupported, &["large_dir"]),
-    (Set::Incompat, 0x8000, Class::Unsupported, &["inline_data"]),
-    (Set::Incompat, 0x1_0000, Class::Unsupported, &["encrypt"]),
-    (Set::Incompat, 0x2_0000, Class::Unsupported, &["casefold", "fname_encoding"]),
-    (Set::RoCompat, 0x0001, Class::ReadWrite, &["sparse_super"]),
-    (Set::RoCompat, 0x0002, Class::ReadWrite, &["large_file"]),
-    (Set::RoCompat, 0x0008, Class::ReadWrite, &["huge_file"]),
-    (Set::RoCompat, 0x0010, Class::ReadWrite, &["uninit_bg", "uninit_groups"]),
-    (Set::RoCompat, 0x0020, Class::ReadWrite, &["dir_nlink"]),
-    (Set::RoCompat, 0x0040, Class::ReadWrite, &["extra_isize"]),
-    (Set::RoCompat, 0x0080, Class::ReadOnly, &["snapshot"]),
-    (Set::RoCompat, 0x0100, Class::ReadOnly, &["quota"]),
-    (Set::RoCompat, 0x0200, Class::ReadOnly, &["bigalloc"]),
-    (Set::RoCompat, 0x0400, Class::ReadWrite, &["metadata_csum"]),
-    (Set::RoCompat, 0x0800, Class::ReadOnly, &["replica"]),
-    (Set::RoCompat, 0x1000, Class::ReadOnly, &["read-only"]),
-    (Set::RoCompat, 0x2000, Class::ReadWrite, &["project"]),
-    (Set::RoCompat, 0x4000, Class::ReadOnly, &["shared_blocks"]),
-    (Set::RoCompat, 0x8000, Class::ReadOnly, &["verity"]),
-    (Set::RoCompat, 0x1_0000, Class::ReadWrite, &["orphan_present"]),
+const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
+    (Set::Compat, 0x0001, Class::ReadWrite, Made::No, &["dir_prealloc"]),
+    (Set::Compat, 0x0002, Class::ReadWrite, Made::No, &["imagic_inodes"]),
+    (Set::Compat, 0x0004, Class::ReadWrite, Made::Yes, &["has_journal"]),
+    (Set::Compat, 0x0008, Class::ReadWrite, Made::Yes, &["ext_attr"]),
+    (Set::Compat, 0x0010, Class::ReadWrite, Made::Yes, &["resize_inode"]),
+    (Set::Compat, 0x0020, Class::ReadWrite, Made::Yes, &["dir_index"]),
+    (Set::Compat, 0x0040, Class::ReadWrite, Made::No, &["lazy_bg"]),
+    (Set::Compat, 0x0100, Class::ReadWrite, Made::No, &["snapshot_bitmap"]),
+    (Set::Compat, 0x0200, Class::ReadWrite, Made::Yes, &["sparse_super2"]),
+    (Set::Compat, 0x0400, Class::ReadWrite, Made::No, &["fast_commit"]),
+    (Set::Compat, 0x0800, Class::ReadWrite, Made::No, &["stable_inodes"]),
+    (Set::Compat, 0x1000, Class::ReadWrite, Made::Yes, &["orphan_file"]),
+    (Set::Incompat, 0x0001, Class::Unsupported, Made::No, &["compression"]),
+    (Set::Incompat, 0x0002, Class::ReadWrite, Made::Yes, &["filetype"]),
+    (Set::Incompat, 0x0004, Class::ReadWrite, Made::No, &["needs_recovery"]),
+    (Set::Incompat, 0x0008, Class::Unsupported, Made::No, &["journal_dev"]),
+    (Set::Incompat, 0x0010, Class::ReadOnly, Made::No, &["meta_bg"]),
+    (Set::Incompat, 0x0040, Class::ReadWrite, Made::Yes, &["extent", "extents"]),
+    (Set::Incompat, 0x0080, Class::ReadWrite, Made::Yes, &["64bit"]),
+    (Set::Incompat, 0x0100, Class::ReadOnly, Made::No, &["mmp"]),
+    (Set::Incompat, 0x0200, Class::ReadWrite, Made::Yes, &["flex_bg"]),
+    (Set::Incompat, 0x0400, Class::Unsupported, Made::No, &["ea_inode"]),
+    (Set::Incompat, 0x1000, Class::Unsupported, Made::No, &["dirdata"]),
+    (Set::Incompat, 0x2000, Class::ReadWrite, Made::Yes, &["metadata_csum_seed"]),
+    (Set::Incompat, 0x4000, Class::Unsupported, Made::No, &["large_dir"]),
+    (Set::Incompat, 0x8000, Class::Unsupported, Made::No, &["inline_data"]),
+    (Set::Incompat, 0x1_0000, Class::Unsupported, Made::No, &["encrypt"]),
+    (Set::Incompat, 0x2_0000, Class::Unsupported, Made::No, &["casefold", "fname_encoding"]),
+    (Set::RoCompat, 0x0001, Class::ReadWrite, Made::Yes, &["sparse_super"]),
+    (Set::RoCompat, 0x0002, Class::ReadWrite, Made::Yes, &["large_file"]),
+    (Set::RoCompat, 0x0008, Class::ReadWrite, Made::Yes, &["huge_file"]),
+    (Set::RoCompat, 0x0010, Class::ReadWrite, Made::Yes, &["uninit_bg", "uninit_groups"]),
+    (Set::RoCompat, 0x0020, Class::ReadWrite, Made::Yes, &["dir_nlink"]),
+    (Set::RoCompat, 0x0040, Class::ReadWrite, Made::Yes, &["extra_isize"]),
+    (Set::RoCompat, 0x0080, Class::ReadOnly, Made::No, &["snapshot"]),
+    (Set::RoCompat, 0x0100, Class::ReadOnly, Made::No, &["quota"]),
+    (Set::RoCompat, 0x0200, Class::ReadOnly, Made::No, &["bigalloc"]),
+    (Set::RoCompat, 0x0400, Class::ReadWrite, Made::Yes, &["metadata_csum"]),
+    (Set::RoCompat, 0x0800, Class::ReadOnly, Made::No, &["replica"]),
+    (Set::RoCompat, 0x1000, Class::ReadOnly, Made::No, &["read-only"]),
+    (Set::RoCompat, 0x2000, Class::ReadWrite, Made::No, &["project"]),
+    (Set::RoCompat, 0x4000, Class::ReadOnly, Made::No, &["shared_blocks"]),
+    (Set::RoCompat, 0x8000, Class::ReadOnly, Made::No, &["verity"]),
+    (Set::RoCompat, 0x1_0000, Class::ReadWrite, Made::No, &["orphan_present"]),
 ];
 
 /// The bits of a set that `TABLE` has in one class.
 const fn bits_of(set: Set, class: Class) -> u32 {
     let (mut bits, mut rows) = (0, TABLE);
-    while let [(of, mask, is, _), rest @ ..] = rows {
+    while let [(of, mask, is, ..), rest @ ..] = rows {
         if *of as u8 == set as u8 && *is as u8 == class as u8 {
             bits |= *mask;
         }
@@ -215,7 +223,7 @@ pub(crate) fn names_of(
 }
 
 fn name_in(set: Set, mask: u32) -> Option<&'static str> {
-    let (_, _, _, names) = TABLE.iter().find(|(s, m, ..)| *s == set && *m == mask)?;
+    let (.., names) = TABLE.iter().find(|(s, m, ..)| *s == set && *m == mask)?;
     names.first().copied()
 }
 
@@ -277,6 +285,21 @@ impl Features {
         }
     }
 
+    /// The features that mkfs makes.
+    #[must_use]
+    pub fn makeable() -> Self {
+        let mut made = Self::default();
+        for &(set, mask, _, is, _) in TABLE {
+            match set {
+                _ if is == Made::No => {}
+                Set::Compat => made.compat |= Compat::from_bits_retain(mask),
+                Set::Incompat => made.incompat |= Incompat::from_bits_retain(mask),
+                Set::RoCompat => made.ro_compat |= RoCompat::from_bits_retain(mask),
+            }
+        }
+        made
+    }
+
     /// Puts the feature sets in a superblock.
     pub fn put(&self, sb: &mut RawSuperblock) {
         sb.s_feature_compat.set(self.compat.bits());
@@ -326,7 +349,7 @@ impl Features {
 /// Set and mask of a feature's name, known or of the form `FEATURE_I31`.
 fn parse_name(name: &str) -> Option<(Set, u32)> {
     let has_name = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
-    if let Some(&(set, mask, ..)) = TABLE.iter().find(|(_, _, _, names)| has_name(names)) {
+    if let Some(&(set, mask, ..)) = TABLE.iter().find(|(.., names)| has_name(names)) {
         return Some((set, mask));
     }
     let rest = name.strip_prefix("FEATURE_")?;
@@ -385,6 +408,22 @@ mod tests {
         assert_eq!(f.names(), ["FEATURE_I31", "uninit_bg"]);
         assert!(f.edit("no_such").is_err());
         assert!(f.edit("FEATURE_I32").is_err());
+    }
+
+    /// docs/features.md has a row for each feature, which says what this table says.
+    #[test]
+    fn the_document_has_the_table() {
+        let text = include_str!("../../../docs/features.md");
+        for (_, _, class, made, names) in TABLE {
+            let class = match class {
+                Class::ReadWrite => "read and write",
+                Class::ReadOnly => "read only",
+                Class::Unsupported => "refused",
+            };
+            let made = if *made == Made::Yes { "yes" } else { "no" };
+            let row = format!("| `{}` | {class} | {made} |", names[0]);
+            assert!(text.contains(&row), "docs/features.md has no row that begins with {row}");
+        }
     }
 
     #[test]

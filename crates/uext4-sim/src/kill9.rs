@@ -10,6 +10,7 @@
 
 use crate::crash::judge_image;
 use crate::daemon_mount::{DaemonMount, Transport};
+use crate::format::ORDINARY;
 use crate::generator::Limits;
 use crate::load::{self, Control};
 use crate::mount::is_root;
@@ -57,7 +58,7 @@ pub fn round(
     let block_size = [1024, 2048, 4096, 4096][rng.random_range(0..4)];
     let journal_mib = [4, 4, 16][rng.random_range(0..3)];
     let features = if rng.random_bool(0.5) { NEWER_FEATURES } else { "" };
-    let shape = Shape { block_size, journal_mib, image_mib: 128, features };
+    let shape = Shape { block_size, journal_mib, image_mib: 128, features, format: &ORDINARY };
     let delay = Duration::from_millis(rng.random_range(20..1500));
 
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;

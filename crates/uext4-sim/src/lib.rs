@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`category`] | mixes of operations |
+//! | [`format`](mod@format) | forms of the file system that loads run on |
 //! | [`operation`], [`generator`] | what a load does, and a seeded source of it |
 //! | [`namespace`], [`content`], [`model`] | what must and may be found after a crash |
 //! | [`target`] | a load on a volume in this process or on a mounted one |
@@ -31,6 +32,7 @@ pub mod category;
 pub mod content;
 pub mod crash;
 pub mod daemon_mount;
+pub mod format;
 pub mod freeze;
 pub mod fsck_diff;
 pub mod fsx;

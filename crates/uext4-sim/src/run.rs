@@ -13,6 +13,7 @@ mod threads;
 
 use crate::broken_syncs::{BrokenSyncs, FlushDropper};
 use crate::category::Category;
+use crate::format::{Format, ORDINARY};
 use crate::model::History;
 use crate::oracle::JUNK;
 use crate::volume_target;
@@ -41,8 +42,18 @@ pub struct Shape {
     pub journal_mib: u32,
     /// MiB of the device.
     pub image_mib: u64,
-    /// Features that edit the default set.
+    /// Features that edit those of the format.
     pub features: &'static str,
+    /// The form of the file system.
+    pub format: &'static Format,
+}
+
+impl Shape {
+    /// The features that edit mkfs's default set.
+    fn feature_words(&self) -> String {
+        let words = [self.format.features, self.features];
+        words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// Features of newer e2fsprogs.
@@ -107,7 +118,8 @@ impl Plan {
         };
         let features = if rng.random_bool(0.5) { NEWER_FEATURES } else { "" };
         let image_mib = if block_size == 4096 { 48 } else { 32 };
-        let mut plan = Plan::with(seed, Shape { block_size, journal_mib, image_mib, features });
+        let shape = Shape { block_size, journal_mib, image_mib, features, format: &ORDINARY };
+        let mut plan = Plan::with(seed, shape);
         plan.threads = rng.random_range(1..=6);
         // Most runs are short, so that every place of their logs is judged; the long ones go round
         // the log several times.
@@ -148,6 +160,20 @@ impl Plan {
     /// If `ablation` is no mount option.
     #[must_use]
     pub fn of(category: Category, seed: u64, ablation: &'static str) -> Plan {
+        Plan::on(&ORDINARY, category, seed, ablation)
+    }
+
+    /// The same on a form of the file system.
+    ///
+    /// # Panics
+    /// If `ablation` is no mount option.
+    #[must_use]
+    pub fn on(
+        format: &'static Format,
+        category: Category,
+        seed: u64,
+        ablation: &'static str,
+    ) -> Plan {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x00ca_7e90);
         let (block_size, journal_mib, image_mib) = match rng.random_range(0..8) {
             0..=4 => (1024, 1, 8),
@@ -155,7 +181,8 @@ impl Plan {
             _ => (4096, 4, 16),
         };
         let features = if rng.random_bool(0.5) { NEWER_FEATURES } else { "" };
-        let mut plan = Plan::with(seed, Shape { block_size, journal_mib, image_mib, features });
+        let shape = Shape { block_size, journal_mib, image_mib, features, format };
+        let mut plan = Plan::with(seed, shape);
         plan.options = MountOptions {
             cache_bytes: MountOptions::CACHE_BYTES_MIN,
             commit_interval_ms: 5_000,
@@ -194,13 +221,14 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { block_size, journal_mib, features, .. } = &self.shape;
+        let Shape { block_size, journal_mib, features, format, .. } = &self.shape;
         let features = if features.is_empty() { "default features" } else { features };
         let (threads, operations) = (self.threads, self.operations);
         write!(
             f,
-            "{} seed {} {}: {block_size}-byte blocks, {journal_mib} MiB journal, {features}, \
-             {threads} threads of {operations} operations, commit {} ms, expire {} ms, {}",
+            "{} seed {} {} on {format}: {block_size}-byte blocks, {journal_mib} MiB journal, \
+             {features}, {threads} threads of {operations} operations, commit {} ms, expire {} ms, \
+             {}",
             self.category,
             self.seed,
             self.ablation,
@@ -276,7 +304,8 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
     let options = uext4_mkfs::Options {
         block_size: Some(shape.block_size),
         journal_mib: Some(shape.journal_mib),
-        features: shape.features.to_owned(),
+        features: shape.feature_words(),
+        inode_size: shape.format.inode_size,
         hash_seed: Some([seed as u8; 16]),
         discard: false,
         ..uext4_mkfs::Options::default()

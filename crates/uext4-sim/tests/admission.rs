@@ -13,6 +13,7 @@ use std::time::Duration;
 use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::MemoryDevice;
 use uext4_sim::crash::{Checker, Judge};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::run::{Shape, make};
 use uext4_sim::watchdog::Watchdog;
 
@@ -72,7 +73,7 @@ fn work(volume: &Volume, thread: u32) {
 fn run(words: &str, block_size: u32) -> Told {
     // 1024 blocks.
     let journal_mib = block_size / 1024;
-    let shape = Shape { block_size, journal_mib, image_mib: 24, features: "" };
+    let shape = Shape { block_size, journal_mib, image_mib: 24, features: "", format: &ORDINARY };
     let device = Arc::new(make(&shape, 1).expect("an image"));
     let volume = Volume::open(device.clone(), options(words)).expect("it opens");
     let watchdog = Watchdog::start(words, Duration::from_secs(120));

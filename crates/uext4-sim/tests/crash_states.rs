@@ -9,6 +9,7 @@ use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::{
     Campaign, Checker, Depth, Effort, Judge, Samples, judge_in_order, judge_run,
 };
+use uext4_sim::format::{FORMATS, ORDINARY};
 use uext4_sim::mount::why_no_loop;
 use uext4_sim::oracle::{Oracle, e2fsck};
 use uext4_sim::run::{NEWER_FEATURES, Plan, Shape, record};
@@ -50,10 +51,29 @@ fn every_category() {
     }
 }
 
+/// Every other form of the file system: one seed of each category.
+#[test]
+fn every_format() {
+    for &format in FORMATS.iter().filter(|format| **format != &ORDINARY) {
+        let effort = Effort { states_max: 60, ..effort() };
+        let campaign = Campaign { rounds: 1, format, ..Campaign::all(1, effort) };
+        let summary = campaign.run().expect("the machinery works");
+        println!("{format}\n{summary}");
+        assert!(summary.faults.is_empty(), "{format}: {}", summary.faults.join("\n"));
+        assert!(summary.states() > 100, "{format}: {} states", summary.states());
+    }
+}
+
 /// The log is gone round several times.
 #[test]
 fn the_log_wraps() {
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 32, features: NEWER_FEATURES };
+    let shape = Shape {
+        block_size: 1024,
+        journal_mib: 1,
+        image_mib: 32,
+        features: NEWER_FEATURES,
+        format: &ORDINARY,
+    };
     let plan = Plan { operations: 500, commit_percent: 60, ..Plan::with(20, shape) };
     let run = record(&plan, BrokenSyncs::None).unwrap_or_else(|error| panic!("{plan}: {error}"));
     let effort = Effort { close_every: 25, states_max: 2_500, ..effort() };

@@ -18,6 +18,7 @@ use uext4_device::{
 use uext4_ondisk::RawSuperblock;
 use uext4_sim::category::Category;
 use uext4_sim::crash::{campaign, judge_recovered};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::model::Entry;
 use uext4_sim::operation::Operation;
 use uext4_sim::run::{FailedRun, Plan, Shape, make, run_failing};
@@ -128,7 +129,13 @@ fn each_read_fails_once() {
 fn failures_are_told_once_to_each_open_file_and_flushes_are_final() {
     let _watchdog = Watchdog::start("errseq", BOUND);
     for ablation in ["delalloc", "nodelalloc"] {
-        let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+        let shape = Shape {
+            block_size: 1024,
+            journal_mib: 1,
+            image_mib: 8,
+            features: "",
+            format: &ORDINARY,
+        };
         let medium = Arc::new(make(&shape, 9).expect("an image"));
         let device = Arc::new(FaultDevice::new(medium.clone()));
         let mut options = MountOptions::default();

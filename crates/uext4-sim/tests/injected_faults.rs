@@ -15,6 +15,7 @@ use uext4_sim::bit_flips;
 use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::Category;
 use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::reference::{self, At, Reference, Step};
 use uext4_sim::run::{Shape, make, record, run_failing};
 
@@ -155,7 +156,8 @@ fn an_unchecked_checksum() {
 #[test]
 fn an_unzeroed_tail_in_the_model() {
     let _alone = one_at_a_time();
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let shape =
+        Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "", format: &ORDINARY };
     let device = Arc::new(make(&shape, 5).expect("an image"));
     let volume = Volume::open(device, MountOptions::default()).expect("it opens");
     let at = At { dir: 0, name: 0 };

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use uext4::{FileKind, MountOptions, Volume};
 use uext4_device::MemoryDevice;
 use uext4_sim::crash::{Checker, Judge};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::mount::{KernelMount, why_no_loop};
 use uext4_sim::oracle::image_folder;
 use uext4_sim::reference::{At, Node, Reference, SHIFT_UNIT, Step, Tree, perform, tree};
@@ -148,7 +149,13 @@ fn run(base: &MemoryDevice, ablation: &str, steps: &[Step]) -> Result<MemoryDevi
 }
 
 fn explore(ablation: &str) {
-    let shape = Shape { block_size: SHIFT_UNIT, journal_mib: 1, image_mib: 8, features: "" };
+    let shape = Shape {
+        block_size: SHIFT_UNIT,
+        journal_mib: 1,
+        image_mib: 8,
+        features: "",
+        format: &ORDINARY,
+    };
     let base = make(&shape, 5).expect("an image");
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -204,7 +211,13 @@ fn the_kernel_shows_the_reference() {
         println!("skipped: the kernel cannot mount images here: {why}");
         return;
     }
-    let shape = Shape { block_size: SHIFT_UNIT, journal_mib: 1, image_mib: 8, features: "" };
+    let shape = Shape {
+        block_size: SHIFT_UNIT,
+        journal_mib: 1,
+        image_mib: 8,
+        features: "",
+        format: &ORDINARY,
+    };
     let base = make(&shape, 6).expect("an image");
     let folder = image_folder().expect("a folder");
     let mut runner = TestRunner::deterministic();

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use uext4::{AllocateMode, FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{Device, MemoryDevice, SharedDevice};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::run::{Shape, make};
 
 /// What each block of data begins with.
@@ -78,7 +79,13 @@ impl Device for Gate {
 #[test]
 fn nobody_sees_what_a_neighbour_of_data_on_its_way_held() {
     for mode in ["writeback=mapped", "writeback=ordered", "writeback=unwritten"] {
-        let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+        let shape = Shape {
+            block_size: 1024,
+            journal_mib: 1,
+            image_mib: 8,
+            features: "",
+            format: &ORDINARY,
+        };
         let gate = Arc::new(Gate {
             inner: make(&shape, 1).unwrap(),
             state: Mutex::default(),

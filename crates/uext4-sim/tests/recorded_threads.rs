@@ -11,6 +11,7 @@ use uext4::{FileKind, MountOptions, NewInode, Owner, Volume};
 use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::judge_at_rest;
+use uext4_sim::format::ORDINARY;
 use uext4_sim::linear::{Call, Caller, Names, found, is_linearizable};
 use uext4_sim::model::{Entry, Mark};
 use uext4_sim::operation::Operation;
@@ -20,7 +21,13 @@ use uext4_sim::run::{Plan, Shape, make, record};
 #[test]
 fn disjoint_names_are_exactly_what_each_thread_made() {
     for (seed, &category) in (40..).zip(CATEGORIES) {
-        let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 32, features: "" };
+        let shape = Shape {
+            block_size: 1024,
+            journal_mib: 1,
+            image_mib: 32,
+            features: "",
+            format: &ORDINARY,
+        };
         let mut plan = Plan { category, closes: true, operations: 250, ..Plan::with(seed, shape) };
         if category == Category::NoSpace {
             plan.ablation = "delalloc";
@@ -44,7 +51,8 @@ const ROUNDS: u64 = 400;
 
 #[test]
 fn names_of_a_shared_directory_are_linearizable() {
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 16, features: "" };
+    let shape =
+        Shape { block_size: 1024, journal_mib: 1, image_mib: 16, features: "", format: &ORDINARY };
     let device = Arc::new(make(&shape, 3).expect("an image"));
     let volume = Volume::open(device, MountOptions::default()).expect("it opens");
     let root = volume.root().unwrap();

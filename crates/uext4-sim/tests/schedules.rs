@@ -19,6 +19,7 @@ use uext4::injected_faults::{self, inject};
 use uext4::{FileKind, InodeRef, MountOptions, NewInode, Owner, Volume};
 use uext4_device::{Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times};
 use uext4_sim::crash::{Checker, CheckerAfterErrors, Judge};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::linear::{Call, Caller, Names, found, is_linearizable};
 use uext4_sim::run::{Shape, make};
 
@@ -35,7 +36,8 @@ mod space;
 const SCHEDULES: usize = 3_000;
 
 static IMAGE: LazyLock<MemoryDevice> = LazyLock::new(|| {
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 4, features: "" };
+    let shape =
+        Shape { block_size: 1024, journal_mib: 1, image_mib: 4, features: "", format: &ORDINARY };
     make(&shape, 1).expect("an image")
 });
 

@@ -20,12 +20,14 @@ use uext4::{
 };
 use uext4_device::{MemoryDevice, RecordingDevice, SharedDevice};
 use uext4_sim::crash::{Checker, Judge};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::mount::{KernelMount, why_no_loop};
 use uext4_sim::oracle::image_folder;
 use uext4_sim::run::{Shape, make};
 
 const BLOCK: u64 = 1024;
-const SHAPE: Shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 16, features: "" };
+const SHAPE: Shape =
+    Shape { block_size: 1024, journal_mib: 1, image_mib: 16, features: "", format: &ORDINARY };
 const NAME: &[u8] = b"f";
 
 fn options() -> MountOptions {

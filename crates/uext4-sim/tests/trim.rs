@@ -14,10 +14,12 @@ use std::time::Duration;
 use uext4::{ErrorKind, FileBlock, FileKind, MountOptions, NewInode, OpenFile, Owner, Volume};
 use uext4_device::{Device, MemoryDevice, RecordingDevice, SharedDevice};
 use uext4_sim::crash::{Checker, Judge};
+use uext4_sim::format::ORDINARY;
 use uext4_sim::oracle::JUNK;
 use uext4_sim::run::{Shape, make};
 
-const SHAPE: Shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 16, features: "" };
+const SHAPE: Shape =
+    Shape { block_size: 1024, journal_mib: 1, image_mib: 16, features: "", format: &ORDINARY };
 
 /// Bytes that are scribbled over at a time.
 const PIECE: usize = 256 << 10;

@@ -9,6 +9,7 @@ use super::judge::Checker;
 use super::{Effort, judge_run};
 use crate::broken_syncs::BrokenSyncs;
 use crate::category::{CATEGORIES, Category};
+use crate::format::{Format, ORDINARY};
 use crate::run::{ABLATIONS, Plan, record};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -24,6 +25,8 @@ pub struct Campaign {
     pub seed_step: u64,
     /// Seeds of each category; 0: as long as there is time.
     pub rounds: u64,
+    /// The form of the file system.
+    pub format: &'static Format,
     /// The categories.
     pub categories: Vec<Category>,
     /// How much of each run.
@@ -77,7 +80,13 @@ struct CampaignProgress {
 /// The options of a seed: every ablation gets its share.
 #[must_use]
 pub fn plan(category: Category, seed: u64) -> Plan {
-    Plan::of(category, seed, ABLATIONS[(seed % ABLATIONS.len() as u64) as usize])
+    plan_on(&ORDINARY, category, seed)
+}
+
+/// The same on a form of the file system.
+#[must_use]
+pub fn plan_on(format: &'static Format, category: Category, seed: u64) -> Plan {
+    Plan::on(format, category, seed, ABLATIONS[(seed % ABLATIONS.len() as u64) as usize])
 }
 
 impl Campaign {
@@ -89,6 +98,7 @@ impl Campaign {
             seed,
             seed_step: 1,
             rounds: 0,
+            format: &ORDINARY,
             categories,
             effort,
             workers: 0,
@@ -140,9 +150,12 @@ impl Campaign {
             let Some((category, seed)) = lock(progress).next(self).filter(|_| !is_late) else {
                 return Ok(());
             };
-            let plan = plan(category, seed);
+            let plan = plan_on(self.format, category, seed);
             let start = Instant::now();
-            let again = format!("cargo xtask crash --category {category} --seed {seed} --rounds 1");
+            let format = self.format;
+            let again = format!(
+                "cargo xtask crash --format {format} --category {category} --seed {seed} --rounds 1"
+            );
             let run = match record(&plan, self.syncs) {
                 Ok(run) => run,
                 Err(error) => {

@@ -7,6 +7,7 @@
 //! left, or no memory. A sound image tells.
 
 use crate::content::FileBytes;
+use crate::format::ORDINARY;
 use crate::host_target::read_data;
 use crate::model::{History, Mark};
 use crate::mount::KernelMount;
@@ -64,7 +65,8 @@ pub fn judge(
 
 /// That the kernel can mount an image here at all.
 fn check_machine(folder: &Path) -> Result<(), String> {
-    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+    let shape =
+        Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "", format: &ORDINARY };
     let path = folder.join("sound.img");
     make(&shape, 1)?.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mounted = KernelMount::start(&path, &folder.join("sound"), false);
@@ -161,7 +163,13 @@ mod tests {
     /// In a process that finds no mount(8).
     #[test]
     fn a_machine_that_cannot_mount_is_no_fault_of_the_state() {
-        let shape = Shape { block_size: 1024, journal_mib: 1, image_mib: 8, features: "" };
+        let shape = Shape {
+            block_size: 1024,
+            journal_mib: 1,
+            image_mib: 8,
+            features: "",
+            format: &ORDINARY,
+        };
         let sound = make(&shape, 2).unwrap();
         if std::env::var_os(ROLE).is_some() {
             let judged = judge(&sound, &History::default(), &[]);

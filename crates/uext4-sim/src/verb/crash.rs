@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uext4_sim::category::{CATEGORIES, Category};
 use uext4_sim::crash::{Campaign, Depth, Effort, Samples};
+use uext4_sim::format::{FormatName, ORDINARY};
 use uext4_sim::mount::why_no_loop;
 use uext4_sim::oracle::e2fsck;
 use uext4_sim::run::ABLATIONS;
@@ -23,6 +24,9 @@ pub(crate) struct Args {
     /// One category instead of all
     #[arg(long)]
     category: Option<Category>,
+    /// The form of the file system
+    #[arg(long, value_name = "NAME", default_value = ORDINARY.name)]
+    format: FormatName,
     /// Only the seeds of this data mode or ablation option
     #[arg(long, value_name = "WORD", alias = "contrast")]
     ablation: Option<String>,
@@ -77,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     };
     let mut campaign = Campaign::all(args.seed, effort);
     campaign.rounds = args.rounds;
+    campaign.format = args.format.0;
     campaign.categories = args.category.map_or(CATEGORIES.to_vec(), |category| vec![category]);
     campaign.workers = args.workers;
     campaign.tells = args.verbose;

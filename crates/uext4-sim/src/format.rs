@@ -1,0 +1,49 @@
+//! Forms of the file system that loads run on: what `mkfs -O` and its other words decide.
+//!
+//! # What
+//! A [`Format`] is a row of [`FORMATS`]. A form with a feature of its own gets a row, so that
+//! every category of the crash test, and every rig that takes a [`Shape`](crate::run::Shape),
+//! runs on it (`cargo xtask crash --format NAME`).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A form of the file system.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Its word on the command line.
+    pub name: &'static str,
+    /// Features that edit the default set (`mkfs -O`).
+    pub features: &'static str,
+    /// Bytes per inode (`mkfs -I`); `None`: mkfs decides.
+    pub inode_size: Option<u32>,
+}
+
+/// What mkfs makes when nothing is asked of it.
+pub static ORDINARY: Format = Format { name: "ext4", features: "", inode_size: None };
+
+/// All forms, in the order of the tables.
+pub static FORMATS: &[&Format] = &[&ORDINARY];
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+/// A form by its name, for command lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatName(pub &'static Format);
+
+impl FromStr for FormatName {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        FORMATS.iter().find(|format| format.name == word).map(|format| Self(format)).ok_or_else(
+            || {
+                let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
+                format!("one of {}", names.join(", "))
+            },
+        )
+    }
+}

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::{machine, workspace};
 
 /// Verbs that mount, and so need the `uext4` command.
-const MOUNTING: &[&str] = &["kill9", "programs", "soak", "tree", "freeze"];
+const MOUNTING: &[&str] = &["kill9", "programs", "soak", "tree", "freeze", "features"];
 
 /// The verb whose engine is built in another way: its name and that of the profile, and what is
 /// built.

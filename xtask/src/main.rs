@@ -105,6 +105,13 @@ enum Verb {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
+    /// Images of every combination of features, by mke2fs, the kernel and uext4 in turns.
+    #[command(disable_help_flag = true)]
+    Features {
+        /// --rounds N, --seed S, --singles and more: see `cargo xtask features --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// The checker beside e2fsck on seeded damage: 1,000 images, the verdicts compared.
     #[command(disable_help_flag = true)]
     FsckDiff {
@@ -166,6 +173,7 @@ fn main() -> ExitCode {
         Verb::Soak { rest } => long::run("soak", &rest),
         Verb::Tree { rest } => long::run("tree", &rest),
         Verb::Freeze { rest } => long::run("freeze", &rest),
+        Verb::Features { rest } => long::run("features", &rest),
         Verb::FsckDiff { rest } => long::run("fsck-diff", &rest),
         Verb::Pjdfstest => conform::release_command().and_then(conform::pjdfstest::verb),
         Verb::Fsx { ops, seed, mount } => {

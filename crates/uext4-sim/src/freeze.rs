@@ -208,7 +208,9 @@ fn against_kernel(
 ) -> Result<Vec<String>, String> {
     let (kernel_point, point) = (folder.join("kernel"), folder.join("ours"));
     let kernel = KernelMount::start(copy, &kernel_point, false)?;
-    let scope = Scope { whole_volume: true, access_times: true, recovered_after: Some(copied) };
+    let recovered_after = Some(copied);
+    let scope =
+        Scope { whole_volume: true, access_times: true, recovered_after, ..Scope::default() };
     let mut faults = Vec::new();
     for (image, recovered_by) in others.iter().zip(["uext4", "e2fsck"]) {
         let mount = FuseMount::start(binary, image, &point)?;

@@ -19,6 +19,7 @@
 //! | [`soak`] | mounts under load for long |
 //! | [`shape`], [`anatomy`], [`structure_damage`] | small images, taken apart and damaged |
 //! | [`fsck_diff`] | the checker's verdict on them beside e2fsck's |
+//! | [`feature_mix`] | combinations of the format's features, each written and read back |
 //! | [`view`], [`oracle`] | what a volume shows, and what e2fsck says of it |
 //! | `simulate` | the whole engine from one seed (feature of that name) |
 //! | [`watchdog`] | ends a test whose threads wait for ever |
@@ -32,6 +33,7 @@ pub mod category;
 pub mod content;
 pub mod crash;
 pub mod daemon_mount;
+pub mod feature_mix;
 pub mod format;
 pub mod freeze;
 pub mod fsck_diff;

@@ -1,5 +1,5 @@
-//! The longer checks: `cargo xtask crash`, `kill9`, `programs`, `soak`, `tree`, `freeze`,
-//! `fsck-diff` and `fsx` call this program.
+//! The longer checks: `cargo xtask crash`, `kill9`, `programs`, `soak`, `tree`, `features`,
+//! `freeze`, `fsck-diff` and `fsx` call this program.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ enum Verb {
     Programs(verb::programs::Args),
     Soak(verb::soak::Args),
     Tree(verb::tree::Args),
+    Features(verb::features::Args),
     Freeze(verb::freeze::Args),
     FsckDiff(verb::fsck_diff::Args),
     Fsx(verb::fsx::Args),
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Verb::Programs(args) => verb::programs::run(&args),
         Verb::Soak(args) => verb::soak::run(&args),
         Verb::Tree(args) => verb::tree::run(&args),
+        Verb::Features(args) => verb::features::run(&args),
         Verb::Freeze(args) => verb::freeze::run(&args),
         Verb::FsckDiff(args) => verb::fsck_diff::run(&args),
         Verb::Fsx(args) => verb::fsx::run(&args),

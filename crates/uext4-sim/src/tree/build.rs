@@ -20,7 +20,7 @@ pub struct Size {
     pub names: u64,
     /// Bytes of the one large file.
     pub large_bytes: u64,
-    /// Bytes of the sparse file, nearly all a hole.
+    /// Bytes of the sparse file, nearly all a hole; 0: there is none.
     pub sparse_bytes: u64,
     /// Largest value of an extended attribute, in bytes: attributes share one block.
     pub xattr_bytes: usize,
@@ -37,6 +37,12 @@ impl Size {
             sparse_bytes: 1 << 40,
             xattr_bytes: 3_000,
         }
+    }
+
+    /// For one of many images: 5,000 entries, and a file that needs indirect blocks.
+    #[must_use]
+    pub fn of_image(sparse_bytes: u64, xattr_bytes: usize) -> Size {
+        Size { entries: 3_500, names: 1_600, large_bytes: 7 << 20, sparse_bytes, xattr_bytes }
     }
 
     /// For a test suite: a second or two.
@@ -101,7 +107,9 @@ pub fn build(root: &Path, size: &Size) -> io::Result<u64> {
     }
     builder.large_directory(&root.join(LARGE_DIRECTORY), size.names)?;
     builder.large_file(&root.join(LARGE_FILE), size.large_bytes)?;
-    builder.sparse_file(&root.join(SPARSE_FILE), size.sparse_bytes)?;
+    if size.sparse_bytes > 0 {
+        builder.sparse_file(&root.join(SPARSE_FILE), size.sparse_bytes)?;
+    }
     // Children first, so that no directory is written after its times were set.
     while let Some(path) = builder.directories.pop() {
         builder.attributes(&path, FileType::Directory)?;

@@ -49,11 +49,13 @@ pub fn change(root: &Path) -> io::Result<u64> {
     file.set_len(size / 4 * 3 + 17)?;
     set_time(&path, 1)?;
     let path = root.join(SPARSE_FILE);
-    let file = File::options().write(true).open(&path)?;
-    let size = file.metadata()?.len();
-    file.write_all_at(&[9; 70_000], size / 32 + 3)?;
-    punch(&file, size / 2, size / 4)?;
-    set_time(&path, 2)?;
+    if path.exists() {
+        let file = File::options().write(true).open(&path)?;
+        let size = file.metadata()?.len();
+        file.write_all_at(&[9; 70_000], size / 32 + 3)?;
+        punch(&file, size / 2, size / 4)?;
+        set_time(&path, 2)?;
+    }
     for folder in folders.iter().chain([&large, &ordinary, &root.to_path_buf()]) {
         set_time(folder, 3)?;
     }

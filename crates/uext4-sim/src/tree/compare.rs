@@ -23,6 +23,10 @@ pub struct Scope {
     /// Times of the first tree after this were set by the recovery of a file whose cutting it has
     /// ended, as the kernel does; the other side may have kept the time of the cut.
     pub recovered_after: Option<SystemTime>,
+    /// Not the times: the inodes of one tree have no room for them.
+    pub no_times: bool,
+    /// Names, and the bytes of files and links alone: all that a dump of a tree keeps.
+    pub content_only: bool,
 }
 
 /// Differences between two trees; empty if they are the same.
@@ -71,6 +75,7 @@ impl TreeComparison {
             }
             let (path, other_path) = (one.join(&name), other.join(&name));
             match others.remove(&name) {
+                None if self.scope.content_only && is_special(&path)? => {}
                 None => self.tell(&path, "only in the first".into()),
                 Some(other_is_directory) if is_directory != other_is_directory => {
                     self.tell(&path, "another type".into());
@@ -89,12 +94,12 @@ impl TreeComparison {
         let at = |error: io::Error| format!("{}: {error}", path.display());
         let (left, right) = (metadata(path)?, metadata(other)?);
         for (what, a, b) in fields(&left, &right, self.scope) {
-            if a != b {
+            if a != b && (!self.scope.content_only || what == "size") {
                 self.tell(path, format!("{what} {a} and {b}"));
             }
         }
         let (a, b) = (xattrs(path).map_err(at)?, xattrs(other).map_err(at)?);
-        if a != b {
+        if a != b && !self.scope.content_only {
             let names = |set: &BTreeMap<Vec<u8>, Vec<u8>>| -> Vec<String> {
                 set.keys().map(|name| name.escape_ascii().to_string()).collect()
             };
@@ -106,7 +111,7 @@ impl TreeComparison {
                 self.tell(path, format!("target {:?} and {:?}", targets.0, targets.1));
             }
         }
-        if left.nlink() > 1 && !left.is_dir() {
+        if left.nlink() > 1 && !left.is_dir() && !self.scope.content_only {
             let id = (right.dev(), right.ino());
             match self.links.insert((left.dev(), left.ino()), id) {
                 Some(known) if known != id => {
@@ -127,6 +132,12 @@ impl TreeComparison {
     }
 }
 
+/// Neither a file, a directory nor a symbolic link.
+fn is_special(path: &Path) -> Result<bool, String> {
+    let kind = metadata(path)?.file_type();
+    Ok(!kind.is_file() && !kind.is_dir() && !kind.is_symlink())
+}
+
 fn metadata(path: &Path) -> Result<Metadata, String> {
     fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()))
 }
@@ -138,7 +149,7 @@ fn fields(a: &Metadata, b: &Metadata, scope: Scope) -> Vec<(&'static str, String
     let times = |name, one: (i64, i64), other: (i64, i64)| {
         let shown = |(seconds, nanos): (i64, i64)| format!("{seconds}.{nanos:09}");
         // That of the other may be from its recovery, too, or from before.
-        let is_set_anew = recovered_after.is_some_and(|after| one > after);
+        let is_set_anew = scope.no_times || recovered_after.is_some_and(|after| one > after);
         (name, shown(one), shown(if is_set_anew { one } else { other }))
     };
     let modified = |m: &Metadata| (m.mtime(), m.mtime_nsec());

@@ -1,6 +1,7 @@
 //! One verb a file.
 
 pub(crate) mod crash;
+pub(crate) mod features;
 pub(crate) mod freeze;
 pub(crate) mod fsck_diff;
 pub(crate) mod fsx;

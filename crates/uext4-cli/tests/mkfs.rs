@@ -91,7 +91,7 @@ fn nothing_is_lost_unasked() {
     drop(held);
 
     for (words, size, want) in [
-        (&["-t", "xfs"][..], "16M", "only ext4"),
+        (&["-t", "xfs"][..], "16M", "ext2, ext3 and ext4 are made"),
         (&["-O", "casefold"], "16M", "casefold"),
         (&["-O", "nonsense"], "16M", "nonsense"),
         (&["-E", "nonsense"], "16M", "nonsense"),

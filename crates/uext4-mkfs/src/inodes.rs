@@ -226,6 +226,9 @@ impl<'a> Files<'a> {
         for n in 0..count {
             let at = self.take_block(ino)?;
             append(&mut extents, FileBlock(n), at);
+            if !self.has_extents() {
+                Self::map_direct(&mut raw, n, at);
+            }
             let mut block = vec![0; block_size];
             if n == 0 {
                 dir_entry::init_first_block(&mut block, ino, Ino::ROOT, has_filetype, has_tail);
@@ -247,8 +250,8 @@ impl<'a> Files<'a> {
         self.put_inode(ino, &raw)
     }
 
-    /// Writes the extent tree of a file. Returns the number of blocks of its nodes. `reserved` is a
-    /// block that was allocated for the first node before.
+    /// Writes the extent tree of a file, if it is to have one. Returns the number of blocks of its
+    /// nodes. `reserved` is a block that was allocated for the first node before.
     pub(crate) fn map(
         &mut self,
         ino: Ino,
@@ -256,6 +259,9 @@ impl<'a> Files<'a> {
         extents: &[Extent],
         mut reserved: Option<u64>,
     ) -> Result<u64> {
+        if !self.has_extents() {
+            return Ok(0);
+        }
         raw.set_flags(raw.flags() | InodeFlags::EXTENTS);
         if extent::write_leaf(&mut raw.i_block, extents) {
             return Ok(0);
@@ -340,25 +346,40 @@ impl<'a> Files<'a> {
         self.put_inode(Ino::RESIZE, &raw)
     }
 
-    fn orphan_file(&mut self) -> Result<()> {
-        let layout = &self.geometry.layout;
-        let block_size = layout.block_size as usize;
-        let seed = layout.checksums.inode_seed(ORPHAN_FILE, 0);
-        let count = orphan_file_blocks(layout.blocks_count);
-        let mut extents: Vec<Extent> = Vec::new();
-        let mut goal = layout.first_data_block.get();
+    /// Allocates `count` blocks from `goal` on.
+    fn take_blocks(&mut self, count: u32, goal: u64) -> Result<Vec<Extent>> {
+        let (mut extents, mut goal) = (Vec::new(), goal);
         for n in 0..count {
             let at = self.space.find_one(goal).ok_or_else(no_space)?;
             self.take(at, 1);
             goal = at;
             append(&mut extents, FileBlock(n), at);
+        }
+        Ok(extents)
+    }
+
+    fn orphan_file(&mut self) -> Result<()> {
+        let layout = &self.geometry.layout;
+        let block_size = layout.block_size as usize;
+        let seed = layout.checksums.inode_seed(ORPHAN_FILE, 0);
+        let count = orphan_file_blocks(layout.blocks_count);
+        let goal = layout.first_data_block.get();
+        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
+        let (extents, nodes) = match self.has_extents() {
+            true => {
+                let extents = self.take_blocks(count, goal)?;
+                let nodes = self.map(ORPHAN_FILE, &mut raw, &extents, None)?;
+                (extents, nodes)
+            }
+            false => self.map_blocks(&mut raw, u64::from(count), goal)?,
+        };
+        let blocks = |run: &Extent| run.start.get()..run.start.get() + u64::from(run.len);
+        for at in extents.iter().flat_map(blocks) {
             let mut block = vec![0; block_size];
             orphan::init_block(&mut block);
             orphan::seal_orphan_block(&mut block, seed, BlockNo(at));
             self.blocks.insert(BlockNo(at), block);
         }
-        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
-        let nodes = self.map(ORPHAN_FILE, &mut raw, &extents, None)?;
         let bytes = u64::from(count) * block_size as u64;
         self.set_space(&mut raw, bytes, u64::from(count) + nodes);
         self.put_inode(ORPHAN_FILE, &raw)?;
@@ -373,7 +394,7 @@ pub(crate) fn no_space() -> MkfsError {
 }
 
 /// Adds block `at` of the device as block `n` of a file.
-fn append(extents: &mut Vec<Extent>, n: FileBlock, at: u64) {
+pub(crate) fn append(extents: &mut Vec<Extent>, n: FileBlock, at: u64) {
     if let Some(last) = extents.last_mut()
         && last.start.get() + u64::from(last.len) == at
         && last.len < MAX_WRITTEN_LEN

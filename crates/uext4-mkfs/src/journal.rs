@@ -67,6 +67,26 @@ impl Files<'_> {
     }
 
     pub(crate) fn journal(&mut self, count: u64) -> Result<()> {
+        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
+        let (extents, nodes) = match self.has_extents() {
+            true => self.journal_extents(&mut raw, count)?,
+            false => {
+                // As in mke2fs, not in the middle: near its inode.
+                let at = self.geometry.layout.first_data_block.get();
+                self.map_blocks(&mut raw, count, at)?
+            }
+        };
+        let block_size = self.geometry.layout.block_size;
+        self.set_space(&mut raw, count * u64::from(block_size), count + nodes);
+        self.put_inode(Ino::JOURNAL, &raw)?;
+        self.journal_superblock(extents[0].start, count);
+        self.back_up_journal(&raw);
+        self.journal = extents;
+        Ok(())
+    }
+
+    /// Allocates the log, and maps it by extents. Returns them, and the number of their nodes.
+    fn journal_extents(&mut self, raw: &mut RawInode, count: u64) -> Result<(Vec<Extent>, u64)> {
         let mut extents = Vec::new();
         let mut at = self.journal_goal();
         let (mut done, mut node) = (0, None);
@@ -86,15 +106,8 @@ impl Files<'_> {
                 node = Some(self.take_node(&extents)?);
             }
         }
-        let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
-        let nodes = self.map(Ino::JOURNAL, &mut raw, &extents, node)?;
-        let block_size = self.geometry.layout.block_size;
-        self.set_space(&mut raw, count * u64::from(block_size), count + nodes);
-        self.put_inode(Ino::JOURNAL, &raw)?;
-        self.journal_superblock(extents[0].start, count);
-        self.back_up_journal(&raw);
-        self.journal = extents;
-        Ok(())
+        let nodes = self.map(Ino::JOURNAL, raw, &extents, node)?;
+        Ok((extents, nodes))
     }
 
     fn journal_superblock(&mut self, at: BlockNo, count: u64) {

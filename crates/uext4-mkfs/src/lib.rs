@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod block_map;
 mod error;
 mod format;
 mod geometry;
@@ -25,4 +26,4 @@ mod tables;
 
 pub use error::{MkfsError, Result};
 pub use format::{Report, format};
-pub use options::{Options, Usage};
+pub use options::{FsType, Options, Usage};

@@ -25,6 +25,8 @@ pub struct Options {
     pub label: String,
     /// UUID (`-U`); random if not given.
     pub uuid: Option<[u8; 16]>,
+    /// Which default set of features (`-t`).
+    pub fs_type: FsType,
     /// Feature list that edits the default set (`-O`).
     pub features: String,
     /// Size of the journal in MiB (`-J size=`); `None` or 0: by the size of the file system.
@@ -62,6 +64,7 @@ impl Default for Options {
             reserved_percent: 5.0,
             label: String::new(),
             uuid: None,
+            fs_type: FsType::Ext4,
             features: String::new(),
             journal_mib: None,
             flex_groups: None,
@@ -72,6 +75,46 @@ impl Default for Options {
             lazy_itable_init: false,
             lazy_journal_init: false,
             discard: true,
+        }
+    }
+}
+
+/// File system types of mke2fs.conf: default sets of features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsType {
+    /// Block maps, no journal.
+    Ext2,
+    /// Block maps and a journal.
+    Ext3,
+    /// Extents, checksums and a journal.
+    Ext4,
+}
+
+impl FsType {
+    /// The type by its name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "ext2" => Self::Ext2,
+            "ext3" => Self::Ext3,
+            "ext4" => Self::Ext4,
+            _ => return None,
+        })
+    }
+
+    /// The type with a journal (`-j`).
+    #[must_use]
+    pub fn with_journal(self) -> Self {
+        if self == Self::Ext2 { Self::Ext3 } else { self }
+    }
+
+    const fn features(self) -> &'static str {
+        match self {
+            Self::Ext2 => "",
+            Self::Ext3 => "has_journal",
+            Self::Ext4 => {
+                "has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize"
+            }
         }
     }
 }
@@ -153,15 +196,15 @@ impl Usage {
     }
 }
 
-/// The default set of `mke2fs -t ext4`.
-const DEFAULT_FEATURES: &str = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,\
-     flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
+/// The features of every type.
+const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr";
 
 impl Options {
     /// The feature set: the edited default, checked for contradictions.
     pub(crate) fn feature_set(&self) -> Result<Features> {
         let mut set = Features::default();
-        set.edit(DEFAULT_FEATURES)?;
+        set.edit(BASE_FEATURES)?;
+        set.edit(self.fs_type.features())?;
         set.edit(&self.features).map_err(|e| MkfsError::option(e.to_string()))?;
         let known = Features::makeable();
         let foreign = Features {
@@ -184,7 +227,10 @@ impl Options {
         let (compat, incompat, ro) = (set.compat, set.incompat, set.ro_compat);
         let sparse = ro.contains(RoCompat::SPARSE_SUPER);
         let rules = [
-            (!incompat.contains(Incompat::EXTENT), "file systems without extent are not made"),
+            (
+                incompat.contains(Incompat::BIT64) && !incompat.contains(Incompat::EXTENT),
+                "64bit needs extent: use -O ^64bit",
+            ),
             (
                 compat.contains(Compat::RESIZE_INODE) && !sparse,
                 "resize_inode needs sparse_super: use -O ^resize_inode",

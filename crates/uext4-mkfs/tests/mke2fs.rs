@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use uext4_device::{Access, FileDevice};
-use uext4_mkfs::{Options, format};
+use uext4_mkfs::{FsType, Options, format};
 
 const TIME: u32 = 1_700_000_000;
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
@@ -56,10 +56,18 @@ fn base() -> Options {
     }
 }
 
+fn type_name(o: &Options) -> &'static str {
+    match o.fs_type {
+        FsType::Ext2 => "ext2",
+        FsType::Ext3 => "ext3",
+        FsType::Ext4 => "ext4",
+    }
+}
+
 /// mke2fs's arguments for the same options.
 fn arguments(o: &Options) -> Vec<String> {
     let mut args: Vec<String> =
-        ["-q", "-F", "-t", "ext4", "-U", UUID, "-E"].map(str::to_owned).to_vec();
+        ["-q", "-F", "-t", type_name(o), "-U", UUID, "-E"].map(str::to_owned).to_vec();
     args.push(format!("hash_seed={HASH_SEED}"));
     let mut add = |flag: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -275,6 +283,28 @@ fn features() {
     }
 }
 
+/// Fault model: an indirect block in another place, or missing from a count; a log of more blocks
+/// than one indirect block leads to, and one with a gap.
+#[test]
+fn block_maps() {
+    for (fs_type, features, block_size) in [
+        (FsType::Ext2, "", None),
+        (FsType::Ext2, "^resize_inode,^dir_index,^filetype,^sparse_super,^large_file", None),
+        (FsType::Ext3, "", None),
+        (FsType::Ext3, "", Some(4096)),
+        (FsType::Ext3, "^sparse_super,^resize_inode,^filetype", Some(1024)),
+        (FsType::Ext3, "uninit_bg", Some(2048)),
+        (FsType::Ext3, "orphan_file", Some(1024)),
+        (FsType::Ext4, "^extent,^64bit", None),
+        (FsType::Ext4, "^extent,^64bit,^flex_bg,orphan_file", Some(1024)),
+    ] {
+        for mib in [5, 40, 300] {
+            let features = features.to_owned();
+            same(mib * MIB, &Options { fs_type, features, block_size, ..base() });
+        }
+    }
+}
+
 #[test]
 fn counts_and_shapes() {
     let cases = [
@@ -398,6 +428,7 @@ fn wrong_options_are_one_line() {
         Options { features: "no_such".to_owned(), ..base() },
         Options { features: "bigalloc".to_owned(), ..base() },
         Options { features: "^extent".to_owned(), ..base() },
+        Options { fs_type: FsType::Ext3, features: "64bit".to_owned(), ..base() },
         Options { features: "^sparse_super".to_owned(), ..base() },
         Options { features: "^has_journal,orphan_file".to_owned(), ..base() },
         Options { features: "^metadata_csum,metadata_csum_seed".to_owned(), ..base() },

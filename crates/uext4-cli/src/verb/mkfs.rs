@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
-use uext4_mkfs::{Options, Report, Usage};
+use uext4_mkfs::{FsType, Options, Report, Usage};
 use uuid::Uuid;
 
 use crate::copy::host_source::HostSource;
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Usage: floppy, small, default, big, huge, news, largefile or largefile4
     #[arg(short = 'T', value_name = "USAGE")]
     usage: Option<String>,
-    /// File system type: ext4
+    /// File system type: ext2, ext3 or ext4
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
     /// Fill it from a directory
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     /// Make it even where something is that would be lost
     #[arg(short = 'F')]
     force: bool,
-    /// With a journal (always so; taken for mke2fs's sake)
+    /// With a journal, as ext3 and ext4 have one anyway
     #[arg(short = 'j')]
     with_journal: bool,
     /// Say nothing
@@ -222,9 +222,11 @@ fn open(
 
 fn options(args: &Args, image: &mut Image) -> Result<Options> {
     let wrong = |why: String| Failure::line(&format!("mkfs: {why}"));
-    if let Some(other) = args.fs_type.as_deref().filter(|name| *name != "ext4") {
-        return Err(wrong(format!("-t {other}: only ext4 is made")));
-    }
+    let fs_type = match args.fs_type.as_deref() {
+        Some(name) => FsType::parse(name)
+            .ok_or_else(|| wrong(format!("-t {name}: ext2, ext3 and ext4 are made")))?,
+        None => FsType::Ext4,
+    };
     let usage = match &args.usage {
         Some(name) => Some(Usage::parse(name).map_err(|error| wrong(error.to_string()))?),
         None => None,
@@ -237,6 +239,7 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
         reserved_percent: args.reserved,
         label: args.label.clone(),
         uuid: args.uuid,
+        fs_type: if args.with_journal { fs_type.with_journal() } else { fs_type },
         features: args.features.join(","),
         flex_groups: args.flex_groups,
         usage,

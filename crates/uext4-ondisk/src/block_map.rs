@@ -7,7 +7,9 @@ use crate::num::{idx, le32_at, put};
 use crate::units::{BlockNo, FileBlock};
 
 /// Block numbers in `i_block` that are data.
-const DIRECT: u32 = 12;
+pub const DIRECT: u32 = 12;
+/// Block numbers in `i_block`.
+pub const SLOTS: u32 = 15;
 
 /// How to find one block: a slot of `i_block`, then an index into each indirect block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,14 @@ pub fn path(at: FileBlock, block_size: u32) -> Option<BlockPath> {
         span = span.saturating_mul(per_block);
     }
     None
+}
+
+/// Blocks of the largest file that a block map can have.
+#[must_use]
+pub fn max_blocks(block_size: u32) -> u64 {
+    let per_block = u64::from(block_size.max(4)) / 4;
+    let spans = (1..=3).map(|level| per_block.saturating_pow(level));
+    spans.fold(u64::from(DIRECT), u64::saturating_add).min(u64::from(u32::MAX))
 }
 
 /// Block number in a slot of `i_block`.
@@ -79,7 +89,10 @@ mod tests {
         check(268, 13, &[0, 0]);
         check(268 + 65_535, 13, &[255, 255]);
         check(268 + 65_536, 14, &[0, 0, 0]);
-        assert_eq!(path(FileBlock(268 + 65_536 + (1 << 24)), 1024), None);
+        let end = 268 + 65_536 + (1 << 24);
+        assert_eq!(path(FileBlock(end), 1024), None);
+        assert_eq!(max_blocks(1024), u64::from(end));
+        assert_eq!(max_blocks(65_536), u64::from(u32::MAX));
     }
 
     #[test]

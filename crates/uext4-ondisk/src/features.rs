@@ -386,8 +386,8 @@ pub fn support(sb: &RawSuperblock) -> Support {
     unwritable.extend(features.ro_compat.difference(RoCompat::WRITABLE).names());
     let mut reasons: Vec<String> =
         unwritable.iter().map(|name| format!("unsupported feature {name}")).collect();
-    if !features.incompat.contains(Incompat::EXTENT) {
-        reasons.push("no extent feature".to_owned());
+    if !features.incompat.contains(Incompat::EXTENT) && sb.blocks_count() > 1 << 32 {
+        reasons.push("block numbers above 32 bits without the extent feature".to_owned());
     }
     if !features.compat.contains(Compat::HAS_JOURNAL) {
         reasons.push("no journal".to_owned());

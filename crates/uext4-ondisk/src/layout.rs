@@ -323,6 +323,21 @@ impl Layout {
         let sectors_per_block = u64::from(self.block_size / 512);
         u64::from(u32::MAX).checked_div(sectors_per_block).unwrap_or(by_mapping)
     }
+
+    /// Most blocks a file with a block map can have. Where `i_blocks` has 32 bits its indirect
+    /// blocks count too.
+    #[must_use]
+    pub fn max_block_map_blocks(&self) -> u64 {
+        let by_map = crate::block_map::max_blocks(self.block_size);
+        let counted = self.max_file_blocks();
+        let per_block = u64::from(self.block_size / 4).max(1);
+        // At least as many as there are, on each level.
+        let lowest = counted.div_ceil(per_block);
+        let middle = lowest.div_ceil(per_block);
+        let indirect = lowest.saturating_add(middle).saturating_add(3);
+        let is_counted = !self.features.ro_compat.contains(RoCompat::HUGE_FILE);
+        by_map.min(counted.saturating_sub(if is_counted { indirect } else { 0 }))
+    }
 }
 
 /// Whether `n` is `base` to a power of at least 1.

@@ -222,6 +222,18 @@ impl RawSuperblock {
         if self.is_64bit() { join32(hi.get(), lo.get()) } else { u64::from(lo.get()) }
     }
 
+    /// Makes a superblock of revision 0 one of revision 1, which can have features, with the values
+    /// that revision 0 has by itself.
+    pub fn make_dynamic(&mut self) {
+        if self.s_rev_level.get() != 0 {
+            return;
+        }
+        self.s_rev_level.set(1);
+        self.s_first_ino.set(11);
+        self.s_inode_size.set(128);
+        crate::Features::default().put(self);
+    }
+
     /// Blocks of the file system.
     #[must_use]
     pub fn blocks_count(&self) -> u64 {

@@ -36,6 +36,13 @@ impl Credits {
         // Nodes on the path; new nodes; freed nodes; the inode.
         (depth + 1) + node * (depth + 2) + node * depth + 1
     }
+
+    /// Worst case of one edit of a block map, the inode included: three indirect blocks change, are
+    /// added or are freed.
+    #[must_use]
+    pub fn map_edit(&self) -> u32 {
+        3 * (2 + self.blocks) + 1
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +57,7 @@ mod tests {
             Credits::new(&Features { compat, incompat, ro_compat })
         };
         let plain = of(RoCompat::empty());
+        assert_eq!(plain.map_edit(), 13);
         assert_eq!((plain.blocks, plain.inode_number, plain.edit(0), plain.edit(2)), (2, 2, 8, 22));
         let quota = of(RoCompat::QUOTA);
         assert_eq!(

@@ -57,6 +57,8 @@ pub enum BlockKind {
         /// Checksum seed of the inode.
         seed: InodeSeed,
     },
+    /// Indirect block of a block map, which has no checksum.
+    Indirect,
     /// Journaled without a checksum (target of a slow symbolic link).
     Plain,
     /// Data of a regular file, where that goes through the journal.
@@ -96,6 +98,7 @@ impl fmt::Display for BlockKind {
             Self::DirIndex { .. } => "directory index",
             Self::Xattr => "xattr",
             Self::Orphan { .. } => "orphan file",
+            Self::Indirect => "indirect",
             Self::Plain => "symlink",
             Self::Data => "data",
         })
@@ -159,6 +162,7 @@ impl Sealer {
         match kind {
             BlockKind::BlockBitmap(_)
             | BlockKind::InodeBitmap(_)
+            | BlockKind::Indirect
             | BlockKind::Plain
             | BlockKind::Data => false,
             BlockKind::GroupDescs { .. } => self.checksums().has_group_checksum(),
@@ -180,6 +184,7 @@ impl Sealer {
             BlockKind::Superblock
             | BlockKind::GroupDescs { .. }
             | BlockKind::InodeTable { .. }
+            | BlockKind::Indirect
             | BlockKind::Plain
             | BlockKind::Data => Ok(()),
             BlockKind::BlockBitmap(group) | BlockKind::InodeBitmap(group) => {
@@ -223,6 +228,7 @@ impl Sealer {
             BlockKind::Orphan { seed } => orphan::seal_orphan_block(bytes, seed, block),
             BlockKind::BlockBitmap(_)
             | BlockKind::InodeBitmap(_)
+            | BlockKind::Indirect
             | BlockKind::Plain
             | BlockKind::Data => {}
         }

@@ -1,57 +1,66 @@
-//! Block maps of ext2 and ext3: files without an extent tree, for reading.
+//! Reading a block map of ext2 and ext3: a block, all runs in order, and the written blocks of a
+//! leaf.
 //!
-//! On disk: `i_block` holds 12 block numbers, then a singly, a doubly and a triply indirect
-//! block. A number of 0 is a hole.
-//! Invariants: such files are never changed. A file system without the `extent` feature is
-//! read-only. On one with the feature, changes of such a file are refused.
+//! On disk: `i_block` holds 12 block numbers, then a singly, a doubly and a triply indirect block.
+//! A number of 0 is a hole. There are no unwritten blocks.
 
+use super::lengthen::Spot;
+use super::map_path::{MapPath, NodePlace, corrupt};
 use super::{Mapping, State};
-use crate::cache::BlockKind;
 use crate::error::Result;
-use crate::inode::Inode;
-use std::collections::HashSet;
-use uext4_ondisk::block_map::{BlockPath, direct, entry, path};
+use crate::inode::{Inode, WrittenLeaf};
+use std::collections::HashMap;
 use uext4_ondisk::extent::{Extent, MAX_WRITTEN_LEN};
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
+use uext4_ondisk::{BlockNo, FileBlock};
 
+/// The state of block `at`, and of those that follow it in the same state and leaf.
 pub(super) fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
-    let space = inode.space();
-    let block_size = space.layout().block_size;
-    let hole = |len| Mapping { first: at, len, state: State::Hole };
-    let map = inode.attributes().block_map;
-    let Some(BlockPath { root, steps }) = path(at, block_size) else {
-        return Ok(hole(FileBlock::END.get().saturating_sub(at.get()).max(1)));
+    let root = inode.tree().read();
+    let Some(path) = MapPath::to(inode, &root, at)? else {
+        let len = FileBlock::END.get().saturating_sub(at.get()).max(1);
+        return Ok(Mapping { first: at, len, state: State::Hole });
     };
-    let per_block = block_size / 4;
-    let mut block = direct(&map, root);
-    for (done, &index) in steps.iter().enumerate() {
-        if block.get() == 0 {
-            return Ok(hole(rest_of_subtree(per_block, &steps[done..])));
-        }
-        space.check_run(block, 1)?;
-        let buffer = inode.cache().read(block, BlockKind::Plain)?;
-        block = entry(&buffer.read(), index);
+    if path.block == BlockNo(0) {
+        let len = (path.hole_end(&root).get() - at.get()).max(1);
+        return Ok(Mapping { first: at, len, state: State::Hole });
     }
-    if block == BlockNo(0) {
-        return Ok(hole(1));
-    }
-    space.check_run(block, 1)?;
-    Ok(Mapping { first: at, len: 1, state: State::Written(block) })
+    let start = path.block;
+    let skip = at.get() - path.leaf_first().get();
+    let len = path.with_leaf(&root, |bytes| {
+        let end = path.leaf_end().get() - path.leaf_first().get();
+        let numbers = (skip..end).map(|index| uext4_ondisk::block_map::entry(bytes, index).get());
+        numbers.zip(start.get()..).take_while(|(number, want)| number == want).count() as u32
+    });
+    let len = len.unwrap_or(1).max(1);
+    inode.space().check_run(start, u64::from(len))?;
+    Ok(Mapping { first: at, len, state: State::Written(start) })
 }
 
-/// Number of blocks from the one that `steps` lead to, up to the end of the subtree.
-fn rest_of_subtree(per_block: u32, steps: &[u32]) -> u32 {
-    let per_block = u64::from(per_block);
-    let (mut size, mut before) = (1_u64, 0_u64);
-    for &index in steps.iter().rev() {
-        before += u64::from(index) * size;
-        size *= per_block;
+/// The mapping of block `at`, with what a writer needs to place blocks there.
+pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
+    let mapping = lookup(inode, at)?;
+    let mut spot = Spot::in_map(mapping, at, 1);
+    if mapping.state != State::Hole {
+        return Ok(spot);
     }
-    u32::try_from(size - before).unwrap_or(u32::MAX)
+    let root = inode.tree().read();
+    let Some(path) = MapPath::to(inode, &root, at)? else { return Ok(spot) };
+    let (first, end) = (path.leaf_first(), path.leaf_end());
+    let is_before = |extent: &Extent| extent.first < at;
+    let before = path.runs(inode, &root, first)?.into_iter().take_while(is_before).last();
+    spot = Spot::in_map(mapping, first, end.get() - at.get());
+    spot.before = before.map(|extent| (0, extent));
+    if spot.before.is_none()
+        && at == first
+        && let Some(last) = at.get().checked_sub(1)
+        && let Some(path) = MapPath::to(inode, &root, FileBlock(last))?
+        && path.block != BlockNo(0)
+    {
+        let (first, start) = (FileBlock(last), path.block);
+        spot.before = Some((0, Extent { first, len: 1, start, unwritten: false }));
+    }
+    Ok(spot)
 }
-
-/// Slots of `i_block`.
-const SLOTS: u32 = 15;
 
 /// Calls `visit` with the runs of a block map from block `from` on, until it returns false. Runs
 /// are as long as those of an extent can be.
@@ -60,83 +69,55 @@ pub(super) fn list(
     from: FileBlock,
     visit: &mut dyn FnMut(Extent) -> bool,
 ) -> Result<()> {
-    let map = inode.attributes().block_map;
-    let per_block = u64::from(inode.space().layout().block_size / 4);
-    let nodes = HashSet::new();
-    let mut walk = Walk { inode, per_block, from, visit, nodes, run: None };
-    let mut first = 0;
-    for slot in 0..SLOTS {
-        // The last three slots lead to blocks by one, two and three levels.
-        let levels = slot.saturating_sub(SLOTS - 4);
-        if !walk.subtree(direct(&map, slot), levels, first)? {
-            return Ok(());
+    // Each indirect block may have one place. Otherwise a hostile map of a few blocks could refer
+    // to billions.
+    let mut places: HashMap<BlockNo, NodePlace> = HashMap::new();
+    let mut last: Option<Extent> = None;
+    let mut at = from;
+    while at < FileBlock::END {
+        let (runs, next) = {
+            let root = inode.tree().read();
+            let Some(path) = MapPath::to(inode, &root, at)? else { break };
+            for (buffer, place) in path.indirect() {
+                let block = buffer.block();
+                if *places.entry(block).or_insert(place) != place {
+                    return Err(corrupt(inode, block, "has two places"));
+                }
+            }
+            match path.missing() {
+                0 => (path.runs(inode, &root, at)?, path.leaf_end()),
+                _ => (Vec::new(), path.hole_end(&root)),
+            }
+        };
+        for run in runs {
+            match &mut last {
+                Some(last) if continues(last, &run) => last.len += run.len,
+                last => {
+                    if last.replace(run).is_some_and(|done| !visit(done)) {
+                        return Ok(());
+                    }
+                }
+            }
         }
-        first += per_block.pow(levels);
+        at = next.max(at.plus(1));
     }
-    if let Some(last) = walk.run.take() {
-        (walk.visit)(last);
+    if let Some(last) = last {
+        visit(last);
     }
     Ok(())
 }
 
-/// A walk over a block map in the order of the file.
-struct Walk<'a> {
-    inode: &'a Inode,
-    /// Block numbers in an indirect block.
-    per_block: u64,
-    from: FileBlock,
-    visit: &'a mut dyn FnMut(Extent) -> bool,
-    /// Indirect blocks seen so far. Each may occur once. Otherwise a hostile map of a few blocks
-    /// could refer to billions.
-    nodes: HashSet<BlockNo>,
-    /// The last run, which the next block may continue.
-    run: Option<Extent>,
+fn continues(last: &Extent, next: &Extent) -> bool {
+    last.end() == next.first
+        && last.start.plus(u64::from(last.len)) == next.start
+        && last.len + next.len <= MAX_WRITTEN_LEN
 }
 
-impl Walk<'_> {
-    /// Walks the blocks of the file from `first` on, which `block` leads to by `levels` indirect
-    /// blocks. False if the visitor wants no more.
-    fn subtree(&mut self, block: BlockNo, levels: u32, first: u64) -> Result<bool> {
-        let span = self.per_block.pow(levels);
-        let is_before = first + span <= u64::from(self.from.get());
-        let is_past = first >= u64::from(FileBlock::END.get());
-        if block == BlockNo(0) || is_before || is_past {
-            return Ok(true);
-        }
-        self.inode.space().check_run(block, 1)?;
-        if levels == 0 {
-            return Ok(self.push(FileBlock(u32::try_from(first).unwrap_or(u32::MAX)), block));
-        }
-        if !self.nodes.insert(block) {
-            let kind = CorruptKind::Rule { what: "indirect block", why: "has two places" };
-            return Err(kind.at(Place::InodeBlock(self.inode.ino(), block)).into());
-        }
-        // A copy, because the visitor must not be called with the block locked.
-        let buffer = self.inode.cache().read(block, BlockKind::Plain)?;
-        let bytes: Box<[u8]> = buffer.read()[..].into();
-        let below = span / self.per_block;
-        let mut at = first;
-        for index in 0..u32::try_from(self.per_block).unwrap_or(u32::MAX) {
-            if !self.subtree(entry(&bytes, index), levels - 1, at)? {
-                return Ok(false);
-            }
-            at += below;
-        }
-        Ok(true)
-    }
-
-    fn push(&mut self, at: FileBlock, block: BlockNo) -> bool {
-        let new = Extent { first: at, len: 1, start: block, unwritten: false };
-        match &mut self.run {
-            Some(run)
-                if run.end() == at
-                    && run.start.plus(u64::from(run.len)) == block
-                    && run.len < MAX_WRITTEN_LEN =>
-            {
-                run.len += 1;
-                true
-            }
-            run => run.replace(new).is_none_or(|done| (self.visit)(done)),
-        }
-    }
+/// The runs of the leaf that block `at` belongs to. `None` if that leaf is empty.
+pub(super) fn written_leaf(inode: &Inode, at: FileBlock) -> Result<Option<WrittenLeaf>> {
+    let root = inode.tree().read();
+    let Some(path) = MapPath::to(inode, &root, at)? else { return Ok(None) };
+    let runs = path.runs(inode, &root, path.leaf_first())?;
+    let leaf = || WrittenLeaf::new(path.leaf_first(), path.leaf_end(), &runs);
+    Ok((!runs.is_empty()).then(leaf))
 }

@@ -1,13 +1,16 @@
 //! Changing an extent tree.
 //!
 //! What: an [`Edit`] replaces the blocks `first .. end` of a file, as far as they are in one leaf,
-//! by one new extent or by nothing. Insertion, conversion and removal are all edits. Adjacent
+//! by one new extent or by nothing. It begins here for every form of mapping, and goes on in
+//! [`super::map_edit`] for block maps. Insertion, conversion and removal are all edits. Adjacent
 //! extents are merged, leaves that overflow are split, leaves that become empty are freed, and keys
 //! are corrected.
 //! Invariants: before the handle starts, the blocks for new nodes are allocated, and the nodes and
 //! bitmaps that change are read and pinned ([`NodeAllocations`]). Therefore an edit in a handle
 //! cannot fail because the device is full or broken, or because the tree cannot grow.
 
+use super::map_edit;
+use super::mapping::{Form, form};
 use super::tree_path::{Level, TreePath, capacity, check_fit, node_kind, read_node, too_deep};
 use crate::alloc::{Allocation, Space};
 use crate::cache::Buffer;
@@ -59,10 +62,13 @@ pub enum NodeSource {
     Free,
 }
 
-/// Worst case of blocks that one edit dirties, the inode included, for a tree of any depth up to
-/// that of the root plus one.
+/// Worst case of blocks that one edit dirties, the inode included: for a tree of any depth up to
+/// that of the root plus one, and for any block map.
 #[must_use]
 pub fn edit_credits(inode: &Inode) -> u32 {
+    if matches!(form(inode), Form::BlockMap) {
+        return inode.space().credits().map_edit();
+    }
     let root = inode.tree().read();
     let header = RawExtentHeader::ref_from_prefix(&root.bytes);
     let depth = header.map_or(0, |header| u32::from(header.eh_depth.get().min(MAX_DEPTH)));
@@ -78,15 +84,22 @@ impl NodeAllocations {
     pub fn for_edits(inode: &Inode, places: &[FileBlock], source: NodeSource) -> Result<Self> {
         let space = inode.space();
         let mut pins = vec![inode.table_block()?];
-        let count = {
-            let root = inode.tree().read();
-            let paths = paths_to(inode, &root, places)?;
-            for path in &paths {
-                for node in path.nodes() {
-                    pins.push(read_node(inode, node)?);
+        let count = match form(inode) {
+            Form::Tree => {
+                let root = inode.tree().read();
+                let paths = paths_to(inode, &root, places)?;
+                for path in &paths {
+                    for node in path.nodes() {
+                        pins.push(read_node(inode, node)?);
+                    }
                 }
+                nodes_needed(inode, &paths)?
             }
-            nodes_needed(inode, &paths)?
+            Form::BlockMap => {
+                let (count, changed) = map_edit::plan(inode, places)?;
+                pins.extend(changed);
+                count
+            }
         };
         let goal = inode.goal();
         let allocate = |_| match source {
@@ -103,6 +116,9 @@ impl NodeAllocations {
     /// # Errors
     /// The errors of [`NodeAllocations::for_edits`].
     pub fn for_removal(inode: &Inode, places: &[FileBlock], splits: bool) -> Result<Self> {
+        if matches!(form(inode), Form::BlockMap) {
+            return Self::for_map_removal(inode, places);
+        }
         let mut nodes = match splits {
             true => Self::for_edits(inode, places, NodeSource::Pool)?,
             false => Self { allocations: Vec::new(), pins: vec![inode.table_block()?] },
@@ -117,6 +133,16 @@ impl NodeAllocations {
         Ok(nodes)
     }
 
+    fn for_map_removal(inode: &Inode, places: &[FileBlock]) -> Result<Self> {
+        let freed = map_edit::nodes_to_free(inode, places)?;
+        let mut nodes = Self { allocations: Vec::new(), pins: vec![inode.table_block()?] };
+        for buffer in &freed {
+            nodes.pins.extend(inode.space().pin_run(buffer.block(), 1)?);
+        }
+        nodes.pins.extend(freed);
+        Ok(nodes)
+    }
+
     /// Pinned blocks that the edits change, including the inode's. Some may occur twice.
     pub fn blocks(&self) -> impl Iterator<Item = BlockNo> {
         self.pins.iter().map(|buffer| buffer.block())
@@ -128,12 +154,12 @@ impl NodeAllocations {
         3 * u32::try_from(self.allocations.len()).unwrap_or(u32::MAX / 3)
     }
 
-    fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
+    pub(super) fn take(&mut self, space: &Space, handle: &mut Handle<'_>) -> Result<BlockNo> {
         let journal = space.journal();
         let mut allocation = self
             .allocations
             .pop()
-            .ok_or_else(|| journal.broken("the nodes that an extent edit adds are allocated"))?;
+            .ok_or_else(|| journal.broken("the nodes that an edit adds are allocated"))?;
         space.mark_used(handle, &mut allocation, 1)
     }
 }
@@ -194,6 +220,9 @@ impl Edit {
         inode: &Inode,
         nodes: &mut NodeAllocations,
     ) -> Result<Removed> {
+        if matches!(form(inode), Form::BlockMap) {
+            return map_edit::apply(self, handle, inode, nodes);
+        }
         let mut root = inode.tree().write();
         let path = TreePath::to(inode, &root, self.first)?;
         let mut removed =

@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::inode::{Attributes, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::extent::{Extent, write_extent};
+use uext4_ondisk::FileBlock;
+use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN, write_extent};
 
 /// The place of a block of a file in the tree.
 #[derive(Debug)]
@@ -23,11 +24,43 @@ pub struct Spot {
     pub(super) before: Option<(usize, Extent)>,
     /// The leaf. `None`: the root.
     pub(super) leaf: Option<Arc<Buffer>>,
+    /// See [`Spot::leaf_first`].
+    leaf_first: FileBlock,
+    /// See [`Spot::most_new`].
+    most_new: u32,
 }
 
 impl Spot {
     /// Worst case of blocks that [`Spot::lengthen`] dirties: leaf and inode.
     pub const CREDITS: u32 = 2;
+
+    /// The place of a block in a tree.
+    pub(super) fn in_tree(
+        mapping: Mapping,
+        before: Option<(usize, Extent)>,
+        leaf: Option<Arc<Buffer>>,
+    ) -> Self {
+        // If nothing is before the hole in its leaf, nothing is before it in the file, because a
+        // leaf begins where its first extent does.
+        Self { mapping, before, leaf, leaf_first: FileBlock(0), most_new: MAX_UNWRITTEN_LEN }
+    }
+
+    /// The place of a block in a block map, whose leaf begins with `leaf_first` and has `most_new`
+    /// blocks from this one on.
+    pub(super) fn in_map(mapping: Mapping, leaf_first: FileBlock, most_new: u32) -> Self {
+        Self { mapping, before: None, leaf: None, leaf_first, most_new }
+    }
+
+    /// Most blocks, from the block on, that one edit can insert.
+    #[must_use]
+    pub fn most_new(&self) -> u32 {
+        self.most_new
+    }
+
+    /// A block from which on nothing is mapped before the hole if [`Spot::before`] is `None`.
+    pub(crate) fn leaf_first(&self) -> FileBlock {
+        self.leaf_first
+    }
 
     /// The extent that has the block, or the one before it in the same leaf.
     #[must_use]

@@ -1,11 +1,11 @@
 //! Where the blocks of a file are: the one place that knows in which form an inode maps them.
 //!
 //! What: readers and writers ask "file block -> device block, length, state" here, and this module
-//! asks the form that the inode has. [`lookup`] and [`list`] serve every form. [`find`] returns a
-//! place in the tree besides, from which a writer goes on, and [`written_leaf`] what direct I/O
-//! learns. A form that is to be written (block maps), or a new one (data in the inode), attaches to
-//! [`Form`]: a variant, and an arm in each function below. What changes mappings is
-//! [`super::Edit`], [`super::Spot::lengthen`] and [`super::Shift`], for trees alone.
+//! asks the form that the inode has. [`find`] returns a place besides, from which a writer goes
+//! on, and [`written_leaf`] what direct I/O learns. A new form (data in the inode) attaches to
+//! [`Form`]: a variant, and an arm in each function below and where [`super::Edit`] begins. What
+//! needs unwritten blocks or moves mappings ([`super::Spot::lengthen`], [`super::Shift`]) is for
+//! trees alone.
 
 use super::{Spot, block_map, tree};
 use crate::error::Result;
@@ -14,14 +14,14 @@ use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
 /// The form in which an inode that has blocks maps them.
-enum Form {
+pub(super) enum Form {
     /// An extent tree.
     Tree,
-    /// A block map of ext2 and ext3. Read only: `FileContext::check_changeable` refuses changes.
+    /// A block map of ext2 and ext3.
     BlockMap,
 }
 
-fn form(inode: &Inode) -> Form {
+pub(super) fn form(inode: &Inode) -> Form {
     if inode.has_extent_tree() { Form::Tree } else { Form::BlockMap }
 }
 
@@ -75,26 +75,32 @@ pub fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
     Ok(lookup_extent(inode, at)?.0)
 }
 
-/// The mapping of block `at`, and the whole extent that contains the block, if there is one.
+/// The mapping of block `at`, and the extent that contains the block, if there is one: the whole
+/// one of a tree, the run from the block on of a block map.
 ///
 /// # Errors
 /// The errors of [`lookup`].
 pub fn lookup_extent(inode: &Inode, at: FileBlock) -> Result<(Mapping, Option<Extent>)> {
-    let spot = find(inode, at)?;
+    let spot = match form(inode) {
+        Form::Tree => tree::find(inode, at)?,
+        Form::BlockMap => {
+            let mapping = block_map::lookup(inode, at)?;
+            let State::Written(start) = mapping.state else { return Ok((mapping, None)) };
+            let run = Extent { first: at, len: mapping.len, start, unwritten: false };
+            return Ok((mapping, Some(run)));
+        }
+    };
     Ok((spot.mapping, spot.before().filter(|extent| extent.contains(at))))
 }
 
-/// The mapping of block `at`, and its place in the tree. A block map has no such places.
+/// The mapping of block `at`, and its place in the tree or map.
 ///
 /// # Errors
 /// The errors of [`lookup`].
 pub fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
     match form(inode) {
         Form::Tree => tree::find(inode, at),
-        Form::BlockMap => {
-            let mapping = block_map::lookup(inode, at)?;
-            Ok(Spot { mapping, before: None, leaf: None })
-        }
+        Form::BlockMap => block_map::find(inode, at),
     }
 }
 
@@ -132,14 +138,14 @@ pub fn list(inode: &Inode, from: FileBlock, visit: &mut dyn FnMut(Extent) -> boo
     }
 }
 
-/// The written runs of the leaf that block `at` belongs to. `None` if that leaf is empty, or the
-/// file has a block map.
+/// The written runs of the leaf that block `at` belongs to. `None` if that leaf is empty.
 ///
 /// # Errors
 /// The errors of [`lookup`].
 pub(crate) fn written_leaf(inode: &Inode, at: FileBlock) -> Result<Option<WrittenLeaf>> {
     match form(inode) {
-        Form::Tree if inode.has_blocks() => tree::written_leaf(inode, at),
-        Form::Tree | Form::BlockMap => Ok(None),
+        _ if !inode.has_blocks() => Ok(None),
+        Form::Tree => tree::written_leaf(inode, at),
+        Form::BlockMap => block_map::written_leaf(inode, at),
     }
 }

@@ -1,10 +1,11 @@
-//! Extent trees: where the blocks of a file are on the device.
+//! Extent trees and block maps: where the blocks of a file are on the device.
 //!
 //! What: [`lookup`] finds the mapping of a block, and [`list`] visits all extents. [`Edit`] is the
 //! general change of a tree, and [`Spot::lengthen`] the most frequent one. [`Shift`] moves extents
 //! along their file. [`Growth`] adds blocks to directories.
 //! On disk: `Documentation/filesystems/ext4/ifork.rst`. The root is `i_block`, other nodes are
-//! blocks. The depth is at most 5.
+//! blocks. The depth of a tree is at most 5. A block map of ext2 and ext3 has up to three levels of
+//! indirect blocks; `mapping.rs` and `edit.rs` are where the two forms part.
 //! Invariants: a tree changes only under its inode's writeback lock (a directory's content lock),
 //! so what was planned from it is valid until the change is applied. Every run that a look-up
 //! returns is in the data area, and so is every node. The key of an index entry is the first block
@@ -12,12 +13,14 @@
 //! the same entry.
 //! Locking: the tree's own lock is held during a look-up or a change; a change holds it inside a
 //! handle. Blocks of the tree are read under it.
-//! Kernel counterpart: `fs/ext4/extents.c`.
+//! Kernel counterpart: `fs/ext4/extents.c`, `fs/ext4/indirect.c`.
 
 mod block_map;
 mod edit;
 mod growth;
 mod lengthen;
+mod map_edit;
+mod map_path;
 mod mapping;
 mod shift;
 mod tree;

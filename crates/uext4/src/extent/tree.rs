@@ -21,7 +21,7 @@ pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
         let child = match step {
             Step::Mapping(mapping, before) => {
                 check(inode.space(), &mapping)?;
-                return Ok(Spot { mapping, before, leaf });
+                return Ok(Spot::in_tree(mapping, before, leaf));
             }
             Step::Down(child) => child,
         };

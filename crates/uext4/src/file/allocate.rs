@@ -79,7 +79,11 @@ impl RangeAllocation {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file"));
         }
         if mode != AllocateMode::PunchHole {
-            self.context.check_end(end)?;
+            if !inode.has_extent_tree() {
+                let context = format!("inode {} has a block map", inode.ino());
+                return Err(Error::new(ErrorKind::Unsupported, context));
+            }
+            self.context.check_end(inode, end)?;
         }
         if !matches!(mode, AllocateMode::Allocate { .. }) {
             self.context.check_not_append_only(inode)?;

@@ -7,6 +7,7 @@
 use super::ablation::Ablations;
 use super::damage::Damage;
 use super::gate::CallGate;
+use super::large_file::SMALL_FILE_MAX;
 use super::placement::Placement;
 use super::writeback::Writeback;
 use super::{Orphans, block_from, block_size};
@@ -20,7 +21,7 @@ use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::time::Instant;
 use std::io;
 use std::sync::Arc;
-use uext4_ondisk::{FileBlock, FileKind, InodeFlags};
+use uext4_ondisk::{FileBlock, FileKind, InodeFlags, RoCompat};
 
 /// What all operations on file content share.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct FileContext {
     pub(super) ablations: Ablations,
     /// Calls that are under way.
     pub(super) gate: CallGate,
+    /// The file system has the feature `large_file`.
+    pub(super) has_large_file: AtomicBool,
     /// Changes are refused.
     pub(super) read_only: AtomicBool,
     /// The volume was opened read-only, so nothing of it was ever changed.
@@ -57,6 +60,7 @@ impl FileContext {
         options: MountOptions,
         read_only: bool,
     ) -> Self {
+        let has_large_file = space.layout().features.ro_compat.contains(RoCompat::LARGE_FILE);
         let zeroes: Arc<[u8]> = vec![0; space.layout().block_size as usize].into();
         let ablations = Ablations::new(&options, &space);
         let placement = Arc::new(Placement::new(&space, &options.alloc));
@@ -77,6 +81,7 @@ impl FileContext {
             orphans,
             damage,
             options,
+            has_large_file: AtomicBool::new(has_large_file),
             read_only: AtomicBool::new(read_only),
             gate: CallGate::default(),
             opened_read_only: read_only,
@@ -118,7 +123,7 @@ impl FileContext {
 
     /// # Errors
     /// As [`FileContext::check_writable`]; `NotPermitted` for immutable inodes; `Unsupported` for
-    /// files that have a block map, which are read-only.
+    /// files with a block map where block numbers have more than 32 bits.
     pub fn check_changeable(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         let flags = inode.attributes().flags;
@@ -126,8 +131,12 @@ impl FileContext {
             let context = format!("immutable inode {}", inode.ino());
             return Err(Error::new(ErrorKind::NotPermitted, context));
         }
-        if inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
-            let context = format!("inode {} has a block map, which is read-only", inode.ino());
+        let is_large = self.space.layout().blocks_count > 1 << 32;
+        if is_large && inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
+            let context = format!(
+                "inode {} has a block map, whose numbers have 32 bits: it is read-only here",
+                inode.ino()
+            );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         Ok(())
@@ -183,15 +192,27 @@ impl FileContext {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn check_end(&self, end: u64) -> Result<()> {
-        let max = self.space.layout().max_file_blocks().saturating_mul(self.block_size());
+    /// Checks that a file can reach byte `end`.
+    ///
+    /// # Errors
+    /// `FileTooBig`.
+    pub(super) fn check_end(&self, inode: &Inode, end: u64) -> Result<()> {
+        if end <= SMALL_FILE_MAX {
+            return Ok(());
+        }
+        let layout = self.space.layout();
+        let blocks = match inode.has_extent_tree() {
+            true => layout.max_file_blocks(),
+            false => layout.max_block_map_blocks(),
+        };
+        let max = blocks.saturating_mul(self.block_size());
         if end > max {
             return Err(Error::new(
                 ErrorKind::FileTooBig,
                 format!("file end {end}, at most {max}"),
             ));
         }
-        Ok(())
+        self.set_large_file(inode)
     }
 
     /// Whether the data of a file goes through the journal. Does not change while it is in memory.

@@ -6,7 +6,7 @@
 use super::FileContext;
 use super::removal::Removal;
 use super::truncate::Truncation;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::injected_faults::Fault;
 use crate::inode::{Inode, InodeRef};
 use crate::sync::state::{AtomicU64, AtomicUsize, Ordering};
@@ -120,10 +120,6 @@ impl Deletion {
         if !self.context.orphans.contains(inode.ino()) {
             return Ok(());
         }
-        // It stays an orphan, because block maps are read-only.
-        if inode.has_blocks() && !inode.has_extent_tree() {
-            return Ok(());
-        }
         let _writeback = inode.writeback();
         let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
         let mut removal = Removal::nothing();
@@ -188,11 +184,6 @@ impl Deletion {
         // An inode with links stays in memory while the list holds it.
         let is_truncated = inode.attributes().links > 0;
         inode.set_unfinished_truncate(is_truncated);
-        if inode.has_blocks() && !inode.has_extent_tree() {
-            let context =
-                format!("orphan inode {} has a block map, which is read-only", inode.ino());
-            return Err(Error::new(ErrorKind::Unsupported, context));
-        }
         if is_truncated {
             let _exclusive = inode.lock().write();
             return self.truncation.finish_truncate(&inode, &mut inode.writeback());

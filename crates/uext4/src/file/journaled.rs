@@ -143,7 +143,8 @@ impl JournaledData {
                 State::Hole => {
                     let placed = chunk.maps.last().map(Pending::extent);
                     let origin = inode.goal();
-                    let need = HoleNeed { want: len, reserved: false, placed, origin };
+                    let want = len.min(spot.most_new());
+                    let need = HoleNeed { want, reserved: false, placed, origin };
                     let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
                     let (start, len) = (allocation.start(), allocation.len());
                     chunk.maps.push(Pending::of(at, len, PendingBlocks::Allocated(allocation)));

@@ -24,6 +24,7 @@ mod expiry;
 mod gate;
 mod group_writeback;
 mod journaled;
+mod large_file;
 mod locality;
 mod orphan;
 mod page_bytes;

@@ -8,8 +8,8 @@
 //! completes the work. As in ext4, entries that cannot be trusted are not followed: the list is cut
 //! off in front of an entry that cannot be an orphan. On a file system in an error state nothing is
 //! cleaned up: its list is cut off at the head, and e2fsck, which it needs anyway, finds what the
-//! list held. An orphan that can be trusted but not cleaned up (its leaf is unreadable, or it has a
-//! block map) stays one for the next mount.
+//! list held. An orphan that can be trusted but not cleaned up (its leaf is unreadable) stays
+//! one for the next mount.
 //! Locking: one lock, taken inside handles. While the volume is opened, its only thread also reads
 //! under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.

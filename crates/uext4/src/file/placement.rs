@@ -82,10 +82,8 @@ impl Placement {
         hole: &HoleNeed,
     ) -> Result<Allocation> {
         let (first, hole_end) = (spot.mapping.first, spot.mapping.end());
-        // If nothing is before the hole in its leaf, nothing is before it in the file, because a
-        // leaf begins where its first extent does.
         let before = [spot.before(), hole.placed].into_iter().flatten().max_by_key(|e| e.first);
-        let start = before.map_or(FileBlock(0), |extent| extent.end());
+        let start = before.map_or(spot.leaf_first(), |extent| extent.end());
         let goal = self.goal_of(inode, spot, before, hole.origin);
         let (key, want) = (first.get(), hole.want);
         let need = Need { key, want, ahead: 0, goal, reserved: hole.reserved };

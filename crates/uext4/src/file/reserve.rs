@@ -1,24 +1,33 @@
 //! Reservation of blocks for the dirty pages of a file.
 //!
-//! What: one block for each page over a hole, and tree nodes for the worst case, in which each
-//! dirty page over a hole or an unwritten extent becomes extents of its own.
+//! What: one block for each page over a hole, and nodes for the worst case, in which each dirty
+//! page over a hole or an unwritten extent becomes extents of its own, or has an indirect block of
+//! its own in a block map.
 
 use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::FilePages;
+use uext4_ondisk::FileBlock;
+use uext4_ondisk::block_map::DIRECT;
 use uext4_ondisk::extent::max_entries;
 
 impl FilePages {
     /// Reserves blocks for `holes` more pages over holes and `conversions` more over unwritten
-    /// extents.
+    /// extents. All of them are before block `end`.
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
-    pub(super) fn reserve(&mut self, holes: u32, conversions: u32) -> Result<()> {
+    pub(super) fn reserve(&mut self, holes: u32, conversions: u32, end: FileBlock) -> Result<()> {
         if holes + conversions == 0 {
             return Ok(());
         }
-        self.set_reservation(self.reserved + holes, self.converting + conversions)
+        let former = self.reserved_end;
+        self.reserved_end = former.max(end);
+        let reserved = self.set_reservation(self.reserved + holes, self.converting + conversions);
+        if reserved.is_err() {
+            self.reserved_end = former;
+        }
+        reserved
     }
 
     /// Gives back what was reserved for so many pages.
@@ -34,14 +43,20 @@ impl FilePages {
     /// # Errors
     /// `NoSpace`; nothing has changed.
     fn set_reservation(&mut self, reserved: u32, converting: u32) -> Result<()> {
-        let nodes =
-            nodes_for(self.reservation.space(), u64::from(reserved) + u64::from(converting));
+        let pages = u64::from(reserved) + u64::from(converting);
+        let nodes = match self.by_block_map {
+            false => nodes_for(self.reservation.space(), pages),
+            true => indirect_for(self.reservation.space(), pages, self.reserved_end),
+        };
         let blocks = reserved.saturating_add(nodes);
         if reserved > self.reserved {
             self.reservation.try_resize(blocks)?;
         } else {
             // Conversions have to go on even if there is no space for data.
             self.reservation.try_resize_with_nodes(blocks)?;
+        }
+        if pages == 0 {
+            self.reserved_end = FileBlock(0);
         }
         self.reserved = reserved;
         self.converting = converting;
@@ -59,4 +74,17 @@ fn nodes_for(space: &Space, pages: u64) -> u32 {
     let leaves = (2 * pages).div_ceil(half);
     let index = leaves.div_ceil(half) + 1;
     u32::try_from(leaves + index + 2).unwrap_or(u32::MAX)
+}
+
+/// Indirect blocks that `pages` pages before block `end` of a block map can need: each page one of
+/// the lowest level, as far as the file has so many, and those above.
+fn indirect_for(space: &Space, pages: u64, end: FileBlock) -> u32 {
+    let per_block = u64::from(space.layout().block_size / 4);
+    let behind = u64::from(end.get().saturating_sub(DIRECT));
+    if pages == 0 || behind == 0 {
+        return 0;
+    }
+    let lowest = pages.min(behind.div_ceil(per_block));
+    let middle = pages.min(behind.div_ceil(per_block * per_block));
+    u32::try_from(lowest + middle + 1).unwrap_or(u32::MAX)
 }

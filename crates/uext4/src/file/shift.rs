@@ -127,7 +127,7 @@ impl RangeAllocation {
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
         let new_size = size.saturating_add(end - offset);
-        self.context.check_end(new_size)?;
+        self.context.check_end(inode, new_size)?;
         self.context.writeback.write_back(inode, state)?;
         let at = self.context.block_at(offset);
         inode.preallocation.discard_pieces(&self.context.space);

@@ -42,7 +42,7 @@ impl Truncation {
     pub(super) fn set_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
         self.context.check_changeable(inode)?;
         self.context.check_not_append_only(inode)?;
-        self.context.check_end(size)?;
+        self.context.check_end(inode, size)?;
         let _exclusive = inode.lock().write();
         self.set_size_locked(inode, size)
     }

@@ -79,7 +79,7 @@ impl PageWriter {
     /// caller holds the file exclusively.
     pub(super) fn check_write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
         let end = offset.saturating_add(buf.len() as u64);
-        self.context.check_end(end)?;
+        self.context.check_end(inode, end)?;
         self.check_append_only(inode, offset, buf)?;
         self.truncation.finish_truncate_before(inode, end)
     }
@@ -167,9 +167,10 @@ impl PageWriter {
     }
 
     /// With `nodelalloc`, gives holes unwritten blocks before they are written to. Writeback then
-    /// only converts them, as in ext4.
+    /// only converts them, as in ext4. A block map has no unwritten blocks, and its holes get
+    /// blocks at writeback all the same.
     fn allocate_at_write(&self, inode: &Inode, first: FileBlock, last: FileBlock) -> Result<()> {
-        if self.context.options.delalloc {
+        if self.context.options.delalloc || !inode.has_extent_tree() {
             return Ok(());
         }
         let _writeback = inode.writeback();
@@ -220,7 +221,7 @@ impl PageWriter {
         let holes = count(|state| matches!(state, State::Hole));
         let unwritten = count(|state| matches!(state, State::Unwritten(_)));
         let mut pages = inode.pages();
-        pages.reserve(holes, unwritten)?;
+        pages.reserve(holes, unwritten, last)?;
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.context.clock_ms();
         }

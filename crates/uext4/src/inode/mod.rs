@@ -37,7 +37,7 @@ use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
 use slot::SlotPlace;
 use std::sync::Arc;
 use uext4_ondisk::checksum::InodeSeed;
-use uext4_ondisk::{FileKind, GroupNo, Ino};
+use uext4_ondisk::{FileBlock, FileKind, GroupNo, Ino, InodeFlags};
 
 /// The parts of a volume that all of its inodes share.
 #[derive(Debug)]
@@ -70,6 +70,10 @@ pub struct FilePages {
     pub reserved: u32,
     /// Number of dirty pages over unwritten extents.
     pub converting: u32,
+    /// The file has a block map, whose nodes are counted in another way.
+    pub by_block_map: bool,
+    /// All pages with a reservation are before this block.
+    pub reserved_end: FileBlock,
     /// When the first page became dirty, in milliseconds of the volume's clock.
     pub dirty_since_ms: u64,
     /// Byte at which a sequential reader would continue.
@@ -155,6 +159,8 @@ impl Inode {
             reservation: Reservation::empty(&context.space),
             reserved: 0,
             converting: 0,
+            by_block_map: !attributes.flags.contains(InodeFlags::EXTENTS),
+            reserved_end: FileBlock(0),
             dirty_since_ms: 0,
             read_ahead_at: 0,
         };
@@ -231,10 +237,10 @@ impl Inode {
     }
 
     /// Whether its blocks, if any, are mapped by an extent tree rather than by a block map of ext2
-    /// and ext3.
+    /// and ext3. Does not change while it is in memory.
     #[must_use]
     pub fn has_extent_tree(&self) -> bool {
-        self.attributes().flags.contains(uext4_ondisk::InodeFlags::EXTENTS)
+        self.attributes().flags.contains(InodeFlags::EXTENTS)
     }
 
     /// Symbolic links shorter than this have their target in the inode.

@@ -12,7 +12,9 @@ use crate::sync::state::Ordering;
 use std::sync::Arc;
 use uext4_ondisk::extent::write_header;
 use uext4_ondisk::inode::verify_inode;
-use uext4_ondisk::{BlockNo, CorruptKind, FileKind, GroupNo, Ino, InodeFlags, Place, RawInode};
+use uext4_ondisk::{
+    BlockNo, CorruptKind, FileKind, GroupNo, Incompat, Ino, InodeFlags, Place, RawInode,
+};
 
 /// The place of an inode in its table.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +101,8 @@ impl Inode {
         let seed = space.layout().checksums.inode_seed(ino, attributes.generation);
         let is_slow_symlink =
             kind == FileKind::Symlink && attributes.size >= Self::FAST_SYMLINK_MAX;
-        if matches!(kind, FileKind::Regular | FileKind::Directory) || is_slow_symlink {
+        let has_blocks = matches!(kind, FileKind::Regular | FileKind::Directory) || is_slow_symlink;
+        if has_blocks && space.layout().features.incompat.contains(Incompat::EXTENT) {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= InodeFlags::EXTENTS;
         }

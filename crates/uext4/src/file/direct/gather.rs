@@ -227,7 +227,8 @@ impl DirectIo {
             plans.push(self.plan_chunks(chunks)?);
         }
         for (at, plan) in plans.iter().enumerate() {
-            let reserved = plan.inode.pages().reserve(plan.holes, plan.unwritten);
+            let end = self.context.block_from(plan.end);
+            let reserved = plan.inode.pages().reserve(plan.holes, plan.unwritten, end);
             if let Err(error) = reserved {
                 plans[..at].iter().for_each(Plan::unreserve);
                 return Err(error);

@@ -150,7 +150,7 @@ impl DirectIo {
             return Ok(());
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
-        inode.pages().reserve(0, blocks)?;
+        inode.pages().reserve(0, blocks, at)?;
         let mapped = self.context.writeback.map(std::slice::from_mut(&mut part), false);
         inode.pages().unreserve(0, blocks);
         mapped

@@ -160,8 +160,7 @@ impl DirectIo {
 
     /// As [`DirectIo::prepare_direct`]; with `writes` also for writes to unwritten blocks.
     fn prepare(&self, inode: &Inode, offset: u64, len: usize, writes: bool) -> Result<()> {
-        let is_plain = inode.kind() == FileKind::Regular && inode.has_extent_tree();
-        if !is_plain || self.context.is_journaled(inode) {
+        if inode.kind() != FileKind::Regular || self.context.is_journaled(inode) {
             return Ok(());
         }
         let direct_io = inode.direct_io_or_init();

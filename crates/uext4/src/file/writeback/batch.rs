@@ -17,7 +17,7 @@ use crate::injected_faults::Fault;
 use crate::inode::{DirectIoState, Inode};
 use std::sync::Arc;
 use uext4_device::WriteRun;
-use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
+use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
 /// Most buffers in one device write.
@@ -148,7 +148,7 @@ impl Writeback {
             let mut len = contiguous(rest).min(mapping.len as usize);
             let allocation = match mapping.state {
                 State::Hole => {
-                    let want = (len as u32).min(MAX_UNWRITTEN_LEN);
+                    let want = (len as u32).min(spot.most_new());
                     let allocation = self.placement.allocate_for(part, &spot, want)?;
                     len = allocation.len() as usize;
                     Some(allocation)

@@ -84,14 +84,16 @@ impl Writeback {
         let credits_max = self.space.journal().credits_max() / 4;
         let half = items.len() / 2;
         match self.plan_handle(parts, items) {
-            Ok(plan) if plan.credits <= credits_max || half == 0 => map_handle(parts, items, plan),
-            Err(error) if half == 0 || *error.kind() != ErrorKind::NoSpace => Err(error),
-            _ => {
-                let (first, second) = items.split_at_mut(half);
-                self.map_items(parts, first, map_handle)?;
-                self.map_items(parts, second, map_handle)
+            Ok(plan) if plan.credits <= credits_max || half == 0 => {
+                return map_handle(parts, items, plan);
             }
+            Err(error) if half == 0 || *error.kind() != ErrorKind::NoSpace => return Err(error),
+            // What the plan allocated is released here: the halves need it.
+            _ => {}
         }
+        let (first, second) = items.split_at_mut(half);
+        self.map_items(parts, first, map_handle)?;
+        self.map_items(parts, second, map_handle)
     }
 
     /// The tree nodes that the mappings need, and one credit for each block that they dirty.

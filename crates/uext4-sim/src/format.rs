@@ -5,6 +5,7 @@
 //! every category of the crash test, and every rig that takes a [`Shape`](crate::run::Shape),
 //! runs on it (`cargo xtask crash --format NAME`).
 
+use crate::run::NEWER_FEATURES;
 use std::fmt;
 use std::str::FromStr;
 
@@ -23,7 +24,33 @@ pub struct Format {
 pub static ORDINARY: Format = Format { name: "ext4", features: "", inode_size: None };
 
 /// All forms, in the order of the tables.
-pub static FORMATS: &[&Format] = &[&ORDINARY];
+pub static FORMATS: &[&Format] = &[
+    &ORDINARY,
+    // What `mke2fs -t ext3` makes.
+    &Format {
+        name: "ext3",
+        features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize",
+        inode_size: None,
+    },
+];
+
+impl Format {
+    fn lacks(&self, feature: &str) -> bool {
+        self.features.split(',').any(|word| word.strip_prefix('^') == Some(feature))
+    }
+
+    /// Whether files have block maps.
+    #[must_use]
+    pub fn has_block_maps(&self) -> bool {
+        self.lacks("extent")
+    }
+
+    /// The features of newer e2fsprogs that go with the form.
+    #[must_use]
+    pub fn newer_features(&self) -> &'static str {
+        if self.lacks("metadata_csum") { "orphan_file" } else { NEWER_FEATURES }
+    }
+}
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -180,7 +180,7 @@ impl Plan {
             5 => (2048, 2, 8),
             _ => (4096, 4, 16),
         };
-        let features = if rng.random_bool(0.5) { NEWER_FEATURES } else { "" };
+        let features = if rng.random_bool(0.5) { format.newer_features() } else { "" };
         let shape = Shape { block_size, journal_mib, image_mib, features, format };
         let mut plan = Plan::with(seed, shape);
         plan.options = MountOptions {

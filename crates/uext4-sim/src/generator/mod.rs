@@ -57,6 +57,8 @@ pub struct Generator {
     next_generation: u32,
     /// A mount makes inodes with the caller's owner: their own comes next.
     unidentified: Option<Id>,
+    /// Files have block maps, which have no unwritten blocks and cannot be shifted.
+    has_block_maps: bool,
 }
 
 /// Weights of the kinds of operation, in this order.
@@ -91,7 +93,14 @@ impl Generator {
             next_id: own + 1,
             next_generation: 1,
             unidentified: None,
+            has_block_maps: false,
         }
+    }
+
+    /// The same source for files with block maps: what needs extents becomes a write or a punch.
+    #[must_use]
+    pub fn with_block_maps(self, has_block_maps: bool) -> Generator {
+        Generator { has_block_maps, ..self }
     }
 
     /// The names as they are now.
@@ -113,6 +122,27 @@ impl Generator {
 
     /// The next operation.
     pub fn generate(&mut self) -> Operation {
+        let operation = self.generate_any();
+        if self.has_block_maps { self.without_extents(operation) } else { operation }
+    }
+
+    fn without_extents(&mut self, operation: Operation) -> Operation {
+        match operation {
+            Operation::Allocate { id, offset, len, .. }
+            | Operation::Zero { id, offset, len, .. } => {
+                let generation = self.next_generation;
+                self.next_generation += 1;
+                let (append, direct) = (false, false);
+                Operation::Write { id, offset, len, generation, append, direct }
+            }
+            Operation::Collapse { id, offset, len } | Operation::Insert { id, offset, len } => {
+                Operation::Punch { id, offset, len }
+            }
+            other => other,
+        }
+    }
+
+    fn generate_any(&mut self) -> Operation {
         if let Some(id) = self.unidentified {
             return Operation::Identify { id };
         }

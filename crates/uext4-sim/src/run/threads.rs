@@ -14,6 +14,7 @@ use std::sync::Arc;
 use uext4::config::DataMode;
 use uext4::{AllocateMode, FileKind, NewInode, Owner, Volume};
 use uext4_device::{FaultDevice, RecordingDevice};
+use uext4_ondisk::Incompat;
 
 /// The name of the file that takes the room away.
 pub(crate) const FILL: &[u8] = b"fill";
@@ -31,8 +32,21 @@ pub(crate) fn fill(volume: &Volume, left: u64) -> Result<(), uext4::Error> {
     let kept = left + volume.space().node_pool_blocks();
     let blocks = volume.stat_fs().blocks_free.saturating_sub(kept);
     let bytes = blocks * u64::from(volume.layout().block_size);
-    let mode = AllocateMode::Allocate { keep_size: false };
-    volume.open_file(&file)?.allocate(mode, 0, bytes)
+    let opened = volume.open_file(&file)?;
+    if volume.layout().features.incompat.contains(Incompat::EXTENT) {
+        return opened.allocate(AllocateMode::Allocate { keep_size: false }, 0, bytes);
+    }
+    // A block map is filled by writes, and takes blocks for itself.
+    let per_block = u64::from(volume.layout().block_size / 4);
+    let indirect = blocks / per_block + blocks / (per_block * per_block) + 3;
+    let bytes = bytes.saturating_sub(indirect * u64::from(volume.layout().block_size));
+    let zeroes = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(zeroes.len() as u64);
+        at += opened.write_at(at, &zeroes[..len as usize])? as u64;
+    }
+    volume.sync()
 }
 
 /// What stands around the threads of a run.
@@ -67,7 +81,8 @@ impl<'a> Load<'a> {
         let threads = (1..=plan.threads)
             .map(|thread| {
                 let entries = Vec::new();
-                let generator = Generator::of(plan.category, plan.seed, thread, limits, true);
+                let generator = Generator::of(plan.category, plan.seed, thread, limits, true)
+                    .with_block_maps(plan.shape.format.has_block_maps());
                 (generator, ThreadHistory { thread, identifies: true, entries })
             })
             .collect();

@@ -1,5 +1,6 @@
 //! Features that uext4 reads and does not write: the kernel's files are read back, the image is
-//! not changed, and a write is refused with the feature's name.
+//! not changed, and a write is refused with the feature's name. Features that it writes: what the
+//! kernel wrote is read, and what uext4 wrote is clean for e2fsck and read by the kernel.
 //!
 //! Fault model: a descriptor looked for in the wrong place (meta_bg), a bitmap read with a bit a
 //! block (bigalloc), a superblock field that only one implementation understands. The kernel fills
@@ -9,18 +10,24 @@
 #[macro_use]
 mod common;
 
+use common::kernel::Kernel;
 use common::{Mounted, Scratch, at, is_root, no_mount, run_fails, run_ok, system};
 use std::fs;
 use std::path::Path;
 
 /// Options of mke2fs, and the feature by which writing is refused.
-const SHAPES: [(&[&str], &str); 6] = [
-    (&["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"], "meta_bg"),
+const SHAPES: [(&[&str], &str); 5] = [
     (&["-b", "4096", "-O", "mmp"], "mmp"),
-    (&["-b", "1024", "-O", "mmp,meta_bg,^resize_inode,^metadata_csum,^64bit"], "meta_bg"),
+    (&["-b", "1024", "-O", "mmp,meta_bg,^resize_inode,^metadata_csum,^64bit"], "mmp"),
     (&["-b", "4096", "-O", "bigalloc", "-C", "16384"], "bigalloc"),
-    (&["-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode"], "meta_bg"),
+    (&["-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode"], "bigalloc"),
     (&["-b", "4096", "-O", "quota"], "quota"),
+];
+
+/// Options of mke2fs for what is written.
+const WRITTEN: [&[&str]; 2] = [
+    &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"],
+    &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],
 ];
 
 const FILES: usize = 60;
@@ -85,6 +92,38 @@ fn what_can_only_be_read_is_read_and_not_changed() {
         run_fails([std::ffi::OsString::from("mkdir"), at(&image, "/new")], &why);
         check_statfs(&scratch, &image);
         assert!(fs::read(&image).unwrap() == before, "the image was changed");
+    }
+}
+
+/// Fault model: metadata of the feature that one implementation looks for elsewhere, a count that
+/// it does not keep, a change that undoes what the other wrote.
+#[test]
+fn what_is_written_is_what_the_kernel_reads() {
+    for options in WRITTEN {
+        println!("{options:?}");
+        let scratch = Scratch::new();
+        let Some(image) = filled(&scratch, options) else { skip!("no mke2fs") };
+        let word = std::ffi::OsString::from;
+        for n in 0..FILES {
+            let path = format!("/d{}/f{n}", n % 7);
+            assert!(run_ok([word("cat"), at(&image, &path)]) == content(n), "{path}");
+        }
+        let tree = scratch.path("own");
+        fill(&tree);
+        run_ok([word("cp"), word("-r"), tree.into(), at(&image, "/own")]);
+        for n in (0..FILES).step_by(2) {
+            run_ok([word("rm"), at(&image, &format!("/d{}/f{n}", n % 7))]);
+        }
+        common::assert_clean(&image);
+        run_ok([word("fsck"), image.clone().into()]);
+        let dir = scratch.path("kernel");
+        let Some(_kernel) = Kernel::mount(&image, &dir) else { skip!("no kernel mount") };
+        for n in 0..FILES {
+            let path = format!("d{}/f{n}", n % 7);
+            assert!(fs::read(dir.join("own").join(&path)).unwrap() == content(n), "{path}");
+            let old = fs::read(dir.join(&path)).ok();
+            assert!(old == (n % 2 == 1).then(|| content(n)), "{path}");
+        }
     }
 }
 

@@ -29,6 +29,7 @@ struct Request {
     block_size: u32,
     inode_size: u32,
     blocks: u64,
+    blocks_per_group: u32,
     inodes: u64,
 }
 
@@ -73,7 +74,13 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
         );
         return Err(MkfsError::option(message));
     }
-    Ok(Request { block_size, inode_size, blocks, inodes })
+    let most = block_size * 8;
+    let blocks_per_group = options.blocks_per_group.unwrap_or(most);
+    if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(8) {
+        let message = format!("-g {blocks_per_group}: want a multiple of 8 from 256 to {most}");
+        return Err(MkfsError::option(message));
+    }
+    Ok(Request { block_size, inode_size, blocks, blocks_per_group, inodes })
 }
 
 /// Lays out a file system on a device of `device_bytes` bytes.
@@ -168,7 +175,7 @@ fn flex_log(options: &Options) -> Result<u8> {
 /// division starts again.
 fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
     let mut blocks = request.blocks;
-    let mut per_group = request.block_size * 8;
+    let mut per_group = request.blocks_per_group;
     let first = u64::from(sb.s_first_data_block.get());
     loop {
         let groups = blocks.saturating_sub(first).div_ceil(u64::from(per_group));

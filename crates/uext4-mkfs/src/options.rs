@@ -31,6 +31,8 @@ pub struct Options {
     pub features: String,
     /// Size of the journal in MiB (`-J size=`); `None` or 0: by the size of the file system.
     pub journal_mib: Option<u32>,
+    /// Blocks of a group, a multiple of 8 (`-g`); `None`: as many as a bitmap has bits.
+    pub blocks_per_group: Option<u32>,
     /// Groups whose metadata is packed together, a power of two (`-G`).
     pub flex_groups: Option<u32>,
     /// Usage type (`-T`); `None`: by the size of the file system.
@@ -67,6 +69,7 @@ impl Default for Options {
             fs_type: FsType::Ext4,
             features: String::new(),
             journal_mib: None,
+            blocks_per_group: None,
             flex_groups: None,
             usage: None,
             root_owner: (0, 0),
@@ -234,6 +237,10 @@ impl Options {
             (
                 compat.contains(Compat::RESIZE_INODE) && !sparse,
                 "resize_inode needs sparse_super: use -O ^resize_inode",
+            ),
+            (
+                compat.contains(Compat::RESIZE_INODE) && incompat.contains(Incompat::META_BG),
+                "resize_inode and meta_bg exclude each other: use -O ^resize_inode",
             ),
             (
                 compat.contains(Compat::ORPHAN_FILE) && !compat.contains(Compat::HAS_JOURNAL),

@@ -199,15 +199,25 @@ impl<'a> Output<'a> {
             desc.write(slot, layout.desc_size);
             group_desc::seal_slot(slot, &layout.checksums, group);
         }
-        for number in (0..layout.group_count).filter(|&g| layout.has_super(GroupNo(g))) {
-            let first = layout.group_first_block(GroupNo(number));
-            self.put("group descriptors", first.plus(1), &table)?;
-            if number > 0 {
+        let per_block = layout.descs_per_block();
+        for group in (0..layout.group_count).map(GroupNo) {
+            let (first, count) = layout.desc_copies(group);
+            // In a meta group each copy is the block of its own descriptors, elsewhere all that
+            // precede the first meta group.
+            let from = match layout.is_in_meta_group(group) {
+                true => group.get() / per_block,
+                false => 0,
+            };
+            let range = [from, from + count].map(|n| n as usize * layout.block_size as usize);
+            if count > 0 {
+                self.put("group descriptors", first, &table[range[0]..range[1]])?;
+            }
+            if let Some(at) = layout.super_copy(group).filter(|_| group.get() > 0) {
                 let mut copy = *sb;
-                copy.s_block_group_nr.set(u16::try_from(number & 0xffff).unwrap_or(0));
+                copy.s_block_group_nr.set(u16::try_from(group.get() & 0xffff).unwrap_or(0));
                 copy.s_state.set(sb.s_state.get() & !STATE_VALID);
                 copy.seal();
-                self.put("backup superblock", first, copy.bytes())?;
+                self.put("backup superblock", at, copy.bytes())?;
             }
         }
         self.flush("metadata")?;

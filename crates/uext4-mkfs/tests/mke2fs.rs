@@ -78,6 +78,7 @@ fn arguments(o: &Options) -> Vec<String> {
     add("-I", o.inode_size.map(|v| v.to_string()));
     add("-i", o.inode_ratio.map(|v| v.to_string()));
     add("-N", o.inodes.map(|v| v.to_string()));
+    add("-g", o.blocks_per_group.map(|v| v.to_string()));
     add("-G", o.flex_groups.map(|v| v.to_string()));
     add("-J", o.journal_mib.map(|v| format!("size={v}")));
     add("-m", Some(o.reserved_percent.to_string()));
@@ -272,6 +273,9 @@ fn features() {
         "sparse_super2,^sparse_super,^resize_inode",
         "^sparse_super,^resize_inode",
         "metadata_csum_seed",
+        "meta_bg,^resize_inode",
+        "meta_bg,^resize_inode,^flex_bg,^64bit",
+        "meta_bg,^resize_inode,sparse_super2,^metadata_csum",
         "orphan_file",
         "orphan_file,^metadata_csum",
         "orphan_file,metadata_csum_seed,^flex_bg",
@@ -319,6 +323,17 @@ fn counts_and_shapes() {
         Options { flex_groups: Some(4), ..base() },
         Options { flex_groups: Some(2), ..base() },
         Options { flex_groups: Some(64), block_size: Some(1024), ..base() },
+        Options { blocks_per_group: Some(8192), ..base() },
+        Options {
+            blocks_per_group: Some(1024),
+            features: "meta_bg,^resize_inode".to_owned(),
+            ..base()
+        },
+        Options {
+            blocks_per_group: Some(2048),
+            features: "meta_bg,^resize_inode,^flex_bg".to_owned(),
+            ..base()
+        },
         Options { journal_mib: Some(8), ..base() },
         Options { journal_mib: Some(30), block_size: Some(1024), ..base() },
         Options { label: "a label".to_owned(), ..base() },
@@ -422,6 +437,8 @@ fn wrong_options_are_one_line() {
         Options { journal_mib: Some(40), ..base() },
         Options { journal_mib: Some(100_000), ..base() },
         Options { flex_groups: Some(3), ..base() },
+        Options { blocks_per_group: Some(1025), ..base() },
+        Options { features: "meta_bg".to_owned(), ..base() },
         Options { size: Some(65 * MIB), ..base() },
         Options { size: Some(30 * 1024), ..base() },
         Options { size: Some(0), ..base() },

@@ -166,7 +166,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x0002, Class::ReadWrite, Made::Yes, &["filetype"]),
     (Set::Incompat, 0x0004, Class::ReadWrite, Made::No, &["needs_recovery"]),
     (Set::Incompat, 0x0008, Class::Unsupported, Made::No, &["journal_dev"]),
-    (Set::Incompat, 0x0010, Class::ReadOnly, Made::No, &["meta_bg"]),
+    (Set::Incompat, 0x0010, Class::ReadWrite, Made::Yes, &["meta_bg"]),
     (Set::Incompat, 0x0040, Class::ReadWrite, Made::Yes, &["extent", "extents"]),
     (Set::Incompat, 0x0080, Class::ReadWrite, Made::Yes, &["64bit"]),
     (Set::Incompat, 0x0100, Class::ReadOnly, Made::No, &["mmp"]),
@@ -434,12 +434,12 @@ mod tests {
         f.edit("has_journal,extent,metadata_csum").unwrap();
         f.put(&mut sb);
         assert_eq!(support(&sb), Support::ReadWrite);
-        f.edit("meta_bg,bigalloc,^has_journal,FEATURE_R30").unwrap();
+        f.edit("mmp,bigalloc,^has_journal,FEATURE_R30").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
             Support::ReadOnly(vec![
-                "unsupported feature meta_bg".to_owned(),
+                "unsupported feature mmp".to_owned(),
                 "unsupported feature bigalloc".to_owned(),
                 "unsupported feature FEATURE_R30".to_owned(),
                 "no journal".to_owned(),

@@ -295,7 +295,8 @@ impl Layout {
     }
 
     /// Whether a group's descriptor is in the group's meta group.
-    fn is_in_meta_group(&self, group: GroupNo) -> bool {
+    #[must_use]
+    pub fn is_in_meta_group(&self, group: GroupNo) -> bool {
         let meta_group = group.get().checked_div(self.descs_per_block()).unwrap_or(0);
         self.has_meta_bg() && meta_group >= self.first_meta_bg
     }

@@ -32,6 +32,7 @@ pub static FORMATS: &[&Format] = &[
         features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize",
         inode_size: None,
     },
+    &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
 ];
 
 impl Format {

@@ -306,6 +306,8 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
         journal_mib: Some(shape.journal_mib),
         features: shape.feature_words(),
         inode_size: shape.format.inode_size,
+        // Several meta groups.
+        blocks_per_group: shape.format.features.contains("meta_bg").then_some(1024),
         hash_seed: Some([seed as u8; 16]),
         discard: false,
         ..uext4_mkfs::Options::default()

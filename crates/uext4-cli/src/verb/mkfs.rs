@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// nodiscard, offset=
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
+    /// Blocks of a group
+    #[arg(short = 'g', value_name = "BLOCKS", value_parser = parse_count)]
+    blocks_per_group: Option<u32>,
     /// Groups whose metadata is packed together
     #[arg(short = 'G', value_name = "GROUPS", value_parser = parse_count)]
     flex_groups: Option<u32>,
@@ -241,6 +244,7 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
         uuid: args.uuid,
         fs_type: if args.with_journal { fs_type.with_journal() } else { fs_type },
         features: args.features.join(","),
+        blocks_per_group: args.blocks_per_group,
         flex_groups: args.flex_groups,
         usage,
         ..Options::default()

@@ -169,10 +169,10 @@ fn a_journal_that_is_not_understood_is_refused() {
     // The journal's superblock: magic, block type 4; its incompatible features are at 0x28.
     let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
     let at = (0..bytes.len()).step_by(BLOCK).find(|&at| bytes[at..].starts_with(&magic)).unwrap();
-    bytes[at + 0x2b] |= 0x20;
+    bytes[at + 0x28] |= 0x80;
     fs::write(&image, bytes).unwrap();
     let output = common::run([std::ffi::OsString::from("ls"), common::at(&image, "/")]);
     let line = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(line.contains("journal uses fast_commit: unsupported features"), "{line}");
+    assert!(line.contains("journal uses FEATURE_I31: unsupported features"), "{line}");
     assert_eq!(line.matches("unsupported").count(), 1, "{line}");
 }

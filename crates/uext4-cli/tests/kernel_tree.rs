@@ -5,7 +5,7 @@
 //! xtask tree` does the same with 250,000 entries and 3 GiB, `cargo xtask freeze` more rounds.
 
 use std::path::Path;
-use uext4_sim::freeze;
+use uext4_sim::freeze::{self, Commits};
 use uext4_sim::mount::why_no_fuse;
 use uext4_sim::oracle::program;
 use uext4_sim::tree::build::Size;
@@ -47,9 +47,10 @@ fn a_live_kernel_mounts_image_is_recovered_as_the_kernel_does() {
         println!("skipped: {why}");
         return;
     }
-    for seed in [901, 902] {
-        let round = freeze::round(Path::new(BINARY), seed, None).unwrap();
-        println!("{}", round.what);
+    let rounds = [(901, Commits::Whole), (902, Commits::Whole), (903, Commits::Fast)];
+    for (seed, commits) in rounds {
+        let round = freeze::round(Path::new(BINARY), seed, commits, None).unwrap();
+        println!("{}: {:?}", round.what, round.recovery);
         assert!(round.faults.is_empty(), "{}:\n{}", round.what, round.faults.join("\n"));
     }
 }

@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use crate::device::{Device, SharedDevice, check_read, check_write};
 use crate::page_store::{Absent, PageStore};
@@ -33,6 +34,19 @@ impl OverlayDevice {
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.pages.stored_bytes()
+    }
+
+    /// Where pages were written, in bytes; ascending.
+    #[must_use]
+    pub fn written_pages(&self) -> Vec<Range<u64>> {
+        let mut pages = Vec::new();
+        let note = |offset: u64, page: &[u8]| {
+            pages.push(offset..offset + page.len() as u64);
+            Ok(())
+        };
+        // Nothing is read, so nothing can fail.
+        let _ = self.pages.for_each_page(note);
+        pages
     }
 
     /// Fills a page from the lower device, which may end inside the page.

@@ -36,6 +36,7 @@ impl Log {
             end: LOG_END,
             start,
             sequence: tid,
+            fast_commits: 0..0,
         };
         let blocks = vec![vec![0; BLOCK]; LOG_END as usize];
         Self { layout, blocks, next: start, tid, secs: 1000 }

@@ -7,7 +7,9 @@
 //! one by uext4, one by e2fsck; the trees are compared, content, modes, owners, times, attributes
 //! and link counts, and uext4's also with what the load had synced before the freeze.
 //!
-//! Half of the images are of mounts with `data=journal`, whose logs hold file data.
+//! Half of the images are of mounts with `data=journal`, whose logs hold file data. With
+//! [`Commits::Fast`] the load is one that the kernel syncs by fast commits (`fast_load`), and
+//! e2fsck, whose replay of these differs from the kernel's, is no judge of the tree.
 //!
 //! A synced operation that the kernel does not recover either is told, and no fault: the trees are
 //! the same, and the live mount that lost it was the kernel's.
@@ -15,8 +17,12 @@
 //! # Not covered
 //! Loss of what the outer file system's page cache held.
 
+mod cuts;
+mod fast_load;
+
 use crate::generator::Limits;
 use crate::load::{self, Control};
+use crate::model::History;
 use crate::mount::{FuseMount, KernelMount, run};
 use crate::operation::{SHARED, SHARED_NAME, own_directory, own_name};
 use crate::oracle::{self, image_folder, program};
@@ -32,12 +38,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uext4::config::Atime;
-use uext4::{MountOptions, Volume};
+use uext4::{MountOptions, RecoveryReport, Volume};
 use uext4_device::{Access, FileDevice};
 
 /// Threads of the load.
 const THREADS: u32 = 3;
 const INNER_MIB: u64 = 128;
+/// Losses of power during a recovery of fast commits.
+const CUTS: usize = 40;
 const OUTER_MIB: u64 = 400;
 
 /// What came of one round.
@@ -45,8 +53,10 @@ const OUTER_MIB: u64 = 400;
 pub struct FreezeRound {
     /// The file system and the moment of the freeze.
     pub what: String,
-    /// Whether the copy had transactions to replay.
-    pub replayed: bool,
+    /// What the recovery had to do.
+    pub recovery: RecoveryReport,
+    /// Losses of power during uext4's recovery.
+    pub cuts: usize,
     /// What is wrong.
     pub faults: Vec<String>,
 }
@@ -79,16 +89,32 @@ impl Drop for Frozen<'_> {
     }
 }
 
+/// How the kernel commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commits {
+    /// Whole transactions alone.
+    Whole,
+    /// Fast commits for syncs, where it can.
+    Fast,
+}
+
 /// One round. `binary` is the `uext4` command.
 ///
 /// # Errors
 /// The machinery failed.
-pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<FreezeRound, String> {
+pub fn round(
+    binary: &Path,
+    seed: u64,
+    commits: Commits,
+    keep: Option<&Path>,
+) -> Result<FreezeRound, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xf4ee_2e00);
     let block_size = [1024, 4096][rng.random_range(0..2)];
     let features = ["", "orphan_file,metadata_csum_seed"][rng.random_range(0..2)];
     let delay = Duration::from_millis(rng.random_range(50..2000));
     let data = ["data=ordered", "data=journal"][rng.random_range(0..2)];
+    // Files whose data is journaled have no fast commits.
+    let data = if commits == Commits::Fast { "data=ordered" } else { data };
 
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
     let outer_image = folder.path().join("outer.img");
@@ -101,6 +127,9 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<FreezeRoun
     if !features.is_empty() {
         options.extend(["-O", features]);
     }
+    if commits == Commits::Fast {
+        options.extend(["-O", "fast_commit"]);
+    }
     make(&image, INNER_MIB, &options)?;
     let point = folder.path().join("mnt");
     let inner = KernelMount::start_with(&image, &point, data)?;
@@ -109,22 +138,34 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<FreezeRoun
     let copy = folder.path().join("copy.img");
     let control = Control::default();
     let limits = Limits { xattr_bytes: block_size as usize / 2, ..Limits::default() };
-    let (history, (frozen_at, copied)) =
-        load::run(&point, seed, THREADS, limits, &control, || {
+    let copy_frozen = || {
+        let before = control.clock.tick();
+        let frozen = Frozen::freeze(&outer_point)?;
+        fs::copy(&image, &copy).map_err(|error| format!("copy of the image: {error}"))?;
+        let copied = SystemTime::now();
+        drop(frozen);
+        Ok((before, copied))
+    };
+    let (history, (frozen_at, copied)) = match commits {
+        Commits::Whole => load::run(&point, seed, THREADS, limits, &control, || {
             std::thread::sleep(delay);
-            let before = control.clock.tick();
-            let frozen = Frozen::freeze(&outer_point)?;
-            fs::copy(&image, &copy).map_err(|error| format!("copy of the image: {error}"))?;
-            let copied = SystemTime::now();
-            drop(frozen);
-            Ok((before, copied))
-        })?;
+            copy_frozen()
+        })?,
+        Commits::Fast => {
+            let operations = rng.random_range(20..400);
+            fast_load::run(&point, seed, operations).map_err(|error| format!("load: {error}"))?;
+            (History::default(), copy_frozen()?)
+        }
+    };
     inner.unmount()?;
     outer.unmount()?;
     fs::remove_file(&outer_image).map_err(|error| error.to_string())?;
 
     let marks = history.syncs_before(frozen_at);
-    let (mut faults, mut lost) = (Vec::new(), Vec::new());
+    let (mut faults, mut lost, mut cuts) = (Vec::new(), Vec::new(), 0);
+    if commits == Commits::Fast {
+        (cuts, faults) = cuts::cut(&copy, seed, CUTS)?;
+    }
     let copies = [folder.path().join("ours.img"), folder.path().join("e2fsck.img")];
     for path in &copies {
         fs::copy(&copy, path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -133,19 +174,20 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<FreezeRoun
         let kept = folder.join(format!("freeze-{seed}.img"));
         fs::copy(&copy, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
     }
-    let replayed = match recover(&copies[0]) {
-        Ok((replayed, view)) => {
-            lost = history.check(&marks, &view);
-            replayed
+    let recovery = match recover(&copies[0], commits == Commits::Whole) {
+        Ok((recovery, view)) => {
+            lost = view.map_or(Vec::new(), |view| history.check(&marks, &view));
+            recovery
         }
         Err(error) => {
             faults.push(format!("uext4: {error}"));
-            false
+            RecoveryReport::default()
         }
     };
     // The kernel leaves its own summary counts to be found wrong; only the tree is compared.
     oracle::judge(&copies[1], "-fy").map_err(|error| error.to_string())?;
-    let differences = against_kernel(binary, folder.path(), &copy, &copies, copied)?;
+    let others = if commits == Commits::Fast { &copies[..1] } else { &copies[..] };
+    let differences = against_kernel(binary, folder.path(), &copy, others, commits, copied)?;
     // What was synced is missing from the kernel's recovery as from ours: the live mount had not
     // made it durable (seen with data=journal, where fsync(2) waits for a commit alone).
     let is_kernels = differences.is_empty() && !lost.is_empty();
@@ -161,7 +203,7 @@ pub fn round(binary: &Path, seed: u64, keep: Option<&Path>) -> Result<FreezeRoun
         history.len(),
         marks.len()
     );
-    Ok(FreezeRound { what, replayed, faults })
+    Ok(FreezeRound { what, recovery, cuts, faults })
 }
 
 fn make(image: &Path, mib: u64, options: &[&str]) -> Result<(), String> {
@@ -186,16 +228,16 @@ fn set_up(point: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens and closes an image with uext4.
-fn recover(image: &Path) -> Result<(bool, View), String> {
+/// Opens and closes an image with uext4. `views`: the history is to be held against it.
+fn recover(image: &Path, views: bool) -> Result<(RecoveryReport, Option<View>), String> {
     let device = FileDevice::open(image, Access::ReadWrite, 0).map_err(|e| e.to_string())?;
     let options = MountOptions { atime: Atime::None, ..MountOptions::default() };
     let volume =
         Volume::open(Arc::new(device), options).map_err(|error| format!("open: {error}"))?;
-    let replayed = volume.recovery().transactions > 0;
-    let view = View::read(&volume)?;
+    let recovery = volume.recovery();
+    let view = views.then(|| View::read(&volume)).transpose()?;
     volume.close().map_err(|error| format!("close: {error}"))?;
-    Ok((replayed, view))
+    Ok((recovery, view))
 }
 
 /// Compares what the kernel recovers of `copy` with what uext4 and e2fsck made of theirs.
@@ -203,14 +245,20 @@ fn against_kernel(
     binary: &Path,
     folder: &Path,
     copy: &Path,
-    others: &[PathBuf; 2],
+    others: &[PathBuf],
+    commits: Commits,
     copied: SystemTime,
 ) -> Result<Vec<String>, String> {
     let (kernel_point, point) = (folder.join("kernel"), folder.join("ours"));
     let kernel = KernelMount::start(copy, &kernel_point, false)?;
     let recovered_after = Some(copied);
-    let scope =
-        Scope { whole_volume: true, access_times: true, recovered_after, ..Scope::default() };
+    let scope = Scope {
+        whole_volume: true,
+        access_times: true,
+        recovered_after,
+        no_directory_links: commits == Commits::Fast,
+        ..Scope::default()
+    };
     let mut faults = Vec::new();
     for (image, recovered_by) in others.iter().zip(["uext4", "e2fsck"]) {
         let mount = FuseMount::start(binary, image, &point)?;

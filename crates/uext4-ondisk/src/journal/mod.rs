@@ -6,6 +6,7 @@
 pub mod block;
 pub mod commit;
 pub mod descriptor;
+pub mod fast_commit;
 pub mod replay;
 pub mod revoke;
 pub mod superblock;

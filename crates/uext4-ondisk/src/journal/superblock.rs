@@ -12,6 +12,7 @@ use crate::error::CorruptKind;
 use crate::features::names_of;
 use crate::units::Tid;
 use bitflags::bitflags;
+use std::ops::Range;
 use zerocopy::big_endian::U32;
 
 /// Bytes of a journal superblock.
@@ -62,12 +63,13 @@ impl JournalCompat {
 }
 
 impl JournalIncompat {
-    /// The features that the engine replays and writes.
+    /// The features that the engine replays. It writes no fast commits.
     pub const SUPPORTED: Self = Self::REVOKE
         .union(Self::BIT64)
         .union(Self::ASYNC_COMMIT)
         .union(Self::CSUM_V2)
-        .union(Self::CSUM_V3);
+        .union(Self::CSUM_V3)
+        .union(Self::FAST_COMMIT);
 
     /// e2fsprogs names of the bits that are set.
     #[must_use]
@@ -271,7 +273,7 @@ fn range(field: &'static str, found: u32, min: u32, max: u32) -> Result<(), Corr
 }
 
 /// The validated shape of a journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalLayout {
     /// The format of log blocks.
     pub format: JournalFormat,
@@ -285,6 +287,8 @@ pub struct JournalLayout {
     pub start: u32,
     /// Id of the oldest transaction.
     pub sequence: Tid,
+    /// Blocks behind the log that fast commits take.
+    pub fast_commits: Range<u32>,
 }
 
 impl JournalLayout {
@@ -312,7 +316,10 @@ impl JournalLayout {
         }
         range("s_blocksize", sb.s_blocksize.get(), block_size, block_size)?;
         range("s_maxlen", sb.s_maxlen.get(), 2, journal_blocks)?;
-        let end = sb.s_maxlen.get();
+        // As the kernel: a journal that would be too short without them has none.
+        let all = sb.s_maxlen.get();
+        let without = all.saturating_sub(fast_commit_blocks(sb));
+        let end = if without < MIN_JOURNAL_BLOCKS { all } else { without };
         range("s_first", sb.s_first.get(), 1, end.saturating_sub(1))?;
         let (first, start) = (sb.s_first.get(), sb.s_start.get());
         if start != 0 {
@@ -325,6 +332,8 @@ impl JournalLayout {
             end,
             start,
             sequence: Tid(sb.s_sequence.get()),
+            // The kernel leaves one block out between the two.
+            fast_commits: end.saturating_add(1).min(all)..all,
         })
     }
 
@@ -394,8 +403,8 @@ pub(crate) mod tests {
         sb.s_start.set(32);
         assert!(JournalLayout::new(&sb, 1024, 32).is_err());
         assert!(RawJournalSuperblock::read(sb.bytes()).is_err());
-        let sb = sample(JournalIncompat::from_bits_retain(0x8000_0020));
+        let sb = sample(JournalIncompat::from_bits_retain(0x8000_0000));
         let error = JournalLayout::new(&sb, 1024, 32).unwrap_err();
-        assert_eq!(error.to_string(), "unsupported journal features: fast_commit FEATURE_I31");
+        assert_eq!(error.to_string(), "unsupported journal features: FEATURE_I31");
     }
 }

@@ -41,6 +41,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::path::PathBuf;
 use std::time::Instant;
+use uext4_device::{MemoryDevice, Recording};
 use window::Windows;
 
 /// How much of one run to judge.
@@ -114,6 +115,25 @@ pub fn judge_run(
         }
     }
     failed.map(|()| judged.judged)
+}
+
+/// Calls `visit` with the states that a loss of power could leave during a recording, and their
+/// names, until it returns false.
+pub fn each_state(
+    recording: &Recording,
+    depth: Depth,
+    seed: u64,
+    visit: &mut dyn FnMut(&MemoryDevice, &str) -> bool,
+) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut windows = Windows::new(recording);
+    let mut goes_on = true;
+    while let Some(window) = windows.advance().filter(|_| goes_on) {
+        windows.states(&window, depth, &mut rng, &mut |state| {
+            goes_on = visit(&state.device, &state.name);
+            goes_on
+        });
+    }
 }
 
 /// Judges the states of a run under the weaker fault model of `barrier=0`: the process or the

@@ -12,7 +12,7 @@ use crate::injected_faults::Fault;
 use crate::journal::Handle;
 use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use uext4_ondisk::{CorruptKind, GroupNo, Ino, Place, bitmap};
+use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Ino, Place, bitmap};
 
 /// An inode number that is allocated in memory and not yet marked used in the journaled bitmap.
 /// Dropping the allocation releases it.
@@ -121,10 +121,24 @@ impl Space {
             }
             Some((index, map.block, map.written))
         })?;
-        let Some((index, mut block, written)) = allocated else { return Ok(None) };
+        let Some((index, block, written)) = allocated else { return Ok(None) };
         if Fault::LooseNumber.is_injected() {
             self.with_loaded_inode_map(group, |map| map.set_used(index));
         }
+        self.prepare_number(group, data_group, index, block, written).map(Some)
+    }
+
+    /// The allocation of a number that is taken in the inode map, with what
+    /// [`Space::mark_inode_used`] will change pinned in memory. `block` is the group's bitmap, if
+    /// it was ever used, and `written` slots of its table were written when the number was taken.
+    pub(super) fn prepare_number(
+        &self,
+        group: GroupNo,
+        data_group: GroupNo,
+        index: u32,
+        mut block: Option<BlockNo>,
+        written: u32,
+    ) -> Result<InodeAllocation> {
         let space = self.to_arc();
         let (is_used, _bitmap, skipped) = (false, None, Vec::new());
         let mut allocation =
@@ -136,7 +150,7 @@ impl Space {
         let read = |block| self.cache.read(block, BlockKind::InodeBitmap(group));
         allocation._bitmap = block.map(read).transpose()?;
         allocation.skipped = self.read_slots(group, allocation.written..index)?;
-        Ok(Some(allocation))
+        Ok(allocation)
     }
 
     /// Whether so many inodes are free that one more allocation cannot take the last one.

@@ -18,6 +18,7 @@ mod block;
 mod counters;
 mod credits;
 mod criteria;
+mod exact;
 mod free_map;
 mod free_runs;
 mod group;

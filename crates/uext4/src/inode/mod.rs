@@ -23,7 +23,7 @@ pub(crate) use direct_io_state::{
     CountedReadGuard, DirectIoState, ExclusiveGuard, Helper, ReadToken, Version,
 };
 pub use errseq::{ErrorCursor, ErrorSequence};
-pub(crate) use slot::table_block_of;
+pub(crate) use slot::{put_slot, table_block_of};
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
 pub(crate) use written::WrittenLeaf;

@@ -50,6 +50,25 @@ pub(crate) fn table_block_of(context: &InodeContext, ino: Ino) -> Result<Arc<Buf
     context.cache.read(place.block, place.kind())
 }
 
+/// Writes a slot of the inode table as `compose` makes it from what it holds. The inode is not in
+/// memory, and the caller holds its table block.
+///
+/// # Errors
+/// `NotFound` for a number that does not exist; those of [`Handle::write_slot`].
+pub(crate) fn put_slot(
+    context: &InodeContext,
+    handle: &mut Handle<'_>,
+    ino: Ino,
+    compose: impl FnOnce(&mut [u8]),
+) -> Result<()> {
+    let place = SlotPlace::of(&context.space, ino)?;
+    let buffer = context.cache.read(place.block, place.kind())?;
+    let size = context.space.layout().inode_size as usize;
+    let at = place.slot as usize * size;
+    compose(&mut handle.write_slot(&buffer, place.slot)?[at..at + size]);
+    Ok(())
+}
+
 impl Inode {
     /// Reads an inode that is in use.
     ///

@@ -20,6 +20,7 @@ mod checkpoint;
 mod commit;
 mod data;
 mod durable;
+mod fast_commit;
 mod flush;
 mod handle;
 mod join;
@@ -34,6 +35,7 @@ mod transaction;
 
 pub use admission::Reserved;
 pub use admission_stats::{AdmissionStats, ByCause};
+pub use fast_commit::LeftFastCommits;
 pub use flush::{FlushEpoch, FlushGate};
 pub use handle::{Freed, Handle};
 pub use locate::LogLocation;

@@ -10,6 +10,7 @@
 use super::batching::CommitBatching;
 use super::data::LoggedData;
 use super::durable::SyncWaiters;
+use super::fast_commit::LeftFastCommits;
 use super::join::JoinQueue;
 use super::locate::LogLocation;
 use super::log::{LogMap, LogRing};
@@ -56,6 +57,11 @@ pub struct Recovered {
     pub blocks: usize,
     /// The journal recorded an error.
     pub recorded_error: bool,
+    /// Fast commits behind the log, which has been replayed and is not emptied yet: their outcome
+    /// is to be logged, and the journal recovered once more.
+    pub fast_commits: Option<LeftFastCommits>,
+    /// Fast commits that were repeated.
+    pub repeated: u32,
     /// The log is not empty and must not be replayed: see [`Journal::wipe_log`].
     pub needs_wipe: bool,
 }
@@ -108,6 +114,8 @@ pub fn recover(
         transactions: 0,
         blocks: 0,
         recorded_error: superblock.s_errno.get() != 0,
+        fast_commits: None,
+        repeated: 0,
         needs_wipe: false,
     };
     if journal.is_empty() || left == LeftLog::Keep {
@@ -144,16 +152,21 @@ pub fn recover(
     }
     stage("replay: flush");
     device.flush().map_err(|e| Error::io("flushing the replay", e))?;
+    recovered.transactions = plan.transactions;
+    recovered.blocks = plan.writes.len();
+    recovered.last_commit_secs = plan.last_commit_secs;
+    recovered.next_tid = plan.next_tid;
+    let (runs, size) = (&recovered.location.runs, layout.inode_size);
+    recovered.fast_commits = LeftFastCommits::read(&map, runs, &journal, &superblock, &plan, size)?;
+    if recovered.fast_commits.is_some() {
+        return Ok(recovered);
+    }
     stage("replay: superblock");
     superblock.s_start.set(0);
     superblock.s_sequence.set(plan.next_tid.get());
     map.write_superblock(&mut superblock, true)?;
     stage("");
     recovered.superblock = superblock;
-    recovered.next_tid = plan.next_tid;
-    recovered.last_commit_secs = plan.last_commit_secs;
-    recovered.transactions = plan.transactions;
-    recovered.blocks = plan.writes.len();
     Ok(recovered)
 }
 

@@ -14,6 +14,7 @@
 mod attempt;
 mod attr;
 mod create;
+mod fast_commit;
 mod flags;
 mod link;
 mod open_file;

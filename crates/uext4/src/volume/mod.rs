@@ -8,6 +8,7 @@
 //! Kernel counterpart: `fs/ext4/super.c`.
 
 mod attributes;
+mod fast_commit;
 mod flusher;
 mod label;
 mod mount;
@@ -64,6 +65,8 @@ pub struct RecoveryReport {
     pub transactions: u32,
     /// Blocks that the replay wrote to their final locations.
     pub blocks: usize,
+    /// Fast commits of a kernel that were repeated.
+    pub fast_commits: u32,
     /// Orphans that were found and can be deleted or truncated. [`Volume::orphan_problems`] has the
     /// others.
     pub orphans: usize,

@@ -1,5 +1,6 @@
 //! Opening a volume, step by step.
 
+use super::fast_commit;
 use super::flusher::Flusher;
 use super::superblock::{self, LiveSuperblock};
 use super::{Inner, RecoveryReport, Volume};
@@ -44,7 +45,24 @@ struct Opened {
     read_only: bool,
 }
 
+/// What a volume is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// For everybody.
+    Use,
+    /// To repeat fast commits on a copy in memory. Orphans stay: the records may name them.
+    RepeatFastCommits,
+}
+
 pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume> {
+    open_as(device, options, Purpose::Use)
+}
+
+pub(super) fn open_as(
+    device: SharedDevice,
+    options: MountOptions,
+    purpose: Purpose,
+) -> Result<Volume> {
     options.check().map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
     let can_dax = device.dax().is_some();
     if options.dax == DaxMode::Always && !can_dax {
@@ -52,7 +70,7 @@ pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume
         return Err(Error::new(ErrorKind::InvalidArgument, why));
     }
     let opened = open_device(device, &options)?;
-    assemble(opened, options)
+    assemble(opened, options, purpose)
 }
 
 /// Reads the superblock and replays the journal.
@@ -83,7 +101,7 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
         () if read_only || Fault::UnwipedLog.is_injected() => LeftLog::Keep,
         () => LeftLog::Wipe,
     };
-    let recovered = recover(&device, &layout, location, left)?;
+    let recovered = recover_all(&device, &layout, location, left)?;
     // The replay may have brought a newer superblock, which is checked like the first.
     let replayed = superblock::read(&*device)?;
     let replayed_layout = Layout::new(&replayed, Some(device.len()))?;
@@ -101,6 +119,30 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
     Ok(Opened { device, superblock: raw, layout, recovered, reason, read_only })
 }
 
+/// Replays the log, and what a kernel left behind it.
+fn recover_all(
+    device: &SharedDevice,
+    layout: &Layout,
+    location: LogLocation,
+    left: LeftLog,
+) -> Result<Recovered> {
+    let first = recover(device, layout, location, left)?;
+    let Some(fast_commits) = first.fast_commits else { return Ok(first) };
+    // The replay may have brought a newer superblock.
+    let layout = Layout::new(&superblock::read(&**device)?, Some(device.len()))?;
+    let changed = fast_commit::changes(device, &layout, &fast_commits)?;
+    fast_commits.log(device, changed)?;
+    let mut last = recover(device, &layout, first.location, left)?;
+    if last.fast_commits.is_some() {
+        let why = "fast commits are left after their replay";
+        return Err(Error::new(ErrorKind::Internal, why));
+    }
+    last.transactions += first.transactions;
+    last.blocks += first.blocks;
+    last.repeated = fast_commits.commits;
+    Ok(last)
+}
+
 /// Why a file system can only be read, if it can only be read.
 fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
     match support(raw) {
@@ -115,12 +157,13 @@ fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
 
 /// Puts the parts together. Everything is read and checked before the first write, so an image that
 /// cannot be opened stays as it is, except for the replay.
-fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
+fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<Volume> {
     let Opened { device, superblock: raw, layout, recovered, reason, read_only } = opened;
     let metadata_bytes = options.cache_bytes / METADATA_SHARE;
     let cache = Arc::new(Cache::new(device, Arc::clone(&layout), metadata_bytes / 2));
     let journal_runs = journal_runs(recovered.as_ref());
     let (transactions, blocks) = recovered.as_ref().map_or((0, 0), |r| (r.transactions, r.blocks));
+    let fast_commits = recovered.as_ref().map_or(0, |r| r.repeated);
     let recorded_error = recovered.as_ref().is_some_and(|r| r.recorded_error);
     let wipes = recovered.as_ref().is_some_and(|r| r.needs_wipe);
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
@@ -175,7 +218,11 @@ fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
             for problem in &orphan_problems {
                 let _ = files.context.watch::<()>(Err(problem.clone()));
             }
-            let started = files.deletion.clean_orphans().and_then(|problems| {
+            let cleaned = match purpose {
+                Purpose::Use => files.deletion.clean_orphans(),
+                Purpose::RepeatFastCommits => Ok(Vec::new()),
+            };
+            let started = cleaned.and_then(|problems| {
                 orphan_problems.extend(problems);
                 Flusher::start(&files)
             });
@@ -188,7 +235,7 @@ fn assemble(opened: Opened, options: MountOptions) -> Result<Volume> {
             superblock: live,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
-            recovery: RecoveryReport { transactions, blocks, orphans: orphans_found },
+            recovery: RecoveryReport { transactions, blocks, fast_commits, orphans: orphans_found },
             orphan_problems,
             end: Mutex::new(LockRank::End, None),
             has_lost: AtomicBool::new(false),

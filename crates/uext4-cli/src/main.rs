@@ -49,7 +49,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
     cat, cp, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv, rm,
-    stat, stats, sync, trim, umount,
+    stat, stats, sync, trim, tune, umount,
 };
 
 /// What the help of the whole command says of images.
@@ -72,6 +72,7 @@ enum Verb {
     Umount(umount::Args),
     Sync(sync::Args),
     Trim(trim::Args),
+    Tune(tune::Args),
     Fsck(fsck::Args),
     Info(info::Args),
     Ls(ls::Args),
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         Verb::Umount(args) => umount::run(&args),
         Verb::Sync(args) => sync::run(&args),
         Verb::Trim(args) => trim::run(&args),
+        Verb::Tune(args) => tune::run(&args),
         Verb::Fsck(args) => fsck::run(&args),
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),

@@ -12,6 +12,7 @@ mod common;
 
 use common::kernel::Kernel;
 use common::{Mounted, Scratch, at, is_root, no_mount, run_fails, run_ok, system};
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -25,10 +26,20 @@ const SHAPES: [(&[&str], &str); 5] = [
 ];
 
 /// Options of mke2fs for what is written.
-const WRITTEN: [&[&str]; 2] = [
+const WRITTEN: &[&[&str]] = &[
+    &["-b", "1024", "-O", "^extent,^64bit"],
+    // As ext3 has it.
+    &["-b", "4096", "-I", "128", "-O", EXT3],
+    // As an old mke2fs made it.
+    &["-b", "1024", "-I", "128", "-O", OLD],
+    &["-b", "2048", "-O", "^metadata_csum,uninit_bg,^flex_bg,^extra_isize"],
     &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"],
     &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],
 ];
+
+const EXT3: &str = "^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize";
+const OLD: &str = "^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize,\
+     ^sparse_super,^resize_inode,^filetype,^dir_index,^large_file,^ext_attr";
 
 const FILES: usize = 60;
 
@@ -84,12 +95,12 @@ fn what_can_only_be_read_is_read_and_not_changed() {
         let before = fs::read(&image).unwrap();
         for n in 0..FILES {
             let path = format!("/d{}/f{n}", n % 7);
-            let read = run_ok([std::ffi::OsString::from("cat"), at(&image, &path)]);
+            let read = run_ok([OsString::from("cat"), at(&image, &path)]);
             assert!(read == content(n), "{path}");
         }
-        check_free_space(&run_ok([std::ffi::OsString::from("freefrag"), image.clone().into()]));
+        check_free_space(&run_ok([OsString::from("freefrag"), image.clone().into()]));
         let why = format!("can only be read: unsupported feature {feature}");
-        run_fails([std::ffi::OsString::from("mkdir"), at(&image, "/new")], &why);
+        run_fails([OsString::from("mkdir"), at(&image, "/new")], &why);
         check_statfs(&scratch, &image);
         assert!(fs::read(&image).unwrap() == before, "the image was changed");
     }
@@ -103,7 +114,7 @@ fn what_is_written_is_what_the_kernel_reads() {
         println!("{options:?}");
         let scratch = Scratch::new();
         let Some(image) = filled(&scratch, options) else { skip!("no mke2fs") };
-        let word = std::ffi::OsString::from;
+        let word = OsString::from;
         for n in 0..FILES {
             let path = format!("/d{}/f{n}", n % 7);
             assert!(run_ok([word("cat"), at(&image, &path)]) == content(n), "{path}");
@@ -147,13 +158,47 @@ fn check_statfs(scratch: &Scratch, image: &Path) {
     assert_eq!((own.f_bfree, own.f_frsize), (kernel.f_bfree, kernel.f_frsize));
 }
 
+/// Files of the kernel with block maps get extent trees, on a file system without the feature: one
+/// by itself, then all. Fault model: a file that loses a block, a directory or a long symbolic link
+/// that is left out, an owner too many or too few of a block.
+#[test]
+fn files_of_the_kernel_get_extents() {
+    let scratch = Scratch::new();
+    let Some(image) = filled(&scratch, &["-b", "1024", "-O", EXT3]) else { skip!("no mke2fs") };
+    let link = "x/".repeat(100);
+    std::os::unix::fs::symlink(&link, scratch.path("link")).unwrap();
+    run_ok([OsString::from("cp"), "-r".into(), scratch.path("link").into(), at(&image, "/")]);
+    let has_tree = |path: &str| {
+        let output = system("debugfs").args(["-R", &format!("stat {path}")]).arg(&image).output();
+        String::from_utf8_lossy(&output.unwrap().stdout).contains("EXTENTS:")
+    };
+    run_ok([OsString::from("tune"), "--extents".into(), at(&image, "/d3/f59")]);
+    assert!(has_tree("/d3/f59") && !has_tree("/d2/f58") && !has_tree("/"));
+    let told = run_ok([OsString::from("tune"), "--extents".into(), image.clone().into()]);
+    assert!(String::from_utf8_lossy(&told).contains("files converted"), "{told:?}");
+    for path in ["/", "/d2", "/d2/f58", "/lost+found", "/link"] {
+        assert!(has_tree(path), "{path}");
+    }
+    common::assert_clean(&image);
+    let again = run_ok([OsString::from("tune"), "--extents".into(), image.clone().into()]);
+    assert_eq!(again, b"0 files converted to extents\n");
+    run_fails([OsString::from("tune"), "--extents".into(), at(&image, "/none")], "not found");
+    let dir = scratch.path("kernel");
+    let Some(_kernel) = Kernel::mount(&image, &dir) else { skip!("no kernel mount") };
+    for n in 0..FILES {
+        let path = dir.join(format!("d{}/f{n}", n % 7));
+        assert!(fs::read(&path).unwrap() == content(n), "{}", path.display());
+    }
+    assert_eq!(fs::read_link(dir.join("link")).unwrap().as_os_str(), link.as_str());
+}
+
 /// The class of a feature is one line; those that are not understood stay refused.
 #[test]
 fn what_is_not_understood_is_refused() {
     for (options, feature) in [("inline_data", "inline_data"), ("ea_inode", "ea_inode")] {
         let scratch = Scratch::new();
         let Some(image) = scratch.image("image", 16, &["-O", options]) else { skip!("no mke2fs") };
-        run_fails([std::ffi::OsString::from("ls"), at(&image, "/")], feature);
+        run_fails([OsString::from("ls"), at(&image, "/")], feature);
     }
 }
 
@@ -171,7 +216,7 @@ fn a_journal_that_is_not_understood_is_refused() {
     let at = (0..bytes.len()).step_by(BLOCK).find(|&at| bytes[at..].starts_with(&magic)).unwrap();
     bytes[at + 0x28] |= 0x80;
     fs::write(&image, bytes).unwrap();
-    let output = common::run([std::ffi::OsString::from("ls"), common::at(&image, "/")]);
+    let output = common::run([OsString::from("ls"), common::at(&image, "/")]);
     let line = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(line.contains("journal uses FEATURE_I31: unsupported features"), "{line}");
     assert_eq!(line.matches("unsupported").count(), 1, "{line}");

@@ -9,12 +9,12 @@
 
 mod common;
 
-use common::{assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new};
+use common::{arm, assert_clean, cut, e2fsck, have, mke2fs, mount, mount_with, new};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uext4::{AllocateMode, ErrorKind, InodeRef, MountOptions, Volume};
-use uext4_device::{Device, MemoryDevice};
-use uext4_ondisk::{FileBlock, FileKind, GroupNo, RoCompat};
+use uext4_device::{Device, FaultDevice, MemoryDevice, Operation, SharedDevice, Times};
+use uext4_ondisk::{FileBlock, FileKind, GroupNo, InodeFlags, RoCompat};
 
 const BLOCK: u64 = 1024;
 const SHAPE: &str = "-b 1024 -O ^extent,^64bit,^metadata_csum,^flex_bg,^resize_inode";
@@ -327,4 +327,113 @@ fn hostile_maps_are_refused() {
         let (code, text) = e2fsck(&device, "-fy");
         assert!(code <= 1, "{name}: {text}");
     }
+}
+
+/// Every block of the content of `at`'s pattern.
+fn content_at(at: u64) -> Vec<u8> {
+    vec![(at % 251) as u8 + 1; BLOCK as usize]
+}
+
+/// A file of many runs on an image without extents, and its blocks.
+fn with_a_scattered_file() -> (MemoryDevice, Vec<u64>) {
+    let device = Arc::new(mke2fs(24, SHAPE));
+    let volume = mount(&device);
+    let inode = create(&volume, "f");
+    let file = volume.open_file(&inode).unwrap();
+    let blocks: Vec<u64> =
+        (0..900).map(|n| n * 2).chain((0..700).map(|n| 70_000 + n * 300)).collect();
+    for &at in &blocks {
+        file.write_at(at * BLOCK, &content_at(at)).unwrap();
+    }
+    let root = volume.root().unwrap();
+    volume.create(&root, b"d", &new(FileKind::Directory, 0o755)).unwrap();
+    drop((file, inode, root));
+    volume.enable_extents().unwrap();
+    volume.close().unwrap();
+    (device.snapshot(), blocks)
+}
+
+fn check_content(volume: &Volume, blocks: &[u64]) {
+    let inode = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    for &at in blocks {
+        let mut bytes = vec![0; BLOCK as usize];
+        file.read_at(at * BLOCK, &mut bytes).unwrap();
+        assert!(bytes == content_at(at), "block {at}");
+    }
+}
+
+fn has_tree(volume: &Volume) -> bool {
+    let inode = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+    volume.attr(&inode).flags.contains(InodeFlags::EXTENTS)
+}
+
+#[test]
+fn a_file_gets_an_extent_tree() {
+    if !have("mke2fs") {
+        return;
+    }
+    let (device, mut blocks) = with_a_scattered_file();
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let root = volume.root().unwrap();
+    for name in [b"f".as_slice(), b"d"] {
+        let inode = volume.lookup(&root, name).unwrap();
+        assert!(volume.convert_to_extents(&inode).unwrap());
+        assert!(!volume.convert_to_extents(&inode).unwrap());
+    }
+    assert!(has_tree(&volume));
+    check_content(&volume, &blocks);
+    // It goes on as a file with extents.
+    let inode = volume.lookup(&root, b"f").unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    let keep_size = false;
+    file.allocate(AllocateMode::Allocate { keep_size }, 1 << 20, 1 << 20).unwrap();
+    for at in 3_000..3_100 {
+        file.write_at(at * BLOCK, &content_at(at)).unwrap();
+        blocks.push(at);
+    }
+    drop((file, inode, root));
+    volume.close().unwrap();
+    assert_clean(&device);
+    let volume = mount(&device);
+    check_content(&volume, &blocks);
+    volume.unlink(&volume.root().unwrap(), b"f").unwrap();
+    volume.close().unwrap();
+    assert_clean(&device);
+}
+
+/// The device ends at any of its writes: the file is whole, in one form or the other, and every
+/// block has one owner.
+#[test]
+fn a_conversion_that_ends_anywhere_leaves_one_form() {
+    if !have("mke2fs") {
+        return;
+    }
+    let (image, blocks) = with_a_scattered_file();
+    let (mut old, mut new) = (0, 0);
+    for nth in (1..).step_by(3) {
+        let memory = Arc::new(image.snapshot());
+        let device = Arc::new(FaultDevice::new(memory.clone() as SharedDevice));
+        let volume = Volume::open(device.clone() as SharedDevice, MountOptions::default()).unwrap();
+        arm(&device, Operation::Write, nth, Times::Onwards);
+        let inode = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+        let converted = volume.convert_to_extents(&inode).is_ok();
+        let synced = volume.sync().is_ok();
+        drop(inode);
+        volume.abandon();
+        let volume = mount(&memory);
+        check_content(&volume, &blocks);
+        match has_tree(&volume) {
+            true => new += 1,
+            false => old += 1,
+        }
+        assert!(!synced || !converted || has_tree(&volume));
+        volume.close().unwrap();
+        assert_clean(&memory);
+        if synced {
+            break;
+        }
+    }
+    assert!(old > 2 && new > 1, "{old} {new}");
 }

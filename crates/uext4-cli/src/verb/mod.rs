@@ -19,4 +19,5 @@ pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod trim;
+pub(crate) mod tune;
 pub(crate) mod umount;

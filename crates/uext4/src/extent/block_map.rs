@@ -69,6 +69,26 @@ pub(super) fn list(
     from: FileBlock,
     visit: &mut dyn FnMut(Extent) -> bool,
 ) -> Result<()> {
+    walk(inode, from, visit).map(drop)
+}
+
+/// The indirect blocks of a block map, ascending.
+///
+/// # Errors
+/// A corrupt map; a device failure.
+pub fn indirect_blocks(inode: &Inode) -> Result<Vec<BlockNo>> {
+    let places = walk(inode, FileBlock(0), &mut |_| true)?;
+    let mut blocks: Vec<BlockNo> = places.into_keys().collect();
+    blocks.sort_unstable();
+    Ok(blocks)
+}
+
+/// Calls `visit` as [`list`] does; returns the indirect blocks that were met.
+fn walk(
+    inode: &Inode,
+    from: FileBlock,
+    visit: &mut dyn FnMut(Extent) -> bool,
+) -> Result<HashMap<BlockNo, NodePlace>> {
     // Each indirect block may have one place. Otherwise a hostile map of a few blocks could refer
     // to billions.
     let mut places: HashMap<BlockNo, NodePlace> = HashMap::new();
@@ -94,7 +114,7 @@ pub(super) fn list(
                 Some(last) if continues(last, &run) => last.len += run.len,
                 last => {
                     if last.replace(run).is_some_and(|done| !visit(done)) {
-                        return Ok(());
+                        return Ok(places);
                     }
                 }
             }
@@ -104,7 +124,7 @@ pub(super) fn list(
     if let Some(last) = last {
         visit(last);
     }
-    Ok(())
+    Ok(places)
 }
 
 fn continues(last: &Extent, next: &Extent) -> bool {

@@ -16,6 +16,7 @@
 //! Kernel counterpart: `fs/ext4/extents.c`, `fs/ext4/indirect.c`.
 
 mod block_map;
+mod build;
 mod edit;
 mod growth;
 mod lengthen;
@@ -26,13 +27,15 @@ mod shift;
 mod tree;
 mod tree_path;
 
+pub use block_map::indirect_blocks;
+pub use build::{build, nodes_for};
 pub use edit::{Edit, NodeAllocations, NodeSource, Removed, edit_credits};
 pub use growth::{Growth, allocate_growth, grow, grow_credits};
 pub use lengthen::Spot;
 pub(crate) use mapping::written_leaf;
 pub use mapping::{Mapping, State, block_of, find, list, lookup, lookup_extent};
 pub use shift::{Distance, Shift, ShiftPins};
-pub use tree::leaves_from;
+pub use tree::{leaves_from, node_blocks};
 
 #[cfg(test)]
 pub(crate) mod harness;

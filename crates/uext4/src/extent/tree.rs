@@ -6,8 +6,8 @@ use super::tree_path::{TreePath, parse_child, parse_node, read_child};
 use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::{Inode, WrittenLeaf};
-use uext4_ondisk::FileBlock;
 use uext4_ondisk::extent::{Extent, ExtentEntries, ExtentIndex, ExtentNode};
+use uext4_ondisk::{BlockNo, FileBlock};
 
 /// The mapping of block `at`, and its place in the tree.
 pub(super) fn find(inode: &Inode, at: FileBlock) -> Result<Spot> {
@@ -144,4 +144,18 @@ pub fn leaves_from(inode: &Inode, from: FileBlock) -> Result<Vec<FileBlock>> {
         next = path_to(inode, at)?.next_leaf.filter(|&leaf| leaf > at);
     }
     Ok(leaves)
+}
+
+/// The blocks of all nodes but the root. The caller holds the lock under which the tree changes.
+///
+/// # Errors
+/// A corrupt tree; a device failure.
+pub fn node_blocks(inode: &Inode) -> Result<Vec<BlockNo>> {
+    let mut nodes = Vec::new();
+    for leaf in leaves_from(inode, FileBlock(0))? {
+        nodes.extend(path_to(inode, leaf)?.nodes());
+    }
+    nodes.sort_unstable();
+    nodes.dedup();
+    Ok(nodes)
 }

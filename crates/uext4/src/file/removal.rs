@@ -12,7 +12,7 @@ use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, lookup}
 use crate::inode::{ExclusiveGuard, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
+use uext4_ondisk::{CorruptKind, FileBlock, Place};
 
 /// Most extents that one handle removes.
 const EXTENTS_PER_HANDLE: usize = 4;
@@ -122,7 +122,7 @@ impl Truncation {
 
     fn choose_removal(&self, inode: &Inode, first: FileBlock, end: FileBlock) -> Result<Removal> {
         let mut removal = Removal { credits: 1, next: first, is_last: false, ..Removal::nothing() };
-        let is_metadata = inode.kind() != FileKind::Regular;
+        let is_metadata = inode.has_metadata_blocks();
         let mut blocks_left = METADATA_BLOCKS_PER_HANDLE;
         let mut revokes_left = self.journaled.revokes_per_handle();
         let (edit, credits_per_group) = (edit_credits(inode), self.context.space.credits().blocks);
@@ -183,7 +183,7 @@ impl Truncation {
         inode: &Inode,
         removal: &mut Removal,
     ) -> Result<()> {
-        let is_metadata = inode.kind() != FileKind::Regular;
+        let is_metadata = inode.has_metadata_blocks();
         for run in &removal.runs {
             let edit = Edit { first: run.first, end: run.end(), new: None };
             let removed = edit.apply(handle, inode, &mut removal.nodes)?;

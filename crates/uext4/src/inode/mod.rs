@@ -128,6 +128,8 @@ pub struct Inode {
     /// It was made without a name and has had none since: a link may give it one. Changes with the
     /// file's lock held exclusively.
     awaits_name: AtomicBool,
+    /// Its blocks are nodes that another file had, of which the log may have images.
+    holds_nodes: AtomicBool,
     /// The file is known to have no `security.capability`. Changes with the lock of the content
     /// held.
     no_capabilities: AtomicBool,
@@ -192,6 +194,7 @@ impl Inode {
             flush_on_close: AtomicBool::new(false),
             unfinished_truncate: AtomicBool::new(false),
             awaits_name: AtomicBool::new(false),
+            holds_nodes: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
             fields_held: AtomicU32::new(0),
             refs: AtomicU32::new(0),
@@ -237,7 +240,7 @@ impl Inode {
     }
 
     /// Whether its blocks, if any, are mapped by an extent tree rather than by a block map of ext2
-    /// and ext3. Does not change while it is in memory.
+    /// and ext3. Changes when the file is converted, and never while other calls look.
     #[must_use]
     pub fn has_extent_tree(&self) -> bool {
         self.attributes().flags.contains(InodeFlags::EXTENTS)
@@ -322,6 +325,16 @@ impl Inode {
     pub fn may_have_xattrs(&self) -> bool {
         let attributes = self.attributes.lock();
         attributes.file_acl != 0 || attributes.xattr_area.iter().take(4).any(|&byte| byte != 0)
+    }
+
+    /// Whether its blocks are metadata, which has to be revoked when it is freed.
+    pub(crate) fn has_metadata_blocks(&self) -> bool {
+        self.kind != FileKind::Regular || self.holds_nodes.load(Ordering::Acquire)
+    }
+
+    /// Notes that the file has got blocks that were nodes of another.
+    pub(crate) fn set_holds_nodes(&self) {
+        self.holds_nodes.store(true, Ordering::Release);
     }
 
     /// Keeps the extra fields at their length. A plan for the bytes behind them takes this guard

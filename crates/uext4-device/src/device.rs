@@ -39,6 +39,22 @@ pub trait Device: Send + Sync + Debug {
     /// medium.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
+    /// As [`Device::read_at`], past every cache of this host: other hosts may have written.
+    ///
+    /// # Errors
+    /// Those of [`Device::read_at`].
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read_at(offset, buf)
+    }
+
+    /// Forgets clean content that a cache of this host holds, as far as it can.
+    fn drop_cached(&self) {}
+
+    /// What this host calls the device; empty if it has no name.
+    fn name(&self) -> String {
+        String::new()
+    }
+
     /// Writes all of `buf` at `offset` (bytes). Never grows the device.
     ///
     /// # Errors

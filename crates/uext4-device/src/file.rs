@@ -19,12 +19,13 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync};
 use rustix::io::Errno;
 
 mod durable;
@@ -63,6 +64,8 @@ pub struct FileDevice {
     flushes: FlushLatch,
     room: Room,
     direct: Option<Direct>,
+    /// For reads past the page cache of a device that is not direct, once there was one.
+    uncached: OnceLock<Option<(File, Direct)>>,
     rings: Option<Rings>,
     submission: Submission,
     /// For tests: the errno with which the system refuses io_uring.
@@ -196,6 +199,36 @@ impl Device for FileDevice {
             Some(direct) => direct.read(&self.file, self.start + offset, &mut [buf]),
             None => self.file.read_exact_at(buf, self.start + offset),
         }
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_read(self.len, offset, buf.len())?;
+        if self.direct.is_some() {
+            return self.read_at(offset, buf);
+        }
+        let own = self.uncached.get_or_init(|| {
+            let file = reopen(&self.file, false, 0)?;
+            let direct = Direct::start(&file, self.start, self.len, true).ok()?;
+            Some((file, direct))
+        });
+        about_to_sleep();
+        match own {
+            Some((file, direct)) => direct.read(file, self.start + offset, &mut [buf]),
+            None => {
+                self.drop_cached();
+                self.read_at(offset, buf)
+            }
+        }
+    }
+
+    fn drop_cached(&self) {
+        // Best effort: a store without it has no cache of this host, or one that is never stale.
+        let _ = fadvise(&self.file, self.start, NonZeroU64::new(self.len), Advice::DontNeed);
+    }
+
+    fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {

@@ -41,6 +41,7 @@ mod fuse_ring;
 #[allow(unsafe_code, reason = "calls of the C library's allocator")]
 pub mod heap;
 mod hook;
+mod host;
 #[allow(unsafe_code, reason = "calls of the scheduler")]
 mod idle_policy;
 mod image_lock;
@@ -48,6 +49,7 @@ mod image_lock;
 mod io_memory;
 #[allow(unsafe_code, reason = "ioctl(2) takes an address")]
 mod ioctl;
+mod lease;
 mod loop_backing;
 mod loop_source;
 mod memory;
@@ -78,7 +80,7 @@ mod uring_queue;
 mod vectored;
 
 pub use addressable::AddressableDevice;
-pub use clock::last_tick;
+pub use clock::{last_tick, since_boot};
 pub use dax::{Allocate, DaxDevice};
 pub use dax_memory::DaxMemory;
 pub use device::{Device, SharedDevice, WriteRun};
@@ -87,11 +89,13 @@ pub use fence::{heavy_fence, heavy_fences};
 pub use file::FileDevice;
 pub use fuse_ring::{FuseRing, Unregistered};
 pub use hook::{Gate, HookedDevice, HookedRequest, OpensGate};
+pub use host::host_name;
 pub use idle_policy::IdlePolicy;
 pub use io_memory::{IoBuf, IoMemory};
 pub use ioctl::{
     FITRIM, QUESTION, QUESTION_BYTES, TrimRange, clone_fuse, question_mounted, trim_mounted,
 };
+pub use lease::{Lease, LeasedDevice};
 pub use loop_source::LoopSource;
 pub use memory::MemoryDevice;
 pub use meter::{MeterReading, MeteredDevice};

@@ -6,7 +6,7 @@ use uext4_device::Device;
 use uext4_ondisk::superblock::{MAGIC, STATE_ERROR, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{
     BlockNo, Compat, CorruptKind, Features, FormatError, GroupFlags, GroupNo, Incompat, Layout,
-    RawGroupDesc, RawSuperblock, RoCompat, group_desc,
+    RawGroupDesc, RawMmp, RawSuperblock, RoCompat, group_desc,
 };
 
 use crate::claims::Claims;
@@ -101,6 +101,10 @@ pub(crate) fn open<'d>(
         log.add(Problem::SuperReserved { found: sb.reserved_blocks_count(), max });
         return Ok(None);
     }
+    if let Err(why) = mmp_block(device, &sb, &layout) {
+        log.add(Problem::SuperMmp { block: sb.s_mmp_block.get(), why });
+        return Ok(None);
+    }
     let claims = Claims::new(&layout);
     let mut volume =
         Volume { device, options: options.clone(), sb, layout, groups: Vec::new(), claims };
@@ -108,6 +112,22 @@ pub(crate) fn open<'d>(
     volume.groups = descriptors(&volume, log);
     fixed_blocks(&volume, log);
     Ok(Some(volume))
+}
+
+/// The block by which hosts claim the file system. A claim that is alive is no finding: as for
+/// `e2fsck -n`, which only looks.
+fn mmp_block(device: &dyn Device, sb: &RawSuperblock, layout: &Layout) -> Result<(), String> {
+    if !layout.has_mmp() {
+        return Ok(());
+    }
+    let block = BlockNo(sb.s_mmp_block.get());
+    if block <= layout.first_data_block || !layout.is_valid_block(block) {
+        return Err("outside the file system".to_owned());
+    }
+    let mut bytes = [0; size_of::<RawMmp>()];
+    device.read_at(layout.byte_of(block), &mut bytes).map_err(|error| error.to_string())?;
+    let raw = RawMmp::from_prefix(&bytes).unwrap_or_else(RawMmp::zeroed);
+    raw.verify(&layout.checksums).map_err(|kind| kind.to_string())
 }
 
 fn read(device: &dyn Device, offset: u64) -> Result<RawSuperblock, CheckError> {

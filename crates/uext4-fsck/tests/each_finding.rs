@@ -12,8 +12,8 @@ use uext4_device::{Device, MemoryDevice};
 use uext4_fsck::{CODES, CheckError, Options, Report, check};
 use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::{
-    BlockNo, Compat, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, RawSuperblock,
-    RoCompat, bitmap,
+    BlockNo, Compat, FileKind, GroupNo, Incompat, Ino, InodeFlags, RawGroupDesc, RawInode,
+    RawSuperblock, RoCompat, bitmap,
 };
 use uext4_sim::anatomy::{Anatomy, Seal, Structure, bytes};
 use uext4_sim::shape;
@@ -178,6 +178,12 @@ const FAULTS: &[(&str, Fault)] = &[
     ("superblock.geometry", |p| p.sb(|sb| sb.s_blocks_per_group.set(9))),
     ("superblock.device_size", |p| p.sb(|sb| sb.set_blocks_count(1 << 30))),
     ("superblock.reserved_blocks", |p| p.sb(|sb| sb.set_reserved_blocks_count(8000))),
+    ("superblock.mmp", |p| {
+        p.sb(|sb| {
+            sb.s_feature_incompat.set(sb.s_feature_incompat.get() | Incompat::MMP.bits());
+            sb.s_mmp_block.set(3);
+        });
+    }),
     ("superblock.checksum_type", |p| p.sb(|sb| sb.s_checksum_type = 2)),
     ("superblock.free_blocks", |p| p.sb(|sb| sb.set_free_blocks_count(1))),
     ("superblock.free_inodes", |p| p.sb(|sb| sb.s_free_inodes_count.set(1))),
@@ -410,6 +416,7 @@ fn an_injected_fault_is_found_under_its_code() {
 const RARE: &[&str] = &[
     "device.read",
     "superblock.magic",
+    "superblock.mmp",
     "xattr.value_refcount",
     "extent.depth",
     "group.uninit",

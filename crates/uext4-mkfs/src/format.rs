@@ -63,6 +63,7 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
     let mut touched = vec![false; layout.group_count as usize];
     let mut descs = tables::place(&layout, &mut space, &mut touched)?;
     let mut files = Files::new(&mut geometry, &mut space, &mut touched);
+    files.device_name = device.name();
     let mut warnings = files.make(options, &descs)?;
     if options.label.len() > 16 {
         warnings.push("label is longer than 16 bytes and was cut".to_owned());

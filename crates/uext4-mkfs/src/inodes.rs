@@ -1,5 +1,5 @@
-//! The files of a new file system: root, lost+found, the bad-block list, the resize inode
-//! and the orphan file (the journal: `journal.rs`).
+//! The files of a new file system: root, lost+found, the bad-block list, the resize inode,
+//! the MMP block and the orphan file (the journal: `journal.rs`).
 
 use crate::error::{MkfsError, Result};
 use crate::geometry::Geometry;
@@ -8,15 +8,17 @@ use crate::options::Options;
 use crate::space::Space;
 use crate::tables::touch;
 use std::collections::BTreeMap;
+use uext4_device::host_name;
 use uext4_ondisk::block_map::set_entry;
 use uext4_ondisk::dir_entry;
 use uext4_ondisk::extent::{self, Extent, ExtentIndex, MAX_WRITTEN_LEN};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{self, CLASSIC_SIZE, FULL_EXTRA_SIZE};
-use uext4_ondisk::orphan;
 use uext4_ondisk::{
-    BlockNo, FileBlock, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, Timestamp,
+    BlockNo, FileBlock, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, RawMmp,
+    Timestamp,
 };
+use uext4_ondisk::{mmp, orphan};
 
 /// The inode that lists bad blocks.
 const BAD_BLOCKS: Ino = Ino(1);
@@ -41,6 +43,8 @@ pub(crate) struct Files<'a> {
     pub(crate) directories: Vec<Ino>,
     /// Last inode in use.
     pub(crate) last_ino: Ino,
+    /// What this host calls the device.
+    pub(crate) device_name: String,
     /// First block and blocks of each piece of the journal, its superblock first.
     pub(crate) journal: Vec<Extent>,
 }
@@ -59,6 +63,7 @@ impl<'a> Files<'a> {
             slots: BTreeMap::new(),
             directories: Vec::new(),
             last_ino: LOST_AND_FOUND,
+            device_name: String::new(),
             journal: Vec::new(),
         }
     }
@@ -92,6 +97,9 @@ impl<'a> Files<'a> {
                     self.drop_journal();
                 }
             }
+        }
+        if self.geometry.layout.has_mmp() {
+            self.mmp_block(options)?;
         }
         if self.has(Compat::ORPHAN_FILE) {
             self.orphan_file()?;
@@ -356,6 +364,29 @@ impl<'a> Files<'a> {
             append(&mut extents, FileBlock(n), at);
         }
         Ok(extents)
+    }
+
+    /// The block by which hosts claim the file system: nobody has it.
+    fn mmp_block(&mut self, options: &Options) -> Result<()> {
+        let layout = &self.geometry.layout;
+        let first = layout.first_data_block.get();
+        let at = self.space.find_one(first).ok_or_else(no_space)?;
+        self.take(at, 1);
+        let layout = &self.geometry.layout;
+        let interval = match options.mmp_update_interval {
+            None | Some(0) => mmp::UPDATE_INTERVAL,
+            Some(seconds) => seconds,
+        };
+        let mut raw = RawMmp::clean(interval.max(mmp::CHECK_INTERVAL_MIN));
+        raw.mmp_time.set(self.geometry.time.into());
+        raw.set_names(&host_name(), &self.device_name);
+        raw.seal(&layout.checksums);
+        let mut block = vec![0; layout.block_size as usize];
+        block[..size_of::<RawMmp>()].copy_from_slice(raw.bytes());
+        self.blocks.insert(BlockNo(at), block);
+        self.geometry.sb.s_mmp_block.set(at);
+        self.geometry.sb.s_mmp_interval.set(interval);
+        Ok(())
     }
 
     fn orphan_file(&mut self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use crate::error::{MkfsError, Result};
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use uext4_ondisk::mmp;
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -35,6 +36,9 @@ pub struct Options {
     pub blocks_per_group: Option<u32>,
     /// Groups whose metadata is packed together, a power of two (`-G`).
     pub flex_groups: Option<u32>,
+    /// Seconds between two writes of the block by which a host claims the file system, at most 300
+    /// (`-E mmp_update_interval=`).
+    pub mmp_update_interval: Option<u16>,
     /// Usage type (`-T`); `None`: by the size of the file system.
     pub usage: Option<Usage>,
     /// Owner of the root directory: user and group (`-E root_owner=`).
@@ -71,6 +75,7 @@ impl Default for Options {
             journal_mib: None,
             blocks_per_group: None,
             flex_groups: None,
+            mmp_update_interval: None,
             usage: None,
             root_owner: (0, 0),
             hash_seed: None,
@@ -241,6 +246,14 @@ impl Options {
             (
                 compat.contains(Compat::RESIZE_INODE) && incompat.contains(Incompat::META_BG),
                 "resize_inode and meta_bg exclude each other: use -O ^resize_inode",
+            ),
+            (
+                self.mmp_update_interval.is_some_and(|seconds| seconds > mmp::INTERVAL_MAX),
+                "mmp_update_interval is at most 300 seconds",
+            ),
+            (
+                self.mmp_update_interval.is_some() && !incompat.contains(Incompat::MMP),
+                "mmp_update_interval needs the feature mmp",
             ),
             (
                 compat.contains(Compat::ORPHAN_FILE) && !compat.contains(Compat::HAS_JOURNAL),

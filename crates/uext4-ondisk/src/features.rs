@@ -169,7 +169,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x0010, Class::ReadWrite, Made::Yes, &["meta_bg"]),
     (Set::Incompat, 0x0040, Class::ReadWrite, Made::Yes, &["extent", "extents"]),
     (Set::Incompat, 0x0080, Class::ReadWrite, Made::Yes, &["64bit"]),
-    (Set::Incompat, 0x0100, Class::ReadOnly, Made::No, &["mmp"]),
+    (Set::Incompat, 0x0100, Class::ReadWrite, Made::Yes, &["mmp"]),
     (Set::Incompat, 0x0200, Class::ReadWrite, Made::Yes, &["flex_bg"]),
     (Set::Incompat, 0x0400, Class::Unsupported, Made::No, &["ea_inode"]),
     (Set::Incompat, 0x1000, Class::Unsupported, Made::No, &["dirdata"]),
@@ -434,13 +434,13 @@ mod tests {
         f.edit("has_journal,extent,metadata_csum").unwrap();
         f.put(&mut sb);
         assert_eq!(support(&sb), Support::ReadWrite);
-        f.edit("mmp,bigalloc,^has_journal,FEATURE_R30").unwrap();
+        f.edit("replica,bigalloc,^has_journal,FEATURE_R30").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
             Support::ReadOnly(vec![
-                "unsupported feature mmp".to_owned(),
                 "unsupported feature bigalloc".to_owned(),
+                "unsupported feature replica".to_owned(),
                 "unsupported feature FEATURE_R30".to_owned(),
                 "no journal".to_owned(),
             ])

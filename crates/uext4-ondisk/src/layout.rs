@@ -78,6 +78,12 @@ impl Layout {
         self.features.incompat.contains(Incompat::META_BG)
     }
 
+    /// Whether hosts claim the file system before they write (`mmp`).
+    #[must_use]
+    pub fn has_mmp(&self) -> bool {
+        self.features.incompat.contains(Incompat::MMP)
+    }
+
     /// Whether metadata carries CRC-32C.
     #[must_use]
     pub fn has_metadata_csum(&self) -> bool {

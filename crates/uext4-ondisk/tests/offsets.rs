@@ -6,7 +6,9 @@ use uext4_ondisk::journal::block::{
     RawBlockTag, RawBlockTag3, RawBlockTail, RawCommitHeader, RawJournalHeader, RawRevokeHeader,
 };
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
-use uext4_ondisk::{acl, dir_entry, extent, group_desc, htree, inode, orphan, superblock, xattr};
+use uext4_ondisk::{
+    acl, dir_entry, extent, group_desc, htree, inode, mmp, orphan, superblock, xattr,
+};
 
 macro_rules! table {
     ($($path:path),* $(,)?) => {{
@@ -46,6 +48,7 @@ fn offsets_are_those_of_the_committed_table() {
         acl::RawAclEntryShort,
         acl::RawAclEntry,
         orphan::RawOrphanBlockTail,
+        mmp::RawMmp,
         RawJournalSuperblock,
         RawJournalHeader,
         RawBlockTag,

@@ -15,6 +15,7 @@ pub use mode::{Atime, DataMode, DaxMode, OnError};
 pub use table::{ABLATION, OPTIONS};
 pub use uext4_options::OptionError;
 
+use std::time::Duration;
 use uext4_options::apply;
 
 /// Options of a mount. [`MountOptions::parse`] takes them one word at a time.
@@ -82,6 +83,10 @@ pub struct MountOptions {
     pub reserve_uid: Option<u32>,
     /// The group that may use them; `None` as for the user. Group 0 is nobody's.
     pub reserve_gid: Option<u32>,
+    /// The name by which other hosts know this one (`mmp`); `None`: the system's.
+    pub mmp_node: Option<String>,
+    /// The length of a second in the intervals of `mmp`, which is another for tests alone.
+    pub mmp_second: Duration,
     /// `minixdf`: [`StatFs::blocks`](crate::StatFs) has the file system's own structures too.
     pub minix_df: bool,
     /// The block allocator.
@@ -121,6 +126,8 @@ impl Default for MountOptions {
             parent_group: false,
             reserve_uid: None,
             reserve_gid: None,
+            mmp_node: None,
+            mmp_second: Duration::from_secs(1),
             minix_df: false,
             alloc: AllocOptions::default(),
         }

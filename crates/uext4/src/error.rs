@@ -52,6 +52,8 @@ pub enum ErrorKind {
     FileTooBig,
     /// The operation needs a feature that uext4 lacks.
     Unsupported,
+    /// Another host or a checker has the file system (`mmp`).
+    InUse,
     /// The image has features that uext4 refuses.
     RefusedFeatures,
     /// A structure on the device is invalid.
@@ -143,6 +145,7 @@ impl ErrorKind {
             Self::TooBig => (libc::E2BIG, "value too big"),
             Self::FileTooBig => (libc::EFBIG, "file too big"),
             Self::Unsupported => (libc::EOPNOTSUPP, "not supported"),
+            Self::InUse => (libc::EBUSY, "in use"),
             Self::RefusedFeatures => (libc::EOPNOTSUPP, "unsupported features"),
             // What the kernel's ext4 returns for a corrupt structure.
             Self::Corrupt(_) | Self::Format(_) => (libc::EUCLEAN, ""),

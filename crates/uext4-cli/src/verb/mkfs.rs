@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(short = 'J', value_name = "OPTIONS")]
     journal: Vec<String>,
     /// Extended options: lazy_itable_init=, lazy_journal_init=, root_owner=, hash_seed=, discard,
-    /// nodiscard, offset=
+    /// nodiscard, offset=, mmp_update_interval=
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Blocks of a group
@@ -298,6 +298,10 @@ fn extended_word(
         "hash_seed" => {
             let value = value.ok_or("want a UUID")?;
             options.hash_seed = Some(parse_uuid(value).map_err(|_| "want a UUID")?);
+        }
+        "mmp_update_interval" => {
+            let seconds = value.and_then(|value| value.parse().ok());
+            options.mmp_update_interval = Some(seconds.ok_or("want seconds, at most 300")?);
         }
         "offset" => {
             let offset = value.and_then(parse_size).ok_or(NO_OFFSET)?;

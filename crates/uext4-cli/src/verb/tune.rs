@@ -3,6 +3,8 @@
 //! `--extents` gives files with block maps extent trees, as chattr(1) does with `+e` on a mount: a
 //! single file, or every one of the image. The feature is set first where the file system lacks it.
 //! Each file changes in one step, so that a crash leaves it in one form or the other.
+//!
+//! `--clear-mmp` frees a file system from the claim of a host or a check that is dead.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -20,8 +22,12 @@ use crate::spec::{Image, ImagePath, Location, join};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Give files with block maps (ext2, ext3) extent trees
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "clear_mmp")]
     extents: bool,
+    /// Free the file system from the claim of a host or a check that has ended without releasing
+    /// it (mmp): make sure that none uses it
+    #[arg(long, conflicts_with = "extents")]
+    clear_mmp: bool,
     /// Say nothing
     #[arg(short, long)]
     quiet: bool,
@@ -32,6 +38,9 @@ pub(crate) struct Args {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.clear_mmp {
+        return clear_mmp(args);
+    }
     let (image, path) = match Location::parse(&args.place) {
         Location::Image(path) => (path.image.clone(), Some(path)),
         Location::Host(_) => (Image::parse(&args.place), None),
@@ -58,6 +67,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output.finish()?;
     }
     outcome.finish()
+}
+
+fn clear_mmp(args: &Args) -> Result<()> {
+    let image = Image::parse(&args.place);
+    let device = image::device("tune", &image, Access::Write)?;
+    let had = uext4::clear_mmp(&device).at("tune", &image)?;
+    if args.quiet {
+        return Ok(());
+    }
+    let mut output = Output::new();
+    output.line(&had.unwrap_or_else(|| "no host had it".to_owned()))?;
+    output.finish()
 }
 
 /// The volume, which has the feature, and the path.

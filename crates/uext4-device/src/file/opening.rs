@@ -192,6 +192,7 @@ impl FileDevice {
             flushes: FlushLatch::default(),
             room: Room::new(Duration::ZERO),
             direct: None,
+            uncached: OnceLock::new(),
             rings: None,
             submission: Submission::Pread,
             uring_refused: None,

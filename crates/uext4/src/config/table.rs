@@ -203,6 +203,14 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
                request that may need blocks looks the caller's groups up in `/proc`",
     },
     Row {
+        options: &[text(&["mmp_node"], "NAME", mmp_node)],
+        default: "the host's name",
+        help: "how other hosts know this one (`mmp`)",
+        more: "At most 64 bytes. A file system with `mmp` is claimed before it is changed, which \
+               takes a second, or a little more than twice its check interval where a host has not \
+               released it (docs/durability.md, D45)",
+    },
+    Row {
         options: &[
             flag(&["bsddf"], |o| o.minix_df = false),
             flag(&["minixdf"], |o| o.minix_df = true),
@@ -358,6 +366,14 @@ pub const ABLATION: &[Row<MountOptions>] = &[
                all frees, no preallocation: see [allocation.md](allocation.md)",
     },
 ];
+
+fn mmp_node(options: &mut MountOptions, name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > 64 {
+        return Err("want a name of at most 64 bytes".to_owned());
+    }
+    options.mmp_node = Some(name.to_owned());
+    Ok(())
+}
 
 fn owner(id: &str, of: &mut Option<u32>) -> Result<(), String> {
     // The largest is nobody's number.

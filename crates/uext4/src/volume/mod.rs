@@ -12,6 +12,8 @@ mod extents;
 mod fast_commit;
 mod flusher;
 mod label;
+mod mmp;
+mod mmp_wait;
 mod mount;
 mod operations;
 mod stats;
@@ -29,6 +31,8 @@ use crate::sync::state::{AtomicBool, Ordering};
 use crate::sync::time::Instant;
 use crate::vfs::Vfs;
 use flusher::Flusher;
+use mmp::Claim;
+pub use mmp::clear_mmp;
 pub use stats::VolumeStats;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +51,8 @@ pub struct Volume {
 struct Inner {
     vfs: Arc<Vfs>,
     superblock: LiveSuperblock,
+    /// With `mmp`: this host's claim on the device.
+    claim: Option<Claim>,
     read_only_reason: Option<String>,
     flusher: Mutex<Option<Flusher>>,
     recovery: RecoveryReport,
@@ -140,6 +146,9 @@ impl Volume {
         self.inner.stop_flusher();
         let cause = Error::new(ErrorKind::ReadOnly, "the volume was abandoned");
         self.space().journal().stop_threads(cause);
+        if let Some(claim) = &self.inner.claim {
+            claim.abandon();
+        }
     }
 
     /// Makes everything durable.
@@ -339,6 +348,9 @@ impl Inner {
         // This result stays if closing panics, so that the volume is not closed twice.
         *end = Some(Err(Error::new(ErrorKind::Internal, "closing the volume panicked")));
         let ended = self.end_once(nameless);
+        // After the last change of the device, and if closing failed as well.
+        let released = self.claim.as_ref().map_or(Ok(()), Claim::release);
+        let ended = ended.and(released);
         *end = Some(ended.clone());
         ended
     }

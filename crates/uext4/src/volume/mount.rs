@@ -2,6 +2,7 @@
 
 use super::fast_commit;
 use super::flusher::Flusher;
+use super::mmp::Claim;
 use super::superblock::{self, LiveSuperblock};
 use super::{Inner, RecoveryReport, Volume};
 use crate::alloc::Space;
@@ -37,6 +38,7 @@ const INODE_BYTES: u64 = 1024;
 /// A device after its journal has been replayed or wiped.
 struct Opened {
     device: SharedDevice,
+    claim: Option<Claim>,
     superblock: RawSuperblock,
     layout: Arc<Layout>,
     recovered: Option<Recovered>,
@@ -69,15 +71,51 @@ pub(super) fn open_as(
         let why = "mount option 'dax=always': the device is not byte-addressable";
         return Err(Error::new(ErrorKind::InvalidArgument, why));
     }
-    let opened = open_device(device, &options)?;
+    let opened = open_device(device, &options, purpose)?;
     assemble(opened, options, purpose)
 }
 
 /// Reads the superblock and replays the journal.
-fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
-    let raw = superblock::read(&*device)?;
+fn open_device(device: SharedDevice, options: &MountOptions, purpose: Purpose) -> Result<Opened> {
+    let Examined { raw, reason, layout } = examine(&device)?;
+    let read_only = options.read_only || reason.is_some() || device.read_only();
+    // A copy in memory is nobody else's.
+    let is_shared = layout.has_mmp() && purpose == Purpose::Use;
+    if read_only || !is_shared {
+        return replay(device, None, Examined { raw, reason, layout }, options);
+    }
+    let claim = Claim::take(&device, &raw, &layout, options)?;
+    // Another host may have changed it before it let go.
+    let examined = examine(&device)?;
+    let is_same = examined.layout.has_mmp() && examined.raw.s_mmp_block == raw.s_mmp_block;
+    if !is_same {
+        let why = "the superblock changed while the file system was claimed";
+        return Err(Error::new(ErrorKind::InUse, why));
+    }
+    replay(claim.device(), Some(claim), examined, options)
+}
+
+/// A superblock and what it says.
+struct Examined {
+    raw: RawSuperblock,
+    reason: Option<String>,
+    layout: Layout,
+}
+
+fn examine(device: &SharedDevice) -> Result<Examined> {
+    let raw = superblock::read(&**device)?;
     let reason = reason_to_read_only(&raw)?;
     let layout = Layout::new(&raw, Some(device.len()))?;
+    Ok(Examined { raw, reason, layout })
+}
+
+/// Replays the journal of a device that is ours, or that is only read.
+fn replay(
+    device: SharedDevice,
+    claim: Option<Claim>,
+    Examined { raw, reason, layout }: Examined,
+    options: &MountOptions,
+) -> Result<Opened> {
     let read_only = options.read_only || reason.is_some() || device.read_only();
     let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
     if !layout.features.compat.contains(Compat::HAS_JOURNAL)
@@ -90,7 +128,8 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
             ));
         }
         let layout = Arc::new(layout);
-        return Ok(Opened { device, superblock: raw, layout, recovered: None, reason, read_only });
+        let (superblock, recovered) = (raw, None);
+        return Ok(Opened { device, claim, superblock, layout, recovered, reason, read_only });
     }
     // A read-only volume is replayed into memory.
     let device: SharedDevice =
@@ -116,7 +155,7 @@ fn open_device(device: SharedDevice, options: &MountOptions) -> Result<Opened> {
     let reason = reason_to_read_only(&replayed)?;
     let read_only = read_only || reason.is_some();
     let (raw, layout, recovered) = (replayed, Arc::new(replayed_layout), Some(recovered));
-    Ok(Opened { device, superblock: raw, layout, recovered, reason, read_only })
+    Ok(Opened { device, claim, superblock: raw, layout, recovered, reason, read_only })
 }
 
 /// Replays the log, and what a kernel left behind it.
@@ -158,7 +197,7 @@ fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
 /// Puts the parts together. Everything is read and checked before the first write, so an image that
 /// cannot be opened stays as it is, except for the replay.
 fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<Volume> {
-    let Opened { device, superblock: raw, layout, recovered, reason, read_only } = opened;
+    let Opened { device, claim, superblock: raw, layout, recovered, reason, read_only } = opened;
     let metadata_bytes = options.cache_bytes / METADATA_SHARE;
     let cache = Arc::new(Cache::new(device, Arc::clone(&layout), metadata_bytes / 2));
     let journal_runs = journal_runs(recovered.as_ref());
@@ -168,7 +207,11 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
     let wipes = recovered.as_ref().is_some_and(|r| r.needs_wipe);
     let journal = prepare_journal(&cache, recovered, &options, read_only)?;
     let (of_cache, of_journal) = (Arc::clone(&cache), Arc::clone(&journal));
-    let space = Space::open(of_cache, of_journal, &raw, &journal_runs, options.alloc.clone())?;
+    let mut own_runs = journal_runs.clone();
+    if claim.is_some() {
+        own_runs.push((BlockNo(raw.s_mmp_block.get()), 1));
+    }
+    let space = Space::open(of_cache, of_journal, &raw, &own_runs, options.alloc.clone())?;
     let map_bytes = options.cache_bytes / MAP_SHARE;
     space.limit_maps(map_bytes);
     if options.discard {
@@ -205,6 +248,14 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
     let damage = Damage::new(on_error, superblock, at);
     let observer = Arc::clone(&damage);
     journal.set_abort_observer(Box::new(move |cause| observer.journal_aborted(cause)));
+    if let Some(claim) = &claim {
+        let journal = Arc::downgrade(&journal);
+        claim.on_loss(Box::new(move |cause| {
+            if let Some(journal) = journal.upgrade() {
+                journal.abort(cause);
+            }
+        }));
+    }
     let context = FileContext::new(space, table, orphans, damage, options, read_only);
     let files = Arc::new(Files::new(context));
     let flusher = match read_only {
@@ -233,6 +284,7 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
         inner: Arc::new(Inner {
             vfs: Arc::new(Vfs::new(files)),
             superblock: live,
+            claim,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
             recovery: RecoveryReport { transactions, blocks, fast_commits, orphans: orphans_found },

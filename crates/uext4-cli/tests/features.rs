@@ -33,6 +33,8 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "1024", "-O", "mmp,meta_bg,^resize_inode,^metadata_csum,^64bit"],
     &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"],
     &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],
+    &["-b", "4096", "-O", "inline_data"],
+    &["-b", "1024", "-I", "512", "-O", "inline_data,^dir_index,^metadata_csum"],
 ];
 
 const EXT3: &str = "^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize";
@@ -45,11 +47,19 @@ fn content(n: usize) -> Vec<u8> {
     (0..n * 3001).map(|at| (at * 31 + n) as u8).collect()
 }
 
+/// Of few bytes, in a directory of few: both may be in the inode (inline_data).
+fn small(n: usize) -> (String, Vec<u8>) {
+    (format!("small{}/s{n}", n / 3), content(n)[..3 * n].to_vec())
+}
+
 fn fill(dir: &Path) {
     for n in 0..FILES {
         let sub = dir.join(format!("d{}", n % 7));
         fs::create_dir_all(&sub).unwrap();
         fs::write(sub.join(format!("f{n}")), content(n)).unwrap();
+        let (path, bytes) = small(n);
+        fs::create_dir_all(dir.join(&path).parent().unwrap()).unwrap();
+        fs::write(dir.join(path), bytes).unwrap();
     }
 }
 
@@ -117,12 +127,16 @@ fn what_is_written_is_what_the_kernel_reads() {
         for n in 0..FILES {
             let path = format!("/d{}/f{n}", n % 7);
             assert!(run_ok([word("cat"), at(&image, &path)]) == content(n), "{path}");
+            let (path, bytes) = small(n);
+            assert!(run_ok([word("cat"), at(&image, &format!("/{path}"))]) == bytes, "{path}");
         }
         let tree = scratch.path("own");
         fill(&tree);
         run_ok([word("cp"), word("-r"), tree.into(), at(&image, "/own")]);
         // At once: with mmp each claim of the image takes a second.
-        let even = (0..FILES).step_by(2).map(|n| at(&image, &format!("/d{}/f{n}", n % 7)));
+        let even = (0..FILES).step_by(2).flat_map(|n| {
+            [format!("/d{}/f{n}", n % 7), format!("/{}", small(n).0)].map(|path| at(&image, &path))
+        });
         run_ok(std::iter::once(word("rm")).chain(even));
         common::assert_clean(&image);
         run_ok([word("fsck"), image.clone().into()]);
@@ -133,6 +147,9 @@ fn what_is_written_is_what_the_kernel_reads() {
             assert!(fs::read(dir.join("own").join(&path)).unwrap() == content(n), "{path}");
             let old = fs::read(dir.join(&path)).ok();
             assert!(old == (n % 2 == 1).then(|| content(n)), "{path}");
+            let (path, bytes) = small(n);
+            assert!(fs::read(dir.join("own").join(&path)).unwrap() == bytes, "{path}");
+            assert!(fs::read(dir.join(&path)).ok() == (n % 2 == 1).then_some(bytes), "{path}");
         }
     }
 }
@@ -194,7 +211,7 @@ fn files_of_the_kernel_get_extents() {
 /// The class of a feature is one line; those that are not understood stay refused.
 #[test]
 fn what_is_not_understood_is_refused() {
-    for (options, feature) in [("inline_data", "inline_data"), ("ea_inode", "ea_inode")] {
+    for (options, feature) in [("ea_inode", "ea_inode"), ("casefold", "casefold")] {
         let scratch = Scratch::new();
         let Some(image) = scratch.image("image", 16, &["-O", options]) else { skip!("no mke2fs") };
         run_fails([OsString::from("ls"), at(&image, "/")], feature);

@@ -87,6 +87,10 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
 pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
     let mut features = options.feature_set()?;
     let request = request(device_bytes, options)?;
+    if features.incompat.contains(Incompat::INLINE_DATA) && request.inode_size == 128 {
+        let message = "inodes of 128 bytes are too small for inline_data";
+        return Err(MkfsError::option(message));
+    }
     if request.blocks > u64::from(u32::MAX) && !features.incompat.contains(Incompat::BIT64) {
         return Err(MkfsError::option("a file system above 2^32 blocks needs the 64bit feature"));
     }

@@ -10,15 +10,14 @@ use crate::tables::touch;
 use std::collections::BTreeMap;
 use uext4_device::host_name;
 use uext4_ondisk::block_map::set_entry;
-use uext4_ondisk::dir_entry;
 use uext4_ondisk::extent::{self, Extent, ExtentIndex, MAX_WRITTEN_LEN};
 use uext4_ondisk::features::{Compat, Incompat};
 use uext4_ondisk::inode::{self, CLASSIC_SIZE, FULL_EXTRA_SIZE};
+use uext4_ondisk::xattr::{IBODY_HEADER_SIZE, RawXattrIbodyHeader, XATTR_MAGIC};
 use uext4_ondisk::{
-    BlockNo, FileBlock, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode, RawMmp,
-    Timestamp,
+    BlockNo, CorruptKind, FileBlock, FileKind, GroupNo, Ino, InodeFlags, RawGroupDesc, RawInode,
+    RawMmp, Timestamp, dir_entry, inline_data, mmp, orphan,
 };
-use uext4_ondisk::{mmp, orphan};
 
 /// The inode that lists bad blocks.
 const BAD_BLOCKS: Ino = Ino(1);
@@ -173,8 +172,14 @@ impl<'a> Files<'a> {
     pub(crate) fn put_inode(&mut self, ino: Ino, raw: &RawInode) -> Result<()> {
         let layout = &self.geometry.layout;
         let mut slot = vec![0; layout.inode_size as usize];
-        raw.write(&mut slot)
-            .map_err(|kind| MkfsError::Layout(kind.at(uext4_ondisk::Place::Inode(ino)).into()))?;
+        raw.write(&mut slot).map_err(|kind| corrupt(ino, kind))?;
+        if self.began_inline(ino)
+            && let Some(at) = inode::xattr_offset(&slot)
+        {
+            let mut header = RawXattrIbodyHeader::zeroed();
+            header.h_magic.set(XATTR_MAGIC);
+            slot[at..at + IBODY_HEADER_SIZE].copy_from_slice(header.bytes());
+        }
         inode::seal_inode(&mut slot, layout.checksums.inode_seed(ino, 0));
         self.slots.insert(ino, slot);
         Ok(())
@@ -212,9 +217,21 @@ impl<'a> Files<'a> {
     }
 
     fn lost_and_found(&mut self) -> Result<()> {
-        let blocks = (LOST_AND_FOUND_BYTES / self.geometry.layout.block_size).min(12);
+        let layout = &self.geometry.layout;
+        let mut blocks = (LOST_AND_FOUND_BYTES / layout.block_size).min(12);
+        if self.began_inline(LOST_AND_FOUND) {
+            // The first block that is added to it only moves it out of the inode.
+            blocks -= 1;
+        }
         let raw = self.new_inode(FileKind::Directory, 0o700, 2);
         self.directory(LOST_AND_FOUND, raw, blocks, None)
+    }
+
+    /// Whether mke2fs makes a directory in its inode and lengthens it then: it leaves traces in the
+    /// first block and in the inode.
+    fn began_inline(&self, ino: Ino) -> bool {
+        let incompat = self.geometry.layout.features.incompat;
+        ino == LOST_AND_FOUND && incompat.contains(Incompat::INLINE_DATA)
     }
 
     /// Creates a directory in the root, or the root itself, with at most one entry.
@@ -238,7 +255,12 @@ impl<'a> Files<'a> {
                 Self::map_direct(&mut raw, n, at);
             }
             let mut block = vec![0; block_size];
-            if n == 0 {
+            if n == 0 && self.began_inline(ino) {
+                let empty = inline_data::empty_directory(Ino::ROOT);
+                let made =
+                    inline_data::directory_block(&empty, ino, block_size, has_filetype, has_tail);
+                block = made.map_err(|kind| corrupt(ino, kind))?;
+            } else if n == 0 {
                 dir_entry::init_first_block(&mut block, ino, Ino::ROOT, has_filetype, has_tail);
                 if let Some((name, target)) = entry {
                     let kind = has_filetype.then_some(FileKind::Directory);
@@ -443,4 +465,8 @@ fn orphan_file_blocks(fs_blocks: u64) -> u32 {
         131_072..2_097_152 => u32::try_from(fs_blocks / 4096).unwrap_or(512),
         _ => 512,
     }
+}
+
+fn corrupt(ino: Ino, kind: CorruptKind) -> MkfsError {
+    MkfsError::Layout(kind.at(uext4_ondisk::Place::Inode(ino)).into())
 }

@@ -30,6 +30,7 @@ pub mod file_kind;
 pub mod group_desc;
 pub mod hash;
 pub mod htree;
+pub mod inline_data;
 pub mod inode;
 pub mod journal;
 pub mod layout;

@@ -33,6 +33,9 @@ pub static FORMATS: &[&Format] = &[
         inode_size: None,
     },
     &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
+    &Format { name: "inline_data", features: "inline_data", inode_size: Some(256) },
+    // Data of up to 896 bytes in an inode.
+    &Format { name: "inline_data_1k", features: "inline_data", inode_size: Some(1024) },
 ];
 
 impl Format {

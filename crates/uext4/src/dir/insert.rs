@@ -8,9 +8,10 @@ mod new_entry;
 mod plan;
 
 use super::hash_path::{Frame, with_node};
+use super::inline;
 use super::leaf::{self, Halves};
 use super::lookup::dots;
-use super::view::{View, check_name};
+use super::view::{Shape, View, check_name};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{self, Growth};
@@ -49,6 +50,8 @@ enum Target {
     Tree(LeafSplit),
     /// A full leaf is split.
     Split(LeafSplit),
+    /// The inode, among the entries there.
+    Inode,
 }
 
 /// A full block that is split.
@@ -94,7 +97,7 @@ impl Target {
     /// Blocks that the directory grows by.
     fn new_blocks(&self) -> u32 {
         match self {
-            Self::Room(..) => 0,
+            Self::Room(..) | Self::Inode => 0,
             Self::Append => 1,
             Self::Tree(..) => 2,
             Self::Split(split) => {
@@ -107,7 +110,7 @@ impl Target {
     /// Existing blocks that change.
     fn old_blocks(&self) -> u32 {
         match self {
-            Self::Room(..) | Self::Tree(..) => 1,
+            Self::Room(..) | Self::Tree(..) | Self::Inode => 1,
             Self::Append => 0,
             Self::Split(split) => 1 + u32::try_from(split.frames.len()).unwrap_or(u32::MAX),
         }
@@ -115,14 +118,19 @@ impl Target {
 }
 
 impl<'a> Insertion<'a> {
-    /// Checks that `name` can be added to directory `dir`, and allocates the space.
+    /// Checks that `name` can be added to directory `dir`, and allocates the space. Entries in the
+    /// inode that leave no room for it there move to a block now.
     ///
     /// # Errors
     /// `Exists`; those of [`super::lookup`]; `NoSpace` when there are no blocks, or the directory
     /// cannot grow.
     pub fn plan(dir: &'a Inode, name: &[u8]) -> Result<Self> {
         check_name(name)?;
-        let view = View::of(dir)?;
+        let mut view = View::of(dir)?;
+        if view.shape == Shape::Inline && !plan::fits_inode(&view, name)? {
+            inline::leave(&view.inline_entries()?)?;
+            view = View::of(dir)?;
+        }
         let target = plan::target(&view, name)?;
         let new_blocks = target.new_blocks();
         plan::check_size(&view, &target, new_blocks)?;
@@ -172,6 +180,7 @@ impl<'a> Insertion<'a> {
                 dir_entry::init_block(&mut bytes, new.has_csum);
                 demand(new.put(&mut bytes).map_err(in_block(&block))?)
             }
+            Target::Inode => inline::add(handle, self.dir, &name, ino, kind),
             Target::Tree(split) => self.make_tree(handle, split, &new),
             Target::Split(split) => self.split_leaf(handle, split, &new),
         }

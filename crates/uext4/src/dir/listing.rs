@@ -11,6 +11,7 @@
 //! exact unless names that agree in both hashes are added or removed while the directory is read.
 
 use super::hash_path::HashPath;
+use super::inline;
 use super::leaf;
 use super::lookup::dots;
 use super::view::{Shape, View};
@@ -49,10 +50,10 @@ const SAME_HASH_BYTES_MAX: usize = 64 << 20;
 /// `NotADirectory`; a device failure; `Corrupt`, also for a name in the wrong leaf of a hash tree.
 pub fn read(dir: &Inode, cursor: u64, visit: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
     let view = View::of(dir)?;
-    if view.is_hash_ordered() {
-        read_by_hash(&view, cursor, visit)
-    } else {
-        read_linear(&view, cursor, visit)
+    match view.shape {
+        _ if view.is_hash_ordered() => read_by_hash(&view, cursor, visit),
+        Shape::Inline => inline::read_linear(&view, cursor, visit),
+        Shape::Linear | Shape::Indexed => read_linear(&view, cursor, visit),
     }
 }
 
@@ -88,7 +89,10 @@ fn read_by_hash(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<(
         return Ok(());
     }
     let mut out = KeyedListing { cursor, last_key: 1, visit };
-    let bytes = view.first_block()?.read().to_vec();
+    let bytes = match view.shape {
+        Shape::Inline => view.inline_block()?,
+        Shape::Linear | Shape::Indexed => view.first_block()?.read().to_vec(),
+    };
     let (own, parent) = dots(view, &bytes)?;
     for (key, dot) in [(0, own), (1, parent)] {
         let entry = DirEntry { ino: dot.ino, kind: dot.kind(), name: dot.name, next: key + 1 };

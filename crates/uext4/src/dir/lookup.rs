@@ -1,6 +1,7 @@
 //! Finding, changing and removing entries, and the first block of a new directory.
 
 use super::hash_path::HashPath;
+use super::inline;
 use super::leaf;
 use super::view::{Shape, View, check_name};
 use crate::alloc::Space;
@@ -21,8 +22,19 @@ pub struct FoundEntry {
     pub ino: Ino,
     /// Type of the file; `None` in file systems without the filetype feature.
     pub kind: Option<FileKind>,
-    buffer: Arc<Buffer>,
-    offset: u32,
+    at: EntryPlace,
+}
+
+/// Where an entry is.
+#[derive(Clone, Debug)]
+enum EntryPlace {
+    /// In a block, at this byte.
+    Block(Arc<Buffer>, u32),
+    /// In the inode of the directory, at this byte of its data. It may have moved to a block since,
+    /// where it is found by its name.
+    Inode(u32, Box<[u8]>),
+    /// It is the parent of a directory whose entries are in the inode.
+    Parent,
 }
 
 /// The entry `name` of directory `dir`.
@@ -40,6 +52,15 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
             }
         }
         return Ok(None);
+    }
+    if view.shape == Shape::Inline {
+        return Ok(view.inline_entries()?.find(name)?.map(
+            |inline::Found { offset, ino, kind }| FoundEntry {
+                ino,
+                kind,
+                at: EntryPlace::Inode(offset, name.into()),
+            },
+        ));
     }
     let (mut path, hash) = HashPath::to_name(&view, name)?;
     loop {
@@ -68,7 +89,11 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
             None => None,
         }
     };
-    Ok(found.map(|(ino, kind, offset)| FoundEntry { ino, kind, buffer, offset }))
+    Ok(found.map(|(ino, kind, offset)| FoundEntry {
+        ino,
+        kind,
+        at: EntryPlace::Block(buffer, offset),
+    }))
 }
 
 /// The entry `..` of directory `dir`.
@@ -76,6 +101,10 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
 /// # Errors
 /// The errors of [`lookup`]; `Corrupt` when the directory does not begin with `.` and `..`.
 pub fn parent_entry(dir: &Inode) -> Result<FoundEntry> {
+    if let Some(entries) = inline::Entries::of(dir)? {
+        let kind = has_filetype(dir.space()).then_some(FileKind::Directory);
+        return Ok(FoundEntry { ino: entries.parent()?, kind, at: EntryPlace::Parent });
+    }
     let view = View::of(dir)?;
     let buffer = view.first_block()?;
     let (ino, kind, offset) = {
@@ -83,7 +112,7 @@ pub fn parent_entry(dir: &Inode) -> Result<FoundEntry> {
         let (_, parent) = dots(&view, &bytes)?;
         (parent.ino, parent.kind(), parent.offset)
     };
-    Ok(FoundEntry { ino, kind, buffer, offset })
+    Ok(FoundEntry { ino, kind, at: EntryPlace::Block(buffer, offset) })
 }
 
 /// The records `.` and `..` at the start of block 0.
@@ -107,6 +136,11 @@ pub(super) fn dots<'b>(view: &View<'_>, block: &'b [u8]) -> Result<(DirEntry<'b>
 /// The errors of [`lookup`].
 pub fn is_empty(dir: &Inode) -> Result<bool> {
     let view = View::of(dir)?;
+    if view.shape == Shape::Inline {
+        let entries = view.inline_entries()?;
+        entries.parent()?;
+        return entries.is_empty();
+    }
     let is_unused = |at: FileBlock, skip: usize| -> Result<bool> {
         let buffer = view.leaf(at)?;
         let bytes = buffer.read();
@@ -142,51 +176,79 @@ pub fn is_empty(dir: &Inode) -> Result<bool> {
 }
 
 impl FoundEntry {
-    /// Removes the entry. Costs one credit. In a handle that also adds a name to the same directory
-    /// the removal must come first, because [`super::Insertion::apply`] may move entries.
+    /// Removes the entry of directory `dir`. Costs one credit. In a handle that also adds a name to
+    /// the same directory the removal must come first, because [`super::Insertion::apply`] may move
+    /// entries.
     ///
     /// # Errors
     /// The journal is aborted. `Internal` when the entry is no longer where it was found.
-    pub fn remove(&self, handle: &mut Handle<'_>) -> Result<()> {
-        self.check_place()?;
-        let mut bytes = handle.write(&self.buffer)?;
-        bytes
-            .edit_checked(|bytes| dir_entry::delete(bytes, self.offset))
-            .map_err(|kind| kind.at(Place::Block(self.buffer.block())).into())
+    pub fn remove(&self, handle: &mut Handle<'_>, dir: &Inode) -> Result<()> {
+        match self.place(dir)? {
+            EntryPlace::Block(buffer, offset) => {
+                self.check_place(&buffer, offset)?;
+                let mut bytes = handle.write(&buffer)?;
+                bytes
+                    .edit_checked(|bytes| dir_entry::delete(bytes, offset))
+                    .map_err(|kind| kind.at(Place::Block(buffer.block())).into())
+            }
+            EntryPlace::Inode(offset, _) => inline::remove(handle, dir, offset),
+            EntryPlace::Parent => Err(Error::new(ErrorKind::Internal, "'..' is removed")),
+        }
     }
 
-    /// Points the entry to another inode of type `kind`. Costs one credit.
+    /// Points the entry of directory `dir` to another inode of type `kind`. Costs one credit.
     ///
     /// # Errors
     /// The errors of [`FoundEntry::remove`].
     pub fn set_ino(
         &self,
-        space: &Space,
         handle: &mut Handle<'_>,
+        dir: &Inode,
         ino: Ino,
         kind: FileKind,
     ) -> Result<()> {
-        self.check_place()?;
-        let kind = has_filetype(space).then_some(kind);
-        let mut bytes = handle.write(&self.buffer)?;
-        bytes.edit_checked(|bytes| dir_entry::set_entry_ino(bytes, self.offset, ino, kind));
-        Ok(())
+        let kind = has_filetype(dir.space()).then_some(kind);
+        match self.place(dir)? {
+            EntryPlace::Block(buffer, offset) => {
+                self.check_place(&buffer, offset)?;
+                let mut bytes = handle.write(&buffer)?;
+                bytes.edit_checked(|bytes| dir_entry::set_entry_ino(bytes, offset, ino, kind));
+                Ok(())
+            }
+            EntryPlace::Inode(offset, _) => inline::set_ino(handle, dir, offset, ino, kind),
+            EntryPlace::Parent => inline::set_parent(handle, dir, ino),
+        }
+    }
+
+    /// Where the entry is now: the plan of an insertion may have moved the entries of the inode to
+    /// a block.
+    fn place(&self, dir: &Inode) -> Result<EntryPlace> {
+        match &self.at {
+            EntryPlace::Inode(offset, name) => {
+                let found = lookup(dir, name)?.filter(|found| found.ino == self.ino);
+                let found = found.map(|found| found.at);
+                found.ok_or_else(|| self.is_gone(format!("in directory {}", dir.ino()), *offset))
+            }
+            place => Ok(place.clone()),
+        }
     }
 
     /// Fails if the directory has changed since the look-up, so that no other entry is damaged.
-    fn check_place(&self) -> Result<()> {
-        let bytes = self.buffer.read();
-        let record = bytes.get(self.offset as usize..).and_then(RawDirEntry::ref_from_prefix);
+    fn check_place(&self, buffer: &Buffer, offset: u32) -> Result<()> {
+        let bytes = buffer.read();
+        let record = bytes.get(offset as usize..).and_then(RawDirEntry::ref_from_prefix);
         if record.is_some_and(|record| record.inode.get() == self.ino.get()) {
             return Ok(());
         }
+        Err(self.is_gone(format!("in block {}", buffer.block()), offset))
+    }
+
+    fn is_gone(&self, place: String, offset: u32) -> Error {
         let context = format!(
-            "directory entry of inode {} is not in block {} at byte {} any more",
-            self.ino,
-            self.buffer.block(),
-            self.offset
+            "directory entry of inode {} is not {place} at byte {offset} any more",
+            self.ino
         );
-        Err(Error::new(ErrorKind::Internal, context))
+        Error::new(ErrorKind::Internal, context)
     }
 }
 
@@ -214,6 +276,6 @@ pub fn init_credits(dir: &Inode) -> u32 {
     extent::grow_credits(dir, 1) + 1
 }
 
-fn has_filetype(space: &Space) -> bool {
+pub(super) fn has_filetype(space: &Space) -> bool {
     space.layout().features.incompat.contains(Incompat::FILETYPE)
 }

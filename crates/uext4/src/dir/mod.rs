@@ -14,6 +14,7 @@
 //! Kernel counterpart: `fs/ext4/namei.c`, `fs/ext4/dir.c`.
 
 mod hash_path;
+mod inline;
 mod insert;
 mod leaf;
 mod listing;

@@ -47,7 +47,7 @@ impl Harness {
     /// Removes a name that a test has added.
     fn unlink(&mut self, dir: &Inode, name: &[u8]) -> Result<()> {
         let entry = lookup(dir, name)?.expect("the name is there");
-        self.run(1, |handle| entry.remove(handle))?;
+        self.run(1, |handle| entry.remove(handle, dir))?;
         *self.links.entry(entry.ino).or_default() -= 1;
         Ok(())
     }
@@ -424,9 +424,9 @@ fn new_directories_have_their_dots() {
         let insertion = Insertion::plan(&to, b"moved").unwrap();
         harness
             .run(insertion.credits() + 4, |handle| {
-                entry.remove(handle)?;
+                entry.remove(handle, &dir)?;
                 insertion.apply(handle, from.ino(), FileKind::Directory)?;
-                parent.set_ino(&harness.space, handle, to.ino(), FileKind::Directory)?;
+                parent.set_ino(handle, &from, to.ino(), FileKind::Directory)?;
                 dir.update(handle, |a| a.links -= 1)?;
                 to.update(handle, |a| a.links += 1)
             })
@@ -452,7 +452,7 @@ fn a_name_can_move_within_its_full_directory() {
         let Ok(new) = new else { continue };
         harness
             .run(new.credits() + 1, |handle| {
-                old.remove(handle)?;
+                old.remove(handle, &dir)?;
                 new.apply(handle, files[0], FileKind::Regular)
             })
             .unwrap();

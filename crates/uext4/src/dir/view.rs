@@ -1,5 +1,6 @@
 //! What the inode of a directory and the volume's features say about its blocks.
 
+use super::inline::Entries;
 use crate::cache::{BlockKind, Buffer, BufferRead};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
@@ -17,6 +18,8 @@ pub(super) enum Shape {
     Linear,
     /// Block 0 is the root of a hash tree.
     Indexed,
+    /// There are no blocks: the entries are in the inode.
+    Inline,
 }
 
 /// A directory, with what is needed to read its blocks. Valid while its lock is held.
@@ -24,7 +27,7 @@ pub(super) enum Shape {
 pub(super) struct View<'a> {
     pub(super) inode: &'a Inode,
     pub(super) shape: Shape,
-    /// Blocks of the directory, at least 1.
+    /// Blocks of the directory, at least 1; 1 also if the entries are in the inode.
     pub(super) blocks: u32,
     /// The inode has the index flag, but the volume has no hash trees. A change clears the flag.
     pub(super) has_stale_index: bool,
@@ -42,11 +45,13 @@ impl<'a> View<'a> {
             let attributes = inode.attributes();
             (attributes.size, attributes.flags)
         };
-        let foreign = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD | InodeFlags::INLINE_DATA;
+        let foreign = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
         if flags.intersects(foreign) {
-            let context =
-                format!("directory inode {} is encrypted, case-folded or inline", inode.ino());
+            let context = format!("directory inode {} is encrypted or case-folded", inode.ino());
             return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        if flags.contains(InodeFlags::INLINE_DATA) {
+            return Ok(Self { inode, shape: Shape::Inline, blocks: 1, has_stale_index: false });
         }
         let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
         let block_size = u64::from(inode.space().layout().block_size);
@@ -129,9 +134,23 @@ impl<'a> View<'a> {
     /// Block 0, which begins with `.` and `..` whatever the shape.
     pub(super) fn first_block(&self) -> Result<Arc<Buffer>> {
         match self.shape {
-            Shape::Linear => self.leaf(FileBlock(0)),
+            Shape::Linear | Shape::Inline => self.leaf(FileBlock(0)),
             Shape::Indexed => self.index(FileBlock(0)),
         }
+    }
+
+    /// The entries of a directory that has them in the inode.
+    pub(super) fn inline_entries(&self) -> Result<Entries<'a>> {
+        // The caller holds the directory's lock.
+        Entries::of(self.inode)?.ok_or_else(|| {
+            let why = "a directory without blocks has its entries in the inode";
+            self.inode.space().journal().broken(why)
+        })
+    }
+
+    /// The entries of such a directory as the block that they would be in.
+    pub(super) fn inline_block(&self) -> Result<Vec<u8>> {
+        self.inline_entries()?.as_block()
     }
 
     fn buffer(&self, at: FileBlock, kind: BlockKind) -> Result<Arc<Buffer>> {

@@ -6,6 +6,7 @@
 //! Locking: file lock exclusively, then the writeback lock.
 
 use super::FileContext;
+use super::inline::InlineData;
 use super::placement::HoleNeed;
 use super::truncate::Truncation;
 use crate::alloc::Allocation;
@@ -14,7 +15,7 @@ use crate::extent::{
     Edit, Mapping, NodeAllocations, NodeSource, Spot, State, edit_credits, find, lookup,
 };
 use crate::injected_faults::Fault;
-use crate::inode::{Attributes, ExclusiveGuard, Inode, InodeRef, WritebackState};
+use crate::inode::{Attributes, ExclusiveGuard, InlineState, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_ondisk::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -54,12 +55,18 @@ pub enum AllocateMode {
 #[derive(Debug)]
 pub(super) struct RangeAllocation {
     pub(super) context: Arc<FileContext>,
+    inline: Arc<InlineData>,
     pub(super) truncation: Arc<Truncation>,
 }
 
 impl RangeAllocation {
-    pub(super) fn new(context: &Arc<FileContext>, truncation: &Arc<Truncation>) -> Self {
-        Self { context: Arc::clone(context), truncation: Arc::clone(truncation) }
+    pub(super) fn new(
+        context: &Arc<FileContext>,
+        inline: &Arc<InlineData>,
+        truncation: &Arc<Truncation>,
+    ) -> Self {
+        let (context, truncation) = (Arc::clone(context), Arc::clone(truncation));
+        Self { context, inline: Arc::clone(inline), truncation }
     }
 
     /// [`super::Files::allocate`], without the sync of files with the SYNC flag.
@@ -105,6 +112,12 @@ impl RangeAllocation {
         let mut none = WritebackState::default();
         let state = lock.as_deref_mut().unwrap_or(&mut none);
         self.truncation.finish_truncate(inode, state)?;
+        if inode.inline_state() != InlineState::No {
+            if mode == AllocateMode::PunchHole && inode.is_inline() {
+                return self.inline.punch(inode, offset, end);
+            }
+            self.inline.leave(inode, state)?;
+        }
         match mode {
             AllocateMode::Allocate { keep_size } | AllocateMode::UnshareRange { keep_size } => {
                 self.allocate_range(inode, state, offset, end, keep_size)

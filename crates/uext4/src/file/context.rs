@@ -132,7 +132,7 @@ impl FileContext {
             return Err(Error::new(ErrorKind::NotPermitted, context));
         }
         let is_large = self.space.layout().blocks_count > 1 << 32;
-        if is_large && inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
+        if is_large && inode.has_blocks() && !inode.has_extent_tree() {
             let context = format!(
                 "inode {} has a block map, whose numbers have 32 bits: it is read-only here",
                 inode.ino()

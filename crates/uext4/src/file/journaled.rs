@@ -193,6 +193,17 @@ impl JournaledData {
         Ok(Patch { at, buffer, image })
     }
 
+    /// The patch that gives a block its first content.
+    pub(super) fn new_block(
+        &self,
+        at: FileBlock,
+        block: BlockNo,
+        image: Arc<[u8]>,
+    ) -> Result<Patch> {
+        let buffer = self.context.cache().for_replacement(block, BlockKind::Data)?;
+        Ok(Patch { at, buffer, image })
+    }
+
     /// Zeroes bytes `from .. to` of one block, if it is written, in a handle of its own. The caller
     /// holds the file lock and the writeback lock.
     pub(super) fn zero(&self, inode: &Inode, at: FileBlock, from: u64, to: u64) -> Result<()> {

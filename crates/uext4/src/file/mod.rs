@@ -1,9 +1,10 @@
 //! Content of files: reading, writing, writeback, truncation, space.
 //!
 //! What: [`Files`] has one owner for each kind of operation. An owner uses only those before it in
-//! this list: [`FileContext`], `JournaledData`, `Reclaim`, `PageReader`, `Truncation`, `Deletion`,
-//! `RangeAllocation`, `Syncs`, `PageWriter`, `DirectIo`. Data is cached in pages and written back
-//! with delayed allocation; journaled data is never dirty.
+//! this list: [`FileContext`], `JournaledData`, `InlineData`, `Reclaim`, `PageReader`,
+//! `Truncation`, `Deletion`, `RangeAllocation`, `Syncs`, `PageWriter`, `DirectIo`. Data is cached
+//! in pages and written back with delayed allocation; journaled data, and data in the inode, is
+//! never dirty.
 //! Invariants: **data is on the device before its mapping exists**: writeback allocates blocks in
 //! memory, writes the data, and only then inserts written extents and the new size in one handle
 //! (`ablation` has the other orders). **Space is reserved before a write is acknowledged.** An
@@ -24,6 +25,7 @@ mod direct;
 mod expiry;
 mod gate;
 mod group_writeback;
+mod inline;
 mod journaled;
 mod large_file;
 mod locality;
@@ -60,6 +62,7 @@ use crate::inode::{Inode, InodeRef};
 use allocate::RangeAllocation;
 use delete::Deletion;
 use direct::DirectIo;
+use inline::InlineData;
 use journaled::JournaledData;
 use read::PageReader;
 use reclaim::Reclaim;
@@ -89,15 +92,17 @@ impl Files {
     pub fn new(context: FileContext) -> Self {
         let context = Arc::new(context);
         let journaled = Arc::new(JournaledData::new(&context));
+        let inline = Arc::new(InlineData::new(&context, &journaled));
         let reclaim = Arc::new(Reclaim::new(&context));
         let reader = Arc::new(PageReader::new(&context, &journaled, &reclaim));
-        let truncation = Arc::new(Truncation::new(&context, &journaled, &reader));
+        let truncation = Arc::new(Truncation::new(&context, &journaled, &inline, &reader));
         let deletion = Arc::new(Deletion::new(&context, &truncation));
-        let ranges = Arc::new(RangeAllocation::new(&context, &truncation));
+        let ranges = Arc::new(RangeAllocation::new(&context, &inline, &truncation));
         let syncs = Arc::new(Syncs::new(&context, &deletion));
         let writer = Arc::new(PageWriter {
             context: Arc::clone(&context),
             journaled,
+            inline,
             reclaim: Arc::clone(&reclaim),
             reader: Arc::clone(&reader),
             truncation: Arc::clone(&truncation),

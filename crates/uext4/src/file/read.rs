@@ -6,6 +6,7 @@
 //! journaled data, newer block images are put over what the device returns.
 
 use super::FileContext;
+use super::inline;
 use super::journaled::JournaledData;
 use super::page_bytes::within;
 use super::reclaim::Reclaim;
@@ -55,6 +56,10 @@ impl PageReader {
             return Ok(0);
         }
         self.context.note_access(inode, false);
+        if inode.is_inline() {
+            inline::read(inode, offset, &mut buf[..count])?;
+            return Ok(count);
+        }
         let mut done = 0;
         for part in buf[..count].chunks_mut(READ_CHUNK_BYTES as usize) {
             self.read_part(inode, offset + done, part, size)?;

@@ -27,6 +27,9 @@ impl PageReader {
         if offset >= size {
             return Err(none());
         }
+        if inode.is_inline() {
+            return Ok(if what == Seek::Data { offset } else { size });
+        }
         let end = self.context.block_from(size);
         let mut at = self.context.block_at(offset);
         while at < end {

@@ -7,12 +7,13 @@
 //! Locking: file lock exclusively, then the writeback lock.
 
 use super::FileContext;
+use super::inline::{self, InlineData};
 use super::journaled::{JournaledData, show};
 use super::read::PageReader;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::injected_faults::Fault;
-use crate::inode::{ExclusiveGuard, Inode, InodeRef, WritebackState};
+use crate::inode::{ExclusiveGuard, InlineState, Inode, InodeRef, WritebackState};
 use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_ondisk::{FileBlock, FileKind};
@@ -22,6 +23,7 @@ use uext4_ondisk::{FileBlock, FileKind};
 pub(super) struct Truncation {
     pub(super) context: Arc<FileContext>,
     pub(super) journaled: Arc<JournaledData>,
+    inline: Arc<InlineData>,
     reader: Arc<PageReader>,
 }
 
@@ -29,10 +31,12 @@ impl Truncation {
     pub(super) fn new(
         context: &Arc<FileContext>,
         journaled: &Arc<JournaledData>,
+        inline: &Arc<InlineData>,
         reader: &Arc<PageReader>,
     ) -> Self {
         let (context, journaled) = (Arc::clone(context), Arc::clone(journaled));
-        Self { context, journaled, reader: Arc::clone(reader) }
+        let (inline, reader) = (Arc::clone(inline), Arc::clone(reader));
+        Self { context, journaled, inline, reader }
     }
 
     /// Sets the size of a regular file.
@@ -54,6 +58,12 @@ impl Truncation {
         if size == 0 && old > 0 {
             inode.flush_on_close.store(true, std::sync::atomic::Ordering::Relaxed);
         }
+        if inode.is_inline() && self.inline.set_size(inode, size)? {
+            return Ok(());
+        }
+        if size > old && inode.inline_state() != InlineState::No {
+            self.inline.leave(inode, &mut state)?;
+        }
         if size >= old {
             let _pin = inode.table_block()?;
             return self.context.journal().run(1, |handle| change_size(handle, inode, size));
@@ -71,6 +81,9 @@ impl Truncation {
         state: &mut WritebackState,
         size: u64,
     ) -> Result<()> {
+        if inode.attributes().is_inline() {
+            return self.shrink_inline(inode, size);
+        }
         let keep = self.context.block_from(size);
         let _pin = inode.table_block()?;
         // Steps that can fail come before anything is lost, even in memory.
@@ -129,6 +142,25 @@ impl Truncation {
             .space
             .journal()
             .run(orphan_credits, |handle| self.cease_to_be_orphan(handle, inode))?;
+        inode.set_unfinished_truncate(false);
+        Ok(())
+    }
+
+    /// [`Truncation::shrink`] for a file whose data is in the inode: completes what an image was
+    /// left with.
+    fn shrink_inline(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let _pin = inode.table_block()?;
+        let was_unfinished = inode.has_unfinished_truncate();
+        let credits = 1 + self.context.space.credits().orphan;
+        self.context.journal().run(credits, |handle| {
+            inode.note_data_change(handle);
+            inode.update(handle, |attributes| {
+                inline::shorten(inode, attributes, size)?;
+                attributes.set_size(size);
+                Ok::<_, Error>(())
+            })??;
+            if was_unfinished { self.cease_to_be_orphan(handle, inode) } else { Ok(()) }
+        })?;
         inode.set_unfinished_truncate(false);
         Ok(())
     }

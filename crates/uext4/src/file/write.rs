@@ -7,6 +7,7 @@
 
 use super::FileContext;
 use super::allocate::RangeAllocation;
+use super::inline::{self, InlineData};
 use super::journaled::JournaledData;
 use super::read::PageReader;
 use super::reclaim::Reclaim;
@@ -14,7 +15,7 @@ use super::sync::Syncs;
 use super::truncate::Truncation;
 use crate::error::{ErrorKind, Result};
 use crate::extent::{State, lookup};
-use crate::inode::{Inode, InodeRef};
+use crate::inode::{InlineState, Inode, InodeRef};
 use std::sync::Arc;
 use uext4_ondisk::FileBlock;
 
@@ -33,6 +34,7 @@ struct Fresh {
 pub(super) struct PageWriter {
     pub(super) context: Arc<FileContext>,
     pub(super) journaled: Arc<JournaledData>,
+    pub(super) inline: Arc<InlineData>,
     pub(super) reclaim: Arc<Reclaim>,
     pub(super) reader: Arc<PageReader>,
     pub(super) truncation: Arc<Truncation>,
@@ -45,6 +47,12 @@ impl PageWriter {
     /// The caller holds the file exclusively.
     pub(super) fn write_locked(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<usize> {
         self.check_write(inode, offset, buf)?;
+        if inode.inline_state() != InlineState::No && !buf.is_empty() {
+            if self.inline.write(inode, offset, buf)? {
+                return Ok(buf.len());
+            }
+            self.leave_inode(inode)?;
+        }
         let journaled = self.context.is_journaled(inode);
         let mut done = 0;
         while done < buf.len() {
@@ -73,6 +81,24 @@ impl PageWriter {
             }
         }
         Ok(done)
+    }
+
+    /// Moves data that is in the inode to a block. The caller holds the file exclusively.
+    pub(super) fn leave_inode(&self, inode: &InodeRef) -> Result<()> {
+        let mut has_reclaimed = false;
+        while inode.inline_state() != InlineState::No {
+            let releases = self.context.space.releases();
+            let left = self.inline.leave(inode, &mut inode.writeback());
+            match left {
+                Err(error) if *error.kind() == ErrorKind::NoSpace => {
+                    if !self.syncs.make_room(&mut has_reclaimed, releases)? {
+                        return Err(error);
+                    }
+                }
+                other => return other,
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a range can be written, and completes a truncate that stands in its way. The
@@ -104,7 +130,11 @@ impl PageWriter {
         let overlap = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let repeated = &buf[..overlap.min(buf.len())];
         let mut there = vec![0; repeated.len()];
-        self.reader.read_part(inode, offset, &mut there, size)?;
+        match inode.is_inline() {
+            true if offset < size => inline::read(inode, offset, &mut there)?,
+            true => {}
+            false => self.reader.read_part(inode, offset, &mut there, size)?,
+        }
         if offset < size && there == repeated {
             return Ok(());
         }

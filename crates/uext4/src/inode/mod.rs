@@ -14,6 +14,7 @@ mod direct;
 mod direct_io_state;
 mod errseq;
 mod goals;
+mod inline;
 mod slot;
 mod table;
 mod written;
@@ -23,6 +24,7 @@ pub(crate) use direct_io_state::{
     CountedReadGuard, DirectIoState, ExclusiveGuard, Helper, ReadToken, Version,
 };
 pub use errseq::{ErrorCursor, ErrorSequence};
+pub(crate) use inline::InlineState;
 pub(crate) use slot::{put_slot, table_block_of};
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
@@ -37,7 +39,7 @@ use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
 use slot::SlotPlace;
 use std::sync::Arc;
 use uext4_ondisk::checksum::InodeSeed;
-use uext4_ondisk::{FileBlock, FileKind, GroupNo, Ino, InodeFlags};
+use uext4_ondisk::{FileBlock, FileKind, GroupNo, Incompat, Ino, InodeFlags};
 
 /// The parts of a volume that all of its inodes share.
 #[derive(Debug)]
@@ -133,6 +135,9 @@ pub struct Inode {
     /// The file is known to have no `security.capability`. Changes with the lock of the content
     /// held.
     no_capabilities: AtomicBool,
+    /// Where the data of a regular file is: an [`InlineState`]. Changes with the file's lock held
+    /// exclusively.
+    inline: AtomicU32,
     /// Number of [`FieldsHeld`] guards: see [`Inode::hold_fields`].
     fields_held: AtomicU32,
     refs: AtomicU32,
@@ -168,6 +173,10 @@ impl Inode {
         };
         // The inode may have been in memory before, and may have left data that is written and not
         // flushed.
+        let inline = match fresh {
+            true if !is_dax => InlineState::of_new(context.space.layout(), kind, &attributes),
+            _ => InlineState::of(kind, &attributes),
+        };
         let written = (!fresh).then(|| context.space.journal().flush_gate().epoch());
         Self {
             context: Arc::clone(context),
@@ -181,7 +190,7 @@ impl Inode {
             writeback: Mutex::new(LockRank::Writeback, WritebackState::default()),
             in_sync_pass: AtomicBool::new(false),
             written: Mutex::new(LockRank::Leaf, written),
-            tree: RwLock::new(LockRank::ExtentTree, ExtentRoot { bytes: attributes.block_map }),
+            tree: RwLock::new(LockRank::ExtentTree, attributes.tree_root(context.space.layout())),
             xattr: RwLock::new(LockRank::Xattr, ()),
             attributes: Mutex::new(LockRank::Attributes, attributes),
             pages: Mutex::new(LockRank::Pages, pages),
@@ -196,6 +205,7 @@ impl Inode {
             awaits_name: AtomicBool::new(false),
             holds_nodes: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
+            inline: AtomicU32::new(inline as u32),
             fields_held: AtomicU32::new(0),
             refs: AtomicU32::new(0),
             referenced: AtomicBool::new(true),
@@ -240,10 +250,14 @@ impl Inode {
     }
 
     /// Whether its blocks, if any, are mapped by an extent tree rather than by a block map of ext2
-    /// and ext3. Changes when the file is converted, and never while other calls look.
+    /// and ext3. Changes when the file is converted, and never while other calls look. An inode
+    /// that has its data in itself has the form that it gets when the data leaves it.
     #[must_use]
     pub fn has_extent_tree(&self) -> bool {
-        self.attributes().flags.contains(InodeFlags::EXTENTS)
+        let flags = self.attributes().flags;
+        let incompat = self.space().layout().features.incompat;
+        flags.contains(InodeFlags::EXTENTS)
+            || (flags.contains(InodeFlags::INLINE_DATA) && incompat.contains(Incompat::EXTENT))
     }
 
     /// Symbolic links shorter than this have their target in the inode.

@@ -97,6 +97,7 @@ impl Inode {
             let why = "mode names no file type";
             return Err(CorruptKind::Rule { what: "inode", why }.at(Place::Inode(ino)).into());
         };
+        attributes.check_inline(layout, kind).map_err(at)?;
         let data_group = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
         let inode = Self::assemble(context, ino, data_group, kind, seed, place, attributes, false);
         // The inode may have left memory with changes in a transaction that is not durable yet.
@@ -121,7 +122,8 @@ impl Inode {
         let is_slow_symlink =
             kind == FileKind::Symlink && attributes.size >= Self::FAST_SYMLINK_MAX;
         let has_blocks = matches!(kind, FileKind::Regular | FileKind::Directory) || is_slow_symlink;
-        if has_blocks && space.layout().features.incompat.contains(Incompat::EXTENT) {
+        let has_tree = space.layout().features.incompat.contains(Incompat::EXTENT);
+        if has_blocks && has_tree && !attributes.is_inline() {
             write_header(&mut attributes.block_map, 0, 0);
             attributes.flags |= InodeFlags::EXTENTS;
         }
@@ -177,7 +179,7 @@ impl Inode {
     }
 
     /// Changes the root of the extent tree and writes the inode. The caller holds the tree.
-    /// `blocks` is what the file gets, or loses.
+    /// `blocks` is what the file gets, or loses. Data in the inode gives way to the root.
     pub(crate) fn update_root(
         &self,
         handle: &mut Handle<'_>,
@@ -186,6 +188,9 @@ impl Inode {
     ) -> Result<()> {
         self.data_changed_in.set(handle.tid());
         self.update(handle, |attributes| {
+            if attributes.is_inline() {
+                attributes.leave_inline(self.space().layout());
+            }
             attributes.block_map = root.bytes;
             attributes.add_blocks(self.space().layout(), blocks);
         })

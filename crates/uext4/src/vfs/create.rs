@@ -150,7 +150,9 @@ impl Vfs {
             attributes.links = 2;
         }
         let allocated = early.map_or_else(|| self.allocate_child(dir, new.kind), Ok)?;
-        let prepared = self.prepare(allocated, new.kind, attributes, u32::from(is_directory))?;
+        let layout = self.files.context.space.layout();
+        let needs_block = is_directory && !attributes.become_inline_directory(layout, dir.ino());
+        let prepared = self.prepare(allocated, new.kind, attributes, u32::from(needs_block))?;
         let inode = Arc::clone(&prepared.inode);
         let lists = lists.plan(&inode)?;
         let fill = |handle: &mut Handle<'_>, inode: &Inode, growth: Option<&mut Growth>| {

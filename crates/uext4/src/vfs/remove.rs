@@ -31,7 +31,7 @@ impl Vfs {
             let _inode = inode.lock().write();
             let _pins = super::pin(&[dir, &inode])?;
             space.journal().run(3 + space.credits().orphan, |handle| {
-                entry.remove(handle)?;
+                entry.remove(handle, dir)?;
                 self.drop_link(handle, &inode)?;
                 dir.update(handle, Attributes::touch_content)
             })?;
@@ -65,7 +65,7 @@ impl Vfs {
         }
         let _pins = super::pin(&[dir, &child])?;
         space.journal().run(3 + space.credits().orphan, |handle| {
-            entry.remove(handle)?;
+            entry.remove(handle, dir)?;
             self.drop_link(handle, &child)?;
             dir.update(handle, |attributes| {
                 drop_subdirectory(attributes);

@@ -274,12 +274,12 @@ impl Vfs {
             match &mut whiteout {
                 Some(of) => {
                     of.prepared.write(handle, lists, |_, _, _| Ok(()))?;
-                    from.entry.set_ino(space, handle, of.inode.ino(), of.inode.kind())?;
+                    from.entry.set_ino(handle, from.dir, of.inode.ino(), of.inode.kind())?;
                 }
-                None => from.entry.remove(handle)?,
+                None => from.entry.remove(handle, from.dir)?,
             }
             if let Some(to) = to {
-                to.entry.set_ino(space, handle, ino, kind)?;
+                to.entry.set_ino(handle, to.dir, ino, kind)?;
                 self.drop_link(handle, &to.inode)?;
             }
             if let Some(insertion) = insertion {
@@ -287,7 +287,7 @@ impl Vfs {
             }
             from.inode.update(handle, Attributes::touch)?;
             if let Some(dotdot) = dotdot {
-                dotdot.set_ino(space, handle, new_dir.ino(), FileKind::Directory)?;
+                dotdot.set_ino(handle, &from.inode, new_dir.ino(), FileKind::Directory)?;
             }
             let leaves = moves_dir || (from.is_directory() && to.is_some());
             from.dir.update(handle, |attributes| {
@@ -328,13 +328,13 @@ impl Vfs {
         let (from_dotdot, to_dotdot) = (dotdot(from)?, dotdot(to)?);
         let _pins = super::pin(&[&from.inode, &to.inode, from.dir, to.dir])?;
         space.journal().run(8, |handle| {
-            from.entry.set_ino(space, handle, to.inode.ino(), to.inode.kind())?;
-            to.entry.set_ino(space, handle, from.inode.ino(), from.inode.kind())?;
+            from.entry.set_ino(handle, from.dir, to.inode.ino(), to.inode.kind())?;
+            to.entry.set_ino(handle, to.dir, from.inode.ino(), from.inode.kind())?;
             if let Some(entry) = from_dotdot {
-                entry.set_ino(space, handle, to.dir.ino(), FileKind::Directory)?;
+                entry.set_ino(handle, &from.inode, to.dir.ino(), FileKind::Directory)?;
             }
             if let Some(entry) = to_dotdot {
-                entry.set_ino(space, handle, from.dir.ino(), FileKind::Directory)?;
+                entry.set_ino(handle, &to.inode, from.dir.ino(), FileKind::Directory)?;
             }
             from.inode.update(handle, Attributes::touch)?;
             to.inode.update(handle, Attributes::touch)?;

@@ -72,7 +72,9 @@ impl Vfs {
             return Err(corrupt("has an impossible length"));
         }
         self.files.context.note_access(inode, false);
-        let target = if inode.has_blocks() {
+        let target = if inode.attributes().is_inline() {
+            inode.inline_bytes()?
+        } else if inode.has_blocks() {
             let block = block_of(inode, FileBlock(0))?;
             let buffer = inode.cache().read(block, BlockKind::Plain)?;
             buffer.read()[..size as usize].to_vec()

@@ -6,8 +6,8 @@
 
 use super::change::Mode;
 use crate::error::{Error, ErrorKind, Result};
-use uext4_ondisk::CorruptKind;
 use uext4_ondisk::xattr::{self, BLOCK_HEADER_SIZE, IBODY_HEADER_SIZE, Xattr};
+use uext4_ondisk::{CorruptKind, inline_data};
 
 /// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,11 @@ pub(super) struct Key<'n> {
 }
 
 impl Attribute {
+    /// Whether this is data of the file (inline_data) rather than an attribute that callers know.
+    fn is_inline_data(&self) -> bool {
+        self.index == inline_data::NAME_INDEX && self.name == inline_data::NAME
+    }
+
     pub(super) fn has_key(&self, key: Key<'_>) -> bool {
         self.index == key.index && self.name == key.name
     }
@@ -98,8 +103,11 @@ impl Stored {
         self.inode_room = Some(room);
         while space_needed(&self.inode) > room {
             let excess = space_needed(&self.inode) - room;
-            // The smallest one that is large enough, else the largest.
-            let sizes = || self.inode.iter().map(space_of).enumerate();
+            // The smallest one that is large enough, else the largest. Data of the file stays.
+            let sizes = || {
+                let movable = self.inode.iter().enumerate().filter(|(_, of)| !of.is_inline_data());
+                movable.map(|(at, attribute)| (at, space_of(attribute)))
+            };
             let enough = sizes().filter(|(_, size)| *size >= excess).min_by_key(|(_, size)| *size);
             let chosen = enough.or_else(|| sizes().max_by_key(|(_, size)| *size));
             let Some((at, _)) = chosen else { return false };

@@ -3,6 +3,7 @@
 use super::{Gap, LeafSplit, Target};
 use crate::cache::Buffer;
 use crate::dir::hash_path::{Frame, HashPath};
+use crate::dir::inline;
 use crate::dir::leaf;
 use crate::dir::lookup::{self, find};
 use crate::dir::view::{Shape, View};
@@ -23,7 +24,16 @@ pub(super) fn target(view: &View<'_>, name: &[u8]) -> Result<Target> {
     match view.shape {
         Shape::Linear => plan_linear(view, name),
         Shape::Indexed => plan_indexed(view, name),
+        Shape::Inline => Ok(Target::Inode),
     }
+}
+
+/// Whether a name that is not there fits the inode of a directory that has its entries there.
+///
+/// # Errors
+/// `Exists`; `Corrupt`.
+pub(super) fn fits_inode(view: &View<'_>, name: &[u8]) -> Result<bool> {
+    inline::has_room(view.inline_entries()?, name)
 }
 
 /// Looks for a gap in every block. All blocks must be read anyhow to know that the name is new.

@@ -72,7 +72,7 @@ fn use_it(harness: &Harness, dir: &InodeRef, rng: &mut StdRng) -> bool {
     for _ in 0..10 {
         let name = name(rng.random_range(0..3_000));
         if let Ok(Some(entry)) = lookup(dir, &name) {
-            let _ = harness.run(1, |handle| entry.remove(handle));
+            let _ = harness.run(1, |handle| entry.remove(handle, dir));
         } else if let Ok(insertion) = Insertion::plan(dir, &name) {
             let _ = harness.run(insertion.credits(), |handle| {
                 insertion.apply(handle, Ino(13), FileKind::Regular)

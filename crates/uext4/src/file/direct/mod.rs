@@ -32,6 +32,7 @@ pub(super) use requests::end_write;
 pub(super) use stats::DirectStats;
 
 use super::FileContext;
+use super::inline;
 use super::read::PageReader;
 use super::sync::Syncs;
 use super::truncate::Truncation;
@@ -143,7 +144,10 @@ impl DirectIo {
             return Ok(0);
         }
         self.context.note_access(inode, false);
-        self.reader.read_around(inode, offset, &mut buf[..count])?;
+        match inode.is_inline() {
+            true => inline::read(inode, offset, &mut buf[..count])?,
+            false => self.reader.read_around(inode, offset, &mut buf[..count])?,
+        }
         Ok(count)
     }
 

@@ -82,7 +82,7 @@ impl Repetition<'_> {
         let is_directory = lost.kind() == FileKind::Directory;
         let _pins = pin(&[&dir])?;
         self.space.journal().run(2, |handle| {
-            entry.remove(handle)?;
+            entry.remove(handle, &dir)?;
             dir.update(handle, |attributes| {
                 if is_directory {
                     drop_subdirectory(attributes);

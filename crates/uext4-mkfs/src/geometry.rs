@@ -13,6 +13,8 @@ use uext4_ondisk::{GroupNo, Layout, RawSuperblock, checksum};
 const FIRST_INO: u32 = 11;
 /// Blocks that the last group must have beyond its own metadata to be worth having.
 const LAST_GROUP_SLACK: u64 = 50;
+/// Bytes of an inode in revision 0.
+const CLASSIC_INODE_SIZE: u32 = 128;
 const DEFAULT_FLEX_GROUPS: u32 = 16;
 const EXTRA_ISIZE: u16 = 32;
 
@@ -51,7 +53,11 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
         let per_page = u64::from(4096 / block_size);
         blocks -= blocks % per_page;
     }
-    let inode_size = options.inode_size.unwrap_or(256);
+    let default_size = if options.revision_0 { CLASSIC_INODE_SIZE } else { 256 };
+    let inode_size = options.inode_size.unwrap_or(default_size);
+    if options.revision_0 && inode_size != CLASSIC_INODE_SIZE {
+        return Err(MkfsError::option("revision 0 has inodes of 128 bytes"));
+    }
     if !inode_size.is_power_of_two() || !(128..=block_size).contains(&inode_size) {
         let message = format!("invalid inode size {inode_size} (min 128/max {block_size})");
         return Err(MkfsError::option(message));
@@ -124,7 +130,7 @@ fn base_superblock(
     let log = request.block_size.trailing_zeros() - 10;
     features.put(&mut sb);
     sb.s_magic.set(MAGIC);
-    sb.s_rev_level.set(1);
+    sb.s_rev_level.set(u32::from(!options.revision_0));
     sb.s_log_block_size.set(log);
     sb.s_log_cluster_size.set(log);
     sb.s_first_data_block.set(u32::from(log == 0));
@@ -146,7 +152,9 @@ fn base_superblock(
     sb.s_mkfs_time.set(time);
     sb.s_lastcheck.set(time);
     sb.s_wtime.set(time);
-    sb.s_default_mount_opts.set(DEFAULT_MOUNT_XATTR_USER | DEFAULT_MOUNT_ACL);
+    if !options.revision_0 {
+        sb.s_default_mount_opts.set(DEFAULT_MOUNT_XATTR_USER | DEFAULT_MOUNT_ACL);
+    }
     sb.s_uuid = options.uuid.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
     let seed = options.hash_seed.unwrap_or_else(|| *uuid::Uuid::new_v4().as_bytes());
     for (word, bytes) in sb.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {

@@ -28,6 +28,9 @@ pub struct Options {
     pub uuid: Option<[u8; 16]>,
     /// Which default set of features (`-t`).
     pub fs_type: FsType,
+    /// Revision 0 (`-r 0`), which has no features and inodes of 128 bytes, for systems of before
+    /// 1996.
+    pub revision_0: bool,
     /// Feature list that edits the default set (`-O`).
     pub features: String,
     /// Size of the journal in MiB (`-J size=`); `None` or 0: by the size of the file system.
@@ -71,6 +74,7 @@ impl Default for Options {
             label: String::new(),
             uuid: None,
             fs_type: FsType::Ext4,
+            revision_0: false,
             features: String::new(),
             journal_mib: None,
             blocks_per_group: None,
@@ -211,6 +215,12 @@ impl Options {
     /// The feature set: the edited default, checked for contradictions.
     pub(crate) fn feature_set(&self) -> Result<Features> {
         let mut set = Features::default();
+        if self.revision_0 {
+            // The default set is for later ones.
+            let has_words = !self.features.is_empty() || self.journal_mib.is_some();
+            let message = "revision 0 has no features and no journal";
+            return if has_words { Err(MkfsError::option(message)) } else { Ok(set) };
+        }
         set.edit(BASE_FEATURES)?;
         set.edit(self.fs_type.features())?;
         set.edit(&self.features).map_err(|e| MkfsError::option(e.to_string()))?;

@@ -80,6 +80,9 @@ fn arguments(o: &Options) -> Vec<String> {
     let interval =
         o.mmp_update_interval.map_or(String::new(), |v| format!(",mmp_update_interval={v}"));
     args.push(format!("hash_seed={HASH_SEED}{interval}"));
+    if o.revision_0 {
+        args.extend(["-r".to_owned(), "0".to_owned()]);
+    }
     let mut add = |flag: &str, value: Option<String>| {
         if let Some(value) = value {
             args.extend([flag.to_owned(), value]);
@@ -344,6 +347,17 @@ fn block_maps() {
     }
 }
 
+/// Fault model: a field that revision 0 does not have, a feature that comes along.
+#[test]
+fn revision_0() {
+    for block_size in [1024, 4096] {
+        for mib in [5, 40, 300] {
+            let options = Options { revision_0: true, block_size: Some(block_size), ..base() };
+            same(mib * MIB, &options);
+        }
+    }
+}
+
 #[test]
 fn counts_and_shapes() {
     let cases = [
@@ -485,6 +499,8 @@ fn wrong_options_are_one_line() {
         Options { features: "bigalloc".to_owned(), ..base() },
         Options { features: "^extent".to_owned(), ..base() },
         Options { fs_type: FsType::Ext3, features: "64bit".to_owned(), ..base() },
+        Options { revision_0: true, features: "extent".to_owned(), ..base() },
+        Options { revision_0: true, inode_size: Some(256), ..base() },
         Options { features: "^sparse_super".to_owned(), ..base() },
         Options { features: "^has_journal,orphan_file".to_owned(), ..base() },
         Options { features: "^metadata_csum,metadata_csum_seed".to_owned(), ..base() },

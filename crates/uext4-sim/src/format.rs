@@ -32,6 +32,14 @@ pub static FORMATS: &[&Format] = &[
         features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize",
         inode_size: None,
     },
+    // What a mke2fs of the nineties made, but for the journal and inodes that have room for
+    // nanoseconds, by which the model tells times apart.
+    &Format {
+        name: "old",
+        features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize,\
+                   ^sparse_super,^resize_inode,^filetype,^dir_index,^large_file",
+        inode_size: None,
+    },
     &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
     &Format { name: "inline_data", features: "inline_data", inode_size: Some(256) },
     // Data of up to 896 bytes in an inode.

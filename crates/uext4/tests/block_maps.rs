@@ -377,6 +377,18 @@ fn a_file_gets_an_extent_tree() {
     let device = Arc::new(device);
     let volume = mount(&device);
     let root = volume.root().unwrap();
+    // Until then it is written by its map, beside files with extents.
+    let inode = volume.lookup(&root, b"f").unwrap();
+    let file = volume.open_file(&inode).unwrap();
+    for at in 2_500..2_520 {
+        file.write_at(at * BLOCK, &content_at(at)).unwrap();
+        blocks.push(at);
+    }
+    let beside = create(&volume, "beside");
+    assert!(volume.attr(&beside).flags.contains(InodeFlags::EXTENTS));
+    volume.open_file(&beside).unwrap().write_at(0, &[1; 5000]).unwrap();
+    drop((inode, file, beside));
+    assert!(!has_tree(&volume));
     for name in [b"f".as_slice(), b"d"] {
         let inode = volume.lookup(&root, name).unwrap();
         assert!(volume.convert_to_extents(&inode).unwrap());

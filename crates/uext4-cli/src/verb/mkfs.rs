@@ -68,6 +68,10 @@ pub(crate) struct Args {
     /// File system type: ext2, ext3 or ext4
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
+    /// Revision: 0 for systems of before 1996, which has no features; or 1
+    #[arg(short = 'r', value_name = "REVISION", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(..=1))]
+    revision: u8,
     /// Fill it from a directory
     #[arg(short = 'd', value_name = "DIR")]
     fill: Option<PathBuf>,
@@ -243,6 +247,7 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
         label: args.label.clone(),
         uuid: args.uuid,
         fs_type: if args.with_journal { fs_type.with_journal() } else { fs_type },
+        revision_0: args.revision == 0,
         features: args.features.join(","),
         blocks_per_group: args.blocks_per_group,
         flex_groups: args.flex_groups,

@@ -389,8 +389,9 @@ pub fn support(sb: &RawSuperblock) -> Support {
     if !features.incompat.contains(Incompat::EXTENT) && sb.blocks_count() > 1 << 32 {
         reasons.push("block numbers above 32 bits without the extent feature".to_owned());
     }
-    if !features.compat.contains(Compat::HAS_JOURNAL) {
-        reasons.push("no journal".to_owned());
+    let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
+    if !has_journal && features.incompat.contains(Incompat::RECOVER) {
+        reasons.push("needs_recovery without a journal".to_owned());
     }
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
 }
@@ -434,7 +435,10 @@ mod tests {
         f.edit("has_journal,extent,metadata_csum").unwrap();
         f.put(&mut sb);
         assert_eq!(support(&sb), Support::ReadWrite);
-        f.edit("replica,bigalloc,^has_journal,FEATURE_R30").unwrap();
+        f.edit("^has_journal").unwrap();
+        f.put(&mut sb);
+        assert_eq!(support(&sb), Support::ReadWrite);
+        f.edit("replica,bigalloc,needs_recovery,FEATURE_R30").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
@@ -442,7 +446,7 @@ mod tests {
                 "unsupported feature bigalloc".to_owned(),
                 "unsupported feature replica".to_owned(),
                 "unsupported feature FEATURE_R30".to_owned(),
-                "no journal".to_owned(),
+                "needs_recovery without a journal".to_owned(),
             ])
         );
         f.edit("casefold,FEATURE_I31").unwrap();

@@ -40,6 +40,7 @@ pub static FORMATS: &[&Format] = &[
                    ^sparse_super,^resize_inode,^filetype,^dir_index,^large_file",
         inode_size: None,
     },
+    &Format { name: "nojournal", features: "^has_journal", inode_size: None },
     &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
     &Format { name: "inline_data", features: "inline_data", inode_size: Some(256) },
     // Data of up to 896 bytes in an inode.
@@ -55,6 +56,13 @@ impl Format {
     #[must_use]
     pub fn has_block_maps(&self) -> bool {
         self.lacks("extent")
+    }
+
+    /// Whether there is a journal. Without one the crash test has rules of its own
+    /// ([`crate::crash::unjournaled`]).
+    #[must_use]
+    pub fn has_journal(&self) -> bool {
+        !self.lacks("has_journal")
     }
 
     /// The features of newer e2fsprogs that go with the form.

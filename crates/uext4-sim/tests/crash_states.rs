@@ -6,6 +6,7 @@
 use uext4_device::Event;
 use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::{CATEGORIES, Category};
+use uext4_sim::crash::unjournaled::judge_run as judge_unjournaled;
 use uext4_sim::crash::{
     Campaign, Checker, Depth, Effort, Judge, Samples, judge_in_order, judge_run,
 };
@@ -54,7 +55,7 @@ fn every_category() {
 /// Every other form of the file system: one seed of each category.
 #[test]
 fn every_format() {
-    for &format in FORMATS.iter().filter(|format| **format != &ORDINARY) {
+    for &format in FORMATS.iter().filter(|format| **format != &ORDINARY && format.has_journal()) {
         let effort = Effort { states_max: 60, ..effort() };
         let campaign = Campaign { rounds: 1, format, ..Campaign::all(1, effort) };
         let summary = campaign.run().expect("the machinery works");
@@ -152,3 +153,20 @@ fn faults_injected_outside_the_engine_are_found() {
         assert!(found, "{syncs:?} was not found");
     }
 }
+
+/// File systems without a journal, which e2fsck repairs.
+#[test]
+fn without_a_journal() {
+    if e2fsck().is_none() {
+        println!("skipped: e2fsck, which repairs them, is not installed");
+        return;
+    }
+    let depth = Depth { exhaustive_max: 4, random: 2 };
+    for (seed, features) in [(1, "^has_journal"), (2, "^has_journal,^metadata_csum"), (3, EXT2)] {
+        let judged = judge_unjournaled(features, seed, depth, 40, None).expect("it works");
+        assert!(judged.states >= 40 && judged.faults.is_empty(), "{features}: {judged:?}");
+    }
+}
+
+/// What `mke2fs -t ext2` makes.
+const EXT2: &str = "none,ext_attr,resize_inode,dir_index,filetype,sparse_super,large_file";

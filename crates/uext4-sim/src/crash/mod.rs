@@ -12,6 +12,7 @@
 //! | [`judge`] | recovery, checker, model; crashes during the recovery |
 //! | [`thorough`] | the same with e2fsck's recovery beside ours |
 //! | [`kernel`] | the kernel's recovery |
+//! | [`unjournaled`] | file systems without a journal, which have rules of their own |
 //! | [`campaign`] | runs of all categories, one after the other, and their table |
 //!
 //! # Counting
@@ -26,6 +27,7 @@ pub mod digest;
 pub mod judge;
 pub mod kernel;
 pub mod thorough;
+pub mod unjournaled;
 pub mod window;
 
 pub use campaign::{Campaign, Summary, Tally};

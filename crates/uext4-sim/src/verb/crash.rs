@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uext4_sim::category::{CATEGORIES, Category};
-use uext4_sim::crash::{Campaign, Depth, Effort, Samples};
+use uext4_sim::crash::{Campaign, Depth, Effort, Samples, unjournaled};
 use uext4_sim::format::{FormatName, ORDINARY};
 use uext4_sim::mount::why_no_loop;
 use uext4_sim::oracle::e2fsck;
@@ -70,6 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
             0
         }
     };
+    if !args.format.0.has_journal() {
+        return without_journal(args, seconds);
+    }
     let effort = Effort {
         until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         faults_max: 5,
@@ -94,4 +97,30 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         0 => Ok(()),
         faults => Err(format!("{faults} faults")),
     }
+}
+
+/// Seeds on a file system without a journal: [`unjournaled`] has the rules.
+fn without_journal(args: &Args, seconds: Option<u64>) -> Result<(), String> {
+    if e2fsck().is_none() {
+        return Err("e2fsck, which repairs file systems without a journal, is not installed".into());
+    }
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let depth = Depth { exhaustive_max: args.exhaustive.min(12), random: args.random };
+    let images = if args.images == 0 { usize::MAX } else { args.images };
+    let (mut states, mut faults) = (0, 0);
+    for seed in args.seed.. {
+        let is_last = args.rounds > 0 && seed >= args.seed + args.rounds;
+        if is_last || until.is_some_and(|until| Instant::now() >= until) {
+            break;
+        }
+        let format = args.format.0;
+        let judged = unjournaled::judge_run(format.features, seed, depth, images, until)?;
+        states += judged.states;
+        faults += judged.faults.len();
+        for (state, what) in judged.faults {
+            println!("{state}: {what}\n  again: --format {format} --seed {seed} --rounds 1");
+        }
+    }
+    println!("{states} states, {faults} faults");
+    if faults == 0 { Ok(()) } else { Err(format!("{faults} faults")) }
 }

@@ -218,6 +218,7 @@ impl FileContext {
     /// Whether the data of a file goes through the journal. Does not change while it is in memory.
     pub(super) fn is_journaled(&self, inode: &Inode) -> bool {
         inode.kind() == FileKind::Regular
+            && self.journal().has_log()
             && (self.options.data_mode == DataMode::Journal
                 || inode.attributes().flags.contains(InodeFlags::JOURNAL_DATA))
     }

@@ -10,6 +10,7 @@
 //! cleaned up: its list is cut off at the head, and e2fsck, which it needs anyway, finds what the
 //! list held. An orphan that can be trusted but not cleaned up (its leaf is unreadable) stays
 //! one for the next mount.
+//! Without a journal new orphans are kept in memory alone.
 //! Locking: one lock, taken inside handles. While the volume is opened, its only thread also reads
 //! under it.
 //! Kernel counterpart: `fs/ext4/orphan.c`.
@@ -29,6 +30,9 @@ use uext4_ondisk::{Compat, CorruptKind, FileBlock, FileKind, Ino, Place, RawSupe
 #[derive(Debug)]
 pub struct Orphans {
     state: Mutex<State>,
+    /// New orphans are recorded on the device. Without a journal a crash leaves the list and its
+    /// inodes in any state, so that e2fsck has to find orphans by themselves.
+    records: bool,
     superblock: Arc<Buffer>,
     superblock_at: usize,
 }
@@ -47,6 +51,8 @@ struct State {
     rest_len: usize,
     /// Where the search for a free slot begins.
     hand: usize,
+    /// Orphans that only memory knows. Used where there is no journal.
+    unlisted: FxHashSet<Ino>,
 }
 
 /// An inode on the list.
@@ -128,8 +134,12 @@ impl Orphans {
             // All of them say the same.
             found.problems.truncate(1);
         }
-        let orphans =
-            Self { state: Mutex::new(LockRank::Orphan, state), superblock: buffer, superblock_at };
+        let orphans = Self {
+            state: Mutex::new(LockRank::Orphan, state),
+            records: table.context().space.journal().has_log(),
+            superblock: buffer,
+            superblock_at,
+        };
         Ok((orphans, found))
     }
 
@@ -180,7 +190,9 @@ impl Orphans {
     /// Whether the inode is an orphan.
     pub(super) fn contains(&self, ino: Ino) -> bool {
         let state = self.state.lock();
-        state.in_file.contains_key(&ino) || state.position(ino).is_some()
+        state.in_file.contains_key(&ino)
+            || state.position(ino).is_some()
+            || state.unlisted.contains(&ino)
     }
 
     /// The orphans of a volume that is not changed. Those on the device stay as they are.
@@ -190,10 +202,10 @@ impl Orphans {
     pub fn none(cache: &Cache) -> Result<Self> {
         let (superblock, superblock_at) = cache.superblock()?;
         let state = Mutex::new(LockRank::Orphan, State::default());
-        Ok(Self { state, superblock, superblock_at })
+        Ok(Self { state, records: true, superblock, superblock_at })
     }
 
-    /// Whether there is no orphan on the device, not even one that is left to e2fsck.
+    /// Whether there is no orphan, not even one that is left to e2fsck.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let state = self.state.lock();
@@ -201,7 +213,10 @@ impl Orphans {
             let size = u32::try_from(buffer.read().len()).unwrap_or(u32::MAX);
             *free == orphan::slots_per_block(size)
         };
-        state.list.is_empty() && state.rest.get() == 0 && state.file.iter().all(is_free)
+        state.list.is_empty()
+            && state.rest.get() == 0
+            && state.unlisted.is_empty()
+            && state.file.iter().all(is_free)
     }
 
     /// Makes an inode an orphan, unless it is one. The caller holds its table block.
@@ -211,6 +226,10 @@ impl Orphans {
     pub fn add(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let mut state = self.state.lock();
         if state.position(inode.ino()).is_some() || state.in_file.contains_key(&inode.ino()) {
+            return Ok(());
+        }
+        if !self.records {
+            state.unlisted.insert(inode.ino());
             return Ok(());
         }
         if let Some(index) = state.block_with_room() {
@@ -236,7 +255,7 @@ impl Orphans {
     /// The number of orphans.
     pub fn len(&self) -> usize {
         let state = self.state.lock();
-        state.list.len() + state.in_file.len() + state.rest_len
+        state.list.len() + state.in_file.len() + state.rest_len + state.unlisted.len()
     }
 
     /// Takes an inode off the orphans in the handle that completes the work on it. Does nothing if
@@ -246,6 +265,9 @@ impl Orphans {
     /// Those of [`Handle::write`].
     pub fn remove(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let mut state = self.state.lock();
+        if state.unlisted.remove(&inode.ino()) {
+            return Ok(());
+        }
         if let Some((index, slot)) = state.in_file.remove(&inode.ino()) {
             let (buffer, free) = &mut state.file[index];
             orphan::set_entry(&mut handle.write(buffer)?, slot, Ino(0));

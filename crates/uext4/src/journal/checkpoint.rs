@@ -19,7 +19,9 @@ use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
 use crate::sync::stage;
 use crate::sync::time::Instant;
+use std::sync::Arc;
 use uext4_device::WriteRun;
+use uext4_ondisk::BlockNo;
 
 /// Most blocks in one write of neighbouring blocks.
 const RUN_BLOCKS_MAX: usize = 256;
@@ -118,7 +120,11 @@ impl Journal {
         let batch = logged.begin_batch(batch_blocks);
         stage("checkpoint: write");
         let mut parts = batch.chunks(write_blocks);
-        let written = parts.try_for_each(|part| write_in_place(&self.cache, part));
+        let written = parts.try_for_each(|part| {
+            write_in_place(&self.cache, part, |checkpoint: &CheckpointImage| {
+                (checkpoint.block, &checkpoint.image)
+            })
+        });
         logged.batch_written();
         stage("checkpoint: flush");
         let flushed = written.and_then(|()| match batch.is_empty() {
@@ -163,20 +169,25 @@ impl Journal {
 
 /// Writes images, which ascend by block, to their final locations in one call, neighbours in one
 /// write.
-fn write_in_place(cache: &Cache, images: &[CheckpointImage]) -> Result<()> {
-    let views: Vec<&[u8]> = images.iter().map(|checkpoint| &*checkpoint.image).collect();
+pub(super) fn write_in_place<T>(
+    cache: &Cache,
+    images: &[T],
+    place: impl Fn(&T) -> (BlockNo, &Arc<[u8]>),
+) -> Result<()> {
+    let (blocks, views): (Vec<BlockNo>, Vec<&[u8]>) =
+        images.iter().map(place).map(|(block, image)| (block, &**image)).unzip();
     let mut runs = Vec::new();
     let mut from = 0;
-    for to in 1..=images.len() {
-        let follows = images.get(to).is_some_and(|next| next.block == images[to - 1].block.plus(1));
+    for to in 1..=blocks.len() {
+        let follows = blocks.get(to).is_some_and(|next| *next == blocks[to - 1].plus(1));
         if !follows || to - from == RUN_BLOCKS_MAX {
-            let offset = images[from].block.get() * cache.block_size() as u64;
+            let offset = blocks[from].get() * cache.block_size() as u64;
             runs.push(WriteRun { offset, bufs: &views[from..to] });
             from = to;
         }
     }
     cache.device().write_many(&runs).map_err(|e| {
-        let first = images.first().map_or(0, |image| image.block.get());
+        let first = blocks.first().map_or(0, |block| block.get());
         Error::io(format!("writing {} metadata blocks from {first} on", images.len()), e)
     })
 }

@@ -5,6 +5,7 @@
 //! blocks, open the next transaction, seal the images, write descriptors and images in one call,
 //! flush, write the commit block durably, wake the waiters. With `journal_async_commit` the commit
 //! block is written with the rest and one flush follows. With `barrier=0` nothing is flushed.
+//! Without a log the images go to their final locations instead (`in_place.rs`).
 //! Invariants: the flush covers the log images and all file data that the transaction maps, because
 //! data is written before its mapping is inserted. The checkpointer sees images only when their
 //! transaction is durable. Freed blocks return to the allocator only after that, and when no write
@@ -173,7 +174,8 @@ impl Journal {
         let used = contents.buffers.len() + contents.revoked.len();
         let granted = self.running_state.load().credits as usize;
         self.check(used <= granted, "a transaction has credits for its blocks")?;
-        if !contents.buffers.is_empty() {
+        // Without a log a crash leaves the counts to e2fsck, and a close writes them.
+        if !contents.buffers.is_empty() && self.has_log() {
             self.count_in_superblock(tid, &mut contents);
         }
         let mut images: Vec<Snapshot> =
@@ -189,7 +191,10 @@ impl Journal {
         let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
         let mut state = self.state.lock();
         let follows = state.durable.next() == tid;
-        let start = state.ring.reserve(&self.map, tid, blocks).filter(|_| follows);
+        let start = match self.has_log() {
+            true => state.ring.reserve(&self.map, tid, blocks).filter(|_| follows),
+            false => Some(0).filter(|_| follows),
+        };
         let opened_next = self.has_room(&state);
         drop(state);
         let what = "a transaction follows the one before it in the log, and has room";
@@ -300,6 +305,13 @@ impl Journal {
         self.check_bitmaps(&closed.images)?;
         self.seal(&mut closed.images);
         phases.end(&self.stats.seal);
+        if !self.has_log() {
+            // What was found broken meanwhile may be in this transaction.
+            self.check_not_aborted()?;
+            let written = self.write_without_log(&mut closed.images);
+            phases.end(&self.stats.log_write);
+            return written;
+        }
         stage("log write");
         let none = std::collections::BTreeSet::new();
         let lost = Fault::LostRevoke.is_injected();
@@ -342,7 +354,9 @@ impl Journal {
         self.stats.blocks_logged.fetch_add(images.len() as u64, Ordering::Relaxed);
         // Before the number advances, because the checkpointer moves the tail past durable
         // transactions without images in `logged`.
-        self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
+        if self.has_log() {
+            self.cache.logged().add(tid, images.into_iter().map(|s| (s.block, s.image)));
+        }
         let images_now = self.cache.logged().len() as u64;
         self.stats.images_high_water.fetch_max(images_now, Ordering::Relaxed);
         let checkpoint = {

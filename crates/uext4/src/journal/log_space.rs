@@ -37,8 +37,8 @@ impl Journal {
         let state = self.state.lock();
         let (tail_tid, tail) = state.ring.oldest().unwrap_or((running.tid, state.ring.head));
         LogSpace {
-            blocks: if self.map.is_empty() { 0 } else { self.map.len() },
-            free: if self.map.is_empty() { 0 } else { state.ring.free + 1 },
+            blocks: if self.has_log() { self.map.len() } else { 0 },
+            free: if self.has_log() { state.ring.free + 1 } else { 0 },
             head: state.ring.head,
             tail,
             tail_tid,

@@ -23,6 +23,7 @@ mod durable;
 mod fast_commit;
 mod flush;
 mod handle;
+mod in_place;
 mod join;
 mod locate;
 mod log;

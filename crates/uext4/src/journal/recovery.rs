@@ -261,7 +261,7 @@ impl Journal {
         journal
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         cache: &Arc<Cache>,
         config: MountOptions,
         images_max: usize,
@@ -358,6 +358,9 @@ impl Journal {
     /// # Errors
     /// A device failure, or threads that cannot start.
     pub fn begin(self: &Arc<Self>) -> Result<()> {
+        if !self.has_log() {
+            return self.spawn("uext4-commit", Self::run_committer);
+        }
         self.map.write_superblock(&mut self.superblock.lock(), self.config.barrier)?;
         self.spawn("uext4-commit", Self::run_committer)?;
         self.spawn("uext4-ckpt", Self::run_checkpointer)
@@ -420,6 +423,9 @@ impl Journal {
         self.commit_all()?;
         let balanced = self.free_space_hooks().is_none_or(|space| space.is_balanced());
         self.check(balanced, "reserved and allocated blocks fit into the free ones")?;
+        if !self.has_log() {
+            return self.flush.cover(self.flush.epoch());
+        }
         self.checkpoint_all()?;
         let next = self.state.lock().durable.next();
         let mut superblock = self.superblock.lock();
@@ -431,7 +437,7 @@ impl Journal {
     /// Records the abort in the journal superblock: best effort, because the device may be the
     /// cause.
     pub(super) fn record_abort(&self) {
-        if self.map.is_empty() {
+        if !self.has_log() {
             return;
         }
         let mut superblock = self.superblock.lock();

@@ -77,6 +77,9 @@ pub struct RecoveryReport {
     /// Orphans that were found and can be deleted or truncated. [`Volume::orphan_problems`] has the
     /// others.
     pub orphans: usize,
+    /// The file system has no journal and was not closed cleanly: only e2fsck finds what a crash
+    /// has left. It stays marked until then.
+    pub is_unchecked: bool,
 }
 
 /// Space of a volume, as statfs(2) reports it.
@@ -375,7 +378,7 @@ impl Inner {
         files.context.set_read_only();
         let emptied = journal.close();
         stopped.and(deleted).and(synced).and(emptied)?;
-        self.superblock.mark_clean(!files.context.orphans.is_empty())?;
+        self.superblock.mark_clean(!files.context.orphans.is_empty(), journal.final_free())?;
         files.context.note_clean_end();
         Ok(())
     }

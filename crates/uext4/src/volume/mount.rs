@@ -118,10 +118,9 @@ fn replay(
 ) -> Result<Opened> {
     let read_only = options.read_only || reason.is_some() || device.read_only();
     let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
-    if !layout.features.compat.contains(Compat::HAS_JOURNAL)
-        || (options.no_recovery && needs_recovery)
-    {
-        if !read_only {
+    let has_journal = layout.features.compat.contains(Compat::HAS_JOURNAL);
+    if !has_journal || (options.no_recovery && needs_recovery) {
+        if has_journal && !read_only {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "norecovery needs a read-only mount (-o ro)",
@@ -233,7 +232,9 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
     let table = InodeTable::new(context, inodes);
     // An abort that only the journal has recorded was caused by a failing device: everything
     // committed before it is complete, including the orphans.
-    let has_errors = raw.s_state.get() & STATE_ERROR != 0;
+    // Without a journal a crash may leave any list of orphans.
+    let is_unchecked = live.is_unchecked();
+    let has_errors = raw.s_state.get() & STATE_ERROR != 0 || is_unchecked;
     let (orphans, found) = match read_only {
         true => (Orphans::none(&cache)?, FoundOrphans::default()),
         false => Orphans::open(&table, &raw, has_errors)?,
@@ -265,7 +266,8 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
                 journal.wipe_log()?;
             }
             live.mark_in_use(recorded_error)?;
-            journal.begin()?;
+            // Nothing else has changed yet.
+            journal.begin().inspect_err(|_| restore(&live, &journal))?;
             for problem in &orphan_problems {
                 let _ = files.context.watch::<()>(Err(problem.clone()));
             }
@@ -277,7 +279,13 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
                 orphan_problems.extend(problems);
                 Flusher::start(&files)
             });
-            Some(started.inspect_err(|error| journal.stop_threads(error.clone()))?)
+            Some(started.inspect_err(|error| {
+                if journal.has_log() {
+                    journal.stop_threads(error.clone());
+                } else if journal.close().is_ok() {
+                    restore(&live, &journal);
+                }
+            })?)
         }
     };
     Ok(Volume {
@@ -287,13 +295,27 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
             claim,
             read_only_reason: reason,
             flusher: Mutex::new(LockRank::Leaf, flusher),
-            recovery: RecoveryReport { transactions, blocks, fast_commits, orphans: orphans_found },
+            recovery: RecoveryReport {
+                transactions,
+                blocks,
+                fast_commits,
+                orphans: orphans_found,
+                is_unchecked,
+            },
             orphan_problems,
             end: Mutex::new(LockRank::End, None),
             has_lost: AtomicBool::new(false),
             opened: Instant::now(),
         }),
     })
+}
+
+/// Notes, after an open that failed, that a file system without a journal is as clean as it was.
+fn restore(live: &LiveSuperblock, journal: &Journal) {
+    if !journal.has_log() {
+        // The cause of the failure says more than one of this write.
+        let _ = live.mark_clean(false, journal.final_free());
+    }
 }
 
 /// Which files are in DAX mode: those that the options name, if the device supports it. The overlay
@@ -309,13 +331,16 @@ fn prepare_journal(
     options: &MountOptions,
     read_only: bool,
 ) -> Result<Arc<Journal>> {
-    let Some(recovered) = recovered.filter(|_| !read_only) else {
+    if read_only {
         return Ok(Journal::read_only(cache));
-    };
+    }
     let metadata_blocks =
         options.cache_bytes / METADATA_SHARE / u64::from(cache.layout().block_size);
     let images_max = usize::try_from(metadata_blocks / 2).unwrap_or(usize::MAX);
-    recovered.prepare(cache, options, images_max)
+    match recovered {
+        Some(recovered) => recovered.prepare(cache, options, images_max),
+        None => Journal::without_log(cache, options, images_max),
+    }
 }
 
 fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {

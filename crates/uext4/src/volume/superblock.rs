@@ -14,6 +14,7 @@ use crate::sync::time::SystemTime;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 use uext4_device::Device;
+use uext4_ondisk::features::Features;
 use uext4_ondisk::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use uext4_ondisk::{Compat, Incompat, RawSuperblock, RoCompat};
 
@@ -24,6 +25,8 @@ pub(super) struct LiveSuperblock {
     at: usize,
     pub(super) read_only_mount: bool,
     pub(super) overhead_blocks: u64,
+    /// There is no journal, and the file system had been closed cleanly when it was opened.
+    was_valid: bool,
 }
 
 /// Reads and checks the superblock of a device.
@@ -41,6 +44,10 @@ pub(super) fn read(device: &dyn Device) -> Result<RawSuperblock> {
     Ok(raw)
 }
 
+fn has_journal(raw: &RawSuperblock) -> bool {
+    Features::of(raw).compat.contains(Compat::HAS_JOURNAL)
+}
+
 fn now_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -52,7 +59,18 @@ impl LiveSuperblock {
         overhead_blocks: u64,
     ) -> Result<Self> {
         let (buffer, at) = cache.superblock()?;
-        Ok(Self { cache: Arc::clone(cache), buffer, at, read_only_mount, overhead_blocks })
+        let cache = Arc::clone(cache);
+        let mut live =
+            Self { cache, buffer, at, read_only_mount, overhead_blocks, was_valid: false };
+        live.was_valid = !live.is_unchecked();
+        Ok(live)
+    }
+
+    /// Whether there is no journal, and a crash may have left the file system in any state. Only
+    /// e2fsck ends that.
+    pub(super) fn is_unchecked(&self) -> bool {
+        let raw = self.read();
+        !has_journal(&raw) && raw.s_state.get() & STATE_VALID == 0
     }
 
     pub(super) fn read(&self) -> RawSuperblock {
@@ -60,12 +78,18 @@ impl LiveSuperblock {
         RawSuperblock::from_prefix(&bytes[self.at..]).unwrap_or_else(RawSuperblock::zeroed)
     }
 
-    /// Durably notes that the volume is in use: a crash from now on needs a replay.
+    /// Durably notes that the volume is in use: a crash from now on needs a replay, or e2fsck if
+    /// there is no journal.
     pub(super) fn mark_in_use(&self, had_error: bool) -> Result<()> {
         self.change(|raw| {
-            let incompat = raw.s_feature_incompat.get() | Incompat::RECOVER.bits();
-            raw.s_feature_incompat.set(incompat);
-            if raw.s_feature_compat.get() & Compat::ORPHAN_FILE.bits() != 0 {
+            let has_journal = has_journal(raw);
+            if has_journal {
+                let incompat = raw.s_feature_incompat.get() | Incompat::RECOVER.bits();
+                raw.s_feature_incompat.set(incompat);
+            } else {
+                raw.s_state.set(raw.s_state.get() & !STATE_VALID);
+            }
+            if has_journal && raw.s_feature_compat.get() & Compat::ORPHAN_FILE.bits() != 0 {
                 let ro_compat = raw.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits();
                 raw.s_feature_ro_compat.set(ro_compat);
             }
@@ -79,17 +103,24 @@ impl LiveSuperblock {
         })
     }
 
-    /// Notes that everything is checkpointed. The log is empty and the journal closed. With
-    /// `has_orphans` there are inodes for the next mount to delete, which were in use.
-    pub(super) fn mark_clean(&self, has_orphans: bool) -> Result<()> {
+    /// Notes that everything is at its final location. The log is empty and the journal closed.
+    /// With `has_orphans` there are inodes for the next mount to delete, which were in use; without
+    /// a journal they are left to e2fsck. A file system that was not clean stays so. `free` is the
+    /// number of free blocks and inodes, which transactions without a log do not keep.
+    pub(super) fn mark_clean(&self, has_orphans: bool, free: Option<(u64, u32)>) -> Result<()> {
         self.change(|raw| {
+            if let Some((blocks, inodes)) = free.filter(|_| !has_journal(raw)) {
+                raw.set_free_blocks_count(blocks);
+                raw.s_free_inodes_count.set(inodes);
+            }
             let incompat = raw.s_feature_incompat.get() & !Incompat::RECOVER.bits();
             raw.s_feature_incompat.set(incompat);
             if !has_orphans {
                 let ro_compat = raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
                 raw.s_feature_ro_compat.set(ro_compat);
             }
-            if raw.s_state.get() & STATE_ERROR == 0 {
+            let may = has_journal(raw) || (self.was_valid && !has_orphans);
+            if may && raw.s_state.get() & STATE_ERROR == 0 {
                 raw.s_state.set(raw.s_state.get() | STATE_VALID);
             }
             let now = now_secs();

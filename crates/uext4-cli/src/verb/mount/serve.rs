@@ -187,6 +187,12 @@ fn tell_of(volume: &Volume, spec: &Image, opened_read_only: bool) {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         say(&format!("mount: {spec}: mounted read-only: {reason}"));
     }
+    if volume.recovery().is_unchecked {
+        say(&format!(
+            "mount: {spec}: has no journal and was not unmounted cleanly; mounted unchecked: \
+             running e2fsck is recommended"
+        ));
+    }
     for problem in volume.orphan_problems() {
         say(&format!("mount: {spec}: an orphan is not cleaned up: {problem}"));
     }

@@ -440,9 +440,9 @@ fn an_image_too_small_for_a_journal_is_told() {
     run_fails(mkfs("3"), "give a larger size");
     let output = run(mkfs("1M"));
     let said = String::from_utf8_lossy(&output.stderr);
-    let want = "can only read it; 2048 blocks are enough to write";
+    let want = "it has none; 2048 blocks are enough for one";
     assert!(said.lines().count() == 1 && said.contains(want), "{said}");
-    run_fails(["mkdir".into(), at(&image, "/dir")], "no journal");
+    run_ok(["mkdir".into(), at(&image, "/dir")]);
     let mut larger = mkfs("2048").to_vec();
     larger.splice(1..1, ["-q", "-F", "-b", "1024"].map(OsString::from));
     run_ok(larger);

@@ -31,6 +31,8 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "1024", "-I", "128", "-O", OLD],
     &["-b", "2048", "-O", "^metadata_csum,uninit_bg,^flex_bg,^extra_isize"],
     &["-b", "1024", "-O", "mmp,meta_bg,^resize_inode,^metadata_csum,^64bit"],
+    &["-b", "1024", "-O", "^has_journal"],
+    &["-b", "4096", "-O", "^has_journal,^metadata_csum,^64bit"],
     &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"],
     &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],
     &["-b", "4096", "-O", "inline_data"],

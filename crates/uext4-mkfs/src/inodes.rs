@@ -90,7 +90,7 @@ impl<'a> Files<'a> {
                 }
                 None => {
                     warnings.push(format!(
-                        "file system too small for a journal: uext4 can only read it; \
+                        "file system too small for a journal: it has none; \
                          {BLOCKS_WITH_JOURNAL} blocks are enough to write"
                     ));
                     self.drop_journal();

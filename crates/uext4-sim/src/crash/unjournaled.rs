@@ -4,7 +4,7 @@
 //! - `e2fsck -fy` repairs it: it exits with 0 or 1, and `-fn` then finds nothing.
 //! - uext4 opens the repaired volume for writing, and knows that it was checked.
 //! - What was synced and has not been changed since, nor the directories that lead to it, is there:
-//!   names, sizes and bytes (docs/durability.md, D46).
+//!   names, sizes and bytes (docs/durability.md, D51).
 //! - After a clean close it is all there without e2fsck, and the volume says that it is clean.
 //!
 //! # The load

@@ -188,7 +188,10 @@ impl Journal {
             return Ok(None);
         }
         self.stats.note_close(self.times(tid), closed_ns, self.running_state.load().credits);
-        let blocks = self.format.blocks_needed(images.len(), contents.revoked.len());
+        let blocks = match self.has_log() {
+            true => self.format.blocks_needed(images.len(), contents.revoked.len()),
+            false => 0,
+        };
         let mut state = self.state.lock();
         let follows = state.durable.next() == tid;
         let start = match self.has_log() {

@@ -91,7 +91,7 @@ impl<'a> Files<'a> {
                 None => {
                     warnings.push(format!(
                         "file system too small for a journal: it has none; \
-                         {BLOCKS_WITH_JOURNAL} blocks are enough to write"
+                         {BLOCKS_WITH_JOURNAL} blocks are enough for one"
                     ));
                     self.drop_journal();
                 }

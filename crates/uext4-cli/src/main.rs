@@ -48,8 +48,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv, rm,
-    stat, stats, sync, trim, tune, umount,
+    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv, quota,
+    rm, stat, stats, sync, trim, tune, umount,
 };
 
 /// What the help of the whole command says of images.
@@ -81,6 +81,7 @@ enum Verb {
     Stats(stats::Args),
     Extents(extents::Args),
     Frag(frag::Args),
+    Quota(quota::Args),
     Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
@@ -114,6 +115,7 @@ fn main() -> ExitCode {
         Verb::Stats(args) => stats::run(&args),
         Verb::Extents(args) => extents::run(&args),
         Verb::Frag(args) => frag::run(&args),
+        Verb::Quota(args) => quota::run(&args),
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),

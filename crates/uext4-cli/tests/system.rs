@@ -211,7 +211,7 @@ fn words_of_ext4_are_heeded_taken_or_refused() {
     }
     mount.end();
     for (word, why) in [
-        ("usrquota", "quota is not kept here"),
+        ("usrjquota=aquota.user", "hidden files alone"),
         ("resuid=root", "not a number"),
         ("sb=8193", "only the first superblock is read"),
         ("data_err=abort", "one of ignore"),

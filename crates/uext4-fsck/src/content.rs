@@ -23,6 +23,8 @@ pub(crate) struct Content {
     pub(crate) runs: Vec<(u32, u64, u32)>,
     /// Runs on the device.
     pub(crate) fragments: u64,
+    /// Blocks, or clusters: data, attributes and the mapping itself.
+    pub(crate) owned: u64,
     /// Blocks, or clusters: data and the mapping itself.
     count: u64,
     /// One past the last block of the file.
@@ -149,7 +151,8 @@ pub(crate) fn check(
     log: &mut Log,
 ) -> Content {
     let file_kind = raw.kind();
-    let content = if has_blocks(raw) { blocks(volume, ino, raw, log) } else { Content::default() };
+    let mut content =
+        if has_blocks(raw) { blocks(volume, ino, raw, log) } else { Content::default() };
     match file_kind {
         Some(FileKind::Symlink) => symlink(volume, ino, raw, found, &content, log),
         Some(FileKind::Regular | FileKind::Directory) => {
@@ -158,7 +161,8 @@ pub(crate) fn check(
         Some(_) => special(ino, raw, log),
         None => {}
     }
-    space(volume, ino, raw, content.count + found.blocks, log);
+    content.owned = content.count + found.blocks;
+    space(volume, ino, raw, content.owned, log);
     content
 }
 

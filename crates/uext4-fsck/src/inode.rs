@@ -8,6 +8,7 @@ use uext4_ondisk::{
 use crate::content::{self, Content};
 use crate::log::Log;
 use crate::problem::Problem;
+use crate::quota::Usage;
 use crate::report::Counts;
 use crate::volume::{Dir, GroupInodes, READ_BYTES, Volume, kind};
 use crate::xattr::{Found, Table};
@@ -25,6 +26,7 @@ pub(crate) struct Scan<'a, 'd> {
     pub(crate) log: Log,
     pub(crate) counts: Counts,
     pub(crate) has_large_file: bool,
+    pub(crate) usage: Usage,
     check_low_dtime: bool,
 }
 
@@ -42,6 +44,7 @@ pub(crate) fn scan<'a, 'd>(
         log: volume.log(),
         counts: Counts::default(),
         has_large_file: false,
+        usage: Usage::default(),
         check_low_dtime: low_dtime_means_orphan(volume),
     };
     scan.table(group);
@@ -250,6 +253,9 @@ impl Scan<'_, '_> {
         }
         let result = content::check(volume, ino, raw, found, &mut self.log);
         self.note(&result);
+        if volume.ro_compat(RoCompat::QUOTA) {
+            self.usage.add(volume, raw, result.owned);
+        }
         if file_kind == FileKind::Regular && raw.size() >= 1 << 31 {
             self.has_large_file = true;
         }

@@ -16,7 +16,7 @@
 //! | `inode`, `content`, `map`, `xattr` | pass 1 |
 //! | `dir`, `htree` | pass 2 |
 //! | `connect` | passes 3 and 4 |
-//! | `summary` | pass 5 |
+//! | `summary`, `quota` | pass 5; usage of owners |
 //!
 //! Invariants: the engine is never used, so that a bug there cannot hide from its own checker. No
 //! image makes a check panic or loop, or use memory out of proportion to the device.
@@ -33,6 +33,7 @@ mod inode;
 mod log;
 mod map;
 mod problem;
+mod quota;
 mod report;
 mod summary;
 mod super_block;
@@ -176,7 +177,7 @@ fn passes(volume: &Volume<'_>, progress: &mut dyn Progress, log: &mut Log) -> Co
         let scan = inode::scan(volume, &xattrs, uext4_ondisk::GroupNo(index as u32));
         Scanned::from(scan)
     });
-    let (inodes, mut counts) = gather(volume, scans, log);
+    let (inodes, mut counts, usage) = gather(volume, scans, log);
     xattrs.refcounts(log);
     shared_blocks(volume, &inodes, log);
 
@@ -198,6 +199,7 @@ fn passes(volume: &Volume<'_>, progress: &mut dyn Progress, log: &mut Log) -> Co
         summary::group(volume, &inodes, &fixed, index)
     });
     summary::total(volume, sums, &mut counts, log);
+    quota::check(volume, &usage, log);
     counts
 }
 
@@ -208,19 +210,24 @@ struct Scanned {
     log: Log,
     counts: Counts,
     has_large_file: bool,
+    usage: quota::Usage,
 }
 
 impl From<Scan<'_, '_>> for Scanned {
     fn from(scan: Scan<'_, '_>) -> Self {
-        let Scan { inodes, dirs, log, counts, has_large_file, .. } = scan;
-        Self { inodes, dirs, log, counts, has_large_file }
+        let Scan { inodes, dirs, log, counts, has_large_file, usage, .. } = scan;
+        Self { inodes, dirs, log, counts, has_large_file, usage }
     }
 }
 
-fn gather(volume: &Volume<'_>, scans: Vec<Scanned>, log: &mut Log) -> (Inodes, Counts) {
+fn gather(
+    volume: &Volume<'_>,
+    scans: Vec<Scanned>,
+    log: &mut Log,
+) -> (Inodes, Counts, quota::Usage) {
     let mut inodes = Inodes { per_group: volume.layout.inodes_per_group, ..Inodes::default() };
     let mut counts = Counts::default();
-    let mut has_large_file = false;
+    let (mut has_large_file, mut usage) = (false, quota::Usage::default());
     for scan in scans {
         log.absorb(scan.log);
         inodes.groups.push(scan.inodes);
@@ -232,6 +239,7 @@ fn gather(volume: &Volume<'_>, scans: Vec<Scanned>, log: &mut Log) -> (Inodes, C
         counts.symlinks += scan.counts.symlinks;
         counts.special += scan.counts.special;
         has_large_file |= scan.has_large_file;
+        usage.merge(scan.usage);
     }
     if has_large_file && !volume.ro_compat(RoCompat::LARGE_FILE) {
         log.add(Problem::SuperLargeFile {});
@@ -240,7 +248,7 @@ fn gather(volume: &Volume<'_>, scans: Vec<Scanned>, log: &mut Log) -> (Inodes, C
         // No entry names the root; it is its own parent.
         root.parent.store(Ino::ROOT.get(), Ordering::Relaxed);
     }
-    (inodes, counts)
+    (inodes, counts, usage)
 }
 
 /// Pass 1B: reports all owners of multiply-claimed blocks.

@@ -410,4 +410,10 @@ problems! {
         group, "free inodes are {found}, counted {want}";
     GroupDirs { group: GroupNo, found: u32, want: u32 } "group.directories" Error
         group, "directories are {found}, counted {want}";
+
+    // Quota.
+    QuotaFile { ino: Ino, why: String } "quota.file" Error
+        ino, "quota: {why}";
+    QuotaUsage { ino: Ino, id: u32, found: String, want: String } "quota.usage" Error
+        ino, "usage of {id} is {found}, counted {want}";
 }

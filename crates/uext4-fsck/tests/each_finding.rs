@@ -36,7 +36,7 @@ fn have_tools() -> bool {
 fn base() -> &'static Base {
     static BASE: OnceLock<Base> = OnceLock::new();
     BASE.get_or_init(|| {
-        let options = "-t ext4 -b 1024 -g 2048 -N 512 -O orphan_file";
+        let options = "-t ext4 -b 1024 -g 2048 -N 512 -O orphan_file,quota";
         let device = shape::image(options, 8).expect("image");
         let anatomy = Anatomy::of(&device);
         Base { device, anatomy }
@@ -217,6 +217,8 @@ const FAULTS: &[(&str, Fault)] = &[
     ("group.free_blocks", |p| p.desc(|d| d.set_free_blocks(3))),
     ("group.free_inodes", |p| p.desc(|d| d.set_free_inodes(127))),
     ("group.directories", |p| p.desc(|d| d.set_used_dirs(99))),
+    ("quota.file", |p| p.inode(3, |raw| raw.set_size(1024))),
+    ("quota.usage", |p| p.inode(p.file(), |raw| raw.set_uid(77))),
     ("journal.inode", |p| p.inode(8, |raw| raw.i_links_count.set(0))),
     ("journal.superblock", |p| p.journal(|image| image[15] = 9)),
     ("journal.not_marked", |p| p.journal(|image| image[31] = 1)),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use uext4_device::host_name;
 use uext4_ondisk::block_map::set_entry;
 use uext4_ondisk::extent::{self, Extent, ExtentIndex, MAX_WRITTEN_LEN};
-use uext4_ondisk::features::{Compat, Incompat};
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::inode::{self, CLASSIC_SIZE, FULL_EXTRA_SIZE};
 use uext4_ondisk::xattr::{IBODY_HEADER_SIZE, RawXattrIbodyHeader, XATTR_MAGIC};
 use uext4_ondisk::{
@@ -22,8 +22,6 @@ use uext4_ondisk::{
 /// The inode that lists bad blocks.
 const BAD_BLOCKS: Ino = Ino(1);
 const LOST_AND_FOUND: Ino = Ino(11);
-/// Created after lost+found, so it is the first free inode.
-const ORPHAN_FILE: Ino = Ino(12);
 /// Bytes of lost+found, so that fsck need not allocate; at most 12 blocks.
 const LOST_AND_FOUND_BYTES: u32 = 16 * 1024;
 /// Index of the double-indirect block in `i_block`.
@@ -40,6 +38,8 @@ pub(crate) struct Files<'a> {
     pub(crate) slots: BTreeMap<Ino, Vec<u8>>,
     /// Directories, which their groups count.
     pub(crate) directories: Vec<Ino>,
+    /// Owner, group and bytes of the inodes that count in quota.
+    pub(crate) counted: Vec<([u32; 3], u64)>,
     /// Last inode in use.
     pub(crate) last_ino: Ino,
     /// What this host calls the device.
@@ -61,6 +61,7 @@ impl<'a> Files<'a> {
             blocks: BTreeMap::new(),
             slots: BTreeMap::new(),
             directories: Vec::new(),
+            counted: Vec::new(),
             last_ino: LOST_AND_FOUND,
             device_name: String::new(),
             journal: Vec::new(),
@@ -99,6 +100,9 @@ impl<'a> Files<'a> {
         }
         if self.geometry.layout.has_mmp() {
             self.mmp_block(options)?;
+        }
+        if self.geometry.layout.features.ro_compat.contains(RoCompat::QUOTA) {
+            self.quota_files(options)?;
         }
         if self.has(Compat::ORPHAN_FILE) {
             self.orphan_file()?;
@@ -277,6 +281,8 @@ impl<'a> Files<'a> {
         let bytes = u64::from(count) * block_size as u64;
         self.set_space(&mut raw, bytes, u64::from(count) + nodes);
         self.directories.push(ino);
+        let owners = [raw.uid(), raw.gid(), raw.i_projid.get()];
+        self.counted.push((owners, (u64::from(count) + nodes) * block_size as u64));
         self.put_inode(ino, &raw)
     }
 
@@ -412,16 +418,18 @@ impl<'a> Files<'a> {
     }
 
     fn orphan_file(&mut self) -> Result<()> {
+        // The first free inode.
+        let ino = Ino(self.last_ino.get() + 1);
         let layout = &self.geometry.layout;
         let block_size = layout.block_size as usize;
-        let seed = layout.checksums.inode_seed(ORPHAN_FILE, 0);
+        let seed = layout.checksums.inode_seed(ino, 0);
         let count = orphan_file_blocks(layout.blocks_count);
         let goal = layout.first_data_block.get();
         let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
         let (extents, nodes) = match self.has_extents() {
             true => {
                 let extents = self.take_blocks(count, goal)?;
-                let nodes = self.map(ORPHAN_FILE, &mut raw, &extents, None)?;
+                let nodes = self.map(ino, &mut raw, &extents, None)?;
                 (extents, nodes)
             }
             false => self.map_blocks(&mut raw, u64::from(count), goal)?,
@@ -435,9 +443,9 @@ impl<'a> Files<'a> {
         }
         let bytes = u64::from(count) * block_size as u64;
         self.set_space(&mut raw, bytes, u64::from(count) + nodes);
-        self.put_inode(ORPHAN_FILE, &raw)?;
-        self.geometry.sb.s_orphan_file_inum.set(ORPHAN_FILE.get());
-        self.last_ino = ORPHAN_FILE;
+        self.put_inode(ino, &raw)?;
+        self.geometry.sb.s_orphan_file_inum.set(ino.get());
+        self.last_ino = ino;
         Ok(())
     }
 }

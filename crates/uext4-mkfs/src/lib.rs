@@ -21,6 +21,7 @@ mod inodes;
 mod journal;
 mod options;
 mod output;
+mod quota;
 mod space;
 mod tables;
 

@@ -50,6 +50,10 @@ pub struct Options {
     pub hash_seed: Option<[u8; 16]>,
     /// Time of making, in seconds since 1970; now if not given.
     pub time: Option<u32>,
+    /// Whose quota is kept with the feature `quota`: users', groups', projects' (`-E quotatype=`).
+    /// `None`: of users and groups. With the feature `project` that of projects is kept in any
+    /// case, and a word for them adds the feature.
+    pub quota_types: Option<[bool; 3]>,
     /// Leave inode tables unwritten where the device is not known to be zero (`-E
     /// lazy_itable_init=1`), so that the kernel zeroes them after mounting. This is not the
     /// default, because only the kernel does so. Where the device is known to be zero it makes no
@@ -84,6 +88,7 @@ impl Default for Options {
             root_owner: (0, 0),
             hash_seed: None,
             time: None,
+            quota_types: None,
             lazy_itable_init: false,
             lazy_journal_init: false,
             discard: true,
@@ -234,6 +239,10 @@ impl Options {
             let names = foreign.names().join(",");
             return Err(MkfsError::option(format!("cannot make feature {names}")));
         }
+        let has_quota = set.ro_compat.contains(RoCompat::QUOTA);
+        if has_quota && self.quota_types.is_some_and(|[.., projects]| projects) {
+            set.ro_compat.insert(RoCompat::PROJECT);
+        }
         if set.ro_compat.contains(RoCompat::METADATA_CSUM) {
             set.ro_compat.remove(RoCompat::GDT_CSUM);
         }
@@ -272,6 +281,10 @@ impl Options {
             (
                 incompat.contains(Incompat::CSUM_SEED) && !ro.contains(RoCompat::METADATA_CSUM),
                 "metadata_csum_seed needs metadata_csum",
+            ),
+            (
+                ro.contains(RoCompat::PROJECT) && self.inode_size == Some(128),
+                "inodes of 128 bytes are too small for projects",
             ),
             (
                 self.flex_groups.is_some() && !incompat.contains(Incompat::FLEX_BG),

@@ -36,6 +36,7 @@ pub mod journal;
 pub mod layout;
 pub mod mmp;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod timestamp;
 pub mod units;

@@ -7,7 +7,7 @@ use uext4_ondisk::journal::block::{
 };
 use uext4_ondisk::journal::superblock::RawJournalSuperblock;
 use uext4_ondisk::{
-    acl, dir_entry, extent, group_desc, htree, inode, mmp, orphan, superblock, xattr,
+    acl, dir_entry, extent, group_desc, htree, inode, mmp, orphan, quota, superblock, xattr,
 };
 
 macro_rules! table {
@@ -49,6 +49,9 @@ fn offsets_are_those_of_the_committed_table() {
         acl::RawAclEntry,
         orphan::RawOrphanBlockTail,
         mmp::RawMmp,
+        quota::RawQuotaHeader,
+        quota::RawQuotaDataHeader,
+        quota::RawQuotaEntry,
         RawJournalSuperblock,
         RawJournalHeader,
         RawBlockTag,

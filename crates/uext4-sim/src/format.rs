@@ -41,6 +41,7 @@ pub static FORMATS: &[&Format] = &[
         inode_size: None,
     },
     &Format { name: "nojournal", features: "^has_journal", inode_size: None },
+    &Format { name: "quota", features: "quota,project", inode_size: None },
     &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
     &Format { name: "inline_data", features: "inline_data", inode_size: Some(256) },
     // Data of up to 896 bytes in an inode.

@@ -89,6 +89,8 @@ pub struct MountOptions {
     pub mmp_second: Duration,
     /// `minixdf`: [`StatFs::blocks`](crate::StatFs) has the file system's own structures too.
     pub minix_df: bool,
+    /// Whose limits of quota are enforced: users', groups', projects'. Usage is counted without.
+    pub quota_limits: [bool; 3],
     /// The block allocator.
     pub alloc: AllocOptions,
 }
@@ -129,6 +131,7 @@ impl Default for MountOptions {
             mmp_node: None,
             mmp_second: Duration::from_secs(1),
             minix_df: false,
+            quota_limits: [false; 3],
             alloc: AllocOptions::default(),
         }
     }

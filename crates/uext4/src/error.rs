@@ -30,6 +30,8 @@ pub enum ErrorKind {
     NotEmpty,
     /// No free block or inode.
     NoSpace,
+    /// A limit of the user, the group or the project (`EDQUOT`).
+    QuotaExceeded,
     /// The inode has the most links that the format allows.
     TooManyLinks,
     /// A name is longer than 255 bytes, or a symlink target longer than a block.
@@ -134,6 +136,7 @@ impl ErrorKind {
             Self::IsADirectory => (libc::EISDIR, "is a directory"),
             Self::NotEmpty => (libc::ENOTEMPTY, "directory not empty"),
             Self::NoSpace => (libc::ENOSPC, "no space left"),
+            Self::QuotaExceeded => (libc::EDQUOT, "over a limit of quota"),
             Self::TooManyLinks => (libc::EMLINK, "too many links"),
             Self::NameTooLong => (libc::ENAMETOOLONG, "name too long"),
             Self::InvalidArgument => (libc::EINVAL, "invalid argument"),

@@ -16,6 +16,7 @@ pub mod injected_faults;
 pub mod inode;
 pub mod invariants;
 pub mod journal;
+pub mod quota;
 pub mod stats;
 pub mod sync;
 pub mod vfs;

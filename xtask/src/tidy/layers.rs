@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["sync", "config", "error", "injected_faults", "invariants", "stats"],
     &["cache"],
     &["journal"],
-    &["alloc"],
+    &["alloc", "quota"],
     &["inode"],
     &["extent"],
     &["dir", "xattr"],

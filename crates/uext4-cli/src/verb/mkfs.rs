@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(short = 'J', value_name = "OPTIONS")]
     journal: Vec<String>,
     /// Extended options: lazy_itable_init=, lazy_journal_init=, root_owner=, hash_seed=, discard,
-    /// nodiscard, offset=, mmp_update_interval=
+    /// nodiscard, offset=, mmp_update_interval=, quotatype=
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Blocks of a group
@@ -300,6 +300,10 @@ fn extended_word(
         "discard" if value.is_none() => options.discard = true,
         "nodiscard" if value.is_none() => options.discard = false,
         "root_owner" => options.root_owner = root_owner(value).ok_or("want UID:GID")?,
+        "quotatype" => {
+            let types = value.and_then(quota_types);
+            options.quota_types = Some(types.ok_or("want usrquota:grpquota:prjquota")?);
+        }
         "hash_seed" => {
             let value = value.ok_or("want a UUID")?;
             options.hash_seed = Some(parse_uuid(value).map_err(|_| "want a UUID")?);
@@ -315,6 +319,16 @@ fn extended_word(
         _ => return Err("not supported"),
     }
     Ok(())
+}
+
+/// The kinds of quota in a list of words.
+fn quota_types(value: &str) -> Option<[bool; 3]> {
+    let mut types = [false; 3];
+    for word in value.split(':') {
+        let words = ["usrquota", "grpquota", "prjquota"];
+        types[words.iter().position(|known| *known == word)?] = true;
+    }
+    Some(types)
 }
 
 fn root_owner(value: Option<&str>) -> Option<(u32, u32)> {

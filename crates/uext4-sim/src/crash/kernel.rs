@@ -22,8 +22,9 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use uext4_device::MemoryDevice;
-use uext4_ondisk::Ino;
+use uext4_device::{Device, MemoryDevice};
+use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use uext4_ondisk::{Features, Ino, RawSuperblock, RoCompat};
 
 /// Has the kernel recover a state; what is wrong with what it then shows.
 ///
@@ -39,7 +40,7 @@ pub fn judge(
     let mount = || {
         let path = folder.path().join("kernel.img");
         image.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        KernelMount::start(&path, &point, false)
+        KernelMount::start(&path, &point, has_quota(image))
     };
     let mounted = match mount() {
         Ok(mounted) => Ok(mounted),
@@ -61,6 +62,17 @@ pub fn judge(
         }
         Err(error) => vec![format!("the kernel's recovery: {error}")],
     })
+}
+
+/// Whether an image has quota or projects. A kernel that is built without quota mounts it read-only
+/// alone, which recovers it all the same.
+fn has_quota(image: &MemoryDevice) -> bool {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let is_read = image.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok();
+    let quota = RoCompat::QUOTA | RoCompat::PROJECT;
+    is_read
+        && RawSuperblock::read(&bytes)
+            .is_ok_and(|raw| Features::of(&raw).ro_compat.intersects(quota))
 }
 
 /// That the kernel can mount an image here at all.

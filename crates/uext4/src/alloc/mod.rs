@@ -47,6 +47,7 @@ pub use free_runs::FreeRun;
 pub use inode::{Child, InodeAllocation};
 pub use preallocation::{BorrowedPreallocation, Need, Preallocation, PreallocationStats};
 pub use privilege::as_user;
+pub(crate) use privilege::may_use_root_reserve;
 pub use reservation::Reservation;
 pub use trim::{DiscardHook, DiscardStats, Discards};
 
@@ -55,6 +56,8 @@ use crate::config::AllocOptions;
 use crate::error::Result;
 use crate::injected_faults::Fault;
 use crate::journal::{FreeSpaceHooks, Freed, Handle, Journal};
+use crate::quota::{Owners, Quota, QuotaHold};
+use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use available::{Available, ShardedCounter};
 use free_map::FreeMap;
@@ -98,6 +101,8 @@ pub struct Space {
     directory_spread: AtomicU32,
     discards: Discards,
     credits: Credits,
+    /// Set before the first change, where the volume keeps quota.
+    quota: OnceLock<Arc<Quota>>,
 }
 
 /// Free space as statfs(2) counts it.
@@ -163,6 +168,7 @@ impl Space {
             directory_spread: AtomicU32::new(0),
             discards: Discards::default(),
             credits,
+            quota: OnceLock::new(),
         });
         space.journal().set_free_space_hooks(&space);
         Ok(space)
@@ -176,6 +182,26 @@ impl Space {
     #[must_use]
     pub fn credits(&self) -> &Credits {
         &self.credits
+    }
+
+    /// Quota, if the volume keeps it.
+    #[must_use]
+    pub fn quota(&self) -> Option<&Arc<Quota>> {
+        self.quota.get()
+    }
+
+    /// Keeps quota from now on. Called once, before the first change.
+    pub(crate) fn set_quota(&self, quota: Arc<Quota>) {
+        let first = self.quota.set(quota).is_ok();
+        debug_assert!(first, "quota is opened once");
+    }
+
+    /// An empty hold on the quota of an inode's owners; `None` if its usage is not counted. That of
+    /// the file system's own files is not, but for the root directory.
+    pub(crate) fn quota_of(&self, ino: Ino, owners: Owners) -> Option<QuotaHold> {
+        let quota = self.quota()?;
+        let is_counted = ino == Ino::ROOT || !self.is_special(ino);
+        is_counted.then(|| QuotaHold::empty(quota, owners))
     }
 
     /// The journal.

@@ -2,7 +2,8 @@
 //!
 //! What: a mark of the calling thread, as the kernel's credentials are. A thread has the right
 //! unless it works for a user without it ([`as_user`]). Programs that use the library, the flusher
-//! and recovery have it. The mark is read only when nothing else is free.
+//! and recovery have it. The mark is read when nothing else is free, and where a limit of quota is
+//! exceeded, which does not bind a thread with the right.
 //! Kernel counterpart: `ext4_has_free_clusters` in `fs/ext4/balloc.c`.
 
 use crate::sync::with_mark;
@@ -19,6 +20,6 @@ pub fn as_user<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Whether this thread may use the root reserve.
-pub(super) fn may_use_root_reserve() -> bool {
+pub(crate) fn may_use_root_reserve() -> bool {
     !FOR_USER.get()
 }

@@ -59,6 +59,8 @@ pub enum BlockKind {
     },
     /// Indirect block of a block map, which has no checksum.
     Indirect,
+    /// Block of a quota file, which has no checksum.
+    Quota,
     /// Journaled without a checksum (target of a slow symbolic link).
     Plain,
     /// Data of a regular file, where that goes through the journal.
@@ -99,6 +101,7 @@ impl fmt::Display for BlockKind {
             Self::Xattr => "xattr",
             Self::Orphan { .. } => "orphan file",
             Self::Indirect => "indirect",
+            Self::Quota => "quota file",
             Self::Plain => "symlink",
             Self::Data => "data",
         })
@@ -163,6 +166,7 @@ impl Sealer {
             BlockKind::BlockBitmap(_)
             | BlockKind::InodeBitmap(_)
             | BlockKind::Indirect
+            | BlockKind::Quota
             | BlockKind::Plain
             | BlockKind::Data => false,
             BlockKind::GroupDescs { .. } => self.checksums().has_group_checksum(),
@@ -185,6 +189,7 @@ impl Sealer {
             | BlockKind::GroupDescs { .. }
             | BlockKind::InodeTable { .. }
             | BlockKind::Indirect
+            | BlockKind::Quota
             | BlockKind::Plain
             | BlockKind::Data => Ok(()),
             BlockKind::BlockBitmap(group) | BlockKind::InodeBitmap(group) => {
@@ -229,6 +234,7 @@ impl Sealer {
             BlockKind::BlockBitmap(_)
             | BlockKind::InodeBitmap(_)
             | BlockKind::Indirect
+            | BlockKind::Quota
             | BlockKind::Plain
             | BlockKind::Data => {}
         }

@@ -18,7 +18,7 @@ pub const EXT4_WORDS: &[Row<MountOptions>] = &[
             flag(&["prefetch_block_bitmaps", "no_prefetch_block_bitmaps"], |_| {}),
             flag(&["no_mbcache", "nombcache", "mblk_io_submit", "nomblk_io_submit"], |_| {}),
             flag(&["oldalloc", "orlov", "bh", "nobh", "reservation", "noreservation"], |_| {}),
-            flag(&["debug", "nocheck", "warn_on_error", "nowarn_on_error", "noquota"], |_| {}),
+            flag(&["debug", "nocheck", "warn_on_error", "nowarn_on_error"], |_| {}),
             flag(&["silent", "loud", "mand", "nomand"], |_| {}),
             one_of(&["check"], &[("none", |_| {})]),
             one_of(&["data_err"], &[("ignore", |_| {})]),
@@ -29,11 +29,11 @@ pub const EXT4_WORDS: &[Row<MountOptions>] = &[
     },
     Row {
         options: &[refused(
-            &["quota", "usrquota", "grpquota", "prjquota", "usrjquota", "grpjquota", "jqfmt"],
-            "quota is not kept here, and the limits would not hold",
+            &["usrjquota", "grpjquota", "jqfmt"],
+            "quota is kept in hidden files alone (the feature quota)",
         )],
         default: "",
-        help: "refused: quota is not kept here",
+        help: "refused: quota in files that have a name",
         more: "",
     },
     Row {

@@ -220,6 +220,18 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         more: "",
     },
     Row {
+        options: &[
+            flag(&["usrquota", "quota"], |o| o.quota_limits[0] = true),
+            flag(&["grpquota"], |o| o.quota_limits[1] = true),
+            flag(&["prjquota"], |o| o.quota_limits[2] = true),
+            flag(&["noquota"], |o| o.quota_limits = [false; 3]),
+        ],
+        default: "noquota",
+        help: "enforce the limits of users, of groups, of projects; of none",
+        more: "The file system needs the feature `quota`; usage is counted with it in any case. \
+               Root, and who may use the blocks reserved for root, is not limited",
+    },
+    Row {
         options: &[flag(&["dioread_nolock", "dioread_lock"], |o| {
             o.writeback = WritebackMode::Mapped;
         })],

@@ -26,7 +26,7 @@ fn words_of_ext4_without_meaning_change_nothing_or_are_refused() {
     for word in ["user_xattr", "lazytime", "init_itable=5", "init_itable", "journal_checksum"] {
         assert_eq!(check(&[word]).unwrap(), MountOptions::default(), "{word}");
     }
-    for word in ["usrquota", "grpjquota=aquota.group", "abort", "sb=32768", "data_err=abort"] {
+    for word in ["jqfmt=vfsv1", "grpjquota=aquota.group", "abort", "sb=32768", "data_err=abort"] {
         let error = check(&[word]).unwrap_err().to_string();
         assert!(error.contains(word) && !error.contains("unknown"), "{error}");
     }

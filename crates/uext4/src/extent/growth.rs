@@ -5,6 +5,7 @@ use crate::alloc::Allocation;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::quota::QuotaHold;
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::{BlockNo, FileBlock};
 
@@ -13,6 +14,31 @@ use uext4_ondisk::{BlockNo, FileBlock};
 pub struct Growth {
     blocks: Vec<Allocation>,
     nodes: NodeAllocations,
+    /// Room for them below the limits of the file's owners.
+    held: Option<QuotaHold>,
+}
+
+impl Growth {
+    /// Allocates `blocks` data blocks behind block `end` of a file.
+    ///
+    /// # Errors
+    /// Those of [`allocate_growth`].
+    pub fn allocate(inode: &Inode, end: FileBlock, blocks: u32) -> Result<Self> {
+        let places: Vec<FileBlock> = (0..blocks).map(|i| end.plus(i)).collect();
+        let mut goal = match end.get().checked_sub(1) {
+            Some(last) => super::block_of(inode, FileBlock(last))?.plus(1),
+            None => inode.goal(),
+        };
+        let mut allocations = Vec::with_capacity(places.len());
+        for _ in &places {
+            let allocation = inode.space().allocate(goal, 1)?;
+            goal = allocation.start().plus(1);
+            allocations.push(allocation);
+        }
+        allocations.reverse();
+        let nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Free)?;
+        Ok(Self { blocks: allocations, nodes, held: None })
+    }
 }
 
 /// Allocates `blocks` data blocks behind the end of `inode`. The caller holds the directory's lock
@@ -21,25 +47,11 @@ pub struct Growth {
 /// # Errors
 /// `NoSpace`; a corrupt tree; a device failure.
 pub fn allocate_growth(inode: &Inode, blocks: u32) -> Result<Growth> {
-    let space = inode.space();
-    let block_size = u64::from(space.layout().block_size);
+    let block_size = u64::from(inode.space().layout().block_size);
     let end = u32::try_from(inode.size() / block_size).unwrap_or(u32::MAX);
-    let places: Vec<FileBlock> = (0..blocks).map(|i| FileBlock(end).plus(i)).collect();
-    let mut goal = match end.checked_sub(1) {
-        Some(last) => super::block_of(inode, FileBlock(last))?.plus(1),
-        None => inode.goal(),
-    };
-    let mut allocations = Vec::with_capacity(places.len());
-    for _ in &places {
-        let allocation = space.allocate(goal, 1)?;
-        goal = allocation.start().plus(1);
-        allocations.push(allocation);
-    }
-    allocations.reverse();
-    Ok(Growth {
-        blocks: allocations,
-        nodes: NodeAllocations::for_edits(inode, &places, NodeSource::Free)?,
-    })
+    let mut growth = Growth::allocate(inode, FileBlock(end), blocks)?;
+    growth.held = inode.hold_blocks(blocks)?;
+    Ok(growth)
 }
 
 /// Worst case of blocks that `blocks` calls of [`grow`] dirty, the new blocks not included.

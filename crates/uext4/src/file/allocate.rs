@@ -167,6 +167,7 @@ impl RangeAllocation {
                 continue;
             }
             let hole = mapping.len.min(last.get() - at.get()).min(MAX_UNWRITTEN_LEN);
+            let _held = inode.hold_blocks(hole)?;
             if let Some(next) = self.lengthen(inode, &spot, hole, size)? {
                 at = next;
                 continue;

@@ -152,6 +152,7 @@ impl Deletion {
                 attributes.set_size(0);
                 attributes.dtime = now;
             })?;
+            inode.uncharge(handle)?;
             self.context.space.free_inode(handle, inode.ino(), is_directory)
         })
     }

@@ -23,6 +23,7 @@ use crate::extent::{Mapping, NodeAllocations, NodeSource, State, edit_credits, f
 use crate::injected_faults::Fault;
 use crate::inode::Inode;
 use crate::journal::Handle;
+use crate::quota::QuotaHold;
 use std::sync::Arc;
 use uext4_ondisk::{BlockNo, FileBlock};
 
@@ -65,6 +66,8 @@ struct JournaledChunk {
     credits: u32,
     /// The byte of the file behind it.
     end: u64,
+    /// Room for the new blocks below the limits of the owners.
+    holds: Vec<QuotaHold>,
 }
 
 /// Writes data through the journal.
@@ -85,8 +88,8 @@ impl JournaledData {
     /// Those of [`super::Files::write`]; nothing is written then.
     pub(super) fn write(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize> {
         let _writeback = inode.writeback();
-        let JournaledChunk { patches, mut maps, mut nodes, credits, end } =
-            self.plan_chunk(inode, offset, buf)?;
+        let chunk = self.plan_chunk(inode, offset, buf)?;
+        let JournaledChunk { patches, mut maps, mut nodes, credits, end, holds: _holds } = chunk;
         self.context.journal().run(credits, |handle| {
             for map in &mut maps {
                 self.context.writeback.map_one(handle, inode, map, &mut nodes, false)?;
@@ -122,6 +125,7 @@ impl JournaledData {
             nodes: NodeAllocations::default(),
             credits: 1,
             end: wanted_end,
+            holds: Vec::new(),
         };
         let mut at = first;
         while at < last {
@@ -145,6 +149,7 @@ impl JournaledData {
                     let origin = inode.goal();
                     let want = len.min(spot.most_new());
                     let need = HoleNeed { want, reserved: false, placed, origin };
+                    chunk.holds.extend(inode.hold_blocks(want)?);
                     let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
                     let (start, len) = (allocation.start(), allocation.len());
                     chunk.maps.push(Pending::of(at, len, PendingBlocks::Allocated(allocation)));

@@ -33,6 +33,7 @@ mod orphan;
 mod page_bytes;
 mod passes;
 mod placement;
+mod quota;
 mod read;
 mod reclaim;
 mod removal;
@@ -54,6 +55,7 @@ pub use direct::{
 };
 pub(crate) use expiry::PERIOD_MAX;
 pub use orphan::{FoundOrphans, Orphans};
+pub(crate) use quota::{list_entries, open as open_quota};
 pub use seek::Seek;
 
 use crate::alloc::Space;

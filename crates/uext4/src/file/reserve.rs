@@ -7,6 +7,7 @@
 use crate::alloc::Space;
 use crate::error::Result;
 use crate::inode::FilePages;
+use crate::quota::Amount;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::block_map::DIRECT;
 use uext4_ondisk::extent::max_entries;
@@ -16,7 +17,7 @@ impl FilePages {
     /// extents. All of them are before block `end`.
     ///
     /// # Errors
-    /// `NoSpace`; nothing has changed.
+    /// `NoSpace`, `QuotaExceeded`; nothing has changed.
     pub(super) fn reserve(&mut self, holes: u32, conversions: u32, end: FileBlock) -> Result<()> {
         if holes + conversions == 0 {
             return Ok(());
@@ -50,10 +51,21 @@ impl FilePages {
         };
         let blocks = reserved.saturating_add(nodes);
         if reserved > self.reserved {
-            self.reservation.try_resize(blocks)?;
+            let more = self.room_of(reserved - self.reserved);
+            self.quota.as_mut().map_or(Ok(()), |hold| hold.grow(more))?;
+            if let Err(error) = self.reservation.try_resize(blocks) {
+                if let Some(hold) = &mut self.quota {
+                    hold.shrink(more);
+                }
+                return Err(error);
+            }
         } else {
             // Conversions have to go on even if there is no space for data.
             self.reservation.try_resize_with_nodes(blocks)?;
+            let less = self.room_of(self.reserved - reserved);
+            if let Some(hold) = &mut self.quota {
+                hold.shrink(less);
+            }
         }
         if pages == 0 {
             self.reserved_end = FileBlock(0);
@@ -61,6 +73,12 @@ impl FilePages {
         self.reserved = reserved;
         self.converting = converting;
         Ok(())
+    }
+
+    /// What `blocks` reserved blocks count for in quota.
+    fn room_of(&self, blocks: u32) -> Amount {
+        let block_size = self.reservation.space().layout().block_size;
+        Amount { space: u64::from(blocks) * u64::from(block_size), inodes: 0 }
     }
 }
 

@@ -17,6 +17,7 @@ mod goals;
 mod inline;
 mod slot;
 mod table;
+mod usage;
 mod written;
 
 pub use attributes::{Attributes, TimeField, now};
@@ -34,6 +35,7 @@ use crate::alloc::{Preallocation, Reservation, Space};
 use crate::cache::{Cache, DirtyMark, PageBudget, PageMap};
 use crate::config::DaxMode;
 use crate::journal::{FlushEpoch, Handle};
+use crate::quota::{Owners, QuotaHold};
 use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{LockRank, Mutex, MutexGuard, OnceLock, RwLock};
 use slot::SlotPlace;
@@ -68,6 +70,8 @@ pub struct FilePages {
     pub map: PageMap,
     /// Blocks reserved for dirty pages, and for the extent tree that will map them.
     pub reservation: Reservation,
+    /// Room for the reserved data blocks below the limits of the owners, if the inode counts.
+    pub quota: Option<QuotaHold>,
     /// Number of pages that hold a reservation of a data block.
     pub reserved: u32,
     /// Number of dirty pages over unwritten extents.
@@ -80,6 +84,15 @@ pub struct FilePages {
     pub dirty_since_ms: u64,
     /// Byte at which a sequential reader would continue.
     pub read_ahead_at: u64,
+}
+
+impl FilePages {
+    /// The reserved blocks are for other owners from now on.
+    fn move_quota(&mut self, owners: Owners) {
+        if let Some(hold) = &mut self.quota {
+            hold.move_to(owners);
+        }
+    }
 }
 
 /// The right to change a file's extent tree and to write its data back. The holder of the writeback
@@ -144,6 +157,8 @@ pub struct Inode {
     referenced: AtomicBool,
     /// Its slot has not been written yet.
     fresh: AtomicBool,
+    /// The volume keeps quota, and the inode counts.
+    is_charged: bool,
 }
 
 impl Inode {
@@ -161,9 +176,12 @@ impl Inode {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(&context.budget)));
         let is_dax = kind == FileKind::Regular && direct::is_dax(context.dax, attributes.flags);
+        let quota = context.space.quota_of(ino, attributes.owners());
+        let is_charged = quota.is_some();
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::empty(&context.space),
+            quota,
             reserved: 0,
             converting: 0,
             by_block_map: !attributes.flags.contains(InodeFlags::EXTENTS),
@@ -210,6 +228,7 @@ impl Inode {
             refs: AtomicU32::new(0),
             referenced: AtomicBool::new(true),
             fresh: AtomicBool::new(fresh),
+            is_charged,
         }
     }
 

@@ -100,6 +100,13 @@ impl Inode {
         attributes.check_inline(layout, kind).map_err(at)?;
         let data_group = layout.group_of_ino(ino).map_or(GroupNo(0), |(group, _)| group);
         let inode = Self::assemble(context, ino, data_group, kind, seed, place, attributes, false);
+        drop(guard);
+        if inode.is_charged
+            && let Some(quota) = space.quota()
+        {
+            // A damaged quota file is reported by what changes the usage.
+            let _ = quota.load(inode.usage().0);
+        }
         // The inode may have left memory with changes in a transaction that is not durable yet.
         let running = space.journal().running();
         inode.changed_in.set(running);
@@ -166,15 +173,21 @@ impl Inode {
         if self.fields_held.load(Ordering::SeqCst) == 0 {
             attributes.lengthen_fields(layout);
         }
+        let before = self.is_charged.then(|| attributes.usage());
         let result = change(&mut attributes);
         let mut bytes = handle.write_slot(buffer, self.place.slot)?;
         let at = self.place.slot as usize * size;
         let fresh = self.fresh.swap(false, Ordering::Relaxed);
+        let after = before.map(|_| attributes.usage());
         attributes
             .write(layout, &mut bytes[at..at + size], fresh)
             .map_err(|kind| kind.at(Place::Inode(self.ino)))?;
         attributes.times_dirty = false;
         self.changed_in.set(handle.tid());
+        drop(bytes);
+        if let (Some(before), Some(after)) = (before, after) {
+            self.charge(handle, before, after, fresh)?;
+        }
         Ok(result)
     }
 

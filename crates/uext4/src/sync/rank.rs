@@ -29,6 +29,8 @@ pub enum LockRank {
     Xattr,
     /// Attributes of an inode.
     Attributes,
+    /// Quota file of one kind of owners.
+    Quota,
     /// All frees of blocks, with `mb_free=global`.
     Frees,
     /// Bitmaps and counts of a block group.
@@ -54,7 +56,7 @@ pub enum LockRank {
 impl LockRank {
     /// All ranks, lowest first.
     #[cfg(feature = "simulate")]
-    pub const ALL: [(Self, &'static str); 22] = [
+    pub const ALL: [(Self, &'static str); 23] = [
         (Self::End, "End"),
         (Self::Rename, "Rename"),
         (Self::Directory, "Directory"),
@@ -67,6 +69,7 @@ impl LockRank {
         (Self::ExtentTree, "ExtentTree"),
         (Self::Xattr, "Xattr"),
         (Self::Attributes, "Attributes"),
+        (Self::Quota, "Quota"),
         (Self::Frees, "Frees"),
         (Self::Group, "Group"),
         (Self::Buffer, "Buffer"),

@@ -4,6 +4,7 @@ use super::create::ACL_ACCESS;
 use super::{Privs, Vfs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Attributes, InodeRef, TimeField};
+use crate::quota::Owners;
 use crate::xattr;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
 
@@ -169,7 +170,14 @@ impl Vfs {
         let space = &self.files.context.space;
         let _pin = inode.table_block()?;
         let acl = change.mode.map_or(Ok(None), |mode| Self::plan_acl_mode(inode, mode))?;
-        let credits = 1 + acl.as_ref().map_or(0, xattr::AttributeChange::credits);
+        let to = {
+            let attributes = inode.attributes();
+            let (uid, gid) = (change.uid, change.gid);
+            let [old_uid, old_gid, project] = attributes.owners().0;
+            Owners([uid.unwrap_or(old_uid), gid.unwrap_or(old_gid), project])
+        };
+        let (_held, transfer) = self.files.context.hold_transfer(inode, to)?;
+        let credits = 1 + transfer + acl.as_ref().map_or(0, xattr::AttributeChange::credits);
         space.journal().run(credits, |handle| {
             if let Some(acl) = acl {
                 acl.apply(handle)?;

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, allocate_growth};
 use crate::inode::{self, Attributes, Creation, Inode, InodeRef};
 use crate::journal::Handle;
+use crate::quota::QuotaHold;
 use crate::xattr;
 use crate::xattr::acl::Acl;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub(super) struct Prepared {
     allocated: AllocatedInode,
     /// First block of a directory, or the target of a slow symbolic link.
     growth: Option<Growth>,
+    /// Room for it below the limits of its owners.
+    _held: Option<QuotaHold>,
 }
 
 /// The access control lists that a new inode inherits.
@@ -241,6 +244,7 @@ impl Vfs {
         attributes: Attributes,
         blocks: u32,
     ) -> Result<Prepared> {
+        let held = self.files.context.hold_inode(attributes.owners())?;
         let inode = Inode::create(
             self.files.context.table.context(),
             allocated.allocation.ino(),
@@ -250,7 +254,7 @@ impl Vfs {
         )?;
         let inode = Arc::new(inode);
         let growth = (blocks > 0).then(|| allocate_growth(&inode, blocks)).transpose()?;
-        Ok(Prepared { inode, allocated, growth })
+        Ok(Prepared { inode, allocated, growth, _held: held })
     }
 
     /// Links a prepared inode. In the same handle `fill` gives it its first content, and `lists`

@@ -7,6 +7,7 @@
 use super::Vfs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Attributes, Inode, InodeRef};
+use crate::quota::Owners;
 use uext4_ondisk::{InodeFlags, Layout, RoCompat};
 
 impl Attributes {
@@ -33,7 +34,8 @@ impl Vfs {
     ///
     /// # Errors
     /// `Unsupported` on a file system without the feature, unless `project` is 0, and for an inode
-    /// without room for it; `NotPermitted` for an immutable inode; `ReadOnly`; a device failure.
+    /// without room for it; `QuotaExceeded`; `NotPermitted` for an immutable inode; `ReadOnly`; a
+    /// device failure.
     pub fn set_project_id(&self, inode: &InodeRef, project: u32) -> Result<()> {
         self.files.context.check_writable()?;
         let layout = self.files.context.space.layout();
@@ -56,7 +58,10 @@ impl Vfs {
             return Err(Error::new(ErrorKind::Unsupported, "an inode without room for a project"));
         }
         let _pin = inode.table_block()?;
-        self.files.context.space.journal().run(1, |handle| {
+        let [uid, gid, _] = inode.attributes().owners().0;
+        let to = Owners([uid, gid, project]);
+        let (_held, transfer) = self.files.context.hold_transfer(inode, to)?;
+        self.files.context.space.journal().run(1 + transfer, |handle| {
             inode.update(handle, |attributes| {
                 attributes.project = project;
                 attributes.touch();

@@ -16,6 +16,7 @@ mod mmp;
 mod mmp_wait;
 mod mount;
 mod operations;
+mod quota;
 mod stats;
 mod superblock;
 

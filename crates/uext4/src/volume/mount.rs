@@ -230,6 +230,10 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
         budget,
     };
     let table = InodeTable::new(context, inodes);
+    if !read_only && let Some(quota) = crate::file::open_quota(&table, &raw, options.quota_limits)?
+    {
+        space.set_quota(quota);
+    }
     // An abort that only the journal has recorded was caused by a failing device: everything
     // committed before it is complete, including the orphans.
     // Without a journal a crash may leave any list of orphans.

@@ -8,6 +8,7 @@ use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{FieldsHeld, Inode};
 use crate::journal::Handle;
+use crate::quota::QuotaHold;
 use std::sync::Arc;
 use uext4_ondisk::acl::Acl;
 use uext4_ondisk::xattr::{MAX_REFCOUNT, RawXattrHeader};
@@ -45,6 +46,8 @@ pub struct AttributeChange<'a> {
     /// Longer extra fields, with `area` behind them.
     extra_isize: Option<u16>,
     block: BlockChange,
+    /// Room for a first block below the limits of the owners.
+    held: Option<QuotaHold>,
     _fields: FieldsHeld<'a>,
     /// The inode's table block, and the bitmap of a block that may be freed.
     _pins: Vec<Arc<Buffer>>,
@@ -90,8 +93,10 @@ impl<'a> AttributeChange<'a> {
         for edit in edits {
             apply_edit(&mut after, inode, edit)?;
         }
-        let (new_area, block) = plan_places(inode, &before, &after, buffer, area.len())?;
-        Self::with_pins(inode, new_area, block, fields)
+        let (new_area, block, held) = plan_places(inode, &before, &after, buffer, area.len())?;
+        let mut change = Self::with_pins(inode, new_area, block, fields)?;
+        change.held = held;
+        Ok(change)
     }
 
     /// Plans to lengthen the extra fields of an inode. The attributes behind them move: in the
@@ -115,10 +120,11 @@ impl<'a> AttributeChange<'a> {
             if !after.shorten_area(len) {
                 continue;
             }
-            let (_, block) = plan_places(inode, &before, &after, buffer, len)?;
+            let (_, block, held) = plan_places(inode, &before, &after, buffer, len)?;
             let area = Some(after.write_area(len)?);
             let mut change = Self::with_pins(inode, area, block, fields)?;
             change.extra_isize = Some(extra_isize);
+            change.held = held;
             return Ok(Some(change));
         }
         Ok(None)
@@ -145,7 +151,7 @@ impl<'a> AttributeChange<'a> {
         if let BlockChange::Drop(buffer) = &block {
             pins.extend(inode.space().pin_run(buffer.block(), 1)?);
         }
-        Ok(Self { inode, area, extra_isize: None, block, _fields: fields, _pins: pins })
+        Ok(Self { inode, area, extra_isize: None, block, held: None, _fields: fields, _pins: pins })
     }
 
     /// Credits of [`AttributeChange::apply`], the inode included.
@@ -228,7 +234,7 @@ fn plan_places(
     after: &Stored,
     buffer: Option<Arc<Buffer>>,
     len: usize,
-) -> Result<(Option<Vec<u8>>, BlockChange)> {
+) -> Result<(Option<Vec<u8>>, BlockChange, Option<QuotaHold>)> {
     let space = inode.space();
     let block_size = space.layout().block_size as usize;
     // The old attributes may not fit again, because values of a damaged list may share bytes.
@@ -244,6 +250,8 @@ fn plan_places(
         false => Some(after.write_area(len).map_err(damaged)?),
     };
     let allocation = || space.allocate(inode.goal(), 1);
+    let gets_block = buffer.is_none() && after.block != before.block;
+    let held = if gets_block { inode.hold_blocks(1)? } else { None };
     let block = match buffer {
         _ if after.block == before.block => BlockChange::Keep,
         None => BlockChange::New(after.write_block(block_size).map_err(damaged)?, allocation()?),
@@ -255,7 +263,7 @@ fn plan_places(
             BlockChange::Rewrite(image, buffer, allocation)
         }
     };
-    Ok((new_area, block))
+    Ok((new_area, block, held))
 }
 
 /// One edit on the lists.

@@ -1,0 +1,82 @@
+//! What an inode counts for in the quota of its owners.
+//!
+//! Invariants: usage changes in the handle that changes the inode's count of blocks or its owners,
+//! or that makes or frees the inode. The attributes are locked meanwhile.
+
+use super::{Attributes, Inode};
+use crate::error::Result;
+use crate::journal::Handle;
+use crate::quota::{Amount, Change, Owners, QuotaHold};
+
+/// Owners, and bytes of blocks in use.
+pub(crate) type Usage = (Owners, u64);
+
+impl Attributes {
+    /// User, group and project.
+    #[must_use]
+    pub fn owners(&self) -> Owners {
+        Owners([self.uid, self.gid, self.project])
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        (self.owners(), self.sectors.saturating_mul(512))
+    }
+}
+
+impl Inode {
+    /// Whether the volume keeps quota, and the inode counts.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.is_charged
+    }
+
+    /// What the inode counts for.
+    pub(crate) fn usage(&self) -> Usage {
+        self.attributes().usage()
+    }
+
+    /// Takes room for `blocks` blocks below the limits of the owners.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`.
+    pub(crate) fn hold_blocks(&self, blocks: u32) -> Result<Option<QuotaHold>> {
+        let Some(quota) = self.space().quota().filter(|_| self.is_charged) else {
+            return Ok(None);
+        };
+        let block_size = u64::from(self.space().layout().block_size);
+        let mut hold = QuotaHold::empty(quota, self.usage().0);
+        hold.grow(Amount { space: u64::from(blocks) * block_size, inodes: 0 })?;
+        Ok(Some(hold))
+    }
+
+    /// Charges a change of the inode to its owners; one that is `new` counts from now on.
+    pub(super) fn charge(
+        &self,
+        handle: &mut Handle<'_>,
+        before: Usage,
+        after: Usage,
+        new: bool,
+    ) -> Result<()> {
+        let Some(quota) = self.space().quota() else { return Ok(()) };
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let (space, all) = (bytes(after.1).saturating_sub(bytes(before.1)), bytes(after.1));
+        if new {
+            return quota.charge(handle, after.0, Change { space: all, inodes: 1 });
+        }
+        if before.0 == after.0 {
+            return quota.charge(handle, after.0, Change { space, inodes: 0 });
+        }
+        self.pages().move_quota(after.0);
+        quota.transfer(handle, [before, after])
+    }
+
+    /// Takes the inode, which is freed in this handle, off the usage of its owners.
+    ///
+    /// # Errors
+    /// A damaged quota file; those of [`Handle::write`].
+    pub(crate) fn uncharge(&self, handle: &mut Handle<'_>) -> Result<()> {
+        let Some(quota) = self.space().quota().filter(|_| self.is_charged) else { return Ok(()) };
+        let (owners, space) = self.usage();
+        let space = i64::try_from(space).unwrap_or(i64::MAX);
+        quota.charge(handle, owners, Change { space: -space, inodes: -1 })
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHasher;
 use uext4_ondisk::checksum::InodeSeed;
-use uext4_ondisk::dir_entry::{self, HEADER_SIZE, RawDirEntry, TAIL_SIZE};
+use uext4_ondisk::dir_entry::{self, HEADER_SIZE, RawDirEntry, TAIL_SIZE, record_length};
 use uext4_ondisk::{BlockNo, CorruptKind, Incompat, Ino};
 
 use crate::htree::Tree;
@@ -164,7 +164,7 @@ impl Check<'_, '_> {
             let why = match raw {
                 None => "the header reaches past the end",
                 Some(raw) => {
-                    let (len, name) = (usize::from(raw.rec_len.get()), usize::from(raw.name_len));
+                    let (len, name) = (record_length(raw, end), usize::from(raw.name_len));
                     if len < 12 || len % 4 != 0 {
                         "its length is invalid"
                     } else if len > rest.len() {

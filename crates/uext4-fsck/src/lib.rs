@@ -133,9 +133,6 @@ pub enum CheckError {
         /// Their names in e2fsprogs spelling, separated by blanks.
         names: String,
     },
-    /// Blocks are larger than the checker reads.
-    #[error("blocks above 4096 bytes cannot be checked")]
-    BlockSize,
     /// Reading the superblock failed.
     #[error("cannot read the superblock: {0}")]
     Device(#[source] io::Error),

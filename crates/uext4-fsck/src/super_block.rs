@@ -88,9 +88,6 @@ pub(crate) fn open<'d>(
             log.add(Problem::SuperDeviceSize { blocks, device });
             return Ok(None);
         }
-        Err(FormatError::Superblock { field: "s_log_block_size", found: 3..=6, .. }) => {
-            return Err(CheckError::BlockSize);
-        }
         Err(error) => {
             log.add(Problem::SuperGeometry { why: error.to_string() });
             return Ok(None);

@@ -43,14 +43,15 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
     }
     let usage = options.usage.unwrap_or(Usage::of_size(bytes));
     let block_size = options.block_size.unwrap_or(usage.block_size());
-    if ![1024, 2048, 4096].contains(&block_size) {
-        let message = format!("invalid block size {block_size}: want 1024, 2048 or 4096");
+    if !block_size.is_power_of_two() || !(1024..=65536).contains(&block_size) {
+        let message =
+            format!("invalid block size {block_size}: want a power of two from 1024 to 65536");
         return Err(MkfsError::option(message));
     }
     let mut blocks = bytes / u64::from(block_size);
     if options.size.is_none() {
         // As in mke2fs, a file system that fills the device ends on a page boundary.
-        let per_page = u64::from(4096 / block_size);
+        let per_page = u64::from(4096 / block_size).max(1);
         blocks -= blocks % per_page;
     }
     let default_size = if options.revision_0 { CLASSIC_INODE_SIZE } else { 256 };
@@ -80,7 +81,8 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
         );
         return Err(MkfsError::option(message));
     }
-    let most = block_size * 8;
+    // The count of free blocks has 16 bits in the old descriptors.
+    let most = (block_size * 8).min((1 << 16) - 8);
     let blocks_per_group = options.blocks_per_group.unwrap_or(most);
     if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(8) {
         let message = format!("-g {blocks_per_group}: want a multiple of 8 from 256 to {most}");

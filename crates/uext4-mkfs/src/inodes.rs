@@ -222,7 +222,7 @@ impl<'a> Files<'a> {
 
     fn lost_and_found(&mut self) -> Result<()> {
         let layout = &self.geometry.layout;
-        let mut blocks = (LOST_AND_FOUND_BYTES / layout.block_size).min(12);
+        let mut blocks = (LOST_AND_FOUND_BYTES / layout.block_size).clamp(2, 12);
         if self.began_inline(LOST_AND_FOUND) {
             // The first block that is added to it only moves it out of the inode.
             blocks -= 1;

@@ -10,7 +10,7 @@ const TIB: u64 = 1 << 40;
 /// Options of [`crate::format()`]. The default is the file system of `mke2fs -t ext4`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Bytes per block: 1024, 2048 or 4096 (`-b`).
+    /// Bytes per block: a power of two from 1024 to 65536 (`-b`).
     pub block_size: Option<u32>,
     /// Size of the file system in bytes, rounded down to whole blocks. `None`: the whole device.
     pub size: Option<u64>,

@@ -291,6 +291,19 @@ fn block_and_inode_sizes() {
     }
 }
 
+/// As on machines with large pages.
+#[test]
+fn large_blocks() {
+    for block_size in [8192, 16384, 32768, 65536] {
+        for features in ["", "^metadata_csum,^64bit,^flex_bg", "orphan_file"] {
+            // With the largest, mke2fs has the block of the resize inode elsewhere.
+            let no_resize = if block_size == 65536 { "^resize_inode," } else { "" };
+            let features = format!("{no_resize}{features}");
+            same(300 * MIB, &Options { block_size: Some(block_size), features, ..base() });
+        }
+    }
+}
+
 #[test]
 fn features() {
     for features in [
@@ -481,7 +494,8 @@ fn sparse_files_stay_sparse() {
 fn wrong_options_are_one_line() {
     let case = Case::new(64 * MIB);
     let wrong = [
-        Options { block_size: Some(8192), ..base() },
+        Options { block_size: Some(512), ..base() },
+        Options { block_size: Some(131_072), ..base() },
         Options { block_size: Some(3000), ..base() },
         Options { inode_size: Some(64), ..base() },
         Options { inode_size: Some(300), ..base() },

@@ -40,6 +40,15 @@ raw_struct! {
     }
 }
 
+/// Bytes of a record. A block of 64 KiB may be one record, whose length does not fit its field.
+#[must_use]
+pub fn record_length(raw: &RawDirEntry, block_len: usize) -> usize {
+    match raw.rec_len.get() {
+        0 | u16::MAX if block_len > usize::from(u16::MAX) => block_len,
+        len => usize::from(len),
+    }
+}
+
 /// One record of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
@@ -115,7 +124,7 @@ impl<'a> DirBlock<'a> {
         let bad = |why| CorruptKind::DirEntry { offset, why };
         let rest = self.block.get(at..).unwrap_or_default();
         let raw = RawDirEntry::ref_from_prefix(rest).ok_or(bad("record header past the block"))?;
-        let rec_len = usize::from(raw.rec_len.get());
+        let rec_len = record_length(raw, self.block.len());
         if rec_len < rec_len_for(1) as usize {
             return Err(bad("record is shorter than 12 bytes"));
         }
@@ -223,6 +232,13 @@ mod tests {
         assert!(broken(6, &[0]));
         assert!(broken(8, b"/"));
         assert!(broken(8, &[0]));
+        // A record of a whole block of 64 KiB.
+        let mut block = vec![0_u8; 65536];
+        for (len, whole) in [(0, true), (u16::MAX, true), (u16::MAX - 3, false)] {
+            put(&mut block, 4, &len.to_le_bytes());
+            let entries: Vec<_> = DirBlock::new(&block).collect();
+            assert_eq!(entries.len() == 1 && entries[0].is_ok(), whole, "{len}");
+        }
         assert!(DirBlock::new(&[0; 7]).next().unwrap().is_err());
         assert!(DirBlock::new(&[]).next().is_none());
     }

@@ -393,6 +393,9 @@ pub fn support(sb: &RawSuperblock) -> Support {
     if !has_journal && features.incompat.contains(Incompat::RECOVER) {
         reasons.push("needs_recovery without a journal".to_owned());
     }
+    if sb.s_log_block_size.get() > 2 {
+        reasons.push("blocks above 4096 bytes".to_owned());
+    }
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
 }
 

@@ -16,7 +16,7 @@ use crate::units::{BlockNo, GroupNo, Ino};
 /// Geometry of one file system. Counts are checked against each other and the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes per block: 1024, 2048 or 4096.
+    /// Bytes per block: a power of two from 1024 to 65536; above 4096 it is only read.
     pub block_size: u32,
     /// Binary logarithm of `block_size`.
     pub log_block_size: u32,

@@ -25,7 +25,7 @@ mod room;
 /// Make an ext4 file system
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Bytes per block: 1024, 2048 or 4096
+    /// Bytes per block: 1024, 2048 or 4096; up to 65536, which uext4 can only read
     #[arg(short = 'b', value_name = "BYTES", value_parser = parse_u32)]
     block_size: Option<u32>,
     /// Bytes per inode

@@ -4,7 +4,9 @@
 //! depend on the check.
 
 use super::search::Scan;
-use super::{DirBlock, DirEntry, HEADER_SIZE, RawDirEntry, rec_len_for, tail::usable};
+use super::{
+    DirBlock, DirEntry, HEADER_SIZE, RawDirEntry, rec_len_for, record_length, tail::usable,
+};
 use crate::error::CorruptKind;
 use crate::num::{idx, len32};
 
@@ -24,7 +26,7 @@ pub(super) fn steps(block: &[u8]) -> impl Iterator<Item = Step<'_>> {
         let offset = next;
         let rest = block.get(offset..)?;
         let raw = RawDirEntry::ref_from_prefix(rest)?;
-        let rec_len = usize::from(raw.rec_len.get());
+        let rec_len = record_length(raw, block.len());
         if rec_len < HEADER_SIZE || rec_len > rest.len() {
             return None;
         }

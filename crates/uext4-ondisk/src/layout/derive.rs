@@ -123,8 +123,8 @@ fn block_size(sb: &RawSuperblock) -> Result<(u32, u32), FormatError> {
         0 => 1024,
         1 => 2048,
         2 => 4096,
-        3..=6 => return Err(bad("s_log_block_size", log, "blocks above 4096 bytes unsupported")),
-        _ => return Err(bad("s_log_block_size", log, "want 0 to 2")),
+        3..=6 => 1024 << log,
+        _ => return Err(bad("s_log_block_size", log, "want 0 to 6")),
     };
     Ok((size, log.saturating_add(10)))
 }
@@ -305,7 +305,7 @@ pub(super) mod tests {
                 other => panic!("{field}: {other:?}"),
             }
         };
-        refuse(&|sb| sb.s_log_block_size.set(6), "s_log_block_size");
+        refuse(&|sb| sb.s_log_block_size.set(7), "s_log_block_size");
         refuse(&|sb| sb.s_log_block_size.set(u32::MAX), "s_log_block_size");
         refuse(&|sb| sb.s_first_data_block.set(1), "s_first_data_block");
         refuse(&|sb| sb.set_blocks_count(0), "s_blocks_count");

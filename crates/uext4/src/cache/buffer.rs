@@ -207,6 +207,7 @@ impl BufferState {
 
     /// Marks `slot` as changed: its checksum is computed at commit.
     pub fn unseal(&mut self, slot: u32) {
+        debug_assert!(slot < u128::BITS, "a block that is written has at most 128 slots");
         self.unsealed |= slot_bit(slot);
     }
 
@@ -231,7 +232,7 @@ impl DerefMut for BufferState {
     }
 }
 
+/// The slots of blocks above 4096 bytes, which are never written, have no bit from the 128th on.
 fn slot_bit(slot: u32) -> u128 {
-    debug_assert!(slot < u128::BITS, "a block has at most 128 slots");
     1u128.checked_shl(slot).unwrap_or(0)
 }

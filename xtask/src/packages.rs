@@ -17,6 +17,7 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("acl", "setfacl", "access control lists through a mount"),
     ("fio", "fio", "verified I/O through a mount and in a process"),
     ("gcc", "cc", "the C part of fio's engine"),
+    ("fsverity", "fsverity", "digests of files with a Merkle tree"),
     ("gdisk", "sgdisk", "disk images with a GPT"),
     ("fdisk", "sfdisk", "disk images with an MBR, or with sectors of 4096 bytes"),
     ("parted", "parted", "disk images with logical partitions"),

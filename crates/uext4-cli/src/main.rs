@@ -49,7 +49,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
     cat, cp, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv, quota,
-    rm, stat, stats, sync, trim, tune, umount,
+    rm, stat, stats, sync, trim, tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -78,6 +78,7 @@ enum Verb {
     Ls(ls::Args),
     Cat(cat::Args),
     Stat(stat::Args),
+    Verity(verity::Args),
     Stats(stats::Args),
     Extents(extents::Args),
     Frag(frag::Args),
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
         Verb::Info(args) => info::run(&args),
         Verb::Ls(args) => ls::run(&args),
         Verb::Cat(args) => cat::run(&args),
+        Verb::Verity(args) => verity::run(&args),
         Verb::Stat(args) => stat::run(&args),
         Verb::Stats(args) => stats::run(&args),
         Verb::Extents(args) => extents::run(&args),

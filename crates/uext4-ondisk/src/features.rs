@@ -192,7 +192,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::RoCompat, 0x1000, Class::ReadOnly, Made::No, &["read-only"]),
     (Set::RoCompat, 0x2000, Class::ReadWrite, Made::Yes, &["project"]),
     (Set::RoCompat, 0x4000, Class::ReadOnly, Made::No, &["shared_blocks"]),
-    (Set::RoCompat, 0x8000, Class::ReadOnly, Made::No, &["verity"]),
+    (Set::RoCompat, 0x8000, Class::ReadWrite, Made::Yes, &["verity"]),
     (Set::RoCompat, 0x1_0000, Class::ReadWrite, Made::No, &["orphan_present"]),
 ];
 

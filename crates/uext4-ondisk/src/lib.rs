@@ -40,6 +40,7 @@ pub mod quota;
 pub mod superblock;
 pub mod timestamp;
 pub mod units;
+pub mod verity;
 pub mod xattr;
 
 pub use checksum::{ChecksumKind, Checksums};

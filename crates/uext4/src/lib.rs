@@ -40,4 +40,5 @@ pub use xattr::Mode as XattrMode;
 
 pub use uext4_device::{IoBuf, IoMemory, SleepHook, on_sleep};
 pub use uext4_ondisk::extent::Extent;
+pub use uext4_ondisk::verity::Parameters as VerityParameters;
 pub use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, Timestamp};

@@ -22,3 +22,4 @@ pub(crate) mod sync;
 pub(crate) mod trim;
 pub(crate) mod tune;
 pub(crate) mod umount;
+pub(crate) mod verity;

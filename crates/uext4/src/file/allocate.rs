@@ -77,7 +77,7 @@ impl RangeAllocation {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.context.check_changeable(inode)?;
+        self.context.check_content(inode)?;
         let end = offset
             .checked_add(len)
             .filter(|_| len > 0)
@@ -106,6 +106,7 @@ impl RangeAllocation {
         end: u64,
     ) -> Result<()> {
         let _exclusive = inode.lock().write();
+        self.context.check_not_sealed(inode)?;
         let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
         let is_unlocked = shifts && Fault::UnlockedShift.is_injected();
         let mut lock = (!is_unlocked).then(|| inode.writeback());

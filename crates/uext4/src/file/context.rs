@@ -142,6 +142,25 @@ impl FileContext {
         Ok(())
     }
 
+    /// Checks that the content of a file may change.
+    ///
+    /// # Errors
+    /// Those of [`FileContext::check_changeable`]; `NotPermitted` for a file with a Merkle tree.
+    pub fn check_content(&self, inode: &Inode) -> Result<()> {
+        self.check_changeable(inode)?;
+        self.check_not_sealed(inode)
+    }
+
+    /// # Errors
+    /// `NotPermitted` for a file with a Merkle tree.
+    pub fn check_not_sealed(&self, inode: &Inode) -> Result<()> {
+        if inode.is_verity() {
+            let context = format!("inode {} has a Merkle tree", inode.ino());
+            return Err(Error::new(ErrorKind::NotPermitted, context));
+        }
+        Ok(())
+    }
+
     /// # Errors
     /// `NotPermitted` for inodes that are append-only.
     pub fn check_not_append_only(&self, inode: &Inode) -> Result<()> {

@@ -38,10 +38,12 @@ mod read;
 mod reclaim;
 mod removal;
 mod reserve;
+mod sealing;
 mod seek;
 mod shift;
 mod sync;
 mod truncate;
+mod verity;
 mod write;
 mod writeback;
 
@@ -68,6 +70,7 @@ use inline::InlineData;
 use journaled::JournaledData;
 use read::PageReader;
 use reclaim::Reclaim;
+use sealing::Sealing;
 use std::sync::Arc;
 use sync::Syncs;
 use truncate::Truncation;
@@ -86,6 +89,7 @@ pub struct Files {
     pub(crate) syncs: Arc<Syncs>,
     writer: Arc<PageWriter>,
     pub(crate) direct: Arc<DirectIo>,
+    pub(crate) sealing: Arc<Sealing>,
 }
 
 impl Files {
@@ -112,7 +116,25 @@ impl Files {
             syncs: Arc::clone(&syncs),
         });
         let direct = Arc::new(DirectIo::new(&writer));
-        Self { context, reclaim, reader, truncation, deletion, ranges, syncs, writer, direct }
+        let sealing = Arc::new(Sealing {
+            context: Arc::clone(&context),
+            reader: Arc::clone(&reader),
+            truncation: Arc::clone(&truncation),
+            ranges: Arc::clone(&ranges),
+            syncs: Arc::clone(&syncs),
+        });
+        Self {
+            sealing,
+            context,
+            reclaim,
+            reader,
+            truncation,
+            deletion,
+            ranges,
+            syncs,
+            writer,
+            direct,
+        }
     }
 
     /// Reads from byte `offset` into `buf`; returns how many bytes, fewer only at the end of the
@@ -160,7 +182,7 @@ impl Files {
         offset: impl FnOnce() -> u64,
         buf: &[u8],
     ) -> Result<(u64, usize)> {
-        self.context.check_changeable(inode)?;
+        self.context.check_content(inode)?;
         self.reclaim.wait_below_limit(inode)?;
         let (offset, written) = {
             let _exclusive = inode.lock().write();

@@ -22,7 +22,7 @@ const READ_AHEAD_BYTES: u64 = 1 << 20;
 /// Such a reader would gain nothing from a second copy, and would pay for it and for its eviction.
 const DIRECT_READ_BYTES: usize = 16 << 10;
 /// Most bytes read into memory at a time.
-const READ_CHUNK_BYTES: u64 = 1 << 20;
+pub(super) const READ_CHUNK_BYTES: u64 = 1 << 20;
 
 /// Reads through the page cache.
 #[derive(Debug)]
@@ -83,7 +83,9 @@ impl PageReader {
         let mut at = first;
         while at < last {
             let missing = self.copy_present(inode, &mut at, last, offset, buf);
-            if missing {
+            if missing && inode.is_verity() {
+                self.read_verified(inode, at, ahead.max(last))?;
+            } else if missing {
                 at = self.fill(inode, at, last, ahead, offset, buf)?;
             }
         }
@@ -93,6 +95,9 @@ impl PageReader {
     /// Reads a range that ends inside the file, from pages and from the device, and puts no page
     /// in. The caller holds the file.
     pub(super) fn read_around(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if inode.is_verity() {
+            return self.read_part(inode, offset, buf, inode.size());
+        }
         let last = self.context.block_from(offset + buf.len() as u64);
         let mut at = self.context.block_at(offset);
         while at < last {

@@ -44,10 +44,11 @@ impl Truncation {
     /// # Errors
     /// `FileTooBig`, `ReadOnly`; a device failure.
     pub(super) fn set_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
-        self.context.check_changeable(inode)?;
+        self.context.check_content(inode)?;
         self.context.check_not_append_only(inode)?;
         self.context.check_end(inode, size)?;
         let _exclusive = inode.lock().write();
+        self.context.check_not_sealed(inode)?;
         self.set_size_locked(inode, size)
     }
 

@@ -104,6 +104,8 @@ impl PageWriter {
     /// Checks that a range can be written, and completes a truncate that stands in its way. The
     /// caller holds the file exclusively.
     pub(super) fn check_write(&self, inode: &InodeRef, offset: u64, buf: &[u8]) -> Result<()> {
+        // Again, because the file may have been sealed before it was locked.
+        self.context.check_not_sealed(inode)?;
         let end = offset.saturating_add(buf.len() as u64);
         self.context.check_end(inode, end)?;
         self.check_append_only(inode, offset, buf)?;

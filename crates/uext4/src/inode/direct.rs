@@ -112,7 +112,9 @@ impl Inode {
 
 /// Whether a write inside a file with these flags changes nothing but bytes and times.
 fn is_overwritable(flags: InodeFlags) -> bool {
-    !flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::SYNC)
+    !flags.intersects(
+        InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::SYNC | InodeFlags::VERITY,
+    )
 }
 
 /// Whether a regular file with these flags is in DAX mode.

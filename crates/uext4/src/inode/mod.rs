@@ -18,6 +18,7 @@ mod inline;
 mod slot;
 mod table;
 mod usage;
+mod verity;
 mod written;
 
 pub use attributes::{Attributes, TimeField, now};
@@ -29,6 +30,7 @@ pub(crate) use inline::InlineState;
 pub(crate) use slot::{put_slot, table_block_of};
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
+pub(crate) use verity::VerityInfo;
 pub(crate) use written::WrittenLeaf;
 
 use crate::alloc::{Preallocation, Reservation, Space};
@@ -145,6 +147,10 @@ pub struct Inode {
     awaits_name: AtomicBool,
     /// Its blocks are nodes that another file had, of which the log may have images.
     holds_nodes: AtomicBool,
+    /// It has a Merkle tree. Changes with the file's lock held exclusively, and once.
+    sealed: AtomicBool,
+    /// Its Merkle tree, once it has been read.
+    pub(crate) verity: OnceLock<Box<VerityInfo>>,
     /// The file is known to have no `security.capability`. Changes with the lock of the content
     /// held.
     no_capabilities: AtomicBool,
@@ -175,6 +181,7 @@ impl Inode {
     ) -> Self {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(&context.budget)));
+        let sealed = attributes.flags.contains(InodeFlags::VERITY);
         let is_dax = kind == FileKind::Regular && direct::is_dax(context.dax, attributes.flags);
         let quota = context.space.quota_of(ino, attributes.owners());
         let is_charged = quota.is_some();
@@ -222,6 +229,8 @@ impl Inode {
             unfinished_truncate: AtomicBool::new(false),
             awaits_name: AtomicBool::new(false),
             holds_nodes: AtomicBool::new(false),
+            sealed: AtomicBool::new(sealed),
+            verity: OnceLock::new(),
             no_capabilities: AtomicBool::new(false),
             inline: AtomicU32::new(inline as u32),
             fields_held: AtomicU32::new(0),
@@ -277,6 +286,17 @@ impl Inode {
         let incompat = self.space().layout().features.incompat;
         flags.contains(InodeFlags::EXTENTS)
             || (flags.contains(InodeFlags::INLINE_DATA) && incompat.contains(Incompat::EXTENT))
+    }
+
+    /// Whether it has a Merkle tree (fs-verity), so that every read is verified.
+    #[must_use]
+    pub fn is_verity(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    /// The file gets its Merkle tree. The caller holds the file exclusively.
+    pub(crate) fn set_sealed(&self) {
+        self.sealed.store(true, Ordering::Release);
     }
 
     /// Symbolic links shorter than this have their target in the inode.

@@ -11,6 +11,7 @@ use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr};
 use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::Ino;
+use uext4_ondisk::verity::Parameters as VerityParameters;
 
 impl Volume {
     /// The root directory.
@@ -80,6 +81,26 @@ impl Volume {
     /// See [`Vfs::set_flags`](crate::vfs::Vfs::set_flags).
     pub fn set_flags(&self, inode: &InodeRef, flags: u32) -> Result<()> {
         self.change(|vfs| vfs.set_flags(inode, flags))
+    }
+
+    /// Gives a regular file a Merkle tree (fs-verity): from then on its content never changes, and
+    /// every read of it is verified.
+    ///
+    /// # Errors
+    /// `Exists` if it has one; `Unsupported` without the feature `verity`, and for files without an
+    /// extent tree, with journaled data or in DAX mode; `InvalidArgument` for parameters that no
+    /// tree has; `NoSpace`, `ReadOnly`; a device failure.
+    pub fn enable_verity(&self, inode: &InodeRef, parameters: VerityParameters) -> Result<()> {
+        self.change(|vfs| vfs.files.sealing.seal(inode, parameters))
+    }
+
+    /// The digest of a file that has a Merkle tree, and what it is made with. Reads nothing of the
+    /// content.
+    ///
+    /// # Errors
+    /// `NoXattr` for a file without a tree; `Corrupt`; a device failure.
+    pub fn verity_digest(&self, inode: &InodeRef) -> Result<(VerityParameters, Vec<u8>)> {
+        self.inner.vfs.files.reader.verity_digest(inode)
     }
 
     /// The project of an inode; 0 on a file system without the feature `project`.

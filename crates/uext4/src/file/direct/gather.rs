@@ -167,7 +167,7 @@ impl DirectIo {
     }
 
     fn check_write(&self, chunk: &Chunk<'_>) -> Result<()> {
-        self.context.check_changeable(chunk.inode)?;
+        self.context.check_content(chunk.inode)?;
         self.writer.check_write(chunk.inode, chunk.offset, chunk.data)?;
         self.writer.leave_inode(chunk.inode)?;
         if self.context.is_journaled(chunk.inode) {

@@ -164,7 +164,8 @@ impl DirectIo {
 
     /// As [`DirectIo::prepare_direct`]; with `writes` also for writes to unwritten blocks.
     fn prepare(&self, inode: &Inode, offset: u64, len: usize, writes: bool) -> Result<()> {
-        if inode.kind() != FileKind::Regular || self.context.is_journaled(inode) {
+        let is_regular = inode.kind() == FileKind::Regular;
+        if !is_regular || self.context.is_journaled(inode) || inode.is_verity() {
             return Ok(());
         }
         let direct_io = inode.direct_io_or_init();

@@ -69,7 +69,9 @@ impl Files {
             pins.extend(self.context.space.pin_run(block, 1)?);
         }
         let per_block = self.context.space.credits().blocks;
-        let credits = 2 + per_block * u32::try_from(exchange.unused.len()).unwrap_or(u32::MAX);
+        // Both inodes, whose owners' usage changes, and blocks that are freed.
+        let counted = 2 + u32::try_from(exchange.unused.len()).unwrap_or(u32::MAX / 8);
+        let credits = 2 + per_block * counted;
         self.context
             .journal()
             .run(credits, |handle| self.exchange(handle, inode, holder, &exchange))?;

@@ -45,10 +45,12 @@ impl FilePages {
     /// `NoSpace`; nothing has changed.
     fn set_reservation(&mut self, reserved: u32, converting: u32) -> Result<()> {
         let pages = u64::from(reserved) + u64::from(converting);
-        let nodes = match self.by_block_map {
-            false => nodes_for(self.reservation.space(), pages),
-            true => indirect_for(self.reservation.space(), pages, self.reserved_end),
-        };
+        let space = self.reservation.space();
+        let mut nodes = nodes_for(space, pages);
+        if self.by_block_map {
+            // Its data may have been in the inode since, and the map may have become a tree then.
+            nodes = nodes.max(indirect_for(space, pages, self.reserved_end));
+        }
         let blocks = reserved.saturating_add(nodes);
         if reserved > self.reserved {
             let more = self.room_of(reserved - self.reserved);

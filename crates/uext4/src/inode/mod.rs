@@ -78,7 +78,7 @@ pub struct FilePages {
     pub reserved: u32,
     /// Number of dirty pages over unwritten extents.
     pub converting: u32,
-    /// The file has a block map, whose nodes are counted in another way.
+    /// The file has had a block map, whose nodes are counted in another way.
     pub by_block_map: bool,
     /// All pages with a reservation are before this block.
     pub reserved_end: FileBlock,
@@ -191,7 +191,7 @@ impl Inode {
             quota,
             reserved: 0,
             converting: 0,
-            by_block_map: !attributes.flags.contains(InodeFlags::EXTENTS),
+            by_block_map: !has_tree_form(attributes.flags, &context.space),
             reserved_end: FileBlock(0),
             dirty_since_ms: 0,
             read_ahead_at: 0,
@@ -282,10 +282,7 @@ impl Inode {
     /// that has its data in itself has the form that it gets when the data leaves it.
     #[must_use]
     pub fn has_extent_tree(&self) -> bool {
-        let flags = self.attributes().flags;
-        let incompat = self.space().layout().features.incompat;
-        flags.contains(InodeFlags::EXTENTS)
-            || (flags.contains(InodeFlags::INLINE_DATA) && incompat.contains(Incompat::EXTENT))
+        has_tree_form(self.attributes().flags, self.space())
     }
 
     /// Whether it has a Merkle tree (fs-verity), so that every read is verified.
@@ -483,6 +480,13 @@ impl Inode {
     pub(crate) fn sync_tid(&self, data_only: bool) -> Option<uext4_ondisk::Tid> {
         if data_only { self.data_changed_in.get() } else { self.changed_in.get() }
     }
+}
+
+/// Whether blocks of an inode with these flags are mapped by an extent tree.
+fn has_tree_form(flags: InodeFlags, space: &Space) -> bool {
+    let incompat = space.layout().features.incompat;
+    flags.contains(InodeFlags::EXTENTS)
+        || (flags.contains(InodeFlags::INLINE_DATA) && incompat.contains(Incompat::EXTENT))
 }
 
 /// While this exists the extra fields of the inode keep their length.

@@ -14,6 +14,7 @@ use uext4_device::{self as device, FaultPlan, Operation, Times};
 use uext4_sim::bit_flips;
 use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::Category;
+use uext4_sim::crash::unjournaled;
 use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
 use uext4_sim::format::ORDINARY;
 use uext4_sim::reference::{self, At, Reference, Step};
@@ -72,6 +73,20 @@ fn must_find(fault: Fault, categories: &[Category]) {
 #[test]
 fn a_skipped_barrier() {
     must_find(Fault::SkippedBarrier, &[Category::ReplaceSynced, Category::Append]);
+}
+
+#[test]
+fn a_skipped_barrier_without_a_journal() {
+    let _alone = one_at_a_time();
+    if uext4_sim::oracle::e2fsck().is_none() {
+        return;
+    }
+    let depth = Depth { exhaustive_max: 4, random: 2 };
+    let found = (1..=5).any(|seed| {
+        let work = || unjournaled::judge_run("^has_journal", seed, depth, 200, None);
+        !with(Fault::SkippedBarrier, work).expect("the machinery works").faults.is_empty()
+    });
+    assert!(found, "a sync that does not flush is not found");
 }
 
 #[test]

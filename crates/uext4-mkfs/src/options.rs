@@ -283,6 +283,10 @@ impl Options {
                 "metadata_csum_seed needs metadata_csum",
             ),
             (
+                ro.contains(RoCompat::QUOTA) && ro.contains(RoCompat::BIGALLOC),
+                "quota and bigalloc cannot be made together",
+            ),
+            (
                 ro.contains(RoCompat::PROJECT) && self.inode_size == Some(128),
                 "inodes of 128 bytes are too small for projects",
             ),

@@ -396,6 +396,14 @@ pub fn support(sb: &RawSuperblock) -> Support {
     if sb.s_log_block_size.get() > 2 {
         reasons.push("blocks above 4096 bytes".to_owned());
     }
+    // Usage counts values in inodes of their own, and whole clusters, for each owner.
+    let is_counted = features.ro_compat.contains(RoCompat::QUOTA);
+    if is_counted && features.incompat.contains(Incompat::EA_INODE) {
+        reasons.push("quota together with ea_inode".to_owned());
+    }
+    if is_counted && features.ro_compat.contains(RoCompat::BIGALLOC) {
+        reasons.push("quota together with bigalloc".to_owned());
+    }
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
 }
 

@@ -7,6 +7,7 @@ use uext4::{MountOptions, Volume};
 use uext4_device::{DaxDevice, FileDevice, FileOptions, OpenError, SharedDevice};
 
 use crate::failure::{At, Failure, Result, Why, say};
+use crate::keys;
 use crate::place::{self, Place};
 use crate::signature::{self, Found};
 use crate::spec::{Image, Part};
@@ -125,7 +126,7 @@ pub(crate) fn check_format(
 /// Opens the file system of `image` with the options of an unmounted verb.
 pub(crate) fn volume(verb: &str, image: &Image, access: Access) -> Result<Volume> {
     let device = device(verb, image, access)?;
-    let options = MountOptions::default();
+    let options = MountOptions { keys: keys::given(), ..MountOptions::default() };
     let volume = match access {
         Access::Read => Volume::open(device, MountOptions { read_only: true, ..options }),
         Access::Write => Volume::open(device, options),

@@ -25,6 +25,7 @@ mod image_path;
 mod inspect;
 mod json;
 mod keeper;
+mod keys;
 mod log;
 mod manager;
 mod mballoc;
@@ -48,8 +49,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, cp, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv, quota,
-    rm, stat, stats, sync, trim, tune, umount, verity,
+    cat, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv,
+    quota, rm, stat, stats, sync, trim, tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -61,6 +62,9 @@ starts at a byte of it (or with a suffix s, K, M, G or T). A path inside is IMAG
 #[derive(Parser)]
 #[command(name = "uext4", version, arg_required_else_help = true, after_help = IMAGES)]
 struct Command {
+    /// A key of encrypted files: FILE, or DESCRIPTOR:FILE for policies of version 1
+    #[arg(long, global = true, value_name = "FILE")]
+    key: Vec<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -86,6 +90,7 @@ enum Verb {
     Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
+    Encrypt(encrypt::Args),
     Rm(rm::Args),
     Mv(mv::Args),
     Lab(lab::Args),
@@ -101,6 +106,9 @@ fn main() -> ExitCode {
         words.insert(1, "mount".into());
     }
     let command = Command::try_parse_from(words).unwrap_or_else(|error| usage(&error));
+    if let Err(failure) = keys::give(&command.key) {
+        return failure.report();
+    }
     let result = match command.verb {
         Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),
@@ -121,6 +129,7 @@ fn main() -> ExitCode {
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
+        Verb::Encrypt(args) => encrypt::run(&args),
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),
         Verb::Lab(args) => lab::run(args),

@@ -2,6 +2,7 @@
 
 use crate::error::{MkfsError, Result};
 use crate::options::{Options, Usage};
+use uext4_ondisk::encryption::{MODE_AES_256_CTS, MODE_AES_256_XTS};
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::superblock::{
     CHECKSUM_TYPE_CRC32C, DEFAULT_MOUNT_ACL, DEFAULT_MOUNT_XATTR_USER, ERRORS_CONTINUE,
@@ -169,6 +170,9 @@ fn base_superblock(
     sb.s_volume_name.iter_mut().zip(label).for_each(|(to, from)| *to = *from);
     if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
         sb.s_checksum_type = CHECKSUM_TYPE_CRC32C;
+    }
+    if features.incompat.contains(Incompat::ENCRYPT) {
+        sb.s_encrypt_algos = [MODE_AES_256_XTS, MODE_AES_256_CTS, 0, 0];
     }
     if features.incompat.contains(Incompat::CSUM_SEED) {
         sb.s_checksum_seed.set(checksum::crc32c(!0, &sb.s_uuid));

@@ -5,14 +5,14 @@
 //! (directory.rst, `struct ext4_dir_entry_2`, `struct ext4_dir_entry_tail`).
 //!
 //! Invariants: no record that [`DirBlock`] yields reaches past its block; live names are not
-//! empty and hold neither `/` nor NUL.
+//! empty and hold neither `/` nor NUL, unless the directory is encrypted.
 
 mod checked;
 mod edit;
 mod search;
 mod tail;
 
-pub use checked::{check, find_checked, scan_checked};
+pub use checked::{check, check_any_names, find_checked, scan_checked};
 pub use edit::{delete, init_block, init_first_block, insert, insert_at, set_entry_ino};
 pub use search::{Scan, find, scan};
 pub use tail::{
@@ -105,13 +105,20 @@ pub const fn rec_len_for(name_len: usize) -> u32 {
 pub struct DirBlock<'a> {
     block: &'a [u8],
     next: usize,
+    any_names: bool,
 }
 
 impl<'a> DirBlock<'a> {
     /// Iterates over a block, or over any whole chain of records.
     #[must_use]
     pub const fn new(block: &'a [u8]) -> Self {
-        Self { block, next: 0 }
+        Self { block, next: 0, any_names: false }
+    }
+
+    /// Whether names may hold any bytes, as those of an encrypted directory do.
+    #[must_use]
+    pub const fn any_names(self, any_names: bool) -> Self {
+        Self { any_names, ..self }
     }
 
     /// The records in use.
@@ -144,7 +151,7 @@ impl<'a> DirBlock<'a> {
             if name.is_empty() {
                 return Err(bad("name is empty"));
             }
-            if has_slash_or_nul(name) {
+            if !self.any_names && has_slash_or_nul(name) {
                 return Err(bad("name holds a slash or NUL"));
             }
         }

@@ -23,6 +23,7 @@ pub mod bitmap;
 pub mod block_map;
 pub mod checksum;
 pub mod dir_entry;
+pub mod encryption;
 pub mod error;
 pub mod extent;
 pub mod features;

@@ -15,6 +15,7 @@ pub use mode::{Atime, DataMode, DaxMode, OnError};
 pub use table::{ABLATION, OPTIONS};
 pub use uext4_options::OptionError;
 
+use crate::crypt::MasterKey;
 use std::time::Duration;
 use uext4_options::apply;
 
@@ -91,6 +92,9 @@ pub struct MountOptions {
     pub minix_df: bool,
     /// Whose limits of quota are enforced: users', groups', projects'. Usage is counted without.
     pub quota_limits: [bool; 3],
+    /// The keys of encrypted files. With them an interrupted truncate is completed when the volume
+    /// is opened.
+    pub keys: Vec<MasterKey>,
     /// The block allocator.
     pub alloc: AllocOptions,
 }
@@ -132,6 +136,7 @@ impl Default for MountOptions {
             mmp_second: Duration::from_secs(1),
             minix_df: false,
             quota_limits: [false; 3],
+            keys: Vec::new(),
             alloc: AllocOptions::default(),
         }
     }

@@ -42,6 +42,12 @@ pub enum ErrorKind {
     ReadOnly,
     /// The inode and the directory belong to different projects (`EXDEV`).
     CrossesProjects,
+    /// The inode and the directory have different encryption policies (`EXDEV`).
+    CrossesPolicies,
+    /// The inode is encrypted, and its key is not there (`ENOKEY`).
+    NoKey,
+    /// The inode is encrypted in a way that uext4 lacks (`ENOPKG`).
+    NoCipher,
     /// The inode is immutable or append-only.
     NotPermitted,
     /// No such extended attribute.
@@ -142,6 +148,9 @@ impl ErrorKind {
             Self::InvalidArgument => (libc::EINVAL, "invalid argument"),
             Self::ReadOnly => (libc::EROFS, "read-only file system"),
             Self::CrossesProjects => (libc::EXDEV, "belongs to another project"),
+            Self::CrossesPolicies => (libc::EXDEV, "has another encryption policy"),
+            Self::NoKey => (libc::ENOKEY, "the key was not given"),
+            Self::NoCipher => (libc::ENOPKG, "cannot be decrypted"),
             Self::NotPermitted => (libc::EPERM, "operation not permitted"),
             Self::NoXattr => (libc::ENODATA, "no such attribute"),
             Self::NoData => (libc::ENXIO, "no data follows"),

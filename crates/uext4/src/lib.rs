@@ -8,6 +8,7 @@
 pub mod alloc;
 pub mod cache;
 pub mod config;
+pub mod crypt;
 pub mod dir;
 pub mod error;
 pub mod extent;
@@ -25,6 +26,7 @@ pub mod xattr;
 
 pub use alloc::{DiscardStats, FreeRun, PreallocationStats, as_user};
 pub use config::MountOptions;
+pub use crypt::MasterKey;
 pub use dir::DirEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{

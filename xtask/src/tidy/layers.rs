@@ -15,7 +15,7 @@ const ENGINE: &str = "crates/uext4/src/";
 /// The engine's modules, low to high. Modules of one layer may use each other, except where they
 /// stand in `APART`.
 const LAYERS: &[&[&str]] = &[
-    &["sync", "config", "error", "injected_faults", "invariants", "stats"],
+    &["sync", "config", "crypt", "error", "injected_faults", "invariants", "stats"],
     &["cache"],
     &["journal"],
     &["alloc", "quota"],

@@ -2,6 +2,7 @@
 
 pub(crate) mod cat;
 pub(crate) mod cp;
+pub(crate) mod encrypt;
 pub(crate) mod extents;
 pub(crate) mod frag;
 pub(crate) mod freefrag;

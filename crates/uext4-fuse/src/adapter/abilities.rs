@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use uext4::FileKind;
 use uext4_fuse_server::{InitFlags, Offer, Wanted};
+use uext4_ondisk::Incompat;
 
 use crate::server::Server;
 
@@ -56,7 +57,9 @@ pub(super) fn wanted(offer: &Offer, server: &Server) -> Wanted {
         flags -= InitFlags::CACHE_SYMLINKS;
     }
     let no_open = InitFlags::NO_OPEN_SUPPORT;
-    if server.ops.volume.read_only() && offer.flags.contains(no_open) {
+    // An encrypted file is refused when it is opened without its key.
+    let opens_all = !server.ops.volume.layout().features.incompat.contains(Incompat::ENCRYPT);
+    if server.ops.volume.read_only() && opens_all && offer.flags.contains(no_open) {
         flags |= no_open;
         server.no_open.store(true, Ordering::Relaxed);
     }

@@ -75,8 +75,21 @@ impl<'n> Wanted<'n> {
 /// # Errors
 /// The first malformed record.
 pub fn check(block: &[u8], has_csum_tail: bool) -> Result<(), CorruptKind> {
+    check_records(block, has_csum_tail, false)
+}
+
+/// As [`check`], for the blocks of an encrypted directory, whose names hold any bytes.
+///
+/// # Errors
+/// [`CorruptKind::DirEntry`] of the first record that is not.
+pub fn check_any_names(block: &[u8], has_csum_tail: bool) -> Result<(), CorruptKind> {
+    check_records(block, has_csum_tail, true)
+}
+
+fn check_records(block: &[u8], has_csum_tail: bool, any_names: bool) -> Result<(), CorruptKind> {
     let area = usable(block, has_csum_tail);
-    DirBlock::new(block.get(..area).unwrap_or_default()).try_for_each(|entry| entry.map(|_| ()))
+    let mut records = DirBlock::new(block.get(..area).unwrap_or_default()).any_names(any_names);
+    records.try_for_each(|entry| entry.map(|_| ()))
 }
 
 /// [`scan`](super::scan) for a block that passed [`check`] and that only this crate changed since.
@@ -109,7 +122,7 @@ pub fn find_checked<'a>(block: &'a [u8], name: &[u8], has_csum_tail: bool) -> Op
     let block = block.get(..usable(block, has_csum_tail)).unwrap_or_default();
     let wanted = Wanted::new(name);
     let step = steps(block).find(|step| wanted.is_at(block, step))?;
-    DirBlock::new(block).record(step.offset).ok()
+    DirBlock::new(block).any_names(true).record(step.offset).ok()
 }
 
 #[cfg(test)]

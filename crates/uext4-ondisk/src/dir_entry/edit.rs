@@ -26,7 +26,7 @@ pub fn insert(
     let need = rec_len_for(name.len());
     let area = usable(block, has_csum_tail);
     let mut gap = None;
-    for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
+    for entry in records(block, area) {
         let entry = entry?;
         if gap_behind(&entry) >= need {
             gap = Some(entry.offset);
@@ -53,7 +53,7 @@ pub fn insert_at(
 ) -> Result<bool, CorruptKind> {
     let area = usable(block, has_csum_tail);
     let (gap, rec_len) = {
-        let entry = DirBlock::new(block.get(..area).unwrap_or_default()).record(idx(offset))?;
+        let entry = records(block, area).record(idx(offset))?;
         (gap_behind(&entry), entry.rec_len)
     };
     let Ok(name_len) = u8::try_from(name.len()) else { return Ok(false) };
@@ -74,6 +74,11 @@ pub fn insert_at(
     put(block, at, raw.bytes());
     put(block, at.saturating_add(HEADER_SIZE), name);
     Ok(true)
+}
+
+/// The records of the first `area` bytes. Their names are no matter of an edit.
+fn records(block: &[u8], area: usize) -> DirBlock<'_> {
+    DirBlock::new(block.get(..area).unwrap_or_default()).any_names(true)
 }
 
 /// Bytes of a record that its name does not need.
@@ -105,7 +110,7 @@ pub fn delete(block: &mut [u8], offset: u32) -> Result<(), CorruptKind> {
     if end != offset || idx(offset) >= block.len() {
         return Err(CorruptKind::DirEntry { offset, why: "no record starts here" });
     }
-    let rec_len = DirBlock::new(block).record(idx(offset))?.rec_len;
+    let rec_len = records(block, block.len()).record(idx(offset))?.rec_len;
     match before {
         Some((previous, len)) => set_rec_len(block, previous, len.saturating_add(rec_len)),
         None => _ = put(block, idx(offset), &[0; 4]),

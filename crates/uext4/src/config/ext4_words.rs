@@ -46,7 +46,7 @@ pub const EXT4_WORDS: &[Row<MountOptions>] = &[
                 &["journal_dev", "journal_path"],
                 "a journal on another device is not supported",
             ),
-            refused(&["test_dummy_encryption", "inlinecrypt"], "encryption is not supported"),
+            refused(&["test_dummy_encryption", "inlinecrypt"], "keys are given with key=FILE"),
             refused(&["nouser_xattr"], "attributes of users cannot be switched off"),
             refused(&["nouid32"], "owners have 32 bits here"),
             refused(&["max_dir_size_kb"], "directories have no limit here"),

@@ -5,6 +5,7 @@ use super::{
     Atime, CheckpointMode, CreditMode, DataMode, DaxMode, DaxOverwrite, DioCompletion, FreeMode,
     FsyncBatch, JoinMode, MountOptions, OnError, StreamGoal, WritebackMode,
 };
+use crate::crypt::MasterKey;
 use uext4_options::{Row, flag, one_of, text, whole};
 
 /// Options that a user may want.
@@ -33,6 +34,14 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
                `strictatime`: always; `nodiratime`: never that of a directory. With `strictatime` \
                each read(2), readlink(2) and getdents(2) is a request: the kernel's cache of \
                pages, links and listings serves mappings and sendfile(2) alone",
+    },
+    Row {
+        options: &[text(&["key"], "FILE", key)],
+        default: "",
+        help: "a key of encrypted files; may be given more than once",
+        more: "32 to 64 bytes, as they are. `key=DESCRIPTOR:FILE`, with 16 hexadecimal digits, is a \
+               key of policies of version 1 that name it so. Without its key a file's name is shown \
+               encoded, and it can be removed and not read (docs/encryption.md)",
     },
     Row {
         options: &[text(&["commit"], "SECONDS", commit)],
@@ -403,6 +412,11 @@ fn commit(options: &mut MountOptions, seconds: &str) -> Result<(), String> {
 
 /// Largest cache: more memory than a machine has today.
 const CACHE_BYTES_MAX: u64 = 16 << 40;
+
+fn key(options: &mut MountOptions, name: &str) -> Result<(), String> {
+    options.keys.push(MasterKey::from_file(name)?);
+    Ok(())
+}
 
 fn cache(options: &mut MountOptions, size: &str) -> Result<(), String> {
     let bytes = parse_size(size).ok_or("not a size (like 64M)")?;

@@ -11,6 +11,7 @@ use super::hash_path::{Frame, with_node};
 use super::inline;
 use super::leaf::{self, Halves};
 use super::lookup::dots;
+use super::names;
 use super::view::{Shape, View, check_name};
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
@@ -127,11 +128,13 @@ impl<'a> Insertion<'a> {
     pub fn plan(dir: &'a Inode, name: &[u8]) -> Result<Self> {
         check_name(name)?;
         let mut view = View::of(dir)?;
-        if view.shape == Shape::Inline && !plan::fits_inode(&view, name)? {
+        let stored = view.encrypted.then(|| names::to_add(&view, name)).transpose()?;
+        let stored = stored.as_deref().unwrap_or(name);
+        if view.shape == Shape::Inline && !plan::fits_inode(&view, stored)? {
             inline::leave(&view.inline_entries()?)?;
             view = View::of(dir)?;
         }
-        let target = plan::target(&view, name)?;
+        let target = plan::target(&view, stored)?;
         let new_blocks = target.new_blocks();
         plan::check_size(&view, &target, new_blocks)?;
         let mut credits = target.old_blocks() + u32::from(view.has_stale_index);
@@ -142,7 +145,7 @@ impl<'a> Insertion<'a> {
         }
         let clears_index = view.has_stale_index;
         let _table_block = dir.table_block()?;
-        let name = name.into();
+        let name = stored.into();
         Ok(Self { dir, name, target, growth, credits, clears_index, _table_block })
     }
 
@@ -312,6 +315,13 @@ fn push_root_down(
 }
 
 /// Adds the place of a damaged structure.
+/// Gives a directory whose entries are in its inode a block for them. The caller holds it
+/// exclusively.
+pub(crate) fn leave_inode(dir: &Inode) -> Result<()> {
+    let view = View::of(dir)?;
+    if view.shape == Shape::Inline { inline::leave(&view.inline_entries()?) } else { Ok(()) }
+}
+
 fn in_block(buffer: &Buffer) -> impl Fn(CorruptKind) -> Error + Copy + use<> {
     let block = buffer.block();
     move |kind| kind.at(Place::Block(block)).into()

@@ -47,9 +47,9 @@ fn usable(block: &[u8], has_tail: bool) -> usize {
     block.len().saturating_sub(if has_tail { TAIL_SIZE } else { 0 })
 }
 
-/// The records of a block, without the one with the checksum.
+/// The records of a block, without the one with the checksum. Their names may hold any bytes.
 pub(super) fn records(block: &[u8], has_tail: bool) -> DirBlock<'_> {
-    DirBlock::new(&block[..usable(block, has_tail)])
+    DirBlock::new(&block[..usable(block, has_tail)]).any_names(true)
 }
 
 /// Whether a name of `name_len` bytes fits when the records are packed.

@@ -11,12 +11,12 @@
 //! exact unless names that agree in both hashes are added or removed while the directory is read.
 
 use super::hash_path::HashPath;
-use super::inline;
-use super::leaf;
 use super::lookup::dots;
 use super::view::{Shape, View};
+use super::{inline, leaf, names};
 use crate::error::Result;
 use crate::inode::Inode;
+use std::borrow::Cow;
 use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::dir_entry::DirBlock;
 use uext4_ondisk::hash::{DirHasher, HashVersion};
@@ -64,7 +64,7 @@ fn read_linear(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<()
         // A copy, because the visitor must not run under the block's lock.
         let bytes = view.leaf(at)?.read().to_vec();
         let start = u64::from(at.get()) * block_size;
-        for (index, entry) in DirBlock::new(&bytes).enumerate() {
+        for (index, entry) in DirBlock::new(&bytes).any_names(view.encrypted).enumerate() {
             let entry = entry.map_err(|kind| view.corrupt(at, kind))?;
             let offset = start + u64::from(entry.offset);
             if !entry.is_live() || offset < cursor {
@@ -76,7 +76,11 @@ fn read_linear(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<()
             }
             let ino = view.check_ino(at, &entry)?;
             let next = offset + u64::from(entry.rec_len);
-            if !visit(DirEntry { ino, kind: entry.kind(), name: entry.name, next }) {
+            let name = match view.encrypted && !may_be_dot {
+                true => Cow::Owned(names::to_show(view, (0, 0), entry.name)?.into_vec()),
+                false => Cow::Borrowed(entry.name),
+            };
+            if !visit(DirEntry { ino, kind: entry.kind(), name: &name, next }) {
                 return Ok(());
             }
         }
@@ -88,7 +92,7 @@ fn read_by_hash(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<(
     if cursor >= HASH_END {
         return Ok(());
     }
-    let mut out = KeyedListing { cursor, last_key: 1, visit };
+    let mut out = KeyedListing { view, cursor, last_key: 1, visit };
     let bytes = match view.shape {
         Shape::Inline => view.inline_block()?,
         Shape::Linear | Shape::Indexed => view.first_block()?.read().to_vec(),
@@ -107,8 +111,7 @@ fn read_by_hash(view: &View<'_>, cursor: u64, visit: &mut Visit<'_>) -> Result<(
     }
     let mut names = Names::new(view.hasher(None)?);
     names.gather(view, FileBlock(0), &bytes, start, 2)?;
-    out.show(names.take_below(None));
-    Ok(())
+    out.show(names.take_below(None)).map(|_| ())
 }
 
 fn read_tree(view: &View<'_>, start: u32, out: &mut KeyedListing<'_, '_>) -> Result<()> {
@@ -122,7 +125,7 @@ fn read_tree(view: &View<'_>, start: u32, out: &mut KeyedListing<'_, '_>) -> Res
         names.range = low..=high.unwrap_or(u32::MAX);
         names.gather(view, at, &bytes, start, 0)?;
         // Names whose hash is the bound are kept, because the next leaf may have more of them.
-        if !out.show(names.take_below(high)) || !path.advance()? {
+        if !out.show(names.take_below(high))? || !path.advance()? {
             return Ok(());
         }
     }
@@ -136,6 +139,8 @@ struct Name {
     name: Box<[u8]>,
     ino: Ino,
     kind: Option<u8>,
+    /// The second half of the hash as it is shown without a key.
+    minor: u32,
 }
 
 /// Names that were read and not yet listed.
@@ -163,7 +168,8 @@ impl Names {
         start: u32,
         skip: usize,
     ) -> Result<()> {
-        for entry in leaf::records(block, view.has_csum()).skip(skip) {
+        let records = leaf::records(block, view.has_csum()).any_names(view.encrypted);
+        for entry in records.skip(skip) {
             let entry = entry.map_err(|kind| view.corrupt(at, kind))?;
             if !entry.is_live() {
                 continue;
@@ -184,7 +190,8 @@ impl Names {
             let ino = view.check_ino(at, &entry)?;
             let kind = entry.kind().map(FileKind::dirent);
             self.bytes += entry.name.len() + size_of::<Name>();
-            self.names.push(Name { hash, second: second >> 1, name: entry.name.into(), ino, kind });
+            let (second, name) = (second >> 1, entry.name.into());
+            self.names.push(Name { hash, second, name, ino, kind, minor });
         }
         if self.bytes > SAME_HASH_BYTES_MAX {
             let kind = CorruptKind::Rule { what: "directory", why: "too many names of one hash" };
@@ -207,6 +214,7 @@ impl Names {
 
 /// Assigns keys to names, and lists those from the cursor on.
 struct KeyedListing<'v, 'f> {
+    view: &'v View<'v>,
     cursor: u64,
     /// Key of the last name; `.` and `..` have 0 and 1.
     last_key: u64,
@@ -216,7 +224,7 @@ struct KeyedListing<'v, 'f> {
 impl KeyedListing<'_, '_> {
     /// Lists names in order. All names of a hash are in one call. False when the visitor has
     /// stopped.
-    fn show(&mut self, names: Vec<Name>) -> bool {
+    fn show(&mut self, names: Vec<Name>) -> Result<bool> {
         for name in names {
             let key = (u64::from(name.hash >> 1) << 32) | u64::from(name.second);
             let key = key.max(self.last_key + 1);
@@ -225,11 +233,16 @@ impl KeyedListing<'_, '_> {
                 continue;
             }
             let kind = name.kind.and_then(FileKind::from_dirent);
-            let entry = DirEntry { ino: name.ino, kind, name: &name.name, next: key + 1 };
+            let hashes = (name.hash, name.minor);
+            let shown = match self.view.encrypted {
+                true => Cow::Owned(names::to_show(self.view, hashes, &name.name)?.into_vec()),
+                false => Cow::Borrowed(&*name.name),
+            };
+            let entry = DirEntry { ino: name.ino, kind, name: &shown, next: key + 1 };
             if !(self.visit)(entry) {
-                return false;
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
     }
 }

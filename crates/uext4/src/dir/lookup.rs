@@ -1,9 +1,8 @@
 //! Finding, changing and removing entries, and the first block of a new directory.
 
 use super::hash_path::HashPath;
-use super::inline;
-use super::leaf;
 use super::view::{Shape, View, check_name};
+use super::{inline, leaf, names};
 use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,9 +44,18 @@ enum EntryPlace {
 pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
     check_name(name)?;
     let view = View::of(dir)?;
+    if view.encrypted {
+        let Some(stored) = names::to_find(&view, name)? else { return Ok(None) };
+        return lookup_stored(&view, &stored);
+    }
+    lookup_stored(&view, name)
+}
+
+/// The entry with a name as it is stored.
+fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
     if view.shape == Shape::Linear {
         for at in 0..view.blocks {
-            if let Some(entry) = find(&view, FileBlock(at), name)? {
+            if let Some(entry) = find(view, FileBlock(at), name)? {
                 return Ok(Some(entry));
             }
         }
@@ -62,9 +70,9 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
             },
         ));
     }
-    let (mut path, hash) = HashPath::to_name(&view, name)?;
+    let (mut path, hash) = HashPath::to_name(view, name)?;
     loop {
-        if let Some(entry) = find(&view, path.leaf, name)? {
+        if let Some(entry) = find(view, path.leaf, name)? {
             return Ok(Some(entry));
         }
         if !path.advance_within(hash)? {
@@ -80,6 +88,8 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
         let bytes = buffer.read();
         let found = if view.is_checked(&bytes) {
             dir_entry::find_checked(&bytes, name, view.has_csum())
+        } else if view.encrypted {
+            return Err(view.unchecked(at, &bytes));
         } else {
             // The name may precede the damage.
             dir_entry::find(&bytes, name).map_err(|kind| view.corrupt(at, kind))?
@@ -144,7 +154,8 @@ pub fn is_empty(dir: &Inode) -> Result<bool> {
     let is_unused = |at: FileBlock, skip: usize| -> Result<bool> {
         let buffer = view.leaf(at)?;
         let bytes = buffer.read();
-        for entry in leaf::records(&bytes, view.has_csum()).skip(skip) {
+        let records = leaf::records(&bytes, view.has_csum()).any_names(view.encrypted);
+        for entry in records.skip(skip) {
             if entry.map_err(|kind| view.corrupt(at, kind))?.is_live() {
                 return Ok(false);
             }

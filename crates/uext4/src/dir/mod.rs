@@ -19,9 +19,11 @@ mod insert;
 mod leaf;
 mod listing;
 mod lookup;
+mod names;
 mod view;
 
 pub use insert::Insertion;
+pub(crate) use insert::leave_inode;
 pub use listing::{DirEntry, read};
 pub use lookup::{FoundEntry, init, init_credits, is_empty, lookup, parent_entry};
 

@@ -31,6 +31,8 @@ pub(super) struct View<'a> {
     pub(super) blocks: u32,
     /// The inode has the index flag, but the volume has no hash trees. A change clears the flag.
     pub(super) has_stale_index: bool,
+    /// Names are stored as ciphertext.
+    pub(super) encrypted: bool,
 }
 
 const WHAT: &str = "directory";
@@ -45,13 +47,13 @@ impl<'a> View<'a> {
             let attributes = inode.attributes();
             (attributes.size, attributes.flags)
         };
-        let foreign = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
-        if flags.intersects(foreign) {
-            let context = format!("directory inode {} is encrypted or case-folded", inode.ino());
+        if flags.contains(InodeFlags::CASEFOLD) {
+            let context = format!("directory inode {} is case-folded", inode.ino());
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         if flags.contains(InodeFlags::INLINE_DATA) {
-            return Ok(Self { inode, shape: Shape::Inline, blocks: 1, has_stale_index: false });
+            let (shape, has_stale_index, encrypted) = (Shape::Inline, false, false);
+            return Ok(Self { inode, shape, blocks: 1, has_stale_index, encrypted });
         }
         let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
         let block_size = u64::from(inode.space().layout().block_size);
@@ -60,7 +62,9 @@ impl<'a> View<'a> {
         }
         let blocks = u32::try_from(size / block_size)
             .map_err(|_| corrupt("has more blocks than a file can have"))?;
-        let mut view = Self { inode, shape: Shape::Linear, blocks, has_stale_index: false };
+        let encrypted = inode.is_encrypted();
+        let mut view =
+            Self { inode, shape: Shape::Linear, blocks, has_stale_index: false, encrypted };
         if flags.contains(InodeFlags::INDEX) {
             if view.has_dir_index() {
                 view.shape = Shape::Indexed;
@@ -165,10 +169,24 @@ impl<'a> View<'a> {
     /// Whether all records of a leaf are well formed. A leaf is checked once; its mark stays until
     /// the bytes change by other means.
     pub(super) fn is_checked(&self, bytes: &BufferRead<'_>) -> bool {
-        if !bytes.is_checked() && dir_entry::check(bytes, self.has_csum()).is_ok() {
+        if !bytes.is_checked() && self.check(bytes).is_ok() {
             bytes.note_checked();
         }
         bytes.is_checked()
+    }
+
+    /// Checks that all records of a leaf are well formed.
+    pub(super) fn check(&self, bytes: &[u8]) -> Result<(), CorruptKind> {
+        match self.encrypted {
+            true => dir_entry::check_any_names(bytes, self.has_csum()),
+            false => dir_entry::check(bytes, self.has_csum()),
+        }
+    }
+
+    /// What is wrong with a leaf whose records are not well formed.
+    pub(super) fn unchecked(&self, at: FileBlock, bytes: &[u8]) -> Error {
+        let changed = CorruptKind::Rule { what: WHAT, why: "block belongs to two directories" };
+        self.corrupt(at, self.check(bytes).err().unwrap_or(changed))
     }
 
     /// A damaged block of this directory.

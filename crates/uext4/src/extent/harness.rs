@@ -112,7 +112,8 @@ impl Harness {
         let space = Space::open(shared, Arc::clone(&journal), &superblock, &runs, options).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size, &Arc::default()));
         let (space_of, dax) = (Arc::clone(&space), DaxMode::Never);
-        let context = InodeContext { cache, space: space_of, budget, dax };
+        let context =
+            InodeContext { cache, space: space_of, budget, dax, keys: Default::default() };
         let inodes = InodeTable::new(context, 1000);
         let image = image.as_ref().to_owned();
         Self { space, journal, inodes, device, superblock, image, links: BTreeMap::new() }

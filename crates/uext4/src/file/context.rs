@@ -238,8 +238,14 @@ impl FileContext {
     pub(super) fn is_journaled(&self, inode: &Inode) -> bool {
         inode.kind() == FileKind::Regular
             && self.journal().has_log()
+            && !inode.is_encrypted()
             && (self.options.data_mode == DataMode::Journal
                 || inode.attributes().flags.contains(InodeFlags::JOURNAL_DATA))
+    }
+
+    /// Whether direct I/O of a file goes through its pages.
+    pub(super) fn is_paged(&self, inode: &Inode) -> bool {
+        inode.is_encrypted() || self.is_journaled(inode)
     }
 
     /// Reads bytes of the device that belong to a file.

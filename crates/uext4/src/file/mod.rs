@@ -22,6 +22,7 @@ mod conversion;
 mod damage;
 mod delete;
 mod direct;
+mod encrypted;
 mod expiry;
 mod gate;
 mod group_writeback;
@@ -61,7 +62,7 @@ pub(crate) use quota::{list_entries, open as open_quota};
 pub use seek::Seek;
 
 use crate::alloc::Space;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeRef};
 use allocate::RangeAllocation;
 use delete::Deletion;
@@ -183,6 +184,7 @@ impl Files {
         buf: &[u8],
     ) -> Result<(u64, usize)> {
         self.context.check_content(inode)?;
+        inode.check_key()?;
         self.reclaim.wait_below_limit(inode)?;
         let (offset, written) = {
             let _exclusive = inode.lock().write();
@@ -205,6 +207,7 @@ impl Files {
     /// # Errors
     /// `FileTooBig`, `ReadOnly`; a device failure.
     pub fn set_size(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        inode.check_key()?;
         self.truncation.set_size(inode, size)?;
         self.syncs.honour_sync_flag(inode)
     }
@@ -222,6 +225,12 @@ impl Files {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        inode.check_key()?;
+        let shifts = matches!(mode, AllocateMode::CollapseRange | AllocateMode::InsertRange);
+        if shifts && inode.is_encrypted() {
+            let why = "an encrypted file, whose blocks are encrypted for their place";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
         self.ranges.allocate(inode, mode, offset, len)?;
         self.syncs.honour_sync_flag(inode)
     }

@@ -175,7 +175,7 @@ impl PageReader {
         inode.disable_direct_fast_path();
         let most = u32::try_from(READ_CHUNK_BYTES / self.context.block_size()).unwrap_or(1);
         let run_end = run_end.min(at.plus(most));
-        let images = self.read_blocks(inode, block, run_end.get() - at.get())?;
+        let images = self.read_blocks(inode, at, block, run_end.get() - at.get())?;
         let mut pages = inode.pages();
         let mut next = at;
         for image in images {
@@ -199,6 +199,9 @@ impl PageReader {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
+        if inode.is_encrypted() {
+            return self.read_past_encrypted(inode, first, end, start, offset, buf);
+        }
         let bytes = self.context.overlap(first, end, offset, buf);
         let count = end.get() - first.get();
         let newer = self.journaled.newer_images(inode, start, count);
@@ -218,8 +221,32 @@ impl PageReader {
         Ok(())
     }
 
-    /// Reads `count` blocks from block `start` of the device.
-    fn read_blocks(&self, inode: &Inode, start: BlockNo, count: u32) -> Result<Vec<Arc<[u8]>>> {
+    /// As [`PageReader::read_past`]: blocks are decrypted as a whole.
+    fn read_past_encrypted(
+        &self,
+        inode: &Inode,
+        first: FileBlock,
+        end: FileBlock,
+        start: BlockNo,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let images = self.read_blocks(inode, first, start, end.get() - first.get())?;
+        for (at, image) in (first.get()..).map(FileBlock).zip(images) {
+            self.context.copy_out(at, &image, offset, buf);
+        }
+        Ok(())
+    }
+
+    /// Reads `count` blocks from block `start` of the device, which are those from `first` on of
+    /// the file.
+    fn read_blocks(
+        &self,
+        inode: &Inode,
+        first: FileBlock,
+        start: BlockNo,
+        count: u32,
+    ) -> Result<Vec<Arc<[u8]>>> {
         let block_size = self.context.block_size() as usize;
         let newer = self.journaled.newer_images(inode, start, count);
         if newer.len() == count as usize {
@@ -231,6 +258,9 @@ impl PageReader {
             .device()
             .read_at(start.get() * self.context.block_size(), &mut bytes)
             .map_err(|e| Error::io(format!("reading block {start}"), e))?;
+        if inode.is_encrypted() {
+            self.context.decrypt(inode, first, &mut bytes)?;
+        }
         let (budget, chunks) = (self.context.table.budget(), bytes.chunks_exact(block_size));
         let mut images: Vec<Arc<[u8]>> = chunks.map(|page| budget.spare.page_of(page)).collect();
         for (at, image) in newer {
@@ -247,7 +277,7 @@ impl PageReader {
         }
         inode.disable_direct_fast_path();
         let image = match lookup(inode, at)?.state {
-            State::Written(block) => self.read_blocks(inode, block, 1)?.remove(0),
+            State::Written(block) => self.read_blocks(inode, at, block, 1)?.remove(0),
             State::Hole | State::Unwritten(_) => {
                 self.context.table.budget().spare.zeroes(self.context.block_size() as usize)
             }

@@ -66,6 +66,11 @@ impl Truncation {
             self.inline.leave(inode, &mut state)?;
         }
         if size >= old {
+            if inode.is_encrypted() {
+                // On the device before the size: a crash must not show the tail either.
+                self.hide_tail(inode, old)?;
+                self.context.writeback.write_back(inode, &mut state)?;
+            }
             let _pin = inode.table_block()?;
             return self.context.journal().run(1, |handle| change_size(handle, inode, size));
         }
@@ -194,6 +199,9 @@ impl Truncation {
     /// Completes a truncate that failed, if a write up to byte `end` makes the file grow. The
     /// caller holds the file exclusively.
     pub(super) fn finish_truncate_before(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        if inode.is_encrypted() && end > inode.size() {
+            self.hide_tail(inode, inode.size())?;
+        }
         if inode.has_unfinished_truncate() && end > inode.size() {
             return self.finish_truncate(inode, &mut inode.writeback());
         }
@@ -216,7 +224,9 @@ impl Truncation {
     fn zero_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         let within = size % self.context.block_size();
         let injected = Fault::UnzeroedTail.is_injected();
-        if within == 0 || inode.kind() != FileKind::Regular || injected {
+        // Without its key the tail stays, and is hidden when the block is decrypted.
+        let is_closed = inode.is_encrypted() && inode.lacks_key();
+        if within == 0 || inode.kind() != FileKind::Regular || injected || is_closed {
             return Ok(false);
         }
         if inode.is_dax() {
@@ -224,6 +234,17 @@ impl Truncation {
             return Ok(matches!(state, State::Written(_)));
         }
         self.zero_in_block(inode, self.context.block_at(size), within, self.context.block_size())
+    }
+
+    /// Zeroes what a truncate without the key has left behind the end of an encrypted file, before
+    /// the file grows.
+    pub(super) fn hide_tail(&self, inode: &Inode, size: u64) -> Result<()> {
+        let within = size % self.context.block_size();
+        if within == 0 {
+            return Ok(());
+        }
+        let at = self.context.block_at(size);
+        self.zero_in_block(inode, at, within, self.context.block_size()).map(|_| ())
     }
 
     /// Zeroes bytes `from .. to` of one block in memory, if it has data. True if the block must be

@@ -30,6 +30,10 @@ impl PageReader {
         if let Some(info) = inode.verity.get() {
             return Ok(info);
         }
+        if inode.is_encrypted() {
+            let why = "a Merkle tree of an encrypted file";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
         let descriptor = self.read_descriptor(inode)?;
         let tree = descriptor
             .tree(inode.size())

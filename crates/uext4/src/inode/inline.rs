@@ -118,6 +118,9 @@ impl Attributes {
         if !layout.features.incompat.contains(Incompat::INLINE_DATA) {
             return Err(bad("has inline data without the inline_data feature"));
         }
+        if self.flags.contains(InodeFlags::ENCRYPT) {
+            return Err(bad("is encrypted and has inline data"));
+        }
         if self.flags.intersects(InodeFlags::EXTENTS | InodeFlags::INDEX) {
             return Err(bad("has inline data and blocks at once"));
         }

@@ -12,6 +12,7 @@
 mod attributes;
 mod direct;
 mod direct_io_state;
+mod encryption;
 mod errseq;
 mod goals;
 mod inline;
@@ -25,6 +26,8 @@ pub use attributes::{Attributes, TimeField, now};
 pub(crate) use direct_io_state::{
     CountedReadGuard, DirectIoState, ExclusiveGuard, Helper, ReadToken, Version,
 };
+use encryption::Encryption;
+pub(crate) use encryption::is_encryptable;
 pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use inline::InlineState;
 pub(crate) use slot::{put_slot, table_block_of};
@@ -36,6 +39,7 @@ pub(crate) use written::WrittenLeaf;
 use crate::alloc::{Preallocation, Reservation, Space};
 use crate::cache::{Cache, DirtyMark, PageBudget, PageMap};
 use crate::config::DaxMode;
+use crate::crypt::KeyRing;
 use crate::journal::{FlushEpoch, Handle};
 use crate::quota::{Owners, QuotaHold};
 use crate::sync::state::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -56,6 +60,8 @@ pub struct InodeContext {
     pub budget: Arc<PageBudget>,
     /// Which files are in DAX mode.
     pub dax: DaxMode,
+    /// The keys of encrypted inodes.
+    pub keys: KeyRing,
 }
 
 /// Root of an extent tree: `i_block`.
@@ -110,6 +116,11 @@ pub struct Inode {
     kind: FileKind,
     /// DAX mode: content is loaded and stored in place, and no page ever holds any of it.
     is_dax: bool,
+    /// Its contents, names or target are encrypted. Only an empty directory becomes so, with its
+    /// lock held exclusively.
+    encrypted: AtomicBool,
+    /// How, once that was asked.
+    encryption: OnceLock<Box<Encryption>>,
     seed: InodeSeed,
     place: SlotPlace,
     /// The group where its blocks would best be, if they are few.
@@ -185,6 +196,7 @@ impl Inode {
         let is_dax = kind == FileKind::Regular && direct::is_dax(context.dax, attributes.flags);
         let quota = context.space.quota_of(ino, attributes.owners());
         let is_charged = quota.is_some();
+        let encrypted = AtomicBool::new(encryption::is_encrypted(kind, attributes.flags));
         let pages = FilePages {
             map: PageMap::new(Arc::clone(&dirty)),
             reservation: Reservation::empty(&context.space),
@@ -208,6 +220,8 @@ impl Inode {
             ino,
             kind,
             is_dax,
+            encrypted,
+            encryption: OnceLock::new(),
             seed,
             place,
             data_group,

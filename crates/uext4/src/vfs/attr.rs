@@ -127,6 +127,13 @@ impl Vfs {
             attr.rdev = Device { major, minor };
         }
         drop(attributes);
+        if attr.kind == FileKind::Symlink
+            && inode.is_encrypted()
+            && let Ok(target) = self.target(inode)
+        {
+            // As it is read, not as it is stored.
+            attr.size = target.len() as u64;
+        }
         if attr.kind == FileKind::Regular {
             let reserved = u64::from(inode.pages().reserved);
             attr.blocks_512 += reserved * u64::from(block_size / 512);

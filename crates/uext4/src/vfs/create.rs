@@ -12,6 +12,7 @@ use crate::quota::QuotaHold;
 use crate::xattr;
 use crate::xattr::acl::Acl;
 use std::sync::Arc;
+use uext4_ondisk::encryption::Context;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode};
 
 pub(super) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
@@ -58,6 +59,12 @@ pub(super) struct AllocatedInode {
     _pin: Arc<Buffer>,
 }
 
+impl AllocatedInode {
+    pub(super) fn ino(&self) -> Ino {
+        self.allocation.ino()
+    }
+}
+
 /// A new inode that is ready to be linked into a directory.
 pub(super) struct Prepared {
     pub(super) inode: Arc<Inode>,
@@ -68,10 +75,11 @@ pub(super) struct Prepared {
     _held: Option<QuotaHold>,
 }
 
-/// The access control lists that a new inode inherits.
+/// The access control lists that a new inode inherits, and its encryption context.
 pub(super) struct InheritedLists {
     access: Option<Acl>,
     default: Option<Acl>,
+    context: Option<Context>,
 }
 
 impl InheritedLists {
@@ -82,15 +90,21 @@ impl InheritedLists {
                 .into_iter()
                 .filter_map(|(name, acl)| acl.map(|acl| (name, acl.to_caller())))
                 .collect();
-        if lists.is_empty() {
+        if lists.is_empty() && self.context.is_none() {
             return Ok(None);
         }
+        let context = self.context.as_ref().map(Context::to_bytes);
         let mode = xattr::Mode::Any;
         let edits: Vec<xattr::AttributeEdit<'_>> = lists
             .iter()
             .map(|(name, value)| xattr::AttributeEdit { name, value: Some(value), mode })
             .collect();
-        xattr::AttributeChange::plan_all(inode, &edits).map(Some)
+        xattr::AttributeChange::plan_with_context(inode, &edits, context.as_deref()).map(Some)
+    }
+
+    /// No lists, but a context.
+    pub(super) fn of_context(context: Option<Context>) -> Self {
+        Self { access: None, default: None, context }
     }
 }
 
@@ -196,7 +210,11 @@ impl Vfs {
         }
         let access = inherited.and_then(|inherited| inherited.access);
         let default = default.filter(|_| new.kind == FileKind::Directory);
-        Ok((attributes, InheritedLists { access, default }))
+        let context = self.new_context(dir, new.kind)?;
+        if context.is_some() {
+            attributes.flags |= InodeFlags::ENCRYPT;
+        }
+        Ok((attributes, InheritedLists { access, default, context }))
     }
 
     /// Attributes of a new child of `dir`.

@@ -72,6 +72,8 @@ impl Vfs {
             return Err(ErrorKind::TooManyLinks.into());
         }
         self.check_project(dir, inode)?;
+        dir.check_key()?;
+        self.check_policy(dir, inode)?;
         let insertion = Insertion::plan(dir, name)?;
         let _pins = super::pin(&[inode, dir])?;
         let space = &self.files.context.space;

@@ -14,6 +14,7 @@
 mod attempt;
 mod attr;
 mod create;
+mod encryption;
 mod fast_commit;
 mod flags;
 mod link;
@@ -119,7 +120,9 @@ impl Vfs {
         }
         let _shared = dir.lock().read();
         let entry = dir::lookup(dir, name)?.ok_or(ErrorKind::NotFound)?;
-        self.linked(dir, entry.ino)
+        let inode = self.linked(dir, entry.ino)?;
+        self.check_found(dir, &inode)?;
+        Ok(inode)
     }
 
     /// The parent of a directory. The root is its own parent.

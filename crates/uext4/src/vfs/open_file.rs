@@ -25,6 +25,9 @@ impl OpenFile {
             FileKind::Regular | FileKind::Directory => {}
             _ => return Err(Error::new(ErrorKind::InvalidArgument, "not a regular file")),
         }
+        if inode.kind() == FileKind::Regular {
+            inode.check_key()?;
+        }
         let open = Self { errors: inode.errors.cursor(), inode: inode.clone(), vfs };
         open.inode.preallocation.open();
         open.vfs.calls.open.add_since(start);

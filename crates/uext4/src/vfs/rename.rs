@@ -134,6 +134,9 @@ impl Vfs {
         self.check_parent(new_dir)?;
         let from = self.side(dir, name)?.ok_or(ErrorKind::NotFound)?;
         let to = self.side(new_dir, new_name)?;
+        // Names that are shown without the key are not names to give.
+        dir.check_key()?;
+        new_dir.check_key()?;
         if to.is_some() {
             self.files.context.check_not_append_only(new_dir)?;
         }
@@ -203,6 +206,9 @@ impl Vfs {
     ) -> Result<Done> {
         self.check_project(new_dir, &from.inode)?;
         let crosses = from.dir.ino() != new_dir.ino();
+        if crosses {
+            self.check_policy(new_dir, &from.inode)?;
+        }
         if from.is_directory() && crosses && self.is_ancestor(from.inode.ino(), new_dir)? {
             return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));
         }
@@ -313,6 +319,8 @@ impl Vfs {
         self.check_project(from.dir, &to.inode)?;
         let crosses = from.dir.ino() != to.dir.ino();
         if crosses {
+            self.check_policy(to.dir, &from.inode)?;
+            self.check_policy(from.dir, &to.inode)?;
             for (side, other) in [(from, to), (to, from)] {
                 if side.is_directory() && self.is_ancestor(side.inode.ino(), other.dir)? {
                     return Err(Error::new(ErrorKind::InvalidArgument, "a directory into itself"));

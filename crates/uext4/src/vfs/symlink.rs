@@ -3,13 +3,16 @@
 //! On disk: a target shorter than 60 bytes is in `i_block`; a longer one is in a block of its own,
 //! which is journaled like other metadata.
 
+use super::create::InheritedLists;
 use super::{Owner, Vfs};
 use crate::cache::BlockKind;
 use crate::dir::Insertion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{block_of, grow};
 use crate::inode::{Inode, InodeRef};
-use uext4_ondisk::{CorruptKind, FileBlock, FileKind, Place};
+use std::borrow::Cow;
+use std::sync::Arc;
+use uext4_ondisk::{CorruptKind, FileBlock, FileKind, InodeFlags, Place};
 
 impl Vfs {
     /// Creates a symbolic link.
@@ -35,19 +38,30 @@ impl Vfs {
         self.check_parent(dir)?;
         let insertion = Insertion::plan(dir, name)?;
         let mut attributes = self.new_attributes(dir, FileKind::Symlink, 0o777, owner);
+        let allocated = self.allocate_child(dir, FileKind::Symlink)?;
+        let context = self.new_context(dir, FileKind::Symlink)?;
+        let target = match &context {
+            Some(context) => {
+                attributes.flags |= InodeFlags::ENCRYPT;
+                let stored = self.encrypt_target(context, allocated.ino(), target, block_size)?;
+                Cow::Owned(stored)
+            }
+            None => Cow::Borrowed(target),
+        };
         attributes.set_size(target.len() as u64);
         let is_slow = attributes.size >= Inode::FAST_SYMLINK_MAX;
         if !is_slow {
-            attributes.block_map[..target.len()].copy_from_slice(target);
+            attributes.block_map[..target.len()].copy_from_slice(&target);
         }
-        let allocated = self.allocate_child(dir, FileKind::Symlink)?;
         let prepared =
             self.prepare(allocated, FileKind::Symlink, attributes, u32::from(is_slow))?;
-        let created = self.link_new(dir, insertion, prepared, None, |handle, inode, growth| {
+        let inode = Arc::clone(&prepared.inode);
+        let lists = InheritedLists::of_context(context).plan(&inode)?;
+        let created = self.link_new(dir, insertion, prepared, lists, |handle, inode, growth| {
             let Some(growth) = growth else { return Ok(()) };
             let block = grow(handle, inode, growth, FileBlock(0))?;
             let buffer = handle.create(block, BlockKind::Plain)?;
-            handle.write(&buffer)?[..target.len()].copy_from_slice(target);
+            handle.write(&buffer)?[..target.len()].copy_from_slice(&target);
             Ok(())
         })?;
         drop(exclusive);
@@ -63,6 +77,12 @@ impl Vfs {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a symbolic link"));
         }
+        self.files.context.note_access(inode, false);
+        self.target(inode)
+    }
+
+    /// [`Vfs::read_link`] of a symbolic link, without a trace.
+    pub(super) fn target(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         let size = inode.size();
         let corrupt = |why| {
             let kind = CorruptKind::Rule { what: "symbolic link", why };
@@ -71,7 +91,6 @@ impl Vfs {
         if size == 0 || size >= u64::from(inode.space().layout().block_size) {
             return Err(corrupt("has an impossible length"));
         }
-        self.files.context.note_access(inode, false);
         let target = if inode.attributes().is_inline() {
             inode.inline_bytes()?
         } else if inode.has_blocks() {
@@ -80,6 +99,10 @@ impl Vfs {
             buffer.read()[..size as usize].to_vec()
         } else {
             inode.attributes().block_map[..size as usize].to_vec()
+        };
+        let target = match inode.is_encrypted() {
+            true => self.decrypt_target(inode, &target)?,
+            false => target,
         };
         if target.contains(&0) { Err(corrupt("has a NUL in its target")) } else { Ok(target) }
     }

@@ -8,6 +8,7 @@ use super::{Inner, RecoveryReport, Volume};
 use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::config::{DataMode, DaxMode, MountOptions, OnError};
+use crate::crypt::KeyRing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, FileContext, Files, FoundOrphans, Orphans};
 use crate::injected_faults::Fault;
@@ -195,7 +196,7 @@ fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
 
 /// Puts the parts together. Everything is read and checked before the first write, so an image that
 /// cannot be opened stays as it is, except for the replay.
-fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<Volume> {
+fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Result<Volume> {
     let Opened { device, claim, superblock: raw, layout, recovered, reason, read_only } = opened;
     let metadata_bytes = options.cache_bytes / METADATA_SHARE;
     let cache = Arc::new(Cache::new(device, Arc::clone(&layout), metadata_bytes / 2));
@@ -228,6 +229,7 @@ fn assemble(opened: Opened, options: MountOptions, purpose: Purpose) -> Result<V
         cache: Arc::clone(&cache),
         space: Arc::clone(&space),
         budget,
+        keys: KeyRing::new(std::mem::take(&mut options.keys), raw.s_uuid, layout.block_size),
     };
     let table = InodeTable::new(context, inodes);
     if !read_only && let Some(quota) = crate::file::open_quota(&table, &raw, options.quota_limits)?

@@ -12,6 +12,7 @@ use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::Ino;
 use uext4_ondisk::verity::Parameters as VerityParameters;
+use uext4_ondisk::encryption::{Context, Policy};
 
 impl Volume {
     /// The root directory.
@@ -115,6 +116,22 @@ impl Volume {
     /// See [`Vfs::set_project_id`](crate::vfs::Vfs::set_project_id).
     pub fn set_project_id(&self, inode: &InodeRef, project: u32) -> Result<()> {
         self.change(|vfs| vfs.set_project_id(inode, project))
+    }
+
+    /// The encryption context of an inode; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// See [`Vfs::encryption_context`](crate::vfs::Vfs::encryption_context).
+    pub fn encryption_context(&self, inode: &InodeRef) -> Result<Option<Context>> {
+        self.watch(self.inner.vfs.encryption_context(inode))
+    }
+
+    /// Sets the encryption policy of an empty directory.
+    ///
+    /// # Errors
+    /// See [`Vfs::set_encryption_policy`](crate::vfs::Vfs::set_encryption_policy).
+    pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<()> {
+        self.change(|vfs| vfs.set_encryption_policy(dir, policy))
     }
 
     /// Creates an inode that is not a symbolic link.

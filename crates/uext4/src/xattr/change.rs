@@ -12,7 +12,7 @@ use crate::quota::QuotaHold;
 use std::sync::Arc;
 use uext4_ondisk::acl::Acl;
 use uext4_ondisk::xattr::{MAX_REFCOUNT, RawXattrHeader};
-use uext4_ondisk::{BlockNo, CorruptKind, FileKind, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileKind, Place, encryption};
 
 /// What setting an attribute expects of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +85,27 @@ impl<'a> AttributeChange<'a> {
     /// # Errors
     /// The errors of [`AttributeChange::plan`].
     pub fn plan_all(inode: &'a Inode, edits: &[AttributeEdit<'_>]) -> Result<Self> {
+        Self::plan_with_context(inode, edits, None)
+    }
+
+    /// As [`AttributeChange::plan_all`], and gives the inode its encryption context.
+    ///
+    /// # Errors
+    /// The errors of [`AttributeChange::plan`]; `Exists` if it has a context.
+    pub fn plan_with_context(
+        inode: &'a Inode,
+        edits: &[AttributeEdit<'_>],
+        context: Option<&[u8]>,
+    ) -> Result<Self> {
         let fields = inode.hold_fields();
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(inode)?;
         let before = parse(inode, &area, buffer.as_ref())?;
         let mut after = before.clone();
+        if let Some(context) = context {
+            let key = Key { index: encryption::XATTR_INDEX, name: encryption::XATTR_NAME };
+            after.set(key, context, Mode::Create)?;
+        }
         for edit in edits {
             apply_edit(&mut after, inode, edit)?;
         }

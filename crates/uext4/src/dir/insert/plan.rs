@@ -98,6 +98,8 @@ fn scan(
     let bytes = block.read();
     let seen = if view.is_checked(&bytes) {
         dir_entry::scan_checked(&bytes, name, view.has_csum())
+    } else if view.encrypted {
+        return Err(view.unchecked(at, &bytes));
     } else {
         // The name may precede the damage.
         dir_entry::scan(&bytes, name, view.has_csum()).map_err(|kind| view.corrupt(at, kind))?

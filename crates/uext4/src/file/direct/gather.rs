@@ -144,7 +144,7 @@ impl DirectIo {
         for &index in round {
             let chunk = writes[index].chunk();
             match self.check_write(&chunk) {
-                Ok(()) if self.context.is_journaled(chunk.inode) => {
+                Ok(()) if self.context.is_paged(chunk.inode) => {
                     let written = self.writer.write_locked(chunk.inode, chunk.offset, chunk.data);
                     note(&mut writes[index], chunk.data.len(), written);
                 }
@@ -170,7 +170,7 @@ impl DirectIo {
         self.context.check_content(chunk.inode)?;
         self.writer.check_write(chunk.inode, chunk.offset, chunk.data)?;
         self.writer.leave_inode(chunk.inode)?;
-        if self.context.is_journaled(chunk.inode) {
+        if self.context.is_paged(chunk.inode) {
             return Ok(());
         }
         if chunk.inode.direct_io_or_init().is_cached() {

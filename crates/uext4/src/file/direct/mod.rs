@@ -165,7 +165,7 @@ impl DirectIo {
     /// As [`DirectIo::prepare_direct`]; with `writes` also for writes to unwritten blocks.
     fn prepare(&self, inode: &Inode, offset: u64, len: usize, writes: bool) -> Result<()> {
         let is_regular = inode.kind() == FileKind::Regular;
-        if !is_regular || self.context.is_journaled(inode) || inode.is_verity() {
+        if !is_regular || self.context.is_paged(inode) || inode.is_verity() {
             return Ok(());
         }
         let direct_io = inode.direct_io_or_init();

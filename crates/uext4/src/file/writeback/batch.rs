@@ -13,6 +13,7 @@ use crate::alloc::Allocation;
 use crate::cache::PageImage;
 use crate::error::{Error, Result};
 use crate::extent::{State, find};
+use crate::file::encrypted::stored;
 use crate::injected_faults::Fault;
 use crate::inode::{DirectIoState, Inode};
 use std::sync::Arc;
@@ -156,7 +157,7 @@ impl Writeback {
                 _ => None,
             };
             let (here, behind) = rest.split_at(len);
-            let data = here.iter().map(|(_, data)| Arc::clone(data)).collect();
+            let data = stored(part.inode, here, self.block_size())?;
             match (mapping.state, allocation) {
                 (State::Written(start), _) => part.overwrites.push(DataRun { start, data }),
                 (State::Unwritten(start), _) => {
@@ -185,7 +186,7 @@ impl Writeback {
         extent: Option<Extent>,
         next: Option<FileBlock>,
     ) {
-        if !self.widens {
+        if !self.widens || part.inode.is_encrypted() {
             return;
         }
         let most = self.widen_bytes_max / self.block_size();

@@ -1,0 +1,164 @@
+//! Encryption policies: set on empty directories, inherited by what is made below.
+//!
+//! Invariants: in a directory with a policy every file, directory and symbolic link has the same
+//! policy; a link or a rename that would bring in another one is refused. A new inode gets its
+//! context in the handle that makes it.
+//! On disk: the target of a symbolic link is stored as a name is, behind two bytes that have the
+//! length of its ciphertext.
+//! Kernel counterpart: `fs/crypto/policy.c`, `fs/crypto/hooks.c`.
+
+use super::{Vfs, expect_directory};
+use crate::crypt::{FileCipher, check_policy, nokey};
+use crate::dir;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inode::{Inode, InodeRef, is_encryptable};
+use crate::xattr;
+use uext4_ondisk::encryption::{Context, NONCE_SIZE, Policy};
+use uext4_ondisk::{CorruptKind, FileKind, Incompat, InodeFlags, Place};
+
+/// Bytes before the ciphertext of a target.
+const LENGTH_SIZE: usize = 2;
+
+impl Vfs {
+    /// The encryption context of an inode; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// `Corrupt`; a device failure.
+    pub fn encryption_context(&self, inode: &InodeRef) -> Result<Option<Context>> {
+        match inode.is_encrypted() {
+            true => Ok(Some(inode.encryption()?.context)),
+            false => Ok(None),
+        }
+    }
+
+    /// Sets the policy of an empty directory. Nothing happens if it has the same one already.
+    ///
+    /// # Errors
+    /// `NotADirectory`, `NotEmpty`; `Exists` for a directory with another policy; `Unsupported` on
+    /// a file system without the feature; `InvalidArgument` for a policy that uext4 does not write;
+    /// `NoKey` if the key is not there; `NotPermitted` for a directory that is immutable or
+    /// append-only; `ReadOnly`; a device failure.
+    pub fn set_encryption_policy(&self, dir: &InodeRef, policy: &Policy) -> Result<()> {
+        self.files.context.check_writable()?;
+        expect_directory(dir)?;
+        let space = &self.files.context.space;
+        let layout = space.layout();
+        if !layout.features.incompat.contains(Incompat::ENCRYPT) {
+            return Err(Error::new(ErrorKind::Unsupported, "the encrypt feature is not there"));
+        }
+        check_policy(policy, layout.block_size)
+            .map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
+        let exclusive = dir.lock().write();
+        self.files.context.check_not_protected(dir)?;
+        if dir.attributes().links == 0 {
+            return Err(Error::new(ErrorKind::NotFound, "directory is removed"));
+        }
+        if let Some(context) = self.encryption_context(dir)? {
+            return if context.policy == *policy { Ok(()) } else { Err(ErrorKind::Exists.into()) };
+        }
+        let keys = &self.files.context.table.context().keys;
+        let context = Context { policy: *policy, nonce: new_nonce() };
+        keys.cipher(&context, FileKind::Directory, dir.ino().get())?;
+        if !dir::is_empty(dir)? {
+            return Err(ErrorKind::NotEmpty.into());
+        }
+        // Nothing that is encrypted is in an inode.
+        dir::leave_inode(dir)?;
+        let value = context.to_bytes();
+        let change = xattr::AttributeChange::plan_with_context(dir, &[], Some(&value))?;
+        space.journal().run(change.credits() + 1, |handle| {
+            change.apply(handle)?;
+            dir.update(handle, |attributes| {
+                attributes.flags |= InodeFlags::ENCRYPT;
+                attributes.touch();
+            })
+        })?;
+        dir.note_encrypted();
+        drop(exclusive);
+        self.files.syncs.honour_sync_flag(dir)
+    }
+
+    /// The context of a new inode in `dir`; `None` if it is not encrypted.
+    ///
+    /// # Errors
+    /// `NoKey`, `NoCipher`: nothing can be made in a directory that cannot be read.
+    pub(super) fn new_context(&self, dir: &Inode, kind: FileKind) -> Result<Option<Context>> {
+        if !dir.is_encrypted() {
+            return Ok(None);
+        }
+        dir.check_key()?;
+        let policy = dir.encryption()?.context.policy;
+        Ok(is_encryptable(kind).then(|| Context { policy, nonce: new_nonce() }))
+    }
+
+    /// Checks that a directory may get an entry of an inode that exists.
+    pub(super) fn check_policy(&self, dir: &Inode, inode: &Inode) -> Result<()> {
+        match self.may_hold(dir, inode)? {
+            true => Ok(()),
+            false => Err(ErrorKind::CrossesPolicies.into()),
+        }
+    }
+
+    /// Checks that an entry that was found may be followed: an encrypted directory whose content is
+    /// of another policy was put together by somebody else.
+    pub(super) fn check_found(&self, dir: &Inode, inode: &Inode) -> Result<()> {
+        let is_looked_into = matches!(inode.kind(), FileKind::Directory | FileKind::Symlink);
+        if dir.is_encrypted() && is_looked_into && !self.may_hold(dir, inode)? {
+            let context = format!("inode {} has not its directory's policy", inode.ino());
+            return Err(Error::new(ErrorKind::NotPermitted, context));
+        }
+        Ok(())
+    }
+
+    fn may_hold(&self, dir: &Inode, inode: &Inode) -> Result<bool> {
+        if !dir.is_encrypted() || !is_encryptable(inode.kind()) {
+            return Ok(true);
+        }
+        if !inode.is_encrypted() {
+            return Ok(false);
+        }
+        Ok(dir.encryption()?.context.policy == inode.encryption()?.context.policy)
+    }
+
+    /// What is stored of the target of an encrypted symbolic link. `most`: bytes of a block.
+    pub(super) fn encrypt_target(
+        &self,
+        context: &Context,
+        ino: uext4_ondisk::Ino,
+        target: &[u8],
+        most: usize,
+    ) -> Result<Vec<u8>> {
+        let too_long = || Error::new(ErrorKind::NameTooLong, "target of a symbolic link");
+        let keys = &self.files.context.table.context().keys;
+        let FileCipher::Names(cipher) = keys.cipher(context, FileKind::Symlink, ino.get())? else {
+            return Err(Error::new(ErrorKind::Internal, "a target as contents"));
+        };
+        let room = most.saturating_sub(LENGTH_SIZE + 1);
+        let text = cipher.encrypt(target, room).ok_or_else(too_long)?;
+        let len = u16::try_from(text.len()).map_err(|_| too_long())?;
+        Ok([&len.to_le_bytes()[..], &text].concat())
+    }
+
+    /// The target of an encrypted symbolic link, or what stands for it without the key.
+    pub(super) fn decrypt_target(&self, inode: &Inode, stored: &[u8]) -> Result<Vec<u8>> {
+        let corrupt = |why| {
+            let kind = CorruptKind::Rule { what: "encrypted symbolic link", why };
+            Error::from(kind.at(Place::Inode(inode.ino())))
+        };
+        let (len, text) = stored.split_first_chunk().ok_or_else(|| corrupt("has no length"))?;
+        let len = usize::from(u16::from_le_bytes(*len));
+        let text = text.get(..len).filter(|text| !text.is_empty());
+        let text = text.ok_or_else(|| corrupt("has an impossible length"))?;
+        let Ok(FileCipher::Names(cipher)) = inode.encryption()?.cipher() else {
+            return Ok(nokey::show((0, 0), text));
+        };
+        let target = cipher.decrypt(text).filter(|target| !target.is_empty());
+        target.ok_or_else(|| corrupt("has a target that cannot be decrypted"))
+    }
+}
+
+fn new_nonce() -> [u8; NONCE_SIZE] {
+    let words: [[u8; 4]; NONCE_SIZE / 4] =
+        std::array::from_fn(|_| crate::sync::random().to_ne_bytes());
+    std::array::from_fn(|at| words[at / 4][at % 4])
+}

@@ -33,6 +33,7 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "1024", "-O", "^has_journal"],
     &["-b", "4096", "-O", "^has_journal,^metadata_csum,^64bit"],
     &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"],
+    &["-b", "1024", "-O", "encrypt,stable_inodes"],
     &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],
     &["-b", "4096", "-O", "inline_data"],
     &["-b", "1024", "-I", "512", "-O", "inline_data,^dir_index,^metadata_csum"],

@@ -42,6 +42,8 @@ pub static FORMATS: &[&Format] = &[
     },
     &Format { name: "nojournal", features: "^has_journal", inode_size: None },
     &Format { name: "quota", features: "quota,project", inode_size: None },
+    // The directories of the load have a policy.
+    &Format { name: "encrypt", features: "encrypt,stable_inodes", inode_size: None },
     &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
     &Format { name: "inline_data", features: "inline_data", inode_size: Some(256) },
     // Data of up to 896 bytes in an inode.
@@ -64,6 +66,12 @@ impl Format {
     #[must_use]
     pub fn has_journal(&self) -> bool {
         !self.lacks("has_journal")
+    }
+
+    /// Whether the directories of the load are encrypted.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.features.split(',').any(|word| word == "encrypt")
     }
 
     /// The features of newer e2fsprogs that go with the form.

@@ -33,6 +33,7 @@ pub mod category;
 pub mod content;
 pub mod crash;
 pub mod daemon_mount;
+pub mod encrypted;
 pub mod feature_mix;
 pub mod format;
 pub mod freeze;

@@ -13,6 +13,7 @@ mod threads;
 
 use crate::broken_syncs::{BrokenSyncs, FlushDropper};
 use crate::category::Category;
+use crate::encrypted::with_key;
 use crate::format::{Format, ORDINARY};
 use crate::model::History;
 use crate::oracle::JUNK;
@@ -288,7 +289,7 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
 }
 
 fn open(device: SharedDevice, options: MountOptions) -> Result<Volume, String> {
-    Volume::open(device, options).map_err(|error| format!("open: {error}"))
+    Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))
 }
 
 /// A fresh file system whose free blocks hold junk.
@@ -344,7 +345,7 @@ pub fn run_failing(plan: &Plan, fault: FaultPlan) -> Result<FailedRun, String> {
     device.arm(fault);
     let mut load = Load::new(plan);
     let (mut told, mut writable_after_abort) = (false, false);
-    match Volume::open(plan.addressed(device.clone()), plan.options.clone()) {
+    match Volume::open(plan.addressed(device.clone()), with_key(plan.options.clone())) {
         Err(_) => told = true,
         Ok(volume) => {
             let faulty = Some(device.clone());

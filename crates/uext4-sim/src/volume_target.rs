@@ -5,6 +5,7 @@
 //! come back. Only files that the load holds stay open.
 
 use crate::content::{self, FileBytes};
+use crate::encrypted;
 use crate::namespace::Namespace;
 use crate::operation::{
     FLAGS, How, Id, Kind, Operation, Place, SHARED, SHARED_NAME, own_directory, own_name,
@@ -65,7 +66,8 @@ pub fn set_up(volume: &Volume, threads: u32) -> Result<(), Error> {
             owner: Owner { uid: id, gid: 0 },
             rdev: Default::default(),
         };
-        volume.create(&root, &name, &new)?;
+        let directory = volume.create(&root, &name, &new)?;
+        encrypted::encrypt(volume, &directory)?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@
 use super::digest::{self, Used};
 use super::window::{CrashState, Depth, Windows};
 use super::{kernel, thorough};
+use crate::encrypted::with_key;
 use crate::model::{History, Mark};
 use crate::oracle::Oracle;
 use crate::run::Run;
@@ -263,7 +264,8 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 
 fn open(device: SharedDevice) -> Result<Volume, String> {
     let options = MountOptions { cache_bytes: 32 << 20, ..MountOptions::default() };
-    let volume = Volume::open(device, options).map_err(|error| format!("open: {error}"))?;
+    let volume =
+        Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))?;
     match volume.read_only_reason() {
         Some(reason) => Err(format!("opened read-only: {reason}")),
         None => Ok(volume),
@@ -282,7 +284,8 @@ fn recover(device: SharedDevice, memory: Arc<MemoryDevice>) -> Result<RecoveredS
 /// What a volume at rest shows, and the digest of that.
 fn look(device: SharedDevice) -> Result<(View, u64), String> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let volume = Volume::open(device, options).map_err(|error| format!("open: {error}"))?;
+    let volume =
+        Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))?;
     let view = View::read(&volume)?;
     let space = volume.stat_fs();
     let digest = digest::of_view(&view, (space.blocks_free, space.inodes_free));

@@ -9,6 +9,7 @@
 //! - After (a) and (b) the volume shows the same names, attributes and bytes.
 //! - Opened read-only it shows the same, and nothing is written.
 
+use crate::encrypted::with_key;
 use crate::model::{History, Mark};
 use crate::oracle::{self, Oracle};
 use crate::view::View;
@@ -100,7 +101,8 @@ fn forgive_truncated(truncated: &[u32], ours: &View, theirs: &mut View) {
 
 /// Opens, reads and closes.
 fn recover(device: SharedDevice) -> Result<View, String> {
-    let volume = Volume::open(device, MountOptions::default()).map_err(|e| format!("open: {e}"))?;
+    let volume = Volume::open(device, with_key(MountOptions::default()))
+        .map_err(|e| format!("open: {e}"))?;
     if let Some(reason) = volume.read_only_reason() {
         return Err(format!("opened read-only: {reason}"));
     }
@@ -111,7 +113,8 @@ fn recover(device: SharedDevice) -> Result<View, String> {
 
 fn read_only(device: SharedDevice) -> Result<View, String> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let volume = Volume::open(device, options).map_err(|error| format!("open: {error}"))?;
+    let volume =
+        Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))?;
     let view = View::read(&volume)?;
     volume.close().map_err(|error| format!("close: {error}"))?;
     Ok(view)

@@ -59,6 +59,8 @@ pub struct Generator {
     unidentified: Option<Id>,
     /// Files have block maps, which have no unwritten blocks and cannot be shifted.
     has_block_maps: bool,
+    /// Files are encrypted, and cannot be shifted.
+    is_encrypted: bool,
 }
 
 /// Weights of the kinds of operation, in this order.
@@ -94,6 +96,7 @@ impl Generator {
             next_generation: 1,
             unidentified: None,
             has_block_maps: false,
+            is_encrypted: false,
         }
     }
 
@@ -101,6 +104,12 @@ impl Generator {
     #[must_use]
     pub fn with_block_maps(self, has_block_maps: bool) -> Generator {
         Generator { has_block_maps, ..self }
+    }
+
+    /// The same source for encrypted files: a shift becomes a punch.
+    #[must_use]
+    pub fn with_encryption(self, is_encrypted: bool) -> Generator {
+        Generator { is_encrypted, ..self }
     }
 
     /// The names as they are now.
@@ -123,7 +132,15 @@ impl Generator {
     /// The next operation.
     pub fn generate(&mut self) -> Operation {
         let operation = self.generate_any();
-        if self.has_block_maps { self.without_extents(operation) } else { operation }
+        match operation {
+            operation if self.has_block_maps => self.without_extents(operation),
+            Operation::Collapse { id, offset, len } | Operation::Insert { id, offset, len }
+                if self.is_encrypted =>
+            {
+                Operation::Punch { id, offset, len }
+            }
+            operation => operation,
+        }
     }
 
     fn without_extents(&mut self, operation: Operation) -> Operation {

@@ -82,7 +82,8 @@ impl<'a> Load<'a> {
             .map(|thread| {
                 let entries = Vec::new();
                 let generator = Generator::of(plan.category, plan.seed, thread, limits, true)
-                    .with_block_maps(plan.shape.format.has_block_maps());
+                    .with_block_maps(plan.shape.format.has_block_maps())
+                    .with_encryption(plan.shape.format.is_encrypted());
                 (generator, ThreadHistory { thread, identifies: true, entries })
             })
             .collect();

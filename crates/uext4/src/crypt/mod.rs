@@ -24,9 +24,9 @@ use names::NamesCipher;
 #[derive(Debug)]
 pub(crate) enum FileCipher {
     /// The contents of a regular file.
-    Contents(ContentsCipher),
+    Contents(Box<ContentsCipher>),
     /// The names of a directory, or the target of a symbolic link.
-    Names(NamesCipher),
+    Names(Box<NamesCipher>),
 }
 
 /// What decides the initialization vectors of an inode.

@@ -55,12 +55,14 @@ impl KeyRing {
                 0 => self.block_size as usize,
                 log2 => 1 << log2,
             };
-            FileCipher::Contents(ContentsCipher::new(&key, tweak.ok_or_else(no_key)?, unit))
+            let cipher = ContentsCipher::new(&key, tweak.ok_or_else(no_key)?, unit);
+            FileCipher::Contents(Box::new(cipher))
         } else {
             let mut key = Zeroizing::new([0; names::KEY_SIZE]);
             let mode = policy.names_mode;
             let tweak = master.file_key(context, mode, ino, &self.uuid, &mut *key);
-            FileCipher::Names(NamesCipher::new(&key, tweak.ok_or_else(no_key)?, policy.padding()))
+            let cipher = NamesCipher::new(&key, tweak.ok_or_else(no_key)?, policy.padding());
+            FileCipher::Names(Box::new(cipher))
         })
     }
 }

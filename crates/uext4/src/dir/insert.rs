@@ -314,7 +314,6 @@ fn push_root_down(
     demand(htree::write_root(&mut bytes, &root, new.has_filetype, new.has_csum, &entries))
 }
 
-/// Adds the place of a damaged structure.
 /// Gives a directory whose entries are in its inode a block for them. The caller holds it
 /// exclusively.
 pub(crate) fn leave_inode(dir: &Inode) -> Result<()> {
@@ -322,6 +321,7 @@ pub(crate) fn leave_inode(dir: &Inode) -> Result<()> {
     if view.shape == Shape::Inline { inline::leave(&view.inline_entries()?) } else { Ok(()) }
 }
 
+/// Adds the place of a damaged structure.
 fn in_block(buffer: &Buffer) -> impl Fn(CorruptKind) -> Error + Copy + use<> {
     let block = buffer.block();
     move |kind| kind.at(Place::Block(block)).into()

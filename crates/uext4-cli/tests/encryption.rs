@@ -1,0 +1,144 @@
+//! Encrypted directories: what uext4 writes the kernel reads with the key, and both show the same
+//! names without it. A wrong key, a missing one and a directory that is not empty are refused.
+//!
+//! Fault model: a key, a vector or a padding that is derived in another way than fscrypt does (both
+//! directions would agree with each other, so the kernel judges); names shown in another form; a
+//! removal that needs the key. The kernel is asked as root, with keys given by python3.
+
+#[macro_use]
+mod common;
+
+use common::kernel::Kernel;
+use common::{Scratch, assert_clean, at, run_fails, run_ok, system};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+/// `FS_IOC_ADD_ENCRYPTION_KEY` of a key for policies of version 2, or by a descriptor.
+const ADD_KEY: &str = r#"
+import fcntl, os, struct, sys
+key = open(sys.argv[2], 'rb').read()
+name = bytes.fromhex(sys.argv[3])
+argument = struct.pack('<II32sII32s', 1 if name else 2, 0, name, len(key), 0, b'')
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0xc0506617, bytearray(argument + key))
+"#;
+const DESCRIPTOR: &str = "0123456789abcdef";
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+/// Names of all lengths of a base64 digit, and one too long to be shown whole.
+fn names() -> Vec<String> {
+    (1..=40).chain([100, 150, 200, 255]).map(|len| "n".repeat(len)).collect()
+}
+
+fn content(n: usize) -> Vec<u8> {
+    (0..n * 977).map(|at| (at * 31 + n) as u8).collect()
+}
+
+/// An image with one directory of each version of a policy.
+fn encrypted(scratch: &Scratch) -> Option<std::path::PathBuf> {
+    let image = scratch.image("image", 32, &["-b", "4096", "-O", "encrypt"])?;
+    let key = scratch.path("key");
+    fs::write(&key, [7; 64]).unwrap();
+    let tree = scratch.path("tree");
+    fs::create_dir_all(&tree).unwrap();
+    for (n, name) in names().iter().enumerate() {
+        fs::write(tree.join(name), content(n)).unwrap();
+    }
+    let target = "target/".repeat(30);
+    std::os::unix::fs::symlink("short", tree.join("short link")).unwrap();
+    std::os::unix::fs::symlink(&target, tree.join("long link")).unwrap();
+    let (v1, v2) = (by_descriptor(&key), key.to_str().unwrap().to_owned());
+    for (dir, key, more) in [("v1", &v1, &["--v1", "--padding", "4"][..]), ("v2", &v2, &[])] {
+        run_ok([OsString::from("mkdir"), at(&image, &format!("/{dir}"))]);
+        let mut encrypt = words(&["encrypt", "--key", key]);
+        encrypt.extend(words(more));
+        encrypt.push(at(&image, &format!("/{dir}")));
+        run_ok(encrypt);
+        let mut copy = words(&["cp", "-r", "--key", key]);
+        copy.extend([tree.clone().into(), at(&image, &format!("/{dir}/tree"))]);
+        run_ok(copy);
+    }
+    Some(image)
+}
+
+fn by_descriptor(key: &Path) -> String {
+    format!("{DESCRIPTOR}:{}", key.display())
+}
+
+fn listed(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn listed_by_us(image: &Path, dir: &str) -> Vec<String> {
+    let text = String::from_utf8(run_ok([OsString::from("ls"), at(image, dir)])).unwrap();
+    let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_written_the_kernel_decrypts() {
+    let scratch = Scratch::new();
+    let Some(image) = encrypted(&scratch) else { skip!("no mke2fs") };
+    assert_clean(&image);
+    let dir = scratch.path("kernel");
+    let shown: Vec<String> = ["/v1", "/v2"].map(|dir| listed_by_us(&image, dir)).concat();
+    let Some(_kernel) = Kernel::mount(&image, &dir) else { skip!("no kernel mount") };
+    let by_kernel = [listed(&dir.join("v1")), listed(&dir.join("v2"))].concat();
+    assert_eq!(shown, by_kernel);
+    for (version, name) in [("v1", DESCRIPTOR), ("v2", "")] {
+        let hidden = dir.join(version).join(&listed(&dir.join(version))[0]);
+        let of_us = format!("/{version}/{}", hidden.file_name().unwrap().to_str().unwrap());
+        assert_eq!(listed_by_us(&image, &of_us), listed(&hidden));
+        let added = system("python3").args(["-c", ADD_KEY]).arg(&dir).arg(scratch.path("key"));
+        let added = added.arg(name).status();
+        if !added.is_ok_and(|status| status.success()) {
+            skip!("no python3, or no encryption in the kernel");
+        }
+        let tree = dir.join(version).join("tree");
+        for (n, name) in names().iter().enumerate() {
+            assert!(fs::read(tree.join(name)).unwrap() == content(n), "{version}/{name}");
+        }
+        assert_eq!(fs::read_link(tree.join("short link")).unwrap().to_str(), Some("short"));
+        let target = fs::read_link(tree.join("long link")).unwrap();
+        assert_eq!(target.to_str().unwrap(), "target/".repeat(30));
+    }
+}
+
+#[test]
+fn without_the_key_names_can_be_removed_and_nothing_read() {
+    let scratch = Scratch::new();
+    let Some(image) = encrypted(&scratch) else { skip!("no mke2fs") };
+    let tree = format!("/v2/{}", listed_by_us(&image, "/v2")[0]);
+    let hidden = listed_by_us(&image, &tree);
+    assert_eq!(hidden.len(), names().len() + 2);
+    let longest = hidden.iter().max_by_key(|name| name.len()).unwrap();
+    let inside = |name: &str| at(&image, &format!("{tree}/{name}"));
+    run_fails([OsString::from("cat"), inside(longest)], "the key was not given");
+    run_fails([OsString::from("mkdir"), inside("new")], "the key was not given");
+    run_fails([OsString::from("cat"), inside("no such name")], "not found");
+    let wrong = scratch.path("wrong");
+    fs::write(&wrong, [8; 64]).unwrap();
+    let with = |verb: &str, key: &Path, path: &str| {
+        let mut all = words(&[verb, "--key", key.to_str().unwrap()]);
+        all.push(at(&image, path));
+        all
+    };
+    run_fails(with("cat", &wrong, &format!("{tree}/{longest}")), "the key was not given");
+    run_fails(with("encrypt", &wrong, "/v2"), "exists already");
+    run_fails(with("encrypt", &wrong, "/"), "not empty");
+    fs::write(&wrong, [8; 31]).unwrap();
+    run_fails(with("ls", &wrong, "/"), "a key of 31 bytes; it must have 32 to 64");
+    run_ok([OsString::from("rm"), inside(longest)]);
+    assert_eq!(listed_by_us(&image, &tree).len(), hidden.len() - 1);
+    let left = String::from_utf8(run_ok(with("ls", &scratch.path("key"), "/v2/tree"))).unwrap();
+    assert_eq!(left.lines().count(), hidden.len() - 1);
+    run_ok([OsString::from("rm"), "-r".into(), at(&image, &tree)]);
+    assert_clean(&image);
+}

@@ -129,7 +129,7 @@ fn defaults_are_those_that_the_table_shows() {
         for (choice, value) in choices.zip(&values) {
             let word = format!("{}={value}", choice.names[0]);
             let Ok(mut options) = check(&[&word]) else {
-                assert!(["errors", "resuid", "resgid"].contains(&choice.names[0]), "{word}");
+                assert!(["errors", "key", "resuid", "resgid"].contains(&choice.names[0]), "{word}");
                 continue;
             };
             options.dax_given = false;

@@ -11,8 +11,8 @@ use crate::vfs::{Attr, NewInode, OpenFile, Owner, RenameMode, SetAttr};
 use crate::xattr;
 use std::sync::Arc;
 use uext4_ondisk::Ino;
-use uext4_ondisk::verity::Parameters as VerityParameters;
 use uext4_ondisk::encryption::{Context, Policy};
+use uext4_ondisk::verity::Parameters as VerityParameters;
 
 impl Volume {
     /// The root directory.

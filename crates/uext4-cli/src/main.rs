@@ -50,11 +50,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
     cat, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv,
-<<<<<<< HEAD
     quota, rm, stat, stats, sync, trim, tune, umount, verity,
-=======
-    quota, rm, stat, stats, sync, trim, tune, umount,
->>>>>>> d819712 (cli: format)
 };
 
 /// What the help of the whole command says of images.

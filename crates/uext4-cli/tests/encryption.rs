@@ -96,8 +96,9 @@ fn what_is_written_the_kernel_decrypts() {
         let hidden = dir.join(version).join(&listed(&dir.join(version))[0]);
         let of_us = format!("/{version}/{}", hidden.file_name().unwrap().to_str().unwrap());
         assert_eq!(listed_by_us(&image, &of_us), listed(&hidden));
-        let added = system("python3").args(["-c", ADD_KEY]).arg(&dir).arg(scratch.path("key"));
-        let added = added.arg(name).status();
+        let mut add = system("python3");
+        let add = add.args(["-c", ADD_KEY]).arg(&dir).arg(scratch.path("key")).arg(name);
+        let added = add.status();
         if !added.is_ok_and(|status| status.success()) {
             skip!("no python3, or no encryption in the kernel");
         }

@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use uext4_device::{Device, MemoryDevice};
 use uext4_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use uext4_ondisk::{Features, Ino, RawSuperblock, RoCompat};
+use uext4_ondisk::{Features, Incompat, Ino, RawSuperblock, RoCompat};
 
 /// Has the kernel recover a state; what is wrong with what it then shows.
 ///
@@ -67,12 +67,19 @@ pub fn judge(
 /// Whether an image has quota or projects. A kernel that is built without quota mounts it read-only
 /// alone, which recovers it all the same.
 fn has_quota(image: &MemoryDevice) -> bool {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let is_read = image.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok();
     let quota = RoCompat::QUOTA | RoCompat::PROJECT;
-    is_read
-        && RawSuperblock::read(&bytes)
-            .is_ok_and(|raw| Features::of(&raw).ro_compat.intersects(quota))
+    features(image).is_some_and(|features| features.ro_compat.intersects(quota))
+}
+
+/// Whether the load's directories may be encrypted. The kernel is not given the key.
+pub(crate) fn lacks_key(image: &MemoryDevice) -> bool {
+    features(image).is_some_and(|features| features.incompat.contains(Incompat::ENCRYPT))
+}
+
+fn features(image: &MemoryDevice) -> Option<Features> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    image.read_at(SUPERBLOCK_OFFSET, &mut bytes).ok()?;
+    RawSuperblock::read(&bytes).ok().map(|raw| Features::of(&raw))
 }
 
 /// That the kernel can mount an image here at all.

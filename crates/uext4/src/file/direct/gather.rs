@@ -105,10 +105,13 @@ impl DirectIo {
         }
         for write in writes.iter_mut().filter(|write| write.done > 0) {
             let is_sync = write.inode.attributes().flags.contains(InodeFlags::SYNC);
-            if !is_sync && !write.durable {
-                continue;
-            }
-            if let Err(error) = self.syncs.sync(write.inode, !is_sync) {
+            let ended = match is_sync || write.durable {
+                true => self.syncs.sync(write.inode, !is_sync),
+                // On the device, and mapped, as any other direct write.
+                false if write.inode.is_encrypted() => self.syncs.write_back(write.inode),
+                false => continue,
+            };
+            if let Err(error) = ended {
                 write.done = 0;
                 write.result = Some(Err(error));
             }

@@ -29,6 +29,23 @@ pub const FLAG_IV_INO_LBLK_64: u8 = 0x08;
 /// All files share a key, and a hash of the inode number is added to the IV.
 pub const FLAG_IV_INO_LBLK_32: u8 = 0x10;
 
+/// Bytes before the ciphertext of the target of a symbolic link.
+pub const TARGET_LENGTH_SIZE: usize = 2;
+
+/// What a symbolic link stores of the ciphertext of its target. `None`: it is too long.
+#[must_use]
+pub fn stored_target(text: &[u8]) -> Option<Vec<u8>> {
+    let len = u16::try_from(text.len()).ok()?;
+    Some([&len.to_le_bytes()[..], text].concat())
+}
+
+/// The ciphertext in what a symbolic link stores. `None`: it is shorter than it says.
+#[must_use]
+pub fn target_text(stored: &[u8]) -> Option<&[u8]> {
+    let (len, text) = stored.split_first_chunk::<TARGET_LENGTH_SIZE>()?;
+    text.get(..usize::from(u16::from_le_bytes(*len)))
+}
+
 const V1: u8 = 1;
 const V2: u8 = 2;
 const V1_SIZE: usize = 28;

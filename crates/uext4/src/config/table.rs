@@ -39,9 +39,9 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
         options: &[text(&["key"], "FILE", key)],
         default: "none",
         help: "a key of encrypted files; may be given more than once",
-        more: "32 to 64 bytes, as they are. `key=DESCRIPTOR:FILE`, with 16 hexadecimal digits, is a \
-               key of policies of version 1 that name it so. Without its key a file's name is shown \
-               encoded, and it can be removed and not read (docs/encryption.md)",
+        more: "32 to 64 bytes, as they are. `key=DESCRIPTOR:FILE`, with 16 hexadecimal digits, is \
+               a key of policies of version 1 that name it so. Without its key a file's name is \
+               shown encoded, and it can be removed and not read (docs/encryption.md)",
     },
     Row {
         options: &[text(&["commit"], "SECONDS", commit)],

@@ -62,7 +62,7 @@ fn policy(key: KeyName) -> Policy {
 
 #[test]
 fn what_is_not_supported_is_named() {
-    use crate::ErrorKind;
+    use crate::error::ErrorKind;
     let master = MasterKey::new(&[1; 64], None).unwrap();
     let name = KeyName::Identifier(master.identifier());
     let ring = KeyRing::new(vec![master], [0; 16], 4096);

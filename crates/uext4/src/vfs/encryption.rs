@@ -13,11 +13,10 @@ use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{Inode, InodeRef, is_encryptable};
 use crate::xattr;
-use uext4_ondisk::encryption::{Context, NONCE_SIZE, Policy};
+use uext4_ondisk::encryption::{
+    Context, NONCE_SIZE, Policy, TARGET_LENGTH_SIZE, stored_target, target_text,
+};
 use uext4_ondisk::{CorruptKind, FileKind, Incompat, InodeFlags, Place};
-
-/// Bytes before the ciphertext of a target.
-const LENGTH_SIZE: usize = 2;
 
 impl Vfs {
     /// The encryption context of an inode; `None` if it is not encrypted.
@@ -133,10 +132,9 @@ impl Vfs {
         let FileCipher::Names(cipher) = keys.cipher(context, FileKind::Symlink, ino.get())? else {
             return Err(Error::new(ErrorKind::Internal, "a target as contents"));
         };
-        let room = most.saturating_sub(LENGTH_SIZE + 1);
+        let room = most.saturating_sub(TARGET_LENGTH_SIZE + 1);
         let text = cipher.encrypt(target, room).ok_or_else(too_long)?;
-        let len = u16::try_from(text.len()).map_err(|_| too_long())?;
-        Ok([&len.to_le_bytes()[..], &text].concat())
+        stored_target(&text).ok_or_else(too_long)
     }
 
     /// The target of an encrypted symbolic link, or what stands for it without the key.
@@ -145,9 +143,7 @@ impl Vfs {
             let kind = CorruptKind::Rule { what: "encrypted symbolic link", why };
             Error::from(kind.at(Place::Inode(inode.ino())))
         };
-        let (len, text) = stored.split_first_chunk().ok_or_else(|| corrupt("has no length"))?;
-        let len = usize::from(u16::from_le_bytes(*len));
-        let text = text.get(..len).filter(|text| !text.is_empty());
+        let text = target_text(stored).filter(|text| !text.is_empty());
         let text = text.ok_or_else(|| corrupt("has an impossible length"))?;
         let Ok(FileCipher::Names(cipher)) = inode.encryption()?.cipher() else {
             return Ok(nokey::show((0, 0), text));
@@ -158,7 +154,5 @@ impl Vfs {
 }
 
 fn new_nonce() -> [u8; NONCE_SIZE] {
-    let words: [[u8; 4]; NONCE_SIZE / 4] =
-        std::array::from_fn(|_| crate::sync::random().to_ne_bytes());
-    std::array::from_fn(|at| words[at / 4][at % 4])
+    std::array::from_fn(|_| (crate::sync::random() >> 8 & 0xff) as u8)
 }

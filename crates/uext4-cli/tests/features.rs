@@ -269,3 +269,25 @@ fn a_journal_that_is_not_understood_is_refused() {
     assert!(line.contains("journal uses FEATURE_I31: unsupported features"), "{line}");
     assert_eq!(line.matches("unsupported").count(), 1, "{line}");
 }
+
+/// Fault model: a journal elsewhere that is taken for none, so that the image is written without
+/// it; a log that must be replayed and is not missed.
+#[test]
+fn a_journal_on_another_device_is_missed() {
+    const UUID: [u8; 16] = [0x12; 16];
+    let scratch = Scratch::new();
+    let options = ["-b", "1024", "-O", "^has_journal,^metadata_csum"];
+    let Some(image) = scratch.image("image", 16, &options) else { skip!("no mke2fs") };
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[1024 + 0x5c] |= 4;
+    bytes[1024 + 0xd0..][..16].copy_from_slice(&UUID);
+    fs::write(&image, &bytes).unwrap();
+    let uuid = "12121212-1212-1212-1212-121212121212";
+    run_ok([OsString::from("ls"), at(&image, "/")]);
+    run_fails([OsString::from("mkdir"), at(&image, "/new")], &format!("its journal {uuid} is on"));
+    // needs_recovery.
+    bytes[1024 + 0x60] |= 4;
+    fs::write(&image, &bytes).unwrap();
+    run_fails([OsString::from("ls"), at(&image, "/")], &format!("the journal {uuid} is on"));
+    assert!(fs::read(&image).unwrap() == bytes, "the image was changed");
+}

@@ -374,6 +374,23 @@ pub enum Support {
     Refused(Vec<String>),
 }
 
+/// The UUID of the device that holds the journal, if that is another one.
+#[must_use]
+pub fn external_journal(sb: &RawSuperblock) -> Option<String> {
+    let has_journal = Features::of(sb).compat.contains(Compat::HAS_JOURNAL);
+    if !has_journal || sb.s_journal_inum.get() != 0 {
+        return None;
+    }
+    let mut text = String::new();
+    for (at, byte) in sb.s_journal_uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    Some(text)
+}
+
 /// Judges a superblock's features.
 #[must_use]
 pub fn support(sb: &RawSuperblock) -> Support {
@@ -392,6 +409,9 @@ pub fn support(sb: &RawSuperblock) -> Support {
     let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
     if !has_journal && features.incompat.contains(Incompat::RECOVER) {
         reasons.push("needs_recovery without a journal".to_owned());
+    }
+    if let Some(uuid) = external_journal(sb) {
+        reasons.push(format!("its journal {uuid} is on another device"));
     }
     if sb.s_log_block_size.get() > 2 {
         reasons.push("blocks above 4096 bytes".to_owned());
@@ -442,6 +462,7 @@ mod tests {
     fn support_names_what_stands_in_the_way() {
         let mut sb = RawSuperblock::zeroed();
         sb.s_rev_level.set(1);
+        sb.s_journal_inum.set(8);
         let mut f = Features::default();
         f.edit("has_journal,extent,metadata_csum").unwrap();
         f.put(&mut sb);

@@ -6,6 +6,7 @@ use uext4_device::Device;
 use uext4_ondisk::block_map::{self, BlockPath};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::extent::{ExtentNode, verify_extent_block};
+use uext4_ondisk::features::external_journal;
 use uext4_ondisk::journal::superblock::MAX_JOURNAL_BLOCKS;
 use uext4_ondisk::{
     BlockNo, CorruptKind, FileBlock, Ino, InodeFlags, Layout, Place, RawGroupDesc, RawInode,
@@ -36,7 +37,11 @@ impl LogLocation {
     pub fn find(device: &dyn Device, layout: &Layout, superblock: &RawSuperblock) -> Result<Self> {
         let ino = Ino(superblock.s_journal_inum.get());
         if ino.get() == 0 {
-            let context = "the journal is on another device";
+            let uuid = external_journal(superblock).unwrap_or_default();
+            let context = format!(
+                "the journal {uuid} is on another device and needs recovery (-o ro,noload reads \
+                 what is there)"
+            );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let (raw, seed) = read_inode(device, layout, ino)?;

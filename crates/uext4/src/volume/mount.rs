@@ -20,7 +20,7 @@ use crate::sync::{LockRank, Mutex};
 use crate::vfs::Vfs;
 use std::sync::Arc;
 use uext4_device::{OverlayDevice, SharedDevice};
-use uext4_ondisk::features::support;
+use uext4_ondisk::features::{external_journal, support};
 use uext4_ondisk::superblock::STATE_ERROR;
 use uext4_ondisk::{
     BlockNo, Compat, CorruptKind, GroupNo, Incompat, Layout, Place, RawSuperblock, Support,
@@ -120,7 +120,9 @@ fn replay(
     let read_only = options.read_only || reason.is_some() || device.read_only();
     let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
     let has_journal = layout.features.compat.contains(Compat::HAS_JOURNAL);
-    if !has_journal || (options.no_recovery && needs_recovery) {
+    // A journal on another device is not read: without a log to replay it is not needed to read.
+    let is_elsewhere = external_journal(&raw).is_some() && !needs_recovery;
+    if !has_journal || is_elsewhere || (options.no_recovery && needs_recovery) {
         if has_journal && !read_only {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,

@@ -37,6 +37,7 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],
     &["-b", "4096", "-O", "inline_data"],
     &["-b", "1024", "-I", "512", "-O", "inline_data,^dir_index,^metadata_csum"],
+    &["-b", "1024", "-O", "large_dir"],
 ];
 
 const EXT3: &str = "^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize";

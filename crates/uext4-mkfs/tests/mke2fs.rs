@@ -331,6 +331,7 @@ fn features() {
         "quota,project",
         "quota,project,orphan_file,^flex_bg",
         "quota,^extent,^64bit",
+        "large_dir",
         "orphan_file",
         "orphan_file,^metadata_csum",
         "orphan_file,metadata_csum_seed,^flex_bg",

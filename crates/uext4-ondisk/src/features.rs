@@ -174,7 +174,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x0400, Class::Unsupported, Made::No, &["ea_inode"]),
     (Set::Incompat, 0x1000, Class::Unsupported, Made::No, &["dirdata"]),
     (Set::Incompat, 0x2000, Class::ReadWrite, Made::Yes, &["metadata_csum_seed"]),
-    (Set::Incompat, 0x4000, Class::Unsupported, Made::No, &["large_dir"]),
+    (Set::Incompat, 0x4000, Class::ReadWrite, Made::Yes, &["large_dir"]),
     (Set::Incompat, 0x8000, Class::ReadWrite, Made::Yes, &["inline_data"]),
     (Set::Incompat, 0x1_0000, Class::ReadWrite, Made::Yes, &["encrypt"]),
     (Set::Incompat, 0x2_0000, Class::Unsupported, Made::No, &["casefold", "fname_encoding"]),

@@ -171,7 +171,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x0080, Class::ReadWrite, Made::Yes, &["64bit"]),
     (Set::Incompat, 0x0100, Class::ReadWrite, Made::Yes, &["mmp"]),
     (Set::Incompat, 0x0200, Class::ReadWrite, Made::Yes, &["flex_bg"]),
-    (Set::Incompat, 0x0400, Class::Unsupported, Made::No, &["ea_inode"]),
+    (Set::Incompat, 0x0400, Class::ReadOnly, Made::No, &["ea_inode"]),
     (Set::Incompat, 0x1000, Class::Unsupported, Made::No, &["dirdata"]),
     (Set::Incompat, 0x2000, Class::ReadWrite, Made::Yes, &["metadata_csum_seed"]),
     (Set::Incompat, 0x4000, Class::ReadWrite, Made::Yes, &["large_dir"]),

@@ -225,6 +225,14 @@ pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     hash_value(hash_name(name, widen), value)
 }
 
+/// Whether `hash` is that of an entry whose value is in an inode of its own and has this checksum.
+/// Either signedness is accepted.
+#[must_use]
+pub fn is_hash_of_value_inode(hash: u32, name: &[u8], checksum: u32) -> bool {
+    let value = checksum.to_le_bytes();
+    hash == entry_hash(name, &value) || hash == entry_hash_signed(name, &value)
+}
+
 fn hash_name(name: &[u8], widen: impl Fn(u8) -> u32) -> u32 {
     name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte))
 }

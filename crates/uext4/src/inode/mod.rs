@@ -255,6 +255,11 @@ impl Inode {
         }
     }
 
+    /// The parts of the volume that all inodes share.
+    pub(crate) fn context(&self) -> &Arc<InodeContext> {
+        &self.context
+    }
+
     /// Inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {

@@ -21,7 +21,7 @@ use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Deref;
 use std::sync::Arc;
-use uext4_ondisk::Ino;
+use uext4_ondisk::{Ino, InodeFlags};
 
 /// Few in the simulation: its volumes are so small that otherwise no inode would ever be evicted.
 const SHARD_COUNT: usize = if cfg!(feature = "simulate") { 4 } else { 64 };
@@ -132,8 +132,8 @@ impl InodeTable {
     /// The inode with a number, read if it is not in memory.
     ///
     /// # Errors
-    /// Those of [`Inode::read`]; `NotFound` for one that is being created, or that has no links and
-    /// is not in memory.
+    /// Those of [`Inode::read`]; `NotFound` for one that is being created, that has no links and is
+    /// not in memory, or that holds the value of an attribute.
     pub fn get(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.load(ino, false)
     }
@@ -169,7 +169,11 @@ impl InodeTable {
                 shard.departures
             };
             let read = self.read(ino);
-            let links = read.as_ref().map_or(0, |inode| inode.attributes().links);
+            // Inodes that hold values of attributes have no names.
+            let is_nameable = read.as_ref().is_ok_and(|inode| {
+                let attributes = inode.attributes();
+                attributes.links != 0 && !attributes.flags.contains(InodeFlags::EA_INODE)
+            });
             let mut shard = self.shard(ino).lock();
             // What was read of an inode that is being created is incomplete, even if it is an
             // error.
@@ -181,7 +185,7 @@ impl InodeTable {
             }
             if shard.departures == departures || Fault::StaleArrival.is_injected() {
                 let inode = read?;
-                if links == 0 && !is_orphan {
+                if !is_nameable && !is_orphan {
                     return Err(not_found());
                 }
                 return Ok(self.insert_in(&mut shard, Arc::new(inode)));

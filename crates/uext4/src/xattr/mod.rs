@@ -18,6 +18,7 @@
 mod change;
 mod read;
 mod stored;
+mod value_inode;
 
 pub use change::{AttributeChange, AttributeEdit, Mode};
 pub use read::{get, list};

@@ -1,7 +1,8 @@
 //! Reading attributes.
 
 use super::NAME_MAX;
-use super::stored::{self, Attribute, Key};
+use super::stored::{self, Attribute, Key, Value};
+use super::value_inode;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
@@ -19,20 +20,22 @@ const USABLE: &[u8] = &[1, ACL_ACCESS, ACL_DEFAULT, 4, 6];
 /// The value of attribute `name` (a full name).
 ///
 /// # Errors
-/// `NoXattr`; `Unsupported` for names that ext4 does not store, and for values in an inode of
-/// their own; `Corrupt`; a device failure.
+/// `NoXattr`; `Unsupported` for names that ext4 does not store; `Corrupt`; a device failure.
 pub fn get(inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     let key = key_of(name)?;
     let no_xattr = || Error::new(ErrorKind::NoXattr, String::from_utf8_lossy(name));
     let find = |list: Vec<Attribute>| list.into_iter().find(|a| a.has_key(key));
-    let _lock = inode.xattr_lock().read();
-    let found = match find(in_inode(inode)?) {
-        Some(attribute) => attribute,
-        None => find(in_block(inode)?).ok_or_else(no_xattr)?,
+    let found = {
+        let _lock = inode.xattr_lock().read();
+        match find(in_inode(inode)?) {
+            Some(attribute) => attribute,
+            None => find(in_block(inode)?).ok_or_else(no_xattr)?,
+        }
     };
-    let value = found
-        .value
-        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "an attribute value in its own inode"))?;
+    let value = match found.value {
+        Value::Here(value) => value,
+        Value::InInode(place) => value_inode::read(inode, key.name, place)?,
+    };
     if key.index == ACL_ACCESS || key.index == ACL_DEFAULT {
         let acl = Acl::from_disk(&value).map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
         return Ok(acl.to_caller());

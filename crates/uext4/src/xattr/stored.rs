@@ -7,7 +7,7 @@
 use super::change::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use uext4_ondisk::xattr::{self, BLOCK_HEADER_SIZE, IBODY_HEADER_SIZE, Xattr};
-use uext4_ondisk::{CorruptKind, inline_data};
+use uext4_ondisk::{CorruptKind, Ino, inline_data};
 
 /// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +16,37 @@ pub(super) struct Attribute {
     pub(super) index: u8,
     /// Name without its prefix.
     pub(super) name: Vec<u8>,
-    /// Value. `None` when it is in an inode of its own (ea_inode).
-    pub(super) value: Option<Vec<u8>>,
+    /// Value, or where it is.
+    pub(super) value: Value,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Beside the entry.
+    Here(Vec<u8>),
+    /// In an inode of its own (ea_inode).
+    InInode(ValueInode),
+}
+
+/// What an entry says of a value in an inode of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ValueInode {
+    pub(super) ino: Ino,
+    /// Bytes of the value.
+    pub(super) size: u32,
+    /// Hash of the name and of the value's checksum.
+    pub(super) hash: u32,
+}
+
+impl Value {
+    /// The value, if it is beside its entry.
+    pub(super) fn here(&self) -> Option<&[u8]> {
+        match self {
+            Self::Here(bytes) => Some(bytes),
+            Self::InInode(_) => None,
+        }
+    }
 }
 
 /// A name as it is stored.
@@ -80,7 +109,8 @@ impl Stored {
             (None, Mode::Replace) => return Err(error(ErrorKind::NoXattr)),
             _ => {}
         }
-        let new = Attribute { index: key.index, name: key.name.into(), value: Some(value.into()) };
+        let new =
+            Attribute { index: key.index, name: key.name.into(), value: Value::Here(value.into()) };
         let inode = with(&self.inode, new.clone());
         if self.inode_room.is_some_and(|room| space_needed(&inode) <= room) {
             self.inode = inode;
@@ -112,7 +142,7 @@ impl Stored {
             let chosen = enough.or_else(|| sizes().max_by_key(|(_, size)| *size));
             let Some((at, _)) = chosen else { return false };
             let moved = self.inode.remove(at);
-            if moved.value.is_none() {
+            if moved.value.here().is_none() {
                 return false;
             }
             self.block = with(&self.block, moved);
@@ -164,8 +194,10 @@ fn collect<'b>(
     entries
         .map(|entry| {
             let entry = entry?;
-            let is_inline = entry.value_inode.get() == 0;
-            let value = is_inline.then(|| entry.value.to_vec());
+            let value = match entry.value_inode {
+                Ino(0) => Value::Here(entry.value.to_vec()),
+                ino => Value::InInode(ValueInode { ino, size: entry.value_size, hash: entry.hash }),
+            };
             Ok(Attribute { index: entry.index, name: entry.name.to_vec(), value })
         })
         .collect()
@@ -188,14 +220,14 @@ fn space_needed(list: &[Attribute]) -> usize {
 
 /// Bytes of an attribute's entry and value.
 fn space_of(attribute: &Attribute) -> usize {
-    let value = attribute.value.as_ref().map_or(0, Vec::len);
+    let value = attribute.value.here().map_or(0, <[u8]>::len);
     xattr::entry_len(attribute.name.len()) + xattr::value_len(value)
 }
 
 fn borrowed<'l>(list: &'l [Attribute]) -> Result<Vec<Xattr<'l>>> {
     let elsewhere = || Error::new(ErrorKind::Unsupported, "an attribute value in its own inode");
     let borrow = |Attribute { index, name, value }: &'l Attribute| {
-        Ok(Xattr { index: *index, name, value: value.as_deref().ok_or_else(elsewhere)? })
+        Ok(Xattr { index: *index, name, value: value.here().ok_or_else(elsewhere)? })
     };
     list.iter().map(borrow).collect()
 }
@@ -235,8 +267,8 @@ mod tests {
         assert!(stored.block.is_empty());
         let again = reread(&stored);
         assert_eq!(again, stored);
-        assert_eq!(again.find(key("a")).unwrap().value.as_deref(), Some(&b"two and more"[..]));
-        assert_eq!(again.find(key("b")).unwrap().value.as_deref(), Some(&b""[..]));
+        assert_eq!(again.find(key("a")).unwrap().value.here(), Some(&b"two and more"[..]));
+        assert_eq!(again.find(key("b")).unwrap().value.here(), Some(&b""[..]));
     }
 
     #[test]
@@ -297,7 +329,7 @@ mod tests {
         let mut stored = empty();
         stored.set(key("name"), &[9; 68], Mode::Any).unwrap();
         assert_eq!(stored.inode.len(), 1);
-        assert_eq!(reread(&stored).find(key("name")).unwrap().value, Some(vec![9; 68]));
+        assert_eq!(reread(&stored).find(key("name")).unwrap().value, Value::Here(vec![9; 68]));
         stored.set(key("name"), &[9; 69], Mode::Any).unwrap();
         assert_eq!(stored.block.len(), 1);
     }

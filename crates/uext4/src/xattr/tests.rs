@@ -1,10 +1,10 @@
 //! Attributes on whole images, checked by e2fsck and by the kernel's getfattr and setfattr.
 //!
 //! Fault model: entries, values, hashes and reference counts where the format does not have them;
-//! space lost when attributes move between inode and block. Not covered: values in inodes of
-//! their own (ea_inode), damaged images.
+//! space lost when attributes move between inode and block. Not covered: damaged images.
 
 mod hostile;
+mod value_inode;
 
 use super::{AttributeChange, AttributeEdit, Mode, get, list};
 use crate::error::{ErrorKind, Result};

@@ -119,10 +119,6 @@ impl Visitor for Claimer<'_, '_> {
         if self.ino == Ino::RESIZE && self.nodes > 1 {
             return self.nodes < RESIZE_NODES_MAX;
         }
-        let logical = self.before.map_or(0, |(logical, _)| logical);
-        if self.volume.layout.cluster_blocks > 1 {
-            self.before = Some((logical, block));
-        }
         !self.volume.claims.claim(block, 1)
     }
 }

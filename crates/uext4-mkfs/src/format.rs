@@ -62,6 +62,9 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
     }
     let mut touched = vec![false; layout.group_count as usize];
     let mut descs = tables::place(&layout, &mut space, &mut touched)?;
+    // As in mke2fs, tables may share clusters. Files may not.
+    let ratio = u64::from(layout.cluster_blocks);
+    space.widen_to_clusters(ratio);
     let mut files = Files::new(&mut geometry, &mut space, &mut touched);
     files.device_name = device.name();
     let mut warnings = files.make(options, &descs)?;
@@ -107,7 +110,7 @@ fn fill_descriptors(
         let used = space.used_in(first..first + u64::from(blocks)).map(|r| r.end - r.start);
         let used = u32::try_from(used.sum::<u64>()).unwrap_or(u32::MAX);
         let inodes = last_ino.get().saturating_sub(number.saturating_mul(per_group)).min(per_group);
-        desc.set_free_blocks(blocks.saturating_sub(used));
+        desc.set_free_blocks(layout.bits_for(blocks.saturating_sub(used)));
         desc.set_free_inodes(per_group - inodes);
         if has_csum {
             let mut flags = GroupFlags::empty();
@@ -124,7 +127,8 @@ fn fill_descriptors(
 
 fn finish_superblock(geometry: &mut Geometry, descs: &[RawGroupDesc]) {
     let sb = &mut geometry.sb;
-    let free_blocks = descs.iter().map(|d| u64::from(d.free_blocks())).sum();
+    let free_bits: u64 = descs.iter().map(|d| u64::from(d.free_blocks())).sum();
+    let free_blocks = free_bits * u64::from(geometry.layout.cluster_blocks);
     let free_inodes = descs.iter().map(RawGroupDesc::free_inodes).sum();
     sb.set_free_blocks_count(free_blocks);
     sb.s_free_inodes_count.set(free_inodes);

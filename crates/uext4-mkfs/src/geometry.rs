@@ -18,6 +18,8 @@ const LAST_GROUP_SLACK: u64 = 50;
 const CLASSIC_INODE_SIZE: u32 = 128;
 const DEFAULT_FLEX_GROUPS: u32 = 16;
 const EXTRA_ISIZE: u16 = 32;
+/// Most bytes per inode.
+const INODE_RATIO_MAX: u32 = 64 << 20;
 
 /// The geometry of a file system, before any block is allocated.
 #[derive(Clone, Debug)]
@@ -31,12 +33,40 @@ pub(crate) struct Geometry {
 struct Request {
     block_size: u32,
     inode_size: u32,
+    /// Blocks of a cluster; 1 without bigalloc.
+    cluster_blocks: u32,
     blocks: u64,
     blocks_per_group: u32,
     inodes: u64,
 }
 
-fn request(device_bytes: u64, options: &Options) -> Result<Request> {
+/// Largest cluster (mke2fs's limit), and most clusters of a group.
+const CLUSTER_BYTES_MAX: u32 = 512 << 20;
+const CLUSTERS_PER_GROUP_MAX: u32 = 65528;
+/// Blocks of a cluster if nothing else is asked for.
+const DEFAULT_CLUSTER_BLOCKS: u32 = 16;
+
+/// Blocks of a cluster.
+fn cluster_blocks(options: &Options, features: &Features, block_size: u32) -> Result<u32> {
+    if !features.ro_compat.contains(RoCompat::BIGALLOC) {
+        return match options.cluster_size {
+            Some(_) => Err(MkfsError::option("-C is for clusters: use it with -O bigalloc")),
+            None => Ok(1),
+        };
+    }
+    let size = options.cluster_size.unwrap_or(block_size * DEFAULT_CLUSTER_BLOCKS);
+    let is_cluster = size.is_power_of_two() && (1024..=CLUSTER_BYTES_MAX).contains(&size);
+    if !is_cluster || size <= block_size {
+        let message = format!(
+            "invalid cluster size {size}: want a power of two above the block size {block_size}, \
+             at most {CLUSTER_BYTES_MAX}"
+        );
+        return Err(MkfsError::option(message));
+    }
+    Ok(size / block_size)
+}
+
+fn request(device_bytes: u64, options: &Options, features: &Features) -> Result<Request> {
     let bytes = options.size.unwrap_or(device_bytes);
     if bytes > device_bytes {
         let message = format!("{bytes} bytes do not fit on a device of {device_bytes}");
@@ -55,6 +85,8 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
         let per_page = u64::from(4096 / block_size).max(1);
         blocks -= blocks % per_page;
     }
+    let cluster_blocks = cluster_blocks(options, features, block_size)?;
+    blocks -= blocks % u64::from(cluster_blocks);
     let default_size = if options.revision_0 { CLASSIC_INODE_SIZE } else { 256 };
     let inode_size = options.inode_size.unwrap_or(default_size);
     if options.revision_0 && inode_size != CLASSIC_INODE_SIZE {
@@ -64,9 +96,12 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
         let message = format!("invalid inode size {inode_size} (min 128/max {block_size})");
         return Err(MkfsError::option(message));
     }
-    let ratio = options.inode_ratio.unwrap_or(usage.inode_ratio().max(block_size));
-    if !(1024..=64 << 20).contains(&ratio) {
-        let message = format!("invalid inode ratio {ratio} (min 1024/max {})", 64 << 20);
+    let cluster_size = block_size * cluster_blocks;
+    let ratio = options
+        .inode_ratio
+        .unwrap_or(usage.inode_ratio().max(block_size).max(cluster_size.min(INODE_RATIO_MAX)));
+    if !(1024..=INODE_RATIO_MAX).contains(&ratio) {
+        let message = format!("invalid inode ratio {ratio} (min 1024/max {INODE_RATIO_MAX})");
         return Err(MkfsError::option(message));
     }
     if !(0.0..=50.0).contains(&options.reserved_percent) {
@@ -82,20 +117,23 @@ fn request(device_bytes: u64, options: &Options) -> Result<Request> {
         );
         return Err(MkfsError::option(message));
     }
-    // The count of free blocks has 16 bits in the old descriptors.
-    let most = (block_size * 8).min((1 << 16) - 8);
+    // The count of free blocks (or clusters) has 16 bits in the old descriptors.
+    let most = (block_size * 8).min(CLUSTERS_PER_GROUP_MAX);
+    let most = most.saturating_mul(cluster_blocks) / (8 * cluster_blocks) * (8 * cluster_blocks);
     let blocks_per_group = options.blocks_per_group.unwrap_or(most);
-    if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(8) {
-        let message = format!("-g {blocks_per_group}: want a multiple of 8 from 256 to {most}");
+    let unit = 8 * cluster_blocks;
+    if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(unit) {
+        let message =
+            format!("-g {blocks_per_group}: want a multiple of {unit} from 256 to {most}");
         return Err(MkfsError::option(message));
     }
-    Ok(Request { block_size, inode_size, blocks, blocks_per_group, inodes })
+    Ok(Request { block_size, inode_size, cluster_blocks, blocks, blocks_per_group, inodes })
 }
 
 /// Lays out a file system on a device of `device_bytes` bytes.
 pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
     let mut features = options.feature_set()?;
-    let request = request(device_bytes, options)?;
+    let request = request(device_bytes, options, &features)?;
     if features.incompat.contains(Incompat::INLINE_DATA) && request.inode_size == 128 {
         let message = "inodes of 128 bytes are too small for inline_data";
         return Err(MkfsError::option(message));
@@ -135,8 +173,8 @@ fn base_superblock(
     sb.s_magic.set(MAGIC);
     sb.s_rev_level.set(u32::from(!options.revision_0));
     sb.s_log_block_size.set(log);
-    sb.s_log_cluster_size.set(log);
-    sb.s_first_data_block.set(u32::from(log == 0));
+    sb.s_log_cluster_size.set(log + request.cluster_blocks.trailing_zeros());
+    sb.s_first_data_block.set(u32::from(log == 0 && request.cluster_blocks == 1));
     sb.s_first_ino.set(FIRST_INO);
     sb.s_inode_size.set(u16::try_from(request.inode_size).unwrap_or(u16::MAX));
     if request.inode_size > 128 {
@@ -203,9 +241,9 @@ fn fit_groups(sb: &mut RawSuperblock, request: &Request) -> Result<()> {
         }
         sb.set_blocks_count(blocks);
         sb.s_blocks_per_group.set(per_group);
-        sb.s_clusters_per_group.set(per_group);
+        sb.s_clusters_per_group.set(per_group / request.cluster_blocks);
         if !fit_inodes(sb, request, groups) {
-            if per_group < 256 {
+            if per_group < 256 || request.cluster_blocks > 1 {
                 return Err(MkfsError::option("too many inodes: use a larger -i or a smaller -N"));
             }
             // One bitmap cannot have all inodes of a group.

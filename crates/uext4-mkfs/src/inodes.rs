@@ -44,6 +44,8 @@ pub(crate) struct Files<'a> {
     pub(crate) last_ino: Ino,
     /// What this host calls the device.
     pub(crate) device_name: String,
+    /// Blocks in use before there is a file.
+    table_blocks: u64,
     /// First block and blocks of each piece of the journal, its superblock first.
     pub(crate) journal: Vec<Extent>,
 }
@@ -54,9 +56,11 @@ impl<'a> Files<'a> {
         space: &'a mut Space,
         touched: &'a mut [bool],
     ) -> Self {
+        let table_blocks = space.used_count();
         Self {
             geometry,
             space,
+            table_blocks,
             touched,
             blocks: BTreeMap::new(),
             slots: BTreeMap::new(),
@@ -108,7 +112,8 @@ impl<'a> Files<'a> {
             self.orphan_file()?;
         }
         self.reserved_inodes();
-        let overhead = u32::try_from(overhead + journal_blocks).unwrap_or(0);
+        let journal_clusters = journal_blocks.div_ceil(self.ratio());
+        let overhead = u32::try_from(overhead + journal_clusters).unwrap_or(0);
         self.geometry.sb.s_overhead_clusters.set(overhead);
         Ok(warnings)
     }
@@ -123,9 +128,17 @@ impl<'a> Files<'a> {
         features.put(&mut self.geometry.sb);
     }
 
-    /// Blocks that never hold data, which `statfs` does not count.
+    /// Blocks of a cluster.
+    pub(crate) fn ratio(&self) -> u64 {
+        self.geometry.layout.cluster_blocks.into()
+    }
+
+    /// Blocks (or clusters) that never hold data, which `statfs` does not count.
     fn overhead(&self, descs: &[RawGroupDesc]) -> u64 {
         let layout = &self.geometry.layout;
+        if layout.has_clusters() {
+            return self.table_blocks / self.ratio();
+        }
         let tables = u64::from(layout.inode_table_blocks()) + 2;
         let copies =
             (0..layout.group_count).map(|g| u64::from(layout.base_meta_blocks(GroupNo(g))));
@@ -144,7 +157,10 @@ impl<'a> Files<'a> {
         Ok(block)
     }
 
+    /// Marks blocks used, and the rest of their clusters.
     pub(crate) fn take(&mut self, first: u64, count: u64) {
+        let before = first % self.ratio();
+        let (first, count) = (first - before, (count + before).next_multiple_of(self.ratio()));
         self.space.mark(first, count);
         touch(&self.geometry.layout, self.touched, first, count);
     }
@@ -165,10 +181,13 @@ impl<'a> Files<'a> {
         raw
     }
 
-    /// Sets the size and the block count of the file.
-    pub(crate) fn set_space(&self, raw: &mut RawInode, bytes: u64, blocks: u64) {
+    /// Sets the size and the block count of the file, whose blocks are those of `nodes` (each has a
+    /// cluster) and `data`.
+    pub(crate) fn set_space(&self, raw: &mut RawInode, bytes: u64, data: u64, nodes: u64) {
+        let blocks = data.div_ceil(self.ratio()) + nodes;
         let block_size = self.geometry.layout.block_size;
         raw.set_size(bytes);
+        let blocks = blocks * self.ratio();
         // At most a journal of ten million blocks: always fits.
         _ = raw.set_sectors(blocks * u64::from(block_size / 512), true, block_size);
     }
@@ -253,7 +272,12 @@ impl<'a> Files<'a> {
         let block_size = layout.block_size as usize;
         let mut extents: Vec<Extent> = Vec::new();
         for n in 0..count {
-            let at = self.take_block(ino)?;
+            let at = match extents.last() {
+                Some(last) if !u64::from(n).is_multiple_of(self.ratio()) => {
+                    last.start.get() + u64::from(last.len)
+                }
+                _ => self.take_block(ino)?,
+            };
             append(&mut extents, FileBlock(n), at);
             if !self.has_extents() {
                 Self::map_direct(&mut raw, n, at);
@@ -279,7 +303,7 @@ impl<'a> Files<'a> {
         }
         let nodes = self.map(ino, &mut raw, &extents, None)?;
         let bytes = u64::from(count) * block_size as u64;
-        self.set_space(&mut raw, bytes, u64::from(count) + nodes);
+        self.set_space(&mut raw, bytes, count.into(), nodes);
         self.directories.push(ino);
         let owners = [raw.uid(), raw.gid(), raw.i_projid.get()];
         self.counted.push((owners, (u64::from(count) + nodes) * block_size as u64));
@@ -362,7 +386,7 @@ impl<'a> Files<'a> {
             .collect();
         let mut top = vec![0; block_size];
         let descs = layout.desc_block_count();
-        let first = layout.first_data_block.get() + 1 + u64::from(descs);
+        let first = layout.super_block_no().get() + 1 + u64::from(descs);
         for n in 0..layout.reserved_gdt_blocks {
             let primary = first + u64::from(n);
             set_entry(&mut top, (descs + n) % per_block, BlockNo(primary));
@@ -378,7 +402,7 @@ impl<'a> Files<'a> {
         set_entry(&mut raw.i_block, DOUBLE_INDIRECT as u32, BlockNo(at));
         let words = u64::from(per_block);
         let bytes = (words * words + words + 12) * block_size as u64;
-        self.set_space(&mut raw, bytes, 1 + copies);
+        self.set_space(&mut raw, bytes, 0, 1 + copies);
         self.put_inode(Ino::RESIZE, &raw)
     }
 
@@ -386,8 +410,12 @@ impl<'a> Files<'a> {
     fn take_blocks(&mut self, count: u32, goal: u64) -> Result<Vec<Extent>> {
         let (mut extents, mut goal) = (Vec::new(), goal);
         for n in 0..count {
-            let at = self.space.find_one(goal).ok_or_else(no_space)?;
-            self.take(at, 1);
+            let is_new = u64::from(n).is_multiple_of(self.ratio());
+            let at =
+                if is_new { self.space.find_one(goal).ok_or_else(no_space)? } else { goal + 1 };
+            if is_new {
+                self.take(at, 1);
+            }
             goal = at;
             append(&mut extents, FileBlock(n), at);
         }
@@ -442,7 +470,7 @@ impl<'a> Files<'a> {
             self.blocks.insert(BlockNo(at), block);
         }
         let bytes = u64::from(count) * block_size as u64;
-        self.set_space(&mut raw, bytes, u64::from(count) + nodes);
+        self.set_space(&mut raw, bytes, count.into(), nodes);
         self.put_inode(ino, &raw)?;
         self.geometry.sb.s_orphan_file_inum.set(ino.get());
         self.last_ino = ino;

@@ -77,7 +77,7 @@ impl Files<'_> {
             }
         };
         let block_size = self.geometry.layout.block_size;
-        self.set_space(&mut raw, count * u64::from(block_size), count + nodes);
+        self.set_space(&mut raw, count * u64::from(block_size), count, nodes);
         self.put_inode(Ino::JOURNAL, &raw)?;
         self.journal_superblock(extents[0].start, count);
         self.back_up_journal(&raw);

@@ -12,6 +12,8 @@ const TIB: u64 = 1 << 40;
 pub struct Options {
     /// Bytes per block: a power of two from 1024 to 65536 (`-b`).
     pub block_size: Option<u32>,
+    /// Cluster size in bytes, with bigalloc (`-C`). `None`: 16 blocks.
+    pub cluster_size: Option<u32>,
     /// Size of the file system in bytes, rounded down to whole blocks. `None`: the whole device.
     pub size: Option<u64>,
     /// Bytes per inode in the inode table, a power of two (`-I`).
@@ -70,6 +72,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             block_size: None,
+            cluster_size: None,
             size: None,
             inode_size: None,
             inode_ratio: None,
@@ -254,6 +257,14 @@ impl Options {
         let (compat, incompat, ro) = (set.compat, set.incompat, set.ro_compat);
         let sparse = ro.contains(RoCompat::SPARSE_SUPER);
         let rules = [
+            (
+                ro.contains(RoCompat::BIGALLOC) && !incompat.contains(Incompat::EXTENT),
+                "bigalloc needs extent",
+            ),
+            (
+                ro.contains(RoCompat::BIGALLOC) && ro.contains(RoCompat::QUOTA),
+                "quota of clusters is not written: use -O ^quota",
+            ),
             (
                 incompat.contains(Incompat::BIT64) && !incompat.contains(Incompat::EXTENT),
                 "64bit needs extent: use -O ^64bit",

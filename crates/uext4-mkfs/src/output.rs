@@ -162,15 +162,16 @@ impl<'a> Output<'a> {
         for (group, desc) in (0..).map(GroupNo).zip(descs) {
             if !desc.flags().contains(GroupFlags::BLOCK_UNINIT) {
                 let first = layout.group_first_block(group).get();
-                let blocks = layout.blocks_in_group(group);
+                let (blocks, bits) = (layout.blocks_in_group(group), layout.bits_in_group(group));
                 map.fill(0);
                 for used in space.used_in(first..first + u64::from(blocks)) {
                     let ends = [used.start, used.end].map(|b| u32::try_from(b - first));
                     if let [Ok(from), Ok(to)] = ends {
-                        bitmap::set_range(&mut map, from, to - from);
+                        let from = layout.bits_for(from);
+                        bitmap::set_range(&mut map, from, layout.bits_for(to) - from);
                     }
                 }
-                bitmap::set_range(&mut map, blocks, all - blocks);
+                bitmap::set_range(&mut map, bits, all - bits);
                 let csum = bitmap::block_bitmap_csum(checksums, &map, layout.clusters_per_group);
                 desc.set_block_bitmap_csum(csum.unwrap_or(0));
                 self.put("block bitmap", desc.block_bitmap(), &map)?;

@@ -76,7 +76,7 @@ impl Files<'_> {
             self.blocks.insert(BlockNo(at), block);
         }
         let nodes = self.map(ino, &mut raw, &extents, None)?;
-        self.set_space(&mut raw, bytes.len() as u64, places.len() as u64 + nodes);
+        self.set_space(&mut raw, bytes.len() as u64, places.len() as u64, nodes);
         self.put_inode(ino, &raw)
     }
 }

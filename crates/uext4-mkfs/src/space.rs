@@ -72,6 +72,22 @@ impl Space {
         end.saturating_sub(first).min(max)
     }
 
+    /// Marks all blocks of the clusters that have a block in use.
+    pub(crate) fn widen_to_clusters(&mut self, blocks: u64) {
+        for (start, end) in std::mem::take(&mut self.used) {
+            let (start, end) = (start - start % blocks, end.next_multiple_of(blocks));
+            match self.used.last_entry() {
+                Some(mut last) if start <= *last.get() => {
+                    let end = end.max(*last.get());
+                    *last.get_mut() = end;
+                }
+                _ => {
+                    self.used.insert(start, end);
+                }
+            }
+        }
+    }
+
     /// Blocks in use.
     pub(crate) fn used_count(&self) -> u64 {
         self.used.iter().map(|(s, e)| e - s).sum()

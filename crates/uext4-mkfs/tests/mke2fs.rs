@@ -89,6 +89,7 @@ fn arguments(o: &Options) -> Vec<String> {
         }
     };
     add("-b", o.block_size.map(|v| v.to_string()));
+    add("-C", o.cluster_size.map(|v| v.to_string()));
     add("-I", o.inode_size.map(|v| v.to_string()));
     add("-i", o.inode_ratio.map(|v| v.to_string()));
     add("-N", o.inodes.map(|v| v.to_string()));
@@ -343,6 +344,32 @@ fn features() {
     }
 }
 
+/// Fault model: a table or a file that shares a cluster with another, a count in blocks that is in
+/// clusters, a group of another size.
+#[test]
+fn clusters() {
+    let shape = |features: &str, block_size, cluster_size| Options {
+        features: format!("bigalloc{features}"),
+        block_size,
+        cluster_size,
+        ..base()
+    };
+    for (mib, options) in [
+        (40, shape("", None, None)),
+        (40, shape("", Some(1024), Some(2048))),
+        (300, shape("", Some(4096), Some(16384))),
+        (700, shape("", Some(4096), Some(1 << 20))),
+        (300, shape(",^resize_inode,meta_bg", Some(1024), Some(4096))),
+        (300, shape(",orphan_file,metadata_csum_seed", Some(4096), Some(8192))),
+        (300, shape(",^flex_bg,^metadata_csum,uninit_bg", Some(2048), None)),
+        (300, shape(",^has_journal,^64bit,sparse_super2", Some(4096), Some(131_072))),
+        (100, Options { journal_mib: Some(5), ..shape("", None, None) }),
+    ] {
+        same(mib * MIB, &options);
+        same(mib * MIB + 12345, &options);
+    }
+}
+
 /// Fault model: an indirect block in another place, or missing from a count; a log of more blocks
 /// than one indirect block leads to, and one with a gap.
 #[test]
@@ -515,7 +542,9 @@ fn wrong_options_are_one_line() {
         Options { size: Some(0), ..base() },
         Options { features: "inline_data".to_owned(), inode_size: Some(128), ..base() },
         Options { features: "no_such".to_owned(), ..base() },
-        Options { features: "bigalloc".to_owned(), ..base() },
+        Options { cluster_size: Some(65536), ..base() },
+        Options { features: "bigalloc,^extent,^64bit".to_owned(), ..base() },
+        Options { features: "bigalloc,quota".to_owned(), ..base() },
         Options { features: "^extent".to_owned(), ..base() },
         Options { fs_type: FsType::Ext3, features: "64bit".to_owned(), ..base() },
         Options { revision_0: true, features: "extent".to_owned(), ..base() },

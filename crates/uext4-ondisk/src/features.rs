@@ -186,7 +186,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::RoCompat, 0x0040, Class::ReadWrite, Made::Yes, &["extra_isize"]),
     (Set::RoCompat, 0x0080, Class::ReadOnly, Made::No, &["snapshot"]),
     (Set::RoCompat, 0x0100, Class::ReadWrite, Made::Yes, &["quota"]),
-    (Set::RoCompat, 0x0200, Class::ReadOnly, Made::No, &["bigalloc"]),
+    (Set::RoCompat, 0x0200, Class::ReadWrite, Made::Yes, &["bigalloc"]),
     (Set::RoCompat, 0x0400, Class::ReadWrite, Made::Yes, &["metadata_csum"]),
     (Set::RoCompat, 0x0800, Class::ReadOnly, Made::No, &["replica"]),
     (Set::RoCompat, 0x1000, Class::ReadOnly, Made::No, &["read-only"]),
@@ -424,6 +424,20 @@ pub fn support(sb: &RawSuperblock) -> Support {
     if is_counted && features.ro_compat.contains(RoCompat::BIGALLOC) {
         reasons.push("quota together with bigalloc".to_owned());
     }
+    if features.ro_compat.contains(RoCompat::BIGALLOC) {
+        if !features.incompat.contains(Incompat::EXTENT) {
+            reasons.push("bigalloc without the extent feature".to_owned());
+        }
+        if !has_journal {
+            reasons.push("bigalloc without a journal".to_owned());
+        }
+        // Larger ones are refused elsewhere.
+        let ratio =
+            1_u64 << (sb.s_log_cluster_size.get().saturating_sub(sb.s_log_block_size.get()) & 31);
+        if !sb.blocks_count().is_multiple_of(ratio) {
+            reasons.push("a last cluster of bigalloc that is cut off".to_owned());
+        }
+    }
     if reasons.is_empty() { Support::ReadWrite } else { Support::ReadOnly(reasons) }
 }
 
@@ -470,12 +484,12 @@ mod tests {
         f.edit("^has_journal").unwrap();
         f.put(&mut sb);
         assert_eq!(support(&sb), Support::ReadWrite);
-        f.edit("replica,bigalloc,needs_recovery,FEATURE_R30").unwrap();
+        f.edit("replica,snapshot,needs_recovery,FEATURE_R30").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
             Support::ReadOnly(vec![
-                "unsupported feature bigalloc".to_owned(),
+                "unsupported feature snapshot".to_owned(),
                 "unsupported feature replica".to_owned(),
                 "unsupported feature FEATURE_R30".to_owned(),
                 "needs_recovery without a journal".to_owned(),

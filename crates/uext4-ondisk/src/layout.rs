@@ -157,6 +157,13 @@ impl Layout {
         self.group_first_block(group).plus(u64::from(bit) << self.cluster_shift())
     }
 
+    /// Index of a block in its cluster; the clusters of a file are counted alike.
+    #[must_use]
+    pub fn index_in_cluster(&self, block: u64) -> u32 {
+        // Groups are whole clusters, and with clusters the first group begins with block 0.
+        (block as u32) & self.cluster_blocks.saturating_sub(1)
+    }
+
     /// Bits of a group's block bitmap: its clusters, of which the last may be short.
     #[must_use]
     pub fn bits_in_group(&self, group: GroupNo) -> u32 {
@@ -168,6 +175,12 @@ impl Layout {
     pub fn bits_for(&self, blocks: u32) -> u32 {
         let mask = self.cluster_blocks.saturating_sub(1);
         blocks.saturating_add(mask) >> self.cluster_shift()
+    }
+
+    /// Whether blocks are allocated in clusters of more than one (bigalloc).
+    #[must_use]
+    pub fn has_clusters(&self) -> bool {
+        self.cluster_blocks > 1
     }
 
     /// The cluster size is a power of two.

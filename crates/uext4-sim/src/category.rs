@@ -135,6 +135,7 @@ impl Category {
             // What is left of a block beside the attributes that the inode has no room for.
             xattr_bytes: block_size as usize / 2,
             names: 24,
+            ..Limits::default()
         };
         match self {
             Self::Htree => Limits { nodes: 500, names: 900, ..limits },

@@ -16,12 +16,15 @@ pub struct Format {
     pub name: &'static str,
     /// Features that edit the default set (`mkfs -O`).
     pub features: &'static str,
+    /// Bytes per cluster (`mkfs -C`) with bigalloc; `None`: mkfs decides.
+    pub cluster_size: Option<u32>,
     /// Bytes per inode (`mkfs -I`); `None`: mkfs decides.
     pub inode_size: Option<u32>,
 }
 
 /// What mkfs makes when nothing is asked of it.
-pub static ORDINARY: Format = Format { name: "ext4", features: "", inode_size: None };
+pub static ORDINARY: Format =
+    Format { name: "ext4", features: "", cluster_size: None, inode_size: None };
 
 /// All forms, in the order of the tables.
 pub static FORMATS: &[&Format] = &[
@@ -30,6 +33,21 @@ pub static FORMATS: &[&Format] = &[
     &Format {
         name: "ext3",
         features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize",
+        cluster_size: None,
+        inode_size: None,
+    },
+    &Format {
+        name: "meta_bg",
+        features: "meta_bg,^resize_inode",
+        cluster_size: None,
+        inode_size: None,
+    },
+    // Clusters of 16 blocks of 1 KiB, or of 4 blocks of 4 KiB.
+    &Format { name: "bigalloc", features: "bigalloc", cluster_size: Some(16384), inode_size: None },
+    &Format {
+        name: "bigalloc-8k",
+        features: "bigalloc,^resize_inode",
+        cluster_size: Some(8192),
         inode_size: None,
     },
     // What a mke2fs of the nineties made, but for the journal and inodes that have room for
@@ -38,16 +56,31 @@ pub static FORMATS: &[&Format] = &[
         name: "old",
         features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize,\
                    ^sparse_super,^resize_inode,^filetype,^dir_index,^large_file",
+        cluster_size: None,
         inode_size: None,
     },
-    &Format { name: "nojournal", features: "^has_journal", inode_size: None },
-    &Format { name: "quota", features: "quota,project", inode_size: None },
+    &Format { name: "nojournal", features: "^has_journal", cluster_size: None, inode_size: None },
+    &Format { name: "quota", features: "quota,project", cluster_size: None, inode_size: None },
     // The directories of the load have a policy.
-    &Format { name: "encrypt", features: "encrypt,stable_inodes", inode_size: None },
-    &Format { name: "meta_bg", features: "meta_bg,^resize_inode", inode_size: None },
-    &Format { name: "inline_data", features: "inline_data", inode_size: Some(256) },
+    &Format {
+        name: "encrypt",
+        features: "encrypt,stable_inodes",
+        cluster_size: None,
+        inode_size: None,
+    },
+    &Format {
+        name: "inline_data",
+        features: "inline_data",
+        cluster_size: None,
+        inode_size: Some(256),
+    },
     // Data of up to 896 bytes in an inode.
-    &Format { name: "inline_data_1k", features: "inline_data", inode_size: Some(1024) },
+    &Format {
+        name: "inline_data_1k",
+        features: "inline_data",
+        cluster_size: None,
+        inode_size: Some(1024),
+    },
 ];
 
 impl Format {

@@ -32,6 +32,8 @@ pub struct FsxShape {
     pub name: &'static str,
     /// Bytes per block.
     pub block_size: u32,
+    /// Bytes per cluster (bigalloc).
+    pub cluster_size: Option<u32>,
     /// Blocks are allocated at write-back.
     pub delalloc: bool,
     /// `data=`.
@@ -47,7 +49,7 @@ pub struct FsxShape {
 }
 
 /// The shapes that a run goes through.
-pub const SHAPES: [FsxShape; 7] = [
+pub const SHAPES: [FsxShape; 10] = [
     FsxShape { name: "4 KiB blocks", ..PLAIN },
     FsxShape {
         name: "1 KiB blocks, eager write-back",
@@ -73,11 +75,32 @@ pub const SHAPES: [FsxShape; 7] = [
         operation_max: 300_000,
         ..PLAIN
     },
+    FsxShape {
+        name: "clusters of 16 KiB",
+        block_size: 1024,
+        cluster_size: Some(16384),
+        dirty_expire_ms: 5,
+        ..PLAIN
+    },
+    FsxShape {
+        name: "clusters of 8 KiB, whole clusters, no delayed allocation",
+        cluster_size: Some(8192),
+        delalloc: false,
+        align: 8192,
+        ..PLAIN
+    },
+    FsxShape {
+        name: "clusters of 16 KiB, journaled data",
+        cluster_size: Some(16384),
+        data_mode: DataMode::Journal,
+        ..PLAIN
+    },
 ];
 
 const PLAIN: FsxShape = FsxShape {
     name: "",
     block_size: 4096,
+    cluster_size: None,
     delalloc: true,
     data_mode: DataMode::Ordered,
     dirty_expire_ms: 100,

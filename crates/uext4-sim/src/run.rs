@@ -306,6 +306,7 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
         block_size: Some(shape.block_size),
         journal_mib: Some(shape.journal_mib),
         features: shape.feature_words(),
+        cluster_size: shape.format.cluster_size,
         inode_size: shape.format.inode_size,
         // Several meta groups.
         blocks_per_group: shape.format.features.contains("meta_bg").then_some(1024),

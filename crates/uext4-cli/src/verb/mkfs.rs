@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Bytes per block: 1024, 2048 or 4096; up to 65536, which uext4 can only read
     #[arg(short = 'b', value_name = "BYTES", value_parser = parse_u32)]
     block_size: Option<u32>,
+    /// Bytes per cluster, with the feature bigalloc
+    #[arg(short = 'C', value_name = "BYTES", value_parser = parse_u32)]
+    cluster_size: Option<u32>,
     /// Bytes per inode
     #[arg(short = 'I', value_name = "BYTES", value_parser = parse_u32)]
     inode_size: Option<u32>,
@@ -240,6 +243,7 @@ fn options(args: &Args, image: &mut Image) -> Result<Options> {
     };
     let mut options = Options {
         block_size: args.block_size,
+        cluster_size: args.cluster_size,
         inode_size: args.inode_size,
         inode_ratio: args.inode_ratio,
         inodes: args.inodes,

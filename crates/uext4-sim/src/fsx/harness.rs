@@ -15,7 +15,8 @@ pub(super) struct Harness {
     /// Absent only while the volume is reopened.
     open: Option<(Volume, OpenFile)>,
     pub(super) model: Vec<u8>,
-    block_size: u32,
+    /// Ranges are collapsed and inserted in multiples of so many bytes.
+    shift_unit: u32,
     pub(super) tally: FsxTally,
 }
 
@@ -29,6 +30,8 @@ impl Harness {
         }
         let format = uext4_mkfs::Options {
             block_size: Some(shape.block_size),
+            cluster_size: shape.cluster_size,
+            features: if shape.cluster_size.is_some() { "bigalloc" } else { "" }.to_owned(),
             hash_seed: Some([seed as u8; 16]),
             discard: false,
             ..uext4_mkfs::Options::default()
@@ -47,7 +50,7 @@ impl Harness {
             options,
             open: None,
             model: Vec::new(),
-            block_size: shape.block_size,
+            shift_unit: shape.cluster_size.unwrap_or(shape.block_size),
             tally: FsxTally::default(),
         };
         let volume = harness.volume()?;
@@ -151,9 +154,9 @@ impl Harness {
         Ok(())
     }
 
-    /// Whether the range was moved, which it must be if `fits` and it consists of whole blocks.
+    /// Whether the range was moved, which it must be if `fits` and it consists of whole blocks, or clusters.
     fn shift(&self, mode: AllocateMode, at: u64, len: u64, fits: bool) -> Result<bool, String> {
-        let block = u64::from(self.block_size);
+        let block = u64::from(self.shift_unit);
         let allowed = fits && len > 0 && at.is_multiple_of(block) && len.is_multiple_of(block);
         match self.file()?.allocate(mode, at, len) {
             Ok(()) if allowed => Ok(true),

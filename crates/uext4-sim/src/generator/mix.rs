@@ -6,7 +6,7 @@
 //! drops it.
 
 use super::Generator;
-use crate::operation::{How, Id, Kind, Operation, SHIFT_BYTES, own_directory};
+use crate::operation::{How, Id, Kind, Operation, own_directory};
 use rand::Rng;
 
 impl Generator {
@@ -179,13 +179,14 @@ impl Generator {
     pub(super) fn shift(&mut self) -> Option<Operation> {
         let id = self.some_content()?;
         let size = self.contents[&id].size;
-        let blocks = size.div_ceil(SHIFT_BYTES);
+        let unit = self.limits.shift_bytes;
+        let blocks = size.div_ceil(unit);
         if blocks < 2 {
             return self.append();
         }
         let first = self.rng.random_range(0..blocks);
         let count = self.rng.random_range(1..=blocks.div_ceil(2).min(6));
-        let (offset, len) = (first * SHIFT_BYTES, count * SHIFT_BYTES);
+        let (offset, len) = (first * unit, count * unit);
         if self.rng.random_bool(0.6) {
             let at = self.rng.random_range(0..size);
             let write = self.write_into(id, at);

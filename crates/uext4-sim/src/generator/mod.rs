@@ -16,7 +16,7 @@ pub use kinds::Kinds;
 use crate::category::Category;
 use crate::content::{Content, Effect};
 use crate::namespace::Namespace;
-use crate::operation::{Id, Kind, Operation, own_directory};
+use crate::operation::{Id, Kind, Operation, SHIFT_BYTES, own_directory};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,11 +32,19 @@ pub struct Limits {
     pub xattr_bytes: usize,
     /// Most names in the pool.
     pub names: u32,
+    /// Ranges are collapsed and inserted in multiples of so many bytes.
+    pub shift_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { file_bytes: 300_000, nodes: 30, xattr_bytes: 700, names: 48 }
+        Limits {
+            file_bytes: 300_000,
+            nodes: 30,
+            xattr_bytes: 700,
+            names: 48,
+            shift_bytes: SHIFT_BYTES,
+        }
     }
 }
 

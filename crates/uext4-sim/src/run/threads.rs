@@ -68,7 +68,9 @@ pub(super) struct Load<'a> {
 impl<'a> Load<'a> {
     pub(super) fn new(plan: &'a Plan) -> Load<'a> {
         let block_size = plan.shape.block_size;
-        let limits = if plan.ablation.is_empty() {
+        // A file can be shifted by whole clusters.
+        let shift_bytes = plan.shape.format.cluster_size.unwrap_or(0).into();
+        let mut limits = if plan.ablation.is_empty() {
             Limits {
                 // What is left of a block beside the attributes that the inode has no room for.
                 xattr_bytes: block_size as usize / 2,
@@ -78,6 +80,7 @@ impl<'a> Load<'a> {
         } else {
             plan.category.limits(block_size)
         };
+        limits.shift_bytes = limits.shift_bytes.max(shift_bytes);
         let threads = (1..=plan.threads)
             .map(|thread| {
                 let entries = Vec::new();

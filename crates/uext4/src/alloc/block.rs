@@ -14,6 +14,9 @@ use uext4_ondisk::{BlockNo, CorruptKind, GroupNo, Place, bitmap};
 
 /// Blocks that are allocated in memory and not yet marked used in the journaled bitmap. No other
 /// thread can get them. Dropping the allocation releases them.
+///
+/// Lengths of allocations and of requests for them are in bits of the block bitmap: blocks, or
+/// clusters where the file system has them (`file/clusters.rs`).
 #[derive(Debug)]
 pub struct Allocation {
     pub(super) group: Arc<Group>,
@@ -56,7 +59,8 @@ impl Allocation {
 
     /// Merges with an allocation that begins where this one ends. Returns it if it does not.
     pub(super) fn join(&mut self, mut next: Self) -> Option<Self> {
-        let is_next = self.start.plus(u64::from(self.len)) == next.start;
+        let blocks = u64::from(self.len) * u64::from(self.cluster_blocks());
+        let is_next = self.start.plus(blocks) == next.start;
         if !is_next || !Arc::ptr_eq(&self.group, &next.group) {
             return Some(next);
         }
@@ -64,8 +68,12 @@ impl Allocation {
         None
     }
 
+    fn cluster_blocks(&self) -> u32 {
+        self.group.shared.policy.cluster_blocks()
+    }
+
     fn advance(&mut self, len: u32) {
-        self.start = self.start.plus(u64::from(len));
+        self.start = self.start.plus(u64::from(len) * u64::from(self.cluster_blocks()));
         self.bit += len;
         self.len -= len;
     }
@@ -223,7 +231,7 @@ impl Space {
     }
 
     /// Frees blocks of a file. They stay allocated in memory until the transaction is durable.
-    /// Costs two credits for each group that the run touches.
+    /// Costs two credits for each group that the run touches. Every cluster of the run is freed.
     ///
     /// # Errors
     /// `Corrupt` if they are not all in use, or hold the file system's own metadata.
@@ -233,7 +241,7 @@ impl Space {
             let (number, bit, at, here) = part?;
             let _frees = self.shared.policy.lock_frees();
             self.free_in_group(handle, number, bit, here)?;
-            let freed = Freed { start: at, len: here };
+            let freed = Freed { start: at, len: here * self.layout.cluster_blocks };
             self.shared.pending_blocks.add(number, i64::from(here));
             if Fault::EarlyDiscard.is_injected() {
                 self.discard_freed(&[freed]);
@@ -322,7 +330,8 @@ impl Space {
     /// Releases runs of one group, which are in ascending order.
     pub(super) fn release_in_group(&self, number: GroupNo, runs: &[Freed]) {
         let group = &self.groups[number.get() as usize];
-        let bit = |run: &Freed| Some((self.layout.bit_of(run.start)?.1, run.len));
+        let bit =
+            |run: &Freed| Some((self.layout.bit_of(run.start)?.1, self.layout.bits_for(run.len)));
         let blocks = i64::from(group.release(&runs.iter().filter_map(bit).collect::<Vec<_>>()));
         self.shared.available.release(blocks);
         // In this order: a thread that finds nothing pending sees that there was a release.
@@ -330,19 +339,23 @@ impl Space {
         self.shared.pending_blocks.add(number, -blocks);
     }
 
-    /// The parts of a run by group: the group, the first bit, the first block and the length.
+    /// The clusters of a run by group: the group, the first bit, the first block, and the number of
+    /// bits.
     pub(super) fn group_parts(
         &self,
         start: BlockNo,
         len: u32,
     ) -> impl Iterator<Item = Result<(GroupNo, u32, BlockNo, u32)>> {
+        let before = self.layout.index_in_cluster(start.get());
+        let start = BlockNo(start.get() - u64::from(before));
+        let bits = self.layout.bits_for(len.saturating_add(before));
         let mut done = 0;
         std::iter::from_fn(move || {
-            let at = start.plus(u64::from(done));
-            let part = (done < len).then(|| self.locate(at))?.map(|(number, bit)| {
-                (number, bit, at, (len - done).min(self.layout.bits_in_group(number) - bit))
+            let at = start.plus(u64::from(done) * u64::from(self.layout.cluster_blocks));
+            let part = (done < bits).then(|| self.locate(at))?.map(|(number, bit)| {
+                (number, bit, at, (bits - done).min(self.layout.bits_in_group(number) - bit))
             });
-            done = part.as_ref().map_or(len, |part| done + part.3);
+            done = part.as_ref().map_or(bits, |part| done + part.3);
             Some(part)
         })
     }

@@ -317,7 +317,7 @@ impl GroupSearch<'_> {
             Wanted::Aligned => Some((self.find_aligned(map, from, want, 0)?, want)),
             Wanted::Whole => {
                 let stripe = self.space.shared.options.stripe;
-                if stripe > 1 && want >= stripe {
+                if stripe > 1 && want >= stripe && !self.space.layout.has_clusters() {
                     let before = u32::try_from(base % u64::from(stripe)).unwrap_or(0);
                     if let Some(bit) = self.find_aligned(map, from, stripe, before) {
                         return Some((bit, want));

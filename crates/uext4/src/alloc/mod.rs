@@ -70,8 +70,8 @@ use preallocation::Preallocations;
 use std::sync::{Arc, Weak};
 use uext4_ondisk::features::Features;
 use uext4_ondisk::{
-    BlockNo, Compat, Corrupt, CorruptKind, GroupFlags, GroupNo, Incompat, Ino, Layout, Place,
-    RawGroupDesc, RawSuperblock, RoCompat, group_desc,
+    BlockNo, Compat, Corrupt, CorruptKind, FileBlock, GroupFlags, GroupNo, Incompat, Ino, Layout,
+    Place, RawGroupDesc, RawSuperblock, RoCompat, group_desc,
 };
 use zone::SystemZone;
 
@@ -108,7 +108,7 @@ pub struct Space {
 /// Free space as statfs(2) counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeCounts {
-    /// Free blocks, without those reserved for cached data.
+    /// Free blocks, or clusters, without those reserved for cached data.
     pub blocks: u64,
     /// Free inodes.
     pub inodes: u64,
@@ -130,7 +130,8 @@ impl Space {
         let (descs, desc_buffers) = read_descs(&cache)?;
         let zone = SystemZone::new(&layout, &descs, journal_runs)?;
         let free_blocks = descs.iter().map(|d| i64::from(d.free_blocks())).sum();
-        let root_reserve = i64::try_from(superblock.reserved_blocks_count()).unwrap_or(i64::MAX);
+        let root_reserve = superblock.reserved_blocks_count() / u64::from(layout.cluster_blocks);
+        let root_reserve = i64::try_from(root_reserve).unwrap_or(i64::MAX);
         let node_pool = node_pool_blocks(&layout, &options);
         let free_inodes = descs.iter().map(|d| i64::from(d.free_inodes())).sum();
         let directories = descs.iter().map(|d| i64::from(d.used_dirs())).sum();
@@ -241,7 +242,8 @@ impl Space {
     /// Blocks of the node pool when it is full.
     #[must_use]
     pub fn node_pool_blocks(&self) -> u64 {
-        u64::try_from(self.shared.available.full_node_pool()).unwrap_or(0)
+        let bits = u64::try_from(self.shared.available.full_node_pool()).unwrap_or(0);
+        bits * u64::from(self.layout.cluster_blocks)
     }
 
     /// Whether `len` blocks from `start` can be file blocks: inside the file system and no part
@@ -254,6 +256,21 @@ impl Space {
             return Ok(());
         }
         let why = "points outside the data area";
+        Err(CorruptKind::Rule { what: "extent", why }.at(Place::Block(start)))
+    }
+
+    /// Whether `len` blocks from `start` can be those of a file from its block `first` on. A block
+    /// has the same place in its cluster on the device and in the file.
+    ///
+    /// # Errors
+    /// `Corrupt` names the block.
+    pub fn check_mapping(&self, first: FileBlock, start: BlockNo, len: u64) -> Result<(), Corrupt> {
+        self.check_run(start, len)?;
+        let layout = &self.layout;
+        if layout.index_in_cluster(u64::from(first.get())) == layout.index_in_cluster(start.get()) {
+            return Ok(());
+        }
+        let why = "does not lie in its cluster as in the file";
         Err(CorruptKind::Rule { what: "extent", why }.at(Place::Block(start)))
     }
 
@@ -311,9 +328,10 @@ impl Space {
 
 impl FreeSpaceHooks for Space {
     fn journaled_free(&self) -> (u64, u32) {
-        let blocks = self.shared.journaled_blocks.sum();
+        // Descriptors count clusters, the superblock counts blocks.
+        let bits = u64::try_from(self.shared.journaled_blocks.sum()).unwrap_or(0);
         let inodes = self.journaled_inodes.load(Ordering::Acquire);
-        (u64::try_from(blocks).unwrap_or(0), u32::try_from(inodes).unwrap_or(0))
+        (bits * u64::from(self.layout.cluster_blocks), u32::try_from(inodes).unwrap_or(0))
     }
 
     fn contains(&self, group: GroupNo, logged: &[u8]) -> bool {
@@ -334,7 +352,8 @@ impl FreeSpaceHooks for Space {
 
 /// Blocks of the node pool; as many as the kernel sets aside (`s_resv_clusters`).
 fn node_pool_blocks(layout: &Layout, options: &AllocOptions) -> i64 {
-    let blocks = (layout.blocks_count / NODE_POOL_SHARE).min(options.node_pool.into());
+    let bits = layout.blocks_count / u64::from(layout.cluster_blocks);
+    let blocks = (bits / NODE_POOL_SHARE).min(options.node_pool.into());
     let has_trees = layout.features.incompat.contains(Incompat::EXTENT);
     i64::try_from(if has_trees { blocks } else { 0 }).unwrap_or(0)
 }

@@ -75,6 +75,8 @@ impl Space {
     /// Averages over the flex groups.
     fn average_load(&self) -> Load {
         let (blocks, inodes) = self.journaled_free();
+        // As descriptors count them.
+        let blocks = blocks / u64::from(self.layout.cluster_blocks);
         let directories = self.inode_maps.directories();
         Load { inodes: u64::from(inodes), blocks, directories }.divided(self.flex_count().into())
     }

@@ -53,7 +53,8 @@ impl Policy {
     /// A search for `want` blocks, whose goal was bit `goal_bit` of a group, has found blocks.
     pub(super) fn note_found(&self, goal_bit: u32, want: u32, found: &Allocation) {
         if self.is_global_stream(goal_bit, want) {
-            let end = found.start().plus(u64::from(found.len()));
+            let blocks = u64::from(found.len()) * u64::from(self.cluster_blocks());
+            let end = found.start().plus(blocks);
             self.last_stream.store(end.get(), Ordering::Relaxed);
         }
     }
@@ -90,8 +91,13 @@ impl Policy {
         }
     }
 
-    /// Whether streams hold blocks ahead of their need.
+    /// Whether streams hold blocks ahead of their need. A cluster is itself allocated ahead.
     pub(super) fn preallocates(&self) -> bool {
-        self.ablation.preallocate
+        self.ablation.preallocate && !self.layout.has_clusters()
+    }
+
+    /// Blocks of a bit of the block bitmap.
+    pub(super) fn cluster_blocks(&self) -> u32 {
+        self.layout.cluster_blocks
     }
 }

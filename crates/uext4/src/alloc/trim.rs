@@ -126,6 +126,7 @@ impl Space {
         let block_size = u64::from(layout.block_size);
         let (first, blocks) = (start / block_size, len / block_size);
         let least = u32::try_from(min_len / block_size).unwrap_or(u32::MAX).max(1);
+        let least_bits = layout.bits_for(least);
         if first >= layout.blocks_count || blocks == 0 || least > layout.blocks_per_group {
             let context = format!("nothing to trim in {len} bytes from {start}, least {min_len}");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
@@ -143,7 +144,7 @@ impl Space {
             let inside = u32::try_from(end - begin).unwrap_or(u32::MAX);
             let to = layout.bits_for(inside).min(layout.bits_in_group(number));
             let from = if number == group { bit } else { 0 };
-            trimmed += self.trim_group(number, from..to, least)?;
+            trimmed += self.trim_group(number, from..to, least_bits)?;
         }
         Ok(trimmed * block_size)
     }
@@ -163,11 +164,11 @@ impl Space {
     fn trim_runs(&self, number: GroupNo, mut bits: Range<u32>, least: u32) -> Result<u64> {
         let mut trimmed = 0;
         while let Some((run, bit)) = self.allocate_free_run(number, bits.clone(), least)? {
-            let (start, len) = (self.layout.block_of_bit(number, bit), run.len);
-            bits.start = bit + len;
+            let start = self.layout.block_of_bit(number, bit);
+            let len = run.len * self.layout.cluster_blocks;
+            bits.start = bit + run.len;
             let _run = (!Fault::UnallocatedTrim.is_injected()).then_some(run);
-            self.discard(start, len)?;
-            trimmed += u64::from(len);
+            trimmed += self.discard(start, len)?;
         }
         Ok(trimmed)
     }
@@ -201,15 +202,18 @@ impl Space {
         Ok(Some((TrimRun { space: self, allocation, number, len }, bit)))
     }
 
-    fn discard(&self, start: BlockNo, len: u32) -> Result<()> {
+    /// Discards whole clusters; the last one of the file system may be short. Returns how many
+    /// blocks.
+    fn discard(&self, start: BlockNo, len: u32) -> Result<u64> {
         let block_size = u64::from(self.layout.block_size);
-        let bytes = u64::from(len) * block_size;
+        let len = u64::from(len).min(self.layout.blocks_count.saturating_sub(start.get()));
+        let bytes = len * block_size;
         let discards = &self.discards;
         let (why, error) = match self.cache.device().discard(start.get() * block_size, bytes) {
             Ok(true) => {
                 discards.requests.fetch_add(1, Ordering::Relaxed);
                 discards.bytes.fetch_add(bytes, Ordering::Relaxed);
-                return Ok(());
+                return Ok(len);
             }
             Ok(false) => {
                 discards.unsupported.store(true, Ordering::Relaxed);

@@ -49,6 +49,9 @@ impl SystemZone {
                 _ => merged.push((start, end)),
             }
         }
+        if layout.has_clusters() {
+            merged = in_clusters(layout, &merged);
+        }
         Ok(Self { runs: merged.into() })
     }
 
@@ -57,6 +60,20 @@ impl SystemZone {
         let after = self.runs.partition_point(|&(first, _)| first < end);
         after.checked_sub(1).is_some_and(|i| self.runs[i].1 > start.get())
     }
+}
+
+/// The runs widened to whole clusters: what shares a cluster with metadata cannot be a file's.
+fn in_clusters(layout: &Layout, runs: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let ratio = u64::from(layout.cluster_blocks);
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(runs.len());
+    for &(start, end) in runs {
+        let (start, end) = (start - start % ratio, end.next_multiple_of(ratio));
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
+    }
+    merged
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ pub(super) fn leave(entries: &Entries<'_>) -> Result<()> {
         let buffer = handle.create(start, BlockKind::DirLeaf { seed: dir.seed() })?;
         handle.write(&buffer)?.copy_from_slice(&image);
         let new = Extent { first: at, len: 1, start, unwritten: false };
-        Edit::insert(new).apply(handle, dir, &mut nodes)?;
+        Edit::insert(new).apply_with(handle, dir, &mut nodes, 1)?;
         dir.note_data_change(handle);
         Ok(())
     })

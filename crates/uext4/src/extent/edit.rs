@@ -220,6 +220,22 @@ impl Edit {
         inode: &Inode,
         nodes: &mut NodeAllocations,
     ) -> Result<Removed> {
+        self.apply_with(handle, inode, nodes, 0)
+    }
+
+    /// Applies the edit as [`Edit::apply`] does, where the file gets so many `clusters` with it, or
+    /// loses them. Without clusters in the file system they are not looked at, because the blocks
+    /// that are mapped tell the count.
+    ///
+    /// # Errors
+    /// The errors of [`Edit::apply`].
+    pub fn apply_with(
+        &self,
+        handle: &mut Handle<'_>,
+        inode: &Inode,
+        nodes: &mut NodeAllocations,
+        clusters: i64,
+    ) -> Result<Removed> {
         if matches!(form(inode), Form::BlockMap) {
             return map_edit::apply(self, handle, inode, nodes);
         }
@@ -234,9 +250,14 @@ impl Edit {
         let root = &mut root;
         let mut update = TreeUpdate { handle, inode, nodes, root, blocks: 0, path, appends };
         update.write(extents, old_first)?;
-        let unmapped: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
-        let mapped = self.new.map_or(0, |extent| extent.len);
-        let blocks = update.blocks + i64::from(mapped) - i64::from(unmapped);
+        let layout = inode.space().layout();
+        let blocks = if layout.has_clusters() {
+            (update.blocks + clusters) * i64::from(layout.cluster_blocks)
+        } else {
+            let unmapped: u32 = removed.runs.iter().map(|&(_, len)| len).sum();
+            let mapped = self.new.map_or(0, |extent| extent.len);
+            update.blocks + i64::from(mapped) - i64::from(unmapped)
+        };
         inode.update_root(handle, root, blocks)?;
         Ok(removed)
     }

@@ -12,7 +12,7 @@ use uext4_ondisk::{BlockNo, FileBlock};
 /// Allocations for a file that grows: data blocks, and the nodes that the tree may need for them.
 #[derive(Debug)]
 pub struct Growth {
-    blocks: Vec<Allocation>,
+    blocks: Vec<NewBlock>,
     nodes: NodeAllocations,
     /// Room for them below the limits of the file's owners.
     held: Option<QuotaHold>,
@@ -30,15 +30,28 @@ impl Growth {
             None => inode.goal(),
         };
         let mut allocations = Vec::with_capacity(places.len());
-        for _ in &places {
-            let allocation = inode.space().allocate(goal, 1)?;
-            goal = allocation.start().plus(1);
-            allocations.push(allocation);
+        let layout = inode.space().layout();
+        for at in &places {
+            // Inside a cluster a block goes behind the one before it.
+            let has_cluster = layout.index_in_cluster(at.get().into()) > 0;
+            let allocate = || inode.space().allocate(goal, 1);
+            let allocation = if has_cluster { None } else { Some(allocate()?) };
+            let start = allocation.as_ref().map_or(goal, Allocation::start);
+            goal = start.plus(1);
+            allocations.push(NewBlock { start, allocation });
         }
         allocations.reverse();
         let nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Free)?;
         Ok(Self { blocks: allocations, nodes, held: None })
     }
+}
+
+/// The place of a new block.
+#[derive(Debug)]
+struct NewBlock {
+    start: BlockNo,
+    /// `None` where the file has the block's cluster already.
+    allocation: Option<Allocation>,
 }
 
 /// Allocates `blocks` data blocks behind the end of `inode`. The caller holds the directory's lock
@@ -71,13 +84,16 @@ pub fn grow(
     at: FileBlock,
 ) -> Result<BlockNo> {
     let journal = inode.space().journal();
-    let mut allocation = growth
+    let NewBlock { start, allocation } = growth
         .blocks
         .pop()
         .ok_or_else(|| journal.broken("the blocks by which a directory grows are allocated"))?;
-    let start = inode.space().mark_used(handle, &mut allocation, 1)?;
+    let clusters = i64::from(allocation.is_some());
+    if let Some(mut allocation) = allocation {
+        inode.space().mark_used(handle, &mut allocation, 1)?;
+    }
     let new = Extent { first: at, len: 1, start, unwritten: false };
     let edit = Edit { first: at, end: at.plus(1), new: Some(new) };
-    edit.apply(handle, inode, &mut growth.nodes)?;
+    edit.apply_with(handle, inode, &mut growth.nodes, clusters)?;
     Ok(start)
 }

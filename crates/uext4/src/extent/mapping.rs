@@ -75,6 +75,26 @@ pub fn lookup(inode: &Inode, at: FileBlock) -> Result<Mapping> {
     Ok(lookup_extent(inode, at)?.0)
 }
 
+/// The first block of `from .. end` that is mapped, and where it is.
+///
+/// # Errors
+/// The errors of [`lookup`].
+pub fn first_mapped(
+    inode: &Inode,
+    from: FileBlock,
+    end: FileBlock,
+) -> Result<Option<(FileBlock, BlockNo)>> {
+    let mut at = from;
+    while at < end {
+        let mapping = lookup(inode, at)?;
+        if let State::Written(block) | State::Unwritten(block) = mapping.state {
+            return Ok(Some((at, block)));
+        }
+        at = mapping.end();
+    }
+    Ok(None)
+}
+
 /// The mapping of block `at`, and the extent that contains the block, if there is one: the whole
 /// one of a tree, the run from the block on of a block map.
 ///

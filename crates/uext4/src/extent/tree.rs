@@ -84,9 +84,13 @@ fn check(space: &Space, mapping: &Mapping) -> Result<()> {
     match mapping.state {
         State::Hole => Ok(()),
         State::Written(block) | State::Unwritten(block) => {
-            Ok(space.check_run(block, u64::from(mapping.len))?)
+            Ok(space.check_mapping(mapping.first, block, u64::from(mapping.len))?)
         }
     }
+}
+
+fn check_extent(inode: &Inode, extent: &Extent) -> Result<()> {
+    Ok(inode.space().check_mapping(extent.first, extent.start, u64::from(extent.len))?)
 }
 
 /// The path to the leaf where block `at` is or would be, read under the tree's lock.
@@ -109,7 +113,7 @@ pub(super) fn list(
             if extent.end() <= from || !is_new {
                 continue;
             }
-            inode.space().check_run(extent.start, u64::from(extent.len))?;
+            check_extent(inode, &extent)?;
             listed_to = Some(extent.end());
             if !visit(extent) {
                 return Ok(());
@@ -125,7 +129,7 @@ pub(super) fn written_leaf(inode: &Inode, at: FileBlock) -> Result<Option<Writte
     let path = path_to(inode, at)?;
     let Some(first) = path.extents.first() else { return Ok(None) };
     for extent in &path.extents {
-        inode.space().check_run(extent.start, u64::from(extent.len))?;
+        check_extent(inode, extent)?;
     }
     let end = path.next_leaf.unwrap_or(FileBlock::END);
     Ok(Some(WrittenLeaf::new(first.first, end, &path.extents)))

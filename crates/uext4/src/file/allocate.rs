@@ -9,7 +9,7 @@ use super::FileContext;
 use super::inline::InlineData;
 use super::placement::HoleNeed;
 use super::truncate::Truncation;
-use crate::alloc::Allocation;
+use super::writeback::Pending;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{
     Edit, Mapping, NodeAllocations, NodeSource, Spot, State, edit_credits, find, lookup,
@@ -175,8 +175,8 @@ impl RangeAllocation {
             }
             let origin = inode.stream_goal();
             let need = HoleNeed { want: hole, reserved: false, placed: None, origin };
-            let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
-            at = self.insert_unwritten(inode, at, allocation, size)?;
+            let (blocks, len) = self.context.placement.place(inode, &spot, &need)?;
+            at = self.insert_unwritten(inode, Pending::of(at, len, blocks), size)?;
         }
         Ok(())
     }
@@ -213,23 +213,22 @@ impl RangeAllocation {
         Ok(Some(next))
     }
 
-    /// Maps newly allocated blocks at `at`; returns the block behind them.
+    /// Maps newly allocated blocks; returns the block behind them.
     fn insert_unwritten(
         &self,
         inode: &Inode,
-        at: FileBlock,
-        mut allocation: Allocation,
+        mut pending: Pending,
         size: Option<u64>,
     ) -> Result<FileBlock> {
-        let len = allocation.len();
+        let (at, len) = (pending.first, pending.len);
         let mut nodes = NodeAllocations::for_edits(inode, &[at], NodeSource::Free)?;
         let reached = size.map(|size| size.min(self.context.offset_of(at.plus(len))));
         let credits = 1 + self.context.space.credits().blocks + edit_credits(inode);
         self.context.journal().run(credits, |handle| {
-            let start = self.context.space.mark_used(handle, &mut allocation, len)?;
+            let (start, clusters) = pending.mark_used(&self.context.space, handle)?;
             inode.preallocation.note_used(handle, start, len);
             let new = Extent { first: at, len, start, unwritten: true };
-            Edit::insert(new).apply(handle, inode, &mut nodes)?;
+            Edit::insert(new).apply_with(handle, inode, &mut nodes, clusters)?;
             Self::change_range(handle, inode, reached)
         })?;
         Ok(at.plus(len))

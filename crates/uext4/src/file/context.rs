@@ -123,7 +123,7 @@ impl FileContext {
 
     /// # Errors
     /// As [`FileContext::check_writable`]; `NotPermitted` for immutable inodes; `Unsupported` for
-    /// files with a block map where block numbers have more than 32 bits.
+    /// files with a block map where block numbers have more than 32 bits, or blocks are in clusters.
     pub fn check_changeable(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         let flags = inode.attributes().flags;
@@ -135,6 +135,14 @@ impl FileContext {
         if is_large && inode.has_blocks() && !inode.has_extent_tree() {
             let context = format!(
                 "inode {} has a block map, whose numbers have 32 bits: it is read-only here",
+                inode.ino()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let has_clusters = self.space.layout().has_clusters();
+        if has_clusters && inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
+            let context = format!(
+                "inode {} has a block map, which has no clusters: it is read-only here",
                 inode.ino()
             );
             return Err(Error::new(ErrorKind::Unsupported, context));

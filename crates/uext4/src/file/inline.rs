@@ -141,7 +141,7 @@ impl InlineData {
             inode.preallocation.note_used(handle, start, 1);
             patch.iter().try_for_each(|patch| patch.apply(handle))?;
             let new = Extent { first: at, len: 1, start, unwritten: false };
-            Edit::insert(new).apply(handle, inode, &mut nodes)?;
+            Edit::insert(new).apply_with(handle, inode, &mut nodes, 1)?;
             inode.note_data_change(handle);
             Ok(())
         })?;

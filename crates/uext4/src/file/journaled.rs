@@ -150,9 +150,14 @@ impl JournaledData {
                     let want = len.min(spot.most_new());
                     let need = HoleNeed { want, reserved: false, placed, origin };
                     chunk.holds.extend(inode.hold_blocks(want)?);
-                    let allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
-                    let (start, len) = (allocation.start(), allocation.len());
-                    chunk.maps.push(Pending::of(at, len, PendingBlocks::Allocated(allocation)));
+                    let (blocks, len) = self.context.placement.place(inode, &spot, &need)?;
+                    let map = Pending::of(at, len, blocks);
+                    let start = map.start();
+                    // A revoke of a transaction hides every image of the block that it has.
+                    if self.context.journal().is_revoked(start, len) {
+                        self.context.journal().commit_all()?;
+                    }
+                    chunk.maps.push(map);
                     (start, len)
                 }
             };

@@ -17,6 +17,7 @@
 mod ablation;
 mod access_times;
 mod allocate;
+mod clusters;
 mod context;
 mod conversion;
 mod damage;

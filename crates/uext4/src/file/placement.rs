@@ -9,7 +9,7 @@
 
 use super::block_from;
 use super::locality::Localities;
-use super::writeback::{Part, Pending};
+use super::writeback::{Part, Pending, PendingBlocks};
 use crate::alloc::{Allocation, Need, Space};
 use crate::config::AllocOptions;
 use crate::error::Result;
@@ -56,22 +56,54 @@ impl Placement {
         }
     }
 
-    /// Allocates blocks for a hole: side by side for small files, by itself for any other.
+    /// Allocates blocks for a hole: side by side for small files, by itself for any other. Returns
+    /// them and their number.
     pub(super) fn allocate_for(
         &self,
         part: &Part<'_>,
         spot: &Spot,
         want: u32,
-    ) -> Result<Allocation> {
+    ) -> Result<(PendingBlocks, u32)> {
         let inode = part.inode;
         let blocks = block_from(&self.space, part.size).get();
-        if blocks < self.stream_blocks {
-            return self.localities.allocate(inode, want);
+        let has_clusters = self.space.layout().has_clusters();
+        if blocks < self.stream_blocks && !has_clusters {
+            let allocation = self.localities.allocate(inode, want)?;
+            let len = allocation.len();
+            return Ok((PendingBlocks::Allocated(allocation), len));
         }
         let origin = if blocks < LONE_BLOCKS { inode.goal() } else { inode.stream_goal() };
         let placed = part.pending.last().map(Pending::extent);
         let hole = HoleNeed { want, reserved: true, placed, origin };
-        self.allocate_hole(inode, spot, &hole)
+        self.place(inode, spot, &hole)
+    }
+
+    /// Allocates blocks for the hole at `spot` as [`Placement::allocate_hole`] does, or in clusters.
+    /// Returns them and their number.
+    pub(super) fn place(
+        &self,
+        inode: &Inode,
+        spot: &Spot,
+        hole: &HoleNeed,
+    ) -> Result<(PendingBlocks, u32)> {
+        if self.space.layout().has_clusters() {
+            let place = self.allocate_in_clusters(inode, spot, hole)?;
+            let len = place.len;
+            return Ok((place.into_blocks(), len));
+        }
+        let allocation = self.allocate_hole(inode, spot, hole)?;
+        let len = allocation.len();
+        Ok((PendingBlocks::Allocated(allocation), len))
+    }
+
+    pub(super) fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
+    /// The goal for the hole at `spot`.
+    pub(super) fn goal_of_hole(&self, inode: &Inode, spot: &Spot, hole: &HoleNeed) -> BlockNo {
+        let before = [spot.before(), hole.placed].into_iter().flatten().max_by_key(|e| e.first);
+        self.goal_of(inode, spot, before, hole.origin)
     }
 
     /// Allocates blocks for the hole at `spot`. The caller holds the writeback lock and no handle.

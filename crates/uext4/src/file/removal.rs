@@ -8,11 +8,11 @@
 use super::truncate::Truncation;
 use crate::cache::Buffer;
 use crate::error::Result;
-use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, lookup};
+use crate::extent::{Edit, Mapping, NodeAllocations, State, edit_credits, first_mapped, lookup};
 use crate::inode::{ExclusiveGuard, Inode};
 use crate::journal::Handle;
 use std::sync::Arc;
-use uext4_ondisk::{CorruptKind, FileBlock, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Place};
 
 /// Most extents that one handle removes.
 const EXTENTS_PER_HANDLE: usize = 4;
@@ -27,6 +27,8 @@ pub(super) struct Removal {
     pub(super) next: FileBlock,
     /// There is nothing left to remove behind these.
     pub(super) is_last: bool,
+    /// With clusters: those that each run frees, as their first block and their number.
+    clusters: Vec<(BlockNo, u32)>,
     /// Tree nodes for the removal.
     nodes: NodeAllocations,
     /// The bitmaps in which the blocks are freed.
@@ -40,6 +42,7 @@ impl Removal {
             credits: 0,
             next: FileBlock::END,
             is_last: true,
+            clusters: Vec::new(),
             nodes: NodeAllocations::default(),
             pins: Vec::new(),
         }
@@ -89,35 +92,72 @@ impl Truncation {
         end: FileBlock,
     ) -> Result<Removal> {
         let mut removal = self.choose_removal(inode, first, end)?;
-        self.check_disjoint(inode, &removal.runs)?;
+        let has_clusters = self.context.space.layout().has_clusters();
+        if has_clusters {
+            removal.clusters = self.clusters_of(inode, &removal.runs)?;
+            self.check_disjoint(inode, removal.clusters.iter().copied())?;
+        }
+        self.check_disjoint(inode, removal.runs.iter().filter_map(place_of))?;
         let places: Vec<FileBlock> = removal.runs.iter().map(|run| run.first).collect();
         // Splitting an extent in two adds an entry.
         let splits = end != FileBlock::END;
         removal.nodes = NodeAllocations::for_removal(inode, &places, splits)?;
-        for run in &removal.runs {
-            if let State::Written(start) | State::Unwritten(start) = run.state {
-                removal.pins.extend(self.context.space.pin_run(start, run.len)?);
-            }
+        let freed: Vec<_> = match has_clusters {
+            true => removal.clusters.clone(),
+            false => removal.runs.iter().filter_map(place_of).collect(),
+        };
+        for (start, len) in freed.into_iter().filter(|&(_, len)| len > 0) {
+            removal.pins.extend(self.context.space.pin_run(start, len)?);
         }
         Ok(removal)
     }
 
-    /// Checks that `runs` map no block twice: to free it a second time would fail in the middle of
+    /// Checks that `runs` have no block twice: to free it a second time would fail in the middle of
     /// the handle and abort the journal.
-    fn check_disjoint(&self, inode: &Inode, runs: &[Mapping]) -> Result<()> {
-        let place = |run: &Mapping| match run.state {
-            State::Written(start) | State::Unwritten(start) => {
-                Some((start.get(), start.get() + u64::from(run.len)))
-            }
-            State::Hole => None,
-        };
-        let mut places: Vec<_> = runs.iter().filter_map(place).collect();
+    fn check_disjoint(
+        &self,
+        inode: &Inode,
+        runs: impl Iterator<Item = (BlockNo, u32)>,
+    ) -> Result<()> {
+        let mut places: Vec<_> = runs
+            .filter(|&(_, len)| len > 0)
+            .map(|(start, len)| (start.get(), start.get() + u64::from(len)))
+            .collect();
         places.sort_unstable();
         if places.windows(2).any(|pair| pair[0].1 > pair[1].0) {
             let kind = CorruptKind::Rule { what: "extent tree", why: "maps a block twice" };
             return Err(kind.at(Place::Inode(inode.ino())).into());
         }
         Ok(())
+    }
+
+    /// The clusters in which the file has no block any more once each of the `runs`, which ascend,
+    /// and those before it are removed. As their first block, and their number in blocks.
+    fn clusters_of(&self, inode: &Inode, runs: &[Mapping]) -> Result<Vec<(BlockNo, u32)>> {
+        let layout = self.context.space.layout();
+        let ratio = layout.cluster_blocks;
+        let mut freed = Vec::with_capacity(runs.len());
+        for (n, run) in runs.iter().enumerate() {
+            let Some((start, len)) = place_of(run) else {
+                freed.push((BlockNo(0), 0));
+                continue;
+            };
+            let before = layout.index_in_cluster(run.first.get().into());
+            let lowest = FileBlock(run.first.get() - before);
+            let keeps_first = before > 0 && has_more(inode, lowest, run.first, &runs[..n])?;
+            let behind = layout.index_in_cluster(run.end().get().into());
+            let keeps_last = behind > 0 && {
+                let end = run.end().plus(ratio - behind);
+                first_mapped(inode, run.end(), end)?.is_some()
+            };
+            let all = layout.bits_for(before + len);
+            let (first, last) = (u32::from(keeps_first), u32::from(keeps_last));
+            let kept = if all == 1 { first | last } else { first + last };
+            let skipped = u64::from(first) * u64::from(ratio);
+            let cluster = BlockNo(start.get() - u64::from(before) + skipped);
+            freed.push((cluster, (all - kept) * ratio));
+        }
+        Ok(freed)
     }
 
     fn choose_removal(&self, inode: &Inode, first: FileBlock, end: FileBlock) -> Result<Removal> {
@@ -184,9 +224,13 @@ impl Truncation {
         removal: &mut Removal,
     ) -> Result<()> {
         let is_metadata = inode.has_metadata_blocks();
-        for run in &removal.runs {
+        let has_clusters = self.context.space.layout().has_clusters();
+        let ratio = self.context.space.layout().cluster_blocks;
+        for (n, run) in removal.runs.iter().enumerate() {
             let edit = Edit { first: run.first, end: run.end(), new: None };
-            let removed = edit.apply(handle, inode, &mut removal.nodes)?;
+            let (cluster, freed) = removal.clusters.get(n).copied().unwrap_or((BlockNo(0), 0));
+            let lost = -i64::from(freed / ratio);
+            let removed = edit.apply_with(handle, inode, &mut removal.nodes, lost)?;
             let mut at = run.first;
             for (start, len) in removed.runs {
                 let mut is_logged = is_metadata;
@@ -200,6 +244,9 @@ impl Truncation {
                         is_logged = true;
                     }
                 }
+                if has_clusters {
+                    continue;
+                }
                 if is_logged || !self.context.ablations.recycles_blocks() {
                     self.context.space.free(handle, start, len)?;
                 } else {
@@ -212,7 +259,33 @@ impl Truncation {
                 }
                 at = at.plus(len);
             }
+            if freed > 0 {
+                self.context.space.free(handle, cluster, freed)?;
+            }
         }
         Ok(())
     }
+}
+
+/// Where a run that is no hole is on the device.
+fn place_of(run: &Mapping) -> Option<(BlockNo, u32)> {
+    match run.state {
+        State::Written(start) | State::Unwritten(start) => Some((start, run.len)),
+        State::Hole => None,
+    }
+}
+
+/// Whether a block of `from .. end` is mapped that none of the `runs` removes.
+fn has_more(inode: &Inode, from: FileBlock, end: FileBlock, runs: &[Mapping]) -> Result<bool> {
+    let mut at = from;
+    while at < end {
+        let mapping = lookup(inode, at)?;
+        let to = mapping.end().min(end);
+        let removes = |run: &Mapping| run.first <= at && to <= run.end();
+        if mapping.state != State::Hole && !runs.iter().any(removes) {
+            return Ok(true);
+        }
+        at = to;
+    }
+    Ok(false)
 }

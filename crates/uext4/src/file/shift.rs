@@ -211,7 +211,9 @@ impl RangeAllocation {
     }
 
     fn check_whole_blocks(&self, offset: u64, end: u64) -> Result<()> {
-        let block_size = self.context.block_size();
+        // A block keeps its place in its cluster.
+        let clusters = u64::from(self.context.space.layout().cluster_blocks);
+        let block_size = self.context.block_size() * clusters;
         if offset.is_multiple_of(block_size) && end.is_multiple_of(block_size) {
             return Ok(());
         }

@@ -333,6 +333,13 @@ impl Journal {
         self.checkpointer_wake.notify_all();
     }
 
+    /// Whether a block of a run was freed in a transaction that is not durable. Only with clusters
+    /// can a file get such a block: one of a cluster that it has kept.
+    pub fn is_revoked(&self, start: BlockNo, len: u32) -> bool {
+        let run = start..start.plus(u64::from(len));
+        self.transactions.iter().any(|one| one.lock().revoked.range(run.clone()).next().is_some())
+    }
+
     fn transaction(&self, tid: Tid) -> &Mutex<Transaction> {
         &self.transactions[slot(tid)]
     }

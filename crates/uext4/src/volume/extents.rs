@@ -43,6 +43,10 @@ impl Volume {
         if !inode.has_blocks() || inode.has_extent_tree() {
             return Ok(false);
         }
+        if self.layout().has_clusters() {
+            let why = "a block map of a file system with clusters";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
         let root = self.root()?;
         self.change(|vfs| {
             let owner = Owner { uid: 0, gid: 0 };

@@ -23,6 +23,10 @@ pub(super) fn changes(
     layout: &Layout,
     left: &LeftFastCommits,
 ) -> Result<Vec<(BlockNo, Arc<[u8]>)>> {
+    if layout.has_clusters() {
+        let context = "fast commits of a file system with clusters (bigalloc)";
+        return Err(Error::new(ErrorKind::Unsupported, context));
+    }
     let before = superblock::read(&**device)?;
     let overlay = Arc::new(OverlayDevice::new(device.clone()));
     let copy: SharedDevice = overlay.clone();

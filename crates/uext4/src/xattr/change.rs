@@ -228,7 +228,8 @@ impl<'a> AttributeChange<'a> {
             if let Some(block) = file_acl {
                 attributes.file_acl = block.get();
             }
-            attributes.add_blocks(self.inode.space().layout(), added);
+            let layout = self.inode.space().layout();
+            attributes.add_blocks(layout, added * i64::from(layout.cluster_blocks));
         })
     }
 }

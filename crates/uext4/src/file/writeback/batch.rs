@@ -9,13 +9,14 @@
 //! one is written later, over an extent that is written by then.
 
 use super::Writeback;
-use crate::alloc::Allocation;
+use crate::alloc::{Allocation, Space};
 use crate::cache::PageImage;
 use crate::error::{Error, Result};
 use crate::extent::{State, find};
 use crate::file::encrypted::stored;
 use crate::injected_faults::Fault;
 use crate::inode::{DirectIoState, Inode};
+use crate::journal::Handle;
 use std::sync::Arc;
 use uext4_device::WriteRun;
 use uext4_ondisk::extent::Extent;
@@ -56,6 +57,18 @@ pub(in crate::file) struct Pending {
 pub(in crate::file) enum PendingBlocks {
     Allocated(Allocation),
     Unwritten(BlockNo),
+    /// In clusters of which these are new.
+    InClusters {
+        start: BlockNo,
+        clusters: Option<Allocation>,
+    },
+}
+
+impl PendingBlocks {
+    /// Whether they are to be marked used.
+    pub(in crate::file) fn are_new(&self) -> bool {
+        matches!(self, Self::Allocated(_) | Self::InClusters { clusters: Some(_), .. })
+    }
 }
 
 impl Pending {
@@ -67,12 +80,32 @@ impl Pending {
     pub(in crate::file) fn start(&self) -> BlockNo {
         match &self.blocks {
             PendingBlocks::Allocated(allocation) => allocation.start(),
-            PendingBlocks::Unwritten(start) => *start,
+            PendingBlocks::Unwritten(start) | PendingBlocks::InClusters { start, .. } => *start,
         }
     }
 
     pub(in crate::file) fn end(&self) -> FileBlock {
         self.first.plus(self.len)
+    }
+
+    /// Marks used what is new; returns the first block, and the number of new clusters.
+    pub(in crate::file) fn mark_used(
+        &mut self,
+        space: &Space,
+        handle: &mut Handle<'_>,
+    ) -> Result<(BlockNo, i64)> {
+        match &mut self.blocks {
+            PendingBlocks::Allocated(allocation) => {
+                Ok((space.mark_used(handle, allocation, self.len)?, 0))
+            }
+            PendingBlocks::Unwritten(start) => Ok((*start, 0)),
+            PendingBlocks::InClusters { start, clusters } => {
+                let Some(mut new) = clusters.take() else { return Ok((*start, 0)) };
+                let count = new.len();
+                space.mark_used(handle, &mut new, count)?;
+                Ok((*start, count.into()))
+            }
+        }
     }
 
     /// The extent that the mapping will put into the tree.
@@ -147,18 +180,18 @@ impl Writeback {
             let spot = find(part.inode, first)?;
             let mapping = spot.mapping;
             let mut len = contiguous(rest).min(mapping.len as usize);
-            let allocation = match mapping.state {
+            let blocks = match mapping.state {
                 State::Hole => {
                     let want = (len as u32).min(spot.most_new());
-                    let allocation = self.placement.allocate_for(part, &spot, want)?;
-                    len = allocation.len() as usize;
-                    Some(allocation)
+                    let (blocks, got) = self.placement.allocate_for(part, &spot, want)?;
+                    len = got as usize;
+                    Some(blocks)
                 }
                 _ => None,
             };
             let (here, behind) = rest.split_at(len);
             let data = stored(part.inode, here, self.block_size())?;
-            match (mapping.state, allocation) {
+            match (mapping.state, blocks) {
                 (State::Written(start), _) => part.overwrites.push(DataRun { start, data }),
                 (State::Unwritten(start), _) => {
                     let blocks = PendingBlocks::Unwritten(start);
@@ -166,9 +199,8 @@ impl Writeback {
                     let next = behind.first().map(|(at, _)| *at);
                     self.widen_conversion(part, spot.before(), next);
                 }
-                (State::Hole, allocation) => {
-                    let blocks =
-                        PendingBlocks::Allocated(allocation.expect("allocated for a hole"));
+                (State::Hole, blocks) => {
+                    let blocks = blocks.expect("allocated for a hole");
                     part.pending.push(Pending { first, len: len as u32, blocks, data });
                 }
             }

@@ -6,7 +6,7 @@
 //! Invariants: at any commit no data is mapped behind the size, because each handle sets the size
 //! that its last mapping reaches. The mappings of an inode ascend.
 
-use super::{Part, Pending, PendingBlocks, Writeback};
+use super::{Part, Pending, Writeback};
 use crate::error::{ErrorKind, Result};
 use crate::extent::{Edit, NodeAllocations, NodeSource};
 use crate::inode::Inode;
@@ -108,7 +108,7 @@ impl Writeback {
             let nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Reserved)?;
             credits += nodes.new_node_credits();
             dirtied.extend(nodes.blocks());
-            let allocated = pending().filter(|p| matches!(p.blocks, PendingBlocks::Allocated(_)));
+            let allocated = pending().filter(|p| p.blocks.are_new());
             groups.extend(allocated.filter_map(|p| self.space.layout().group_of(p.start())));
             all.push(nodes);
         }
@@ -152,14 +152,9 @@ impl Writeback {
     ) -> Result<()> {
         let is_written = pending.data.is_empty();
         self.space.journal().check(is_written, "data is given to the device before its mapping")?;
-        let start = match &mut pending.blocks {
-            PendingBlocks::Allocated(allocation) => {
-                self.space.mark_used(handle, allocation, pending.len)?
-            }
-            PendingBlocks::Unwritten(block) => *block,
-        };
+        let (start, clusters) = pending.mark_used(&self.space, handle)?;
         let new = Extent { first: pending.first, len: pending.len, start, unwritten };
-        Edit::insert(new).apply(handle, inode, nodes)?;
+        Edit::insert(new).apply_with(handle, inode, nodes, clusters)?;
         Ok(())
     }
 

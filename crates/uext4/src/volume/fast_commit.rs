@@ -12,7 +12,7 @@ use crate::journal::LeftFastCommits;
 use std::sync::Arc;
 use uext4_device::{Device, OverlayDevice, SharedDevice};
 use uext4_ondisk::superblock::SUPERBLOCK_OFFSET;
-use uext4_ondisk::{BlockNo, Incompat, Layout, RawSuperblock};
+use uext4_ondisk::{BlockNo, Incompat, Layout, RawSuperblock, RoCompat};
 
 /// The blocks that the outcome of fast commits differs in, ascending.
 ///
@@ -26,6 +26,13 @@ pub(super) fn changes(
     if layout.has_clusters() {
         let context = "fast commits of a file system with clusters (bigalloc)";
         return Err(Error::new(ErrorKind::Unsupported, context));
+    }
+    // Usage, and the blocks of clusters, are not in the records.
+    let others = layout.features.ro_compat & (RoCompat::QUOTA | RoCompat::BIGALLOC);
+    if !others.is_empty() {
+        let context =
+            format!("fast commits together with {}; run e2fsck", others.names().join(" "));
+        return Err(Error::new(ErrorKind::NeedsRecovery, context));
     }
     let before = superblock::read(&**device)?;
     let overlay = Arc::new(OverlayDevice::new(device.clone()));

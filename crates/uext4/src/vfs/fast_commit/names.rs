@@ -1,13 +1,13 @@
 //! The names of fast commits: entries go and come, and links are counted.
 
 use super::outcome::Outcome;
-use super::{Repetition, corrupt};
+use super::{Repetition, corrupt, not_repeatable};
 use crate::dir::{self, Insertion};
 use crate::error::{ErrorKind, Result};
 use crate::extent::allocate_growth;
 use crate::inode::{Attributes, InodeRef};
 use crate::vfs::{Vfs, add_subdirectory, drop_subdirectory, pin};
-use uext4_ondisk::{FileKind, Ino};
+use uext4_ondisk::{FileKind, Ino, InodeFlags};
 
 impl Repetition<'_> {
     /// Repeats the changes of names. The inodes that they name are there.
@@ -64,6 +64,9 @@ impl Repetition<'_> {
 
     fn directory(&self, ino: Ino) -> Result<InodeRef> {
         let dir = self.inode(ino)?;
+        if dir.attributes().flags.contains(InodeFlags::ENCRYPT) {
+            return Err(not_repeatable(ino, "an encrypted directory"));
+        }
         if dir.kind() == FileKind::Directory {
             return Ok(dir);
         }

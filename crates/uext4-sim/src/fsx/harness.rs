@@ -154,7 +154,8 @@ impl Harness {
         Ok(())
     }
 
-    /// Whether the range was moved, which it must be if `fits` and it consists of whole blocks, or clusters.
+    /// Whether the range was moved, which it must be if `fits` and it consists of whole blocks, or
+    /// clusters.
     fn shift(&self, mode: AllocateMode, at: u64, len: u64, fits: bool) -> Result<bool, String> {
         let block = u64::from(self.shift_unit);
         let allowed = fits && len > 0 && at.is_multiple_of(block) && len.is_multiple_of(block);

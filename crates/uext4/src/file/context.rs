@@ -123,7 +123,8 @@ impl FileContext {
 
     /// # Errors
     /// As [`FileContext::check_writable`]; `NotPermitted` for immutable inodes; `Unsupported` for
-    /// files with a block map where block numbers have more than 32 bits, or blocks are in clusters.
+    /// files with a block map where block numbers have more than 32 bits, or blocks are in
+    /// clusters.
     pub fn check_changeable(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         let flags = inode.attributes().flags;

@@ -78,8 +78,8 @@ impl Placement {
         self.place(inode, spot, &hole)
     }
 
-    /// Allocates blocks for the hole at `spot` as [`Placement::allocate_hole`] does, or in clusters.
-    /// Returns them and their number.
+    /// Allocates blocks for the hole at `spot` as [`Placement::allocate_hole`] does, or in
+    /// clusters. Returns them and their number.
     pub(super) fn place(
         &self,
         inode: &Inode,

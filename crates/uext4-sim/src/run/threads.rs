@@ -162,7 +162,9 @@ impl<'a> Load<'a> {
         let late = self.plan.options.journal_async_commit;
         let carries = self.plan.options.auto_da_alloc && !late;
         let threads = self.threads.into_iter().map(|(_, history)| history).collect();
-        let journaled = self.plan.options.data_mode == DataMode::Journal;
+        // The data of encrypted files never goes through the journal.
+        let journaled = self.plan.options.data_mode == DataMode::Journal
+            && !self.plan.shape.format.is_encrypted();
         let rules = Rules {
             renames_carry_data: carries,
             sizes_were_had: true,

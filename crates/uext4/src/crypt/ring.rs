@@ -51,6 +51,12 @@ impl KeyRing {
             let mut key = Zeroizing::new([0; contents::KEY_SIZE]);
             let mode = policy.contents_mode;
             let tweak = master.file_key(context, mode, ino, &self.uuid, &mut *key);
+            let (data, tweaks) = key.split_at(contents::KEY_SIZE / 2);
+            if tweak.is_some() && data == tweaks {
+                // As the kernel: such keys are weak.
+                let why = format!("inode {ino}: a key whose halves are the same");
+                return Err(Error::new(ErrorKind::InvalidArgument, why));
+            }
             let unit = match policy.log2_data_unit {
                 0 => self.block_size as usize,
                 log2 => 1 << log2,

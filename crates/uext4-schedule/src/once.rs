@@ -22,6 +22,14 @@ impl<T> OnceLock<T> {
         self.value.get()
     }
 
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// The value, if there is one already.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.value.set(value)
+    }
+
     /// The value, which `make` makes if nobody has.
     #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {

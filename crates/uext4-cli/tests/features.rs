@@ -18,7 +18,7 @@ use std::path::Path;
 /// Options of mke2fs, and the reason for which writing is refused.
 const SHAPES: [(&[&str], &str); 2] = [
     (&["-b", "4096", "-O", "bigalloc,quota", "-C", "16384"], "quota together with bigalloc"),
-    (&["-b", "1024", "-O", "ea_inode"], "ea_inode"),
+    (&["-b", "1024", "-O", "ea_inode"], "unsupported feature ea_inode"),
 ];
 
 /// Options of mke2fs for what is written.

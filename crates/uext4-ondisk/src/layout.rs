@@ -59,6 +59,9 @@ pub struct Layout {
     pub features: Features,
     /// UUID of the file system.
     pub uuid: [u8; 16],
+    /// Made by the Hurd, whose inodes have other fields in the places of the change counter (a
+    /// block number) and of the high half of the attribute block (bits of the mode).
+    pub is_hurd: bool,
     /// First meta group (meta_bg).
     first_meta_bg: u32,
     /// Groups with a backup (sparse_super2); 0 is none.

@@ -12,10 +12,13 @@ fn every_byte_is_the_last_one_written() {
     }
 }
 
-/// A write that the model does not know of is found.
+/// A write that the model does not know of is found. Another write may cover it before it is read,
+/// so that a shape has three seeds.
 #[test]
 fn an_injected_fault_is_caught() {
     for (seed, shape) in (1..).zip(&SHAPES) {
-        assert!(run_with_injected_fault(shape, seed, 4_000).is_err(), "{}", shape.name);
+        let is_caught =
+            (0..3).any(|more| run_with_injected_fault(shape, seed + 100 * more, 4_000).is_err());
+        assert!(is_caught, "{}", shape.name);
     }
 }

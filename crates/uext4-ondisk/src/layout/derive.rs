@@ -14,6 +14,8 @@ const REV0_FIRST_INO: u32 = 11;
 const REV0_INODE_SIZE: u32 = 128;
 /// Largest physical block number an extent can hold, plus one.
 const MAX_BLOCKS: u64 = 1 << 48;
+/// `s_creator_os` of the Hurd.
+const CREATOR_HURD: u32 = 1;
 
 fn bad(field: &'static str, found: impl Into<u64>, want: &'static str) -> FormatError {
     FormatError::Superblock { field, found: found.into(), want }
@@ -80,6 +82,7 @@ impl Layout {
             },
             features,
             uuid: sb.s_uuid,
+            is_hurd: sb.s_creator_os.get() == CREATOR_HURD,
             first_meta_bg: sb.s_first_meta_bg.get(),
             backup_bgs: sb.s_backup_bgs.map(zerocopy::little_endian::U32::get),
         };

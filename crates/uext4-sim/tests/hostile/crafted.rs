@@ -335,7 +335,8 @@ fn seek_holes(volume: &Volume) {
     assert_eq!(file.read_at(size - 50, &mut end).expect("read"), 50);
     assert!(end[..50].iter().all(|&byte| byte == 0));
     let cut = SetAttr { size: Some(1), ..SetAttr::default() };
-    volume.set_attr(&inode, &cut).expect("truncate");
+    let cut = volume.set_attr(&inode, &cut);
+    assert!(cut.is_ok() || volume.read_only(), "{cut:?}");
 }
 
 fn orphan_circle() -> MemoryDevice {

@@ -171,7 +171,10 @@ impl Attributes {
             mtime: raw.mtime(),
             ctime: raw.ctime(),
             crtime: raw.crtime(),
-            file_acl: raw.file_acl(),
+            file_acl: match layout.is_hurd {
+                true => raw.i_file_acl_lo.get().into(),
+                false => raw.file_acl(),
+            },
             version: raw.version(),
             dtime: raw.i_dtime.get(),
             block_map: raw.i_block,
@@ -215,8 +218,12 @@ impl Attributes {
         if let Some(crtime) = self.crtime {
             raw.set_crtime(crtime);
         }
-        raw.set_file_acl(self.file_acl);
-        raw.set_version(self.version);
+        if layout.is_hurd {
+            raw.i_file_acl_lo.set(u32::try_from(self.file_acl).unwrap_or(0));
+        } else {
+            raw.set_file_acl(self.file_acl);
+            raw.set_version(self.version);
+        }
         raw.i_dtime.set(self.dtime);
         raw.i_block = self.block_map;
         raw.write(slot)?;

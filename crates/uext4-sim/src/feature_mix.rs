@@ -47,7 +47,7 @@ pub struct Mix {
 pub enum Outcome {
     /// mke2fs makes no such image.
     NotMade,
-    /// All is as it must be; who has filled the image, and who has read it back.
+    /// All is as it must be; the names of what has filled the image, and of what has read it back.
     Passed(&'static str, &'static str),
 }
 
@@ -189,7 +189,7 @@ pub struct Bench {
 /// Bytes of an image: room for two trees in clusters of 64 KiB.
 const IMAGE_BYTES: u64 = 768 << 20;
 const TREE: &str = "tree";
-/// Who fills images that the kernel does not mount for writing.
+/// The filler of images that the kernel does not mount for writing.
 const BY_MKE2FS: &str = "mke2fs -d";
 
 impl Bench {
@@ -264,7 +264,7 @@ impl Bench {
         Ok(Outcome::Passed(filler, reader))
     }
 
-    /// Fills the image with the tree; says who did.
+    /// Fills the image with the tree; returns the filler's name.
     fn fill(&self, mix: &Mix, mke2fs: &Path, image: &Path) -> Result<&'static str, String> {
         let tree = self.path(TREE);
         let point = self.path("kernel");
@@ -290,7 +290,7 @@ impl Bench {
         Ok(BY_MKE2FS)
     }
 
-    /// Compares the changed trees on the image with the host's; says who has read them.
+    /// Compares the changed trees on the image with the host's; returns the reader's name.
     fn read_back(&self, image: &Path, trees: &[(&str, Scope)]) -> Result<&'static str, String> {
         let tree = self.path(TREE);
         let point = self.path("mnt");

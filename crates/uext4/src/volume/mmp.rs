@@ -272,7 +272,8 @@ fn claim_block(block: &MmpBlock, pace: &Pace, own: &mut RawMmp) -> Result<Durati
     }
 }
 
-/// Frees a file system from a claim that nobody keeps any more. Returns who had it, if anybody.
+/// Frees a file system from a claim that nobody keeps any more. Returns the host that had it, if
+/// there was one.
 /// Only a person can know that no host uses it.
 ///
 /// # Errors

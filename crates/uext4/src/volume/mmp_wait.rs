@@ -75,7 +75,7 @@ pub(super) fn watch(block: &MmpBlock, pace: &Pace, found: &RawMmp) -> Result<Wat
     }
 }
 
-/// Who has the file system, for messages.
+/// The host that has the file system, for messages.
 pub(super) fn claimed_by(found: &RawMmp, what: &str) -> String {
     let time = found.mmp_time.get();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

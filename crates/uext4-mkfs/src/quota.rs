@@ -10,9 +10,6 @@ use uext4_ondisk::features::RoCompat;
 use uext4_ondisk::quota::{BLOCK_SIZE, QuotaEntry, QuotaKind, new_file};
 use uext4_ondisk::{BlockNo, FileBlock, FileKind, Ino, InodeFlags};
 
-const USERS: Ino = Ino(3);
-const GROUPS: Ino = Ino(4);
-
 impl Files<'_> {
     /// Makes the quota files that are asked for; without a word of users, groups and, with the
     /// feature, projects.
@@ -20,12 +17,12 @@ impl Files<'_> {
         let has_projects = self.geometry.layout.features.ro_compat.contains(RoCompat::PROJECT);
         let [users, groups, _] = options.quota_types.unwrap_or([true; 3]);
         if users {
-            self.quota_file(QuotaKind::User, USERS)?;
-            self.geometry.sb.s_usr_quota_inum.set(USERS.get());
+            self.quota_file(QuotaKind::User, Ino::USER_QUOTA)?;
+            self.geometry.sb.s_usr_quota_inum.set(Ino::USER_QUOTA.get());
         }
         if groups {
-            self.quota_file(QuotaKind::Group, GROUPS)?;
-            self.geometry.sb.s_grp_quota_inum.set(GROUPS.get());
+            self.quota_file(QuotaKind::Group, Ino::GROUP_QUOTA)?;
+            self.geometry.sb.s_grp_quota_inum.set(Ino::GROUP_QUOTA.get());
         }
         if has_projects {
             self.last_ino = Ino(self.last_ino.get() + 1);

@@ -77,6 +77,10 @@ impl FileBlock {
 impl Ino {
     /// Inode of the root directory.
     pub const ROOT: Self = Self(2);
+    /// Inode of the quota file of users.
+    pub const USER_QUOTA: Self = Self(3);
+    /// Inode of the quota file of groups.
+    pub const GROUP_QUOTA: Self = Self(4);
     /// Inode that keeps blocks back for group descriptors (resize_inode).
     pub const RESIZE: Self = Self(7);
     /// Inode of the internal journal.

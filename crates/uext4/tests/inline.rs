@@ -393,21 +393,25 @@ fn damage_is_refused() {
     volume.close().unwrap();
     let i_block = 0x28;
     let area = 128 + 32;
-    let damage: [(u64, u64, &[u8]); 14] = [
+    // `user.a`, whose 40 bytes are those that the data has beside the block map.
+    let mut overlap = [0; 24];
+    (overlap[0], overlap[1], overlap[2], overlap[8], overlap[16]) = (1, 1, 52, 40, b'a');
+    let damage: [(u64, u64, &[u8]); 15] = [
+        (file, area + 24, &overlap), // bytes that are another attribute's as well
         (file, 4, &1000_u32.to_le_bytes()), // larger than the inode
         (file, 0x20, &0x1008_0000_u32.to_le_bytes()), // extents besides
-        (file, area, &[0; 4]),              // no attributes
-        (file, area + 4 + 1, &[1]),         // another attribute
+        (file, area, &[0; 4]),       // no attributes
+        (file, area + 4 + 1, &[1]),  // another attribute
         (file, area + 4 + 2, &[0xff, 0xff]), // the value is elsewhere
-        (file, area + 4 + 4, &[9]),         // in an inode of its own
-        (file, area + 4 + 8, &[0xff; 4]),   // too long
-        (dir, 4, &1024_u32.to_le_bytes()),  // another size
-        (dir, i_block, &[0; 4]),            // no parent
-        (dir, i_block, &[0xff; 4]),         // a parent that does not exist
-        (dir, i_block + 4 + 4, &[3]),       // a record that is too short
-        (dir, i_block + 4 + 4, &[0xf0]),    // and one that is too long
-        (dir, i_block + 4, &[0xff; 4]),     // an inode that does not exist
-        (dir, i_block + 4 + 8, b"../"),     // a name that cannot be
+        (file, area + 4 + 4, &[9]),  // in an inode of its own
+        (file, area + 4 + 8, &[0xff; 4]), // too long
+        (dir, 4, &1024_u32.to_le_bytes()), // another size
+        (dir, i_block, &[0; 4]),     // no parent
+        (dir, i_block, &[0xff; 4]),  // a parent that does not exist
+        (dir, i_block + 4 + 4, &[3]), // a record that is too short
+        (dir, i_block + 4 + 4, &[0xf0]), // and one that is too long
+        (dir, i_block + 4, &[0xff; 4]), // an inode that does not exist
+        (dir, i_block + 4 + 8, b"../"), // a name that cannot be
     ];
     let good: Vec<u8> = whole(&device);
     for (ino, at, bytes) in damage {

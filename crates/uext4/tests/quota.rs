@@ -8,6 +8,7 @@ mod common;
 
 use common::{assert_clean, have, mke2fs, mount, new};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use uext4::quota::{Counted, QuotaEntry, QuotaKind};
 use uext4::{AllocateMode, InodeRef, MountOptions, NewInode, Owner, SetAttr, Volume, as_user};
 use uext4_device::MemoryDevice;
@@ -215,4 +216,86 @@ fn a_damaged_quota_file_is_refused_and_changes_nothing() {
     device.read_at(0, &mut after).unwrap();
     assert!(before == after);
     Volume::open(device, MountOptions { read_only: true, ..MountOptions::default() }).unwrap();
+}
+
+#[test]
+fn the_quota_file_is_no_file_of_a_user() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(16, "-b 1024 -O quota,^metadata_csum"));
+    let volume = mount(&device);
+    let file = volume.create(&volume.root().unwrap(), b"file", &owned(1, 1)).unwrap();
+    let ino = file.ino().get();
+    drop(file);
+    volume.close().unwrap();
+    let users_at = 1024 + std::mem::offset_of!(uext4_ondisk::RawSuperblock, s_usr_quota_inum);
+    uext4_device::Device::write_at(&*device, users_at as u64, &ino.to_le_bytes()).unwrap();
+    let error = Volume::open(device, MountOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("not an inode of the file system's own"), "{error}");
+}
+
+#[test]
+fn dirty_pages_do_not_count_twice_while_they_are_mapped() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(64, "-b 4096 -O quota"));
+    let volume = limited(&device, false);
+    volume.set_quota_limits(QuotaKind::User, &limits(1000, 0, 8 << 20, 0)).unwrap();
+    let root = volume.root().unwrap();
+    let file = volume.create(&root, b"large", &owned(1000, 1000)).unwrap();
+    let others: Vec<_> = (0..4)
+        .map(|n| volume.create(&root, format!("{n}").as_bytes(), &owned(1000, 1000)).unwrap())
+        .collect();
+    let empty = |volume: &Volume, file: &InodeRef| {
+        volume.set_attr(file, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    };
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (volume, file) = (&volume, &file);
+        scope.spawn(move || {
+            for round in 0..60 {
+                as_user(|| write(volume, file, 0, &vec![round; 5 << 20])).unwrap();
+                volume.open_file(file).unwrap().sync(false).unwrap();
+                empty(volume, file);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        for other in &others {
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let written = as_user(|| write(volume, other, 0, &[1; 16384]));
+                    empty(volume, other);
+                    written.unwrap();
+                }
+            });
+        }
+    });
+    drop((root, file, others));
+    volume.close().unwrap();
+    assert_clean(&device);
+}
+
+#[test]
+fn more_owners_than_stay_in_memory_keep_their_limits() {
+    if !have("mke2fs") {
+        return;
+    }
+    let device = Arc::new(mke2fs(64, "-b 4096 -N 16000 -O quota"));
+    let volume = limited(&device, false);
+    volume.set_quota_limits(QuotaKind::User, &limits(7, 0, 1 << 16, 0)).unwrap();
+    let root = volume.root().unwrap();
+    let file = volume.create(&root, b"file", &owned(7, 7)).unwrap();
+    write(&volume, &file, 0, &[1; 1 << 15]).unwrap();
+    for uid in 0..9_000 {
+        let other = volume.create(&root, b"other", &owned(100 + uid, 0)).unwrap();
+        drop(other);
+        volume.unlink(&root, b"other").unwrap();
+    }
+    assert_eq!(errno(as_user(|| write(&volume, &file, 1 << 15, &[1; 1 << 15]))), 0);
+    assert_eq!(errno(as_user(|| write(&volume, &file, 1 << 16, &[1; 4096]))), 122);
+    drop((root, file));
+    volume.close().unwrap();
+    assert_clean(&device);
 }

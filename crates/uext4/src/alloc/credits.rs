@@ -14,6 +14,8 @@ pub struct Credits {
     pub blocks: u32,
     /// Marking an inode number used or freeing it: the same.
     pub inode_number: u32,
+    /// Charging usage to the owners of one inode.
+    pub usage: u32,
     /// Adding or removing an orphan: superblock, the inode, its predecessor in the list. An orphan
     /// file may be full, so it changes nothing.
     pub orphan: u32,
@@ -25,7 +27,7 @@ impl Credits {
     pub fn new(features: &Features) -> Self {
         // A block of the usage file of the user, of the group and of the project.
         let usage = if features.ro_compat.contains(RoCompat::QUOTA) { 3 } else { 0 };
-        Self { blocks: 2 + usage, inode_number: 2 + usage, orphan: 3 }
+        Self { blocks: 2 + usage, inode_number: 2 + usage, usage, orphan: 3 }
     }
 
     /// Worst case of one edit of an extent tree, the inode included, for a tree of any depth up to

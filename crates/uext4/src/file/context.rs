@@ -141,7 +141,7 @@ impl FileContext {
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let has_clusters = self.space.layout().has_clusters();
-        if has_clusters && inode.has_blocks() && !flags.contains(InodeFlags::EXTENTS) {
+        if has_clusters && inode.has_blocks() && !inode.has_extent_tree() {
             let context = format!(
                 "inode {} has a block map, which has no clusters: it is read-only here",
                 inode.ino()

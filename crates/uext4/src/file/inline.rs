@@ -121,6 +121,7 @@ impl InlineData {
         let spot = find(inode, at)?;
         let origin = inode.goal();
         let need = HoleNeed { want: 1, reserved: false, placed: None, origin };
+        let _hold = inode.hold_blocks(1)?;
         let mut allocation = self.context.placement.allocate_hole(inode, &spot, &need)?;
         let block = allocation.start();
         let page = self.context.new_page(at, 0, content);

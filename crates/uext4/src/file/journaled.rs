@@ -153,14 +153,15 @@ impl JournaledData {
                     let (blocks, len) = self.context.placement.place(inode, &spot, &need)?;
                     let map = Pending::of(at, len, blocks);
                     let start = map.start();
-                    // A revoke of a transaction hides every image of the block that it has.
-                    if self.context.journal().is_revoked(start, len) {
-                        self.context.journal().commit_all()?;
-                    }
                     chunk.maps.push(map);
                     (start, len)
                 }
             };
+            // A revoke of a transaction hides every image of the block that it has. A block of a
+            // hole was another's; in a cluster, an unwritten one can be as well.
+            if !is_mapped && self.context.journal().is_revoked(start, len) {
+                self.context.journal().commit_all()?;
+            }
             for i in 0..len {
                 let block = start.plus(u64::from(i));
                 let patch = self.plan_patch(inode, at.plus(i), block, is_mapped, offset, buf)?;

@@ -34,6 +34,15 @@ fn open_file(table: &Arc<InodeTable>, kind: QuotaKind, ino: Ino) -> Result<Quota
     let inode = table.read(ino)?;
     let damaged =
         |why| Error::from(CorruptKind::Rule { what: "quota file", why }.at(Place::Inode(ino)));
+    // The inodes of the first two kinds are of the format. Another inode could be a user's.
+    let is_hidden = match kind {
+        QuotaKind::User => ino == Ino::USER_QUOTA,
+        QuotaKind::Group => ino == Ino::GROUP_QUOTA,
+        QuotaKind::Project => table.context().space.is_special(ino),
+    };
+    if !is_hidden {
+        return Err(damaged("is not an inode of the file system's own"));
+    }
     if inode.kind() != FileKind::Regular || inode.attributes().links == 0 {
         return Err(damaged("is no regular file"));
     }

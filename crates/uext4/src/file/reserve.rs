@@ -64,7 +64,10 @@ impl FilePages {
         } else {
             // Conversions have to go on even if there is no space for data.
             self.reservation.try_resize_with_nodes(blocks)?;
-            let less = self.room_of(self.reserved - reserved);
+            let fewer = self.reserved - reserved;
+            let charged = self.charged.min(fewer);
+            self.charged -= charged;
+            let less = self.room_of(fewer - charged);
             if let Some(hold) = &mut self.quota {
                 hold.shrink(less);
             }

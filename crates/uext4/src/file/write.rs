@@ -252,6 +252,9 @@ impl PageWriter {
         };
         let holes = count(|state| matches!(state, State::Hole));
         let unwritten = count(|state| matches!(state, State::Unwritten(_)));
+        if holes > 0 {
+            inode.load_usage()?;
+        }
         let mut pages = inode.pages();
         pages.reserve(holes, unwritten, last)?;
         if pages.map.dirty() == 0 {

@@ -12,6 +12,7 @@ use super::{Attributes, ExtentRoot, Inode};
 use crate::error::{Error, Result};
 use crate::sync::state::Ordering;
 use uext4_ondisk::extent::write_header;
+use uext4_ondisk::inode::I_BLOCK_SIZE;
 use uext4_ondisk::{CorruptKind, FileKind, Incompat, Ino, InodeFlags, Layout, Place, inline_data};
 
 /// Where the data of a regular file is, or may go. Other types have [`InlineState::No`].
@@ -125,6 +126,11 @@ impl Attributes {
             return Err(bad("has inline data and blocks at once"));
         }
         let len = self.inline_content()?.len() as u64;
+        // Values that overlap in the inode leave less room than they have bytes.
+        let is_beside = len > I_BLOCK_SIZE as u64;
+        if is_beside && self.inline_room()?.is_none_or(|room| (room as u64) < len) {
+            return Err(bad("has inline data that overlaps its attributes"));
+        }
         let is_right = match kind {
             FileKind::Regular | FileKind::Symlink => self.size <= len,
             FileKind::Directory => self.size == len,

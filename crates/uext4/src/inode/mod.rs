@@ -82,6 +82,10 @@ pub struct FilePages {
     pub quota: Option<QuotaHold>,
     /// Number of pages that hold a reservation of a data block.
     pub reserved: u32,
+    /// How many of them have been mapped and charged since, so that quota holds nothing for them.
+    pub charged: u32,
+    /// How many of them the mapping has that is being inserted.
+    pub mapping: u32,
     /// Number of dirty pages over unwritten extents.
     pub converting: u32,
     /// The file has had a block map, whose nodes are counted in another way.
@@ -95,6 +99,18 @@ pub struct FilePages {
 }
 
 impl FilePages {
+    /// Takes the room below limits that is held for up to `bytes` of the mapping which is being
+    /// inserted: it becomes usage.
+    fn take_room(&mut self, bytes: u64) -> u64 {
+        let block_size = u64::from(self.reservation.space().layout().block_size);
+        let Some(hold) = self.quota.as_mut().filter(|_| self.mapping > 0) else { return 0 };
+        let most = self.mapping.min(self.reserved.saturating_sub(self.charged));
+        let blocks = u32::try_from(bytes / block_size).unwrap_or(u32::MAX).min(most);
+        self.mapping -= blocks;
+        self.charged += blocks;
+        hold.become_usage(u64::from(blocks) * block_size)
+    }
+
     /// The reserved blocks are for other owners from now on.
     fn move_quota(&mut self, owners: Owners) {
         if let Some(hold) = &mut self.quota {
@@ -204,6 +220,8 @@ impl Inode {
             reserved: 0,
             converting: 0,
             by_block_map: !has_tree_form(attributes.flags, &context.space),
+            charged: 0,
+            mapping: 0,
             reserved_end: FileBlock(0),
             dirty_since_ms: 0,
             read_ahead_at: 0,

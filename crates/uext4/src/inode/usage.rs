@@ -34,14 +34,26 @@ impl Inode {
         self.attributes().usage()
     }
 
+    /// Brings the entries of the owners into memory, for a hold.
+    ///
+    /// # Errors
+    /// A damaged quota file; a device failure.
+    pub(crate) fn load_usage(&self) -> Result<()> {
+        match self.space().quota().filter(|_| self.is_charged) {
+            Some(quota) => quota.load(self.usage().0),
+            None => Ok(()),
+        }
+    }
+
     /// Takes room for `blocks` blocks below the limits of the owners.
     ///
     /// # Errors
-    /// `QuotaExceeded`.
+    /// `QuotaExceeded`; those of [`Inode::load_usage`].
     pub(crate) fn hold_blocks(&self, blocks: u32) -> Result<Option<QuotaHold>> {
         let Some(quota) = self.space().quota().filter(|_| self.is_charged) else {
             return Ok(None);
         };
+        self.load_usage()?;
         let block_size = u64::from(self.space().layout().block_size);
         let mut hold = QuotaHold::empty(quota, self.usage().0);
         hold.grow(Amount { space: u64::from(blocks) * block_size, inodes: 0 })?;
@@ -60,10 +72,11 @@ impl Inode {
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let (space, all) = (bytes(after.1).saturating_sub(bytes(before.1)), bytes(after.1));
         if new {
-            return quota.charge(handle, after.0, Change { space: all, inodes: 1 });
+            return quota.charge(handle, after.0, Change { space: all, ..Change::INODE });
         }
         if before.0 == after.0 {
-            return quota.charge(handle, after.0, Change { space, inodes: 0 });
+            let held = u64::try_from(space).map_or(0, |more| self.pages().take_room(more));
+            return quota.charge(handle, after.0, Change { space, held, inodes: 0 });
         }
         self.pages().move_quota(after.0);
         quota.transfer(handle, [before, after])
@@ -77,6 +90,6 @@ impl Inode {
         let Some(quota) = self.space().quota().filter(|_| self.is_charged) else { return Ok(()) };
         let (owners, space) = self.usage();
         let space = i64::try_from(space).unwrap_or(i64::MAX);
-        quota.charge(handle, owners, Change { space: -space, inodes: -1 })
+        quota.charge(handle, owners, Change { space: -space, inodes: -1, held: 0 })
     }
 }

@@ -26,8 +26,9 @@ use std::sync::Arc;
 use uext4_ondisk::quota::{self as format};
 pub use uext4_ondisk::quota::{Counted, QuotaEntry, QuotaInfo, QuotaKind};
 
-/// Owners in memory, of one kind. With more of them, those without a hold are dropped.
-const ACCOUNTS_MAX: usize = 1 << 14;
+/// Owners in memory, of one kind, before those are dropped that have no hold and were not asked for
+/// lately. Each keeps the block of its entry in memory.
+const ACCOUNTS_MAX: usize = 1 << 12;
 
 /// The owners of an inode: user, group, project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,13 @@ pub struct Change {
     pub space: i64,
     /// Inodes.
     pub inodes: i64,
+    /// Bytes of a hold among `space`, which end with it: so what becomes usage never counts twice.
+    pub held: u64,
+}
+
+impl Change {
+    /// One inode more.
+    pub const INODE: Self = Self { space: 0, inodes: 1, held: 0 };
 }
 
 /// An owner in memory.
@@ -71,6 +79,14 @@ struct Account {
     /// Where its entry is; `None` if the file has none.
     place: Option<EntryBuffer>,
     held: Amount,
+    /// Asked for since owners were dropped last.
+    is_recent: bool,
+}
+
+impl Account {
+    fn new(entry: QuotaEntry, place: Option<EntryBuffer>, held: Amount) -> Self {
+        Self { entry, place, held, is_recent: true }
+    }
 }
 
 /// Quota of one kind of owners.
@@ -88,6 +104,8 @@ struct Kind {
 #[derive(Debug)]
 struct Accounts {
     of: HashMap<u32, Account>,
+    /// The number of owners at which some are dropped.
+    limit: usize,
     /// Times of grace, of space and of inodes.
     grace: [u32; 2],
 }
@@ -108,7 +126,7 @@ impl Quota {
             cache: Arc::clone(cache),
             accounts: Mutex::new(
                 LockRank::Leaf,
-                Accounts { of: HashMap::new(), grace: file.grace() },
+                Accounts { of: HashMap::new(), limit: ACCOUNTS_MAX, grace: file.grace() },
             ),
             file: Mutex::new(LockRank::Quota, file),
         };
@@ -164,10 +182,10 @@ impl Quota {
             let (old, new) = (from.id(kind.kind), to.id(kind.kind));
             if old == new {
                 let space = signed(after).saturating_sub(signed(before));
-                kind.charge(handle, old, Change { space, inodes: 0 })?;
+                kind.charge(handle, old, Change { space, ..Change::default() })?;
             } else {
-                kind.charge(handle, old, Change { space: -signed(before), inodes: -1 })?;
-                kind.charge(handle, new, Change { space: signed(after), inodes: 1 })?;
+                kind.charge(handle, old, Change { space: -signed(before), inodes: -1, held: 0 })?;
+                kind.charge(handle, new, Change { space: signed(after), ..Change::INODE })?;
             }
         }
         Ok(())
@@ -245,7 +263,7 @@ impl Quota {
         let place = file.insert(handle, &of.cache, &entry)?;
         let mut accounts = of.accounts.lock();
         let held = accounts.of.get(&id).map_or(Amount::default(), |account| account.held);
-        accounts.of.insert(id, Account { entry, place: Some(place), held });
+        accounts.of.insert(id, Account::new(entry, Some(place), held));
         Ok(u64::from(file.info.blocks) * format::BLOCK_SIZE as u64)
     }
 
@@ -259,7 +277,7 @@ impl Quota {
         kind: QuotaKind,
         to: &QuotaEntry,
     ) -> Result<()> {
-        self.kind(kind)?.change(handle, to.id, |entry, info| {
+        self.kind(kind)?.change(handle, to.id, 0, |entry, info| {
             (entry.space.soft, entry.space.hard) = (to.space.soft, to.space.hard);
             (entry.inodes.soft, entry.inodes.hard) = (to.inodes.soft, to.inodes.hard);
             update_deadline(&mut entry.space, info.space_grace);
@@ -286,41 +304,64 @@ impl Quota {
     }
 }
 
+impl Accounts {
+    /// Keeps an owner in memory for the time being; whether the file has its entry. `None`: it has
+    /// to be loaded.
+    fn ask_for(&mut self, id: u32) -> Option<bool> {
+        let account = self.of.get_mut(&id)?;
+        account.is_recent = true;
+        Some(account.place.is_some())
+    }
+
+    /// Drops owners if they are many: those that were not asked for since the last time. So an
+    /// owner that has just been loaded is there for the hold that follows.
+    fn make_room(&mut self) {
+        if self.of.len() < self.limit {
+            return;
+        }
+        self.of.retain(|_, account| {
+            let is_needed = account.is_recent || account.held != Amount::default();
+            account.is_recent = false;
+            is_needed
+        });
+        self.limit = ACCOUNTS_MAX.max(2 * self.of.len());
+    }
+}
+
 impl Kind {
     /// Brings an entry into memory. False if the file has none.
     fn load(&self, id: u32) -> Result<bool> {
-        if let Some(account) = self.accounts.lock().of.get(&id) {
-            return Ok(account.place.is_some());
+        if let Some(has_entry) = self.accounts.lock().ask_for(id) {
+            return Ok(has_entry);
         }
         self.load_from(&self.file.lock(), id)
     }
 
     fn load_from(&self, file: &QuotaFile, id: u32) -> Result<bool> {
-        if let Some(account) = self.accounts.lock().of.get(&id) {
-            return Ok(account.place.is_some());
+        if let Some(has_entry) = self.accounts.lock().ask_for(id) {
+            return Ok(has_entry);
         }
         let found = file.find(&self.cache, id)?;
         let is_there = found.is_some();
         let account = match found {
-            Some((place, entry)) => Account { entry, place: Some(place), held: Amount::default() },
+            Some((place, entry)) => Account::new(entry, Some(place), Amount::default()),
             None => {
                 let entry = QuotaEntry { id, ..QuotaEntry::default() };
-                Account { entry, place: None, held: Amount::default() }
+                Account::new(entry, None, Amount::default())
             }
         };
         let mut accounts = self.accounts.lock();
-        if accounts.of.len() >= ACCOUNTS_MAX {
-            accounts.of.retain(|_, account| account.held != Amount::default());
-        }
+        accounts.make_room();
         accounts.of.insert(id, account);
         Ok(is_there)
     }
 
-    /// Changes an entry, in memory and in the file.
+    /// Changes an entry, in memory and in the file, and ends `held` bytes of a hold with that.
     fn change(
         &self,
         handle: &mut Handle<'_>,
         id: u32,
+        held: u64,
         change: impl FnOnce(&mut QuotaEntry, &QuotaInfo),
     ) -> Result<()> {
         let file = self.file.lock();
@@ -329,6 +370,7 @@ impl Kind {
             let mut accounts = self.accounts.lock();
             let Some(account) = accounts.of.get_mut(&id) else { return Ok(()) };
             change(&mut account.entry, &file.info);
+            account.held.space = account.held.space.saturating_sub(held);
             let Some(place) = account.place.clone() else { return Ok(()) };
             (account.entry, place)
         };
@@ -340,7 +382,7 @@ impl Kind {
         if change == Change::default() {
             return Ok(());
         }
-        self.change(handle, id, |entry, info| {
+        self.change(handle, id, change.held, |entry, info| {
             entry.space.used = entry.space.used.saturating_add_signed(change.space);
             entry.inodes.used = entry.inodes.used.saturating_add_signed(change.inodes);
             update_deadline(&mut entry.space, info.space_grace);
@@ -348,11 +390,14 @@ impl Kind {
         })
     }
 
-    /// Takes `more` below the limits.
+    /// Takes `more` below the limits. The owner's entry has just been loaded.
     fn hold(&self, id: u32, more: Amount) -> Result<()> {
         let mut accounts = self.accounts.lock();
         let [space_grace, inode_grace] = accounts.grace;
-        let Some(account) = accounts.of.get_mut(&id) else { return Ok(()) };
+        let Some(account) = accounts.of.get_mut(&id) else {
+            let context = format!("the usage of {} {id} is not in memory", self.kind.name());
+            return Err(Error::new(ErrorKind::Internal, context));
+        };
         let (entry, held) = (&account.entry, &account.held);
         if self.is_limited
             && account.place.is_some()
@@ -455,6 +500,13 @@ impl QuotaHold {
         self.kinds().for_each(|(kind, id)| kind.release(id, less));
         self.held.space = self.held.space.saturating_sub(less.space);
         self.held.inodes = self.held.inodes.saturating_sub(less.inodes);
+    }
+
+    /// Takes `bytes` out of the hold for a [`Change`], which ends them; returns how many.
+    pub fn become_usage(&mut self, bytes: u64) -> u64 {
+        let taken = bytes.min(self.held.space);
+        self.held.space -= taken;
+        taken
     }
 
     /// The room is below the limits of other owners from now on, who have been checked.

@@ -232,7 +232,9 @@ impl DirectIo {
         }
         for (at, plan) in plans.iter().enumerate() {
             let end = self.context.block_from(plan.end);
-            let reserved = plan.inode.pages().reserve(plan.holes, plan.unwritten, end);
+            let loaded = plan.inode.load_usage();
+            let reserved =
+                loaded.and_then(|()| plan.inode.pages().reserve(plan.holes, plan.unwritten, end));
             if let Err(error) = reserved {
                 plans[..at].iter().for_each(Plan::unreserve);
                 return Err(error);

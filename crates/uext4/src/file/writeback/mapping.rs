@@ -106,7 +106,8 @@ impl Writeback {
             let places: Vec<FileBlock> = pending().map(|pending| pending.first).collect();
             let inode = parts[items[0].part].inode;
             let nodes = NodeAllocations::for_edits(inode, &places, NodeSource::Reserved)?;
-            credits += nodes.new_node_credits();
+            // The usage of a group's blocks is that of one owner; each part may have others.
+            credits += nodes.new_node_credits() + self.space.credits().usage;
             dirtied.extend(nodes.blocks());
             let allocated = pending().filter(|p| p.blocks.are_new());
             groups.extend(allocated.filter_map(|p| self.space.layout().group_of(p.start())));
@@ -133,7 +134,14 @@ impl Writeback {
         for (items, nodes) in items.chunk_by_mut(|a, b| a.part == b.part).zip(&mut nodes) {
             let inode = parts[items[0].part].inode;
             for pending in items.iter_mut().filter_map(|item| item.pending.as_mut()) {
+                let is_charged = inode.is_charged() && pending.blocks.are_new();
+                if is_charged {
+                    inode.pages().mapping = pending.len;
+                }
                 self.map_one(handle, inode, pending, nodes, false)?;
+                if is_charged {
+                    inode.pages().mapping = 0;
+                }
             }
             let reached = items.last().map_or(0, |item| item.size);
             self.set_disk_size(inode, handle, reached)?;

@@ -14,7 +14,7 @@ use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::journal::replay::{ReplayLimits, plan};
 use uext4_ondisk::journal::superblock::{JournalIncompat, JournalLayout, RawJournalSuperblock};
 
-const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 const CASES: u64 = 4_000;
 
 /// A volume of a few files that nobody has closed.
@@ -43,14 +43,14 @@ fn left() -> MemoryDevice {
 }
 
 /// The journal of an image whose log lies in one piece.
-struct Log {
+pub(crate) struct Log {
     at: u64,
     layout: JournalLayout,
     tid: u32,
 }
 
 /// Says in the journal's superblock that there are fast commits.
-fn enable(device: &MemoryDevice) -> Log {
+pub(crate) fn enable(device: &MemoryDevice) -> Log {
     let mut block = vec![0; BLOCK];
     let magic = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 4];
     let at = (0..device.len())
@@ -121,25 +121,27 @@ fn record(rng: &mut StdRng) -> Vec<u8> {
     bytes
 }
 
-/// One fast commit in one block.
-fn fast_commit(rng: &mut StdRng, tid: u32) -> Vec<u8> {
-    let mut bytes = [9, 0, 8, 0, 0, 0, 0, 0].to_vec();
-    bytes.extend(tid.to_le_bytes());
-    for _ in 0..rng.random_range(1..9) {
-        let next = record(rng);
-        if bytes.len() + next.len() + 16 > BLOCK {
-            break;
+impl Log {
+    /// Writes one fast commit of records in one block.
+    pub(crate) fn put(&self, device: &MemoryDevice, records: &[Vec<u8>]) {
+        let mut bytes = [9, 0, 8, 0, 0, 0, 0, 0].to_vec();
+        bytes.extend(self.tid.to_le_bytes());
+        for record in records {
+            if bytes.len() + record.len() + 16 > BLOCK {
+                break;
+            }
+            bytes.extend(record);
         }
-        bytes.extend(next);
+        let rest = (BLOCK - bytes.len() - 4) as u16;
+        bytes.extend([8, 0]);
+        bytes.extend(rest.to_le_bytes());
+        bytes.extend(self.tid.to_le_bytes());
+        let crc = crc32c(0, &bytes);
+        bytes.extend(crc.to_le_bytes());
+        bytes.resize(BLOCK, 0);
+        let at = self.at + u64::from(self.layout.fast_commits.start) * 1024;
+        device.write_at(at, &bytes).unwrap();
     }
-    let rest = (BLOCK - bytes.len() - 4) as u16;
-    bytes.extend([8, 0]);
-    bytes.extend(rest.to_le_bytes());
-    bytes.extend(tid.to_le_bytes());
-    let crc = crc32c(0, &bytes);
-    bytes.extend(crc.to_le_bytes());
-    bytes.resize(BLOCK, 0);
-    bytes
 }
 
 #[test]
@@ -150,9 +152,8 @@ fn records_that_say_anything() {
     for seed in 0..CASES {
         let mut rng = StdRng::seed_from_u64(seed);
         let device = Arc::new(base.snapshot());
-        let block = fast_commit(&mut rng, log.tid);
-        let at = log.at + u64::from(log.layout.fast_commits.start) * 1024;
-        device.write_at(at, &block).unwrap();
+        let records: Vec<_> = (0..rng.random_range(1..9)).map(|_| record(&mut rng)).collect();
+        log.put(&device, &records);
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let volume = Volume::open(device, MountOptions::default())?;
             volume.close()

@@ -20,6 +20,7 @@ mod common;
 mod crafted;
 mod damaged;
 mod exercise;
+mod fast_commit_cases;
 mod fast_commits;
 mod fuzz;
 mod images;

@@ -19,7 +19,7 @@ use crate::injected_faults::Fault;
 use crate::journal::Handle;
 use std::ops::Range;
 use std::sync::Arc;
-use uext4_ondisk::{GroupFlags, RawGroupDesc, bitmap};
+use uext4_ondisk::{GroupFlags, Ino, RawGroupDesc, bitmap};
 
 /// Blocks of a table that one handle zeroes.
 const BLOCKS_PER_HANDLE: u32 = 16;
@@ -48,6 +48,17 @@ impl Space {
         let first = if group.get() == 0 { reserved } else { 0 };
         let last = (first..per_group).rev().find(|&index| bitmap::test(bits, index));
         last.map_or(first, |index| index + 1)
+    }
+
+    /// Blocks of the inode table in front of an inode that were never written, which are zeroed
+    /// when its number is allocated.
+    ///
+    /// # Errors
+    /// A corrupt bitmap; a device failure.
+    pub(crate) fn unwritten_blocks_before(&self, ino: Ino) -> Result<u32> {
+        let Some((group, index)) = self.layout.group_of_ino(ino) else { return Ok(0) };
+        let written = self.with_inode_map(group, |map| map.written)?;
+        Ok(index.saturating_sub(written).div_ceil(self.layout.inodes_per_block()))
     }
 
     /// Blocks of the table that hold `slots`.

@@ -87,6 +87,12 @@ impl LeftFastCommits {
         LogMap::new(device.clone(), block_size, self.runs.clone(), first, end)
     }
 
+    /// Blocks that transactions may take.
+    #[must_use]
+    pub fn log_blocks(&self) -> u32 {
+        self.layout.end.saturating_sub(self.layout.first)
+    }
+
     /// Whether a block belongs to the journal.
     #[must_use]
     pub fn is_of_journal(&self, block: BlockNo) -> bool {

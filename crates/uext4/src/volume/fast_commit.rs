@@ -49,7 +49,7 @@ pub(super) fn changes(
         let context = format!("fast commits of a file system that can only be read: {why}");
         return Err(Error::new(ErrorKind::Unsupported, context));
     }
-    match volume.inner.vfs.repeat_fast_commits(&left.records) {
+    match volume.inner.vfs.repeat_fast_commits(&left.records, left.log_blocks()) {
         Ok(()) => volume.close()?,
         Err(error) => {
             volume.abandon();

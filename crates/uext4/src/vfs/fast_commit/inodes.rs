@@ -15,7 +15,17 @@ impl Repetition<'_> {
     /// Repeats the records of inodes. Files that end, or end so that another one gets their number,
     /// lose their blocks.
     pub(super) fn repeat_inodes(&mut self, outcome: &Outcome<'_>) -> Result<()> {
+        let named = outcome.named();
         for (&ino, inode) in &outcome.inodes {
+            if inode.lives() && inode.is_new() && !named.contains(&ino) {
+                return Err(corrupt(ino, "makes an inode that has no name"));
+            }
+            // The kernel writes no record of a directory but to make and to remove it.
+            let was_directory =
+                inode.before.is_some_and(|before| before.kind == FileKind::Directory);
+            if was_directory && inode.lives() && !inode.is_new() {
+                return Err(corrupt(ino, "changes a directory that stays"));
+            }
             if let Some(before) = inode.before
                 && (!inode.lives() || inode.is_new())
             {
@@ -46,7 +56,15 @@ impl Repetition<'_> {
     /// Frees the number of a file that has no blocks any more, for another file.
     fn free_number(&self, ino: Ino, kind: FileKind) -> Result<()> {
         let inode = self.inode(ino)?;
-        if inode.attributes().file_acl != 0 {
+        let (links, dtime, file_acl) = {
+            let attributes = inode.attributes();
+            (attributes.links, attributes.dtime, attributes.file_acl)
+        };
+        // The list of orphans, which goes through its slot, would name the file after it.
+        if links == 0 || dtime != 0 {
+            return Err(not_repeatable(ino, "whose number an orphan had"));
+        }
+        if file_acl != 0 {
             return Err(not_repeatable(ino, "a deleted file with attributes in a block"));
         }
         let _pins = (inode.table_block()?, self.space.pin_inode(ino)?);
@@ -62,7 +80,7 @@ impl Repetition<'_> {
     }
 
     /// Takes the number, if it is free, and writes the slot.
-    fn put_inode(&self, ino: Ino, inode: &InodeOutcome<'_>, bytes: &[u8]) -> Result<()> {
+    fn put_inode(&mut self, ino: Ino, inode: &InodeOutcome<'_>, bytes: &[u8]) -> Result<()> {
         let table = &self.vfs.files.context.table;
         let record = RawInode::read(bytes).map_err(|_| corrupt(ino, "has a short inode"))?;
         let kind = record.kind().ok_or_else(|| corrupt(ino, "has an inode of no file type"))?;
@@ -78,6 +96,11 @@ impl Repetition<'_> {
             return Err(not_repeatable(ino, "a directory in its inode"));
         }
         let is_directory = kind == FileKind::Directory;
+        // A hostile log may name an inode at the end of every table that was never written.
+        let zeroed = self.space.unwritten_blocks_before(ino)?;
+        self.table_room = self.table_room.checked_sub(zeroed).ok_or_else(|| {
+            not_repeatable(ino, "behind more of the inode tables than the log has room for")
+        })?;
         let mut number = self.space.allocate_inode_number(ino)?;
         let is_new = number.is_some();
         let links = if is_directory && !is_new { 0 } else { inode.links };

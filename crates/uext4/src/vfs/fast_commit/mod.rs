@@ -13,6 +13,7 @@ mod block_events;
 mod inodes;
 mod names;
 mod outcome;
+mod ranges;
 
 use super::Vfs;
 use crate::alloc::{Allocation, Space};
@@ -23,7 +24,7 @@ use block_events::{BlockEvents, Fate, twice};
 use outcome::{Before, Outcome, RangeChange};
 use std::sync::Arc;
 use uext4_ondisk::journal::fast_commit::Record;
-use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, Ino, Place};
+use uext4_ondisk::{BlockNo, CorruptKind, FileBlock, FileKind, Ino, Place};
 
 /// A repetition under way.
 struct Repetition<'v> {
@@ -32,6 +33,8 @@ struct Repetition<'v> {
     /// Free blocks that the records map.
     held: Vec<Allocation>,
     events: BlockEvents,
+    /// Blocks of inode tables that may still be zeroed. All of them must fit in the log.
+    table_room: u32,
 }
 
 fn corrupt(ino: Ino, why: &'static str) -> Error {
@@ -44,15 +47,16 @@ fn not_repeatable(ino: Ino, why: &str) -> Error {
 }
 
 impl Vfs {
-    /// Repeats the records of fast commits. No other thread uses the volume.
+    /// Repeats the records of fast commits, whose outcome must fit in a log of `log_blocks`. No
+    /// other thread uses the volume.
     ///
     /// # Errors
     /// `Corrupt` for records that contradict each other or the volume; `NeedsRecovery` for what
     /// cannot be repeated; `NoSpace`; a device failure.
-    pub(crate) fn repeat_fast_commits(&self, records: &[Record]) -> Result<()> {
+    pub(crate) fn repeat_fast_commits(&self, records: &[Record], log_blocks: u32) -> Result<()> {
         let space = Arc::clone(&self.files.context.space);
-        let mut repetition =
-            Repetition { vfs: self, space, held: Vec::new(), events: BlockEvents::default() };
+        let (held, events) = (Vec::new(), BlockEvents::default());
+        let mut repetition = Repetition { vfs: self, space, held, events, table_room: log_blocks };
         let outcome = Outcome::of(records, |ino| repetition.before(ino))?;
         for change in &outcome.ranges {
             if let Some(extent) = change.new {
@@ -62,6 +66,11 @@ impl Vfs {
             }
         }
         repetition.repeat_inodes(&outcome)?;
+        // All files lose blocks before one gets any: with `data=writeback` a kernel gives a block
+        // away that another file, whose records come later, has lost.
+        for change in &outcome.ranges {
+            repetition.clear_range(change)?;
+        }
         for change in &outcome.ranges {
             repetition.repeat_range(change)?;
         }
@@ -89,16 +98,25 @@ impl Repetition<'_> {
         self.vfs.files.context.table.get_orphan(ino)
     }
 
-    fn repeat_range(&mut self, change: &RangeChange) -> Result<()> {
+    /// Takes out what a file maps where the records say something else.
+    fn clear_range(&mut self, change: &RangeChange) -> Result<()> {
         let inode = self.inode(change.ino)?;
+        if inode.kind() == FileKind::Directory {
+            return Err(corrupt(change.ino, "maps blocks of a directory"));
+        }
         if !inode.has_extent_tree() {
             return Err(not_repeatable(change.ino, "which has no extent tree"));
         }
         if change.end <= change.first || change.new.is_some_and(|new| new.len == 0) {
             return Err(corrupt(change.ino, "maps no block"));
         }
-        self.unmap(&inode, change.first, change.end)?;
+        self.unmap(&inode, change.first, change.end)
+    }
+
+    /// Maps what a file gets.
+    fn repeat_range(&mut self, change: &RangeChange) -> Result<()> {
         let Some(new) = change.new else { return Ok(()) };
+        let inode = self.inode(change.ino)?;
         let nodes = NodeAllocations::for_edits(&inode, &[new.first], NodeSource::Free)?;
         self.edit(&inode, Edit::insert(new), nodes)?;
         self.events.get(new.start, new.len)

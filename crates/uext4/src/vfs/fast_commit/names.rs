@@ -15,7 +15,7 @@ impl Repetition<'_> {
         self.make_directories(outcome)?;
         for (&(parent, name), &named) in &outcome.names {
             if outcome.inodes.get(&parent).is_none_or(|parent| parent.lives()) {
-                self.remove_name(parent, name, named)?;
+                self.remove_name(outcome, parent, name, named)?;
             }
         }
         for (&(parent, name), &named) in &outcome.names {
@@ -74,15 +74,30 @@ impl Repetition<'_> {
     }
 
     /// Takes a name away that stands for another inode than it will.
-    fn remove_name(&self, parent: Ino, name: &[u8], named: Option<Ino>) -> Result<()> {
+    fn remove_name(
+        &self,
+        outcome: &Outcome<'_>,
+        parent: Ino,
+        name: &[u8],
+        named: Option<Ino>,
+    ) -> Result<()> {
         Vfs::check_name(name).map_err(|_| corrupt(parent, "has a name that no entry can have"))?;
         let dir = self.directory(parent)?;
         let _exclusive = dir.lock().write();
-        let Some(entry) = dir::lookup(&dir, name)?.filter(|entry| Some(entry.ino) != named) else {
+        let Some(entry) = dir::lookup(&dir, name)? else { return Ok(()) };
+        let known = outcome.inodes.get(&entry.ino);
+        // An entry of before names the file of before, even if another has its number.
+        if Some(entry.ino) == named && known.is_none_or(|inode| !inode.is_new()) {
             return Ok(());
+        }
+        let kind = match known {
+            Some(inode) => match inode.before {
+                Some(before) => before.kind,
+                None => return Err(corrupt(entry.ino, "makes an inode that had a name")),
+            },
+            None => self.vfs.files.context.table.read(entry.ino)?.kind(),
         };
-        let lost = self.vfs.files.context.table.read(entry.ino)?;
-        let is_directory = lost.kind() == FileKind::Directory;
+        let is_directory = kind == FileKind::Directory;
         let _pins = pin(&[&dir])?;
         self.space.journal().run(2, |handle| {
             entry.remove(handle, &dir)?;

@@ -5,7 +5,8 @@
 //! leave nothing behind.
 //! Memory: bounded by the records.
 
-use std::collections::BTreeMap;
+use super::ranges::LastRanges;
+use std::collections::{BTreeMap, BTreeSet};
 use uext4_ondisk::extent::Extent;
 use uext4_ondisk::journal::fast_commit::{NameChange, Record};
 use uext4_ondisk::{FileBlock, FileKind, Ino, RawInode};
@@ -37,6 +38,8 @@ pub(super) struct InodeOutcome<'r> {
     /// Its kind, from the record or from before.
     pub(super) kind: Option<FileKind>,
     generation: Option<u32>,
+    /// Of the first file that has the number. Ranges may come before the record that tells it.
+    first_generation: Option<u32>,
     /// Links at the end. Of a directory: 0 if it is removed.
     pub(super) links: u32,
     /// Records name it.
@@ -59,7 +62,7 @@ impl InodeOutcome<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Outcome<'r> {
     pub(super) inodes: BTreeMap<Ino, InodeOutcome<'r>>,
-    /// Changes of the mappings of files that live, in order.
+    /// The last changes of the mappings of files that live: no two are of one block of a file.
     pub(super) ranges: Vec<RangeChange>,
     /// By directory and name: what it names at the end.
     pub(super) names: BTreeMap<(Ino, &'r [u8]), Option<Ino>>,
@@ -91,6 +94,7 @@ impl<'r> Outcome<'r> {
                         before,
                         kind: before.map(|before| before.kind),
                         generation: before.map(|before| before.generation),
+                        first_generation: before.map(|before| before.generation),
                         links: before.map_or(0, |before| before.links),
                         ..InodeOutcome::default()
                     })
@@ -117,12 +121,23 @@ impl<'r> Outcome<'r> {
                 }
             }
         }
-        let lives = |(change, generation): &(RangeChange, Option<u32>)| {
-            let inode = outcome.inodes.get(&change.ino);
-            inode.is_some_and(|inode| inode.lives() && inode.generation == *generation)
-        };
-        outcome.ranges = ranges.into_iter().filter(lives).map(|(change, _)| change).collect();
+        let mut last = LastRanges::default();
+        for (change, generation) in ranges {
+            let Some(inode) = outcome.inodes.get(&change.ino) else { continue };
+            let generation = generation.or(inode.first_generation);
+            if inode.lives() && inode.generation == generation {
+                last.take(change);
+            }
+        }
+        outcome.ranges = last.finish();
         Ok(outcome)
+    }
+
+    /// The inodes that a directory which lives names at the end.
+    pub(super) fn named(&self) -> BTreeSet<Ino> {
+        let has_directory = |parent| self.inodes.get(parent).is_none_or(InodeOutcome::lives);
+        let names = self.names.iter().filter(|((parent, _), _)| has_directory(parent));
+        names.filter_map(|(_, &named)| named).collect()
     }
 }
 
@@ -131,6 +146,7 @@ impl<'r> InodeOutcome<'r> {
         let Ok(raw) = RawInode::read(bytes) else { return };
         let is_other = self.generation != Some(raw.i_generation.get());
         self.generation = Some(raw.i_generation.get());
+        self.first_generation = self.first_generation.or(self.generation);
         self.bytes = Some(bytes);
         self.kind = raw.kind();
         let links = u32::from(raw.i_links_count.get());
@@ -232,6 +248,17 @@ mod tests {
         assert!(inode.is_new() && inode.lives());
         assert_eq!(outcome.ranges.len(), 1, "the range of the file before is gone with it");
         assert_eq!(outcome.ranges[0].new.unwrap().start.get(), 200);
+    }
+
+    #[test]
+    fn ranges_in_front_of_the_first_record_are_of_the_first_file() {
+        use NameChange::{Create, Link, Unlink};
+        // A file that was made without a name: its link and its ranges come before its record.
+        let nameless = [name(Link, 20, "a"), range(20, 100), inode(20, 9, 1)];
+        assert_eq!(outcome(&nameless).ranges.len(), 1);
+        let again = [name(Unlink, 20, "a"), inode(20, 10, 1), name(Create, 20, "a")];
+        let records = [&nameless[..], &again[..]].concat();
+        assert!(outcome(&records).ranges.is_empty(), "a later file has the number");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::path::Path;
 /// Options of mke2fs, and the reason for which writing is refused.
 const SHAPES: [(&[&str], &str); 2] = [
     (&["-b", "4096", "-O", "bigalloc,quota", "-C", "16384"], "quota together with bigalloc"),
-    (&["-b", "1024", "-O", "ea_inode"], "unsupported feature ea_inode"),
+    (&["-b", "1024", "-O", "ea_inode,quota"], "quota together with ea_inode"),
 ];
 
 /// Options of mke2fs for what is written.
@@ -40,6 +40,7 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "4096", "-O", "inline_data"],
     &["-b", "1024", "-I", "512", "-O", "inline_data,^dir_index,^metadata_csum"],
     &["-b", "1024", "-O", "large_dir"],
+    &["-b", "1024", "-O", "ea_inode"],
 ];
 
 const EXT3: &str = "^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize";

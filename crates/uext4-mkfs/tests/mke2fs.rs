@@ -333,6 +333,7 @@ fn features() {
         "quota,project,orphan_file,^flex_bg",
         "quota,^extent,^64bit",
         "large_dir",
+        "ea_inode",
         "orphan_file",
         "orphan_file,^metadata_csum",
         "orphan_file,metadata_csum_seed,^flex_bg",

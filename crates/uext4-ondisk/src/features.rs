@@ -171,7 +171,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x0080, Class::ReadWrite, Made::Yes, &["64bit"]),
     (Set::Incompat, 0x0100, Class::ReadWrite, Made::Yes, &["mmp"]),
     (Set::Incompat, 0x0200, Class::ReadWrite, Made::Yes, &["flex_bg"]),
-    (Set::Incompat, 0x0400, Class::ReadOnly, Made::No, &["ea_inode"]),
+    (Set::Incompat, 0x0400, Class::ReadWrite, Made::Yes, &["ea_inode"]),
     (Set::Incompat, 0x1000, Class::Unsupported, Made::No, &["dirdata"]),
     (Set::Incompat, 0x2000, Class::ReadWrite, Made::Yes, &["metadata_csum_seed"]),
     (Set::Incompat, 0x4000, Class::ReadWrite, Made::Yes, &["large_dir"]),
@@ -420,6 +420,12 @@ pub fn support(sb: &RawSuperblock) -> Support {
     let is_counted = features.ro_compat.contains(RoCompat::QUOTA);
     if is_counted && features.incompat.contains(Incompat::EA_INODE) {
         reasons.push("quota together with ea_inode".to_owned());
+    }
+    // Their inodes have the attribute block's number where others have the count of references.
+    if sb.s_creator_os.get() == crate::layout::derive::CREATOR_HURD
+        && features.incompat.contains(Incompat::EA_INODE)
+    {
+        reasons.push("ea_inode of the Hurd".to_owned());
     }
     if is_counted && features.ro_compat.contains(RoCompat::BIGALLOC) {
         reasons.push("quota together with bigalloc".to_owned());

@@ -287,9 +287,10 @@ mod tests {
     use super::*;
     use crate::dir_entry::{DirBlock, insert};
     use crate::inode::FileKind;
-    use crate::xattr::{Xattr, write_area};
+    use crate::xattr::{Xattr, XattrValue, write_area};
 
-    const LABEL: Xattr<'_> = Xattr { index: 6, name: b"selinux", value: b"label" };
+    const LABEL: Xattr<'_> =
+        Xattr { index: 6, name: b"selinux", value: XattrValue::Here(b"label") };
 
     fn area(len: usize, attributes: &[Xattr<'_>]) -> Vec<u8> {
         let mut area = vec![0; len];
@@ -327,7 +328,10 @@ mod tests {
         for len in [most, 61, most - 1, 60] {
             assert!(set_content(&mut i_block, &mut area, &vec![9; len]).unwrap());
             let found: Vec<_> = area_entries(&area).map(Result::unwrap).collect();
-            assert_eq!((found.len(), found[0].name, found[0].value), (2, LABEL.name, LABEL.value));
+            assert_eq!(
+                (found.len(), found[0].name, found[0].value),
+                (2, LABEL.name, &b"label"[..])
+            );
         }
         assert!(!set_content(&mut i_block, &mut area, &vec![9; most + 1]).unwrap());
         assert!(set_rest(&mut area, None).unwrap());

@@ -6,7 +6,7 @@
 //! Invariants: every `Layout` is sane: no division by zero, no group or table outside the
 //! device, every count in range. Building one allocates nothing in proportion to any count.
 
-mod derive;
+pub(crate) mod derive;
 
 use crate::checksum::Checksums;
 use crate::features::{Compat, Features, Incompat, RoCompat};

@@ -225,6 +225,12 @@ pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     hash_value(hash_name(name, widen), value)
 }
 
+/// `e_hash` of an entry whose value is in an inode of its own and has this checksum.
+#[must_use]
+pub fn value_inode_hash(name: &[u8], checksum: u32) -> u32 {
+    entry_hash(name, &checksum.to_le_bytes())
+}
+
 /// Whether `hash` is that of an entry whose value is in an inode of its own and has this checksum.
 /// Either signedness is accepted.
 #[must_use]
@@ -281,13 +287,50 @@ pub struct Xattr<'a> {
     /// Name without its prefix, at most [`NAME_MAX`] bytes.
     pub name: &'a [u8],
     /// Value.
-    pub value: &'a [u8],
+    pub value: XattrValue<'a>,
+}
+
+/// The value of an attribute to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrValue<'a> {
+    /// Beside its entry.
+    Here(&'a [u8]),
+    /// In an inode of its own (ea_inode).
+    InInode {
+        /// The inode.
+        ino: Ino,
+        /// Bytes of the value.
+        size: u32,
+        /// `e_hash`: see [`value_inode_hash`].
+        hash: u32,
+    },
+}
+
+impl<'a> XattrValue<'a> {
+    /// The bytes beside the entry.
+    fn here(self) -> &'a [u8] {
+        match self {
+            Self::Here(bytes) => bytes,
+            Self::InInode { .. } => &[],
+        }
+    }
+}
+
+impl Xattr<'_> {
+    /// `e_hash` of the entry in a block.
+    fn hash_in_block(&self) -> u32 {
+        match self.value {
+            XattrValue::Here(value) => entry_hash(self.name, value),
+            XattrValue::InInode { hash, .. } => hash,
+        }
+    }
 }
 
 /// Bytes that attributes take, without header, with the four zero bytes that end the entries.
 #[must_use]
 pub fn space_needed(attributes: &[Xattr<'_>]) -> usize {
-    let one = |a: &Xattr<'_>| entry_len(a.name.len()).saturating_add(value_len(a.value.len()));
+    let one =
+        |a: &Xattr<'_>| entry_len(a.name.len()).saturating_add(value_len(a.value.here().len()));
     attributes.iter().map(one).fold(4, usize::saturating_add)
 }
 
@@ -300,7 +343,7 @@ pub fn write_block(block: &mut [u8], attributes: &[Xattr<'_>]) -> bool {
     block.fill(0);
     let mut sorted = attributes.to_vec();
     sorted.sort_by_key(|a| (a.index, a.name.len(), a.name));
-    let hashes: Vec<u32> = sorted.iter().map(|a| entry_hash(a.name, a.value)).collect();
+    let hashes: Vec<u32> = sorted.iter().map(Xattr::hash_in_block).collect();
     write_entries(block, BLOCK_HEADER_SIZE, &sorted, &hashes);
     let header = RawXattrHeader {
         h_magic: U32::new(XATTR_MAGIC),
@@ -335,19 +378,24 @@ fn write_entries(area: &mut [u8], first: usize, attributes: &[Xattr<'_>], hashes
     let mut value_at = area.len() & !3;
     let hashes = hashes.iter().copied().chain(std::iter::repeat(0));
     for (attribute, hash) in attributes.iter().zip(hashes) {
-        let size = attribute.value.len();
-        value_at = value_at.saturating_sub(value_len(size));
+        let value = attribute.value.here();
+        value_at = value_at.saturating_sub(value_len(value.len()));
+        // An entry in an inode has a hash only if its value is elsewhere.
+        let (value_inode, size, hash) = match attribute.value {
+            XattrValue::Here(value) => (Ino(0), len32(value.len()), hash),
+            XattrValue::InInode { ino, size, hash } => (ino, size, hash),
+        };
         let raw = RawXattrEntry {
             e_name_len: u8::try_from(attribute.name.len()).unwrap_or(u8::MAX),
             e_name_index: attribute.index,
-            e_value_offs: U16::new(if size == 0 { 0 } else { len16(value_at) }),
-            e_value_inum: U32::new(0),
-            e_value_size: U32::new(len32(size)),
+            e_value_offs: U16::new(if value.is_empty() { 0 } else { len16(value_at) }),
+            e_value_inum: U32::new(value_inode.get()),
+            e_value_size: U32::new(size),
             e_hash: U32::new(hash),
         };
         put(area, at, raw.bytes());
         put(area, at.saturating_add(ENTRY_SIZE), attribute.name);
-        put(area, value_at, attribute.value);
+        put(area, value_at, value);
         at = at.saturating_add(entry_len(attribute.name.len()));
     }
 }
@@ -388,9 +436,9 @@ mod tests {
     use crate::checksum::ChecksumKind;
 
     const SAMPLE: &[Xattr<'_>] = &[
-        Xattr { index: 6, name: b"selinux", value: b"label" },
-        Xattr { index: 1, name: b"b", value: b"" },
-        Xattr { index: 1, name: b"a", value: &[7; 12] },
+        Xattr { index: 6, name: b"selinux", value: XattrValue::Here(b"label") },
+        Xattr { index: 1, name: b"b", value: XattrValue::Here(b"") },
+        Xattr { index: 1, name: b"a", value: XattrValue::Here(&[7; 12]) },
     ];
 
     #[test]
@@ -406,7 +454,10 @@ mod tests {
         assert_eq!(names, [&b"a"[..], b"b", b"selinux"]);
         assert_eq!(found[0].value, [7; 12]);
         found.iter().for_each(|e| verify_entry_hash(e).unwrap());
-        assert!(!write_block(&mut block, &[Xattr { index: 1, name: b"x", value: &[0; 980] }]));
+        assert!(!write_block(
+            &mut block,
+            &[Xattr { index: 1, name: b"x", value: XattrValue::Here(&[0; 980]) }]
+        ));
     }
 
     #[test]
@@ -420,10 +471,29 @@ mod tests {
             (found[0].name, found[0].value, found[0].hash),
             (&b"selinux"[..], &b"label"[..], 0)
         );
-        assert!(!write_area(&mut area, &[Xattr { index: 1, name: b"x", value: &[0; 80] }]));
+        assert!(!write_area(
+            &mut area,
+            &[Xattr { index: 1, name: b"x", value: XattrValue::Here(&[0; 80]) }]
+        ));
         assert!(write_area(&mut area, &[]));
         assert_eq!(area_entries(&area).count(), 0);
         assert!(!write_area(&mut [], SAMPLE) && write_area(&mut [], &[]));
+    }
+
+    #[test]
+    fn values_elsewhere_take_an_entry_alone() {
+        let hash = value_inode_hash(b"large", 0x8123_4567);
+        assert!(is_hash_of_value_inode(hash, b"large", 0x8123_4567));
+        let value = XattrValue::InInode { ino: Ino(40), size: 60_000, hash };
+        let attributes = [Xattr { index: 1, name: b"large", value }, SAMPLE[0]];
+        let (mut block, mut area) = (vec![0; 1024], vec![0; 96]);
+        assert!(write_block(&mut block, &attributes) && write_area(&mut area, &attributes));
+        let in_block = block_entries(&block).unwrap().next().unwrap().unwrap();
+        let in_area = area_entries(&area).next().unwrap().unwrap();
+        for found in [in_block, in_area] {
+            assert_eq!((found.value_inode, found.value_size), (Ino(40), 60_000));
+            assert_eq!((found.hash, found.value), (hash, &b""[..]));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use uext4_ondisk::htree::{self, DxEntry, DxRoot};
 use uext4_ondisk::journal::superblock::{JournalLayout, RawJournalSuperblock};
 use uext4_ondisk::journal::{CommitBlock, JournalChecksum, JournalFormat, block};
 use uext4_ondisk::superblock::MAGIC;
-use uext4_ondisk::xattr::{self, Xattr};
+use uext4_ondisk::xattr::{self, Xattr, XattrValue};
 use uext4_ondisk::{
     BlockNo, Checksums, FileBlock, GroupNo, Ino, Layout, RawGroupDesc, RawInode, RawSuperblock,
     Tid, bitmap, checksum, dir_entry, extent, group_desc, inode, orphan,
@@ -126,7 +126,10 @@ fn read_everything(bytes: &[u8], random: &mut Random) {
         entries.for_each(|entry| _ = entry.map(|e| xattr::verify_entry_hash(&e)));
     }
     _ = xattr::verify_xattr_block(bytes, &SUMS, BlockNo(3));
-    _ = xattr::write_area(&mut copy, &[Xattr { index: 1, name: b"n", value: b"v" }]);
+    _ = xattr::write_area(
+        &mut copy,
+        &[Xattr { index: 1, name: b"n", value: XattrValue::Here(b"v") }],
+    );
 
     _ = orphan::verify_orphan_block(bytes, seed, BlockNo(9));
     _ = orphan::entries(bytes).count();
@@ -189,8 +192,9 @@ fn sound_blocks() -> Vec<Vec<u8>> {
         .map(|n| ExtentIndex { first: FileBlock(n * 9), child: BlockNo(u64::from(n) + 1) })
         .collect();
     add(&|b| _ = extent::write_index(b, 1, &children));
-    let attributes: Vec<Xattr<'_>> =
-        [b"a", b"b", b"c"].map(|name| Xattr { index: 1, name, value: &[7; 90] }).to_vec();
+    let attributes: Vec<Xattr<'_>> = [b"a", b"b", b"c"]
+        .map(|name| Xattr { index: 1, name, value: XattrValue::Here(&[7; 90]) })
+        .to_vec();
     add(&|b| _ = xattr::write_block(b, &attributes));
     add(&|b| _ = xattr::write_area(b, &attributes));
     add(&orphan::init_block);

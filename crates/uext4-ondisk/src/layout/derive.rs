@@ -15,7 +15,7 @@ const REV0_INODE_SIZE: u32 = 128;
 /// Largest physical block number an extent can hold, plus one.
 const MAX_BLOCKS: u64 = 1 << 48;
 /// `s_creator_os` of the Hurd.
-const CREATOR_HURD: u32 = 1;
+pub(crate) const CREATOR_HURD: u32 = 1;
 
 fn bad(field: &'static str, found: impl Into<u64>, want: &'static str) -> FormatError {
     FormatError::Superblock { field, found: found.into(), want }

@@ -7,7 +7,7 @@ use crate::alloc::Space;
 use crate::cache::{Cache, PageBudget};
 use crate::config::{AllocOptions, DaxMode, MountOptions};
 use crate::error::Result;
-use crate::inode::{InodeContext, InodeRef, InodeTable};
+use crate::inode::{Inode, InodeContext, InodeRef, InodeTable, OrphanList, ValueInodes};
 use crate::journal::{FreeSpaceHooks, Handle, Journal, LeftLog, LogLocation, recover};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,6 +86,21 @@ pub(crate) struct Harness {
     image: PathBuf,
     /// Names given to each inode by the test; the inodes learn of them at the end.
     pub(crate) links: BTreeMap<Ino, u32>,
+    _orphans: Arc<NoOrphans>,
+}
+
+/// Nothing is deleted here.
+#[derive(Debug)]
+struct NoOrphans;
+
+impl OrphanList for NoOrphans {
+    fn add(&self, _: &mut Handle<'_>, _: &Arc<Inode>) -> Result<()> {
+        Ok(())
+    }
+
+    fn remove(&self, _: &mut Handle<'_>, _: &Inode) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Harness {
@@ -112,11 +127,28 @@ impl Harness {
         let space = Space::open(shared, Arc::clone(&journal), &superblock, &runs, options).unwrap();
         let budget = Arc::new(PageBudget::new(16 << 20, layout.block_size, &Arc::default()));
         let (space_of, dax) = (Arc::clone(&space), DaxMode::Never);
-        let context =
-            InodeContext { cache, space: space_of, budget, dax, keys: Default::default() };
+        let context = InodeContext {
+            cache,
+            space: space_of,
+            budget,
+            dax,
+            keys: Default::default(),
+            values: ValueInodes::default(),
+        };
         let inodes = InodeTable::new(context, 1000);
+        let orphans = Arc::new(NoOrphans);
+        inodes.context().values.attach(&inodes, &orphans);
         let image = image.as_ref().to_owned();
-        Self { space, journal, inodes, device, superblock, image, links: BTreeMap::new() }
+        Self {
+            space,
+            journal,
+            inodes,
+            device,
+            superblock,
+            image,
+            links: BTreeMap::new(),
+            _orphans: orphans,
+        }
     }
 
     /// The inode of a path in the image as it was opened.

@@ -31,7 +31,7 @@ pub struct FileContext {
     /// The inodes in memory.
     pub(crate) table: Arc<InodeTable>,
     /// Inodes that must be truncated or deleted after a crash.
-    pub(crate) orphans: Orphans,
+    pub(crate) orphans: Arc<Orphans>,
     /// The volume's reaction to damage.
     pub(crate) damage: Arc<Damage>,
     pub(crate) options: MountOptions,
@@ -55,7 +55,7 @@ impl FileContext {
     pub(crate) fn new(
         space: Arc<Space>,
         table: Arc<InodeTable>,
-        orphans: Orphans,
+        orphans: Arc<Orphans>,
         damage: Arc<Damage>,
         options: MountOptions,
         read_only: bool,

@@ -51,16 +51,22 @@ impl Deletion {
         if Fault::HastyDelete.is_injected() {
             self.empty_while_held()?;
         }
-        for inode in self.context.table.take_unlinked() {
-            if self.context.is_read_only() {
-                continue;
+        loop {
+            // A file that is deleted may leave values of attributes that nobody refers to.
+            let unlinked = self.context.table.take_unlinked();
+            if unlinked.is_empty() {
+                return result;
             }
-            let deleted = self.delete(&inode);
-            if result.is_ok() {
-                result = deleted;
+            for inode in unlinked {
+                if self.context.is_read_only() {
+                    continue;
+                }
+                let deleted = self.delete(&inode);
+                if result.is_ok() {
+                    result = deleted;
+                }
             }
         }
-        result
     }
 
     /// Deletes every unlinked inode, even one that is still in use. Called when the volume is
@@ -79,7 +85,7 @@ impl Deletion {
                 result = result.and(deleted);
             }
         }
-        result
+        result.and(self.delete_unlinked())
     }
 
     /// Numbers of unlinked inodes that are not deleted yet, and that have been.
@@ -134,6 +140,9 @@ impl Deletion {
             })?;
             removal =
                 self.truncation.plan_removal(inode, &drained, FileBlock(0), FileBlock::END)?;
+        }
+        while let Some(some) = xattr::AttributeChange::plan_release_of_values(inode)? {
+            self.context.journal().run(some.credits(), |handle| some.apply(handle))?;
         }
         let _pins = (inode.table_block()?, self.context.space.pin_inode(inode.ino())?);
         let attributes = xattr::AttributeChange::plan_release(inode)?;

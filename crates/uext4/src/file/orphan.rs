@@ -19,7 +19,7 @@ use crate::alloc::Space;
 use crate::cache::{BlockKind, Buffer, Cache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::block_of;
-use crate::inode::{Inode, InodeRef, InodeTable};
+use crate::inode::{Inode, InodeRef, InodeTable, OrphanList};
 use crate::journal::Handle;
 use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -299,6 +299,16 @@ impl Orphans {
     }
 }
 
+impl OrphanList for Orphans {
+    fn add(&self, handle: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        Self::add(self, handle, inode)
+    }
+
+    fn remove(&self, handle: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        Self::remove(self, handle, inode)
+    }
+}
+
 impl State {
     fn read_file(
         &mut self,
@@ -378,6 +388,9 @@ impl Search<'_> {
         let inode = self.table.read(ino)?;
         if inode.attributes().links > 0 && inode.kind() != FileKind::Regular {
             return Err(corrupt(ino, "is to be truncated and is no regular file"));
+        }
+        if inode.attributes().links > 0 && inode.is_value() {
+            return Err(corrupt(ino, "is to be truncated and holds the value of an attribute"));
         }
         Ok(inode)
     }

@@ -19,6 +19,7 @@ mod inline;
 mod slot;
 mod table;
 mod usage;
+mod values;
 mod verity;
 mod written;
 
@@ -33,6 +34,8 @@ pub(crate) use inline::InlineState;
 pub(crate) use slot::{put_slot, table_block_of};
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
+pub use values::ValueInodes;
+pub(crate) use values::{KnownValues, OrphanList};
 pub(crate) use verity::VerityInfo;
 pub(crate) use written::WrittenLeaf;
 
@@ -62,6 +65,8 @@ pub struct InodeContext {
     pub dax: DaxMode,
     /// The keys of encrypted inodes.
     pub keys: KeyRing,
+    /// The inodes that hold values of attributes.
+    pub values: ValueInodes,
 }
 
 /// Root of an extent tree: `i_block`.
@@ -174,6 +179,8 @@ pub struct Inode {
     awaits_name: AtomicBool,
     /// Its blocks are nodes that another file had, of which the log may have images.
     holds_nodes: AtomicBool,
+    /// It holds the value of an attribute (ea_inode), and is no file.
+    is_value: bool,
     /// It has a Merkle tree. Changes with the file's lock held exclusively, and once.
     sealed: AtomicBool,
     /// Its Merkle tree, once it has been read.
@@ -209,7 +216,9 @@ impl Inode {
         let rank = if kind == FileKind::Directory { LockRank::Directory } else { LockRank::File };
         let dirty = Arc::new(DirtyMark::new(ino, Arc::clone(&context.budget)));
         let sealed = attributes.flags.contains(InodeFlags::VERITY);
-        let is_dax = kind == FileKind::Regular && direct::is_dax(context.dax, attributes.flags);
+        let is_value = values::is_value(kind, &attributes);
+        let is_file = kind == FileKind::Regular && !is_value;
+        let is_dax = is_file && direct::is_dax(context.dax, attributes.flags);
         let quota = context.space.quota_of(ino, attributes.owners());
         let is_charged = quota.is_some();
         let encrypted = AtomicBool::new(encryption::is_encrypted(kind, attributes.flags));
@@ -229,7 +238,9 @@ impl Inode {
         // The inode may have been in memory before, and may have left data that is written and not
         // flushed.
         let inline = match fresh {
-            true if !is_dax => InlineState::of_new(context.space.layout(), kind, &attributes),
+            true if !is_dax && !is_value => {
+                InlineState::of_new(context.space.layout(), kind, &attributes)
+            }
             _ => InlineState::of(kind, &attributes),
         };
         let written = (!fresh).then(|| context.space.journal().flush_gate().epoch());
@@ -261,6 +272,7 @@ impl Inode {
             unfinished_truncate: AtomicBool::new(false),
             awaits_name: AtomicBool::new(false),
             holds_nodes: AtomicBool::new(false),
+            is_value,
             sealed: AtomicBool::new(sealed),
             verity: OnceLock::new(),
             no_capabilities: AtomicBool::new(false),
@@ -416,7 +428,8 @@ impl Inode {
 
     /// Whether its blocks are metadata, which has to be revoked when it is freed.
     pub(crate) fn has_metadata_blocks(&self) -> bool {
-        self.kind != FileKind::Regular || self.holds_nodes.load(Ordering::Acquire)
+        let is_file = self.kind == FileKind::Regular && !self.is_value;
+        !is_file || self.holds_nodes.load(Ordering::Acquire)
     }
 
     /// Notes that the file has got blocks that were nodes of another.

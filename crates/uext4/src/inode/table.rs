@@ -21,7 +21,7 @@ use crate::sync::{LockRank, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Deref;
 use std::sync::Arc;
-use uext4_ondisk::{Ino, InodeFlags};
+use uext4_ondisk::Ino;
 
 /// Few in the simulation: its volumes are so small that otherwise no inode would ever be evicted.
 const SHARD_COUNT: usize = if cfg!(feature = "simulate") { 4 } else { 64 };
@@ -55,6 +55,27 @@ struct InodeShard {
     clock: std::collections::VecDeque<Ino>,
     /// Number of inodes that have left, and of creations that were abandoned.
     departures: u64,
+}
+
+/// What a number is looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sought {
+    /// An inode that names refer to.
+    Named,
+    /// An orphan of any kind.
+    Orphan,
+    /// An inode that holds the value of an attribute, which no name refers to.
+    Value,
+}
+
+impl Sought {
+    fn may_be(self, inode: &Inode) -> bool {
+        match self {
+            Self::Named => !inode.is_value(),
+            Self::Orphan => true,
+            Self::Value => inode.is_value(),
+        }
+    }
 }
 
 /// The number of an inode that is being created. A look-up does not find it before
@@ -135,12 +156,20 @@ impl InodeTable {
     /// Those of [`Inode::read`]; `NotFound` for one that is being created, that has no links and is
     /// not in memory, or that holds the value of an attribute.
     pub fn get(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.load(ino, false)
+        self.load(ino, Sought::Named)
     }
 
     /// The inode with a number, which may be an orphan without links.
     pub(crate) fn get_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.load(ino, true)
+        self.load(ino, Sought::Orphan)
+    }
+
+    /// The inode with a number, which holds the value of an attribute.
+    ///
+    /// # Errors
+    /// `NotFound` for one that holds no value; those of [`Inode::read`].
+    pub(crate) fn get_value(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.load(ino, Sought::Value)
     }
 
     /// An inode as it is on the device. It is not inserted into the table and must not be changed.
@@ -157,22 +186,23 @@ impl InodeTable {
         Creation { table: Arc::clone(self), ino }
     }
 
-    fn load(self: &Arc<Self>, ino: Ino, is_orphan: bool) -> Result<InodeRef> {
+    fn load(self: &Arc<Self>, ino: Ino, sought: Sought) -> Result<InodeRef> {
         let not_found = || Error::new(ErrorKind::NotFound, format!("inode {ino}"));
         loop {
             let departures = {
                 let shard = self.shard(ino).lock();
                 if let Some(inode) = shard.inodes.get(&ino) {
+                    if !sought.may_be(inode) {
+                        return Err(not_found());
+                    }
                     inode.referenced.store(true, Ordering::Relaxed);
                     return Ok(self.reference(inode));
                 }
                 shard.departures
             };
             let read = self.read(ino);
-            // Inodes that hold values of attributes have no names.
-            let is_nameable = read.as_ref().is_ok_and(|inode| {
-                let attributes = inode.attributes();
-                attributes.links != 0 && !attributes.flags.contains(InodeFlags::EA_INODE)
+            let is_sought = read.as_ref().is_ok_and(|inode| {
+                sought.may_be(inode) && (sought == Sought::Orphan || inode.attributes().links != 0)
             });
             let mut shard = self.shard(ino).lock();
             // What was read of an inode that is being created is incomplete, even if it is an
@@ -181,11 +211,14 @@ impl InodeTable {
                 return Err(not_found());
             }
             if let Some(inode) = shard.inodes.get(&ino) {
+                if !sought.may_be(inode) {
+                    return Err(not_found());
+                }
                 return Ok(self.reference(inode));
             }
             if shard.departures == departures || Fault::StaleArrival.is_injected() {
                 let inode = read?;
-                if !is_nameable && !is_orphan {
+                if !is_sought {
                     return Err(not_found());
                 }
                 return Ok(self.insert_in(&mut shard, Arc::new(inode)));

@@ -17,6 +17,8 @@ pub enum LockRank {
     Drain,
     /// One writeback pass over an inode at a time.
     Writeback,
+    /// Counts of references to the inodes that hold values of attributes.
+    Values,
     /// The right to commit.
     Commit,
     /// Not a lock: an open handle. Its thread waits for no lock of a lower rank.
@@ -56,13 +58,14 @@ pub enum LockRank {
 impl LockRank {
     /// All ranks, lowest first.
     #[cfg(feature = "simulate")]
-    pub const ALL: [(Self, &'static str); 23] = [
+    pub const ALL: [(Self, &'static str); 24] = [
         (Self::End, "End"),
         (Self::Rename, "Rename"),
         (Self::Directory, "Directory"),
         (Self::File, "File"),
         (Self::Drain, "Drain"),
         (Self::Writeback, "Writeback"),
+        (Self::Values, "Values"),
         (Self::Commit, "Commit"),
         (Self::Handle, "Handle"),
         (Self::Orphan, "Orphan"),

@@ -216,6 +216,8 @@ impl Vfs {
             })
         })?;
         drop(exclusive);
+        // Values that no attribute refers to any more. The change is done without.
+        let _ = self.files.context.watch(self.files.deletion.delete_unlinked());
         self.files.syncs.honour_sync_flag(inode)
     }
 

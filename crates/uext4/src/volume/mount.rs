@@ -12,7 +12,7 @@ use crate::crypt::KeyRing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{Damage, FileContext, Files, FoundOrphans, Orphans};
 use crate::injected_faults::Fault;
-use crate::inode::{InodeContext, InodeTable};
+use crate::inode::{InodeContext, InodeTable, ValueInodes};
 use crate::journal::{Journal, LeftLog, LogLocation, Recovered, recover};
 use crate::sync::state::AtomicBool;
 use crate::sync::time::Instant;
@@ -232,6 +232,7 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
         space: Arc::clone(&space),
         budget,
         keys: KeyRing::new(std::mem::take(&mut options.keys), raw.s_uuid, layout.block_size),
+        values: ValueInodes::default(),
     };
     let table = InodeTable::new(context, inodes);
     if !read_only && let Some(quota) = crate::file::open_quota(&table, &raw, options.quota_limits)?
@@ -265,6 +266,8 @@ fn assemble(opened: Opened, mut options: MountOptions, purpose: Purpose) -> Resu
             }
         }));
     }
+    let orphans = Arc::new(orphans);
+    table.context().values.attach(&table, &orphans);
     let context = FileContext::new(space, table, orphans, damage, options, read_only);
     let files = Arc::new(Files::new(context));
     let flusher = match read_only {

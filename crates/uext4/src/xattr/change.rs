@@ -1,18 +1,21 @@
 //! Setting and removing attributes, and freeing the block of a deleted inode.
 
 use super::VALUE_MAX;
+use super::block_change::{BlockChange, reference_count};
 use super::read::{ACL_ACCESS, ACL_DEFAULT, block_of, key_of};
 use super::stored::{Key, Stored};
-use crate::alloc::{Allocation, Space};
-use crate::cache::{BlockKind, Buffer};
+use super::value_counts::ValueChange;
+use crate::cache::Buffer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::{FieldsHeld, Inode};
 use crate::journal::Handle;
 use crate::quota::QuotaHold;
 use std::sync::Arc;
 use uext4_ondisk::acl::Acl;
-use uext4_ondisk::xattr::{MAX_REFCOUNT, RawXattrHeader};
-use uext4_ondisk::{BlockNo, CorruptKind, FileKind, Place, encryption};
+use uext4_ondisk::{CorruptKind, FileKind, Place, encryption};
+
+/// Most values in inodes of their own that one handle releases.
+const VALUES_PER_HANDLE: usize = 16;
 
 /// What setting an attribute expects of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +50,12 @@ pub struct AttributeChange<'a> {
     extra_isize: Option<u16>,
     block: BlockChange,
     /// Room for a first block below the limits of the owners.
-    held: Option<QuotaHold>,
+    _held: Option<QuotaHold>,
+    /// What becomes of the values in inodes of their own, if there may be any.
+    values: Option<ValueChange<'a>>,
     _fields: FieldsHeld<'a>,
     /// The inode's table block, and the bitmap of a block that may be freed.
     _pins: Vec<Arc<Buffer>>,
-}
-
-#[derive(Debug)]
-enum BlockChange {
-    /// There is no change.
-    Keep,
-    /// The inode gets its first block.
-    New(Vec<u8>, Allocation),
-    /// The block's content changes. The allocation is for a copy, if other inodes share the block.
-    Rewrite(Vec<u8>, Arc<Buffer>, Option<Allocation>),
-    /// The block has no attributes left.
-    Drop(Arc<Buffer>),
 }
 
 impl<'a> AttributeChange<'a> {
@@ -97,7 +90,7 @@ impl<'a> AttributeChange<'a> {
         edits: &[AttributeEdit<'_>],
         context: Option<&[u8]>,
     ) -> Result<Self> {
-        let fields = inode.hold_fields();
+        let (fields, values) = (inode.hold_fields(), ValueChange::begin(inode));
         let area = inode.attributes().xattr_area.clone();
         let buffer = block_of(inode)?;
         let before = parse(inode, &area, buffer.as_ref())?;
@@ -109,10 +102,7 @@ impl<'a> AttributeChange<'a> {
         for edit in edits {
             apply_edit(&mut after, inode, edit)?;
         }
-        let (new_area, block, held) = plan_places(inode, &before, &after, buffer, area.len())?;
-        let mut change = Self::with_pins(inode, new_area, block, fields)?;
-        change.held = held;
-        Ok(change)
+        Self::plan_lists(inode, &before, after, buffer, area.len(), (fields, values))
     }
 
     /// Plans to lengthen the extra fields of an inode. The attributes behind them move: in the
@@ -121,8 +111,11 @@ impl<'a> AttributeChange<'a> {
     /// # Errors
     /// Those of [`AttributeChange::plan_all`].
     pub fn plan_fields(inode: &'a Inode) -> Result<Option<Self>> {
-        let fields = inode.hold_fields();
         let layout = inode.space().layout();
+        if inode.attributes().wanted_extra_isize(layout).is_none() {
+            return Ok(None);
+        }
+        let held = (inode.hold_fields(), ValueChange::begin(inode));
         let (area, now, wanted) = {
             let attributes = inode.attributes();
             let Some(wanted) = attributes.wanted_extra_isize(layout) else { return Ok(None) };
@@ -136,53 +129,102 @@ impl<'a> AttributeChange<'a> {
             if !after.shorten_area(len) {
                 continue;
             }
-            let (_, block, held) = plan_places(inode, &before, &after, buffer, len)?;
             let area = Some(after.write_area(len)?);
-            let mut change = Self::with_pins(inode, area, block, fields)?;
-            change.extra_isize = Some(extra_isize);
-            change.held = held;
-            return Ok(Some(change));
+            let change = Self::plan_lists(inode, &before, after, buffer, len, held)?;
+            return Ok(Some(Self { area, extra_isize: Some(extra_isize), ..change }));
         }
         Ok(None)
     }
 
-    /// Plans to free the attribute block of an inode that is deleted, or to drop the reference to
-    /// it if other inodes share it. The attributes in the inode stay. `None`: it has no block.
+    /// Plans the change from the lists `before` to those `after`, with `len` bytes for attributes
+    /// in the inode. `held` was taken before the lists were read.
+    fn plan_lists(
+        inode: &'a Inode,
+        before: &Stored,
+        mut after: Stored,
+        buffer: Option<Arc<Buffer>>,
+        len: usize,
+        held: (FieldsHeld<'a>, Option<ValueChange<'a>>),
+    ) -> Result<Self> {
+        let (fields, mut values) = held;
+        if let Some(values) = &mut values {
+            values.store(inode, &mut after.inode)?;
+            values.store(inode, &mut after.block)?;
+        }
+        let (area, block, held) = plan_places(inode, before, &after, buffer, len)?;
+        if let Some(values) = &mut values {
+            values.plan(inode, before, &after, &block)?;
+        }
+        let change = Self::with_pins(inode, area, block, (fields, values))?;
+        Ok(Self { _held: held, ..change })
+    }
+
+    /// Plans to release what the attributes of an inode that is deleted hold: its block, or the
+    /// reference to it if other inodes share it, and references to values. The attributes in the
+    /// inode stay. `None`: they hold nothing.
     ///
     /// # Errors
-    /// `Corrupt`; a device failure. The block is then left to e2fsck(8).
+    /// `Corrupt`; a device failure. All of it is then left to e2fsck(8).
     pub fn plan_release(inode: &'a Inode) -> Result<Option<Self>> {
-        let Some(buffer) = block_of(inode)? else { return Ok(None) };
-        reference_count(&buffer)?;
-        Self::with_pins(inode, None, BlockChange::Drop(buffer), inode.hold_fields()).map(Some)
+        let (fields, mut values) = (inode.hold_fields(), ValueChange::begin(inode));
+        let block = match block_of(inode)? {
+            Some(buffer) => {
+                reference_count(&buffer)?;
+                BlockChange::Drop(buffer)
+            }
+            None if values.is_none() => return Ok(None),
+            None => BlockChange::Keep,
+        };
+        if let Some(values) = &mut values {
+            let area = inode.attributes().xattr_area.clone();
+            let before = parse(inode, &area, block.dropped())?;
+            values.plan(inode, &before, &before.emptied(), &block)?;
+        }
+        Self::with_pins(inode, None, block, (fields, values)).map(Some)
+    }
+
+    /// Plans to remove some attributes of an inode that is deleted, if more of its values are in
+    /// inodes of their own than one handle releases. `None`: [`AttributeChange::plan_release`] does
+    /// the rest.
+    ///
+    /// # Errors
+    /// Those of [`AttributeChange::plan_release`].
+    pub fn plan_release_of_values(inode: &'a Inode) -> Result<Option<Self>> {
+        let Some(values) = ValueChange::begin(inode) else { return Ok(None) };
+        let held = (inode.hold_fields(), Some(values));
+        let area = inode.attributes().xattr_area.clone();
+        let buffer = block_of(inode)?;
+        let before = parse(inode, &area, buffer.as_ref())?;
+        let is_shared = match &buffer {
+            Some(buffer) => reference_count(buffer)? > 1,
+            None => false,
+        };
+        let mut after = before.clone();
+        if !after.remove_values(VALUES_PER_HANDLE, !is_shared) {
+            return Ok(None);
+        }
+        Self::plan_lists(inode, &before, after, buffer, area.len(), held).map(Some)
     }
 
     fn with_pins(
         inode: &'a Inode,
         area: Option<Vec<u8>>,
         block: BlockChange,
-        fields: FieldsHeld<'a>,
+        (fields, values): (FieldsHeld<'a>, Option<ValueChange<'a>>),
     ) -> Result<Self> {
         let mut pins = vec![inode.table_block()?];
-        if let BlockChange::Drop(buffer) = &block {
+        if let Some(buffer) = block.dropped() {
             pins.extend(inode.space().pin_run(buffer.block(), 1)?);
         }
-        Ok(Self { inode, area, extra_isize: None, block, held: None, _fields: fields, _pins: pins })
+        let (extra_isize, _held, _fields, _pins) = (None, None, fields, pins);
+        Ok(Self { inode, area, extra_isize, block, _held, values, _fields, _pins })
     }
 
     /// Credits of [`AttributeChange::apply`], the inode included.
     #[must_use]
     pub fn credits(&self) -> u32 {
-        let blocks = self.inode.space().credits().blocks;
-        // A new block; a block that is freed, with its revoke.
-        let (new, freed) = (1 + blocks, 2 + blocks);
-        1 + match &self.block {
-            BlockChange::Keep => 0,
-            BlockChange::New(..) => new,
-            BlockChange::Rewrite(_, _, None) => 1,
-            BlockChange::Rewrite(_, _, Some(_)) => 1 + new,
-            BlockChange::Drop(_) => freed,
-        }
+        let values = self.values.as_ref().map_or(0, |values| values.credits(self.inode));
+        1 + self.block.credits(self.inode.space()) + values
     }
 
     /// Whether the attributes are already as wanted.
@@ -196,28 +238,14 @@ impl<'a> AttributeChange<'a> {
     /// # Errors
     /// The journal is aborted.
     pub fn apply(self, handle: &mut Handle<'_>) -> Result<()> {
-        let _lock = self.inode.xattr_lock().write();
-        let (file_acl, added) = match self.block {
-            BlockChange::Keep => (None, 0),
-            BlockChange::New(image, allocation) => {
-                (Some(new_block(self.inode.space(), handle, allocation, &image)?), 1)
-            }
-            BlockChange::Rewrite(image, buffer, allocation) => match allocation {
-                Some(allocation) if leave_shared(handle, &buffer)? => {
-                    (Some(new_block(self.inode.space(), handle, allocation, &image)?), 0)
-                }
-                // The other inodes have dropped their references since the plan, or there were
-                // none.
-                _ => {
-                    handle.write(&buffer)?.copy_from_slice(&image);
-                    (None, 0)
-                }
-            },
-            BlockChange::Drop(buffer) => {
-                detach(self.inode.space(), handle, &buffer)?;
-                (Some(BlockNo(0)), -1)
-            }
+        let mut values = self.values;
+        // The references are kept until readers of the attributes cannot find the values any more.
+        let value_clusters = match &mut values {
+            Some(values) => values.apply(handle, self.inode)?,
+            None => 0,
         };
+        let _lock = self.inode.xattr_lock().write();
+        let (file_acl, added) = self.block.apply(handle, self.inode.space())?;
         let area = self.area;
         self.inode.update(handle, |attributes| {
             match (area, self.extra_isize) {
@@ -229,7 +257,8 @@ impl<'a> AttributeChange<'a> {
                 attributes.file_acl = block.get();
             }
             let layout = self.inode.space().layout();
-            attributes.add_blocks(layout, added * i64::from(layout.cluster_blocks));
+            let clusters = added + value_clusters;
+            attributes.add_blocks(layout, clusters * i64::from(layout.cluster_blocks));
         })
     }
 }
@@ -240,7 +269,11 @@ fn parse(inode: &Inode, area: &[u8], buffer: Option<&Arc<Buffer>>) -> Result<Sto
     let block_size = inode.space().layout().block_size as usize;
     let bytes = buffer.map(|buffer| buffer.read());
     let stored = Stored::parse(area, bytes.as_ref().map(|bytes| &bytes[..]), block_size);
-    Ok(stored.map_err(|kind| kind.at(Place::Inode(inode.ino())))?)
+    let mut stored = stored.map_err(|kind| kind.at(Place::Inode(inode.ino())))?;
+    if inode.value_inodes().is_some() {
+        stored.allow_value_inodes();
+    }
+    Ok(stored)
 }
 
 /// The new bytes behind the extra fields, `len` of them, if the attributes there change, and the
@@ -318,57 +351,4 @@ fn set_acl(stored: &mut Stored, inode: &Inode, key: Key<'_>, value: Option<&[u8]
         None if stored.find(key).is_some() => stored.remove(key),
         None => Ok(()),
     }
-}
-
-/// Number of inodes that share an attribute block.
-fn reference_count(buffer: &Buffer) -> Result<u32> {
-    let count = RawXattrHeader::from_prefix(&buffer.read()).map_or(0, |h| h.h_refcount.get());
-    if (1..=MAX_REFCOUNT).contains(&count) {
-        return Ok(count);
-    }
-    let kind = CorruptKind::Range {
-        what: "extended attributes",
-        field: "h_refcount",
-        min: 1,
-        max: u64::from(MAX_REFCOUNT),
-        found: u64::from(count),
-    };
-    Err(kind.at(Place::Block(buffer.block())).into())
-}
-
-/// Drops one reference to a shared block. False, without a change, if there is only one.
-fn leave_shared(handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<bool> {
-    if reference_count(buffer)? <= 1 {
-        return Ok(false);
-    }
-    let mut bytes = handle.write(buffer)?;
-    let Some(header) = RawXattrHeader::mut_from_prefix(&mut bytes) else { return Ok(false) };
-    // Another inode may have dropped its reference before the block was locked.
-    let count = header.h_refcount.get();
-    if count <= 1 {
-        return Ok(false);
-    }
-    header.h_refcount.set(count - 1);
-    Ok(true)
-}
-
-/// Drops the reference to a shared block, or frees the block.
-fn detach(space: &Space, handle: &mut Handle<'_>, buffer: &Arc<Buffer>) -> Result<()> {
-    if leave_shared(handle, buffer)? {
-        return Ok(());
-    }
-    handle.forget(buffer.block())?;
-    space.free(handle, buffer.block(), 1)
-}
-
-fn new_block(
-    space: &Space,
-    handle: &mut Handle<'_>,
-    mut allocation: Allocation,
-    image: &[u8],
-) -> Result<BlockNo> {
-    let block = space.mark_used(handle, &mut allocation, 1)?;
-    let buffer = handle.create(block, BlockKind::Xattr)?;
-    handle.write(&buffer)?.copy_from_slice(image);
-    Ok(block)
 }

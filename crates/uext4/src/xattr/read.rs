@@ -2,7 +2,7 @@
 
 use super::NAME_MAX;
 use super::stored::{self, Attribute, Key, Value};
-use super::value_inode;
+use super::value_inode::ValueReader;
 use crate::cache::{BlockKind, Buffer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::Inode;
@@ -27,14 +27,18 @@ pub fn get(inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     let find = |list: Vec<Attribute>| list.into_iter().find(|a| a.has_key(key));
     let found = {
         let _lock = inode.xattr_lock().read();
-        match find(in_inode(inode)?) {
+        let found = match find(in_inode(inode)?) {
             Some(attribute) => attribute,
             None => find(in_block(inode)?).ok_or_else(no_xattr)?,
+        };
+        match found.value {
+            Value::Here(value) | Value::ForInode(value) => Ok(value),
+            Value::InInode(place) => Err(ValueReader::new(inode, place)?),
         }
     };
-    let value = match found.value {
-        Value::Here(value) => value,
-        Value::InInode(place) => value_inode::read(inode, key.name, place)?,
+    let value = match found {
+        Ok(value) => value,
+        Err(elsewhere) => elsewhere.read(inode, key.name)?,
     };
     if key.index == ACL_ACCESS || key.index == ACL_DEFAULT {
         let acl = Acl::from_disk(&value).map_err(|kind| kind.at(Place::Inode(inode.ino())))?;

@@ -6,7 +6,7 @@
 
 use super::change::Mode;
 use crate::error::{Error, ErrorKind, Result};
-use uext4_ondisk::xattr::{self, BLOCK_HEADER_SIZE, IBODY_HEADER_SIZE, Xattr};
+use uext4_ondisk::xattr::{self, BLOCK_HEADER_SIZE, IBODY_HEADER_SIZE, Xattr, XattrValue};
 use uext4_ondisk::{CorruptKind, Ino, inline_data};
 
 /// An attribute.
@@ -27,6 +27,8 @@ pub(super) enum Value {
     Here(Vec<u8>),
     /// In an inode of its own (ea_inode).
     InInode(ValueInode),
+    /// To be put into an inode of its own.
+    ForInode(Vec<u8>),
 }
 
 /// What an entry says of a value in an inode of its own.
@@ -44,7 +46,7 @@ impl Value {
     pub(super) fn here(&self) -> Option<&[u8]> {
         match self {
             Self::Here(bytes) => Some(bytes),
-            Self::InInode(_) => None,
+            Self::InInode(_) | Self::ForInode(_) => None,
         }
     }
 }
@@ -78,6 +80,9 @@ pub(super) struct Stored {
     inode_room: Option<usize>,
     /// Bytes for entries and values in a block.
     block_room: usize,
+    /// Values may be in inodes of their own. Longer ones than this are there, and others that fit
+    /// nowhere else.
+    large: Option<usize>,
 }
 
 impl Stored {
@@ -95,11 +100,23 @@ impl Stored {
             },
             inode_room: area.len().checked_sub(IBODY_HEADER_SIZE),
             block_room: block_size.saturating_sub(BLOCK_HEADER_SIZE),
+            large: None,
         })
     }
 
+    /// Allows values in inodes of their own. As in ext4 a value is large that a block has room for
+    /// only beside a name of three bytes, or not at all.
+    pub(super) fn allow_value_inodes(&mut self) {
+        self.large = Some(self.block_room.saturating_sub(xattr::entry_len(3) + 4));
+    }
+
+    /// All attributes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Attribute> {
+        self.inode.iter().chain(&self.block)
+    }
+
     pub(super) fn find(&self, key: Key<'_>) -> Option<&Attribute> {
-        self.inode.iter().chain(&self.block).find(|attribute| attribute.has_key(key))
+        self.iter().find(|attribute| attribute.has_key(key))
     }
 
     /// Sets an attribute.
@@ -109,21 +126,42 @@ impl Stored {
             (None, Mode::Replace) => return Err(error(ErrorKind::NoXattr)),
             _ => {}
         }
-        let new =
-            Attribute { index: key.index, name: key.name.into(), value: Value::Here(value.into()) };
+        let is_large = self.large.is_some_and(|large| xattr::value_len(value.len()) > large);
+        if !is_large && self.place(key, Value::Here(value.into())) {
+            return Ok(());
+        }
+        let fits = self.large.is_some()
+            && !value.is_empty()
+            && self.place(key, Value::ForInode(value.into()));
+        if fits { Ok(()) } else { Err(error(ErrorKind::NoSpace)) }
+    }
+
+    /// Puts an attribute where it fits. False, and nothing is changed, if that is nowhere.
+    fn place(&mut self, key: Key<'_>, value: Value) -> bool {
+        let new = Attribute { index: key.index, name: key.name.into(), value };
         let inode = with(&self.inode, new.clone());
         if self.inode_room.is_some_and(|room| space_needed(&inode) <= room) {
             self.inode = inode;
             self.block.retain(|attribute| !attribute.has_key(key));
-            return Ok(());
+            return true;
         }
+        let takes_room = new.value.here().is_some_and(|value| !value.is_empty());
         let block = with(&self.block, new);
-        if space_needed(&block) > self.block_room {
-            return Err(error(ErrorKind::NoSpace));
+        let fits = space_needed(&block) <= self.block_room
+            && !(takes_room && self.crowds_out_entries(&block));
+        if fits {
+            self.block = block;
+            self.inode.retain(|attribute| !attribute.has_key(key));
         }
-        self.block = block;
-        self.inode.retain(|attribute| !attribute.has_key(key));
-        Ok(())
+        fits
+    }
+
+    /// Whether the values of the block leave too little room for entries of values elsewhere: an
+    /// eighth of the block, as in ext4.
+    fn crowds_out_entries(&self, block: &[Attribute]) -> bool {
+        let block_size = self.block_room + BLOCK_HEADER_SIZE;
+        let values: usize = block.iter().map(space_of_value).sum();
+        self.large.is_some() && values + (block_size / 8).min(1024) > block_size
     }
 
     /// Leaves `len` bytes behind the extra fields of the inode, and moves attributes that do not
@@ -142,13 +180,36 @@ impl Stored {
             let chosen = enough.or_else(|| sizes().max_by_key(|(_, size)| *size));
             let Some((at, _)) = chosen else { return false };
             let moved = self.inode.remove(at);
-            if moved.value.here().is_none() {
-                return false;
-            }
             self.block = with(&self.block, moved);
             if space_needed(&self.block) > self.block_room {
                 return false;
             }
+        }
+        true
+    }
+
+    /// The same inode without attributes.
+    pub(super) fn emptied(&self) -> Self {
+        Self { inode: Vec::new(), block: Vec::new(), ..*self }
+    }
+
+    /// Removes the first `most` attributes whose values are in inodes of their own, of the block
+    /// only `with_block`. False, and nothing is changed, if there are no more than these.
+    pub(super) fn remove_values(&mut self, most: usize, with_block: bool) -> bool {
+        let is_elsewhere = |attribute: &Attribute| matches!(attribute.value, Value::InInode(_));
+        let block: &[Attribute] = if with_block { &self.block } else { &[] };
+        if self.inode.iter().chain(block).filter(|of| is_elsewhere(of)).count() <= most {
+            return false;
+        }
+        let mut left = most;
+        let mut stays = |attribute: &Attribute| {
+            let goes = left > 0 && is_elsewhere(attribute);
+            left -= usize::from(goes);
+            !goes
+        };
+        self.inode.retain(&mut stays);
+        if with_block {
+            self.block.retain(stays);
         }
         true
     }
@@ -220,14 +281,23 @@ fn space_needed(list: &[Attribute]) -> usize {
 
 /// Bytes of an attribute's entry and value.
 fn space_of(attribute: &Attribute) -> usize {
-    let value = attribute.value.here().map_or(0, <[u8]>::len);
-    xattr::entry_len(attribute.name.len()) + xattr::value_len(value)
+    xattr::entry_len(attribute.name.len()) + space_of_value(attribute)
+}
+
+fn space_of_value(attribute: &Attribute) -> usize {
+    xattr::value_len(attribute.value.here().map_or(0, <[u8]>::len))
 }
 
 fn borrowed<'l>(list: &'l [Attribute]) -> Result<Vec<Xattr<'l>>> {
-    let elsewhere = || Error::new(ErrorKind::Unsupported, "an attribute value in its own inode");
     let borrow = |Attribute { index, name, value }: &'l Attribute| {
-        Ok(Xattr { index: *index, name, value: value.here().ok_or_else(elsewhere)? })
+        let value = match value {
+            Value::Here(bytes) => XattrValue::Here(bytes),
+            Value::InInode(ValueInode { ino, size, hash }) => {
+                XattrValue::InInode { ino: *ino, size: *size, hash: *hash }
+            }
+            Value::ForInode(_) => return Err(error(ErrorKind::Internal)),
+        };
+        Ok(Xattr { index: *index, name, value })
     };
     list.iter().map(borrow).collect()
 }

@@ -1,6 +1,6 @@
-//! Values in inodes of their own (feature ea_inode).
+//! Reading values in inodes of their own (feature ea_inode).
 //!
-//! What: [`read`] gives the value that an entry refers to.
+//! What: [`ValueReader`] gives the value that an entry refers to.
 //! On disk: the value is the content of an inode with the flag EA_INODE. Its time of access holds
 //! the checksum of the value, and the hash of the entry takes in that checksum in place of the
 //! value. Lustre wrote no checksum: such an inode names its owner, by number in its time of
@@ -11,61 +11,66 @@
 use super::VALUE_MAX;
 use super::stored::ValueInode;
 use crate::cache::BlockKind;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeRef};
 use uext4_ondisk::checksum::crc32c;
 use uext4_ondisk::xattr::is_hash_of_value_inode;
-use uext4_ondisk::{CorruptKind, FileBlock, FileKind, InodeFlags, Place, Timestamp};
+use uext4_ondisk::{CorruptKind, FileBlock, Ino, Place};
 
-/// The value of the attribute `name` (without its prefix) of `owner`. The caller does not hold the
-/// attribute lock, because the tree of the other inode ranks below it.
-///
-/// # Errors
-/// `Corrupt` for an inode that holds no value, or another one; a device failure.
-pub(super) fn read(owner: &Inode, name: &[u8], at: ValueInode) -> Result<Vec<u8>> {
-    let corrupt = |why| {
-        let kind = CorruptKind::Rule { what: "extended attribute in an inode", why };
-        kind.at(Place::Inode(at.ino))
-    };
-    let layout = owner.space().layout();
-    let is_ordinary = at.ino >= layout.first_ino && at.ino.get() <= layout.inodes_count;
-    if !is_ordinary || at.ino == owner.ino() {
-        return Err(corrupt("may not be in this one").into());
+/// A value that is to be read. It stays until then, whatever becomes of the attribute.
+#[derive(Debug)]
+pub(super) struct ValueReader {
+    inode: InodeRef,
+    at: ValueInode,
+}
+
+impl ValueReader {
+    /// Finds the value of an attribute of `owner`, whose attribute lock the caller holds.
+    ///
+    /// # Errors
+    /// `Corrupt` for an inode that holds no value; a device failure.
+    pub(super) fn new(owner: &Inode, at: ValueInode) -> Result<Self> {
+        let inode = owner.context().values.get(owner, at.ino)?;
+        Ok(Self { inode, at })
     }
-    let inode = Inode::read(owner.context(), at.ino).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => corrupt("is in one that is free").into(),
-        _ => error,
-    })?;
-    let (flags, size, hash, named_owner) = {
-        let attributes = inode.attributes();
-        // The hash and the number are unsigned words where other inodes have seconds.
-        let word = |time: Timestamp| time.secs as u32;
-        let named = (word(attributes.mtime), attributes.generation);
-        (attributes.flags, attributes.size, word(attributes.atime), named)
-    };
-    if !flags.contains(InodeFlags::EA_INODE) || inode.kind() != FileKind::Regular {
-        return Err(corrupt("is in one that holds no value").into());
+
+    /// The value of the attribute `name` (without its prefix) of `owner`. The caller does not hold
+    /// the attribute lock, because the tree of the other inode ranks below it.
+    ///
+    /// # Errors
+    /// `Corrupt` for an inode that holds another value; a device failure.
+    pub(super) fn read(&self, owner: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        let Self { inode, at } = self;
+        if inode.size() != u64::from(at.size) || at.size as usize > VALUE_MAX {
+            return Err(corrupt(at.ino, "has another size"));
+        }
+        let (checksum, named) = {
+            let attributes = inode.attributes();
+            (attributes.value_checksum(), attributes.value_owner())
+        };
+        let value = content(inode, at.size as usize)?;
+        let is_hashed = checksum == checksum_of(inode, &value)
+            && is_hash_of_value_inode(at.hash, name, checksum);
+        if !is_hashed && named != (owner.ino(), owner.generation()) {
+            return Err(corrupt(at.ino, "has another hash"));
+        }
+        Ok(value)
     }
-    if size != u64::from(at.size) || at.size as usize > VALUE_MAX {
-        return Err(corrupt("has another size").into());
-    }
-    let value = content(&inode, at.size as usize)?;
-    let is_hashed = hash == crc32c(layout.checksums.seed, &value)
-        && is_hash_of_value_inode(at.hash, name, hash);
-    if !is_hashed && named_owner != (owner.ino().get(), owner.generation()) {
-        return Err(corrupt("has another hash").into());
-    }
-    Ok(value)
+}
+
+/// The checksum of a value in an inode of its own.
+pub(super) fn checksum_of(inode: &Inode, value: &[u8]) -> u32 {
+    crc32c(inode.space().layout().checksums.seed, value)
 }
 
 /// The first `size` bytes of an inode that has no holes.
-fn content(inode: &Inode, size: usize) -> Result<Vec<u8>> {
+pub(super) fn content(inode: &Inode, size: usize) -> Result<Vec<u8>> {
     let mut value = Vec::with_capacity(size);
     let mut block = FileBlock(0);
     while value.len() < size {
         let State::Written(start) = lookup(inode, block)?.state else {
-            let kind = CorruptKind::Rule { what: "extended attribute in an inode", why: "a hole" };
+            let kind = CorruptKind::Rule { what: WHAT, why: "a hole" };
             return Err(kind.at(Place::FileBlock(inode.ino(), block)).into());
         };
         let buffer = inode.cache().read(start, BlockKind::Data)?;
@@ -74,4 +79,10 @@ fn content(inode: &Inode, size: usize) -> Result<Vec<u8>> {
         block = block.plus(1);
     }
     Ok(value)
+}
+
+const WHAT: &str = "extended attribute in an inode";
+
+pub(super) fn corrupt(ino: Ino, why: &'static str) -> Error {
+    CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(ino)).into()
 }

@@ -1,4 +1,5 @@
-//! Values in inodes of their own (ea_inode), written by the kernel.
+//! Reading values in inodes of their own (ea_inode) that the kernel wrote. Writing them is in
+//! `tests/value_inodes.rs`.
 //!
 //! Fault model: a value of another length or of another inode, the rest of its last block; an inode
 //! that holds a value and is found by number; each thing that entry and inode both say, changed in

@@ -74,6 +74,8 @@ pub static FORMATS: &[&Format] = &[
         cluster_size: None,
         inode_size: Some(256),
     },
+    // The attributes of the load have values of up to 64 KiB.
+    &Format { name: "ea_inode", features: "ea_inode", cluster_size: None, inode_size: None },
     // Data of up to 896 bytes in an inode.
     &Format {
         name: "inline_data_1k",
@@ -101,10 +103,20 @@ impl Format {
         !self.lacks("has_journal")
     }
 
+    fn has(&self, feature: &str) -> bool {
+        self.features.split(',').any(|word| word == feature)
+    }
+
     /// Whether the directories of the load are encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
-        self.features.split(',').any(|word| word == "encrypt")
+        self.has("encrypt")
+    }
+
+    /// Whether values of attributes may be in inodes of their own.
+    #[must_use]
+    pub fn has_value_inodes(&self) -> bool {
+        self.has("ea_inode")
     }
 
     /// The features of newer e2fsprogs that go with the form.

@@ -69,6 +69,8 @@ pub struct Generator {
     has_block_maps: bool,
     /// Files are encrypted, and cannot be shifted.
     is_encrypted: bool,
+    /// Values of attributes may be in inodes of their own.
+    has_value_inodes: bool,
 }
 
 /// Weights of the kinds of operation, in this order.
@@ -105,6 +107,7 @@ impl Generator {
             unidentified: None,
             has_block_maps: false,
             is_encrypted: false,
+            has_value_inodes: false,
         }
     }
 
@@ -118,6 +121,12 @@ impl Generator {
     #[must_use]
     pub fn with_encryption(self, is_encrypted: bool) -> Generator {
         Generator { is_encrypted, ..self }
+    }
+
+    /// The same source with attributes whose values need an inode, some of them equal.
+    #[must_use]
+    pub fn with_value_inodes(self, has_value_inodes: bool) -> Generator {
+        Generator { has_value_inodes, ..self }
     }
 
     /// The names as they are now.

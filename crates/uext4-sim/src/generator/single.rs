@@ -133,6 +133,10 @@ impl Generator {
             let name = self.names.node(id)?.xattrs.keys().nth(which)?.clone();
             return Some(Operation::RemoveXattr { id, name });
         }
+        if self.has_value_inodes && self.rng.random_bool(0.6) {
+            let name = format!("user.value{}", self.rng.random_range(0..3));
+            return Some(Operation::SetXattr { id, name: name.into_bytes(), value: self.value() });
+        }
         let (name, len) = if self.rng.random_bool(0.3) {
             ("user.large".to_owned(), self.rng.random_range(200..=self.limits.xattr_bytes))
         } else {
@@ -140,6 +144,14 @@ impl Generator {
         };
         let value = (0..len).map(|_| self.rng.random()).collect();
         Some(Operation::SetXattr { id, name: name.into_bytes(), value })
+    }
+
+    /// A value that needs an inode: one of few, so that files share it.
+    fn value(&mut self) -> Vec<u8> {
+        const LENGTHS: [usize; 5] = [5_000, 8_192, 20_001, 40_000, 65_536];
+        let kind: u8 = self.rng.random_range(0..8);
+        let len = LENGTHS[usize::from(kind) % LENGTHS.len()];
+        (0..len).map(|at| (at % 251) as u8 ^ kind).collect()
     }
 
     pub(super) fn write(&mut self) -> Option<Operation> {

@@ -16,10 +16,8 @@ use std::fs;
 use std::path::Path;
 
 /// Options of mke2fs, and the reason for which writing is refused.
-const SHAPES: [(&[&str], &str); 2] = [
-    (&["-b", "4096", "-O", "bigalloc,quota", "-C", "16384"], "quota together with bigalloc"),
-    (&["-b", "1024", "-O", "ea_inode,quota"], "quota together with ea_inode"),
-];
+const SHAPES: [(&[&str], &str); 1] =
+    [(&["-b", "1024", "-O", "ea_inode,quota"], "quota together with ea_inode")];
 
 /// Options of mke2fs for what is written.
 const WRITTEN: &[&[&str]] = &[
@@ -33,7 +31,8 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "1024", "-O", "^has_journal"],
     &["-b", "4096", "-O", "^has_journal,^metadata_csum,^64bit"],
     &["-b", "4096", "-O", "bigalloc", "-C", "16384"],
-    &["-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode"],
+    &["-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode,^has_journal"],
+    &["-b", "4096", "-O", "bigalloc,quota", "-C", "16384"],
     &["-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"],
     &["-b", "1024", "-O", "encrypt,stable_inodes"],
     &["-b", "4096", "-g", "256", "-O", "meta_bg,^resize_inode,^64bit,^metadata_csum,^flex_bg"],

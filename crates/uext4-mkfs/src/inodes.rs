@@ -306,7 +306,8 @@ impl<'a> Files<'a> {
         self.set_space(&mut raw, bytes, count.into(), nodes);
         self.directories.push(ino);
         let owners = [raw.uid(), raw.gid(), raw.i_projid.get()];
-        self.counted.push((owners, (u64::from(count) + nodes) * block_size as u64));
+        let units = u64::from(count).div_ceil(self.ratio()) + nodes;
+        self.counted.push((owners, units * self.ratio() * block_size as u64));
         self.put_inode(ino, &raw)
     }
 

@@ -262,10 +262,6 @@ impl Options {
                 "bigalloc needs extent",
             ),
             (
-                ro.contains(RoCompat::BIGALLOC) && ro.contains(RoCompat::QUOTA),
-                "quota of clusters is not written: use -O ^quota",
-            ),
-            (
                 incompat.contains(Incompat::BIT64) && !incompat.contains(Incompat::EXTENT),
                 "64bit needs extent: use -O ^64bit",
             ),
@@ -292,10 +288,6 @@ impl Options {
             (
                 incompat.contains(Incompat::CSUM_SEED) && !ro.contains(RoCompat::METADATA_CSUM),
                 "metadata_csum_seed needs metadata_csum",
-            ),
-            (
-                ro.contains(RoCompat::QUOTA) && ro.contains(RoCompat::BIGALLOC),
-                "quota and bigalloc cannot be made together",
             ),
             (
                 ro.contains(RoCompat::PROJECT) && self.inode_size == Some(128),

@@ -1,7 +1,7 @@
 //! Quota files: usage of the owners of what a new file system has.
 
 use crate::error::Result;
-use crate::inodes::{Files, append, no_space};
+use crate::inodes::{Files, no_space};
 use crate::options::Options;
 use std::collections::BTreeMap;
 use uext4_ondisk::block_map::set_entry;
@@ -51,20 +51,32 @@ impl Files<'_> {
         // As in mke2fs, which writes the root of the tree after the blocks below it.
         let blocks = bytes.len() / BLOCK_SIZE;
         let order = [0, 2, 3, 4, 5, 1].into_iter().chain(6..blocks);
+        let mut extents: Vec<Extent> = Vec::new();
         let goal = self.geometry.layout.first_data_block.get();
         for n in order.map(|n| n * BLOCK_SIZE / block_size) {
             if places.contains_key(&n) {
                 continue;
             }
-            let at = self.space.find_one(goal).ok_or_else(no_space)?;
-            self.take(at, 1);
+            // With clusters, in the one of its neighbours if they have one.
+            let ratio = usize::try_from(self.ratio()).unwrap_or(1);
+            let first = n - n % ratio;
+            let neighbour = places.range(first..first + ratio).next();
+            let cluster = match neighbour {
+                Some((&other, &at)) => at - (other - first) as u64,
+                None => {
+                    let free = self.space.find_one(goal).ok_or_else(no_space)?;
+                    self.take(free, 1);
+                    free
+                }
+            };
+            let at = cluster + (n - first) as u64;
             places.insert(n, at);
+            append_behind(&mut extents, FileBlock(u32::try_from(n).unwrap_or(u32::MAX)), at);
         }
+        extents.sort_unstable_by_key(|extent| extent.first);
         let mut raw = self.new_inode(FileKind::Regular, 0o600, 1);
         raw.set_flags(InodeFlags::IMMUTABLE);
-        let mut extents: Vec<Extent> = Vec::new();
         for ((n, &at), content) in (0..).zip(places.values()).zip(bytes.chunks(block_size)) {
-            append(&mut extents, FileBlock(n), at);
             if !self.has_extents() {
                 set_entry(&mut raw.i_block, n, BlockNo(at));
             }
@@ -75,5 +87,17 @@ impl Files<'_> {
         let nodes = self.map(ino, &mut raw, &extents, None)?;
         self.set_space(&mut raw, bytes.len() as u64, places.len() as u64, nodes);
         self.put_inode(ino, &raw)
+    }
+}
+
+/// Adds a block to the extent that ends before it, or as a new one. The extent behind it stays one
+/// of its own, as in mke2fs.
+fn append_behind(extents: &mut Vec<Extent>, at: FileBlock, block: u64) {
+    let continued = extents.iter_mut().find(|extent| {
+        extent.end() == at && extent.start.plus(u64::from(extent.len)).get() == block
+    });
+    match continued {
+        Some(extent) => extent.len += 1,
+        None => extents.push(Extent { first: at, len: 1, start: BlockNo(block), unwritten: false }),
     }
 }

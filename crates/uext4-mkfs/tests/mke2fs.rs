@@ -365,6 +365,9 @@ fn clusters() {
         (300, shape(",^flex_bg,^metadata_csum,uninit_bg", Some(2048), None)),
         (300, shape(",^has_journal,^64bit,sparse_super2", Some(4096), Some(131_072))),
         (100, Options { journal_mib: Some(5), ..shape("", None, None) }),
+        (100, shape(",quota", Some(1024), Some(2048))),
+        (300, shape(",quota,project", Some(4096), Some(16384))),
+        (100, shape(",quota", Some(1024), None)),
     ] {
         same(mib * MIB, &options);
         same(mib * MIB + 12345, &options);
@@ -545,7 +548,6 @@ fn wrong_options_are_one_line() {
         Options { features: "no_such".to_owned(), ..base() },
         Options { cluster_size: Some(65536), ..base() },
         Options { features: "bigalloc,^extent,^64bit".to_owned(), ..base() },
-        Options { features: "bigalloc,quota".to_owned(), ..base() },
         Options { features: "^extent".to_owned(), ..base() },
         Options { fs_type: FsType::Ext3, features: "64bit".to_owned(), ..base() },
         Options { revision_0: true, features: "extent".to_owned(), ..base() },

@@ -416,7 +416,7 @@ pub fn support(sb: &RawSuperblock) -> Support {
     if sb.s_log_block_size.get() > 2 {
         reasons.push("blocks above 4096 bytes".to_owned());
     }
-    // Usage counts values in inodes of their own, and whole clusters, for each owner.
+    // Usage counts values in inodes of their own for each owner.
     let is_counted = features.ro_compat.contains(RoCompat::QUOTA);
     if is_counted && features.incompat.contains(Incompat::EA_INODE) {
         reasons.push("quota together with ea_inode".to_owned());
@@ -427,15 +427,9 @@ pub fn support(sb: &RawSuperblock) -> Support {
     {
         reasons.push("ea_inode of the Hurd".to_owned());
     }
-    if is_counted && features.ro_compat.contains(RoCompat::BIGALLOC) {
-        reasons.push("quota together with bigalloc".to_owned());
-    }
     if features.ro_compat.contains(RoCompat::BIGALLOC) {
         if !features.incompat.contains(Incompat::EXTENT) {
             reasons.push("bigalloc without the extent feature".to_owned());
-        }
-        if !has_journal {
-            reasons.push("bigalloc without a journal".to_owned());
         }
         // Larger ones are refused elsewhere.
         let ratio =

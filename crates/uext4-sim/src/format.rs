@@ -46,7 +46,7 @@ pub static FORMATS: &[&Format] = &[
     &Format { name: "bigalloc", features: "bigalloc", cluster_size: Some(16384), inode_size: None },
     &Format {
         name: "bigalloc-8k",
-        features: "bigalloc,^resize_inode",
+        features: "bigalloc,^resize_inode,quota",
         cluster_size: Some(8192),
         inode_size: None,
     },

@@ -212,14 +212,20 @@ impl PageMap {
     }
 
     /// Drops the pages from `from` up to `end` (exclusive), dirty or not. None may be under
-    /// writeback. Returns how many of them held a reservation of a block.
-    pub fn discard(&mut self, from: FileBlock, end: FileBlock) -> u32 {
+    /// writeback. Calls `reserved` with those that held a reservation of a block.
+    pub fn discard(
+        &mut self,
+        from: FileBlock,
+        end: FileBlock,
+        reserved: &mut dyn FnMut(FileBlock),
+    ) {
         let gone: Vec<FileBlock> = self.range(from, end).map(|(at, _)| at).collect();
-        let mut reserved = 0;
         for at in gone {
             let Some(page) = self.pages.remove(at) else { continue };
             self.invariants().check(!page.writeback, "a page under writeback is not discarded");
-            reserved += u32::from(page.reserved);
+            if page.reserved {
+                reserved(at);
+            }
             let budget = self.mark.budget();
             budget.pages.fetch_sub(1, Ordering::Relaxed);
             if page.dirty {
@@ -228,7 +234,6 @@ impl PageMap {
             }
             budget.keep_memory(page.data);
         }
-        reserved
     }
 
     /// Evicts up to `count` clean pages that were not used lately. Returns their number.

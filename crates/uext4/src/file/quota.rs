@@ -7,7 +7,7 @@
 use super::FileContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Growth, grow, grow_credits, list};
-use crate::inode::{Inode, InodeTable};
+use crate::inode::{Inode, InodeTable, cluster_bytes};
 use crate::quota::{Amount, Owners, Quota, QuotaEntry, QuotaFile, QuotaHold, QuotaInfo, QuotaKind};
 use std::sync::Arc;
 use uext4_ondisk::quota::BLOCK_SIZE;
@@ -141,7 +141,8 @@ impl FileContext {
             return Ok((Vec::new(), 0));
         }
         self.prepare_owners(to)?;
-        let reserved = u64::from(inode.pages().reserved) * self.block_size();
+        let unit = cluster_bytes(self.space.layout());
+        let reserved = u64::from(inode.pages().reserved) * unit;
         let more = Amount { space: space.saturating_add(reserved), inodes: 1 };
         // A block of each file for the former owner, and one for the new.
         Ok((quota.hold_transfer(owners, to, more)?, 6))

@@ -2,58 +2,84 @@
 //!
 //! What: one block for each page over a hole, and nodes for the worst case, in which each dirty
 //! page over a hole or an unwritten extent becomes extents of its own, or has an indirect block of
-//! its own in a block map.
+//! its own in a block map. On a file system with clusters (bigalloc) it is one cluster for all
+//! pages over holes of a cluster, whether the file has that cluster already or not: what it has may
+//! be punched before the pages are written.
 
 use crate::alloc::Space;
 use crate::error::Result;
-use crate::inode::FilePages;
+use crate::inode::{FilePages, cluster_bytes, clusters_of};
 use crate::quota::Amount;
 use uext4_ondisk::FileBlock;
 use uext4_ondisk::block_map::DIRECT;
 use uext4_ondisk::extent::max_entries;
 
 impl FilePages {
-    /// Reserves blocks for `holes` more pages over holes and `conversions` more over unwritten
-    /// extents. All of them are before block `end`.
+    /// Reserves for more pages over the holes `holes`, which ascend, and `conversions` more over
+    /// unwritten extents. All of them are before block `end`.
     ///
     /// # Errors
     /// `NoSpace`, `QuotaExceeded`; nothing has changed.
-    pub(super) fn reserve(&mut self, holes: u32, conversions: u32, end: FileBlock) -> Result<()> {
-        if holes + conversions == 0 {
+    pub(super) fn reserve_pages(
+        &mut self,
+        holes: impl Iterator<Item = FileBlock> + Clone,
+        conversions: u32,
+        end: FileBlock,
+    ) -> Result<()> {
+        let pages = u32::try_from(holes.clone().count()).unwrap_or(u32::MAX);
+        let units = self.clusters.more_for(holes.clone(), pages);
+        self.reserve(Need { units, pages, conversions }, end)?;
+        self.clusters.add(holes);
+        Ok(())
+    }
+
+    /// Reserves what an operation needs that has no pages in the cache, all of it before block
+    /// `end`.
+    ///
+    /// # Errors
+    /// `NoSpace`, `QuotaExceeded`; nothing has changed.
+    pub(super) fn reserve(&mut self, more: Need, end: FileBlock) -> Result<()> {
+        if more.pages + more.conversions == 0 {
             return Ok(());
         }
         let former = self.reserved_end;
         self.reserved_end = former.max(end);
-        let reserved = self.set_reservation(self.reserved + holes, self.converting + conversions);
+        let reserved = self.set_reservation(Need {
+            units: self.reserved + more.units,
+            pages: self.hole_pages + more.pages,
+            conversions: self.converting + more.conversions,
+        });
         if reserved.is_err() {
             self.reserved_end = former;
         }
         reserved
     }
 
-    /// Gives back what was reserved for so many pages.
-    pub(super) fn unreserve(&mut self, holes: u32, conversions: u32) {
-        let reserved = self.reserved.saturating_sub(holes);
-        let smaller = self.set_reservation(reserved, self.converting.saturating_sub(conversions));
+    /// Gives back what was reserved.
+    pub(super) fn unreserve(&mut self, less: Need) {
+        let smaller = self.set_reservation(Need {
+            units: self.reserved.saturating_sub(less.units),
+            pages: self.hole_pages.saturating_sub(less.pages),
+            conversions: self.converting.saturating_sub(less.conversions),
+        });
         debug_assert!(smaller.is_ok(), "a smaller reservation cannot fail");
     }
 
-    /// Sets the reservation to the needs of `reserved` pages over holes and `converting` pages over
-    /// unwritten extents.
+    /// Sets the reservation to these needs.
     ///
     /// # Errors
     /// `NoSpace`; nothing has changed.
-    fn set_reservation(&mut self, reserved: u32, converting: u32) -> Result<()> {
-        let pages = u64::from(reserved) + u64::from(converting);
+    fn set_reservation(&mut self, to: Need) -> Result<()> {
         let space = self.reservation.space();
+        let pages = u64::from(to.pages) + u64::from(to.conversions);
         let mut nodes = nodes_for(space, pages);
         if self.by_block_map {
             // Its data may have been in the inode since, and the map may have become a tree then.
             nodes = nodes.max(indirect_for(space, pages, self.reserved_end));
         }
-        let blocks = reserved.saturating_add(nodes);
-        if reserved > self.reserved {
-            let more = self.room_of(reserved - self.reserved);
+        let blocks = to.units.saturating_add(nodes);
+        if to.units > self.reserved {
+            let more = self.room_of(to.units - self.reserved);
             self.quota.as_mut().map_or(Ok(()), |hold| hold.grow(more))?;
             if let Err(error) = self.reservation.try_resize(blocks) {
                 if let Some(hold) = &mut self.quota {
@@ -64,7 +90,7 @@ impl FilePages {
         } else {
             // Conversions have to go on even if there is no space for data.
             self.reservation.try_resize_with_nodes(blocks)?;
-            let fewer = self.reserved - reserved;
+            let fewer = self.reserved - to.units;
             let charged = self.charged.min(fewer);
             self.charged -= charged;
             let less = self.room_of(fewer - charged);
@@ -75,15 +101,43 @@ impl FilePages {
         if pages == 0 {
             self.reserved_end = FileBlock(0);
         }
-        self.reserved = reserved;
-        self.converting = converting;
+        (self.reserved, self.hole_pages, self.converting) = (to.units, to.pages, to.conversions);
         Ok(())
     }
 
-    /// What `blocks` reserved blocks count for in quota.
-    fn room_of(&self, blocks: u32) -> Amount {
-        let block_size = self.reservation.space().layout().block_size;
-        Amount { space: u64::from(blocks) * u64::from(block_size), inodes: 0 }
+    /// What `units` reserved blocks or clusters count for in quota.
+    fn room_of(&self, units: u32) -> Amount {
+        let space = u64::from(units) * cluster_bytes(self.reservation.space().layout());
+        Amount { space, inodes: 0 }
+    }
+}
+
+/// What is reserved for pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Need {
+    /// Blocks, or clusters, for the data.
+    pub units: u32,
+    /// Pages over holes.
+    pub pages: u32,
+    /// Pages over unwritten extents.
+    pub conversions: u32,
+}
+
+impl Need {
+    /// For writes past the cache to these blocks, which ascend: `holes` of them are in holes and
+    /// the others are unwritten.
+    pub(super) fn of_blocks(
+        space: &Space,
+        blocks: impl Iterator<Item = FileBlock>,
+        holes: u32,
+        conversions: u32,
+    ) -> Self {
+        let layout = space.layout();
+        let units = match layout.has_clusters() {
+            true => clusters_of(layout.cluster_blocks, blocks).min(holes),
+            false => holes,
+        };
+        Self { units, pages: holes, conversions }
     }
 }
 

@@ -10,6 +10,7 @@ use super::FileContext;
 use super::inline::{self, InlineData};
 use super::journaled::{JournaledData, show};
 use super::read::PageReader;
+use super::reserve::Need;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::injected_faults::Fault;
@@ -212,10 +213,14 @@ impl Truncation {
     /// lock.
     pub(super) fn discard_pages(&self, inode: &Inode, first: FileBlock, end: FileBlock) {
         let mut pages = inode.pages();
-        let converting =
-            pages.map.range(first, end).filter(|(_, page)| page.converting).count() as u32;
-        let reserved = pages.map.discard(first, end);
-        pages.unreserve(reserved, converting);
+        let pages = &mut *pages;
+        let converting = pages.map.range(first, end).filter(|(_, page)| page.converting).count();
+        let mut gone = Need { conversions: converting as u32, ..Need::default() };
+        pages.map.discard(first, end, &mut |at| {
+            gone.units += pages.clusters.remove(at);
+            gone.pages += 1;
+        });
+        pages.unreserve(gone);
     }
 
     /// Zeroes the bytes behind `size` in its block, in memory. True if the block must be written.

@@ -247,16 +247,14 @@ impl PageWriter {
         offset: u64,
         buf: &[u8],
     ) -> Result<()> {
-        let count = |is: fn(&State) -> bool| {
-            u32::try_from(fresh.iter().filter(|f| is(&f.state)).count()).unwrap_or(u32::MAX)
-        };
-        let holes = count(|state| matches!(state, State::Hole));
-        let unwritten = count(|state| matches!(state, State::Unwritten(_)));
-        if holes > 0 {
+        let unwritten = fresh.iter().filter(|f| matches!(f.state, State::Unwritten(_))).count();
+        let unwritten = u32::try_from(unwritten).unwrap_or(u32::MAX);
+        if fresh.iter().any(|f| matches!(f.state, State::Hole)) {
             inode.load_usage()?;
         }
+        let in_holes = fresh.iter().filter(|f| matches!(f.state, State::Hole)).map(|f| f.at);
         let mut pages = inode.pages();
-        pages.reserve(holes, unwritten, last)?;
+        pages.reserve_pages(in_holes, unwritten, last)?;
         if pages.map.dirty() == 0 {
             pages.dirty_since_ms = self.context.clock_ms();
         }

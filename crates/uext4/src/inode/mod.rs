@@ -16,6 +16,7 @@ mod encryption;
 mod errseq;
 mod goals;
 mod inline;
+mod reserved_clusters;
 mod slot;
 mod table;
 mod usage;
@@ -31,6 +32,8 @@ use encryption::Encryption;
 pub(crate) use encryption::is_encryptable;
 pub use errseq::{ErrorCursor, ErrorSequence};
 pub(crate) use inline::InlineState;
+pub use reserved_clusters::ReservedClusters;
+pub(crate) use reserved_clusters::{cluster_bytes, clusters_of};
 pub(crate) use slot::{put_slot, table_block_of};
 pub(crate) use table::Creation;
 pub use table::{InodeRef, InodeTable};
@@ -85,8 +88,12 @@ pub struct FilePages {
     pub reservation: Reservation,
     /// Room for the reserved data blocks below the limits of the owners, if the inode counts.
     pub quota: Option<QuotaHold>,
-    /// Number of pages that hold a reservation of a data block.
+    /// Blocks that are reserved for data, or clusters.
     pub reserved: u32,
+    /// Number of pages over holes.
+    pub hole_pages: u32,
+    /// Which clusters those are in.
+    pub clusters: ReservedClusters,
     /// How many of them have been mapped and charged since, so that quota holds nothing for them.
     pub charged: u32,
     /// How many of them the mapping has that is being inserted.
@@ -107,13 +114,13 @@ impl FilePages {
     /// Takes the room below limits that is held for up to `bytes` of the mapping which is being
     /// inserted: it becomes usage.
     fn take_room(&mut self, bytes: u64) -> u64 {
-        let block_size = u64::from(self.reservation.space().layout().block_size);
+        let unit = cluster_bytes(self.reservation.space().layout());
         let Some(hold) = self.quota.as_mut().filter(|_| self.mapping > 0) else { return 0 };
         let most = self.mapping.min(self.reserved.saturating_sub(self.charged));
-        let blocks = u32::try_from(bytes / block_size).unwrap_or(u32::MAX).min(most);
-        self.mapping -= blocks;
-        self.charged += blocks;
-        hold.become_usage(u64::from(blocks) * block_size)
+        let units = u32::try_from(bytes / unit).unwrap_or(u32::MAX).min(most);
+        self.mapping -= units;
+        self.charged += units;
+        hold.become_usage(u64::from(units) * unit)
     }
 
     /// The reserved blocks are for other owners from now on.
@@ -227,6 +234,8 @@ impl Inode {
             reservation: Reservation::empty(&context.space),
             quota,
             reserved: 0,
+            hole_pages: 0,
+            clusters: ReservedClusters::new(context.space.layout()),
             converting: 0,
             by_block_map: !has_tree_form(attributes.flags, &context.space),
             charged: 0,

@@ -3,7 +3,7 @@
 //! Invariants: usage changes in the handle that changes the inode's count of blocks or its owners,
 //! or that makes or frees the inode. The attributes are locked meanwhile.
 
-use super::{Attributes, Inode};
+use super::{Attributes, Inode, cluster_bytes};
 use crate::error::Result;
 use crate::journal::Handle;
 use crate::quota::{Amount, Change, Owners, QuotaHold};
@@ -54,9 +54,11 @@ impl Inode {
             return Ok(None);
         };
         self.load_usage()?;
-        let block_size = u64::from(self.space().layout().block_size);
+        let layout = self.space().layout();
+        // Clusters that they are in, wherever the first block is in its cluster.
+        let units = layout.bits_for(blocks.saturating_add(layout.cluster_blocks.saturating_sub(1)));
         let mut hold = QuotaHold::empty(quota, self.usage().0);
-        hold.grow(Amount { space: u64::from(blocks) * block_size, inodes: 0 })?;
+        hold.grow(Amount { space: u64::from(units) * cluster_bytes(layout), inodes: 0 })?;
         Ok(Some(hold))
     }
 

@@ -3,7 +3,7 @@
 use super::create::ACL_ACCESS;
 use super::{Privs, Vfs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inode::{Attributes, InodeRef, TimeField};
+use crate::inode::{Attributes, InodeRef, TimeField, cluster_bytes};
 use crate::quota::Owners;
 use crate::xattr;
 use uext4_ondisk::{FileKind, Ino, InodeFlags, RawInode, Timestamp};
@@ -136,7 +136,7 @@ impl Vfs {
         }
         if attr.kind == FileKind::Regular {
             let reserved = u64::from(inode.pages().reserved);
-            attr.blocks_512 += reserved * u64::from(block_size / 512);
+            attr.blocks_512 += reserved * (cluster_bytes(inode.space().layout()) / 512);
         }
         attr
     }

@@ -13,6 +13,7 @@ use super::DirectIo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, lookup};
 use crate::file::page_bytes::within;
+use crate::file::reserve::Need;
 use crate::file::writeback::Part;
 use crate::inode::{DirectIoState, ExclusiveGuard, Inode, InodeRef, WritebackState};
 use crate::sync::MutexGuard;
@@ -86,11 +87,13 @@ struct Plan<'a> {
     holes: u32,
     unwritten: u32,
     end: u64,
+    /// What is reserved for it.
+    need: Need,
 }
 
 impl Plan<'_> {
     fn unreserve(&self) {
-        self.inode.pages().unreserve(self.holes, self.unwritten);
+        self.inode.pages().unreserve(self.need);
     }
 }
 
@@ -233,8 +236,7 @@ impl DirectIo {
         for (at, plan) in plans.iter().enumerate() {
             let end = self.context.block_from(plan.end);
             let loaded = plan.inode.load_usage();
-            let reserved =
-                loaded.and_then(|()| plan.inode.pages().reserve(plan.holes, plan.unwritten, end));
+            let reserved = loaded.and_then(|()| plan.inode.pages().reserve(plan.need, end));
             if let Err(error) = reserved {
                 plans[..at].iter().for_each(Plan::unreserve);
                 return Err(error);
@@ -270,6 +272,7 @@ impl DirectIo {
             holes: 0,
             unwritten: 0,
             end: chunks.iter().map(Chunk::end).max().unwrap_or(0),
+            need: Need::default(),
         };
         for chunk in chunks {
             let before = (plan.holes, plan.unwritten);
@@ -282,6 +285,8 @@ impl DirectIo {
             };
             counter.add(1);
         }
+        let blocks = plan.pages.iter().map(|(at, _)| *at);
+        plan.need = Need::of_blocks(inode.space(), blocks, plan.holes, plan.unwritten);
         Ok(plan)
     }
 

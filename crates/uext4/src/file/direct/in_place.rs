@@ -20,6 +20,7 @@ use super::DirectIo;
 use super::pieces::Places;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup, written_leaf};
+use crate::file::reserve::Need;
 use crate::file::writeback::{Part, Pending, PendingBlocks};
 use crate::injected_faults::Fault;
 use crate::inode::{DirectIoState, Inode, InodeRef, Version};
@@ -150,9 +151,10 @@ impl DirectIo {
             return Ok(());
         }
         let blocks = part.pending.iter().map(|pending| pending.len).sum();
-        inode.pages().reserve(0, blocks, at)?;
+        let need = Need { conversions: blocks, ..Need::default() };
+        inode.pages().reserve(need, at)?;
         let mapped = self.context.writeback.map(std::slice::from_mut(&mut part), false);
-        inode.pages().unreserve(0, blocks);
+        inode.pages().unreserve(need);
         mapped
     }
 

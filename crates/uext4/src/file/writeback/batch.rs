@@ -77,6 +77,15 @@ impl Pending {
         Self { first, len, blocks, data: Vec::new() }
     }
 
+    /// Blocks or clusters that are to be marked used.
+    pub(in crate::file) fn new_units(&self) -> u32 {
+        match &self.blocks {
+            PendingBlocks::Allocated(_) => self.len,
+            PendingBlocks::InClusters { clusters: Some(new), .. } => new.len(),
+            PendingBlocks::InClusters { clusters: None, .. } | PendingBlocks::Unwritten(_) => 0,
+        }
+    }
+
     pub(in crate::file) fn start(&self) -> BlockNo {
         match &self.blocks {
             PendingBlocks::Allocated(allocation) => allocation.start(),

@@ -136,7 +136,7 @@ impl Writeback {
             for pending in items.iter_mut().filter_map(|item| item.pending.as_mut()) {
                 let is_charged = inode.is_charged() && pending.blocks.are_new();
                 if is_charged {
-                    inode.pages().mapping = pending.len;
+                    inode.pages().mapping = pending.new_units();
                 }
                 self.map_one(handle, inode, pending, nodes, false)?;
                 if is_charged {

@@ -18,6 +18,7 @@ pub(super) use mapping::{HandlePlan, Item};
 
 use super::ablation::Ablations;
 use super::placement::Placement;
+use super::reserve::Need;
 use super::{block_from, block_size};
 use crate::alloc::Space;
 use crate::cache::PageBudget;
@@ -148,13 +149,16 @@ impl Writeback {
         let mut cleaned = 0;
         for part in parts.iter().filter(|part| !part.pages.is_empty()) {
             let mut pages = part.inode.pages();
-            let (mut reserved, mut converting) = (0, 0);
+            let mut ended = Need::default();
             for (at, _) in &part.pages {
                 let (was_reserved, converted) = pages.map.end_writeback(*at, done);
-                reserved += u32::from(was_reserved);
-                converting += u32::from(converted);
+                if was_reserved {
+                    ended.units += pages.clusters.remove(*at);
+                    ended.pages += 1;
+                }
+                ended.conversions += u32::from(converted);
             }
-            pages.unreserve(reserved, converting);
+            pages.unreserve(ended);
             cleaned += part.pages.len();
         }
         if done && cleaned > 0 {

@@ -190,10 +190,26 @@ pub fn expect_recovery_only(path: &Path) -> Result<Vec<u32>, String> {
     let name = path.to_string_lossy();
     let repairs = repairs(&verdict.text, &name);
     if matches!(verdict.code, 0 | 1) && repairs.is_empty() {
+        if verdict.text.contains("Optimize? yes") && verdict.text.contains("Update quota info") {
+            // With clusters it has counted too little of what a shorter tree gave back. The usage
+            // that it writes now is what it finds, and nothing else is there to be written.
+            let again = judge(path, "-fy").map_err(|error| error.to_string())?;
+            let other = repairs_but_usage(&again.text, &name);
+            if !other.is_empty() {
+                let lines = other.join("\n");
+                return Err(format!("a second e2fsck -fy repairs:\n{}", indent(&lines)));
+            }
+        }
         return Ok(truncated(&verdict.text));
     }
     let lines = repairs.join("\n");
     Err(format!("e2fsck -fy exits {}; repairs:\n{}", verdict.code, indent(&lines)))
+}
+
+fn repairs_but_usage(text: &str, name: &str) -> Vec<String> {
+    let mut repairs = repairs(text, name);
+    repairs.retain(|line| !line.starts_with("Update quota info for quota type "));
+    repairs
 }
 
 /// Lines of `e2fsck -fy` on the image `name` that tell of more than recovery: see the module.

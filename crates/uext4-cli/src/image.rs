@@ -7,6 +7,7 @@ use uext4::{MountOptions, Volume};
 use uext4_device::{DaxDevice, FileDevice, FileOptions, OpenError, SharedDevice};
 
 use crate::failure::{At, Failure, Result, Why, say};
+use crate::journal;
 use crate::keys;
 use crate::place::{self, Place};
 use crate::signature::{self, Found};
@@ -39,6 +40,18 @@ pub(crate) fn device(verb: &str, image: &Image, access: Access) -> Result<Shared
 fn device_with(verb: &str, image: &Image, options: &FileOptions) -> Result<SharedDevice> {
     let device = any_device(verb, image, Place::of(verb, image)?, options)?;
     check_format(verb, image, device)
+}
+
+/// The volume on a device, whose journal is on another if one was named.
+pub(crate) fn open_volume(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    options: MountOptions,
+) -> uext4::Result<Volume> {
+    match journal {
+        Some(journal) => Volume::open_with_journal(device, journal, options),
+        None => Volume::open(device, options),
+    }
 }
 
 /// Opens a device for whatever it may hold.
@@ -104,7 +117,7 @@ pub(crate) fn check_format(
     device: SharedDevice,
 ) -> Result<SharedDevice> {
     let why = match signature::of(device.as_ref(), place::sector(image)) {
-        None | Some(Found::Ext) => return Ok(device),
+        None | Some(Found::Ext) => return journal::refuse(verb, image, device),
         Some(Found::Other { what, help: "" }) => format!("contains {what}, not ext4"),
         Some(Found::Other { what, help }) => format!("contains {what}: {help}"),
         Some(Found::Damaged(why)) => why.to_string(),
@@ -126,12 +139,12 @@ pub(crate) fn check_format(
 /// Opens the file system of `image` with the options of an unmounted verb.
 pub(crate) fn volume(verb: &str, image: &Image, access: Access) -> Result<Volume> {
     let device = device(verb, image, access)?;
-    let options = MountOptions { keys: keys::given(), ..MountOptions::default() };
-    let volume = match access {
-        Access::Read => Volume::open(device, MountOptions { read_only: true, ..options }),
-        Access::Write => Volume::open(device, options),
-    }
-    .at(verb, image)?;
+    let options = FileOptions::new(access.into());
+    let journal = journal::given().map(|path| journal::open(verb, image, &path, &options));
+    let journal = journal.transpose()?;
+    let read_only = access == Access::Read;
+    let options = MountOptions { read_only, keys: keys::given(), ..MountOptions::default() };
+    let volume = open_volume(device, journal, options).at(verb, image)?;
     if access == Access::Write && volume.read_only() {
         let reason = volume.read_only_reason().unwrap_or_else(|| "unknown reason".to_owned());
         return Err(Why::new(format!("can only be read: {reason}")).at(verb, image));

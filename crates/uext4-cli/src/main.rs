@@ -23,6 +23,7 @@ mod host;
 mod image;
 mod image_path;
 mod inspect;
+mod journal;
 mod json;
 mod keeper;
 mod keys;
@@ -44,6 +45,7 @@ mod users;
 mod verb;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -65,6 +67,9 @@ struct Command {
     /// A key of encrypted files: FILE, or DESCRIPTOR:FILE for policies of version 1
     #[arg(long, global = true, value_name = "FILE")]
     key: Vec<String>,
+    /// The device that has the journal of the image, if that is another one
+    #[arg(long, global = true, value_name = "PATH")]
+    journal_device: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -109,6 +114,7 @@ fn main() -> ExitCode {
     if let Err(failure) = keys::give(&command.key) {
         return failure.report();
     }
+    journal::give(command.journal_device);
     let result = match command.verb {
         Verb::Mkfs(args) => mkfs::run(&args),
         Verb::Mount(args) => mount::run(args),

@@ -47,9 +47,16 @@ fn a_live_kernel_mounts_image_is_recovered_as_the_kernel_does() {
         println!("skipped: {why}");
         return;
     }
-    let rounds = [(901, Commits::Whole), (902, Commits::Whole), (903, Commits::Fast)];
-    for (seed, commits) in rounds {
-        let round = freeze::round(Path::new(BINARY), seed, commits, None).unwrap();
+    let rounds = [
+        (901, Commits::Whole, false),
+        (902, Commits::Whole, false),
+        (903, Commits::Fast, false),
+        // With the journal on a device of its own.
+        (904, Commits::Whole, true),
+        (905, Commits::Fast, true),
+    ];
+    for (seed, commits, external) in rounds {
+        let round = freeze::round(Path::new(BINARY), seed, commits, external, None).unwrap();
         println!("{}: {:?}", round.what, round.recovery);
         assert!(round.faults.is_empty(), "{}:\n{}", round.what, round.faults.join("\n"));
     }

@@ -6,7 +6,7 @@
 //! (writes kept in memory above a device that is never touched). Wrappers: [`RecordingDevice`]
 //! (crash tests), [`FaultDevice`] (the Nth request fails), [`HookedDevice`] (slow and stuck
 //! devices), [`MeteredDevice`] (counters), [`AddressableDevice`] (any device as byte-addressable
-//! memory).
+//! memory), [`PartDevice`] (a range of one).
 //!
 //! Besides devices, the primitives of lock-free readers: [`reader_slot`], [`heavy_fence`] and
 //! [`Published`].
@@ -58,6 +58,7 @@ mod open_error;
 mod options;
 mod overlay;
 mod page_store;
+mod part;
 mod piece;
 #[allow(unsafe_code, reason = "a value is dereferenced while a hazard pointer protects it")]
 mod published;
@@ -102,6 +103,7 @@ pub use meter::{MeterReading, MeteredDevice};
 pub use open_error::OpenError;
 pub use options::{Access, Caching, FileOptions, MOUNT_OPTIONS, Submission};
 pub use overlay::OverlayDevice;
+pub use part::PartDevice;
 pub use published::Published;
 pub use queue::{DeviceQueue, QueueDone, QueueOp, QueueOptions, QueueRequest};
 pub use recording::{Cut, CutKind, Event, Recording, State, States};

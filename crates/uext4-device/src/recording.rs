@@ -6,10 +6,12 @@
 //!
 //! # Invariants
 //! - A [`State`] of [`Recording::states`] holds every event before its position and none after.
+//! - [`Recording::states`] and its like take each flush for one of the whole device.
 //! - Positions only grow. The `device` of a state is a snapshot, so a caller may replay a journal
 //!   on it.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -42,6 +44,8 @@ pub enum Event {
     Flush {
         /// Length of the log when it returned `Ok`; `None` if it failed or never returned.
         completed_at: Option<usize>,
+        /// The bytes that it covers: all, or those of a part ([`PartDevice`](crate::PartDevice)).
+        within: Range<u64>,
     },
     /// A mark of the caller.
     Mark(u64),
@@ -120,7 +124,7 @@ impl Recording {
         let mut cuts = vec![Cut { kind: CutKind::Start, position: 0 }];
         for (position, event) in self.events.iter().enumerate() {
             match event {
-                Event::Flush { completed_at: Some(_) } => {
+                Event::Flush { completed_at: Some(_), .. } => {
                     cuts.push(Cut { kind: CutKind::Flush, position });
                 }
                 Event::Write { fua: true, .. } => {
@@ -178,7 +182,7 @@ impl Recording {
             .flush_positions()
             .nth(next)
             .and_then(|position| match self.events[position] {
-                Event::Flush { completed_at } => completed_at,
+                Event::Flush { completed_at, .. } => completed_at,
                 _ => None,
             })
             .unwrap_or(self.events.len());
@@ -208,7 +212,7 @@ impl Recording {
 
     fn flush_positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.events.iter().enumerate().filter_map(|(position, event)| {
-            matches!(event, Event::Flush { completed_at: Some(_) }).then_some(position)
+            matches!(event, Event::Flush { completed_at: Some(_), .. }).then_some(position)
         })
     }
 }

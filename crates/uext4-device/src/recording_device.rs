@@ -36,6 +36,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -78,6 +79,20 @@ impl RecordingDevice {
     #[must_use]
     pub fn recording(&self) -> Recording {
         Recording::new(Arc::clone(&self.base), self.log.lock().clone())
+    }
+
+    /// Flushes the inner device, and records that only the bytes of a range are promised.
+    pub(crate) fn flush_within(&self, within: Range<u64>) -> io::Result<()> {
+        let place = {
+            let mut log = self.log.lock();
+            log.push(Event::Flush { completed_at: None, within: within.clone() });
+            log.len() - 1
+        };
+        self.inner.flush()?;
+        let mut log = self.log.lock();
+        let now = log.len();
+        log[place] = Event::Flush { completed_at: Some(now), within };
+        Ok(())
     }
 
     fn position(&self) -> usize {
@@ -125,16 +140,7 @@ impl Device for RecordingDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let place = {
-            let mut log = self.log.lock();
-            log.push(Event::Flush { completed_at: None });
-            log.len() - 1
-        };
-        self.inner.flush()?;
-        let mut log = self.log.lock();
-        let now = log.len();
-        log[place] = Event::Flush { completed_at: Some(now) };
-        Ok(())
+        self.flush_within(0..u64::MAX)
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -236,7 +242,8 @@ mod tests {
         assert_eq!(recording.flush_count(), 1);
         let state = recording.state_at_flush(0).unwrap();
         assert_eq!([byte(&state, 0), byte(&state, 1)], [1, 0]);
-        assert_eq!(recording.events()[1], Event::Flush { completed_at: Some(3) });
+        let flush = Event::Flush { completed_at: Some(3), within: 0..u64::MAX };
+        assert_eq!(recording.events()[1], flush);
     }
 
     #[test]

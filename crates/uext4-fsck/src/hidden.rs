@@ -42,7 +42,14 @@ pub(crate) fn journal(volume: &Volume<'_>, log: &mut Log) {
     }
 }
 
-fn journal_superblock(volume: &Volume<'_>, ino: Ino, bytes: &[u8], blocks: u64, log: &mut Log) {
+/// Checks a journal superblock, that of inode `ino`, or of a device if that is 0.
+pub(crate) fn journal_superblock(
+    volume: &Volume<'_>,
+    ino: Ino,
+    bytes: &[u8],
+    blocks: u64,
+    log: &mut Log,
+) {
     let bad = |why: String| Problem::JournalSuperblock { ino, why };
     let sb = match RawJournalSuperblock::read(bytes) {
         Ok(sb) => sb,
@@ -59,7 +66,7 @@ fn journal_superblock(volume: &Volume<'_>, ino: Ino, bytes: &[u8], blocks: u64, 
     if let Err(error) = JournalLayout::new(&plain, volume.layout.block_size, blocks) {
         log.add(bad(error.to_string()));
     }
-    if sb.s_nr_users.get() > 1 {
+    if ino.get() != 0 && sb.s_nr_users.get() > 1 {
         log.add(bad(format!("{} users of a journal inside a file system", sb.s_nr_users.get())));
     }
     if sb.s_errno.get() != 0 {

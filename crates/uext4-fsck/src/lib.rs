@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `problem`, `report`, `log` | what can be wrong; what was found |
 //! | `volume`, `claims`, `work` | what is known so far; blocks in use; threads |
-//! | `super_block`, `hidden` | before the passes |
+//! | `super_block`, `hidden`, `external` | before the passes |
 //! | `inode`, `content`, `map`, `xattr` | pass 1 |
 //! | `dir`, `htree` | pass 2 |
 //! | `connect` | passes 3 and 4 |
@@ -27,6 +27,7 @@ mod claims;
 mod connect;
 mod content;
 mod dir;
+mod external;
 mod hidden;
 mod htree;
 mod inode;
@@ -148,9 +149,22 @@ pub fn check(
     options: &Options,
     progress: &mut dyn Progress,
 ) -> Result<Report, CheckError> {
+    check_with_journal(device, None, options, progress)
+}
+
+/// As [`check`], of a file system whose journal is on `journal`, if it is on another device.
+///
+/// # Errors
+/// Those of [`check`].
+pub fn check_with_journal(
+    device: &dyn Device,
+    journal: Option<&dyn Device>,
+    options: &Options,
+    progress: &mut dyn Progress,
+) -> Result<Report, CheckError> {
     let mut log = Log::new(options.findings_max);
     let mut counts = Counts::default();
-    if let Some(volume) = super_block::open(device, options, &mut log)?
+    if let Some(volume) = super_block::open(device, journal, options, &mut log)?
         && !log.is_fatal()
     {
         counts = passes(&volume, progress, &mut log);
@@ -163,7 +177,10 @@ pub fn check(
 
 fn passes(volume: &Volume<'_>, progress: &mut dyn Progress, log: &mut Log) -> Counts {
     let fixed = summary::fixed_in_uninit(volume);
-    hidden::journal(volume, log);
+    match volume.journal {
+        Some(device) => external::journal(volume, device, log),
+        None => hidden::journal(volume, log),
+    }
     hidden::orphan_file(volume, log);
     hidden::resize(volume, log);
 

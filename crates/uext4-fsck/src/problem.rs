@@ -240,6 +240,10 @@ problems! {
         ino, "the journal was aborted with error {errno}";
     JournalUnexpected { ino: Ino } "journal.unexpected" Warning
         ino, "there is a journal, but not the has_journal feature";
+    JournalDevice { why: String } "journal.device" Error
+        Sb, "journal device: {why}";
+    JournalDeviceUser { why: String } "journal.device_user" Warning
+        Sb, "journal device: {why}";
     OrphanInode { ino: Ino } "orphan.inode" Error
         ino, "is on the list of orphans: deleted or to be cut, but not yet dealt with";
     OrphanFile { ino: Ino, why: String } "orphan.file" Error

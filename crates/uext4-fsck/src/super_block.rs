@@ -57,11 +57,13 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
 /// Reads and checks superblock and descriptors. `Ok(None)`: a fatal finding is in `log`.
 pub(crate) fn open<'d>(
     device: &'d dyn Device,
+    journal: Option<&'d dyn Device>,
     options: &Options,
     log: &mut Log,
 ) -> Result<Option<Volume<'d>>, CheckError> {
     let sb = find(device, log)?;
-    refuse(&sb)?;
+    refuse(&sb, journal.is_some())?;
+    let journal = journal.filter(|_| has_external_journal(&sb));
     if Features::of(&sb).ro_compat.contains(RoCompat::METADATA_CSUM) && sb.s_checksum_type != 1 {
         log.add(Problem::SuperChecksumType { found: sb.s_checksum_type });
         return Ok(None);
@@ -103,8 +105,15 @@ pub(crate) fn open<'d>(
         return Ok(None);
     }
     let claims = Claims::new(&layout);
-    let mut volume =
-        Volume { device, options: options.clone(), sb, layout, groups: Vec::new(), claims };
+    let mut volume = Volume {
+        device,
+        journal,
+        options: options.clone(),
+        sb,
+        layout,
+        groups: Vec::new(),
+        claims,
+    };
     fields(&volume, log);
     volume.groups = descriptors(&volume, log);
     fixed_blocks(&volume, log);
@@ -168,16 +177,21 @@ fn geometry(sb: &RawSuperblock, device_bytes: u64) -> Result<Layout, FormatError
     Ok(layout)
 }
 
-fn refuse(sb: &RawSuperblock) -> Result<(), CheckError> {
+/// As in e2fsck, a UUID means an external journal, whatever else is there.
+fn has_external_journal(sb: &RawSuperblock) -> bool {
+    let has_journal = Features::of(sb).compat.contains(Compat::HAS_JOURNAL);
+    let no_inode = has_journal && sb.s_journal_inum.get() == 0;
+    sb.s_journal_uuid != [0; 16] || (no_inode && sb.s_journal_dev.get() != 0)
+}
+
+/// Refuses what cannot be checked. `has_journal_device`: that of an external journal is at hand.
+fn refuse(sb: &RawSuperblock, has_journal_device: bool) -> Result<(), CheckError> {
     let features = Features::of(sb);
     // The kernel ignores unknown compatible features. A check must know them.
     let mut names = features.compat.difference(COMPAT).names();
     names.extend(features.incompat.difference(INCOMPAT).names());
     names.extend(features.ro_compat.difference(RO_COMPAT).names());
-    let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
-    // As in e2fsck, a UUID means an external journal, whatever else is there.
-    let no_inode = has_journal && sb.s_journal_inum.get() == 0;
-    if sb.s_journal_uuid != [0; 16] || (no_inode && sb.s_journal_dev.get() != 0) {
+    if has_external_journal(sb) && !has_journal_device {
         names.push("external journal".to_owned());
     }
     if names.is_empty() { Ok(()) } else { Err(CheckError::Refused { names: names.join(" ") }) }

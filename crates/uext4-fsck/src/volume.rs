@@ -79,6 +79,8 @@ pub(crate) struct Dir {
 /// A file system and what is known of it.
 pub(crate) struct Volume<'d> {
     pub(crate) device: &'d dyn Device,
+    /// The device of the journal, if that is another one.
+    pub(crate) journal: Option<&'d dyn Device>,
     pub(crate) options: Options,
     pub(crate) sb: RawSuperblock,
     pub(crate) layout: Layout,

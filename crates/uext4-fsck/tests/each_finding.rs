@@ -417,6 +417,8 @@ fn an_injected_fault_is_found_under_its_code() {
 /// which the folder of images has.
 const RARE: &[&str] = &[
     "device.read",
+    "journal.device",
+    "journal.device_user",
     "superblock.magic",
     "superblock.mmp",
     "xattr.value_refcount",

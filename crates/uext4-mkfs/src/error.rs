@@ -20,6 +20,12 @@ pub enum MkfsError {
         /// The device's error.
         source: io::Error,
     },
+    /// The journal device is none, or is not for this file system.
+    #[error("journal device: {why}")]
+    Journal {
+        /// What is wrong with it.
+        why: String,
+    },
     /// The computed layout cannot be opened, which is an error of this crate.
     #[error("cannot lay out the file system: {0}")]
     Layout(#[from] FormatError),

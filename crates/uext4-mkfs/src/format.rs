@@ -3,12 +3,13 @@
 use crate::error::{MkfsError, Result};
 use crate::geometry::{self, Geometry};
 use crate::inodes::Files;
+use crate::journal_device::{self, JournalDevice};
 use crate::options::Options;
 use crate::output::{Image, Output};
 use crate::space::Space;
 use crate::tables;
 use uext4_device::Device;
-use uext4_ondisk::features::{Compat, RoCompat};
+use uext4_ondisk::features::{Compat, Incompat, RoCompat};
 use uext4_ondisk::{GroupFlags, GroupNo, Ino, Layout, RawGroupDesc};
 
 /// What was made.
@@ -41,14 +42,37 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-/// Makes an ext4 file system on `device`. All that the device held is lost.
+/// Makes an ext4 file system on `device`, or with the feature `journal_dev` a journal for another.
+/// All that the device held is lost.
 ///
 /// # Errors
 /// [`MkfsError::Option`] before anything is written; [`MkfsError::Io`] when the device fails,
 /// which then holds no file system.
 pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
+    format_with_journal(device, options, None)
+}
+
+/// Makes an ext4 file system whose journal is on another device (`-J device=`). It becomes the user
+/// of that journal when all else of it is there.
+///
+/// # Errors
+/// Those of [`format()`]; a journal that has a user, or whose blocks have another size.
+pub fn format_with_journal(
+    device: &dyn Device,
+    options: &Options,
+    external: Option<&JournalDevice<'_>>,
+) -> Result<Report> {
     if device.read_only() {
         return Err(MkfsError::option("the device is read-only"));
+    }
+    let mut options = options.clone();
+    if let Some(external) = external {
+        external.adapt(&mut options)?;
+    }
+    let options = &options;
+    let features = options.feature_set()?;
+    if features.incompat.contains(Incompat::JOURNAL_DEV) {
+        return journal_device::make(device, options, &features);
     }
     let mut geometry = geometry::plan(device.len(), options)?;
     let layout = geometry.layout.clone();
@@ -67,6 +91,7 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
     space.widen_to_clusters(ratio);
     let mut files = Files::new(&mut geometry, &mut space, &mut touched);
     files.device_name = device.name();
+    files.external = external;
     let mut warnings = files.make(options, &descs)?;
     if options.label.len() > 16 {
         warnings.push("label is longer than 16 bytes and was cut".to_owned());
@@ -89,8 +114,11 @@ pub fn format(device: &dyn Device, options: &Options) -> Result<Report> {
     }
     let journal_blocks = journal.iter().map(|e| u64::from(e.len)).sum();
     let image = Image { geometry: &geometry, space: &space, descs, blocks, slots, journal };
+    if let Some(external) = external {
+        external.add_user(geometry.layout.uuid)?;
+    }
     output.write(image, options)?;
-    Ok(report(&geometry, journal_blocks, output.written, warnings))
+    Ok(report(&geometry, journal_blocks, output.writer.written, warnings))
 }
 
 /// Counts and lazy flags of every group.

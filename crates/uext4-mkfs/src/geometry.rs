@@ -154,6 +154,23 @@ pub(crate) fn plan(device_bytes: u64, options: &Options) -> Result<Geometry> {
     Ok(Geometry { sb, layout, time })
 }
 
+/// The superblock of a journal device of `device_bytes` bytes.
+pub(crate) fn journal_superblock(
+    device_bytes: u64,
+    options: &Options,
+    features: Features,
+) -> Result<RawSuperblock> {
+    let request = request(device_bytes, options, &features)?;
+    let time = options.time.unwrap_or_else(now);
+    let mut sb = base_superblock(&request, options, features, time)?;
+    sb.set_blocks_count(request.blocks);
+    sb.s_blocks_per_group.set(request.blocks_per_group);
+    sb.s_clusters_per_group.set(request.blocks_per_group);
+    // There are no directories.
+    sb.s_flags.set(0);
+    Ok(sb)
+}
+
 /// Seconds since 1970, limited to the field.
 fn now() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

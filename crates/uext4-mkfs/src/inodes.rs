@@ -4,6 +4,7 @@
 use crate::error::{MkfsError, Result};
 use crate::geometry::Geometry;
 use crate::journal::BLOCKS_WITH_JOURNAL;
+use crate::journal_device::JournalDevice;
 use crate::options::Options;
 use crate::space::Space;
 use crate::tables::touch;
@@ -44,6 +45,8 @@ pub(crate) struct Files<'a> {
     pub(crate) last_ino: Ino,
     /// What this host calls the device.
     pub(crate) device_name: String,
+    /// The device that has the journal, if that is another one.
+    pub(crate) external: Option<&'a JournalDevice<'a>>,
     /// Blocks in use before there is a file.
     table_blocks: u64,
     /// First block and blocks of each piece of the journal, its superblock first.
@@ -68,6 +71,7 @@ impl<'a> Files<'a> {
             counted: Vec::new(),
             last_ino: LOST_AND_FOUND,
             device_name: String::new(),
+            external: None,
             journal: Vec::new(),
         }
     }
@@ -87,7 +91,9 @@ impl<'a> Files<'a> {
         }
         let overhead = self.overhead(descs);
         let mut journal_blocks = 0;
-        if self.has(Compat::HAS_JOURNAL) {
+        if let Some(external) = self.external {
+            external.enter(&mut self.geometry.sb);
+        } else if self.has(Compat::HAS_JOURNAL) {
             match self.journal_size(options)? {
                 Some(blocks) => {
                     self.journal(blocks)?;

@@ -8,7 +8,6 @@ use crate::inodes::{Files, no_space};
 use crate::options::Options;
 use uext4_ondisk::extent::{self, Extent, MAX_WRITTEN_LEN};
 use uext4_ondisk::journal::RawJournalSuperblock;
-use uext4_ondisk::journal::block::{BlockType, JOURNAL_MAGIC};
 use uext4_ondisk::journal::superblock::MIN_JOURNAL_BLOCKS;
 use uext4_ondisk::{BlockNo, FileBlock, FileKind, GroupNo, Ino, RawInode};
 
@@ -111,16 +110,11 @@ impl Files<'_> {
     }
 
     fn journal_superblock(&mut self, at: BlockNo, count: u64) {
-        let mut sb = RawJournalSuperblock::zeroed();
-        sb.h_magic.set(JOURNAL_MAGIC);
-        sb.h_blocktype.set(BlockType::SuperblockV2.raw());
-        sb.s_blocksize.set(self.geometry.layout.block_size);
-        sb.s_maxlen.set(u32::try_from(count).unwrap_or(u32::MAX));
-        sb.s_first.set(1);
-        sb.s_sequence.set(1);
+        let layout = &self.geometry.layout;
+        let length = u32::try_from(count).unwrap_or(u32::MAX);
+        let mut sb = RawJournalSuperblock::fresh(layout.block_size, length, 1, layout.uuid);
         sb.s_nr_users.set(1);
-        sb.s_uuid = self.geometry.layout.uuid;
-        let mut block = vec![0; self.geometry.layout.block_size as usize];
+        let mut block = vec![0; layout.block_size as usize];
         block[..size_of::<RawJournalSuperblock>()].copy_from_slice(sb.bytes());
         self.blocks.insert(at, block);
     }

@@ -19,6 +19,7 @@ mod format;
 mod geometry;
 mod inodes;
 mod journal;
+mod journal_device;
 mod options;
 mod output;
 mod quota;
@@ -26,5 +27,6 @@ mod space;
 mod tables;
 
 pub use error::{MkfsError, Result};
-pub use format::{Report, format};
+pub use format::{Report, format, format_with_journal};
+pub use journal_device::JournalDevice;
 pub use options::{FsType, Options, Usage};

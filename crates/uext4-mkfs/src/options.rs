@@ -1,6 +1,7 @@
 //! Options, named after those of mke2fs, and the defaults of Debian's mke2fs.conf.
 
 use crate::error::{MkfsError, Result};
+use crate::journal_device;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::mmp;
 
@@ -248,6 +249,9 @@ impl Options {
         }
         if set.ro_compat.contains(RoCompat::METADATA_CSUM) {
             set.ro_compat.remove(RoCompat::GDT_CSUM);
+        }
+        if set.incompat.contains(Incompat::JOURNAL_DEV) {
+            return Ok(journal_device::features_of(set));
         }
         self.check_features(&set)?;
         Ok(set)

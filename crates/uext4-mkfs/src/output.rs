@@ -33,13 +33,72 @@ pub(crate) struct Image<'a> {
 }
 
 /// Writes to a device, and counts the bytes.
-pub(crate) struct Output<'a> {
+pub(crate) struct Writer<'a> {
     device: &'a dyn Device,
-    layout: &'a Layout,
     /// Whether the device reads as zeros wherever nothing was written.
-    is_zero: bool,
-    lazy_tables: bool,
+    pub(crate) is_zero: bool,
     pub(crate) written: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// Discards the device's content if possible.
+    pub(crate) fn new(device: &'a dyn Device, options: &Options) -> Result<Self> {
+        let io = |source| MkfsError::Io { what: "discard", source };
+        let mut is_zero = device.fresh_zeroes();
+        if !is_zero && options.discard && device.punch(0, device.len()).map_err(io)? {
+            device.flush().map_err(io)?;
+            is_zero = true;
+        }
+        Ok(Self { device, is_zero, written: 0 })
+    }
+
+    /// Erases the signatures at both ends, durably.
+    pub(crate) fn wipe_ends(&mut self) -> Result<()> {
+        let end = self.device.len();
+        self.zero("start of the device", 0, WIPE_BYTES.min(end))?;
+        let tail = end.saturating_sub(WIPE_BYTES);
+        self.zero("end of the device", tail, end - tail)?;
+        self.flush("start of the device")
+    }
+
+    pub(crate) fn put_at(&mut self, what: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len() as u64;
+        self.device.write_at(offset, bytes).map_err(|source| MkfsError::Io { what, source })
+    }
+
+    pub(crate) fn flush(&self, what: &'static str) -> Result<()> {
+        self.device.flush().map_err(|source| MkfsError::Io { what, source })
+    }
+
+    pub(crate) fn zero(&mut self, what: &'static str, offset: u64, len: u64) -> Result<()> {
+        let chunk = vec![0; ZERO_CHUNK.min(usize::try_from(len).unwrap_or(ZERO_CHUNK))];
+        let mut done = 0;
+        while done < len {
+            let rest = usize::try_from(len - done).unwrap_or(ZERO_CHUNK).min(chunk.len());
+            self.put_at(what, offset + done, &chunk[..rest])?;
+            done += rest as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock, with the count of all that was written, between two flushes: it makes
+    /// of what stands there already a file system or a journal.
+    pub(crate) fn finish(&mut self, sb: &RawSuperblock) -> Result<()> {
+        self.flush("metadata")?;
+        let mut primary = *sb;
+        let written = self.written + primary.bytes().len() as u64;
+        primary.s_kbytes_written.set(written.div_ceil(1024));
+        primary.seal();
+        self.put_at("superblock", SUPERBLOCK_OFFSET, primary.bytes())?;
+        self.flush("superblock")
+    }
+}
+
+/// Writes the structures of a file system.
+pub(crate) struct Output<'a> {
+    pub(crate) writer: Writer<'a>,
+    layout: &'a Layout,
+    lazy_tables: bool,
 }
 
 impl<'a> Output<'a> {
@@ -49,29 +108,20 @@ impl<'a> Output<'a> {
         options: &Options,
         layout: &'a Layout,
     ) -> Result<Self> {
-        let io = |source| MkfsError::Io { what: "discard", source };
-        let mut is_zero = device.fresh_zeroes();
-        if !is_zero && options.discard && device.punch(0, device.len()).map_err(io)? {
-            device.flush().map_err(io)?;
-            is_zero = true;
-        }
+        let writer = Writer::new(device, options)?;
         // Without checksums of group descriptors nothing can say that a table is not zeroed yet.
         let lazy_tables = options.lazy_itable_init && layout.checksums.has_group_checksum();
-        Ok(Self { device, layout, is_zero, lazy_tables, written: 0 })
+        Ok(Self { writer, layout, lazy_tables })
     }
 
     /// Whether the inode tables will be zero beyond the inodes in use.
     pub(crate) fn tables_will_be_zero(&self) -> bool {
-        self.is_zero || !self.lazy_tables
+        self.writer.is_zero || !self.lazy_tables
     }
 
     pub(crate) fn write(&mut self, image: Image<'_>, options: &Options) -> Result<()> {
-        if !self.is_zero {
-            let end = self.device.len();
-            self.zero("start of the device", 0, WIPE_BYTES.min(end))?;
-            let tail = end.saturating_sub(WIPE_BYTES);
-            self.zero("end of the device", tail, end - tail)?;
-            self.flush("start of the device")?;
+        if !self.writer.is_zero {
+            self.writer.wipe_ends()?;
             self.zero_tables(&image)?;
             self.zero_journal(&image, options.lazy_journal_init)?;
         }
@@ -85,32 +135,12 @@ impl<'a> Output<'a> {
     }
 
     fn put(&mut self, what: &'static str, block: BlockNo, bytes: &[u8]) -> Result<()> {
-        self.put_at(what, self.layout.byte_of(block), bytes)
-    }
-
-    fn put_at(&mut self, what: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.written += bytes.len() as u64;
-        self.device.write_at(offset, bytes).map_err(|source| MkfsError::Io { what, source })
-    }
-
-    fn flush(&self, what: &'static str) -> Result<()> {
-        self.device.flush().map_err(|source| MkfsError::Io { what, source })
-    }
-
-    fn zero(&mut self, what: &'static str, offset: u64, len: u64) -> Result<()> {
-        let chunk = vec![0; ZERO_CHUNK.min(usize::try_from(len).unwrap_or(ZERO_CHUNK))];
-        let mut done = 0;
-        while done < len {
-            let rest = usize::try_from(len - done).unwrap_or(ZERO_CHUNK).min(chunk.len());
-            self.put_at(what, offset + done, &chunk[..rest])?;
-            done += rest as u64;
-        }
-        Ok(())
+        self.writer.put_at(what, self.layout.byte_of(block), bytes)
     }
 
     fn zero_blocks(&mut self, what: &'static str, first: BlockNo, count: u64) -> Result<()> {
         let bytes = count * u64::from(self.layout.block_size);
-        self.zero(what, self.layout.byte_of(first), bytes)
+        self.writer.zero(what, self.layout.byte_of(first), bytes)
     }
 
     /// Zeroes inode tables: all of them, or with lazy initialisation the blocks in use.
@@ -221,12 +251,6 @@ impl<'a> Output<'a> {
                 self.put("backup superblock", at, copy.bytes())?;
             }
         }
-        self.flush("metadata")?;
-        let mut primary = *sb;
-        let written = self.written + primary.bytes().len() as u64;
-        primary.s_kbytes_written.set(written.div_ceil(1024));
-        primary.seal();
-        self.put_at("superblock", SUPERBLOCK_OFFSET, primary.bytes())?;
-        self.flush("superblock")
+        self.writer.finish(sb)
     }
 }

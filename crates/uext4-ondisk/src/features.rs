@@ -165,7 +165,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x0001, Class::Unsupported, Made::No, &["compression"]),
     (Set::Incompat, 0x0002, Class::ReadWrite, Made::Yes, &["filetype"]),
     (Set::Incompat, 0x0004, Class::ReadWrite, Made::No, &["needs_recovery"]),
-    (Set::Incompat, 0x0008, Class::Unsupported, Made::No, &["journal_dev"]),
+    (Set::Incompat, 0x0008, Class::Unsupported, Made::Yes, &["journal_dev"]),
     (Set::Incompat, 0x0010, Class::ReadWrite, Made::Yes, &["meta_bg"]),
     (Set::Incompat, 0x0040, Class::ReadWrite, Made::Yes, &["extent", "extents"]),
     (Set::Incompat, 0x0080, Class::ReadWrite, Made::Yes, &["64bit"]),
@@ -381,17 +381,24 @@ pub fn external_journal(sb: &RawSuperblock) -> Option<String> {
     if !has_journal || sb.s_journal_inum.get() != 0 {
         return None;
     }
+    Some(uuid_text(&sb.s_journal_uuid))
+}
+
+/// A UUID as it is written.
+#[must_use]
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::new();
-    for (at, byte) in sb.s_journal_uuid.iter().enumerate() {
+    for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
             text.push('-');
         }
         text.push_str(&format!("{byte:02x}"));
     }
-    Some(text)
+    text
 }
 
-/// Judges a superblock's features.
+/// Judges a superblock's features. That a journal is on another device ([`external_journal`]) is no
+/// part of it.
 #[must_use]
 pub fn support(sb: &RawSuperblock) -> Support {
     let features = Features::of(sb);
@@ -409,9 +416,6 @@ pub fn support(sb: &RawSuperblock) -> Support {
     let has_journal = features.compat.contains(Compat::HAS_JOURNAL);
     if !has_journal && features.incompat.contains(Incompat::RECOVER) {
         reasons.push("needs_recovery without a journal".to_owned());
-    }
-    if let Some(uuid) = external_journal(sb) {
-        reasons.push(format!("its journal {uuid} is on another device"));
     }
     if sb.s_log_block_size.get() > 2 {
         reasons.push("blocks above 4096 bytes".to_owned());

@@ -46,7 +46,7 @@ pub mod xattr;
 
 pub use checksum::{ChecksumKind, Checksums};
 pub use error::{Corrupt, CorruptKind, FormatError, Place};
-pub use features::{Compat, Features, Incompat, RoCompat, Support};
+pub use features::{Compat, Features, Incompat, RoCompat, Support, uuid_text};
 pub use file_kind::{FileKind, InodeFlags};
 pub use group_desc::{GroupFlags, RawGroupDesc};
 pub use inode::RawInode;

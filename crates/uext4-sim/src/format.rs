@@ -20,11 +20,18 @@ pub struct Format {
     pub cluster_size: Option<u32>,
     /// Bytes per inode (`mkfs -I`); `None`: mkfs decides.
     pub inode_size: Option<u32>,
+    /// Whether the journal is on a device of its own ([`crate::external`]).
+    pub has_journal_device: bool,
 }
 
 /// What mkfs makes when nothing is asked of it.
-pub static ORDINARY: Format =
-    Format { name: "ext4", features: "", cluster_size: None, inode_size: None };
+pub static ORDINARY: Format = Format {
+    name: "ext4",
+    features: "",
+    cluster_size: None,
+    inode_size: None,
+    has_journal_device: false,
+};
 
 /// All forms, in the order of the tables.
 pub static FORMATS: &[&Format] = &[
@@ -35,20 +42,29 @@ pub static FORMATS: &[&Format] = &[
         features: "^extent,^huge_file,^flex_bg,^metadata_csum,^64bit,^dir_nlink,^extra_isize",
         cluster_size: None,
         inode_size: None,
+        has_journal_device: false,
     },
     &Format {
         name: "meta_bg",
         features: "meta_bg,^resize_inode",
         cluster_size: None,
         inode_size: None,
+        has_journal_device: false,
     },
     // Clusters of 16 blocks of 1 KiB, or of 4 blocks of 4 KiB.
-    &Format { name: "bigalloc", features: "bigalloc", cluster_size: Some(16384), inode_size: None },
+    &Format {
+        name: "bigalloc",
+        features: "bigalloc",
+        cluster_size: Some(16384),
+        inode_size: None,
+        has_journal_device: false,
+    },
     &Format {
         name: "bigalloc-8k",
         features: "bigalloc,^resize_inode,quota",
         cluster_size: Some(8192),
         inode_size: None,
+        has_journal_device: false,
     },
     // What a mke2fs of the nineties made, but for the journal and inodes that have room for
     // nanoseconds, by which the model tells times apart.
@@ -58,30 +74,60 @@ pub static FORMATS: &[&Format] = &[
                    ^sparse_super,^resize_inode,^filetype,^dir_index,^large_file",
         cluster_size: None,
         inode_size: None,
+        has_journal_device: false,
     },
-    &Format { name: "nojournal", features: "^has_journal", cluster_size: None, inode_size: None },
-    &Format { name: "quota", features: "quota,project", cluster_size: None, inode_size: None },
+    &Format {
+        name: "nojournal",
+        features: "^has_journal",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+    },
+    &Format {
+        name: "quota",
+        features: "quota,project",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+    },
+    // A journal on a device of its own, whose write cache is another.
+    &Format {
+        name: "external",
+        features: "",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: true,
+    },
     // The directories of the load have a policy.
     &Format {
         name: "encrypt",
         features: "encrypt,stable_inodes",
         cluster_size: None,
         inode_size: None,
+        has_journal_device: false,
     },
     &Format {
         name: "inline_data",
         features: "inline_data",
         cluster_size: None,
         inode_size: Some(256),
+        has_journal_device: false,
     },
     // The attributes of the load have values of up to 64 KiB.
-    &Format { name: "ea_inode", features: "ea_inode", cluster_size: None, inode_size: None },
+    &Format {
+        name: "ea_inode",
+        features: "ea_inode",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+    },
     // Data of up to 896 bytes in an inode.
     &Format {
         name: "inline_data_1k",
         features: "inline_data",
         cluster_size: None,
         inode_size: Some(1024),
+        has_journal_device: false,
     },
 ];
 

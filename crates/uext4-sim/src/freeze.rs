@@ -20,10 +20,11 @@
 mod cuts;
 mod fast_load;
 
+use crate::external;
 use crate::generator::Limits;
 use crate::load::{self, Control};
 use crate::model::History;
-use crate::mount::{FuseMount, KernelMount, run};
+use crate::mount::{FuseMount, KernelMount, LoopDevice, run};
 use crate::operation::{SHARED, SHARED_NAME, own_directory, own_name};
 use crate::oracle::{self, image_folder, program};
 use crate::tree::compare::{self, Scope};
@@ -35,17 +36,18 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uext4::config::Atime;
-use uext4::{MountOptions, RecoveryReport, Volume};
-use uext4_device::{Access, FileDevice};
+use uext4::{MountOptions, RecoveryReport};
+use uext4_device::Access;
 
 /// Threads of the load.
 const THREADS: u32 = 3;
 const INNER_MIB: u64 = 128;
 /// Losses of power during a recovery of fast commits.
 const CUTS: usize = 40;
+/// Of a journal on a device of its own.
+const JOURNAL_MIB: u64 = 6;
 const OUTER_MIB: u64 = 400;
 
 /// What came of one round.
@@ -98,7 +100,7 @@ pub enum Commits {
     Fast,
 }
 
-/// One round. `binary` is the `uext4` command.
+/// One round. `binary` is the `uext4` command; `external`: the journal is on a device of its own.
 ///
 /// # Errors
 /// The machinery failed.
@@ -106,6 +108,7 @@ pub fn round(
     binary: &Path,
     seed: u64,
     commits: Commits,
+    external: bool,
     keep: Option<&Path>,
 ) -> Result<FreezeRound, String> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xf4ee_2e00);
@@ -130,7 +133,13 @@ pub fn round(
     if commits == Commits::Fast {
         options.extend(["-O", "fast_commit"]);
     }
+    let journal = external.then(|| make_journal(&image, &block)).transpose()?;
+    let device = journal.as_ref().map(|journal| format!("device={}", journal.path().display()));
+    if let Some(device) = &device {
+        options[3] = device;
+    }
     make(&image, INNER_MIB, &options)?;
+    drop(journal);
     let point = folder.path().join("mnt");
     let inner = KernelMount::start_with(&image, &point, data)?;
     set_up(&point)?;
@@ -141,7 +150,7 @@ pub fn round(
     let copy_frozen = || {
         let before = control.clock.tick();
         let frozen = Frozen::freeze(&outer_point)?;
-        fs::copy(&image, &copy).map_err(|error| format!("copy of the image: {error}"))?;
+        copy_image(&image, &copy)?;
         let copied = SystemTime::now();
         drop(frozen);
         Ok((before, copied))
@@ -163,16 +172,16 @@ pub fn round(
 
     let marks = history.syncs_before(frozen_at);
     let (mut faults, mut lost, mut cuts) = (Vec::new(), Vec::new(), 0);
-    if commits == Commits::Fast {
+    if commits == Commits::Fast && !external {
         (cuts, faults) = cuts::cut(&copy, seed, CUTS)?;
     }
     let copies = [folder.path().join("ours.img"), folder.path().join("e2fsck.img")];
     for path in &copies {
-        fs::copy(&copy, path).map_err(|error| format!("{}: {error}", path.display()))?;
+        copy_image(&copy, path)?;
     }
     if let Some(folder) = keep {
         let kept = folder.join(format!("freeze-{seed}.img"));
-        fs::copy(&copy, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+        copy_image(&copy, &kept)?;
     }
     let recovery = match recover(&copies[0], commits == Commits::Whole) {
         Ok((recovery, view)) => {
@@ -196,14 +205,34 @@ pub fn round(
     faults.extend(differences);
     faults.extend(oracle::expect_clean(&copies[0]).err().map(|e| format!("after uext4: {e}")));
     let features = if features.is_empty() { "default features" } else { features };
+    let apart = if external { ", external journal" } else { "" };
     let what = format!(
-        "seed {seed}: {block_size}-byte blocks, {features}, {data}, frozen after {} ms, {} \
+        "seed {seed}: {block_size}-byte blocks{apart}, {features}, {data}, frozen after {} ms, {} \
          operations, {} syncs before{by_kernel}",
         delay.as_millis(),
         history.len(),
         marks.len()
     );
     Ok(FreezeRound { what, recovery, cuts, faults })
+}
+
+/// Copies an image, and the journal beside it.
+fn copy_image(from: &Path, to: &Path) -> Result<(), String> {
+    let copy = |from: &Path, to: &Path| {
+        fs::copy(from, to).map(drop).map_err(|error| format!("{}: {error}", to.display()))
+    };
+    let journal = external::journal_path(from);
+    if journal.exists() {
+        copy(&journal, &external::journal_path(to))?;
+    }
+    copy(from, to)
+}
+
+/// Makes a journal device beside an image, under a loop device, as mke2fs takes no file.
+fn make_journal(image: &Path, block_size: &str) -> Result<LoopDevice, String> {
+    let path = external::journal_path(image);
+    make(&path, JOURNAL_MIB, &["-b", block_size, "-O", "journal_dev"])?;
+    LoopDevice::attach(&path)
 }
 
 fn make(image: &Path, mib: u64, options: &[&str]) -> Result<(), String> {
@@ -230,10 +259,9 @@ fn set_up(point: &Path) -> Result<(), String> {
 
 /// Opens and closes an image with uext4. `views`: the history is to be held against it.
 fn recover(image: &Path, views: bool) -> Result<(RecoveryReport, Option<View>), String> {
-    let device = FileDevice::open(image, Access::ReadWrite, 0).map_err(|e| e.to_string())?;
+    let parts = external::open_files(image, Access::ReadWrite)?;
     let options = MountOptions { atime: Atime::None, ..MountOptions::default() };
-    let volume =
-        Volume::open(Arc::new(device), options).map_err(|error| format!("open: {error}"))?;
+    let volume = external::open(parts, options).map_err(|error| format!("open: {error}"))?;
     let recovery = volume.recovery();
     let view = views.then(|| View::read(&volume)).transpose()?;
     volume.close().map_err(|error| format!("close: {error}"))?;

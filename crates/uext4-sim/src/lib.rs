@@ -34,6 +34,7 @@ pub mod content;
 pub mod crash;
 pub mod daemon_mount;
 pub mod encrypted;
+pub mod external;
 pub mod feature_mix;
 pub mod format;
 pub mod freeze;

@@ -4,6 +4,7 @@
 //! What was mounted is unmounted when its value is dropped, also after a failure; a process that
 //! was started is ended, by its own number.
 
+use crate::external;
 use crate::oracle::program;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,8 +87,8 @@ pub struct FuseMount {
 
 impl FuseMount {
     /// Mounts `image` on `point`, which is made if it is missing. An ordinary user works as root of
-    /// the image (`fakeroot`). On return the mount answers: it stands in the mount table before the
-    /// kernel and its server have agreed on how.
+    /// the image (`fakeroot`). A journal that is beside the image is used. On return the mount
+    /// answers: it stands in the mount table before the kernel and its server have agreed on how.
     ///
     /// # Errors
     /// What the command said; no mount, or no answer, in time.
@@ -95,6 +96,10 @@ impl FuseMount {
         fs::create_dir_all(point).map_err(|e| format!("{}: {e}", point.display()))?;
         let mut command = Command::new(binary);
         command.args(["mount", "--foreground", "-o", "noatime"]);
+        let journal = external::journal_path(image);
+        if journal.exists() {
+            command.arg("-o").arg(format!("journal_path={}", journal.display()));
+        }
         if !is_root() {
             command.args(["-o", "fakeroot"]);
         }
@@ -201,10 +206,43 @@ impl Drop for Question {
 #[derive(Debug)]
 pub struct KernelMount {
     point: PathBuf,
+    /// Of a journal on a device of its own; let go after the mount.
+    _journal: Option<LoopDevice>,
+}
+
+/// A loop device over a file, until it is dropped.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+}
+
+impl LoopDevice {
+    /// Attaches one.
+    ///
+    /// # Errors
+    /// What losetup(8) said.
+    pub fn attach(file: &Path) -> Result<LoopDevice, String> {
+        let path = run(Command::new("losetup").args(["-f", "--show"]).arg(file))?;
+        Ok(LoopDevice { path: PathBuf::from(path.trim()) })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // One that is still in use goes with its last user.
+        let _ = run(Command::new("losetup").arg("-d").arg(&self.path));
+    }
 }
 
 impl KernelMount {
-    /// Mounts `image` on `point`, which is made if it is missing.
+    /// Mounts `image` on `point`, which is made if it is missing, with the journal that is beside
+    /// it ([`external::journal_path`]).
     ///
     /// # Errors
     /// What mount(8) said.
@@ -218,9 +256,14 @@ impl KernelMount {
     /// What mount(8) said.
     pub fn start_with(image: &Path, point: &Path, options: &str) -> Result<KernelMount, String> {
         fs::create_dir_all(point).map_err(|e| format!("{}: {e}", point.display()))?;
-        let options = format!("loop,noatime,{options}");
+        let mut options = format!("loop,noatime,{options}");
+        let journal = external::journal_path(image);
+        let journal = journal.exists().then(|| LoopDevice::attach(&journal)).transpose()?;
+        if let Some(journal) = &journal {
+            options.push_str(&format!(",journal_path={}", journal.path.display()));
+        }
         run(Command::new("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(point))?;
-        Ok(KernelMount { point: point.to_owned() })
+        Ok(KernelMount { point: point.to_owned(), _journal: journal })
     }
 
     /// Unmounts. A process that another thread is just making has our files open until it runs its

@@ -26,8 +26,10 @@
 //! Counts that only the group descriptors keep are no lines at all: e2fsck takes the superblock's
 //! free counts from the groups silently.
 
+use crate::external;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -90,28 +92,61 @@ impl Oracle {
     }
 
     /// Puts an image into the folder; dropped when another of that name comes. Stretches that hold
-    /// nothing but junk or zeroes become holes: no metadata looks like either.
+    /// nothing but junk or zeroes become holes: no metadata looks like either. A journal on a
+    /// device of its own becomes a file beside it ([`external::journal_path`]).
     ///
     /// # Errors
     /// Those of writing it.
     pub fn put(&self, device: &MemoryDevice, name: &str) -> io::Result<PathBuf> {
-        const STEP: usize = 64 << 10;
         let path = self.folder.path().join(name);
-        let file = fs::File::create(&path)?;
-        file.set_len(device.len())?;
-        let mut bytes = vec![0; STEP];
-        let mut at = 0;
-        while at < device.len() {
-            let count = STEP.min((device.len() - at) as usize);
-            let part = &mut bytes[..count];
-            device.read_at(at, part)?;
-            if !is_all(part, 0) && !is_all(part, JUNK) {
-                file.write_all_at(part, at)?;
-            }
-            at += count as u64;
-        }
+        save(device, &path)?;
         Ok(path)
     }
+}
+
+/// As [`Oracle::put`], at a path.
+///
+/// # Errors
+/// Those of writing it.
+pub fn save(device: &MemoryDevice, path: &Path) -> io::Result<()> {
+    match external::parts(device) {
+        None => save_part(device, 0..device.len(), path),
+        Some([data, log]) => {
+            save_part(device, log, &external::journal_path(path))?;
+            save_part(device, data, path)
+        }
+    }
+}
+
+fn save_part(device: &MemoryDevice, range: Range<u64>, path: &Path) -> io::Result<()> {
+    const STEP: usize = 64 << 10;
+    let file = fs::File::create(path)?;
+    file.set_len(range.end - range.start)?;
+    let mut bytes = vec![0; STEP];
+    let mut at = range.start;
+    while at < range.end {
+        let count = STEP.min((range.end - at) as usize);
+        let part = &mut bytes[..count];
+        device.read_at(at, part)?;
+        if !is_all(part, 0) && !is_all(part, JUNK) {
+            file.write_all_at(part, at - range.start)?;
+        }
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// e2fsck on an image file, with the journal that is beside it.
+fn e2fsck_on(path: &Path, flags: &str) -> io::Result<Command> {
+    let program = e2fsck().ok_or_else(|| io::Error::other("e2fsck is not installed"))?;
+    let mut command = Command::new(program);
+    command.arg(flags);
+    let journal = external::journal_path(path);
+    if journal.exists() {
+        command.arg("-j").arg(journal);
+    }
+    command.arg(path).stdin(Stdio::null());
+    Ok(command)
 }
 
 /// What free blocks of a fresh file system hold.
@@ -126,8 +161,7 @@ fn is_all(bytes: &[u8], value: u8) -> bool {
 /// # Errors
 /// e2fsck cannot be run.
 pub fn judge(path: &Path, flags: &str) -> io::Result<Verdict> {
-    let program = e2fsck().ok_or_else(|| io::Error::other("e2fsck is not installed"))?;
-    let output = Command::new(program).arg(flags).arg(path).stdin(Stdio::null()).output()?;
+    let output = e2fsck_on(path, flags)?.output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(Verdict { code: output.status.code().unwrap_or(-1), text })
 }
@@ -140,11 +174,10 @@ pub const TIMED_OUT: &str = "e2fsck did not end in time";
 /// # Errors
 /// e2fsck cannot be run.
 pub fn judge_within(path: &Path, flags: &str, time: Duration) -> io::Result<Verdict> {
-    let program = e2fsck().ok_or_else(|| io::Error::other("e2fsck is not installed"))?;
     let said = path.with_extension("said");
     let out = fs::File::create(&said)?;
-    let mut command = Command::new(program);
-    command.arg(flags).arg(path).stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
+    let mut command = e2fsck_on(path, flags)?;
+    command.stderr(out.try_clone()?).stdout(out);
     let mut child = command.spawn()?;
     let end = Instant::now() + time;
     let status = loop {

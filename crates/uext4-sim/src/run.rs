@@ -14,6 +14,7 @@ mod threads;
 use crate::broken_syncs::{BrokenSyncs, FlushDropper};
 use crate::category::Category;
 use crate::encrypted::with_key;
+use crate::external;
 use crate::format::{Format, ORDINARY};
 use crate::model::History;
 use crate::oracle::JUNK;
@@ -266,11 +267,14 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
 
     let recorder = Arc::new(RecordingDevice::over(memory.snapshot()));
     load.mark_warm(&recorder);
-    let device: SharedDevice = match syncs {
-        BrokenSyncs::DroppedFlushes => Arc::new(FlushDropper::new(recorder.clone())),
-        _ => recorder.clone(),
+    let (device, journal) = match syncs {
+        BrokenSyncs::DroppedFlushes => {
+            let dropper: SharedDevice = Arc::new(FlushDropper::new(recorder.clone()));
+            external::split(&dropper)
+        }
+        _ => external::split_recorded(&recorder),
     };
-    let volume = open(plan.addressed(device), plan.options.clone())?;
+    let volume = open_parts((plan.addressed(device), journal), plan.options.clone())?;
     let around = Surroundings {
         skips_syncs: syncs == BrokenSyncs::SkippedSyncs,
         synced: &|mark| recorder.mark(mark.number()),
@@ -289,7 +293,14 @@ pub fn record(plan: &Plan, syncs: BrokenSyncs) -> Result<Run, String> {
 }
 
 fn open(device: SharedDevice, options: MountOptions) -> Result<Volume, String> {
-    Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))
+    open_parts(external::split(&device), options)
+}
+
+fn open_parts(
+    parts: (SharedDevice, Option<SharedDevice>),
+    options: MountOptions,
+) -> Result<Volume, String> {
+    external::open(parts, with_key(options)).map_err(|error| format!("open: {error}"))
 }
 
 /// A fresh file system whose free blocks hold junk.
@@ -297,10 +308,10 @@ fn open(device: SharedDevice, options: MountOptions) -> Result<Volume, String> {
 /// # Errors
 /// Those of mkfs.
 pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
-    let memory = MemoryDevice::new(shape.image_mib << 20);
-    let junk = vec![JUNK; 1 << 20];
-    for mib in 0..shape.image_mib {
-        memory.write_at(mib << 20, &junk).map_err(|error| error.to_string())?;
+    let memory = MemoryDevice::new((shape.image_mib << 20) + external::journal_bytes(shape));
+    let junk = vec![JUNK; 1 << 16];
+    for at in (0..memory.len()).step_by(junk.len()) {
+        memory.write_at(at, &junk).map_err(|error| error.to_string())?;
     }
     let options = uext4_mkfs::Options {
         block_size: Some(shape.block_size),
@@ -314,7 +325,12 @@ pub fn make(shape: &Shape, seed: u64) -> Result<MemoryDevice, String> {
         discard: false,
         ..uext4_mkfs::Options::default()
     };
-    uext4_mkfs::format(&memory, &options).map_err(|error| format!("mkfs: {error}"))?;
+    match shape.format.has_journal_device {
+        true => external::make(&memory, shape, &options)?,
+        false => {
+            uext4_mkfs::format(&memory, &options).map_err(|error| format!("mkfs: {error}"))?;
+        }
+    }
     Ok(memory)
 }
 
@@ -346,7 +362,8 @@ pub fn run_failing(plan: &Plan, fault: FaultPlan) -> Result<FailedRun, String> {
     device.arm(fault);
     let mut load = Load::new(plan);
     let (mut told, mut writable_after_abort) = (false, false);
-    match Volume::open(plan.addressed(device.clone()), with_key(plan.options.clone())) {
+    let (data, journal) = external::split(&(device.clone() as SharedDevice));
+    match open_parts((plan.addressed(data), journal), plan.options.clone()) {
         Err(_) => told = true,
         Ok(volume) => {
             let faulty = Some(device.clone());

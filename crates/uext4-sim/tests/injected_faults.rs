@@ -16,7 +16,7 @@ use uext4_sim::broken_syncs::BrokenSyncs;
 use uext4_sim::category::Category;
 use uext4_sim::crash::unjournaled;
 use uext4_sim::crash::{Checker, Depth, Effort, Samples, campaign, judge_recovered, judge_run};
-use uext4_sim::format::ORDINARY;
+use uext4_sim::format::{Format, FormatName, ORDINARY};
 use uext4_sim::reference::{self, At, Reference, Step};
 use uext4_sim::run::{Shape, make, record, run_failing};
 
@@ -35,7 +35,12 @@ fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
 }
 
 /// The first seed whose run, with the fault, gives a state that fails; and what fails.
-fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<String> {
+fn first_found(
+    format: &'static Format,
+    fault: Fault,
+    categories: &[Category],
+    seeds: u64,
+) -> Option<String> {
     let effort = Effort {
         faults_max: 1,
         states_max: 1_500,
@@ -46,7 +51,7 @@ fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<Stri
     };
     for seed in 1..=seeds {
         for &category in categories {
-            let plan = campaign::plan(category, seed);
+            let plan = campaign::plan_on(format, category, seed);
             let run = match with(fault, || record(&plan, BrokenSyncs::None)) {
                 Ok(run) => run,
                 Err(error) => return Some(format!("{category} seed {seed}: {error}")),
@@ -64,8 +69,12 @@ fn first_found(fault: Fault, categories: &[Category], seeds: u64) -> Option<Stri
 const SEEDS: u64 = 96;
 
 fn must_find(fault: Fault, categories: &[Category]) {
+    must_find_on(&ORDINARY, fault, categories);
+}
+
+fn must_find_on(format: &'static Format, fault: Fault, categories: &[Category]) {
     let _alone = one_at_a_time();
-    let found = first_found(fault, categories, SEEDS);
+    let found = first_found(format, fault, categories, SEEDS);
     println!("{fault:?}: {}", found.as_deref().unwrap_or("not found"));
     assert!(found.is_some(), "{fault:?} was not found");
 }
@@ -73,6 +82,13 @@ fn must_find(fault: Fault, categories: &[Category]) {
 #[test]
 fn a_skipped_barrier() {
     must_find(Fault::SkippedBarrier, &[Category::ReplaceSynced, Category::Append]);
+}
+
+/// With the journal on a device of its own: commits that flush that device alone.
+#[test]
+fn a_skipped_flush_of_the_data_device() {
+    let FormatName(format) = "external".parse().expect("a form");
+    must_find_on(format, Fault::SkippedDataFlush, &[Category::ReplaceSynced, Category::Append]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub use table::{ABLATION, OPTIONS};
 pub use uext4_options::OptionError;
 
 use crate::crypt::MasterKey;
+use std::path::PathBuf;
 use std::time::Duration;
 use uext4_options::apply;
 
@@ -95,6 +96,9 @@ pub struct MountOptions {
     /// The keys of encrypted files. With them an interrupted truncate is completed when the volume
     /// is opened.
     pub keys: Vec<MasterKey>,
+    /// The device that has the journal, if that is not the file system's. Only a word: the caller
+    /// opens it ([`Volume::open_with_journal`](crate::Volume::open_with_journal)).
+    pub journal_path: Option<PathBuf>,
     /// The block allocator.
     pub alloc: AllocOptions,
 }
@@ -137,6 +141,7 @@ impl Default for MountOptions {
             minix_df: false,
             quota_limits: [false; 3],
             keys: Vec::new(),
+            journal_path: None,
             alloc: AllocOptions::default(),
         }
     }

@@ -100,6 +100,8 @@ pub enum Fault {
     SkippedData,
     /// A page stays under writeback when that has ended.
     EndlessWriteback,
+    /// With a journal on a device of its own, commits flush that device alone.
+    SkippedDataFlush,
 }
 
 impl Fault {
@@ -149,6 +151,7 @@ impl Fault {
         Self::FreeRide,
         Self::SkippedData,
         Self::EndlessWriteback,
+        Self::SkippedDataFlush,
     ];
 }
 

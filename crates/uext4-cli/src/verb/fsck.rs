@@ -4,6 +4,7 @@
 //! stop half-way, 16 wrong usage.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +14,7 @@ use uext4_fsck::{Finding, Options, Pass, Place, Progress, Report};
 
 use crate::failure::{Failure, Result, say};
 use crate::image::{self, Access};
+use crate::journal;
 use crate::output::Output;
 use crate::place;
 use crate::spec::Image;
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Repair everything
     #[arg(short = 'y', long, hide = true)]
     yes: bool,
+    /// The device of the journal, if that is another one; as --journal-device
+    #[arg(short = 'j', value_name = "PATH")]
+    log_device: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -105,10 +110,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let place = place::Place::of("fsck", &image).map_err(operational)?;
     let options = FileOptions::new(Access::Read.into());
     let device = image::any_device("fsck", &image, place, &options).map_err(operational)?;
+    let path = args.log_device.clone().or_else(journal::given);
+    let journal = path.map(|path| journal::open("fsck", &image, &path, &options));
+    let journal = journal.transpose().map_err(operational)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options { threads: args.threads.unwrap_or(cores), ..Options::default() };
     let mut bars = Bars::new();
-    let report = match uext4_fsck::check(&*device, &options, &mut bars) {
+    let checked = uext4_fsck::check_with_journal(&*device, journal.as_deref(), &options, &mut bars);
+    let report = match checked {
         Ok(report) => report,
         Err(error) => {
             image::check_format("fsck", &image, device).map_err(operational)?;

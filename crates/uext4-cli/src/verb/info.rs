@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use uext4_device::FileOptions;
+use uext4_ondisk::features::external_journal;
 use uext4_ondisk::superblock::{
     DEFAULT_MOUNT_ACL, DEFAULT_MOUNT_XATTR_USER, ERRORS_CONTINUE, ERRORS_PANIC, ERRORS_RO,
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, STATE_ERROR, STATE_VALID,
@@ -15,9 +17,13 @@ use uext4_ondisk::{
 use crate::failure::{At, Result};
 use crate::image::{self, Access};
 use crate::inspect::{Inspected, Journal};
+use crate::journal::JournalDevice;
 use crate::output::Output;
+use crate::place::Place;
 use crate::spec::Image;
 use crate::text;
+
+mod journal_device;
 
 /// Show the superblock, the journal and the groups of an image
 #[derive(clap::Args)]
@@ -40,7 +46,15 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let image = Image::parse(&args.image);
-    let device = image::device("info", &image, Access::Read)?;
+    let place = Place::of("info", &image)?;
+    let options = FileOptions::new(Access::Read.into());
+    let device = image::any_device("info", &image, place, &options)?;
+    if let Some(journal) = JournalDevice::read(&device).at("info", &image)? {
+        let mut output = Output::new();
+        journal_device::print(&journal, args.json, &mut output)?;
+        return output.finish();
+    }
+    let device = image::check_format("info", &image, device)?;
     let inspected = Inspected::read(device).at("info", &image)?;
     let journal = inspected.journal().at("info", &image)?;
     let mut output = Output::new();
@@ -282,6 +296,10 @@ fn superblock_rows(sb: &RawSuperblock, layout: &Layout) -> Rows {
     }
     if sb.s_journal_inum.get() != 0 {
         rows.push(("Journal inode", sb.s_journal_inum.get().to_string()));
+    }
+    if let Some(uuid) = external_journal(sb) {
+        rows.push(("Journal UUID", uuid));
+        rows.push(("Journal device", format!("0x{:04x}", sb.s_journal_dev.get())));
     }
     if sb.s_last_orphan.get() != 0 {
         rows.push(("First orphan inode", sb.s_last_orphan.get().to_string()));

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
-use uext4_mkfs::{FsType, Options, Report, Usage};
+use uext4_mkfs::{FsType, JournalDevice, Options, Report, Usage, format_with_journal};
 use uuid::Uuid;
 
 use crate::copy::host_source::HostSource;
@@ -14,6 +14,7 @@ use crate::copy::image_target::ImageTarget;
 use crate::copy::tree::{Copier, Settings, Words};
 use crate::failure::{At, Failure, Outcome, Result, Why, say};
 use crate::image::{self, Access};
+use crate::journal;
 use crate::output::Output;
 use crate::place::{self, Place};
 use crate::progress::Progress;
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     /// Features to add, or with ^ to leave out, separated by commas
     #[arg(short = 'O', value_name = "FEATURES")]
     features: Vec<String>,
-    /// Journal options: size=MEGABYTES
+    /// Journal options: size=MEGABYTES, or device=PATH, a device made with -O journal_dev
     #[arg(short = 'J', value_name = "OPTIONS")]
     journal: Vec<String>,
     /// Extended options: lazy_itable_init=, lazy_journal_init=, root_owner=, hash_seed=, discard,
@@ -123,6 +124,7 @@ fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut image = Image::parse(&args.image);
     let options = options(args, &mut image)?;
+    let path = journal_path(args);
     image.sector = sector(args, &image)?;
     if let Some(dir) = &args.fill
         && !dir.metadata().at("mkfs", dir.display())?.is_dir()
@@ -133,6 +135,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(Why::new("a size of 0 is too small: give a larger one").at("mkfs", &image));
     }
     let place = room::find(&image, options.size, args.force)?;
+    let log = path.as_deref().map(|path| open_journal(&image, path)).transpose()?;
+    let external = match (&log, &path) {
+        (Some(log), Some(path)) => {
+            let read = JournalDevice::read(log.as_ref(), journal::number(path));
+            Some(read.map_err(|error| Why::new(error.to_string()).at("mkfs", path.display()))?)
+        }
+        _ => None,
+    };
     let (device, made) = open(args, &image, place, options.size)?;
     if let (false, Some(found)) =
         (args.force, signature::of(device.as_ref(), place::sector(&image)))
@@ -140,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let why = Why::new(format!("{}; use -F to overwrite it", found.sentence()));
         return Err(why.at("mkfs", &image));
     }
-    let report = match uext4_mkfs::format(device.as_ref(), &options) {
+    let report = match format_with_journal(device.as_ref(), &options, external.as_ref()) {
         Ok(report) => report,
         Err(error) => {
             if made {
@@ -153,8 +163,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for warning in &report.warnings {
         say(&format!("mkfs: {image}: warning: {warning}"));
     }
-    // The device is closed here, so that filling can take it again.
-    drop(device);
+    // The devices are closed here, so that filling can take them again.
+    drop((device, external));
+    drop(log);
+    journal::give(path);
     if let Some(dir) = &args.fill {
         fill(&image, dir)?;
     }
@@ -168,6 +180,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output.line("Its top directory is root's: with -E root_owner it is yours")?;
     }
     output.finish()
+}
+
+/// The device that `-J device=` names.
+fn journal_path(args: &Args) -> Option<PathBuf> {
+    let mut words = args.journal.iter().flat_map(|list| list.split(','));
+    words.find_map(|word| word.strip_prefix("device=")).map(PathBuf::from)
+}
+
+fn open_journal(image: &Image, path: &Path) -> Result<SharedDevice> {
+    journal::open("mkfs", image, path, &FileOptions::new(Access::Write.into()))
 }
 
 /// The size of sectors that was asked for, which is not another than a device's own.
@@ -279,6 +301,8 @@ fn journal_word(options: &mut Options, word: &str) -> std::result::Result<(), &'
             options.journal_mib = Some(megabytes.parse().map_err(|_| "not a number of MiB")?);
             Ok(())
         }
+        // Taken apart: `journal_path`.
+        Some(("device", path)) if !path.is_empty() => Ok(()),
         _ => Err("not supported"),
     }
 }

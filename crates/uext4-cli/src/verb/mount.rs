@@ -35,6 +35,7 @@ use uext4_fuse::{FuseOptions, READ_ONLY_XATTR, Word};
 use crate::failure::{At, Failure, Result, Why, say};
 use crate::given;
 use crate::image::Access;
+use crate::journal;
 use crate::mount_options;
 use crate::mounted;
 use crate::spec::Image;
@@ -261,6 +262,9 @@ fn start_daemon(args: &Args) -> Result<()> {
         if env::var_os(name).is_none() {
             command.env(name, value);
         }
+    }
+    if let Some(path) = journal::given() {
+        command.arg("--journal-device").arg(path);
     }
     let mut child = command
         .arg0("uext4")

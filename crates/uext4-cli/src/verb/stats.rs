@@ -13,18 +13,21 @@ use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use uext4::journal::LogLocation;
+use uext4_device::{FileOptions, SharedDevice};
 use uext4_fuse::STATS_XATTR;
 use uext4_fuse::mountinfo::{self, MountPoint};
 use uext4_fuse::stats::Snapshot;
 use uext4_ondisk::Incompat;
+use uext4_ondisk::features::external_journal;
 use uext4_ondisk::journal::replay::{ReplayLimits, ReplayPlan, plan};
-use uext4_ondisk::journal::superblock::JournalLayout;
+use uext4_ondisk::journal::superblock::{JournalLayout, RawJournalSuperblock};
 
 use crate::failure::{At, Result, Why};
 use crate::figures;
 use crate::host;
 use crate::image::{self, Access};
 use crate::inspect::Inspected;
+use crate::journal::{self, JournalDevice};
 use crate::mounted;
 use crate::output::Output;
 use crate::prometheus;
@@ -196,17 +199,40 @@ struct ImageLog {
     damaged: usize,
 }
 
+/// The journal of an image: its device, the place of its blocks, its superblock.
+fn find_log(
+    image: &Image,
+    device: SharedDevice,
+    inspected: &Inspected,
+) -> Result<(SharedDevice, LogLocation, RawJournalSuperblock)> {
+    if let Some(uuid) = external_journal(&inspected.superblock) {
+        let Some(path) = journal::given() else {
+            let why =
+                format!("its journal {uuid} is on another device: name it (--journal-device)");
+            return Err(Why::new(why).at("stats", image));
+        };
+        let options = FileOptions::new(Access::Read.into());
+        let log = journal::open("stats", image, &path, &options)?;
+        let location = LogLocation::on(&log, &inspected.superblock).at("stats", image)?;
+        return match JournalDevice::read(&log).at("stats", image)? {
+            Some(found) => Ok((log, location, found.journal)),
+            None => Err(Why::new("has no journal").at("stats", image)),
+        };
+    }
+    let Some(journal) = inspected.journal().at("stats", image)? else {
+        return Err(Why::new("has no journal").at("stats", image));
+    };
+    let location = LogLocation::find(&*device, &inspected.layout, &inspected.superblock);
+    Ok((device, location.at("stats", image)?, journal.superblock))
+}
+
 impl ImageLog {
     fn read(image: &Image) -> Result<Self> {
         let device = image::device("stats", image, Access::Read)?;
         let inspected = Inspected::read(device.clone()).at("stats", image)?;
-        let Some(journal) = inspected.journal().at("stats", image)? else {
-            return Err(Why::new("has no journal").at("stats", image));
-        };
         let layout = &inspected.layout;
-        let location =
-            LogLocation::find(&*device, layout, &inspected.superblock).at("stats", image)?;
-        let log = JournalLayout::new(&journal.superblock, layout.block_size, location.blocks());
+        let (device, location, superblock) = find_log(image, device, &inspected)?;
+        let log = JournalLayout::new(&superblock, layout.block_size, location.blocks());
         let log = log.map_err(|error| Why::new(error.to_string())).at("stats", image)?;
         let plan = match log.is_empty() {
             true => None,

@@ -6,6 +6,7 @@
 pub mod block;
 pub mod commit;
 pub mod descriptor;
+pub mod device;
 pub mod fast_commit;
 pub mod replay;
 pub mod revoke;
@@ -15,6 +16,7 @@ pub use block::{
     BlockType, CommitBlock, DescriptorWriter, RawBlockTag, RawBlockTag3, RawCommitHeader,
     RawJournalHeader, RawRevokeHeader, RevokeWriter, Tag,
 };
+pub use device::{JournalDeviceError, JournalDeviceLayout, is_journal_device};
 pub use replay::{ReplayBlock, ReplayError, ReplayLimits, ReplayPlan};
 pub use superblock::{
     JournalChecksum, JournalError, JournalFormat, JournalIncompat, JournalLayout,

@@ -194,6 +194,28 @@ impl RawJournalSuperblock {
         Ok(sb)
     }
 
+    /// The superblock of an empty log of `length` blocks, of which `first` is the first, as mke2fs
+    /// makes it: without users and features.
+    #[must_use]
+    pub fn fresh(block_size: u32, length: u32, first: u32, uuid: [u8; 16]) -> Self {
+        let mut sb = Self::zeroed();
+        sb.h_magic.set(JOURNAL_MAGIC);
+        sb.h_blocktype.set(BlockType::SuperblockV2.raw());
+        sb.s_blocksize.set(block_size);
+        sb.s_maxlen.set(length);
+        sb.s_first.set(first);
+        sb.s_sequence.set(1);
+        sb.s_uuid = uuid;
+        sb
+    }
+
+    /// UUIDs of the file systems that use the journal, if it is on a device of its own.
+    #[must_use]
+    pub fn users(&self) -> &[[u8; 16]] {
+        let count = if self.is_v2() { self.s_nr_users.get() as usize } else { 0 };
+        self.s_users.get(..count).unwrap_or(&self.s_users)
+    }
+
     /// Whether the superblock has the fields of version 2.
     #[must_use]
     pub fn is_v2(&self) -> bool {

@@ -6,6 +6,7 @@
 //! recovered volume; [`of_view`] is what a user can tell apart: names, attributes, bytes and free
 //! counts, without times. The second one counts states.
 
+use crate::external;
 use crate::view::View;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use uext4::{Volume, journal::LogLocation};
@@ -71,8 +72,11 @@ impl Used {
     /// The journal or a bitmap cannot be read.
     pub(crate) fn of(volume: &Volume, device: &MemoryDevice) -> Result<Used, String> {
         let layout = volume.layout();
-        let log = LogLocation::find(device, layout, &volume.superblock())
-            .map_err(|error| format!("journal: {error}"))?;
+        let log = match external::parts(device) {
+            Some(_) => LogLocation::default(),
+            None => LogLocation::find(device, layout, &volume.superblock())
+                .map_err(|error| format!("journal: {error}"))?,
+        };
         let block_size = u64::from(layout.block_size);
         let mut blocks = Vec::new();
         let mut map = vec![0; layout.block_size as usize];

@@ -17,6 +17,7 @@ use super::digest::{self, Used};
 use super::window::{CrashState, Depth, Windows};
 use super::{kernel, thorough};
 use crate::encrypted::with_key;
+use crate::external;
 use crate::model::{History, Mark};
 use crate::oracle::Oracle;
 use crate::run::Run;
@@ -45,7 +46,8 @@ pub struct Checker;
 impl Judge for Checker {
     fn findings(&self, image: &MemoryDevice) -> Result<Vec<String>, String> {
         let options = uext4_fsck::Options { threads: 1, findings_max: 10 };
-        let report = uext4_fsck::check(image, &options, &mut ())
+        let (data, journal) = external::split(&(Arc::new(image.snapshot()) as SharedDevice));
+        let report = uext4_fsck::check_with_journal(&*data, journal.as_deref(), &options, &mut ())
             .map_err(|error| format!("checker: {error}"))?;
         Ok(report.findings.iter().map(|finding| format!("checker: {finding}")).collect())
     }
@@ -223,8 +225,8 @@ impl<'a> RunJudge<'a> {
     ) -> Result<(), String> {
         const STATES_MAX: usize = 24;
         let recorder = Arc::new(RecordingDevice::over(state.device.snapshot()));
-        let shared: SharedDevice = recorder.clone();
-        if guarded(|| open(shared)?.close().map_err(|error| error.to_string())).is_err() {
+        let parts = external::split_recorded(&recorder);
+        if guarded(|| open(parts)?.close().map_err(|error| error.to_string())).is_err() {
             // Told of by the first recovery.
             return Ok(());
         }
@@ -262,10 +264,10 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-fn open(device: SharedDevice) -> Result<Volume, String> {
+fn open(parts: (SharedDevice, Option<SharedDevice>)) -> Result<Volume, String> {
     let options = MountOptions { cache_bytes: 32 << 20, ..MountOptions::default() };
     let volume =
-        Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))?;
+        external::open(parts, with_key(options)).map_err(|error| format!("open: {error}"))?;
     match volume.read_only_reason() {
         Some(reason) => Err(format!("opened read-only: {reason}")),
         None => Ok(volume),
@@ -274,7 +276,7 @@ fn open(device: SharedDevice) -> Result<Volume, String> {
 
 /// Opens and closes; `memory` is what `device` stands on.
 fn recover(device: SharedDevice, memory: Arc<MemoryDevice>) -> Result<RecoveredState, String> {
-    let volume = open(device)?;
+    let volume = open(external::split(&device))?;
     let closed = volume.clone();
     volume.close().map_err(|error| format!("close: {error}"))?;
     let digest = digest::of_used(&memory, &Used::of(&closed, &memory)?);
@@ -284,8 +286,8 @@ fn recover(device: SharedDevice, memory: Arc<MemoryDevice>) -> Result<RecoveredS
 /// What a volume at rest shows, and the digest of that.
 fn look(device: SharedDevice) -> Result<(View, u64), String> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
-    let volume =
-        Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))?;
+    let volume = external::open(external::split(&device), with_key(options))
+        .map_err(|error| format!("open: {error}"))?;
     let view = View::read(&volume)?;
     let space = volume.stat_fs();
     let digest = digest::of_view(&view, (space.blocks_free, space.inodes_free));

@@ -12,7 +12,7 @@ use crate::host_target::read_data;
 use crate::model::{History, Mark};
 use crate::mount::KernelMount;
 use crate::operation::{FLAGS, Id, Kind, Place, ROOT};
-use crate::oracle::image_folder;
+use crate::oracle::{self, image_folder};
 use crate::run::{Shape, make};
 use crate::view::{Seen, View};
 use rustix::fs::{ioctl_getflags, lgetxattr, llistxattr};
@@ -42,7 +42,7 @@ pub fn judge(
     let point = folder.path().join("mnt");
     let mount = || {
         let path = folder.path().join("kernel.img");
-        image.save(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        oracle::save(image, &path).map_err(|error| format!("{}: {error}", path.display()))?;
         KernelMount::start(&path, &point, false)
     };
     let mounted = match mount() {

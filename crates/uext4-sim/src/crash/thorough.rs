@@ -10,12 +10,13 @@
 //! - Opened read-only it shows the same, and nothing is written.
 
 use crate::encrypted::with_key;
+use crate::external;
 use crate::model::{History, Mark};
 use crate::oracle::{self, Oracle};
 use crate::view::View;
 use std::sync::Arc;
-use uext4::{MountOptions, Volume};
-use uext4_device::{Access, Device, FileDevice, MemoryDevice, SharedDevice};
+use uext4::MountOptions;
+use uext4_device::{Access, Device, MemoryDevice, SharedDevice};
 use uext4_ondisk::Ino;
 
 /// A state to judge.
@@ -64,9 +65,9 @@ fn judge_case(oracle: &Oracle, history: &History, case: &StateCase) -> Result<Ve
         Vec::new()
     });
     add("after e2fsck's recovery", oracle::expect_clean(&path).err().into_iter().collect());
-    let recovered = FileDevice::open(&path, Access::ReadOnly, 0)
+    let recovered = external::open_files(&path, Access::ReadOnly)
         .map_err(|error| format!("cannot open what e2fsck left: {error}"))?;
-    let mut theirs = read_only(Arc::new(recovered));
+    let mut theirs = read_only(recovered);
     if let (Ok(ours), Ok(theirs)) = (&ours, &mut theirs) {
         forgive_truncated(&truncated, ours, theirs);
     }
@@ -101,7 +102,7 @@ fn forgive_truncated(truncated: &[u32], ours: &View, theirs: &mut View) {
 
 /// Opens, reads and closes.
 fn recover(device: SharedDevice) -> Result<View, String> {
-    let volume = Volume::open(device, with_key(MountOptions::default()))
+    let volume = external::open(external::split(&device), with_key(MountOptions::default()))
         .map_err(|e| format!("open: {e}"))?;
     if let Some(reason) = volume.read_only_reason() {
         return Err(format!("opened read-only: {reason}"));
@@ -111,10 +112,10 @@ fn recover(device: SharedDevice) -> Result<View, String> {
     Ok(view)
 }
 
-fn read_only(device: SharedDevice) -> Result<View, String> {
+fn read_only(parts: (SharedDevice, Option<SharedDevice>)) -> Result<View, String> {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume =
-        Volume::open(device, with_key(options)).map_err(|error| format!("open: {error}"))?;
+        external::open(parts, with_key(options)).map_err(|error| format!("open: {error}"))?;
     let view = View::read(&volume)?;
     volume.close().map_err(|error| format!("close: {error}"))?;
     Ok(view)
@@ -127,7 +128,7 @@ fn check_read_only(
     truncated: &[u32],
 ) -> Vec<String> {
     let device = Arc::new(dirty.snapshot());
-    let mut view = match read_only(device.clone()) {
+    let mut view = match read_only(external::split(&(device.clone() as SharedDevice))) {
         Ok(view) => view,
         Err(error) => return vec![error],
     };

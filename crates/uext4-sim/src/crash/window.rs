@@ -11,6 +11,9 @@
 //!   512, or else whole writes) gives every subset of them.
 //! - **Random**: beyond that seeded subsets: of whole writes, of pieces of 4096 and of 512 bytes.
 //!
+//! With two devices ([`uext4_device::PartDevice`]) a flush promises the writes to its own: a window
+//! then ends with the return of a flush of either, and what waits for the other may still be lost.
+//!
 //! A subset that lacks an earlier write and has a later one is what reordering leaves. The
 //! superblock is never torn inside 4096 bytes: that its checksum does not survive a tear between
 //! its two sectors is the format's own limit.
@@ -67,9 +70,12 @@ pub(super) struct Windows<'a> {
     next: usize,
     /// Return of the flush before the window.
     begin: usize,
+    /// The same of the window before.
+    last_begin: usize,
     /// Everything that is promised.
     device: MemoryDevice,
-    durable: usize,
+    /// Events before the window that nothing promises yet, rising.
+    pending: Vec<usize>,
     digest: u128,
 }
 
@@ -77,7 +83,7 @@ pub(super) struct Windows<'a> {
 pub(super) struct Window {
     /// Its number.
     pub(super) index: usize,
-    durable: usize,
+    pending: Vec<usize>,
     begin: usize,
     end: usize,
 }
@@ -88,7 +94,7 @@ impl<'a> Windows<'a> {
             .events()
             .iter()
             .filter_map(|event| match event {
-                Event::Flush { completed_at } => *completed_at,
+                Event::Flush { completed_at, .. } => *completed_at,
                 _ => None,
             })
             .collect();
@@ -97,24 +103,40 @@ impl<'a> Windows<'a> {
         ends.dedup();
         let device = recording.base().snapshot();
         let digest = digest::of_image(&device);
-        Windows { recording, ends, next: 0, begin: 0, device, durable: 0, digest }
+        Windows {
+            recording,
+            ends,
+            next: 0,
+            begin: 0,
+            last_begin: 0,
+            device,
+            pending: Vec::new(),
+            digest,
+        }
     }
 
     /// The next window.
     pub(super) fn advance(&mut self) -> Option<Window> {
         let end = *self.ends.get(self.next)?;
         let index = self.next;
+        // The begin of the window before, and of this one.
+        let last_begin = std::mem::replace(&mut self.last_begin, self.begin);
         let begin = std::mem::replace(&mut self.begin, end);
         self.next += 1;
-        let durable = durable_before(self.recording.events(), begin).max(self.durable);
-        let new = &self.recording.events()[self.durable..durable];
-        let pieces: Vec<Piece<'_>> = new.iter().flat_map(|e| pieces(e, Tear::Whole)).collect();
+        let events = self.recording.events();
+        let promises = promises_before(events, begin);
+        let mut waiting = std::mem::take(&mut self.pending);
+        waiting.extend(last_begin..begin);
+        let (new, pending): (Vec<usize>, Vec<usize>) =
+            waiting.into_iter().partition(|&at| is_promised(&promises, at, &events[at]));
+        let new = new.iter().map(|&at| &events[at]);
+        let pieces: Vec<Piece<'_>> = new.flat_map(|e| pieces(e, Tear::Whole)).collect();
         let pages = pages_of(pieces.iter());
         let before: u128 = sum(&self.device, &pages);
         pieces.iter().for_each(|piece| piece.apply(&self.device));
         self.digest ^= before ^ sum(&self.device, &pages);
-        self.durable = durable;
-        Some(Window { index, durable, begin, end })
+        self.pending = pending;
+        Some(Window { index, pending: self.pending.clone(), begin, end })
     }
 
     /// Calls `visit` for each state of the window, until it says no.
@@ -132,21 +154,25 @@ impl<'a> Windows<'a> {
             (window.begin..window.end).filter(fua).filter(|&at| at > window.begin).collect();
         moments.push(window.end);
         for moment in moments {
-            if !self.moment(window.durable..moment, depth, rng, visit) {
+            let pending = window.pending.iter().copied();
+            let waiting: Vec<usize> = pending.chain(window.begin..moment).collect();
+            if !self.moment(&waiting, moment, depth, rng, visit) {
                 return;
             }
         }
     }
 
+    /// The states of the moment before event `moment`, with the events `waiting` in any subset.
     fn moment(
         &self,
-        range: Range<usize>,
+        waiting: &[usize],
+        moment: usize,
         depth: Depth,
         rng: &mut StdRng,
         visit: &mut dyn FnMut(CrashState) -> bool,
     ) -> bool {
         let count = |tear| {
-            let events = self.recording.events()[range.clone()].iter();
+            let events = waiting.iter().map(|&at| &self.recording.events()[at]);
             events.filter(|event| !is_fua(event)).map(|event| pieces(event, tear).len()).sum()
         };
         let (sectors, pages, writes): (usize, usize, usize) =
@@ -154,7 +180,7 @@ impl<'a> Windows<'a> {
         let all = |tear, visit: &mut dyn FnMut(CrashState) -> bool| {
             let pieces: usize = count(tear);
             (0..1_u64 << pieces).rev().all(|bits| {
-                visit(self.state(range.clone(), tear, "", &mut |at| bits >> at & 1 == 1))
+                visit(self.state(waiting, moment, tear, "", &mut |at| bits >> at & 1 == 1))
             })
         };
         let most = depth.exhaustive_max as usize;
@@ -163,17 +189,18 @@ impl<'a> Windows<'a> {
         let go_on = match exhaustive {
             Some((tear, _)) => all(*tear, visit),
             None => {
-                visit(self.state(range.clone(), Tear::Whole, "all", &mut |_| true))
-                    && visit(self.state(range.clone(), Tear::Whole, "none", &mut |_| false))
+                visit(self.state(waiting, moment, Tear::Whole, "all", &mut |_| true))
+                    && visit(self.state(waiting, moment, Tear::Whole, "none", &mut |_| false))
             }
         };
         let complete = matches!(exhaustive, Some((Tear::Sectors, _)));
-        go_on && (complete || self.random(range, depth, rng, visit))
+        go_on && (complete || self.random(waiting, moment, depth, rng, visit))
     }
 
     fn random(
         &self,
-        range: Range<usize>,
+        waiting: &[usize],
+        moment: usize,
         depth: Depth,
         rng: &mut StdRng,
         visit: &mut dyn FnMut(CrashState) -> bool,
@@ -182,7 +209,7 @@ impl<'a> Windows<'a> {
             for _ in 0..depth.random {
                 let odds = [0.15, 0.5, 0.85][rng.random_range(0..3)];
                 let mut choose = |_| rng.random_bool(odds);
-                if !visit(self.state(range.clone(), tear, "random", &mut choose)) {
+                if !visit(self.state(waiting, moment, tear, "random", &mut choose)) {
                     return false;
                 }
             }
@@ -190,10 +217,11 @@ impl<'a> Windows<'a> {
         true
     }
 
-    /// The state with the chosen pieces of `range`.
+    /// The state with the chosen pieces of `waiting`.
     fn state(
         &self,
-        range: Range<usize>,
+        waiting: &[usize],
+        moment: usize,
         tear: Tear,
         how: &str,
         choose: &mut dyn FnMut(usize) -> bool,
@@ -201,7 +229,7 @@ impl<'a> Windows<'a> {
         let mut chosen = Vec::new();
         let mut bits = String::new();
         let mut number = 0;
-        for event in &self.recording.events()[range.clone()] {
+        for event in waiting.iter().map(|&at| &self.recording.events()[at]) {
             if is_fua(event) {
                 chosen.extend(pieces(event, Tear::Whole));
                 continue;
@@ -222,8 +250,9 @@ impl<'a> Windows<'a> {
         let before = sum(&device, &pages);
         chosen.iter().for_each(|piece| piece.apply(&device));
         let digest = self.digest ^ before ^ sum(&device, &pages);
-        let name = format!("{}..{} {how} {tear:?} {bits}", range.start, range.end);
-        CrashState { device, moment: range.end, digest, name }
+        let first = waiting.first().copied().unwrap_or(moment);
+        let name = format!("{first}..{moment} {how} {tear:?} {bits}");
+        CrashState { device, moment, digest, name }
     }
 }
 
@@ -251,15 +280,32 @@ pub(super) fn prefixes(
     }
 }
 
-/// Events before this place are promised by a flush that had returned by `moment`.
-pub(super) fn durable_before(events: &[Event], moment: usize) -> usize {
-    events[..moment]
-        .iter()
-        .rposition(|event| match event {
-            Event::Flush { completed_at: Some(end) } => *end <= moment,
-            _ => false,
-        })
-        .unwrap_or(0)
+/// A flush: its place, and the bytes that it covers.
+type Promise = (usize, Range<u64>);
+
+/// The last flush of each range of bytes that had returned by `moment`.
+fn promises_before(events: &[Event], moment: usize) -> Vec<Promise> {
+    let mut promises: Vec<Promise> = Vec::new();
+    for (at, event) in events[..moment].iter().enumerate().rev() {
+        let Event::Flush { completed_at: Some(end), within } = event else { continue };
+        if *end <= moment && promises.iter().all(|(_, range)| range != within) {
+            promises.push((at, within.clone()));
+        }
+        // There are two devices at most, and a flush of all.
+        if promises.len() == 2 || *within == (0..u64::MAX) && *end <= moment {
+            break;
+        }
+    }
+    promises
+}
+
+/// Whether the event at `at` is covered by a flush that began after it.
+fn is_promised(promises: &[Promise], at: usize, event: &Event) -> bool {
+    let offset = match event {
+        Event::Write { offset, .. } | Event::Punch { offset, .. } => *offset,
+        Event::Flush { .. } | Event::Mark(_) => return true,
+    };
+    promises.iter().any(|(flush, within)| at < *flush && within.contains(&offset))
 }
 
 fn is_fua(event: &Event) -> bool {
@@ -330,16 +376,12 @@ mod tests {
     #[test]
     fn a_flush_promises_what_stood_before_it_once_it_has_returned() {
         let write = || Event::Write { offset: 0, bytes: [1].into(), fua: false, issued_at: 0 };
-        let events = [
-            write(),
-            Event::Flush { completed_at: Some(3) },
-            write(),
-            write(),
-            Event::Flush { completed_at: None },
-            Event::Flush { completed_at: Some(7) },
-            write(),
-        ];
-        let durable: Vec<usize> = (0..=7).map(|moment| durable_before(&events, moment)).collect();
+        let flush = |completed_at| Event::Flush { completed_at, within: 0..u64::MAX };
+        let events =
+            [write(), flush(Some(3)), write(), write(), flush(None), flush(Some(7)), write()];
+        let durable: Vec<usize> = (0..=7)
+            .map(|moment| promises_before(&events, moment).first().map_or(0, |(at, _)| *at))
+            .collect();
         assert_eq!(durable, [0, 0, 0, 1, 1, 1, 1, 5]);
     }
 
@@ -380,5 +422,40 @@ mod tests {
         let all = (0..64_u32).map(|bits| (0..6).map(|n| bits >> n & 1 == 1).collect());
         let wanted: BTreeSet<Vec<bool>> = all.filter(|there: &Vec<bool>| legal(there)).collect();
         assert_eq!(found, wanted);
+    }
+
+    /// Of two devices each is flushed alone: what the flush of one leaves in the cache of the other
+    /// may be lost, and what it promises may not.
+    #[test]
+    fn a_flush_of_one_device_promises_nothing_of_the_other() {
+        let device = std::sync::Arc::new(RecordingDevice::over(MemoryDevice::new(8 * 4096)));
+        let parts = [0..4 * 4096, 4 * 4096..8 * 4096]
+            .map(|range| uext4_device::PartDevice::recorded(device.clone(), range));
+        parts[0].write_at(0, &[1; 512]).unwrap();
+        parts[1].write_at(0, &[2; 512]).unwrap();
+        parts[1].flush().unwrap();
+        parts[1].write_fua(4096, &[3; 512]).unwrap();
+        parts[0].flush().unwrap();
+        parts[0].write_at(4096, &[4; 512]).unwrap();
+        let recording = device.recording();
+        let mut windows = Windows::new(&recording);
+        let (mut found, mut rng) = (BTreeSet::new(), StdRng::seed_from_u64(1));
+        let depth = Depth { exhaustive_max: 6, random: 0 };
+        while let Some(window) = windows.advance() {
+            windows.states(&window, depth, &mut rng, &mut |state| {
+                assert_eq!(state.digest, digest::of_image(&state.device), "{}", state.name);
+                found.insert([0, 4, 5, 1].map(|page| {
+                    let mut byte = [0];
+                    state.device.read_at(page * 4096, &mut byte).unwrap();
+                    byte[0] != 0
+                }));
+                true
+            });
+        }
+        let all = (0..16_u32).map(|bits| [0, 1, 2, 3].map(|n| bits >> n & 1 == 1));
+        // The FUA write needs the flush of its own device alone, the last write all before it.
+        let legal =
+            |[data, log, fua, last]: &[bool; 4]| (!fua || *log) && (!last || *data && *log && *fua);
+        assert_eq!(found, all.filter(legal).collect());
     }
 }

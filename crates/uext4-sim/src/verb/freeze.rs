@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// With fast commits
     #[arg(long)]
     fast_commit: bool,
+    /// With the journal on a device of its own
+    #[arg(long)]
+    external: bool,
     /// Keep the dirty images in this folder
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -32,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (mut faults, mut replayed, mut fast_commits, mut cuts) = (0, 0, 0, 0);
     let commits = if args.fast_commit { Commits::Fast } else { Commits::Whole };
     for seed in args.seed..args.seed + args.rounds {
-        let round = round(&args.binary, seed, commits, args.keep.as_deref())?;
+        let round = round(&args.binary, seed, commits, args.external, args.keep.as_deref())?;
         let recovery = round.recovery;
         let is_dirty = recovery.transactions > 0;
         let state = if is_dirty { "replayed" } else { "nothing to replay" };

@@ -42,10 +42,6 @@ pub const EXT4_WORDS: &[Row<MountOptions>] = &[
                 &["sb"],
                 "only the first superblock is read; e2fsck -b repairs it from another",
             ),
-            refused(
-                &["journal_dev", "journal_path"],
-                "a journal on another device is not supported",
-            ),
             refused(&["test_dummy_encryption", "inlinecrypt"], "keys are given with key=FILE"),
             refused(&["nouser_xattr"], "attributes of users cannot be switched off"),
             refused(&["nouid32"], "owners have 32 bits here"),

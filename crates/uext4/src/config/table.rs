@@ -44,6 +44,18 @@ pub const OPTIONS: &[Row<MountOptions>] = &[
                shown encoded, and it can be removed and not read (docs/encryption.md)",
     },
     Row {
+        options: &[
+            text(&["journal_path"], "PATH", journal_path),
+            text(&["journal_dev"], "NUMBER", journal_dev),
+        ],
+        default: "none",
+        help: "the device that has the journal, if that is not the file system's",
+        more: "A file, a block device or a partition of a file, which must be the journal of this \
+               file system and of no other. `journal_dev=` is a number of a block device, as the \
+               kernel takes it. Without the option such a file system is read-only \
+               (docs/journal.md)",
+    },
+    Row {
         options: &[text(&["commit"], "SECONDS", commit)],
         default: "5",
         help: "a running transaction is committed after this time",
@@ -415,6 +427,26 @@ const CACHE_BYTES_MAX: u64 = 16 << 40;
 
 fn key(options: &mut MountOptions, name: &str) -> Result<(), String> {
     options.keys.push(MasterKey::from_file(name)?);
+    Ok(())
+}
+
+fn journal_path(options: &mut MountOptions, path: &str) -> Result<(), String> {
+    if path.is_empty() {
+        return Err("names no device".to_owned());
+    }
+    options.journal_path = Some(path.into());
+    Ok(())
+}
+
+/// The number is of 32 bits: 12 bits of the major one above the low 8 of the minor one.
+fn journal_dev(options: &mut MountOptions, number: &str) -> Result<(), String> {
+    let parsed = match number.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => number.parse(),
+    };
+    let number = parsed.map_err(|_| "not a number of a device".to_owned())?;
+    let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00);
+    options.journal_path = Some(format!("/dev/block/{major}:{minor}").into());
     Ok(())
 }
 

@@ -333,9 +333,7 @@ impl Journal {
         let at = self.map.write(closed.start, &views)?;
         phases.end(&self.stats.log_write);
         stage("log flush");
-        if self.config.journal_async_commit || !Fault::SkippedBarrier.is_injected() {
-            self.flush.cover(self.flush.epoch())?;
-        }
+        self.flush_before_commit_block()?;
         phases.end(&self.stats.log_flush);
         if self.config.journal_async_commit {
             return Ok(());
@@ -346,6 +344,21 @@ impl Journal {
         self.map.write_block(at, &commit, self.config.barrier)?;
         phases.end(&self.stats.commit_block);
         Ok(())
+    }
+
+    /// Makes the transaction in the log and the file data that it maps durable. These may be on two
+    /// devices, and neither flush says anything of the other.
+    fn flush_before_commit_block(&self) -> Result<()> {
+        if Fault::SkippedBarrier.is_injected() && !self.config.journal_async_commit {
+            return Ok(());
+        }
+        if self.config.barrier {
+            self.map.flush_apart()?;
+        }
+        if self.map.is_apart() && Fault::SkippedDataFlush.is_injected() {
+            return Ok(());
+        }
+        self.flush.cover(self.flush.epoch())
     }
 
     /// Publishes that the transaction is durable.

@@ -11,6 +11,7 @@
 //! block is written, and that block is written alone.
 //! Kernel counterpart: `fs/jbd2/recovery.c` (`fc_do_one_pass`).
 
+use super::locate::LogLocation;
 use super::log::LogMap;
 use super::record::RecordFormat;
 use crate::cache::{BlockKind, Snapshot};
@@ -19,7 +20,7 @@ use crate::sync::stage;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use uext4_device::SharedDevice;
+use uext4_device::{OverlayDevice, SharedDevice};
 use uext4_ondisk::journal::fast_commit::{Record, Scan};
 use uext4_ondisk::journal::replay::ReplayPlan;
 use uext4_ondisk::journal::superblock::{JournalLayout, RawJournalSuperblock};
@@ -32,7 +33,7 @@ pub struct LeftFastCommits {
     pub records: Vec<Record>,
     /// Number of fast commits.
     pub commits: u32,
-    runs: Vec<(u32, BlockNo, u32)>,
+    location: LogLocation,
     layout: JournalLayout,
     superblock: RawJournalSuperblock,
     /// The transaction that they belong to.
@@ -49,7 +50,7 @@ impl LeftFastCommits {
     /// Features that are not known; a device failure.
     pub(super) fn read(
         map: &LogMap,
-        runs: &[(u32, BlockNo, u32)],
+        location: &LogLocation,
         layout: &JournalLayout,
         superblock: &RawJournalSuperblock,
         plan: &ReplayPlan,
@@ -72,7 +73,7 @@ impl LeftFastCommits {
         Ok((!records.is_empty()).then(|| Self {
             records,
             commits,
-            runs: runs.to_vec(),
+            location: location.clone(),
             layout: layout.clone(),
             superblock: *superblock,
             tid,
@@ -81,10 +82,9 @@ impl LeftFastCommits {
         }))
     }
 
-    fn map(&self, device: &SharedDevice) -> LogMap {
+    fn map(&self, device: &SharedDevice, location: LogLocation) -> LogMap {
         let block_size = self.layout.format.block_size as usize;
-        let (first, end) = (self.layout.first, self.layout.end);
-        LogMap::new(device.clone(), block_size, self.runs.clone(), first, end)
+        LogMap::new(device, block_size, location, self.layout.first, self.layout.end)
     }
 
     /// Blocks that transactions may take.
@@ -99,18 +99,23 @@ impl LeftFastCommits {
         let holds = |&(_, start, len): &(u32, BlockNo, u32)| {
             (start.get()..start.get() + u64::from(len)).contains(&block.get())
         };
-        self.runs.iter().any(holds)
+        self.location.own_runs().iter().any(holds)
     }
 
-    /// Makes the journal of a copy of the device an empty one.
+    /// Makes the journal of a copy of the device an empty one. Returns a copy of the journal
+    /// device, if there is one.
     ///
     /// # Errors
     /// A device failure.
-    pub fn empty_journal_of(&self, copy: &SharedDevice) -> Result<()> {
+    pub fn empty_journal_of(&self, copy: &SharedDevice) -> Result<Option<SharedDevice>> {
         let mut superblock = self.superblock;
         superblock.s_start.set(0);
         superblock.s_sequence.set(self.tid.get());
-        self.map(copy).write_superblock(&mut superblock, false)
+        let mut location = self.location.clone();
+        location.device = location.device.map(|log| Arc::new(OverlayDevice::new(log)) as _);
+        let apart = location.device.clone();
+        self.map(copy, location).write_superblock(&mut superblock, false)?;
+        Ok(apart)
     }
 
     /// Writes the blocks that the records change to the log.
@@ -118,7 +123,7 @@ impl LeftFastCommits {
     /// # Errors
     /// `NeedsRecovery` if the log has no room for them; a device failure.
     pub fn log(&self, device: &SharedDevice, changed: Vec<(BlockNo, Arc<[u8]>)>) -> Result<()> {
-        let map = self.map(device);
+        let map = self.map(device, self.location.clone());
         let format = RecordFormat::new(self.layout.format, self.last_commit_secs);
         let kind = BlockKind::Plain;
         let images: Vec<Snapshot> = changed
@@ -129,7 +134,10 @@ impl LeftFastCommits {
             let why = "the outcome of the fast commits is larger than the log; run e2fsck";
             return Err(Error::new(ErrorKind::NeedsRecovery, why));
         }
-        let flush = || device.flush().map_err(|e| Error::io("flushing the fast commits", e));
+        let flush = || {
+            map.flush_apart()?;
+            device.flush().map_err(|e| Error::io("flushing the fast commits", e))
+        };
         let block_size = self.layout.format.block_size as usize;
         stage("fast commits: empty");
         // Something of a transaction that was not committed may be there.

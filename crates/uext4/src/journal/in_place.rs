@@ -12,6 +12,7 @@
 
 use super::Journal;
 use super::checkpoint::write_in_place;
+use super::locate::LogLocation;
 use super::log::LogMap;
 use super::record::RecordFormat;
 use crate::cache::{Cache, Snapshot};
@@ -40,7 +41,8 @@ impl Journal {
     ) -> Result<Arc<Self>> {
         check_options(options)?;
         let block_size = cache.block_size();
-        let map = LogMap::new(cache.device().clone(), block_size, Vec::new(), 0, AS_LARGE_AS_LOG);
+        let nowhere = LogLocation::default();
+        let map = LogMap::new(cache.device(), block_size, nowhere, 0, AS_LARGE_AS_LOG);
         let superblock = RawJournalSuperblock::zeroed();
         let format = RecordFormat::new(superblock.format(), 0);
         let config = options.clone();

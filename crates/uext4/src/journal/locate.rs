@@ -2,7 +2,7 @@
 //! anything else of the volume can be trusted.
 
 use crate::error::{Error, ErrorKind, Result};
-use uext4_device::Device;
+use uext4_device::{Device, SharedDevice};
 use uext4_ondisk::block_map::{self, BlockPath};
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::extent::{ExtentNode, verify_extent_block};
@@ -21,6 +21,10 @@ const RUNS_MAX: usize = 1 << 16;
 pub struct LogLocation {
     /// Runs, ascending: journal block, block on the device, number of blocks.
     pub runs: Vec<(u32, BlockNo, u32)>,
+    /// The device of the journal, if that is not the file system's.
+    pub device: Option<SharedDevice>,
+    /// The journal block of the journal superblock.
+    pub superblock: u32,
 }
 
 impl LogLocation {
@@ -28,6 +32,12 @@ impl LogLocation {
     #[must_use]
     pub fn blocks(&self) -> u32 {
         self.runs.last().map_or(0, |&(first, _, len)| first + len)
+    }
+
+    /// The runs on the file system's own device.
+    #[must_use]
+    pub fn own_runs(&self) -> &[(u32, BlockNo, u32)] {
+        if self.device.is_some() { &[] } else { &self.runs }
     }
 
     /// Finds the blocks of the internal journal.
@@ -39,8 +49,8 @@ impl LogLocation {
         if ino.get() == 0 {
             let uuid = external_journal(superblock).unwrap_or_default();
             let context = format!(
-                "the journal {uuid} is on another device and needs recovery (-o ro,noload reads \
-                 what is there)"
+                "the journal {uuid} is on another device and needs recovery: name that device \
+                 (journal_path=; -o ro,noload reads what is there)"
             );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }

@@ -1,10 +1,11 @@
 //! The log as a ring of blocks: their places on the device, and which are in use.
 //!
-//! On disk: blocks `first .. end` of the journal inode. The block before `first` holds the journal
-//! superblock.
+//! On disk: blocks `first .. end` of the journal inode, or of the journal device. The block before
+//! `first` holds the journal superblock, as a rule.
 //! Invariants: the largest transaction always fits, because the next transaction opens only when
 //! `Journal::has_room` says so. Blocks become free only when the tail has durably moved past them.
 
+use super::locate::LogLocation;
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use uext4_device::{SharedDevice, WriteRun};
@@ -15,9 +16,13 @@ use uext4_ondisk::{BlockNo, Tid};
 #[derive(Debug)]
 pub(super) struct LogMap {
     device: SharedDevice,
+    /// Whether the device is the journal's alone, so that a flush of the other does not cover it.
+    is_apart: bool,
     block_size: usize,
     /// Physical block of each journal block, as runs: (journal block, start, count).
     runs: Vec<(u32, BlockNo, u32)>,
+    /// The block of the journal superblock.
+    superblock: u32,
     /// First block of the ring.
     pub(super) first: u32,
     /// One past the last block of the ring.
@@ -25,14 +30,36 @@ pub(super) struct LogMap {
 }
 
 impl LogMap {
+    /// The log at `location`. `device` is the file system's.
     pub(super) fn new(
-        device: SharedDevice,
+        device: &SharedDevice,
         block_size: usize,
-        runs: Vec<(u32, BlockNo, u32)>,
+        location: LogLocation,
         first: u32,
         end: u32,
     ) -> Self {
-        Self { device, block_size, runs, first, end }
+        let LogLocation { runs, device: apart, superblock } = location;
+        let is_apart = apart.is_some();
+        let device = apart.unwrap_or_else(|| device.clone());
+        Self { device, is_apart, block_size, runs, superblock, first, end }
+    }
+
+    pub(super) fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
+    /// Makes what was written to a journal device durable. Of a journal inside the file system the
+    /// flush of that does so.
+    pub(super) fn flush_apart(&self) -> Result<()> {
+        if !self.is_apart {
+            return Ok(());
+        }
+        self.device.flush().map_err(|e| Error::io("flushing the journal device", e))
+    }
+
+    /// Reads the block of the journal superblock.
+    pub(super) fn read_superblock(&self, bytes: &mut [u8]) -> Result<()> {
+        self.read(self.superblock, bytes)
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -98,7 +125,7 @@ impl LogMap {
         superblock.seal();
         let mut bytes = vec![0; self.block_size];
         bytes[..superblock.bytes().len()].copy_from_slice(superblock.bytes());
-        self.write_block(0, &bytes, durable)
+        self.write_block(self.superblock, &bytes, durable)
     }
 
     /// The ring position `count` blocks after `at`.
@@ -192,9 +219,10 @@ mod tests {
     use uext4_device::MemoryDevice;
 
     fn map() -> LogMap {
-        let device = Arc::new(MemoryDevice::new(64 * 1024));
+        let device: SharedDevice = Arc::new(MemoryDevice::new(64 * 1024));
         // Journal blocks 0..4 at 10, 4..12 at 20; the ring is 1..12.
-        LogMap::new(device, 1024, vec![(0, BlockNo(10), 4), (4, BlockNo(20), 8)], 1, 12)
+        let runs = vec![(0, BlockNo(10), 4), (4, BlockNo(20), 8)];
+        LogMap::new(&device, 1024, LogLocation { runs, ..LogLocation::default() }, 1, 12)
     }
 
     #[test]

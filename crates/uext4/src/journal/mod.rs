@@ -20,6 +20,7 @@ mod checkpoint;
 mod commit;
 mod data;
 mod durable;
+mod external;
 mod fast_commit;
 mod flush;
 mod handle;

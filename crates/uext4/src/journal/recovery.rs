@@ -90,12 +90,13 @@ pub fn recover(
     left: LeftLog,
 ) -> Result<Recovered> {
     let block_size = layout.block_size as usize;
-    // A map over the whole journal inode, for reading.
-    let runs = location.runs.clone();
-    let map = LogMap::new(device.clone(), block_size, runs, 0, location.blocks().max(1));
+    // A map over the whole journal, for reading.
+    let end = location.blocks().max(1);
+    let map = LogMap::new(device, block_size, location.clone(), 0, end);
     let mut bytes = vec![0; block_size];
-    map.read(0, &mut bytes)?;
-    let at = |kind: CorruptKind| Error::from(kind.at(Place::LogBlock(0)));
+    map.read_superblock(&mut bytes)?;
+    let place = Place::LogBlock(location.superblock);
+    let at = |kind: CorruptKind| Error::from(kind.at(place));
     let mut superblock = RawJournalSuperblock::read(&bytes).map_err(at)?;
     let journal =
         JournalLayout::new(&superblock, layout.block_size, location.blocks()).map_err(|error| {
@@ -156,8 +157,9 @@ pub fn recover(
     recovered.blocks = plan.writes.len();
     recovered.last_commit_secs = plan.last_commit_secs;
     recovered.next_tid = plan.next_tid;
-    let (runs, size) = (&recovered.location.runs, layout.inode_size);
-    recovered.fast_commits = LeftFastCommits::read(&map, runs, &journal, &superblock, &plan, size)?;
+    let (place, size) = (&recovered.location, layout.inode_size);
+    recovered.fast_commits =
+        LeftFastCommits::read(&map, place, &journal, &superblock, &plan, size)?;
     if recovered.fast_commits.is_some() {
         return Ok(recovered);
     }
@@ -226,7 +228,7 @@ impl Recovered {
         superblock.s_sequence.set(next_tid.get());
         superblock.s_errno.set(0);
         let block_size = layout.block_size as usize;
-        let map = LogMap::new(cache.device().clone(), block_size, location.runs, first, end);
+        let map = LogMap::new(cache.device(), block_size, location, first, end);
         let format = RecordFormat::new(superblock.format(), last_commit_secs);
         Ok(Journal::assemble(cache, config, images_max, map, format, superblock, next_tid))
     }
@@ -251,7 +253,8 @@ impl Journal {
     #[must_use]
     pub fn read_only(cache: &Arc<Cache>) -> Arc<Self> {
         let block_size = cache.block_size();
-        let map = LogMap::new(cache.device().clone(), block_size, Vec::new(), 0, LOG_BLOCKS_MIN);
+        let nowhere = LogLocation::default();
+        let map = LogMap::new(cache.device(), block_size, nowhere, 0, LOG_BLOCKS_MIN);
         let superblock = RawJournalSuperblock::zeroed();
         let format = RecordFormat::new(superblock.format(), 0);
         let config = MountOptions::default();

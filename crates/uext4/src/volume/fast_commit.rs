@@ -37,14 +37,14 @@ pub(super) fn changes(
     let before = superblock::read(&**device)?;
     let overlay = Arc::new(OverlayDevice::new(device.clone()));
     let copy: SharedDevice = overlay.clone();
-    left.empty_journal_of(&copy)?;
+    let journal = left.empty_journal_of(&copy)?;
     let mut clean = before;
     let recovered = clean.s_feature_incompat.get() & !Incompat::RECOVER.bits();
     clean.s_feature_incompat.set(recovered);
     put_superblock(&*copy, &mut clean)?;
 
     let options = MountOptions { cache_bytes: MountOptions::CACHE_BYTES_MIN, ..Default::default() };
-    let volume = open_as(copy.clone(), options, Purpose::RepeatFastCommits)?;
+    let volume = open_as(copy.clone(), journal, options, Purpose::RepeatFastCommits)?;
     if let Some(why) = volume.read_only_reason() {
         let context = format!("fast commits of a file system that can only be read: {why}");
         return Err(Error::new(ErrorKind::Unsupported, context));

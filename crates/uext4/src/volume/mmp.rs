@@ -170,6 +170,11 @@ impl Claim {
         Arc::clone(&self.device)
     }
 
+    /// Another device of the file system under the same claim.
+    pub(super) fn guard(&self, device: SharedDevice) -> SharedDevice {
+        Arc::new(LeasedDevice::new(device, Arc::clone(&self.keeper.lease)))
+    }
+
     /// Has `hook` called when the claim is lost; at once if it is lost already.
     pub(super) fn on_loss(&self, hook: LossHook) {
         let mut state = self.keeper.state.lock();

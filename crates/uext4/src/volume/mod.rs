@@ -113,7 +113,21 @@ impl Volume {
     /// No file system, features that are not supported (named), counts that do not fit the device,
     /// corrupt metadata, a device failure.
     pub fn open(device: SharedDevice, options: MountOptions) -> Result<Self> {
-        mount::open(device, options)
+        mount::open(device, None, options)
+    }
+
+    /// As [`Volume::open`], of a file system whose journal is on a device of its own. That must be
+    /// the journal of this file system and of no other. A volume that is opened read-only writes to
+    /// neither device.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open`]; another journal.
+    pub fn open_with_journal(
+        device: SharedDevice,
+        journal: SharedDevice,
+        options: MountOptions,
+    ) -> Result<Self> {
+        mount::open(device, Some(journal), options)
     }
 
     /// Writes everything back and leaves a clean image. From its begin on, calls by other clones

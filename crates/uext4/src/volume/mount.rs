@@ -57,37 +57,51 @@ pub(super) enum Purpose {
     RepeatFastCommits,
 }
 
-pub(super) fn open(device: SharedDevice, options: MountOptions) -> Result<Volume> {
-    open_as(device, options, Purpose::Use)
+pub(super) fn open(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    options: MountOptions,
+) -> Result<Volume> {
+    open_as(device, journal, options, Purpose::Use)
 }
 
 pub(super) fn open_as(
     device: SharedDevice,
+    journal: Option<SharedDevice>,
     options: MountOptions,
     purpose: Purpose,
 ) -> Result<Volume> {
     options.check().map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
+    if options.journal_path.is_some() && journal.is_none() {
+        let why = "mount option 'journal_path': the device was not opened";
+        return Err(Error::new(ErrorKind::InvalidArgument, why));
+    }
     let can_dax = device.dax().is_some();
     if options.dax == DaxMode::Always && !can_dax {
         let why = "mount option 'dax=always': the device is not byte-addressable";
         return Err(Error::new(ErrorKind::InvalidArgument, why));
     }
-    let opened = open_device(device, &options, purpose)?;
+    let opened = open_device(device, journal, &options, purpose)?;
     assemble(opened, options, purpose)
 }
 
 /// Reads the superblock and replays the journal.
-fn open_device(device: SharedDevice, options: &MountOptions, purpose: Purpose) -> Result<Opened> {
-    let Examined { raw, reason, layout } = examine(&device)?;
-    let read_only = options.read_only || reason.is_some() || device.read_only();
+fn open_device(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    options: &MountOptions,
+    purpose: Purpose,
+) -> Result<Opened> {
+    let first = examine(&device, journal.clone())?;
     // A copy in memory is nobody else's.
-    let is_shared = layout.has_mmp() && purpose == Purpose::Use;
-    if read_only || !is_shared {
-        return replay(device, None, Examined { raw, reason, layout }, options);
+    let is_shared = first.layout.has_mmp() && purpose == Purpose::Use;
+    if first.is_read_only(&device, options) || !is_shared {
+        return replay(device, None, first, options);
     }
+    let Examined { raw, layout, .. } = first;
     let claim = Claim::take(&device, &raw, &layout, options)?;
     // Another host may have changed it before it let go.
-    let examined = examine(&device)?;
+    let examined = examine(&device, journal.map(|journal| claim.guard(journal)))?;
     let is_same = examined.layout.has_mmp() && examined.raw.s_mmp_block == raw.s_mmp_block;
     if !is_same {
         let why = "the superblock changed while the file system was claimed";
@@ -101,27 +115,48 @@ struct Examined {
     raw: RawSuperblock,
     reason: Option<String>,
     layout: Layout,
+    /// The journal, if it is on a device of its own that is at hand.
+    log: Option<LogLocation>,
 }
 
-fn examine(device: &SharedDevice) -> Result<Examined> {
+impl Examined {
+    fn is_read_only(&self, device: &SharedDevice, options: &MountOptions) -> bool {
+        let log = self.log.as_ref().and_then(|log| log.device.as_ref());
+        options.read_only
+            || self.reason.is_some()
+            || device.read_only()
+            || log.is_some_and(|log| log.read_only())
+    }
+}
+
+fn examine(device: &SharedDevice, journal: Option<SharedDevice>) -> Result<Examined> {
     let raw = superblock::read(&**device)?;
-    let reason = reason_to_read_only(&raw)?;
+    let reason = reason_to_read_only(&raw, journal.is_some())?;
     let layout = Layout::new(&raw, Some(device.len()))?;
-    Ok(Examined { raw, reason, layout })
+    let log = match journal {
+        Some(_) if external_journal(&raw).is_none() => {
+            let why = "a journal device was named, but the file system has its journal inside";
+            return Err(Error::new(ErrorKind::InvalidArgument, why));
+        }
+        Some(journal) => Some(LogLocation::on(&journal, &raw)?),
+        None => None,
+    };
+    Ok(Examined { raw, reason, layout, log })
 }
 
 /// Replays the journal of a device that is ours, or that is only read.
 fn replay(
     device: SharedDevice,
     claim: Option<Claim>,
-    Examined { raw, reason, layout }: Examined,
+    examined: Examined,
     options: &MountOptions,
 ) -> Result<Opened> {
-    let read_only = options.read_only || reason.is_some() || device.read_only();
+    let read_only = examined.is_read_only(&device, options);
+    let Examined { raw, reason, layout, log } = examined;
     let needs_recovery = layout.features.incompat.contains(Incompat::RECOVER);
     let has_journal = layout.features.compat.contains(Compat::HAS_JOURNAL);
-    // A journal on another device is not read: without a log to replay it is not needed to read.
-    let is_elsewhere = external_journal(&raw).is_some() && !needs_recovery;
+    // Without a log to replay a journal on another device is not needed to read.
+    let is_elsewhere = external_journal(&raw).is_some() && log.is_none() && !needs_recovery;
     if !has_journal || is_elsewhere || (options.no_recovery && needs_recovery) {
         if has_journal && !read_only {
             return Err(Error::new(
@@ -133,10 +168,17 @@ fn replay(
         let (superblock, recovered) = (raw, None);
         return Ok(Opened { device, claim, superblock, layout, recovered, reason, read_only });
     }
+    let has_log = log.is_some();
+    let mut location = match log {
+        Some(log) => log,
+        None => LogLocation::find(&*device, &layout, &raw)?,
+    };
     // A read-only volume is replayed into memory.
-    let device: SharedDevice =
-        if read_only && needs_recovery { Arc::new(OverlayDevice::new(device)) } else { device };
-    let location = LogLocation::find(&*device, &layout, &raw)?;
+    let copied = |device| Arc::new(OverlayDevice::new(device)) as SharedDevice;
+    let device = if read_only && needs_recovery { copied(device) } else { device };
+    if read_only {
+        location.device = location.device.map(copied);
+    }
     let left = match () {
         () if needs_recovery => LeftLog::Replay,
         () if read_only || Fault::UnwipedLog.is_injected() => LeftLog::Keep,
@@ -147,6 +189,7 @@ fn replay(
     let replayed = superblock::read(&*device)?;
     let replayed_layout = Layout::new(&replayed, Some(device.len()))?;
     let same_journal = replayed.s_journal_inum.get() == raw.s_journal_inum.get()
+        && replayed.s_journal_uuid == raw.s_journal_uuid
         && replayed_layout.block_size == layout.block_size
         && replayed_layout.features.compat.contains(Compat::HAS_JOURNAL);
     if !same_journal {
@@ -154,7 +197,7 @@ fn replay(
         let kind = CorruptKind::Rule { what: "superblock", why };
         return Err(kind.at(Place::Superblock).into());
     }
-    let reason = reason_to_read_only(&replayed)?;
+    let reason = reason_to_read_only(&replayed, has_log)?;
     let read_only = read_only || reason.is_some();
     let (raw, layout, recovered) = (replayed, Arc::new(replayed_layout), Some(recovered));
     Ok(Opened { device, claim, superblock: raw, layout, recovered, reason, read_only })
@@ -184,10 +227,17 @@ fn recover_all(
     Ok(last)
 }
 
-/// Why a file system can only be read, if it can only be read.
-fn reason_to_read_only(raw: &RawSuperblock) -> Result<Option<String>> {
+/// Why a file system can only be read, if it can only be read. `has_log`: its journal is on a
+/// device of its own that is at hand.
+fn reason_to_read_only(raw: &RawSuperblock, has_log: bool) -> Result<Option<String>> {
+    let elsewhere = external_journal(raw).filter(|_| !has_log);
+    let elsewhere = elsewhere.map(|uuid| format!("its journal {uuid} is on another device"));
     match support(raw) {
-        Support::ReadWrite => Ok(None),
+        Support::ReadWrite => Ok(elsewhere),
+        Support::ReadOnly(mut reasons) if elsewhere.is_some() => {
+            reasons.extend(elsewhere);
+            Ok(Some(reasons.join(", ")))
+        }
         Support::ReadOnly(reasons) => Ok(Some(reasons.join(", "))),
         Support::Refused(names) => {
             let context = format!("file system uses {}", names.join(" "));
@@ -355,7 +405,7 @@ fn prepare_journal(
 }
 
 fn journal_runs(recovered: Option<&Recovered>) -> Vec<(BlockNo, u32)> {
-    let runs = recovered.map_or(&[][..], |recovered| &recovered.location.runs);
+    let runs = recovered.map_or(&[][..], |recovered| recovered.location.own_runs());
     runs.iter().map(|&(_, start, len)| (start, len)).collect()
 }
 

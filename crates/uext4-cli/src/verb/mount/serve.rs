@@ -26,6 +26,7 @@ use crate::given;
 use crate::heap::Trimmer;
 use crate::host;
 use crate::image::{self, Access};
+use crate::journal;
 use crate::keeper::{Ender, Keeper};
 use crate::log;
 use crate::manager::Manager;
@@ -158,8 +159,11 @@ fn open(
 ) -> Result<Volume> {
     let access = if options.read_only { Access::Read } else { Access::Write };
     device.access = access.into();
+    let path = options.journal_path.clone().or_else(journal::given);
+    let journal = path.map(|path| journal::open("mount", spec, &path, &device)).transpose()?;
     let device = image::device_for_mount("mount", spec, &device, &options)?;
-    if let Some(room) = device.room() {
+    let rooms = [Some(&device), journal.as_ref()].map(|device| device.and_then(|d| d.room()));
+    for room in rooms.into_iter().flatten() {
         let named = spec.to_string();
         room.set_hook(move |event| match event {
             RoomEvent::GaveUp(_) => tracing::error!("mount: {named}: {event}"),
@@ -167,7 +171,7 @@ fn open(
         });
     }
     // Its threads get what the thread that starts them has. This one must mount yet.
-    within(confinement, || Volume::open(device, options))?.at("mount", spec)
+    within(confinement, || image::open_volume(device, journal, options))?.at("mount", spec)
 }
 
 /// Calls `work`, on a thread that is confined where there is a confinement.

@@ -1,0 +1,221 @@
+//! A journal on a device of its own, through the library.
+//!
+//! Fault model: the wrong journal; a device of the two that fails at a write or a flush, once or
+//! from then on, at any moment of a load; a volume that is opened read-only while its log is dirty.
+//! Checked: what was synced is there after the next opening; somebody is told of a failure; a
+//! refusal changes neither device. Losses of power are the crash kit's (`--format external`).
+
+use std::sync::Arc;
+use uext4::{ErrorKind, InodeRef, MountOptions, NewInode, Owner, Volume};
+use uext4_device::{
+    Device, Fault, FaultDevice, FaultPlan, MemoryDevice, Operation, SharedDevice, Times,
+};
+use uext4_mkfs::{JournalDevice, Options, format, format_with_journal};
+use uext4_ondisk::FileKind;
+
+/// A file system and its journal.
+struct Pair {
+    data: Arc<MemoryDevice>,
+    log: Arc<MemoryDevice>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let (data, log) = (MemoryDevice::new(16 << 20), journal());
+        let journal = JournalDevice::read(&log, 0).unwrap();
+        format_with_journal(&data, &Options::default(), Some(&journal)).unwrap();
+        Pair { data: Arc::new(data), log: Arc::new(log) }
+    }
+
+    fn open(&self, options: MountOptions) -> uext4::Result<Volume> {
+        Volume::open_with_journal(self.data.clone(), self.log.clone(), options)
+    }
+
+    fn copy(&self) -> Pair {
+        Pair { data: Arc::new(self.data.snapshot()), log: Arc::new(self.log.snapshot()) }
+    }
+
+    fn bytes(&self) -> [Vec<u8>; 2] {
+        [bytes(&self.data), bytes(&self.log)]
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let options = uext4_fsck::Options::default();
+        let log: &dyn Device = &*self.log;
+        let report = uext4_fsck::check_with_journal(&*self.data, Some(log), &options, &mut ());
+        report.unwrap().findings.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// A journal device without a user.
+fn journal() -> MemoryDevice {
+    let log = MemoryDevice::new(5 << 20);
+    let features = "journal_dev".to_owned();
+    let words = Options { block_size: Some(1024), features, ..Options::default() };
+    format(&log, &words).unwrap();
+    log
+}
+
+fn bytes(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn create(volume: &Volume, name: &str) -> uext4::Result<InodeRef> {
+    let owner = Owner { uid: 0, gid: 0 };
+    let rdev = uext4::Device::default();
+    let new = NewInode { kind: FileKind::Regular, mode: 0o644, owner, rdev };
+    volume.create(&volume.root()?, name.as_bytes(), &new)
+}
+
+/// Makes a file and syncs it.
+fn put(volume: &Volume, name: &str, content: &[u8]) -> uext4::Result<()> {
+    let file = volume.open_file(&create(volume, name)?)?;
+    file.write_at(0, content)?;
+    file.sync(false)
+}
+
+fn get(volume: &Volume, name: &str) -> uext4::Result<Vec<u8>> {
+    let file = volume.open_file(&volume.lookup(&volume.root()?, name.as_bytes())?)?;
+    let mut content = vec![0; 8192];
+    let count = file.read_at(0, &mut content)?;
+    content.truncate(count);
+    Ok(content)
+}
+
+fn content(n: usize) -> Vec<u8> {
+    vec![n as u8 + 1; 3000]
+}
+
+#[test]
+fn a_volume_is_written_closed_and_recovered() {
+    let pair = Pair::new();
+    let volume = pair.open(MountOptions::default()).unwrap();
+    assert!(!volume.read_only());
+    put(&volume, "a", &content(0)).unwrap();
+    volume.close().unwrap();
+    assert_eq!(pair.findings(), [""; 0]);
+    let volume = pair.open(MountOptions::default()).unwrap();
+    assert_eq!(volume.recovery().transactions, 0);
+    put(&volume, "b", &content(1)).unwrap();
+    volume.abandon();
+
+    // Read-only it is replayed into memory, and neither device is written.
+    let before = pair.bytes();
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let volume = pair.open(options.clone()).unwrap();
+    assert!(volume.recovery().transactions > 0);
+    assert_eq!(get(&volume, "b").unwrap(), content(1));
+    volume.close().unwrap();
+    assert!(pair.bytes() == before, "a read-only volume has written");
+    // Without the journal what needs it is not read.
+    let error = Volume::open(pair.data.clone(), options).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+
+    let volume = pair.open(MountOptions::default()).unwrap();
+    assert_eq!(get(&volume, "b").unwrap(), content(1));
+    volume.close().unwrap();
+    assert_eq!(pair.findings(), [""; 0]);
+    let volume = Volume::open(pair.data.clone(), MountOptions::default()).unwrap();
+    let reason = volume.read_only_reason().unwrap();
+    assert!(reason.starts_with("its journal ") && reason.ends_with(" is on another device"));
+}
+
+/// Each is one line, and no byte of a device has changed.
+#[test]
+fn wrong_journals_are_refused() {
+    let pair = Pair::new();
+    let other = Pair::new();
+    let plain = MemoryDevice::new(16 << 20);
+    format(&plain, &Options::default()).unwrap();
+    // The right UUID, and another user.
+    let stolen = pair.log.snapshot();
+    let at = 2048 + 0x100;
+    stolen.write_at(at, &[7; 16]).unwrap();
+    // Cut off.
+    let short = MemoryDevice::new(4 << 20);
+    short.write_at(0, &bytes(&pair.log)[..4 << 20]).unwrap();
+    let cases: [(&MemoryDevice, &str); 6] = [
+        (&other.log, "is the journal "),
+        (&stolen, "is the journal of 07070707-0707-0707-0707-070707070707, not of this"),
+        (&short, "truncated: the file system has 5120 blocks of 1024 bytes"),
+        (&pair.data, "holds a file system, not a journal"),
+        (&journal(), "is the journal "),
+        (&MemoryDevice::new(1000), "no ext4 superblock"),
+    ];
+    for (log, want) in cases {
+        let before = [bytes(&pair.data), bytes(log)];
+        let log = Arc::new(log.snapshot());
+        let opened =
+            Volume::open_with_journal(pair.data.clone(), log.clone(), MountOptions::default());
+        let line = opened.unwrap_err().to_string();
+        assert!(line.contains(want) && !line.contains('\n'), "{line}");
+        assert!([bytes(&pair.data), bytes(&log)] == before, "{line}");
+    }
+    let opened =
+        Volume::open_with_journal(Arc::new(plain), pair.log.clone(), MountOptions::default());
+    let line = opened.unwrap_err().to_string();
+    assert!(line.contains("has its journal inside"), "{line}");
+}
+
+/// The checker names both faults of a journal device.
+#[test]
+fn the_checker_looks_at_the_journal_device() {
+    let pair = Pair::new();
+    assert_eq!(pair.findings(), [""; 0]);
+    pair.log.write_at(2048 + 0x100, &[7; 16]).unwrap();
+    assert!(pair.findings()[0].ends_with("[journal.device_user]"), "{:?}", pair.findings());
+    pair.log.write_at(1024 + 0x68, &[7; 16]).unwrap();
+    assert!(pair.findings()[0].ends_with("[journal.device]"), "{:?}", pair.findings());
+}
+
+/// The nth write or flush of a device fails, once or from then on.
+#[test]
+fn a_device_that_fails_loses_nothing_that_was_synced() {
+    let base = Pair::new();
+    let mut struck = 0;
+    for (of_log, operation, times) in [
+        (true, Operation::Write, Times::Once),
+        (true, Operation::Write, Times::Onwards),
+        (true, Operation::Flush, Times::Onwards),
+        (false, Operation::Write, Times::Onwards),
+        (false, Operation::Flush, Times::Onwards),
+    ] {
+        for nth in 1..24 {
+            let pair = base.copy();
+            let inner: SharedDevice = if of_log { pair.log.clone() } else { pair.data.clone() };
+            let faulty = Arc::new(FaultDevice::new(inner));
+            faulty.arm(FaultPlan { operation, nth, times, fault: Fault::Io });
+            let (data, log): (SharedDevice, SharedDevice) = match of_log {
+                true => (pair.data.clone(), faulty.clone()),
+                false => (faulty.clone(), pair.log.clone()),
+            };
+            let mut synced = 0;
+            let mut told = false;
+            match Volume::open_with_journal(data, log, MountOptions::default()) {
+                Err(_) => told = true,
+                Ok(volume) => {
+                    while synced < 6 && put(&volume, &format!("{synced}"), &content(synced)).is_ok()
+                    {
+                        synced += 1;
+                    }
+                    told |= synced < 6;
+                    told |= volume.close().is_err();
+                }
+            }
+            let what = format!("log {of_log}, {operation:?} {nth} {times:?}: {synced} synced");
+            struck += u64::from(faulty.struck() > 0);
+            assert!(told || faulty.struck() == 0, "{what}: nobody was told");
+            let volume = pair.open(MountOptions::default()).expect(&what);
+            for n in 0..synced {
+                assert_eq!(get(&volume, &format!("{n}")).expect(&what), content(n), "{what}");
+            }
+            volume.close().expect(&what);
+            let mut findings = pair.findings();
+            findings.retain(|line| !line.ends_with("[superblock.errors]"));
+            assert_eq!(findings, [""; 0], "{what}");
+        }
+    }
+    assert!(struck > 60, "only {struck} faults struck");
+}

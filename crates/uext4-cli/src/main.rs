@@ -51,8 +51,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::verb::{
-    cat, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs, mount, mv,
-    quota, rm, stat, stats, sync, trim, tune, umount, verity,
+    cat, chattr, cp, encrypt, extents, frag, freefrag, fsck, info, lab, ls, manual, mkdir, mkfs,
+    mount, mv, quota, rm, stat, stats, sync, trim, tune, umount, verity,
 };
 
 /// What the help of the whole command says of images.
@@ -95,6 +95,7 @@ enum Verb {
     Freefrag(freefrag::Args),
     Cp(cp::Args),
     Mkdir(mkdir::Args),
+    Chattr(chattr::Args),
     Encrypt(encrypt::Args),
     Rm(rm::Args),
     Mv(mv::Args),
@@ -135,6 +136,7 @@ fn main() -> ExitCode {
         Verb::Freefrag(args) => freefrag::run(&args),
         Verb::Cp(args) => cp::run(&args),
         Verb::Mkdir(args) => mkdir::run(&args),
+        Verb::Chattr(args) => chattr::run(&args),
         Verb::Encrypt(args) => encrypt::run(&args),
         Verb::Rm(args) => rm::run(&args),
         Verb::Mv(args) => mv::run(&args),

@@ -40,6 +40,7 @@ const WRITTEN: &[&[&str]] = &[
     &["-b", "1024", "-I", "512", "-O", "inline_data,^dir_index,^metadata_csum"],
     &["-b", "1024", "-O", "large_dir"],
     &["-b", "1024", "-O", "ea_inode"],
+    &["-b", "1024", "-O", "casefold"],
 ];
 
 const EXT3: &str = "^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink,^extra_isize";
@@ -247,8 +248,13 @@ fn files_of_the_kernel_get_extents() {
 #[test]
 fn what_is_not_understood_is_refused() {
     let scratch = Scratch::new();
-    let Some(image) = scratch.image("image", 16, &["-O", "casefold"]) else { skip!("no mke2fs") };
-    run_fails([OsString::from("ls"), at(&image, "/")], "casefold");
+    let options = ["-O", "^metadata_csum"];
+    let Some(image) = scratch.image("image", 16, &options) else { skip!("no mke2fs") };
+    let mut bytes = fs::read(&image).unwrap();
+    // dirdata, in the second byte of the incompatible features.
+    bytes[1024 + 0x61] |= 0x10;
+    fs::write(&image, bytes).unwrap();
+    run_fails([OsString::from("ls"), at(&image, "/")], "dirdata");
 }
 
 /// A journal has features of its own. Fault model: a refusal that does not name them, or says why

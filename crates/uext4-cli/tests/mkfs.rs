@@ -92,7 +92,9 @@ fn nothing_is_lost_unasked() {
 
     for (words, size, want) in [
         (&["-t", "xfs"][..], "16M", "ext2, ext3 and ext4 are made"),
-        (&["-O", "casefold"], "16M", "casefold"),
+        (&["-O", "dirdata"], "16M", "dirdata"),
+        (&["-E", "encoding=utf7"], "16M", "want utf8"),
+        (&["-E", "encoding_flags=strict"], "16M", "encoding="),
         (&["-O", "nonsense"], "16M", "nonsense"),
         (&["-E", "nonsense"], "16M", "nonsense"),
         (&["-J", "device=/dev/null"], "16M", "not supported"),

@@ -347,6 +347,7 @@ pub(crate) fn directory(
         generation: raw.i_generation.get(),
         indexed: flags.contains(InodeFlags::INDEX),
         encrypted: flags.contains(InodeFlags::ENCRYPT),
+        folding: volume.layout.encoding.filter(|_| flags.contains(InodeFlags::CASEFOLD)),
         blocks: raw.size() / u64::from(volume.layout.block_size),
         parent: AtomicU32::new(0),
         dotdot: AtomicU32::new(0),

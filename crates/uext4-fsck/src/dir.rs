@@ -1,12 +1,13 @@
 //! Pass 2: the entries of one directory.
 
+use std::borrow::Cow;
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHasher;
 use uext4_ondisk::checksum::InodeSeed;
 use uext4_ondisk::dir_entry::{self, HEADER_SIZE, RawDirEntry, TAIL_SIZE, record_length};
-use uext4_ondisk::{BlockNo, CorruptKind, Incompat, Ino};
+use uext4_ondisk::{BlockNo, CorruptKind, Incompat, Ino, casefold};
 
 use crate::htree::Tree;
 use crate::log::Log;
@@ -123,7 +124,7 @@ impl Check<'_, '_> {
                 // In a damaged directory with holes, not all blocks have a place.
                 let blocks = self.dir.runs.iter().map(|run| run.2).fold(0, u32::saturating_add);
                 self.tree =
-                    Tree::root(self.volume, self.dir.ino, block, self.seed, blocks, &mut self.log);
+                    Tree::root(self.volume, self.dir, block, self.seed, blocks, &mut self.log);
                 if self.tree.is_some() {
                     self.records(0, block, block.len());
                     return;
@@ -202,7 +203,7 @@ impl Check<'_, '_> {
         self.entry(met >= 2, name, ino, raw.file_type);
         if met >= 2 {
             let mut hasher = FxHasher::default();
-            hasher.write(name);
+            hasher.write(&self.compared(name));
             self.names.push((hasher.finish(), (u64::from(logical) << 16) | at as u64));
             if let Some(tree) = &mut self.tree {
                 tree.name(logical, name);
@@ -275,6 +276,10 @@ impl Check<'_, '_> {
             }
         } else if dir_entry::has_slash_or_nul(name) {
             self.log.add(bad_name("the name holds a slash or NUL"));
+        } else if self.dir.folding.is_some_and(|encoding| encoding.strict)
+            && std::str::from_utf8(name).is_err()
+        {
+            self.log.add(bad_name("the name is not UTF-8"));
         }
         self.file_type(name, found, file_type);
         if ordinary && found & kind::TYPE == kind::DIRECTORY {
@@ -309,6 +314,14 @@ impl Check<'_, '_> {
         }
     }
 
+    /// What tells a name from others.
+    fn compared<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        match self.dir.folding {
+            Some(_) => casefold::fold(name),
+            None => Cow::Borrowed(name),
+        }
+    }
+
     /// Reports duplicate names.
     fn duplicates(&mut self) {
         let mut names = std::mem::take(&mut self.names);
@@ -319,7 +332,7 @@ impl Check<'_, '_> {
                 continue;
             }
             if let (Some(name), Some(same)) = (self.name_at(*place), self.name_at(*other))
-                && name == same
+                && self.compared(&name) == self.compared(&same)
             {
                 self.log.add(Problem::EntryDuplicate { dir: self.dir.ino, name });
             }

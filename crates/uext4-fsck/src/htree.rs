@@ -11,7 +11,7 @@ use uext4_ondisk::{CorruptKind, Incompat, Ino};
 
 use crate::log::Log;
 use crate::problem::Problem;
-use crate::volume::Volume;
+use crate::volume::{Dir, Volume};
 
 const ENTRY: usize = 8;
 /// Greatest hash of an index.
@@ -52,12 +52,13 @@ impl Tree {
     /// Reads the root, block 0. `None`: there is no valid root, and the log says why.
     pub(crate) fn root(
         volume: &Volume<'_>,
-        dir: Ino,
+        dir: &Dir,
         block: &[u8],
         seed: InodeSeed,
         blocks: u32,
         log: &mut Log,
     ) -> Option<Self> {
+        let (folds, dir) = (dir.folding.is_some(), dir.ino);
         let mut bad = |why| {
             log.add(Problem::HtreeRoot { dir, why });
             None
@@ -80,7 +81,7 @@ impl Tree {
         }
         let (sb, has_csum) = (&volume.sb, volume.layout.has_metadata_csum());
         let unsigned = sb.hash_is_unsigned();
-        let hasher = DirHasher { version, unsigned, seed: sb.hash_seed() };
+        let hasher = DirHasher { version, unsigned, seed: sb.hash_seed(), folds };
         let root = match index(block, ROOT_ENTRIES_OFFSET, has_csum) {
             Ok(root) => root,
             Err(why) => return bad(why),

@@ -298,7 +298,11 @@ impl Scan<'_, '_> {
             bad("holds extents, but has no extents flag");
         }
         if flags.contains(InodeFlags::CASEFOLD) {
-            bad("has the casefold flag without the feature");
+            if file_kind != Some(FileKind::Directory) {
+                bad("has the casefold flag and is no directory");
+            } else if !volume.incompat(Incompat::CASEFOLD) {
+                bad("has the casefold flag without the feature");
+            }
         }
         let special = !matches!(file_kind, Some(FileKind::Regular | FileKind::Directory) | None);
         if special && flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {

@@ -37,7 +37,8 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGEDIR)
     .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT);
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
 
 const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)

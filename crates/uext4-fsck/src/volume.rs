@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use uext4_device::Device;
+use uext4_ondisk::casefold::Encoding;
 use uext4_ondisk::{
     BlockNo, Compat, Features, GroupNo, Incompat, Ino, Layout, RawGroupDesc, RawSuperblock,
     RoCompat,
@@ -68,6 +69,8 @@ pub(crate) struct Dir {
     pub(crate) generation: u32,
     pub(crate) indexed: bool,
     pub(crate) encrypted: bool,
+    /// Names that differ by case are the same.
+    pub(crate) folding: Option<Encoding>,
     /// Blocks by its size.
     pub(crate) blocks: u64,
     /// Directory whose entry names it; 0: none so far.

@@ -12,7 +12,6 @@ use uext4_fsck::{CheckError, Options, check};
 
 /// Images on which the verdicts differ, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("f_bad_fname", "refused", "casefold is not supported"),
     (
         "f_first_meta_bg_too_big",
         "not clean",

@@ -43,12 +43,12 @@ impl Handler for Server {
     fn lookup(&self, _caller: Caller, parent: u64, name: &[u8]) -> Answer<EntryOut> {
         match self.ops.lookup(parent, name) {
             // Node 0 is the absence of the name, which the kernel then caches.
-            Err(failure) if failure.is_not_found() && !self.negative_timeout.is_zero() => {
+            Err(failure) if failure.is_not_found() && self.keeps_absences() => {
                 let (entry_valid, entry_valid_nsec) =
                     (self.negative_timeout.as_secs(), self.negative_timeout.subsec_nanos());
                 Ok(EntryOut { entry_valid, entry_valid_nsec, ..EntryOut::default() })
             }
-            answer => Ok(self.entry(answer?)),
+            answer => Ok(self.entry(parent, answer?)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Handler for Server {
 
     fn symlink(&self, caller: Caller, parent: u64, name: &[u8], to: &[u8]) -> Answer<EntryOut> {
         self.for_caller(caller, || {
-            Ok(self.entry(self.ops.symlink(ops::owner(caller), parent, name, to)?))
+            Ok(self.entry(parent, self.ops.symlink(ops::owner(caller), parent, name, to)?))
         })
     }
 
@@ -137,7 +137,7 @@ impl Handler for Server {
     }
 
     fn link(&self, caller: Caller, node: u64, parent: u64, name: &[u8]) -> Answer<EntryOut> {
-        self.for_caller(caller, || Ok(self.entry(self.ops.link(node, parent, name)?)))
+        self.for_caller(caller, || Ok(self.entry(parent, self.ops.link(node, parent, name)?)))
     }
 
     fn open(&self, _caller: Caller, node: u64, flags: u32) -> Answer<OpenOut> {
@@ -162,7 +162,7 @@ impl Handler for Server {
         let (owner, mode) = (ops::owner(caller), (new.mode, new.umask));
         self.for_caller(caller, || {
             let inode = self.ops.make(owner, parent, name, FileKind::Regular, mode, 0)?;
-            self.opened(&inode, start, new.flags)
+            self.opened(parent, &inode, start, new.flags)
         })
     }
 
@@ -171,7 +171,7 @@ impl Handler for Server {
         let (owner, mode) = (ops::owner(caller), (new.mode, new.umask));
         self.for_caller(caller, || {
             let inode = self.ops.make_unlinked(owner, dir, mode)?;
-            self.opened(&inode, start, new.flags)
+            self.opened(dir, &inode, start, new.flags)
         })
     }
 
@@ -260,7 +260,7 @@ impl Handler for Server {
         read: &ReadIn,
         list: &mut DirBuffer<'_>,
     ) -> Answer<()> {
-        let add = |entry: &listing::Entry| self.add_plus(entry, list);
+        let add = |entry: &listing::Entry| self.add_plus(node, entry, list);
         let count = listing::WITH_ATTRIBUTES;
         Ok(as_opened(read.flags, || self.list(node, read.offset, count, add))?)
     }
@@ -457,20 +457,21 @@ impl Server {
         let owner = ops::owner(caller);
         self.for_caller(caller, || {
             let inode = self.ops.make(owner, parent, name, kind, mode, rdev)?;
-            Ok(self.entry(self.ops.found(&inode)))
+            Ok(self.entry(parent, self.ops.found(&inode)))
         })
     }
 
     /// Opens a regular file that was just made.
     fn opened(
         &self,
+        parent: u64,
         inode: &uext4::InodeRef,
         start: Instant,
         flags: u32,
     ) -> Answer<(EntryOut, OpenOut)> {
         let file = self.ops.volume.open_file_since(inode, start).map_err(Failure::from)?;
         let fh = self.ops.files.insert(file);
-        let entry = self.entry(self.ops.found(inode));
+        let entry = self.entry(parent, self.ops.found(inode));
         if can_write(flags) {
             self.ops.nodes.add_writer(entry.nodeid);
         }

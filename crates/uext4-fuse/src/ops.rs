@@ -177,6 +177,16 @@ impl Ops {
         Ok(self.found(&self.volume.lookup(&dir, name)?))
     }
 
+    /// Whether names that differ by case are the same in a directory. One that cannot be had does
+    /// not matter.
+    pub(crate) fn folds_case(&self, dir: u64) -> bool {
+        self.volume.layout().encoding.is_some()
+            && self.node(dir).is_ok_and(|dir| {
+                let flags = InodeFlags::from_bits_retain(self.volume.flags(&dir));
+                flags.contains(InodeFlags::CASEFOLD)
+            })
+    }
+
     /// A node that somebody has kept the number of (open_by_handle_at(2), NFS), and that the kernel
     /// may have forgotten since. The kernel compares the generation.
     fn find_again(&self, node: u64) -> Answer<Found> {

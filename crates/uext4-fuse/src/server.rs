@@ -156,15 +156,26 @@ impl Server {
         Ok(TrimRange { len: self.ops.volume.trim(start, len, min_len)?, ..range })
     }
 
-    /// The answer of a look-up.
-    pub(crate) fn entry(&self, found: Found) -> EntryOut {
+    /// Whether the kernel may keep that a name is missing. Not where a directory may come to fold
+    /// case: it could not be told which of the names that it keeps are there from then on.
+    pub(crate) fn keeps_absences(&self) -> bool {
+        !self.negative_timeout.is_zero() && self.ops.volume.layout().encoding.is_none()
+    }
+
+    /// The answer of a look-up in `parent`. The kernel keeps names by their bytes: in a directory
+    /// that folds case it asks each time, because a name goes with its other spellings.
+    pub(crate) fn entry(&self, parent: u64, found: Found) -> EntryOut {
         let Found { attr, generation } = found;
+        let timeout = match self.ops.folds_case(parent) {
+            true => Duration::ZERO,
+            false => self.entry_timeout,
+        };
         EntryOut {
             nodeid: attr.ino,
             generation,
-            entry_valid: self.entry_timeout.as_secs(),
+            entry_valid: timeout.as_secs(),
             attr_valid: self.attr_timeout.as_secs(),
-            entry_valid_nsec: self.entry_timeout.subsec_nanos(),
+            entry_valid_nsec: timeout.subsec_nanos(),
             attr_valid_nsec: self.attr_timeout.subsec_nanos(),
             attr,
         }
@@ -176,7 +187,12 @@ impl Server {
     }
 
     /// Adds one listed name with its attributes; true when the reply is full.
-    pub(crate) fn add_plus(&self, entry: &listing::Entry, list: &mut DirBuffer<'_>) -> bool {
+    pub(crate) fn add_plus(
+        &self,
+        dir: u64,
+        entry: &listing::Entry,
+        list: &mut DirBuffer<'_>,
+    ) -> bool {
         let (ino, kind) = (u64::from(entry.ino.get()), convert::dirent_type(entry.kind));
         let dirent = Dirent { ino, off: entry.next, namelen: 0, kind };
         if entry.is_dots() {
@@ -185,7 +201,7 @@ impl Server {
         match self.ops.volume.inode(entry.ino) {
             Ok(inode) => {
                 let found = Found::new(&self.ops.volume, &inode);
-                let is_added = list.add_plus(&self.entry(found), dirent, &entry.name);
+                let is_added = list.add_plus(&self.entry(dir, found), dirent, &entry.name);
                 if is_added {
                     self.ops.nodes.remember(&inode);
                 }

@@ -229,6 +229,9 @@ fn base_superblock(
     if features.incompat.contains(Incompat::ENCRYPT) {
         sb.s_encrypt_algos = [MODE_AES_256_XTS, MODE_AES_256_CTS, 0, 0];
     }
+    if features.incompat.contains(Incompat::CASEFOLD) {
+        options.encoding.unwrap_or_default().put(&mut sb);
+    }
     if features.incompat.contains(Incompat::CSUM_SEED) {
         sb.s_checksum_seed.set(checksum::crc32c(!0, &sb.s_uuid));
     }

@@ -2,6 +2,7 @@
 
 use crate::error::{MkfsError, Result};
 use crate::journal_device;
+use uext4_ondisk::casefold::Encoding;
 use uext4_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use uext4_ondisk::mmp;
 
@@ -51,6 +52,9 @@ pub struct Options {
     pub root_owner: (u32, u32),
     /// Start of directory hashes (`-E hash_seed=`); random if not given.
     pub hash_seed: Option<[u8; 16]>,
+    /// How names fold in directories that fold case (`-E encoding=utf8`, `encoding_flags=strict`).
+    /// It adds the feature `casefold`; with the feature alone names need not be UTF-8.
+    pub encoding: Option<Encoding>,
     /// Time of making, in seconds since 1970; now if not given.
     pub time: Option<u32>,
     /// Whose quota is kept with the feature `quota`: users', groups', projects' (`-E quotatype=`).
@@ -91,6 +95,7 @@ impl Default for Options {
             usage: None,
             root_owner: (0, 0),
             hash_seed: None,
+            encoding: None,
             time: None,
             quota_types: None,
             lazy_itable_init: false,
@@ -252,6 +257,9 @@ impl Options {
         }
         if set.incompat.contains(Incompat::JOURNAL_DEV) {
             return Ok(journal_device::features_of(set));
+        }
+        if self.encoding.is_some() {
+            set.incompat.insert(Incompat::CASEFOLD);
         }
         self.check_features(&set)?;
         Ok(set)

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use uext4_device::{Access, FileDevice};
 use uext4_mkfs::{FsType, Options, format};
+use uext4_ondisk::casefold::Encoding;
 
 const TIME: u32 = 1_700_000_000;
 const UUID: &str = "11111111-2222-3333-4444-555555555555";
@@ -77,9 +78,13 @@ fn type_name(o: &Options) -> &'static str {
 fn arguments(o: &Options) -> Vec<String> {
     let mut args: Vec<String> =
         ["-q", "-F", "-t", type_name(o), "-U", UUID, "-E"].map(str::to_owned).to_vec();
+    let encoding = o.encoding.map_or(String::new(), |encoding| {
+        let flags = if encoding.strict { "strict" } else { "nostrict" };
+        format!(",encoding=utf8,encoding_flags={flags}")
+    });
     let interval =
         o.mmp_update_interval.map_or(String::new(), |v| format!(",mmp_update_interval={v}"));
-    args.push(format!("hash_seed={HASH_SEED}{interval}"));
+    args.push(format!("hash_seed={HASH_SEED}{interval}{encoding}"));
     if o.revision_0 {
         args.extend(["-r".to_owned(), "0".to_owned()]);
     }
@@ -343,6 +348,18 @@ fn features() {
             same(mib * MIB, &Options { features: features.to_owned(), ..base() });
         }
     }
+}
+
+/// Fault model: another encoding, flags that are not those that were asked for.
+#[test]
+fn encodings() {
+    for strict in [None, Some(false), Some(true)] {
+        let encoding = strict.map(|strict| Encoding { strict });
+        // The word for the encoding adds the feature.
+        let features = if strict.is_some() { "" } else { "casefold" }.to_owned();
+        same(40 * MIB, &Options { features, encoding, ..base() });
+    }
+    same(300 * MIB, &Options { features: "casefold,inline_data".to_owned(), ..base() });
 }
 
 /// Fault model: a table or a file that shares a cluster with another, a count in blocks that is in

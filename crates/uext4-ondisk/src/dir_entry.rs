@@ -14,7 +14,7 @@ mod tail;
 
 pub use checked::{check, check_any_names, find_checked, scan_checked};
 pub use edit::{delete, init_block, init_first_block, insert, insert_at, set_entry_ino};
-pub use search::{Scan, find, scan};
+pub use search::{Scan, find, find_by, scan, scan_by};
 pub use tail::{
     RawDirEntryTail, TAIL_FILE_TYPE, TAIL_SIZE, has_tail, seal_dir_leaf, verify_dir_leaf,
 };

@@ -177,7 +177,7 @@ const TABLE: &[(Set, u32, Class, Made, &[&str])] = &[
     (Set::Incompat, 0x4000, Class::ReadWrite, Made::Yes, &["large_dir"]),
     (Set::Incompat, 0x8000, Class::ReadWrite, Made::Yes, &["inline_data"]),
     (Set::Incompat, 0x1_0000, Class::ReadWrite, Made::Yes, &["encrypt"]),
-    (Set::Incompat, 0x2_0000, Class::Unsupported, Made::No, &["casefold", "fname_encoding"]),
+    (Set::Incompat, 0x2_0000, Class::ReadWrite, Made::Yes, &["casefold", "fname_encoding"]),
     (Set::RoCompat, 0x0001, Class::ReadWrite, Made::Yes, &["sparse_super"]),
     (Set::RoCompat, 0x0002, Class::ReadWrite, Made::Yes, &["large_file"]),
     (Set::RoCompat, 0x0008, Class::ReadWrite, Made::Yes, &["huge_file"]),
@@ -499,11 +499,11 @@ mod tests {
                 "needs_recovery without a journal".to_owned(),
             ])
         );
-        f.edit("casefold,FEATURE_I31").unwrap();
+        f.edit("dirdata,FEATURE_I31").unwrap();
         f.put(&mut sb);
         assert_eq!(
             support(&sb),
-            Support::Refused(vec!["casefold".to_owned(), "FEATURE_I31".to_owned()])
+            Support::Refused(vec!["dirdata".to_owned(), "FEATURE_I31".to_owned()])
         );
     }
 }

@@ -4,6 +4,7 @@
 //! whether bytes count as signed, and `s_hash_seed` where to start (directory.rst, hash tree).
 //! Vectors of the tests come from `debugfs dx_hash`.
 
+use crate::casefold;
 use crate::num::lo32;
 
 /// Hash function of a directory.
@@ -61,6 +62,8 @@ pub struct DirHasher {
     pub unsigned: bool,
     /// `s_hash_seed`; all zero means the built-in seed.
     pub seed: [u32; 4],
+    /// Whether the directory folds case.
+    pub folds: bool,
 }
 
 /// Greatest hash there is; the one above it means "end of directory" to readers.
@@ -74,6 +77,7 @@ impl DirHasher {
     /// that names with this hash continue from the block before.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> (u32, u32) {
+        let name = if self.folds { &*casefold::fold(name) } else { name };
         let start = if self.seed == [0; 4] { MD4_START } else { self.seed };
         let (hash, minor) = match self.version {
             HashVersion::Legacy => (self.legacy(name), 0),
@@ -204,7 +208,7 @@ mod tests {
 
     /// Checks every name against the output of `debugfs -R "dx_hash -h ALG [-s SEED] NAME"`.
     fn check(version: HashVersion, seed: [u32; 4], want: [(u32, u32); 5]) {
-        let hasher = DirHasher { version, unsigned: false, seed };
+        let hasher = DirHasher { version, unsigned: false, seed, folds: false };
         assert_eq!(NAMES.map(|name| hasher.hash(name)), want);
     }
 
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn signedness_matters_for_high_bytes_only() {
         for version in [HashVersion::Legacy, HashVersion::HalfMd4, HashVersion::Tea] {
-            let signed = DirHasher { version, unsigned: false, seed: SEED };
+            let signed = DirHasher { version, unsigned: false, seed: SEED, folds: false };
             let unsigned = DirHasher { unsigned: true, ..signed };
             for name in &NAMES[..4] {
                 assert_eq!(signed.hash(name), unsigned.hash(name));

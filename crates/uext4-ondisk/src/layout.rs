@@ -8,6 +8,7 @@
 
 pub(crate) mod derive;
 
+use crate::casefold::Encoding;
 use crate::checksum::Checksums;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::hash::NameHash;
@@ -55,6 +56,8 @@ pub struct Layout {
     pub checksums: Checksums,
     /// How directories hash names.
     pub name_hash: NameHash,
+    /// How names fold in directories that fold case (casefold).
+    pub encoding: Option<Encoding>,
     /// Feature sets.
     pub features: Features,
     /// UUID of the file system.

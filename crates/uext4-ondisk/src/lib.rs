@@ -21,6 +21,7 @@ mod raw;
 pub mod acl;
 pub mod bitmap;
 pub mod block_map;
+pub mod casefold;
 pub mod checksum;
 pub mod dir_entry;
 pub mod encryption;

@@ -88,7 +88,8 @@ fn read_superblock(bytes: &[u8], random: &mut Random) {
 
 fn read_everything(bytes: &[u8], random: &mut Random) {
     let seed = SUMS.inode_seed(Ino(random.next() as u32), 7);
-    let hasher = DirHasher { version: HashVersion::Tea, unsigned: false, seed: [1; 4] };
+    let hasher =
+        DirHasher { version: HashVersion::Tea, unsigned: false, seed: [1; 4], folds: true };
     for entry in dir_entry::DirBlock::new(bytes).flatten() {
         _ = hasher.hash(entry.name);
     }

@@ -173,6 +173,7 @@ impl Image {
             version: hash,
             unsigned: self.sb.hash_is_unsigned(),
             seed: self.sb.hash_seed(),
+            folds: false,
         };
         for (n, least, most) in leaves {
             let block = &blocks[&n];

@@ -106,6 +106,14 @@ pub static FORMATS: &[&Format] = &[
         inode_size: None,
         has_journal_device: false,
     },
+    // The directories of the load fold case.
+    &Format {
+        name: "casefold",
+        features: "casefold",
+        cluster_size: None,
+        inode_size: None,
+        has_journal_device: false,
+    },
     &Format {
         name: "inline_data",
         features: "inline_data",
@@ -163,6 +171,12 @@ impl Format {
     #[must_use]
     pub fn has_value_inodes(&self) -> bool {
         self.has("ea_inode")
+    }
+
+    /// Whether the directories of the load fold case.
+    #[must_use]
+    pub fn folds(&self) -> bool {
+        self.features.split(',').any(|word| word == "casefold")
     }
 
     /// The features of newer e2fsprogs that go with the form.

@@ -36,6 +36,7 @@ pub mod daemon_mount;
 pub mod encrypted;
 pub mod external;
 pub mod feature_mix;
+pub mod folded;
 pub mod format;
 pub mod freeze;
 pub mod fsck_diff;

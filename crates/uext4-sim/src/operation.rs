@@ -54,7 +54,8 @@ pub fn thread_of(place: &Place) -> Option<u32> {
     match place.dir {
         ROOT => None,
         SHARED => {
-            let name = place.name.strip_prefix(b"s")?;
+            // Directories that fold case have it in either case.
+            let name = place.name.strip_prefix(b"s").or(place.name.strip_prefix(b"S"))?;
             let end = name.iter().position(|&byte| byte == b'_')?;
             std::str::from_utf8(&name[..end]).ok()?.parse().ok()
         }

@@ -6,6 +6,7 @@
 
 use crate::content::{self, FileBytes};
 use crate::encrypted;
+use crate::folded;
 use crate::namespace::Namespace;
 use crate::operation::{
     FLAGS, How, Id, Kind, Operation, Place, SHARED, SHARED_NAME, own_directory, own_name,
@@ -68,6 +69,7 @@ pub fn set_up(volume: &Volume, threads: u32) -> Result<(), Error> {
         };
         let directory = volume.create(&root, &name, &new)?;
         encrypted::encrypt(volume, &directory)?;
+        folded::fold(volume, &directory)?;
     }
     Ok(())
 }
@@ -104,10 +106,20 @@ impl VolumeTarget {
 
     fn walk(&self, path: &[Vec<u8>]) -> Result<InodeRef, Error> {
         let mut at = self.volume.root()?;
-        for name in path {
-            at = self.volume.lookup(&at, name)?;
+        for (depth, name) in path.iter().enumerate() {
+            // The root does not fold case.
+            let name = if depth == 0 { name.clone() } else { self.spelling(name) };
+            at = self.volume.lookup(&at, &name)?;
         }
         Ok(at)
+    }
+
+    /// The spelling by which an existing name is looked up.
+    fn spelling(&self, name: &[u8]) -> Vec<u8> {
+        match folded::folds(&self.volume) {
+            true => folded::other_spelling(name),
+            false => name.to_vec(),
+        }
     }
 
     fn directory(&self, names: &Namespace, place: &Place) -> Result<InodeRef, Error> {
@@ -176,7 +188,8 @@ impl VolumeTarget {
             1 => (Kind::Directory, 0, 0o700),
             _ => (Kind::Fifo, 0, 0o600),
         };
-        let operation = Operation::Create { id, at: at.clone(), kind, mode };
+        let at = Place { dir: at.dir, name: self.spelling(&at.name) };
+        let operation = Operation::Create { id, at, kind, mode };
         match self.create(names, &operation) {
             Ok(()) => Err(Refusal::Fault("it was made".into())),
             Err(error) if *error.kind() == ErrorKind::Exists => Ok(()),
@@ -216,7 +229,14 @@ impl VolumeTarget {
             How::Exchange => RenameMode::Exchange,
         };
         let (dir, new_dir) = (self.directory(names, from)?, self.directory(names, to)?);
-        self.volume.rename(&dir, &from.name, &new_dir, &to.name, mode)
+        // Not if the other spelling is the new name.
+        let (mut name, mut new_name) = (self.spelling(&from.name), to.name.clone());
+        if name == new_name {
+            name = from.name.clone();
+        } else if other.is_some() {
+            new_name = self.spelling(&to.name);
+        }
+        self.volume.rename(&dir, &name, &new_dir, &new_name, mode)
     }
 
     fn set(&self, names: &Namespace, id: Id, change: SetAttr) -> Result<(), Error> {
@@ -339,10 +359,10 @@ impl VolumeTarget {
                 self.volume.link(&inode, &self.directory(names, at)?, &at.name)?;
             }
             Operation::Unlink { at, .. } => {
-                self.volume.unlink(&self.directory(names, at)?, &at.name)?;
+                self.volume.unlink(&self.directory(names, at)?, &self.spelling(&at.name))?;
             }
             Operation::Rmdir { at, .. } => {
-                self.volume.rmdir(&self.directory(names, at)?, &at.name)?;
+                self.volume.rmdir(&self.directory(names, at)?, &self.spelling(&at.name))?;
             }
             Operation::Rename { from, to, how, other, .. } => {
                 self.rename(names, (from, to), *how, *other)?;

@@ -330,6 +330,9 @@ fn superblock_rows(sb: &RawSuperblock, layout: &Layout) -> Rows {
     if layout.features.incompat.contains(Incompat::CSUM_SEED) {
         rows.push(("Checksum seed", format!("0x{:08x}", sb.s_checksum_seed.get())));
     }
+    if layout.encoding.is_some() {
+        rows.push(("Character encoding", "utf8-12.1".to_owned()));
+    }
     if sb.s_orphan_file_inum.get() != 0 {
         rows.push(("Orphan file inode", sb.s_orphan_file_inum.get().to_string()));
     }

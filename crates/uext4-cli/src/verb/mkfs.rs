@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use uext4_device::{DaxDevice, FileDevice, FileOptions, SharedDevice};
 use uext4_mkfs::{FsType, JournalDevice, Options, Report, Usage, format_with_journal};
+use uext4_ondisk::casefold::Encoding;
 use uuid::Uuid;
 
 use crate::copy::host_source::HostSource;
@@ -57,7 +58,7 @@ pub(crate) struct Args {
     #[arg(short = 'J', value_name = "OPTIONS")]
     journal: Vec<String>,
     /// Extended options: lazy_itable_init=, lazy_journal_init=, root_owner=, hash_seed=, discard,
-    /// nodiscard, offset=, mmp_update_interval=, quotatype=
+    /// nodiscard, offset=, mmp_update_interval=, quotatype=, encoding=, encoding_flags=
     #[arg(short = 'E', value_name = "OPTIONS")]
     extended: Vec<String>,
     /// Blocks of a group
@@ -339,6 +340,23 @@ fn extended_word(
         "mmp_update_interval" => {
             let seconds = value.and_then(|value| value.parse().ok());
             options.mmp_update_interval = Some(seconds.ok_or("want seconds, at most 300")?);
+        }
+        "encoding" => match value {
+            Some("utf8" | "utf8-12.1") => {
+                options.encoding.get_or_insert_default();
+            }
+            _ => return Err("want utf8, which is utf8-12.1"),
+        },
+        "encoding_flags" => {
+            if options.encoding.is_none() && !options.features.contains("casefold") {
+                return Err("give encoding= before it");
+            }
+            let strict = match value {
+                Some("strict") => true,
+                Some("nostrict") => false,
+                _ => return Err("want strict or nostrict"),
+            };
+            options.encoding = Some(Encoding { strict });
         }
         "offset" => {
             let offset = value.and_then(parse_size).ok_or(NO_OFFSET)?;

@@ -1,6 +1,7 @@
 //! The verbs, one a file.
 
 pub(crate) mod cat;
+pub(crate) mod chattr;
 pub(crate) mod cp;
 pub(crate) mod encrypt;
 pub(crate) mod extents;

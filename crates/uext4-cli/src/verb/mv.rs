@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use uext4::{ErrorKind, FileKind, RenameMode, Volume};
+use uext4::{ErrorKind, FileKind, InodeRef, RenameMode, Volume};
 
 use crate::failure::{At, Outcome, Result, Why};
 use crate::image::{self, Access};
@@ -34,8 +34,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let volume = image::volume("mv", &target.image, Access::Write)?;
     let mut outcome = Outcome::default();
-    let into = resolve(&volume, &target.path, Last::Follow)
-        .is_ok_and(|found| found.inode().kind() == FileKind::Directory);
+    let into = resolve(&volume, &target.path, Last::Follow).is_ok_and(|found| {
+        found.inode().kind() == FileKind::Directory
+            && !is_respelled(&volume, &paths, &target, found.inode())
+    });
     if paths.len() > 1 && !into {
         outcome.note(Why::new("Not a directory").at("mv", &target));
         paths.clear();
@@ -53,6 +55,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     image::close("mv", &target.image, volume)?;
     outcome.finish()
+}
+
+/// Whether the target is the only source, by another spelling of its name.
+fn is_respelled(
+    volume: &Volume,
+    paths: &[ImagePath],
+    target: &ImagePath,
+    found: &InodeRef,
+) -> bool {
+    let [path] = paths else { return false };
+    spec::last_part(&path.path) != spec::last_part(&target.path)
+        && resolve(volume, &path.path, Last::Keep)
+            .is_ok_and(|source| source.inode().ino() == found.ino())
 }
 
 fn rename(

@@ -18,7 +18,7 @@ impl<'a> Kernel<'a> {
         let options = format!("loop,{options}");
         let status =
             system("mount").args(["-t", "ext4", "-o", &options]).arg(image).arg(dir).status();
-        (is_root() && status.is_ok_and(|status| status.success())).then_some(Self(dir))
+        (is_root() && status.is_ok_and(|status| status.success())).then(|| Self(dir))
     }
 }
 

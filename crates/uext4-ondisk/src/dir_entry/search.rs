@@ -21,14 +21,27 @@ pub struct Scan {
 /// # Errors
 /// A malformed record. If the name is found, only a malformed record before it.
 pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, CorruptKind> {
-    let need = rec_len_for(name.len());
+    scan_by(block, name.len(), |stored| stored == name, has_csum_tail)
+}
+
+/// As [`scan`], for a name of this length that `is_it` tells from others.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_by(
+    block: &[u8],
+    name_len: usize,
+    is_it: impl Fn(&[u8]) -> bool,
+    has_csum_tail: bool,
+) -> Result<Scan, CorruptKind> {
+    let need = rec_len_for(name_len);
     let area = usable(block, has_csum_tail);
     let (mut gap, mut taken) = (None, 0_u32);
     for entry in DirBlock::new(block.get(..area).unwrap_or_default()) {
         let entry = entry?;
         let mut used = 0;
         if entry.is_live() {
-            if entry.name == name {
+            if is_it(entry.name) {
                 return Ok(Scan { found: true, gap: None, has_room: false });
             }
             used = rec_len_for(entry.name.len());
@@ -46,9 +59,20 @@ pub fn scan(block: &[u8], name: &[u8], has_csum_tail: bool) -> Result<Scan, Corr
 /// # Errors
 /// A malformed record before it.
 pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Result<Option<DirEntry<'a>>, CorruptKind> {
+    find_by(block, |stored| stored == name)
+}
+
+/// The first live record whose name `is_it`.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_by(
+    block: &[u8],
+    is_it: impl Fn(&[u8]) -> bool,
+) -> Result<Option<DirEntry<'_>>, CorruptKind> {
     for entry in DirBlock::new(block) {
         let entry = entry?;
-        if entry.name == name && entry.is_live() {
+        if entry.is_live() && is_it(entry.name) {
             return Ok(Some(entry));
         }
     }

@@ -1,6 +1,7 @@
 //! Geometry from a superblock, with every field checked against the others and the device.
 
 use super::Layout;
+use crate::casefold::Encoding;
 use crate::error::FormatError;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::hash::NameHash;
@@ -19,6 +20,15 @@ pub(crate) const CREATOR_HURD: u32 = 1;
 
 fn bad(field: &'static str, found: impl Into<u64>, want: &'static str) -> FormatError {
     FormatError::Superblock { field, found: found.into(), want }
+}
+
+/// How names fold, if they do.
+fn encoding(sb: &RawSuperblock, features: &Features) -> Result<Option<Encoding>, FormatError> {
+    if !features.incompat.contains(Incompat::CASEFOLD) {
+        return Ok(None);
+    }
+    let unknown = || bad("s_encoding", sb.s_encoding.get(), "want 1, UTF-8 of Unicode 12.1");
+    Encoding::of(sb).ok_or_else(unknown).map(Some)
 }
 
 /// `Err` unless `ok`.
@@ -80,6 +90,7 @@ impl Layout {
                 default_version: sb.s_def_hash_version,
                 unsigned: sb.hash_is_unsigned(),
             },
+            encoding: encoding(sb, &features)?,
             features,
             uuid: sb.s_uuid,
             is_hurd: sb.s_creator_os.get() == CREATOR_HURD,

@@ -35,7 +35,7 @@ pub fn judge(
     history: &History,
     marks: &[Mark],
 ) -> Result<Vec<String>, String> {
-    if has_quota(image) {
+    if may_be_refused(image) {
         return Ok(Vec::new());
     }
     let folder = image_folder().map_err(|error| format!("no folder for images: {error}"))?;
@@ -67,11 +67,13 @@ pub fn judge(
     })
 }
 
-/// Whether an image has quota or projects, which a kernel that is built without quota does not
-/// recover.
-fn has_quota(image: &MemoryDevice) -> bool {
+/// Whether an image has quota or projects, or folds case, which a kernel that is built without
+/// quota or Unicode does not recover.
+fn may_be_refused(image: &MemoryDevice) -> bool {
     let quota = RoCompat::QUOTA | RoCompat::PROJECT;
-    features(image).is_some_and(|features| features.ro_compat.intersects(quota))
+    features(image).is_some_and(|features| {
+        features.ro_compat.intersects(quota) || features.incompat.contains(Incompat::CASEFOLD)
+    })
 }
 
 /// Whether the load's directories may be encrypted. The kernel is not given the key.

@@ -66,7 +66,7 @@ impl Generator {
         let victim = self.some_entry(|kind| kind == Kind::File);
         let (to, other) = match victim {
             Some((to, other)) if self.rng.random_bool(0.8) => (to, Some(other)),
-            _ => (self.free_place(own).filter(|to| *to != temporary)?, None),
+            _ => (self.free_place(own).filter(|to| !self.is_same(to, &temporary))?, None),
         };
         let write = self.write_into(id, 0);
         self.pending.push_back(write);

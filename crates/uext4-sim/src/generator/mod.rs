@@ -71,6 +71,8 @@ pub struct Generator {
     is_encrypted: bool,
     /// Values of attributes may be in inodes of their own.
     has_value_inodes: bool,
+    /// Directories fold case.
+    folds: bool,
 }
 
 /// Weights of the kinds of operation, in this order.
@@ -108,6 +110,7 @@ impl Generator {
             has_block_maps: false,
             is_encrypted: false,
             has_value_inodes: false,
+            folds: false,
         }
     }
 
@@ -127,6 +130,12 @@ impl Generator {
     #[must_use]
     pub fn with_value_inodes(self, has_value_inodes: bool) -> Generator {
         Generator { has_value_inodes, ..self }
+    }
+
+    /// The same source for directories that fold case: names have two spellings.
+    #[must_use]
+    pub fn with_folding(self, folds: bool) -> Generator {
+        Generator { folds, ..self }
     }
 
     /// The names as they are now.

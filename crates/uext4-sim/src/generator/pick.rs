@@ -2,6 +2,7 @@
 
 use super::{Generator, mix};
 use crate::category::Category;
+use crate::folded;
 use crate::operation::{Id, Kind, Place, SHARED, THREAD_SHIFT, own_directory, shared_prefix};
 use rand::Rng;
 
@@ -51,10 +52,28 @@ impl Generator {
         let name = if self.category == Category::Htree {
             mix::long_name(prefix, number)
         } else {
-            name(prefix, number)
+            name(prefix, number, self.folds)
         };
         let place = Place { dir, name };
-        self.names.at(&place).is_none().then_some(place)
+        let other = self.other_spelling(&place);
+        if self.names.at(&place).is_some() || self.names.at(&other).is_some() {
+            return None;
+        }
+        Some(if self.folds && self.rng.random_bool(0.5) { other } else { place })
+    }
+
+    /// The place with the other spelling of its name; where directories do not fold case, the place
+    /// itself.
+    pub(super) fn other_spelling(&self, place: &Place) -> Place {
+        match self.folds {
+            true => Place { dir: place.dir, name: folded::other_spelling(&place.name) },
+            false => place.clone(),
+        }
+    }
+
+    /// Whether two places cannot both be taken.
+    pub(super) fn is_same(&self, a: &Place, b: &Place) -> bool {
+        a == b || self.other_spelling(a) == *b
     }
 
     pub(super) fn one_of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
@@ -66,12 +85,15 @@ impl Generator {
 }
 
 /// Name `number` of the pool: a third short, a third long, the rest no UTF-8 or with blanks.
-fn name(prefix: Vec<u8>, number: u32) -> Vec<u8> {
+fn name(prefix: Vec<u8>, number: u32, folds: bool) -> Vec<u8> {
     let mut name = prefix;
     name.extend_from_slice(format!("n{number}").as_bytes());
     match number % 6 {
         0 | 1 => {}
+        2 if folds => name.extend_from_slice("stra\u{df}e".as_bytes()),
         2 => name.extend_from_slice(b" with blanks "),
+        // e2fsck 1.47.0 cannot hash what is not UTF-8 here.
+        3 if folds => name.extend_from_slice("\u{1d5}\u{323}\u{200b}\u{ac01}\n".as_bytes()),
         3 => name.extend_from_slice(&[b'\xff', b'\xc0', 0x80 | number as u8, b'\n']),
         _ => name.resize(255 - (number as usize % 5), b'x'),
     }

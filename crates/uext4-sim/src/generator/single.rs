@@ -60,6 +60,11 @@ impl Generator {
         let (from, id) = self.some_entry(|_| true)?;
         let is_directory = self.kind(id) == Kind::Directory;
         let roll = self.rng.random_range(0..10);
+        if self.folds && roll == 0 {
+            let to = self.other_spelling(&from);
+            let how = How::Replace;
+            return (to != from).then_some(Operation::Rename { id, from, to, how, other: None });
+        }
         if roll < 4 {
             let dir = self.some_directory();
             if is_directory && (dir == SHARED || self.names.is_below(dir, id)) {
@@ -98,7 +103,7 @@ impl Generator {
     pub(super) fn rename_leaving_whiteout(&mut self) -> Option<Operation> {
         let renamed = self.rename()?;
         let Operation::Rename { id, from, to, how, other } = renamed else { return None };
-        if how == How::Exchange || !self.names.identifies() {
+        if how == How::Exchange || !self.names.identifies() || self.is_same(&from, &to) {
             return None;
         }
         Some(Operation::Rename { id, from, to, how: How::Whiteout(self.new_id()), other })

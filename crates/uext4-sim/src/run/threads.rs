@@ -87,7 +87,8 @@ impl<'a> Load<'a> {
                 let generator = Generator::of(plan.category, plan.seed, thread, limits, true)
                     .with_block_maps(plan.shape.format.has_block_maps())
                     .with_encryption(plan.shape.format.is_encrypted())
-                    .with_value_inodes(plan.shape.format.has_value_inodes());
+                    .with_value_inodes(plan.shape.format.has_value_inodes())
+                    .with_folding(plan.shape.format.folds());
                 (generator, ThreadHistory { thread, identifies: true, entries })
             })
             .collect();

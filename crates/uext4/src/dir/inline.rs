@@ -78,11 +78,11 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    /// The entry `name`.
-    pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+    /// The entry whose name `is_it`.
+    pub(super) fn find(&self, is_it: impl Fn(&[u8]) -> bool) -> Result<Option<Found>> {
         let mut found = None;
         self.each(&mut |offset, entry| {
-            if entry.name == name {
+            if is_it(entry.name) {
                 found = Some(Found { offset, ino: entry.ino, kind: entry.kind() });
             }
             found.is_none()
@@ -212,14 +212,11 @@ pub(super) fn set_parent(handle: &mut Handle<'_>, dir: &Inode, parent: Ino) -> R
     entries.write(handle)
 }
 
-/// Whether `name` fits the inode. The caller holds the directory exclusively.
+/// Whether a name that is not there fits the inode. The caller holds the directory exclusively.
 ///
 /// # Errors
-/// `Exists`; `Corrupt`.
+/// `Corrupt`.
 pub(super) fn has_room(mut entries: Entries<'_>, name: &[u8]) -> Result<bool> {
-    if entries.find(name)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, String::from_utf8_lossy(name)));
-    }
     entries.insert(name, Ino::ROOT, None)
 }
 

@@ -19,6 +19,7 @@ use crate::extent::{self, Growth};
 use crate::inode::Inode;
 use crate::journal::Handle;
 use new_entry::NewEntry;
+use plan::NewName;
 use std::sync::Arc;
 use uext4_ondisk::dir_entry;
 use uext4_ondisk::hash::DirHasher;
@@ -126,15 +127,30 @@ impl<'a> Insertion<'a> {
     /// `Exists`; those of [`super::lookup`]; `NoSpace` when there are no blocks, or the directory
     /// cannot grow.
     pub fn plan(dir: &'a Inode, name: &[u8]) -> Result<Self> {
+        Self::plan_new(dir, name, false)
+    }
+
+    /// As [`Insertion::plan`], for another spelling of a name that is removed in the same handle,
+    /// before this is applied ([`super::is_respelling`]).
+    ///
+    /// # Errors
+    /// Those of [`Insertion::plan`] but `Exists`.
+    pub fn plan_respelling(dir: &'a Inode, name: &[u8]) -> Result<Self> {
+        Self::plan_new(dir, name, true)
+    }
+
+    fn plan_new(dir: &'a Inode, name: &[u8], respells: bool) -> Result<Self> {
         check_name(name)?;
         let mut view = View::of(dir)?;
+        view.check_new_name(name)?;
         let stored = view.encrypted.then(|| names::to_add(&view, name)).transpose()?;
         let stored = stored.as_deref().unwrap_or(name);
-        if view.shape == Shape::Inline && !plan::fits_inode(&view, stored)? {
+        let new = NewName { stored, respells };
+        if view.shape == Shape::Inline && !plan::fits_inode(&view, new)? {
             inline::leave(&view.inline_entries()?)?;
             view = View::of(dir)?;
         }
-        let target = plan::target(&view, stored)?;
+        let target = plan::target(&view, new)?;
         let new_blocks = target.new_blocks();
         plan::check_size(&view, &target, new_blocks)?;
         let mut credits = target.old_blocks() + u32::from(view.has_stale_index);

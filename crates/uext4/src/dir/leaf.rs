@@ -159,8 +159,12 @@ mod tests {
     use uext4_ondisk::hash::HashVersion;
     use uext4_ondisk::{FileKind, Ino};
 
-    const HASHER: DirHasher =
-        DirHasher { version: HashVersion::HalfMd4, unsigned: true, seed: [1, 2, 3, 4] };
+    const HASHER: DirHasher = DirHasher {
+        version: HashVersion::HalfMd4,
+        unsigned: true,
+        seed: [1, 2, 3, 4],
+        folds: false,
+    };
 
     fn add(block: &mut [u8], name: &[u8], ino: u32, has_tail: bool) -> bool {
         dir_entry::insert(block, name, Ino(ino), Some(FileKind::Regular), has_tail).unwrap()
@@ -222,7 +226,8 @@ mod tests {
         // legacy function of names with the same bytes up to signedness.
         let mut block = vec![0; 1024];
         dir_entry::init_block(&mut block, false);
-        let hasher = DirHasher { version: HashVersion::Legacy, unsigned: true, seed: [0; 4] };
+        let hasher =
+            DirHasher { version: HashVersion::Legacy, unsigned: true, seed: [0; 4], folds: false };
         let (one, other) = colliding_pair(&hasher);
         assert!(add(&mut block, &one, 1, false) && add(&mut block, &other, 2, false));
         let halves = split(&block, &hasher, false, false).unwrap();

@@ -51,6 +51,15 @@ pub fn lookup(dir: &Inode, name: &[u8]) -> Result<Option<FoundEntry>> {
     lookup_stored(&view, name)
 }
 
+/// Whether `new_name` is another spelling of `name` in a directory that folds case.
+///
+/// # Errors
+/// `NotADirectory`; `Corrupt`.
+pub fn is_respelling(dir: &Inode, name: &[u8], new_name: &[u8]) -> Result<bool> {
+    let view = View::of(dir)?;
+    Ok(view.folding.is_some() && name != new_name && view.is_name(name)(new_name))
+}
+
 /// The entry with a name as it is stored.
 fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
     if view.shape == Shape::Linear {
@@ -62,7 +71,7 @@ fn lookup_stored(view: &View<'_>, name: &[u8]) -> Result<Option<FoundEntry>> {
         return Ok(None);
     }
     if view.shape == Shape::Inline {
-        return Ok(view.inline_entries()?.find(name)?.map(
+        return Ok(view.inline_entries()?.find(view.is_name(name))?.map(
             |inline::Found { offset, ino, kind }| FoundEntry {
                 ino,
                 kind,
@@ -87,12 +96,15 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
     let found = {
         let bytes = buffer.read();
         let found = if view.is_checked(&bytes) {
-            dir_entry::find_checked(&bytes, name, view.has_csum())
+            match view.folding {
+                None => dir_entry::find_checked(&bytes, name, view.has_csum()),
+                Some(_) => find_slowly(view, at, &bytes, name)?,
+            }
         } else if view.encrypted {
             return Err(view.unchecked(at, &bytes));
         } else {
             // The name may precede the damage.
-            dir_entry::find(&bytes, name).map_err(|kind| view.corrupt(at, kind))?
+            find_slowly(view, at, &bytes, name)?
         };
         match found {
             Some(entry) => Some((view.check_ino(at, &entry)?, entry.kind(), entry.offset)),
@@ -104,6 +116,15 @@ pub(super) fn find(view: &View<'_>, at: FileBlock, name: &[u8]) -> Result<Option
         kind,
         at: EntryPlace::Block(buffer, offset),
     }))
+}
+
+fn find_slowly<'b>(
+    view: &View<'_>,
+    at: FileBlock,
+    block: &'b [u8],
+    name: &[u8],
+) -> Result<Option<DirEntry<'b>>> {
+    dir_entry::find_by(block, view.is_name(name)).map_err(|kind| view.corrupt(at, kind))
 }
 
 /// The entry `..` of directory `dir`.

@@ -25,7 +25,7 @@ mod view;
 pub use insert::Insertion;
 pub(crate) use insert::leave_inode;
 pub use listing::{DirEntry, read};
-pub use lookup::{FoundEntry, init, init_credits, is_empty, lookup, parent_entry};
+pub use lookup::{FoundEntry, init, init_credits, is_empty, is_respelling, lookup, parent_entry};
 
 #[cfg(test)]
 mod tests;

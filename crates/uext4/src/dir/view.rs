@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent;
 use crate::inode::Inode;
 use std::sync::Arc;
+use uext4_ondisk::casefold::{Encoding, FoldedName};
 use uext4_ondisk::hash::{DirHasher, HashVersion};
 use uext4_ondisk::{
     Compat, CorruptKind, FileBlock, FileKind, Incompat, Ino, InodeFlags, Place, dir_entry, htree,
@@ -33,6 +34,8 @@ pub(super) struct View<'a> {
     pub(super) has_stale_index: bool,
     /// Names are stored as ciphertext.
     pub(super) encrypted: bool,
+    /// Names that differ by case are the same.
+    pub(super) folding: Option<Encoding>,
 }
 
 const WHAT: &str = "directory";
@@ -47,15 +50,16 @@ impl<'a> View<'a> {
             let attributes = inode.attributes();
             (attributes.size, attributes.flags)
         };
-        if flags.contains(InodeFlags::CASEFOLD) {
-            let context = format!("directory inode {} is case-folded", inode.ino());
-            return Err(Error::new(ErrorKind::Unsupported, context));
+        let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
+        let folding =
+            inode.space().layout().encoding.filter(|_| flags.contains(InodeFlags::CASEFOLD));
+        if flags.contains(InodeFlags::CASEFOLD) && folding.is_none() {
+            return Err(corrupt("folds case without the casefold feature").into());
         }
         if flags.contains(InodeFlags::INLINE_DATA) {
             let (shape, has_stale_index, encrypted) = (Shape::Inline, false, false);
-            return Ok(Self { inode, shape, blocks: 1, has_stale_index, encrypted });
+            return Ok(Self { inode, shape, blocks: 1, has_stale_index, encrypted, folding });
         }
-        let corrupt = |why| CorruptKind::Rule { what: WHAT, why }.at(Place::Inode(inode.ino()));
         let block_size = u64::from(inode.space().layout().block_size);
         if size == 0 || !size.is_multiple_of(block_size) {
             return Err(corrupt("size is not a number of blocks").into());
@@ -63,8 +67,13 @@ impl<'a> View<'a> {
         let blocks = u32::try_from(size / block_size)
             .map_err(|_| corrupt("has more blocks than a file can have"))?;
         let encrypted = inode.is_encrypted();
-        let mut view =
-            Self { inode, shape: Shape::Linear, blocks, has_stale_index: false, encrypted };
+        if encrypted && folding.is_some() {
+            // Its records are longer: hashes with a key of their own follow the names.
+            let context = format!("directory inode {} is encrypted and folds case", inode.ino());
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let (shape, has_stale_index) = (Shape::Linear, false);
+        let mut view = Self { inode, shape, blocks, has_stale_index, encrypted, folding };
         if flags.contains(InodeFlags::INDEX) {
             if view.has_dir_index() {
                 view.shape = Shape::Indexed;
@@ -106,6 +115,25 @@ impl<'a> View<'a> {
         if self.has_large_dir() { htree::MAX_LEVELS_LARGEDIR } else { htree::MAX_LEVELS }
     }
 
+    /// Tells the stored names that are `name` here from others.
+    pub(super) fn is_name<'n>(&self, name: &'n [u8]) -> impl Fn(&[u8]) -> bool + use<'n> {
+        let folded = self.folding.map(|_| FoldedName::new(name));
+        move |stored| folded.as_ref().map_or(stored == name, |folded| folded.is(stored))
+    }
+
+    /// Checks that a name may be added.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(super) fn check_new_name(&self, name: &[u8]) -> Result<()> {
+        match self.folding {
+            Some(Encoding { strict: true }) if std::str::from_utf8(name).is_err() => {
+                Err(Error::new(ErrorKind::InvalidArgument, "a name that is not UTF-8"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The hasher for `version`, or for new hash trees of the volume.
     pub(super) fn hasher(&self, version: Option<HashVersion>) -> Result<DirHasher> {
         let hash = self.inode.space().layout().name_hash;
@@ -122,7 +150,8 @@ impl<'a> View<'a> {
                 Error::from(kind.at(Place::Superblock))
             })?,
         };
-        Ok(DirHasher { version, unsigned: hash.unsigned, seed: hash.seed })
+        let folds = self.folding.is_some();
+        Ok(DirHasher { version, unsigned: hash.unsigned, seed: hash.seed, folds })
     }
 
     /// A block of records.

@@ -45,6 +45,10 @@ impl Vfs {
         if !layout.features.incompat.contains(Incompat::ENCRYPT) {
             return Err(Error::new(ErrorKind::Unsupported, "the encrypt feature is not there"));
         }
+        if dir.attributes().flags.contains(InodeFlags::CASEFOLD) {
+            let why = "encryption of a directory that folds case";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
         check_policy(policy, layout.block_size)
             .map_err(|why| Error::new(ErrorKind::InvalidArgument, why))?;
         let exclusive = dir.lock().write();

@@ -5,6 +5,7 @@
 //! their read-side critical sections, are waited for.
 
 use super::Vfs;
+use crate::dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inode::InodeRef;
 use uext4_ondisk::{FileBlock, FileKind, InodeFlags};
@@ -22,15 +23,14 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::DAX)
-    .union(InodeFlags::PROJINHERIT);
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
 
 /// The flags that stay as they are and must be given so. ext4 converts a file when one of the first
 /// two changes. Other visible flags that cannot be set are ignored, because chattr(1) returns what
 /// it was shown.
-const FIXED: InodeFlags = InodeFlags::EXTENTS
-    .union(InodeFlags::JOURNAL_DATA)
-    .union(InodeFlags::EOFBLOCKS)
-    .union(InodeFlags::CASEFOLD);
+const FIXED: InodeFlags =
+    InodeFlags::EXTENTS.union(InodeFlags::JOURNAL_DATA).union(InodeFlags::EOFBLOCKS);
 
 impl Vfs {
     /// The flags of an inode that its users may see, as `FS_IOC_GETFLAGS` has them.
@@ -50,14 +50,15 @@ impl Vfs {
     ///
     /// # Errors
     /// `Unsupported` for flags that cannot be seen, that this type of inode cannot have, or that
-    /// cannot be changed; `NotPermitted` for other changes of an inode that is immutable and stays
-    /// so; `ReadOnly`; a device failure.
+    /// cannot be changed; `NotEmpty` for case folding of a directory with entries; `NotPermitted`
+    /// for other changes of an inode that is immutable and stays so; `ReadOnly`; a device failure.
     pub fn set_flags(&self, inode: &InodeRef, flags: u32) -> Result<()> {
         self.files.context.check_writable()?;
         let wanted = InodeFlags::from_bits_retain(flags);
         let exclusive = inode.lock().write();
         let old = inode.attributes().flags;
         check_change(inode.kind(), old, wanted)?;
+        self.check_folding(inode, old ^ wanted)?;
         let new = (wanted & SETTABLE) | (old - SETTABLE);
         if inode.kind() == FileKind::Regular {
             inode.expect_flags(new);
@@ -73,6 +74,22 @@ impl Vfs {
         inode.follow_flags();
         drop((drained, exclusive));
         self.files.syncs.honour_sync_flag(inode)
+    }
+
+    /// Whether a directory may begin or cease to fold case, if `changed` says so: names that differ
+    /// by case alone would be one, and hashes others. The directory is locked.
+    fn check_folding(&self, inode: &InodeRef, changed: InodeFlags) -> Result<()> {
+        if !changed.contains(InodeFlags::CASEFOLD) {
+            return Ok(());
+        }
+        if self.files.context.space.layout().encoding.is_none() {
+            return Err(Error::new(ErrorKind::Unsupported, "no casefold feature"));
+        }
+        if inode.is_encrypted() {
+            let why = "case folding in an encrypted directory";
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        if dir::is_empty(inode)? { Ok(()) } else { Err(ErrorKind::NotEmpty.into()) }
     }
 }
 

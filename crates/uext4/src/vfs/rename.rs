@@ -14,7 +14,8 @@ use crate::inode::{Attributes, Inode, InodeRef};
 use std::sync::Arc;
 use uext4_ondisk::{CorruptKind, FileKind, Ino, Place};
 
-/// What happens to an inode that has the new name already, and what the old name leads to.
+/// What happens to an inode that has the new name already, and what the old name leads to. If the
+/// names are two spellings in a directory that folds case, the first two modes change the spelling.
 ///
 /// A whiteout is a character device 0:0 without permissions. An overlay takes it for a name that is
 /// removed. It is made in the handle of the rename, with this owner.
@@ -140,6 +141,10 @@ impl Vfs {
         if to.is_some() {
             self.files.context.check_not_append_only(new_dir)?;
         }
+        let may_respell = matches!(mode, RenameMode::Replace | RenameMode::NoReplace);
+        if may_respell && !crosses && dir::is_respelling(dir, name, new_name)? {
+            return self.respell(attempt, &from, new_name);
+        }
         match (mode, to) {
             (RenameMode::NoReplace | RenameMode::WhiteoutNoReplace(_), Some(_)) => {
                 Err(ErrorKind::Exists.into())
@@ -242,6 +247,16 @@ impl Vfs {
         let insertion = to.is_none().then(|| Insertion::plan(new_dir, new_name)).transpose()?;
         let whiteout = whiteout.map(|owner| self.whiteout(from.dir, owner)).transpose()?;
         self.apply_replace(from, new_dir, to, insertion, moves_dir, whiteout)?;
+        Ok(Done::Yes)
+    }
+
+    /// Gives an entry of a directory that folds case another spelling.
+    fn respell(&self, attempt: Attempt<'_>, from: &Side<'_>, new_name: &[u8]) -> Result<Done> {
+        let Some(_locks) = lock_moving(attempt, &from.inode, None) else {
+            return Ok(Done::NotYet);
+        };
+        let insertion = Insertion::plan_respelling(from.dir, new_name)?;
+        self.apply_replace(from, from.dir, None, Some(insertion), false, None)?;
         Ok(Done::Yes)
     }
 

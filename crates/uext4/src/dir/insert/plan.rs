@@ -16,11 +16,28 @@ use uext4_ondisk::hash::DirHasher;
 /// Most blocks a hash tree can address.
 const INDEXED_BLOCKS_MAX: u32 = 1 << 28;
 
+/// A name that is added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewName<'n> {
+    /// As it is stored.
+    pub(super) stored: &'n [u8],
+    /// It is another spelling of a name that goes in the same handle.
+    pub(super) respells: bool,
+}
+
+impl NewName<'_> {
+    /// Tells the stored names that stand in the way from others.
+    fn is_taken_by(self, view: &View<'_>) -> impl Fn(&[u8]) -> bool {
+        let is_name = view.is_name(self.stored);
+        move |stored| !self.respells && is_name(stored)
+    }
+}
+
 /// What is to be done for a name that is not there.
 ///
 /// # Errors
 /// `Exists`; `Corrupt`; `NoSpace` where the index is full.
-pub(super) fn target(view: &View<'_>, name: &[u8]) -> Result<Target> {
+pub(super) fn target(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
     match view.shape {
         Shape::Linear => plan_linear(view, name),
         Shape::Indexed => plan_indexed(view, name),
@@ -32,12 +49,16 @@ pub(super) fn target(view: &View<'_>, name: &[u8]) -> Result<Target> {
 ///
 /// # Errors
 /// `Exists`; `Corrupt`.
-pub(super) fn fits_inode(view: &View<'_>, name: &[u8]) -> Result<bool> {
-    inline::has_room(view.inline_entries()?, name)
+pub(super) fn fits_inode(view: &View<'_>, name: NewName<'_>) -> Result<bool> {
+    let entries = view.inline_entries()?;
+    if entries.find(name.is_taken_by(view))?.is_some() {
+        return Err(exists(name));
+    }
+    inline::has_room(entries, name.stored)
 }
 
 /// Looks for a gap in every block. All blocks must be read anyhow to know that the name is new.
-fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
+fn plan_linear(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
     let mut room = None;
     for at in (0..view.blocks).map(FileBlock) {
         // A stale index flag would make these blocks index blocks, but this change clears it.
@@ -65,14 +86,14 @@ fn plan_linear(view: &View<'_>, name: &[u8]) -> Result<Target> {
 
 /// Descends the tree, looks for the name in all leaves that may hold it, and plans the change of
 /// the first one.
-fn plan_indexed(view: &View<'_>, name: &[u8]) -> Result<Target> {
-    let (mut path, hash) = HashPath::to_name(view, name)?;
+fn plan_indexed(view: &View<'_>, name: NewName<'_>) -> Result<Target> {
+    let (mut path, hash) = HashPath::to_name(view, name.stored)?;
     let at = path.leaf;
     let leaf = view.leaf(at)?;
     let (seen, gap) = scan(view, at, &leaf, name)?;
     let frames = if seen.has_room { Vec::new() } else { path.frames.clone() };
     while path.advance_within(hash)? {
-        if find(view, path.leaf, name)?.is_some() {
+        if !name.respells && find(view, path.leaf, name.stored)?.is_some() {
             return Err(exists(name));
         }
     }
@@ -93,16 +114,18 @@ fn scan(
     view: &View<'_>,
     at: FileBlock,
     block: &Buffer,
-    name: &[u8],
+    name: NewName<'_>,
 ) -> Result<(Scan, Option<Gap>)> {
     let bytes = block.read();
-    let seen = if view.is_checked(&bytes) {
-        dir_entry::scan_checked(&bytes, name, view.has_csum())
+    let seen = if view.is_checked(&bytes) && view.folding.is_none() {
+        dir_entry::scan_checked(&bytes, name.stored, view.has_csum())
     } else if view.encrypted {
         return Err(view.unchecked(at, &bytes));
     } else {
         // The name may precede the damage.
-        dir_entry::scan(&bytes, name, view.has_csum()).map_err(|kind| view.corrupt(at, kind))?
+        let is_taken_by = name.is_taken_by(view);
+        dir_entry::scan_by(&bytes, name.stored.len(), is_taken_by, view.has_csum())
+            .map_err(|kind| view.corrupt(at, kind))?
     };
     match seen {
         Scan { found: true, .. } => Err(exists(name)),
@@ -143,6 +166,6 @@ pub(super) fn check_size(view: &View<'_>, target: &Target, new_blocks: u32) -> R
     Err(Error::new(ErrorKind::NoSpace, context))
 }
 
-fn exists(name: &[u8]) -> Error {
-    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name))
+fn exists(name: NewName<'_>) -> Error {
+    Error::new(ErrorKind::Exists, String::from_utf8_lossy(name.stored))
 }

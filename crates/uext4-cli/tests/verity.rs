@@ -16,7 +16,7 @@ const SIZES: [usize; 8] = [0, 1, 4095, 4096, 4097, 128 * 4096, 128 * 4096 + 1, 3
 fn digests_are_those_of_fsverity() {
     let scratch = Scratch::new();
     let image = scratch.path("image");
-    let make = ["mkfs", "-q", "-O", "verity"].map(OsString::from);
+    let make = ["mkfs", "-q", "-b", "4096", "-O", "verity"].map(OsString::from);
     run_ok([&make[..], &[image.clone().into(), "32M".into()]].concat());
     for (number, size) in SIZES.into_iter().enumerate() {
         let bytes: Vec<u8> = (0..size).map(|at| (at * 7 + at / 4099) as u8).collect();
@@ -49,10 +49,27 @@ fn digests_are_those_of_fsverity() {
         assert_eq!(word(&run_ok([OsString::from("verity"), inside.clone()])), word(&said));
         assert!(run_ok([OsString::from("cat"), inside]) == bytes);
     }
+    default_block_size(&scratch);
     let judge = system("e2fsck").arg("-fn").arg(&image).output().unwrap();
     assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stdout));
     run_ok([OsString::from("fsck"), "-n".into(), image.clone().into()]);
     run_fails([OsString::from("verity"), at(&image, "/lost+found")], "not a regular file");
     let again = ["verity", "--enable"].map(OsString::from);
     run_fails([&again[..], &[at(&image, "/file1")]].concat(), "the file has a Merkle tree");
+}
+
+/// Blocks of a tree are as large as those of the file system where nothing is said.
+fn default_block_size(scratch: &Scratch) {
+    let image = scratch.path("of1k");
+    let make = ["mkfs", "-q", "-b", "1024", "-O", "verity"].map(OsString::from);
+    run_ok([&make[..], &[image.clone().into(), "16M".into()]].concat());
+    let host = scratch.path("host");
+    fs::write(&host, vec![9; 5000]).unwrap();
+    let judge =
+        system("fsverity").args(["digest", "--block-size=1024"]).arg(&host).output().unwrap();
+    let inside = at(&image, "/f");
+    run_ok([OsString::from("cp"), host.into(), inside.clone()]);
+    let said = run_ok([OsString::from("verity"), "--enable".into(), inside.clone()]);
+    let digest = judge.stdout.split(|&byte| byte == b' ').next().unwrap();
+    assert!(said.starts_with(digest), "{}", String::from_utf8_lossy(&said));
 }

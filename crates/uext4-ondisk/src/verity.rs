@@ -15,8 +15,8 @@ use zerocopy::little_endian::{U32, U64};
 pub const TREE_ALIGNMENT: u64 = 65536;
 /// Most bytes of a descriptor with its signature.
 pub const DESCRIPTOR_MAX: u32 = 16384;
-/// Most levels: with 32 hashes a block and 2^63 bytes there are fewer.
-const LEVELS_MAX: usize = 16;
+/// Most levels, as in the kernel.
+const LEVELS_MAX: usize = 8;
 
 raw_struct! {
     /// `struct fsverity_descriptor`.
@@ -275,6 +275,9 @@ mod tests {
             assert!(tree(wrong, 1).is_none());
         }
         assert!(tree(1024, u64::MAX).is_none());
+        let small = Parameters { algorithm: Algorithm::Sha512, block_size: 1024, salt: Vec::new() };
+        assert_eq!(Tree::new(small.clone(), 1 << 42).unwrap().levels.len(), 8);
+        assert_eq!(Tree::new(small, (1 << 42) + 1), None, "nine levels");
     }
 
     #[test]

@@ -41,6 +41,12 @@ static IMAGE: LazyLock<MemoryDevice> = LazyLock::new(|| {
     make(&shape, 1).expect("an image")
 });
 
+static WITH_VERITY: LazyLock<MemoryDevice> = LazyLock::new(|| {
+    let (image_mib, features) = (4, "verity");
+    let shape = Shape { block_size: 1024, journal_mib: 1, image_mib, features, format: &ORDINARY };
+    make(&shape, 1).expect("an image")
+});
+
 /// Explores a scenario, one at a time: an injected fault is of the whole process.
 fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -50,6 +56,7 @@ fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
 
 fn explore_now(scenario: impl Fn() + Send + Sync + Copy + 'static, schedules: usize) {
     LazyLock::force(&IMAGE);
+    LazyLock::force(&WITH_VERITY);
     let run = |scheduler: Box<dyn Scheduler + Send>| {
         let mut config = Config::new();
         config.stack_size = 1 << 20;

@@ -4,6 +4,7 @@
 //! `fsverity digest` prints it. `--enable` gives a file its Merkle tree first.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 
 use uext4::{FileKind, Volume};
 use uext4_ondisk::verity::{Algorithm, Parameters};
@@ -23,9 +24,10 @@ pub(crate) struct Args {
     /// Hash function: sha256 or sha512
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = parse_algorithm)]
     hash_alg: Algorithm,
-    /// Bytes per block of the tree: a power of two from 1024 to 4096
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
-    block_size: u32,
+    /// Bytes per block of the tree: a power of two from 1024 to 4096, at most a block of the file
+    /// system, which it is by default
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
     /// Salt of at most 32 bytes, in hexadecimal digits
     #[arg(long, value_name = "HEX", default_value = "", value_parser = parse_salt)]
     salt: Salt,
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
+
+/// Sizes of a tree's blocks, in bytes.
+const TREE_BLOCKS: RangeInclusive<u32> = 1024..=4096;
 
 #[derive(Clone, Debug)]
 struct Salt(Vec<u8>);
@@ -54,9 +59,10 @@ fn parse_salt(text: &str) -> std::result::Result<Salt, &'static str> {
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if !args.block_size.is_power_of_two() || !(1024..=4096).contains(&args.block_size) {
+    let is_sound = |size: &u32| size.is_power_of_two() && TREE_BLOCKS.contains(size);
+    if let Some(size) = args.block_size.filter(|size| !is_sound(size)) {
         let why = "want a power of two from 1024 to 4096";
-        return Err(Why::new(why).at("verity", format!("--block-size {}", args.block_size)));
+        return Err(Why::new(why).at("verity", format!("--block-size {size}")));
     }
     let mut outcome = Outcome::default();
     let mut output = Output::new();
@@ -91,7 +97,8 @@ fn digest(args: &Args, volume: &Volume, path: &ImagePath) -> std::result::Result
         return Err(Why::new("not a regular file"));
     }
     if args.enable {
-        let (algorithm, block_size) = (args.hash_alg, args.block_size);
+        let (algorithm, largest) = (args.hash_alg, volume.layout().block_size);
+        let block_size = args.block_size.unwrap_or(largest.min(*TREE_BLOCKS.end()));
         let parameters = Parameters { algorithm, block_size, salt: args.salt.0.clone() };
         volume.enable_verity(inode, parameters)?;
     }

@@ -1,7 +1,7 @@
 //! Schedules of direct accesses against removals, pages and conversions.
 
 use super::space::FULL;
-use super::{expect_clean, explore, open};
+use super::{WITH_VERITY, expect_clean, explore, open};
 #[cfg(feature = "injected-faults")]
 use super::{expect_failure, explore_now};
 use shuttle::thread;
@@ -286,4 +286,42 @@ fn a_page_that_does_not_wait_is_found() {
         inject(Some(Fault::LateEpoch));
         explore_now(caching, 2_000);
     });
+}
+
+/// A file is sealed beside a direct read that learns its blocks: no read after that goes past the
+/// tree.
+fn sealing() {
+    let device = Arc::new(WITH_VERITY.snapshot());
+    let volume = open(device.clone());
+    let inode = super::create(&volume, &volume.root().unwrap(), "s").unwrap();
+    let file = Arc::new(volume.open_file(&inode).unwrap());
+    file.write_at(0, &[1; 1024]).unwrap();
+    file.sync(false).unwrap();
+    file.drop_cached().unwrap();
+    // Both threads would make the state of direct I/O, and the explorer knows no such wait.
+    file.read_direct_at(0, &mut [0; 1024]).unwrap();
+    let reader = thread::spawn({
+        let file = file.clone();
+        move || {
+            for _ in 0..3 {
+                file.read_direct_at(0, &mut [0; 1024]).unwrap();
+            }
+        }
+    });
+    let algorithm = uext4_ondisk::verity::Algorithm::Sha256;
+    let parameters = uext4::VerityParameters { algorithm, block_size: 1024, salt: Vec::new() };
+    volume.enable_verity(&inode, parameters).unwrap();
+    reader.join().unwrap();
+    file.drop_cached().unwrap();
+    let block = blocks(&volume, &inode).next().unwrap();
+    device.write_at(block * 1024, &[2; 1024]).unwrap();
+    let read = file.read_direct_at(0, &mut [0; 1024]);
+    assert!(read.is_err(), "a block was shown that nobody has verified");
+    drop((file, inode));
+    volume.abandon();
+}
+
+#[test]
+fn direct_reads_beside_sealing() {
+    explore(sealing);
 }

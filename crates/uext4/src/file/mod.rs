@@ -45,6 +45,7 @@ mod seek;
 mod shift;
 mod sync;
 mod truncate;
+mod verified_blocks;
 mod verity;
 mod write;
 mod writeback;

@@ -10,6 +10,7 @@ use super::inline;
 use super::journaled::JournaledData;
 use super::page_bytes::within;
 use super::reclaim::Reclaim;
+use super::verified_blocks::VerifiedBlocks;
 use crate::error::{Error, Result};
 use crate::extent::{State, lookup};
 use crate::inode::Inode;
@@ -30,6 +31,7 @@ pub(crate) struct PageReader {
     pub(super) context: Arc<FileContext>,
     journaled: Arc<JournaledData>,
     reclaim: Arc<Reclaim>,
+    pub(super) verified: VerifiedBlocks,
 }
 
 impl PageReader {
@@ -39,7 +41,8 @@ impl PageReader {
         reclaim: &Arc<Reclaim>,
     ) -> Self {
         let (context, journaled) = (Arc::clone(context), Arc::clone(journaled));
-        Self { context, journaled, reclaim: Arc::clone(reclaim) }
+        let verified = VerifiedBlocks::new();
+        Self { context, journaled, reclaim: Arc::clone(reclaim), verified }
     }
 
     /// Reads from byte `offset` into `buf`; returns how many bytes, fewer only at the end of the

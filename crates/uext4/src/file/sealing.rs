@@ -59,16 +59,20 @@ impl Sealing {
             let mut state = inode.writeback();
             self.truncation.finish_truncate(inode, &mut state)?;
             self.context.writeback.write_back(inode, &mut state)?;
+            self.context.check_tree_block(&parameters)?;
             let tree = Tree::new(parameters, inode.size()).ok_or_else(|| {
-                let why = "a Merkle tree has blocks of 1 KiB to 64 KiB, and a short salt";
+                let why = "a Merkle tree has blocks of 1 KiB or more, and a short salt";
                 Error::new(ErrorKind::InvalidArgument, why)
             })?;
+            self.context.check_end(inode, self.descriptor_place(&tree).1)?;
             let drained = inode.drain_direct_io(FileBlock(0), FileBlock::END)?;
             let sealed = self.seal_locked(inode, &drained, &mut state, &tree);
-            if let Err(error) = sealed {
-                self.take_back(inode, &drained, &mut state)?;
-                return Err(error);
+            if sealed.is_err() {
+                // The first error says more than one of this. An orphan that this leaves is
+                // completed before the file changes; blocks that it leaves are unwritten.
+                let _ = self.take_back(inode, &drained, &mut state);
             }
+            sealed?;
         }
         self.syncs.sync(inode, false)
     }
@@ -99,6 +103,14 @@ impl Sealing {
         Ok(())
     }
 
+    /// Where the descriptor of a tree begins, and the byte behind its last block.
+    fn descriptor_place(&self, tree: &Tree) -> (u64, u64) {
+        let block_size = self.context.block_size();
+        let start = tree.end.next_multiple_of(block_size);
+        let end = start + size_of::<RawVerityDescriptor>() as u64 + 4;
+        (start, end.next_multiple_of(block_size))
+    }
+
     fn seal_locked(
         &self,
         inode: &InodeRef,
@@ -106,11 +118,7 @@ impl Sealing {
         state: &mut WritebackState,
         tree: &Tree,
     ) -> Result<()> {
-        let block_size = self.context.block_size();
-        let descriptor_at = tree.end.next_multiple_of(block_size);
-        let end = (descriptor_at + size_of::<RawVerityDescriptor>() as u64 + 4)
-            .next_multiple_of(block_size);
-        self.context.check_end(inode, end)?;
+        let (descriptor_at, end) = self.descriptor_place(tree);
         let behind = self.context.block_from(inode.size());
         self.truncation.remove_range(inode, drained, behind, FileBlock::END)?;
         inode.preallocation.truncate(&self.context.space, behind.get());

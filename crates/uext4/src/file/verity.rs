@@ -2,13 +2,14 @@
 //!
 //! What: [`PageReader::read_verified`] fills pages of such a file. It reads whole blocks of the
 //! tree's size, and checks each against its hash, that hash's block against the level above, and so
-//! on to the root in the descriptor. Blocks of the tree that have been verified are kept by the
-//! inode, a few of them.
+//! on to the root in the descriptor. A few blocks of trees that have
+//! been verified are kept (`verified_blocks.rs`).
 //! Invariants: a page of such a file in memory has been verified. The file never changes.
 //! Errors: a block that does not fit its hash is `Corrupt` (EIO), and so is a descriptor that is
 //! damaged; the rest of the file can be read.
 //! Kernel counterpart: `fs/verity/verify.c`, `fs/ext4/verity.c`.
 
+use super::FileContext;
 use super::read::PageReader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{State, list, lookup};
@@ -17,8 +18,25 @@ use std::sync::Arc;
 use uext4_ondisk::verity::{DESCRIPTOR_MAX, Parameters, RawVerityDescriptor, descriptor_len};
 use uext4_ondisk::{CorruptKind, FileBlock, Place};
 
+/// Bytes of the page of most machines.
+const PAGE_BYTES: u64 = 4096;
+
 fn damaged(inode: &Inode, why: &'static str) -> Error {
     CorruptKind::Rule { what: "verity", why }.at(Place::Inode(inode.ino())).into()
+}
+
+impl FileContext {
+    /// Checks the size of a tree's blocks: at most a block of the file system, and a page of most
+    /// machines, as in the kernel.
+    pub(super) fn check_tree_block(&self, parameters: &Parameters) -> Result<()> {
+        let most = self.block_size().min(PAGE_BYTES);
+        if u64::from(parameters.block_size) <= most {
+            return Ok(());
+        }
+        let found = parameters.block_size;
+        let why = format!("a Merkle tree with blocks of {found} bytes, more than {most}");
+        Err(Error::new(ErrorKind::Unsupported, why))
+    }
 }
 
 impl PageReader {
@@ -38,7 +56,9 @@ impl PageReader {
         let tree = descriptor
             .tree(inode.size())
             .ok_or_else(|| damaged(inode, "descriptor is damaged or unknown"))?;
-        Ok(inode.verity.get_or_init(|| Box::new(VerityInfo::new(descriptor, tree))))
+        self.context.check_tree_block(&tree.parameters)?;
+        let id = self.verified.new_tree();
+        Ok(inode.verity.get_or_init(|| Box::new(VerityInfo { descriptor, tree, id })))
     }
 
     fn read_descriptor(&self, inode: &Inode) -> Result<RawVerityDescriptor> {
@@ -154,7 +174,7 @@ impl PageReader {
                 }
                 break;
             };
-            let known = info.find(level, above);
+            let known = self.verified.find((info.id, level, above));
             let is_known = known.is_some();
             let bytes = match known {
                 Some(bytes) => bytes,
@@ -175,7 +195,7 @@ impl PageReader {
             pending.push((level, above, bytes));
         }
         for (level, number, bytes) in pending.iter().rev() {
-            info.keep(*level, *number, bytes);
+            self.verified.keep((info.id, *level, *number), bytes);
         }
         Ok(())
     }

@@ -227,6 +227,10 @@ impl DirectIo {
         range: Range<u64>,
         writes: bool,
     ) -> Result<()> {
+        // It may have been sealed since the caller looked without the lock.
+        if inode.is_verity() {
+            return Ok(());
+        }
         let version = direct_io.version();
         let size = inode.size();
         direct_io.learn(version, None, size);
